@@ -1,0 +1,23 @@
+"""Continual learning that certifies itself.
+
+Names are imported when they are first used, so that `import cop2l` does not import torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from cop2l._version import __version__
+
+if TYPE_CHECKING:
+    from cop2l.certify.learner import CoP2L as CoP2L
+    from cop2l.certify.verify import verify as verify
+
+_HOMES = {"CoP2L": "cop2l.certify.learner", "verify": "cop2l.certify.verify"}
+
+__all__ = ["CoP2L", "__version__", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'cop2l' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""Everything a certificate depends on, small enough to audit."""

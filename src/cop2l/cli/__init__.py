@@ -1,0 +1,56 @@
+"""The command line: one module per group of verbs, one function per verb, no logic.
+
+A verb's module has `add(verbs)`, which adds its parser; the parser's default `run` is the verb's function.
+It takes the parsed arguments and returns an exit code (None is 0). Imports that cost time (torch, plotting)
+stand inside the function, so that `cop2l --help` and `cop2l bound` stay quick.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from cop2l._version import __version__
+from cop2l.errors import UserError
+
+VERB_MODULES = ("bound",)
+
+DESCRIPTION = """\
+Continual learning that certifies itself: learn tasks one after the other, and after every task
+issue an upper bound on the true error on every task seen so far, which anyone can check from a file."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line as one parser."""
+    top = argparse.ArgumentParser(
+        prog="cop2l",
+        description=DESCRIPTION,
+        epilog="'cop2l VERB --help' explains a verb. Start with: cop2l run mnist",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"cop2l {__version__}")
+    top.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    verbs = top.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
+    for name in VERB_MODULES:
+        import_module(f"cop2l.cli.{name}").add(verbs)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; errors meant for the user are one sentence on stderr and exit code 2."""
+    arguments = parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments) or 0)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        if arguments.debug:
+            raise
+        print("Interrupted.", file=sys.stderr)
+        return 130
+    except (UserError, OSError) as error:
+        if arguments.debug:
+            raise
+        print(f"cop2l: {error}", file=sys.stderr)
+        return 2

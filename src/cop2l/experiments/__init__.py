@@ -1,0 +1,1 @@
+"""Experiments: configuration, the run, the sweep, the run directory."""

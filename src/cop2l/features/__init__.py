@@ -1,0 +1,1 @@
+"""A frozen backbone's features, computed once and cached."""

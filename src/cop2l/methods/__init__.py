@@ -1,0 +1,1 @@
+"""Continual-learning methods: one file each, one protocol, one registry."""

@@ -1,0 +1,31 @@
+"""What every continual-learning method offers, CoP2L included."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+
+class Method(Protocol):
+    """Learn one task after the other; predict with or without the task's number.
+
+    Constructed as `Name(model, *, memory=2000, seed=0, scenario="class-incremental", **options)`. The model is any
+    nn.Module that maps a batch of inputs to one logit per class of the whole stream. Task-incremental streams
+    use the logits of the task's own classes only (its head); the model still computes them all.
+    """
+
+    model: nn.Module
+    tasks_seen: int
+
+    def learn(self, x: Any, y: Any, *, classes: Sequence[int] | None = None, progress: Any = None) -> None:
+        """Learn the next task. `classes` is its head, fixed in advance; needed if task-incremental."""
+
+    def predict(self, x: Any, *, task: int | None = None) -> Tensor:
+        """Class of each example, int64 on the CPU; `task` (from 1) selects the head if task-incremental."""
+
+    def save(self, folder: str | Path) -> None:
+        """Everything needed to go on later, as JSON and safetensors in a folder; written atomically."""
+
+    def restore(self, folder: str | Path) -> None:
+        """Put a freshly constructed method (same model class, same options) into the saved state."""

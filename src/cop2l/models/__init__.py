@@ -1,0 +1,1 @@
+"""Models: mlp, cnn, heads, and frozen backbones."""

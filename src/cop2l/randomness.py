@@ -1,0 +1,52 @@
+"""All randomness: a function of (seed, purpose, task, ...) and of nothing else.
+
+The global generators of torch are neither read nor written: a model's own randomness (dropout) is seeded
+inside `private_randomness`, which puts the global state back as it was.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+def derive(seed: int, purpose: str, *numbers: int) -> int:
+    """A 63-bit seed for one purpose, e.g. derive(seed, "update", task, iteration)."""
+    text = ":".join(["cop2l", str(int(seed)), purpose, *(str(int(n)) for n in numbers)])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def marks(seed: int, purpose: str, *numbers: int, n: int) -> np.ndarray:
+    """One 64-bit mark per row: row r's mark is a function of (seed, purpose, numbers, r) alone.
+
+    Philox is counter-based: the mark of a row does not depend on how many rows there are.
+
+    >>> bool((marks(0, "mark", 1, n=5) == marks(0, "mark", 1, n=9)[:5]).all())
+    True
+    """
+    return np.random.Philox(key=derive(seed, purpose, *numbers)).random_raw(n).astype(np.uint64, copy=False)
+
+
+def generator(seed: int, purpose: str, *numbers: int) -> torch.Generator:
+    """A torch generator of its own (on the CPU: permutations and samples are drawn there)."""
+    return torch.Generator().manual_seed(derive(seed, purpose, *numbers))
+
+
+@contextmanager
+def private_randomness(device: torch.device, seed: int, purpose: str, *numbers: int) -> Iterator[None]:
+    """Inside, the default generators start from a derived seed; afterwards they are as before."""
+    start = derive(seed, purpose, *numbers)
+    cpu = torch.default_generator
+    saved = cpu.get_state()
+    saved_cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    try:
+        cpu.manual_seed(start)
+        if saved_cuda is not None:
+            torch.cuda.default_generators[device.index or 0].manual_seed(start)
+        yield
+    finally:
+        cpu.set_state(saved)
+        if saved_cuda is not None:
+            torch.cuda.set_rng_state(saved_cuda, device)

@@ -1,0 +1,65 @@
+"""A task, and a stream: a list of tasks that can be looped over, indexed and sliced."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, overload
+
+Scenario = Literal["class-incremental", "task-incremental", "domain-incremental"]
+SCENARIOS: tuple[Scenario, ...] = ("class-incremental", "task-incremental", "domain-incremental")
+
+
+class Task(NamedTuple):
+    """One task: inputs, integer labels, and its number, counted from 1.
+
+    `x` is a numpy array (a memory map, too) or a torch tensor, first dimension the examples; labels are
+    global class numbers in every scenario.
+    """
+
+    x: Any
+    y: Any
+    t: int
+
+
+@dataclass(frozen=True)
+class Stream(Sequence[Task]):
+    """The training tasks, as a list; `test` holds the test part of the same cut, task by task.
+
+    >>> import numpy as np
+    >>> x, y = np.zeros((4, 2), np.float32), np.array([0, 0, 1, 1])
+    >>> parts = [Task(x[y == c], y[y == c], c + 1) for c in (0, 1)]
+    >>> stream = Stream("tiny", "class-incremental", parts, parts, classes=2, heads=((0,), (1,)))
+    >>> [(t, len(y)) for x, y, t in stream], len(stream), stream[-1].t, len(stream[:1])
+    ([(1, 2), (2, 2)], 2, 2, 1)
+    """
+
+    name: str
+    scenario: Scenario
+    train: Sequence[Task]
+    test: Sequence[Task]
+    classes: int
+    """Size of the label set of the whole stream (outputs of the model)."""
+    heads: tuple[tuple[int, ...], ...]
+    """The classes of each task, fixed in advance (never read off the data)."""
+    not_valid: tuple[str, ...] = ()
+    """Why a certificate on this stream is not valid, in sentences; empty: nothing known against it."""
+    pretrained_on: tuple[str, ...] = ()
+    """Data sets that the representation of x was trained on."""
+    description: dict[str, Any] = field(default_factory=dict)
+    """How the stream was made: enough to make it again (name, options, fingerprints)."""
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self.train)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Stream": ...
+    def __getitem__(self, index: int | slice) -> "Task | Stream":
+        if isinstance(index, slice):
+            return replace(
+                self, train=self.train[index], test=self.test[index], heads=tuple(self.heads[index])
+            )
+        return self.train[index]
