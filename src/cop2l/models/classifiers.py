@@ -1,0 +1,106 @@
+"""The trainable models: a batch of inputs to one logit per class of the whole stream.
+
+Plain torch modules. Nothing is padded here: scoring pads where exactness asks for it.
+"""
+
+import math
+from typing import Any
+
+from torch import Tensor, nn
+
+from cop2l.errors import UserError
+
+Inputs = tuple[int, ...]
+
+
+class Classifier(nn.Module):
+    """A representation, then one linear layer: logits = head(features(x))."""
+
+    head: nn.Linear
+    description: dict[str, Any]
+    """Name and all arguments: enough to build the same architecture again."""
+
+    def features(self, x: Tensor) -> Tensor:
+        """The penultimate representation: the input of the head."""
+        return x.flatten(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One logit per class of the stream."""
+        logits: Tensor = self.head(self.features(x))
+        return logits
+
+
+class Linear(Classifier):
+    """One linear layer, on features or on flattened inputs."""
+
+    def __init__(self, inputs: Inputs, classes: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(math.prod(inputs), classes)
+
+
+class MLP(Classifier):
+    """One hidden layer with ReLU and dropout (784-512-10 on MNIST)."""
+
+    def __init__(self, inputs: Inputs, classes: int, hidden: int = 512, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(math.prod(inputs), hidden)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(hidden, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        """The hidden layer."""
+        hidden: Tensor = self.hidden(x.flatten(1))
+        dropped: Tensor = self.dropout(hidden.relu())
+        return dropped
+
+
+class MLPHead(MLP):
+    """An MLP on the features of a frozen backbone: no dropout unless asked for."""
+
+    def __init__(self, inputs: Inputs, classes: int, hidden: int = 512, dropout: float = 0.0) -> None:
+        super().__init__(inputs, classes, hidden, dropout)
+
+
+class MultiHead(Classifier):
+    """A shared linear layer d x d without activation, then one linear head per task.
+
+    All heads are one layer, so that every logit is always computed; the learner keeps those of the task.
+    """
+
+    def __init__(self, inputs: Inputs, classes: int) -> None:
+        super().__init__()
+        width = math.prod(inputs)
+        self.shared = nn.Linear(width, width)
+        self.head = nn.Linear(width, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        """The shared layer."""
+        shared: Tensor = self.shared(x.flatten(1))
+        return shared
+
+
+class CNN(Classifier):
+    """Five convolutions and a global max-pool, for small pictures such as 28 x 28."""
+
+    def __init__(self, inputs: Inputs, classes: int, dropout: float = 0.25) -> None:
+        super().__init__()
+        if len(inputs) not in (2, 3) or min(inputs[-2:]) < 10:
+            raise UserError(
+                f"The model 'cnn' needs pictures of at least 10 x 10 pixels, not {inputs}; use 'mlp'."
+            )
+        self.picture = inputs if len(inputs) == 3 else (1, *inputs)
+        self.body = nn.Sequential(
+            *_convolutions(self.picture[0], 32), nn.MaxPool2d(2), nn.Dropout(dropout),
+            *_convolutions(32, 64), nn.MaxPool2d(2), nn.Dropout(dropout),
+            nn.Conv2d(64, 64, 1), nn.ReLU(), nn.AdaptiveMaxPool2d(1), nn.Dropout(dropout),
+        )  # fmt: skip
+        self.head = nn.Linear(64, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        """The 64 channels after the global max-pool."""
+        channels: Tensor = self.body(x.reshape(-1, *self.picture))
+        return channels.flatten(1)
+
+
+def _convolutions(before: int, after: int) -> list[nn.Module]:
+    return [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.Conv2d(after, after, 3), nn.ReLU()]

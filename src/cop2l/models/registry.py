@@ -1,0 +1,76 @@
+"""Models by name: built from a seed, described in JSON, built again from the description."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from cop2l.errors import UserError, unknown
+from cop2l.models.classifiers import CNN, MLP, Classifier, Linear, MLPHead, MultiHead
+from cop2l.randomness import private_randomness
+
+MODELS: dict[str, type[Classifier]] = {
+    "mlp": MLP,
+    "cnn": CNN,
+    "linear": Linear,
+    "mlp-head": MLPHead,
+    "multi-head": MultiHead,
+}
+
+
+def build(name: str, *, inputs: Sequence[int], classes: int, seed: int = 0, **options: Any) -> Classifier:
+    """A new model; its initial weights are a function of `seed`.
+
+    `inputs` is the shape of one example, `classes` the number of classes of the whole stream.
+
+    >>> model = build("mlp", inputs=(28, 28), classes=10, seed=0)
+    >>> model(torch.zeros(3, 28, 28)).shape, model.features(torch.zeros(3, 784)).shape
+    (torch.Size([3, 10]), torch.Size([3, 512]))
+    >>> model.description
+    {'name': 'mlp', 'inputs': [28, 28], 'classes': 10, 'seed': 0, 'hidden': 512, 'dropout': 0.5}
+    """
+    if name not in MODELS:
+        raise unknown("model", name, MODELS)
+    shape = tuple(int(size) for size in inputs)
+    if not shape or min(shape) < 1 or classes < 1:
+        raise UserError(f"A model needs inputs and classes, not inputs {shape} and {classes} classes.")
+    chosen = _defaults(name) | options
+    _check(name, chosen)
+    with private_randomness(torch.device("cpu"), seed, "initial weights"):
+        model = MODELS[name](shape, int(classes), **chosen)
+    model.description = {
+        "name": name, "inputs": list(shape), "classes": int(classes), "seed": int(seed), **chosen,
+    }  # fmt: skip
+    return model
+
+
+def rebuild(description: Mapping[str, Any]) -> Classifier:
+    """The same architecture again; the weights are those of its seed until the caller loads others.
+
+    >>> rebuild(build("linear", inputs=(4,), classes=3, seed=1).description)
+    Linear(
+      (head): Linear(in_features=4, out_features=3, bias=True)
+    )
+    """
+    missing = [key for key in ("name", "inputs", "classes", "seed") if key not in description]
+    if missing:
+        raise UserError(f"The description of the model lacks {', '.join(missing)}.")
+    return build(**description)
+
+
+def _defaults(name: str) -> dict[str, Any]:
+    parameters = list(inspect.signature(MODELS[name]).parameters.values())[2:]  # after inputs, classes
+    return {parameter.name: parameter.default for parameter in parameters}
+
+
+def _check(name: str, options: Mapping[str, Any]) -> None:
+    known = _defaults(name)
+    for option, value in options.items():
+        if option not in known:
+            has = f"its options are: {', '.join(known)}." if known else "it has no options."
+            raise UserError(f"The model {name!r} has no option {option!r}; {has}")
+        if option == "hidden" and (not isinstance(value, int) or value < 1):
+            raise UserError(f"The option 'hidden' of the model is a width of at least 1, not {value!r}.")
+        if option == "dropout" and (not isinstance(value, int | float) or not 0 <= value < 1):
+            raise UserError(f"The option 'dropout' of the model is a share in [0, 1), not {value!r}.")

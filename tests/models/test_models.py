@@ -1,0 +1,119 @@
+"""Every model by name: shapes, seeds, descriptions, and the sizes that the experiments pin."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from cop2l.errors import UserError
+from cop2l.models import MODELS, build, rebuild
+
+INPUTS = {"mlp": (28, 28), "cnn": (28, 28), "linear": (384,), "mlp-head": (384,), "multi-head": (384,)}
+
+
+@pytest.fixture(params=sorted(MODELS))
+def name(request):
+    return request.param
+
+
+def same(first, second):
+    return all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+
+
+def test_logits_are_the_head_of_the_features(name):
+    model = build(name, inputs=INPUTS[name], classes=7, seed=3).eval()
+    x = torch.linspace(-1, 1, 5 * model_size(name)).reshape(5, *INPUTS[name])
+    assert isinstance(model.head, nn.Linear)
+    assert model(x).shape == (5, 7)
+    assert torch.equal(model(x), model.head(model.features(x)))
+
+
+def model_size(name):
+    size = 1
+    for part in INPUTS[name]:
+        size *= part
+    return size
+
+
+def test_weights_are_a_function_of_the_seed(name):
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = build(name, inputs=INPUTS[name], classes=10, seed=5)
+    assert torch.equal(before, torch.get_rng_state()), "building drew from the global generator"
+    torch.manual_seed(2)
+    again = build(name, inputs=INPUTS[name], classes=10, seed=5)
+    other = build(name, inputs=INPUTS[name], classes=10, seed=6)
+    assert same(first, again)
+    assert not same(first, other)
+
+
+def test_a_description_survives_json(name):
+    model = build(name, inputs=INPUTS[name], classes=10, seed=5)
+    again = rebuild(json.loads(json.dumps(model.description)))
+    assert again.description == model.description
+    assert same(model, again)
+    again.load_state_dict(model.state_dict())
+
+
+def count(model):
+    return sum(p.numel() for p in model.parameters())
+
+
+def test_sizes_are_the_pinned_ones():
+    assert count(build("mlp", inputs=(1, 28, 28), classes=10, seed=0)) == 784 * 512 + 512 + 5120 + 10
+    convolutions = (
+        (9 * 32 + 32) + (9 * 32 * 32 + 32) + (9 * 32 * 64 + 64) + (9 * 64 * 64 + 64) + (64 * 64 + 64)
+    )
+    assert count(build("cnn", inputs=(28, 28), classes=10, seed=0)) == convolutions + 650
+    assert count(build("multi-head", inputs=(384,), classes=10, seed=0)) == 384 * 385 + 385 * 10
+    assert [
+        m.p for m in build("mlp", inputs=(9,), classes=2, seed=0).modules() if isinstance(m, nn.Dropout)
+    ] == [0.5]
+    cnn = build("cnn", inputs=(28, 28), classes=10, seed=0)
+    assert [m.p for m in cnn.modules() if isinstance(m, nn.Dropout)] == [0.25] * 3
+
+
+def test_multi_head_has_no_activation_between_its_layers():
+    model = build("multi-head", inputs=(6,), classes=4, seed=0).double()
+    a, b = torch.randn(2, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    zero = model(torch.zeros(1, 6).double())
+    assert torch.allclose(model((a + b)[None]) + zero, model(a[None]) + model(b[None]))
+
+
+def test_cnn_takes_channels_and_flat_pictures():
+    colour = build("cnn", inputs=(3, 32, 32), classes=10, seed=0).eval()
+    x = torch.linspace(0, 1, 2 * 3 * 32 * 32).reshape(2, 3, 32, 32)
+    assert torch.equal(colour(x), colour(x.flatten(1)))
+
+
+def test_options_reach_the_model():
+    model = build("mlp", inputs=(20,), classes=3, seed=0, hidden=16, dropout=0.0)
+    assert model.head.in_features == 16
+    assert model.description["hidden"] == 16
+    assert torch.equal(model(torch.ones(2, 20)), model.eval()(torch.ones(2, 20)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"name": "mpl"}, "did you mean 'mlp'"),
+        ({"name": "mlp", "width": 3}, "no option 'width'; its options are: hidden, dropout"),
+        ({"name": "linear", "hidden": 3}, "it has no options"),
+        ({"name": "mlp", "hidden": 0}, "'hidden'"),
+        ({"name": "mlp", "dropout": 1.5}, "'dropout'"),
+        ({"name": "mlp", "classes": 0}, "0 classes"),
+        ({"name": "mlp", "inputs": ()}, "inputs"),
+        ({"name": "cnn", "inputs": (784,)}, "use 'mlp'"),
+        ({"name": "cnn", "inputs": (8, 8)}, "at least 10 x 10"),
+    ],
+)
+def test_bad_arguments_are_one_sentence(arguments, words):
+    with pytest.raises(UserError, match=words.replace("(", r"\(")) as caught:
+        build(**({"inputs": (28, 28), "classes": 10, "seed": 0} | arguments))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_description_that_lacks_something():
+    with pytest.raises(UserError, match="lacks inputs, seed"):
+        rebuild({"name": "mlp", "classes": 10})
