@@ -1,0 +1,123 @@
+"""Permuted and rotated domains: the same classes, every task with its own view of the pictures."""
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from cop2l.errors import UserError, unknown
+from cop2l.randomness import marks
+from cop2l.streams.scenarios import Labelled, Part, Prepare, describe, shuffled
+from cop2l.streams.task import Stream
+
+VIEWS = ("permuted", "rotated")
+SHARED = "Tasks share examples: the same pictures are in every task, so the tasks are not independent."
+
+
+def views(
+    data: Labelled,
+    kind: str,
+    *,
+    tasks: int | None = None,
+    images: str = "shared",
+    seed: int = 0,
+) -> Stream:
+    """A domain-incremental stream of pictures, one permutation or one angle per task, drawn from the seed.
+
+    `shared`: every task sees all training pictures (as published; certificates are not valid). `disjoint`:
+    every picture is in one task only. Every task is tested on all test pictures, in its own view.
+    """
+    tasks = 10 if tasks is None else tasks
+    if kind not in VIEWS:
+        raise unknown("kind of domains", kind, VIEWS)
+    if images not in ("shared", "disjoint"):
+        raise unknown("choice of images", images, ("shared", "disjoint"))
+    if data.x.ndim != 4 or data.x.shape[2] != data.x.shape[3]:
+        raise UserError(f"{data.name} does not hold square pictures, so it has no {kind} domains.")
+    if not 1 <= tasks <= len(data.x):
+        raise UserError(f"Choose between 1 and {len(data.x)} tasks, not {tasks}.")
+    prepare: list[Prepare]
+    if kind == "permuted":
+        prepare = [Permuted(data.prepare, seed, t, data.x.shape[1:]) for t in range(1, tasks + 1)]
+        detail: dict[str, Any] = {}
+    else:
+        angles = draw_angles(tasks, seed)
+        prepare = [Rotated(data.prepare, angle, data.x.shape[2]) for angle in angles]
+        detail = {"angles": list(angles)}
+    everything = np.arange(len(data.x))
+    if images == "shared":
+        rows = [everything] * tasks
+    else:
+        rows = [
+            np.sort(part) for part in np.array_split(shuffled(seed, "disjoint images", n=len(data.x)), tasks)
+        ]
+    numbers = range(1, tasks + 1)
+    return Stream(
+        name=f"{kind}-{data.name}",
+        scenario="domain-incremental",
+        train=Part(data.x, data.y, rows, prepare, numbers),
+        test=Part(data.x_test, data.y_test, [np.arange(len(data.x_test))] * tasks, prepare, numbers),
+        classes=data.classes,
+        heads=(tuple(range(data.classes)),) * tasks,
+        not_valid=(SHARED,) if images == "shared" and tasks > 1 else (),
+        description=describe(data, "domain-incremental", tasks, None)
+        | {"domains": kind, "images": images, "seed": seed}
+        | detail,
+    )
+
+
+def draw_angles(tasks: int, seed: int) -> tuple[int, ...]:
+    """One whole number of degrees per task, uniform in [-180, 180]."""
+    return tuple(int(m % 361) - 180 for m in marks(seed, "rotation", n=tasks))
+
+
+class Permuted:
+    """Pixels in another order; the shape stays."""
+
+    def __init__(self, prepare: Prepare, seed: int, task: int, shape: tuple[int, ...]) -> None:
+        self.prepare = prepare
+        self.order = shuffled(seed, "pixel order", task, n=int(np.prod(shape)))
+
+    def __call__(self, x: np.ndarray) -> Any:
+        return self.prepare(x.reshape(len(x), -1)[:, self.order].reshape(x.shape))
+
+
+class Rotated:
+    """Pictures turned anticlockwise about their centre, black where nothing was."""
+
+    def __init__(self, prepare: Prepare, degrees: int, side: int) -> None:
+        self.prepare = prepare
+        self.matrix = rotation(degrees, side)
+
+    def __call__(self, x: np.ndarray) -> Any:
+        # Two values per axis are interpolated: rounding back to bytes keeps one way to prepare pictures.
+        turned = self.matrix @ x.reshape(-1, self.matrix.shape[1]).T.astype(np.float32)
+        return self.prepare(np.rint(turned.T).astype(np.uint8).reshape(x.shape))
+
+
+def rotation(degrees: int, side: int) -> csr_array:
+    """The bilinear rotation of a square picture as a sparse matrix: an output pixel mixes at most four.
+
+    >>> (rotation(90, 2) @ [1, 2, 3, 4]).tolist()
+    [2.0, 4.0, 1.0, 3.0]
+    """
+    quarter: dict[int, tuple[float, float]] = {0: (1, 0), 90: (0, 1), 180: (-1, 0), 270: (0, -1)}
+    angle = np.deg2rad(degrees)
+    cosine, sine = quarter.get(degrees % 360, (np.cos(angle), np.sin(angle)))
+    centre = (side - 1) / 2
+    row, column = (axis.ravel() - centre for axis in np.mgrid[:side, :side])
+    # Where an output pixel comes from: turn it back (rows point downwards).
+    from_row = cosine * row + sine * column + centre
+    from_column = -sine * row + cosine * column + centre
+    top, left = np.floor(from_row).astype(int), np.floor(from_column).astype(int)
+    output, source, weight = [], [], []
+    for down in (0, 1):
+        for right in (0, 1):
+            r, c = top + down, left + right
+            w = (1 - np.abs(from_row - r)) * (1 - np.abs(from_column - c))
+            inside = (r >= 0) & (r < side) & (c >= 0) & (c < side) & (w > 0)
+            output.append(np.flatnonzero(inside))
+            source.append((r * side + c)[inside])
+            weight.append(w[inside])
+    entries = (np.concatenate(weight).astype(np.float32), (np.concatenate(output), np.concatenate(source)))
+    return csr_array(entries, shape=(side * side, side * side))

@@ -1,0 +1,250 @@
+"""How labelled data is cut into a stream: class-, task- and domain-incremental."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, overload
+
+import numpy as np
+import torch
+
+from cop2l.errors import UserError, unknown
+from cop2l.randomness import marks
+from cop2l.streams.fingerprint import fingerprint
+from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task
+
+Prepare = Callable[[Any], Any]
+
+
+def as_it_is(x: Any) -> Any:
+    """The preparation of data that is ready to use."""
+    return x
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labelled data with a test part, before it is cut. Labels are 0..classes-1."""
+
+    name: str
+    x: Any
+    y: np.ndarray
+    x_test: Any
+    y_test: np.ndarray
+    names: tuple[str, ...]
+    """The label set, fixed in advance: the name of each class."""
+    tasks: int = 1
+    """Into how many tasks it is cut unless told otherwise."""
+    prepare: Prepare = as_it_is
+    """From stored rows (pictures are uint8) to what a model reads (float32)."""
+    domain: np.ndarray | None = None
+    domain_test: np.ndarray | None = None
+    description: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def classes(self) -> int:
+        """Size of the label set."""
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Part(Sequence[Task]):
+    """Tasks that are made when asked for, from rows of one array: only the stored rows stay in memory."""
+
+    x: Any
+    y: np.ndarray
+    rows: Sequence[np.ndarray]
+    prepare: Sequence[Prepare]
+    numbers: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Part": ...
+    def __getitem__(self, index: int | slice) -> "Task | Part":
+        if isinstance(index, slice):
+            return Part(self.x, self.y, self.rows[index], self.prepare[index], self.numbers[index])
+        rows = self.rows[index]
+        return Task(self.prepare[index](take(self.x, rows)), self.y[rows], self.numbers[index])
+
+
+def take(x: Any, rows: np.ndarray) -> Any:
+    """The rows of x; a view where they are consecutive, so that a memory map stays one."""
+    if len(rows) and rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
+        return x[int(rows[0]) : int(rows[-1]) + 1]
+    return x[torch.from_numpy(rows) if isinstance(x, torch.Tensor) else rows]
+
+
+def shuffled(seed: int, purpose: str, *numbers: int, n: int) -> np.ndarray:
+    """0..n-1 in an order that is a function of (seed, purpose, numbers, n)."""
+    return np.argsort(marks(seed, purpose, *numbers, n=n), kind="stable")
+
+
+def class_groups(classes: int, tasks: int, order_seed: int | None = None) -> tuple[tuple[int, ...], ...]:
+    """The classes of each task: equal consecutive groups, after a shuffle by seed on request.
+
+    >>> class_groups(6, 3)
+    ((0, 1), (2, 3), (4, 5))
+    """
+    if tasks < 1 or classes % tasks:
+        fitting = ", ".join(str(t) for t in range(1, classes + 1) if classes % t == 0)
+        raise UserError(
+            f"{classes} classes cannot be cut into {tasks} equal tasks; choose one of: {fitting}."
+        )
+    order = np.arange(classes) if order_seed is None else shuffled(order_seed, "class order", n=classes)
+    return tuple(tuple(int(c) for c in group) for group in order.reshape(tasks, -1))
+
+
+def class_incremental(
+    data: Labelled,
+    *,
+    tasks: int | None = None,
+    order_seed: int | None = None,
+    groups: Sequence[Sequence[int]] | None = None,
+) -> Stream:
+    """Each task brings new classes; one head over all of them."""
+    return _by_classes(data, "class-incremental", tasks, order_seed, groups)
+
+
+def task_incremental(
+    data: Labelled,
+    *,
+    tasks: int | None = None,
+    order_seed: int | None = None,
+    groups: Sequence[Sequence[int]] | None = None,
+) -> Stream:
+    """Each task brings new classes, and its number is known when predicting."""
+    return _by_classes(data, "task-incremental", tasks, order_seed, groups)
+
+
+def domain_incremental(
+    data: Labelled,
+    *,
+    tasks: int | None = None,
+    order_seed: int | None = None,
+    groups: Sequence[Sequence[int]] | None = None,
+) -> Stream:
+    """The same classes in every task, inputs that change.
+
+    The tasks are the data's domains where it has them (a site, a year). Otherwise groups of classes are
+    the domains, and a label is the place of the class within its group.
+    """
+    if data.domain is None or data.domain_test is None:
+        return _places_in_groups(data, tasks, order_seed, groups)
+    number = len(np.unique(data.domain))
+    if tasks not in (None, number):
+        raise UserError(f"{data.name} has {number} domains, so it makes {number} tasks, not {tasks}.")
+    order = np.arange(number) if order_seed is None else shuffled(order_seed, "domain order", n=number)
+    heads = (tuple(range(data.classes)),) * number
+    train = [np.flatnonzero(data.domain == d) for d in order]
+    test = [np.flatnonzero(data.domain_test == d) for d in order]
+    return _stream(data, "domain-incremental", train, test, heads=heads, order_seed=order_seed)
+
+
+CUTS = {
+    "class-incremental": class_incremental,
+    "task-incremental": task_incremental,
+    "domain-incremental": domain_incremental,
+}
+
+
+def cut(data: Labelled, scenario: str, **options: Any) -> Stream:
+    """The stream of one scenario."""
+    if scenario not in CUTS:
+        raise unknown("scenario", scenario, SCENARIOS)
+    return CUTS[scenario](data, **options)
+
+
+def _groups(
+    data: Labelled, tasks: int | None, order_seed: int | None, groups: Sequence[Sequence[int]] | None
+) -> tuple[tuple[int, ...], ...]:
+    if groups is None:
+        return class_groups(data.classes, data.tasks if tasks is None else tasks, order_seed)
+    given = tuple(tuple(int(c) for c in group) for group in groups)
+    flat = [c for group in given for c in group]
+    if not all(given) or len(set(flat)) != len(flat) or not set(flat) <= set(range(data.classes)):
+        raise UserError(
+            f"Give groups as disjoint lists of classes between 0 and {data.classes - 1}, not {groups!r}."
+        )
+    if tasks not in (None, len(given)):
+        raise UserError(f"{len(given)} groups make {len(given)} tasks; leave out tasks={tasks}.")
+    return given
+
+
+def _by_classes(
+    data: Labelled,
+    scenario: Scenario,
+    tasks: int | None,
+    order_seed: int | None,
+    groups: Sequence[Sequence[int]] | None,
+) -> Stream:
+    heads = _groups(data, tasks, order_seed, groups)
+    train = [np.flatnonzero(np.isin(data.y, head)) for head in heads]
+    test = [np.flatnonzero(np.isin(data.y_test, head)) for head in heads]
+    return _stream(data, scenario, train, test, heads=heads, order_seed=order_seed)
+
+
+def _places_in_groups(
+    data: Labelled, tasks: int | None, order_seed: int | None, groups: Sequence[Sequence[int]] | None
+) -> Stream:
+    sets = _groups(data, tasks, order_seed, groups)
+    size = len(sets[0])
+    if any(len(group) != size for group in sets):
+        raise UserError("The groups of a domain-incremental stream must have the same number of classes.")
+    heads = (tuple(range(size)),) * len(sets)
+    place = np.zeros(data.classes, np.int64)
+    for group in sets:
+        place[list(group)] = np.arange(size)
+    train = [np.flatnonzero(np.isin(data.y, group)) for group in sets]
+    test = [np.flatnonzero(np.isin(data.y_test, group)) for group in sets]
+    places = replace(
+        data,
+        y=place[data.y],
+        y_test=place[data.y_test],
+        names=tuple(f"place {p}" for p in range(size)),
+        description=data.description | {"groups": [list(group) for group in sets]},
+    )
+    return _stream(places, "domain-incremental", train, test, heads=heads, order_seed=order_seed)
+
+
+def _stream(
+    data: Labelled,
+    scenario: Scenario,
+    train: Sequence[np.ndarray],
+    test: Sequence[np.ndarray],
+    *,
+    heads: tuple[tuple[int, ...], ...],
+    order_seed: int | None,
+) -> Stream:
+    for number, rows in enumerate(train, 1):
+        if not len(rows):
+            raise UserError(
+                f"Task {number} of {data.name} would have no training example; choose fewer tasks."
+            )
+    prepare = (data.prepare,) * len(train)
+    numbers = range(1, len(train) + 1)
+    return Stream(
+        name=data.name,
+        scenario=scenario,
+        train=Part(data.x, data.y, train, prepare, numbers),
+        test=Part(data.x_test, data.y_test, test, prepare, numbers),
+        classes=data.classes,
+        heads=heads,
+        description=describe(data, scenario, len(train), order_seed),
+    )
+
+
+def describe(data: Labelled, scenario: str, tasks: int, order_seed: int | None) -> dict[str, Any]:
+    """How the stream was made, with the fingerprints of the stored data."""
+    return data.description | {
+        "name": data.name,
+        "scenario": scenario,
+        "tasks": tasks,
+        "order_seed": order_seed,
+        "class_names": list(data.names),
+        "fingerprint": {
+            "train": fingerprint(data.x, data.y),
+            "test": fingerprint(data.x_test, data.y_test),
+        },
+    }
