@@ -1,0 +1,177 @@
+"""The cache: one folder per (data, backbone, resolution), memory-mappable, found again by name.
+
+An entry is a folder of `.npy` files and `entry.json`. Rows stand in class order (the order of the data set
+within a class), so that a task of consecutive classes is a slice of the memory map and not a copy;
+`rows_<part>.npy` holds each row's number in the data set.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cop2l.errors import UserError
+from cop2l.streams import home
+
+PARTS = ("train", "test")
+FORMAT = 1
+CHUNK = 4096
+"""Rows that are copied at a time: memory stays small however long a part is."""
+
+_NAME = re.compile(r"(?P<data>[^@#]+)@(?P<backbone>[^@#]+)-(?P<size>\d+)(?:#(?P<key>[0-9a-f]+))?")
+
+
+def root() -> Path:
+    """The folder that holds all entries."""
+    return home() / "features"
+
+
+def content_hash(spec: Mapping[str, Any]) -> str:
+    """The key of an entry: a hash of everything its features are a function of."""
+    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One finished cache entry."""
+
+    folder: Path
+    about: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """The content hash."""
+        return str(self.about["key"])
+
+    @property
+    def name(self) -> str:
+        """What a stream of these features is called, e.g. cifar10@dinov2-vits14-224."""
+        return stream_name(self.about["spec"])
+
+    def part(self, part: str) -> tuple[np.ndarray, np.ndarray]:
+        """Features (a memory map) and labels of "train" or "test", in class order.
+
+        The map is copy-on-write: torch takes it without a copy, and nobody can change the file through it.
+        """
+        return (
+            np.load(self.folder / f"x_{part}.npy", mmap_mode="c", allow_pickle=False),
+            np.load(self.folder / f"y_{part}.npy", allow_pickle=False),
+        )
+
+    def rows(self, part: str) -> np.ndarray:
+        """The number that each row has in the data set."""
+        numbers: np.ndarray = np.load(self.folder / f"rows_{part}.npy", allow_pickle=False)
+        return numbers
+
+
+def stream_name(spec: Mapping[str, Any]) -> str:
+    """The name under which an entry is asked for; `data:N` are the first N pictures of each part."""
+    limit = f":{spec['limit']}" if spec.get("limit") else ""
+    return f"{spec['dataset']}{limit}@{spec['backbone']}-{spec['size']}"
+
+
+def entries() -> Iterator[Entry]:
+    """All finished entries, by name."""
+    for about in sorted(root().glob("*/entry.json")):
+        if not about.parent.name.startswith("."):
+            yield Entry(about.parent, _read(about))
+
+
+def find(name: str) -> Entry:
+    """The entry with this name; `#` and the first digits of its key choose between several."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise UserError(
+            f"{name!r} is not a name of cached features; write DATA@BACKBONE-PX, as in cifar10@resnet18-64."
+        )
+    key = match["key"] or ""
+    found = [e for e in entries() if e.name == name.partition("#")[0] and e.key.startswith(key)]
+    if not found:
+        data, _, limit = match["data"].partition(":")
+        command = f"cop2l features {data} --backbone {match['backbone']} --size {match['size']}"
+        command += f" --limit {limit}" if limit else ""
+        raise UserError(f"There are no cached features {name!r}; make them with: {command}")
+    if len(found) > 1:
+        keys = " or ".join(f"{e.name}#{e.key[:6]}" for e in found)
+        raise UserError(f"There are {len(found)} entries of cached features {name!r}; choose one: {keys}.")
+    return found[0]
+
+
+def lookup(key: str) -> Entry | None:
+    """The finished entry with this key, if there is one."""
+    return next((entry for entry in entries() if entry.key == key), None)
+
+
+class Writer:
+    """Writes one entry: part by part in the order of the data set, then `finish`.
+
+    Everything goes to a hidden folder, which gets its name when the entry is complete.
+    """
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self.spec = dict(spec)
+        self.key = content_hash(spec)
+        self.target = root() / f"{stream_name(spec).replace('/', '_').replace(':', '_')}-{self.key}"
+        self.folder = root() / f".{self.target.name}.partial"
+        self.parts: dict[str, dict[str, int]] = {}
+
+    def write(self, part: str, labels: np.ndarray, width: int, chunks: Iterator[np.ndarray]) -> None:
+        """One part: labels, and the features of all rows in chunks, both in the order of the data set."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        labels = np.asarray(labels).astype(np.int64)
+        order = np.argsort(labels, kind="stable")
+        position = np.empty_like(order)
+        position[order] = np.arange(len(order))
+        x = np.lib.format.open_memmap(
+            self.folder / f"x_{part}.npy", mode="w+", dtype=np.float32, shape=(len(labels), width)
+        )
+        start = 0
+        for chunk in chunks:
+            if not np.isfinite(chunk).all():
+                raise UserError(f"The features of the {part} part are not all finite; nothing was stored.")
+            x[position[start : start + len(chunk)]] = chunk
+            start += len(chunk)
+        if start != len(labels):
+            raise UserError(f"The {part} part has {len(labels)} labels but features of {start} rows.")
+        x.flush()
+        np.save(self.folder / f"y_{part}.npy", labels[order])
+        np.save(self.folder / f"rows_{part}.npy", order)
+        self.parts[part] = {"rows": len(labels), "width": width}
+
+    def finish(self, **about: Any) -> Entry:
+        """Name the folder: from here on the entry exists."""
+        files = {path.name: _sha256(path) for path in sorted(self.folder.glob("*.npy"))}
+        text = {"format": FORMAT, "key": self.key, "spec": self.spec, "parts": self.parts, "files": files}
+        text |= about
+        (self.folder / "entry.json").write_text(json.dumps(text, indent=1, sort_keys=True) + "\n")
+        self.folder.replace(self.target)
+        return Entry(self.target, text)
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        about = json.loads(path.read_text())
+        if about["format"] != FORMAT:
+            raise UserError(
+                f"The cache entry {path.parent} has an unknown format; delete it and make it again."
+            )
+        if not {"key", "spec", "parts", "files"} <= about.keys():
+            raise KeyError
+    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError):
+        raise UserError(f"The cache entry {path.parent} is damaged; delete it and make it again.") from None
+    return dict(about)
