@@ -1,1 +1,27 @@
 """Continual-learning methods: one file each, one protocol, one registry."""
+
+from importlib import import_module
+
+from cop2l.errors import unknown
+
+METHODS = {
+    "cop2l": "cop2l.certify.learner:CoP2L",
+    "finetuning": "cop2l.methods.finetuning:Finetuning",
+    "replay": "cop2l.methods.replay:Replay",
+    "gdumb": "cop2l.methods.gdumb:GDumb",
+    "joint": "cop2l.methods.joint:Joint",
+}
+"""Where each method lives, as module:class; a module is imported when its method is asked for."""
+
+
+def method(name: str) -> type:
+    """The class of a method, from its name.
+
+    >>> method("replay").__name__
+    'Replay'
+    """
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    module, _, attribute = METHODS[name].partition(":")
+    found: type = getattr(import_module(module), attribute)
+    return found

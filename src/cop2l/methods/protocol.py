@@ -1,24 +1,33 @@
 """What every continual-learning method offers, CoP2L included."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+Progress = Callable[[dict[str, Any]], None]
+"""Called with one dict as learning goes on: CoP2L per mP2L iteration, the others per epoch."""
+
 
 class Method(Protocol):
     """Learn one task after the other; predict with or without the task's number.
 
-    Constructed as `Name(model, *, memory=2000, seed=0, scenario="class-incremental", **options)`. The model is any
-    nn.Module that maps a batch of inputs to one logit per class of the whole stream. Task-incremental streams
-    use the logits of the task's own classes only (its head); the model still computes them all.
+    Constructed as `Name(model, *, memory=2000, seed=0, scenario="class-incremental", **options)`. The model
+    is any nn.Module that maps a batch of inputs to one logit per class of the whole stream. Task-incremental
+    streams use the logits of the task's own classes only (its head); the model still computes them all.
     """
 
     model: nn.Module
     tasks_seen: int
 
-    def learn(self, x: Any, y: Any, *, classes: Sequence[int] | None = None, progress: Any = None) -> None:
+    @property
+    def memory_used(self) -> int:
+        """How many examples of past tasks are kept."""
+
+    def learn(
+        self, x: Any, y: Any, *, classes: Sequence[int] | None = None, progress: Progress | None = None
+    ) -> None:
         """Learn the next task. `classes` is its head, fixed in advance; needed if task-incremental."""
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:

@@ -1,0 +1,334 @@
+"""What the baselines share: data on the device, batches, heads, saving; how they learn is their own."""
+
+import json
+import os
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cop2l.errors import UserError, unknown
+from cop2l.methods.buffer import Buffer
+from cop2l.methods.protocol import Progress
+from cop2l.methods.sgd import SGD
+from cop2l.randomness import derive, private_randomness
+from cop2l.streams.task import SCENARIOS, Scenario
+
+BLOCK = 1024
+"""Examples per forward pass outside training."""
+
+
+@dataclass(frozen=True)
+class CommonOptions:
+    """The options that every method has; a method's own class adds to them and sets its defaults."""
+
+    epochs: int = 20
+    """Passes over each task."""
+    batch: int = 128
+    """Examples of the task per step."""
+    lr: float = 0.01
+    """Step size of SGD."""
+
+    by_scenario: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Defaults that differ in one scenario."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            positive = field.name in ("epochs", "batch", "lr")
+            if isinstance(field.default, int | float) and (
+                not isinstance(value, int | float)
+                or (isinstance(field.default, int) and int(value) != value)
+                or value < 0
+                or (positive and value == 0)
+            ):
+                kind = "a whole number" if isinstance(field.default, int) else "a number"
+                sign = "larger than 0" if positive else "not below 0"
+                raise UserError(f"The option {field.name} is {value!r}; give {kind} {sign}.")
+
+
+class Learner(ABC):
+    """A method defines `fit`, and `predict` if it does not take the largest logit."""
+
+    Options: ClassVar[type[CommonOptions]] = CommonOptions
+    refuses: ClassVar[dict[str, str]] = {}
+    """Scenarios in which the method makes no sense, each with the reason."""
+    restarts: ClassVar[bool] = False
+    """Whether the method goes back to the initial weights, which are then kept."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        memory: int = 2000,
+        seed: int = 0,
+        scenario: Scenario = "class-incremental",
+        **options: Any,
+    ) -> None:
+        if scenario not in SCENARIOS:
+            raise unknown("scenario", scenario, SCENARIOS)
+        if scenario in self.refuses:
+            raise UserError(
+                f"{type(self).__name__} cannot learn a {scenario} stream: {self.refuses[scenario]}"
+            )
+        if memory < 0:
+            raise UserError(f"The memory is {memory} examples; give 0 or more.")
+        names = [field.name for field in fields(self.Options)]
+        for name in options:
+            if name not in names:
+                raise unknown(f"option of {type(self).__name__}", name, names)
+        self.model = model
+        self.memory = memory
+        self.seed = seed
+        self.scenario = scenario
+        self.options: Any = self.Options(**{**self.Options.by_scenario.get(scenario, {}), **options})
+        self.tasks_seen = 0
+        self.heads: list[tuple[int, ...]] = []
+        self.outputs = 0  # of the model: known at the first task
+        self.masks: Tensor | None = None
+        self.losses: list[Tensor] = []
+        self.progress: Progress | None = None
+        self.initial = {k: v.detach().clone() for k, v in model.state_dict().items()} if self.restarts else {}
+        self.buffer = Buffer()
+        self.kept: dict[str, Tensor] = {}  # what a method carries from task to task beside model and buffer
+
+    @abstractmethod
+    def fit(self, x: Tensor, y: Tensor, t: int) -> None:
+        """Learn task t from tensors on the model's device; the model is in train mode."""
+
+    # ---- the protocol
+
+    def learn(
+        self, x: Any, y: Any, *, classes: Sequence[int] | None = None, progress: Progress | None = None
+    ) -> None:
+        """Learn the next task. `classes` is its head, fixed in advance; needed if task-incremental."""
+        t = self.tasks_seen + 1
+        x, y = self.inputs(x), torch.as_tensor(y).to(self.device).long()
+        if y.ndim != 1 or len(x) != len(y) or not len(y):
+            raise UserError(
+                f"Task {t} has inputs {tuple(x.shape)} and labels {tuple(y.shape)}; give one per row."
+            )
+        head = tuple(int(c) for c in classes) if classes is not None else tuple(y.unique().tolist())
+        if classes is None and self.scenario == "task-incremental":
+            raise UserError(
+                "A task-incremental task needs its head: give classes=, the task's class numbers."
+            )
+        if stray := sorted(set(y.unique().tolist()) - set(head)):
+            raise UserError(f"Task {t} has labels {stray} that are not among its classes; correct classes=.")
+        self.outputs = self.logits(x[:1]).shape[-1]
+        if min(head) < 0 or max(head) >= self.outputs:
+            raise UserError(
+                f"Task {t} has classes {head}, but the model has outputs 0 to {self.outputs - 1} only."
+            )
+        self.heads = [*self.heads[: t - 1], head]
+        self.masks = self.head_masks()
+        self.progress = progress
+        with self.modes(), private_randomness(self.device, self.seed, "learn", t):
+            self.model.train()
+            self.fit(x, y, t)
+        self.progress = None
+        self.tasks_seen = t
+
+    def predict(self, x: Any, *, task: int | None = None) -> Tensor:
+        """Class of each example, int64 on the CPU; `task` (from 1) selects the head if task-incremental."""
+        return self.allowed(self.logits(x), task).argmax(1).cpu()
+
+    @property
+    def memory_used(self) -> int:
+        """How many examples of past tasks are kept."""
+        return len(self.buffer)
+
+    # ---- for the methods
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lives, and therefore the data."""
+        return next(self.model.parameters()).device
+
+    def batches(self, n: int, size: int, epochs: int, *, replay: int = 0, first: int = 0) -> Iterator[Tensor]:
+        """Index tensors: every epoch all of range(n) in a new order, `size` at a time.
+
+        With replay > 0, each is followed by as many indices of n .. n+replay-1, which are drawn without
+        replacement and reshuffled when exhausted: the rows of a buffer appended to the task.
+        """
+        t, device = self.tasks_seen + 1, self.device
+        draws = torch.Generator().manual_seed(derive(self.seed, "replay", t, first))
+        left = torch.empty(0, dtype=torch.long)
+        for epoch in range(first + 1, first + epochs + 1):
+            start = derive(self.seed, "epoch", t, epoch)
+            torch.default_generator.manual_seed(start)  # `learn` puts the global state back
+            if device.type == "cuda":
+                torch.cuda.default_generators[device.index or 0].manual_seed(start)
+            order = torch.randperm(n, generator=torch.Generator().manual_seed(start)).to(device)
+            steps = range(0, n, size)
+            if replay:
+                while len(left) < n:
+                    left = torch.cat([left, torch.randperm(replay, generator=draws)])
+                old, left = (n + left[:n]).to(device), left[n:]
+                yield from [torch.cat([order[i : i + size], old[i : i + size]]) for i in steps]
+            else:
+                yield from [order[i : i + size] for i in steps]
+            if self.progress and self.losses:
+                loss = float(torch.stack(self.losses).mean())
+                self.progress({"task": t, "epoch": epoch, "epochs": first + epochs, "loss": loss})
+            self.losses.clear()
+
+    def sgd(self, lr: float, **options: Any) -> SGD:
+        """SGD over the trainable parameters of the model."""
+        return SGD(self.model.parameters(), lr, self.losses, **options)
+
+    def loss(self, logits: Tensor, y: Tensor, t: int | Tensor) -> Tensor:
+        """Mean cross-entropy; if task-incremental, each example's over the head of its own task (from 1)."""
+        return F.cross_entropy(self.own_head(logits, t), y)
+
+    def own_head(self, logits: Tensor, t: int | Tensor) -> Tensor:
+        """The logits, with those outside the head of task t at -inf if task-incremental."""
+        return logits if self.masks is None else logits + self.masks[t - 1]
+
+    def logits(self, x: Any) -> Tensor:
+        """The model's outputs in eval mode, in blocks, without gradients."""
+        with self.modes(), torch.no_grad():
+            self.model.eval()
+            return torch.cat([self.model(self.inputs(x[i : i + BLOCK])) for i in range(0, len(x), BLOCK)])
+
+    def inputs(self, x: Any) -> Tensor:
+        """Inputs as a tensor on the model's device, in the model's precision if they are real numbers."""
+        with warnings.catch_warnings():
+            # Read-only arrays (memory maps) are shared, not copied: nothing here writes to inputs.
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            tensor = torch.as_tensor(x if isinstance(x, Tensor) else np.asarray(x)).to(self.device)
+        return tensor.to(next(self.model.parameters()).dtype) if tensor.is_floating_point() else tensor
+
+    def allowed(self, logits: Tensor, task: int | None) -> Tensor:
+        """The logits that may be predicted for a task: its own head if task-incremental, else all."""
+        if task is not None and not 1 <= task <= self.tasks_seen:
+            raise UserError(f"Task {task} has not been learned; give a task from 1 to {self.tasks_seen}.")
+        return logits if task is None else self.own_head(logits, task)
+
+    def restart(self) -> None:
+        """Put the model back to the weights it came with (a pretrained part stays pretrained)."""
+        self.model.load_state_dict(self.initial)
+
+    def head_masks(self) -> Tensor | None:
+        """0 inside each task's head and -inf outside, one row per task; None if not task-incremental."""
+        if self.scenario != "task-incremental":
+            return None
+        masks = torch.full((len(self.heads), self.outputs), -torch.inf, device=self.device)
+        for row, head in zip(masks, self.heads, strict=True):
+            row[list(head)] = 0
+        return masks
+
+    @contextmanager
+    def modes(self) -> Iterator[None]:
+        """Put every module's train or eval mode back afterwards."""
+        before = [(module, module.training) for module in self.model.modules()]
+        try:
+            yield
+        finally:
+            for module, training in before:
+                module.training = training
+
+    # ---- saving
+
+    def save(self, folder: str | Path) -> None:
+        """Everything needed to go on later; `method.json`, written last, names the file of the tensors."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        groups = {
+            "model": self.model.state_dict(),
+            "initial": self.initial,
+            "buffer": self.buffer.columns,
+            "kept": self.kept,
+        }
+        flat = {
+            f"{group}.{name}": value for group, values in groups.items() for name, value in values.items()
+        }
+        name = f"after-{self.tasks_seen:03}.safetensors"
+        temporary = folder / f".{name}.{os.getpid()}"
+        save_file({key: v.detach().cpu().contiguous().clone() for key, v in flat.items()}, temporary)
+        temporary.replace(folder / name)
+        record = {
+            **self.identity(),
+            "tasks_seen": self.tasks_seen,
+            "heads": self.heads,
+            "outputs": self.outputs,
+            "tensors": name,
+            "model": getattr(self.model, "description", None),
+        }
+        temporary = folder / f".method.json.{os.getpid()}"
+        temporary.write_text(json.dumps(record, indent=1) + "\n")
+        temporary.replace(folder / "method.json")
+        for old in folder.glob("after-*.safetensors"):
+            if old.name != name:
+                old.unlink()
+
+    def restore(self, folder: str | Path) -> None:
+        """Put a freshly constructed method (same model class, same options) into the saved state."""
+        record = read_record(folder)
+        for key, mine in self.identity().items():
+            if record[key] != mine:
+                raise UserError(
+                    f"{folder} was saved with {key} {record[key]!r}, not {mine!r}; construct it so."
+                )
+        groups: dict[str, dict[str, Tensor]] = {"model": {}, "initial": {}, "buffer": {}, "kept": {}}
+        for key, value in load_file(Path(folder) / record["tensors"], device=str(self.device)).items():
+            group, _, name = key.partition(".")
+            groups[group][name] = value
+        self.model.load_state_dict(groups["model"])
+        self.initial = groups["initial"]
+        self.buffer = Buffer(**groups["buffer"])
+        self.kept = groups["kept"]
+        self.tasks_seen = record["tasks_seen"]
+        self.heads = [tuple(head) for head in record["heads"]]
+        self.outputs = record["outputs"]
+        self.masks = self.head_masks()
+
+    def identity(self) -> dict[str, Any]:
+        """What must agree between a saved method and the one that goes on."""
+        return {
+            "method": type(self).__name__,
+            "memory": self.memory,
+            "seed": self.seed,
+            "scenario": self.scenario,
+            "options": asdict(self.options),
+        }
+
+    @classmethod
+    def load(cls, folder: str | Path, model: nn.Module | None = None) -> Self:
+        """The saved method; `model` may be left out if it was made by cop2l.models.build."""
+        record = read_record(folder)
+        if model is None:
+            if not record["model"]:
+                raise UserError(
+                    f"{folder} holds the weights of a model of your own; pass an instance as model=."
+                )
+            from cop2l.models import rebuild
+
+            model = rebuild(record["model"])
+        loaded = cls(
+            model,
+            memory=record["memory"],
+            seed=record["seed"],
+            scenario=record["scenario"],
+            **record["options"],
+        )
+        loaded.restore(folder)
+        return loaded
+
+
+def read_record(folder: str | Path) -> dict[str, Any]:
+    """The `method.json` of a folder."""
+    path = Path(folder) / "method.json"
+    if not path.exists():
+        raise UserError(f"There is no saved method in {folder}; give the folder that save() wrote.")
+    record: dict[str, Any] = json.loads(path.read_text())
+    return record

@@ -1,0 +1,34 @@
+"""Experience replay: every step learns from the task and from as many kept examples of past tasks."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cop2l.methods.base import CommonOptions, Learner
+from cop2l.methods.buffer import Buffer, shares
+from cop2l.randomness import generator
+
+
+@dataclass(frozen=True)
+class ReplayOptions(CommonOptions):
+    """Only the common options."""
+
+    by_scenario: ClassVar = {"task-incremental": {"epochs": 10}}
+
+
+class Replay(Learner):
+    """One mean cross-entropy over a new and a buffer batch; floor(m/t) examples of each task are kept."""
+
+    Options = ReplayOptions
+
+    def fit(self, x: Tensor, y: Tensor, t: int) -> None:
+        """Learn task t."""
+        o = self.options
+        new = Buffer(x=x, y=y, t=torch.full_like(y, t))
+        xs, ys, tasks = new.joined(**self.buffer.columns).values("x", "y", "t")
+        sgd = self.sgd(o.lr)
+        for i in self.batches(len(x), o.batch, o.epochs, replay=len(self.buffer)):
+            sgd.step(self.loss(self.model(xs[i]), ys[i], tasks[i]))
+        self.buffer = shares(self.buffer, new, t, self.memory, generator(self.seed, "buffer", t))

@@ -1,0 +1,52 @@
+"""Stochastic gradient descent without an optimiser's book-keeping: a small step is mostly that."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from cop2l.errors import UserError
+
+
+class SGD:
+    """p <- p - lr v, where v <- momentum v + gradient + weight_decay p starts at 0."""
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        lr: float,
+        losses: list[Tensor] | None = None,
+        *,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+    ) -> None:
+        self.parameters = [p for p in parameters if p.requires_grad]
+        if not self.parameters:
+            raise UserError(
+                "The model has no trainable parameters; set requires_grad on those to be learned."
+            )
+        self.values = [p.detach() for p in self.parameters]  # the same memory: written to without autograd
+        self.lr = lr
+        self.losses = losses if losses is not None else []
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.velocity: list[Tensor] | None = None
+
+    def step(self, loss: Tensor) -> None:
+        """One step down the gradient of a loss."""
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        self.losses.append(loss.detach())
+        self.move(list(gradients))
+
+    def move(self, gradients: list[Tensor]) -> None:
+        """One step along gradients that the caller has made."""
+        if self.weight_decay:
+            gradients = list(torch._foreach_add(gradients, self.values, alpha=self.weight_decay))
+        if self.momentum:
+            if self.velocity is None:
+                self.velocity = [g.clone() for g in gradients]
+            else:
+                torch._foreach_mul_(self.velocity, self.momentum)
+                torch._foreach_add_(self.velocity, gradients)
+            gradients = self.velocity
+        torch._foreach_add_(self.values, gradients, alpha=-self.lr)

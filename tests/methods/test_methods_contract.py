@@ -1,0 +1,194 @@
+"""One contract for every method: what a learner promises, whatever it does inside."""
+
+import numpy as np
+import pytest
+import torch
+
+from cop2l.errors import UserError
+from cop2l.methods import METHODS, method
+from cop2l.models import build
+from cop2l.randomness import generator
+from cop2l.streams.task import SCENARIOS
+
+BASELINES = [name for name in METHODS if name != "cop2l"]
+QUICK: dict[str, dict] = {}
+"""Options that make a method quick enough for a test; all others have 3 epochs, batches of 8 and lr 0.1."""
+ALLOWED = [(name, s) for name in BASELINES for s in SCENARIOS if s not in method(name).refuses]
+FORGETS = {"finetuning"}
+
+
+def tasks(scenario, n=48):
+    """Three tasks of two well separated clusters each: x (n, 2, 4), y, head; class or domain moves."""
+    draws = generator(7, "toy")
+    for t in range(3):
+        head = (0, 1) if scenario == "domain-incremental" else (2 * t, 2 * t + 1)
+        y = torch.arange(n) % 2
+        x = 0.3 * torch.randn(n, 8, generator=draws)
+        if scenario == "domain-incremental":
+            x[:, 0] += 3 * (2.0 * y - 1)
+            x[:, 1 + t] += 3
+        else:
+            x[torch.arange(n), 2 * t + y] += 3
+        yield x.reshape(n, 2, 4), y + head[0], head
+
+
+def learner(name, scenario, *, memory=24, model=None, **options):
+    model = model or build("mlp", inputs=(2, 4), classes=6, seed=3, hidden=16, dropout=0.25)
+    chosen = {"epochs": 8, "batch": 8, "lr": 0.1} | QUICK.get(name, {}) | options
+    return method(name)(model, memory=memory, seed=5, scenario=scenario, **chosen)
+
+
+def learn_all(learned, scenario, start=0):
+    for x, y, head in list(tasks(scenario))[start:]:
+        learned.learn(x, y, classes=head)
+    return learned
+
+
+def weights(learned):
+    return torch.cat([p.detach().flatten() for p in learned.model.parameters()])
+
+
+@pytest.mark.parametrize(("name", "scenario"), ALLOWED)
+class TestContract:
+    def test_learns_a_separable_stream(self, name, scenario):
+        learned = learn_all(learner(name, scenario), scenario)
+        accuracies = [
+            (learned.predict(x, task=t) == y).float().mean() for t, (x, y, _) in enumerate(tasks(scenario), 1)
+        ]
+        assert learned.tasks_seen == 3
+        if name not in FORGETS or scenario != "class-incremental":
+            assert min(accuracies) > 0.9, accuracies
+        assert accuracies[-1] > 0.9, accuracies
+
+    def test_same_seed_same_bits_and_nothing_outside_changes(self, name, scenario):
+        before = torch.get_rng_state()
+        first = learner(name, scenario)
+        given = list(tasks(scenario))
+        copies = [(x.clone(), y.clone()) for x, y, _ in given]
+        first.model.hidden.eval()
+        modes = [module.training for module in first.model.modules()]
+        for x, y, head in given[:2]:
+            first.learn(x, y, classes=head)
+            first.predict(x)
+        assert torch.equal(torch.get_rng_state(), before)
+        assert [module.training for module in first.model.modules()] == modes
+        assert all(p.requires_grad for p in first.model.parameters())
+        for (x, y, _), (x0, y0) in zip(given, copies, strict=True):
+            assert torch.equal(x, x0)
+            assert torch.equal(y, y0)
+        torch.rand(3)
+        second = learner(name, scenario)
+        second.model.hidden.eval()
+        for x, y, head in given[:2]:
+            second.learn(x.numpy().astype(np.float64), y.numpy(), classes=head)
+        assert torch.equal(weights(first), weights(second))
+        assert torch.equal(first.predict(given[0][0]), second.predict(given[0][0]))
+        torch.set_rng_state(before)
+
+    def test_memory_stays_within_its_budget(self, name, scenario):
+        learned = learner(name, scenario, memory=13, epochs=1)
+        for x, y, head in tasks(scenario):
+            learned.learn(x, y, classes=head)
+            if name != "joint":
+                assert learned.memory_used <= 13
+            assert learned.memory_used == len(learned.buffer)
+
+    def test_save_load_continue_is_uninterrupted(self, name, scenario, tmp_path):
+        whole = learner(name, scenario)
+        for number, (x, y, head) in enumerate(tasks(scenario), 1):
+            whole.learn(x, y, classes=head)
+            if number == 2:
+                whole.save(tmp_path / "state")
+        resumed = learn_all(method(name).load(tmp_path / "state"), scenario, start=2)
+        assert torch.equal(weights(whole), weights(resumed))
+        assert whole.memory_used == resumed.memory_used
+        for t, (x, _, _) in enumerate(tasks(scenario), 1):
+            assert torch.equal(whole.predict(x, task=t), resumed.predict(x, task=t))
+
+    def test_progress_is_reported(self, name, scenario):
+        seen = []
+        learned = learner(name, scenario)
+        for x, y, head in list(tasks(scenario))[:2]:
+            learned.learn(x, y, classes=head, progress=seen.append)
+        assert {report["task"] for report in seen} == {1, 2}
+        assert all(report.keys() == {"task", "epoch", "epochs", "loss"} for report in seen)
+        assert all(1 <= report["epoch"] <= report["epochs"] for report in seen)
+        assert all(np.isfinite(report["loss"]) for report in seen)
+
+
+@pytest.mark.parametrize("name", [n for n in BASELINES if "task-incremental" not in method(n).refuses])
+def test_predictions_stay_in_the_head_of_the_task(name):
+    learned = learn_all(learner(name, "task-incremental"), "task-incremental")
+    anything = torch.randn(50, 2, 4, generator=generator(0, "anything"))
+    for t, head in enumerate([(0, 1), (2, 3), (4, 5)], 1):
+        assert set(learned.predict(anything, task=t).tolist()) <= set(head)
+
+
+@pytest.mark.parametrize(
+    ("name", "scenario"), [(n, s) for n in BASELINES for s in SCENARIOS if (n, s) not in ALLOWED]
+)
+def test_a_scenario_that_makes_no_sense_is_refused_with_the_reason(name, scenario):
+    with pytest.raises(UserError, match=f"cannot learn a {scenario} stream: .*[.]"):
+        learner(name, scenario)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_without_memory_or_with_one_example_each_method_still_learns(name):
+    scenario = "domain-incremental" if "class-incremental" in method(name).refuses else "class-incremental"
+    learned = learner(name, scenario, memory=1, epochs=1)
+    for x, y, head in tasks(scenario):
+        learned.learn(x, y, classes=head)
+    assert learned.tasks_seen == 3
+
+
+def test_unknown_names_get_a_hint():
+    with pytest.raises(UserError, match="did you mean 'replay'"):
+        method("reply")
+    with pytest.raises(UserError, match="did you mean 'epochs'"):
+        learner("replay", "class-incremental", epoch=3)
+    with pytest.raises(UserError, match="did you mean 'class-incremental'"):
+        learner("replay", "class-incrementl")
+
+
+@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"epochs": 2.5}, {"lr": -1.0}, {"batch": "many"}])
+def test_options_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(UserError, match="The option"):
+        learner("replay", "class-incremental", **wrong)
+
+
+def test_tasks_that_make_no_sense_are_refused():
+    x, y, head = next(tasks("task-incremental"))
+    learned = learner("finetuning", "task-incremental")
+    with pytest.raises(UserError, match="needs its head"):
+        learned.learn(x, y)
+    with pytest.raises(UserError, match="give one per row"):
+        learned.learn(x, y[:-1], classes=head)
+    with pytest.raises(UserError, match=r"labels \[1\] that are not among its classes"):
+        learned.learn(x, y, classes=(0,))
+    with pytest.raises(UserError, match="outputs 0 to 5 only"):
+        learned.learn(x, y, classes=(0, 1, 9))
+    with pytest.raises(UserError, match="has not been learned"):
+        learned.predict(x, task=1)
+    assert learned.tasks_seen == 0
+
+
+def test_restoring_something_else_is_refused(tmp_path):
+    learned = learner("replay", "class-incremental")
+    with pytest.raises(UserError, match="no saved method"):
+        learned.restore(tmp_path)
+    learned.save(tmp_path)
+    with pytest.raises(UserError, match="saved with options"):
+        learner("replay", "class-incremental", epochs=2).restore(tmp_path)
+
+
+def test_a_model_of_ones_own_needs_an_instance_to_load_into(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8, 6))
+    learner("replay", "class-incremental", model=model).save(tmp_path)
+    with pytest.raises(UserError, match="pass an instance as model="):
+        method("replay").load(tmp_path)
+    again = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8, 6))
+    assert torch.equal(weights(method("replay").load(tmp_path, again)), weights_of(model))
+
+
+def weights_of(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
