@@ -1,0 +1,111 @@
+"""One table per metric: methods as rows, streams as columns, mean and deviation over the seeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cop2l.report.groups import Group, Place, Spread
+from cop2l.report.metric import Metric
+from cop2l.report.paper import Published, published
+
+SCALES = {"%": 100.0, "s": 1.0, "x": 1.0, "MB": 1e-6}
+DIGITS = {"%": 2, "s": 1, "x": 2, "MB": 0}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one stream."""
+
+    group: Group
+    ours: Spread
+    paper: Published | None
+    valid: bool
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A table: `cells[row][column]` is None where a method was not run."""
+
+    metric: Metric
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    places: tuple[Place, ...]
+    cells: tuple[tuple[Cell | None, ...], ...]
+    shared: str
+    """What all the columns have in common and their names therefore leave out."""
+
+    @property
+    def filled(self) -> list[Cell]:
+        """The cells that hold a number."""
+        return [cell for row in self.cells for cell in row if cell]
+
+
+def compare(groups: Sequence[Group], metric: Metric) -> Comparison:
+    """The comparison of groups in one metric."""
+    places = tuple(dict.fromkeys(group.place for group in groups))
+    labels = tuple(dict.fromkeys(group.label for group in sorted(groups, key=lambda group: group.order)))
+    found: dict[tuple[str, Place], Cell] = {}
+    for group in groups:
+        ours = metric.over_seeds(group)
+        if ours is not None:
+            valid = not (metric.certified and group.not_valid)
+            found[group.label, group.place] = Cell(group, ours, published(group, metric.name), valid)
+    best = {place: _best([c for (_, p), c in found.items() if p == place], metric) for place in places}
+    cells = tuple(
+        tuple(_marked(found.get((label, place)), best[place], metric) for place in places) for label in labels
+    )
+    names, shared = column_names(places)
+    return Comparison(metric, labels, names, places, cells, shared)
+
+
+def column_names(places: Sequence[Place]) -> tuple[tuple[str, ...], str]:
+    """Short names for places: what differs between them; and what they share.
+
+    >>> column_names([Place("mnist", "class-incremental", model, 5) for model in ("mlp", "cnn")])
+    (('mnist, mlp', 'mnist, cnn'), 'class-incremental, 5 tasks')
+    """
+    scenarios = {place.scenario for place in places}
+    models = {place.model for place in places}
+    tasks = {place.tasks for place in places}
+    names = tuple(
+        ", ".join(
+            [place.stream]
+            + [place.scenario] * (len(scenarios) > 1)
+            + [place.model] * (len(models) > 1)
+            + [_tasks(place.tasks)] * (len(tasks) > 1)
+        )
+        for place in places
+    )
+    shared = [*scenarios] * (len(scenarios) == 1) + [*models] * (len(models) == 1)
+    shared += [_tasks(n) for n in tasks] * (len(tasks) == 1)
+    return names, ", ".join(shared)
+
+
+def written(value: float, metric: Metric, digits: int | None = None) -> str:
+    """A number of this metric in its display unit.
+
+    >>> from cop2l.report.metric import METRICS
+    >>> written(0.95123, METRICS["accuracy"])
+    '95.12'
+    """
+    digits = DIGITS[metric.unit] if digits is None else digits
+    text = f"{value * SCALES[metric.unit]:.{digits}f}"
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+def _tasks(n: int) -> str:
+    return f"{n} task{'s' if n != 1 else ''}"
+
+
+def _best(cells: Sequence[Cell], metric: Metric) -> str | None:
+    """The best number as it is displayed, so that equal displays are equally best; none if alone."""
+    means = [cell.ours.mean for cell in cells if cell.valid]
+    if len(cells) < 2 or not means:
+        return None
+    return written(max(means) if metric.better == "higher" else min(means), metric)
+
+
+def _marked(cell: Cell | None, best: str | None, metric: Metric) -> Cell | None:
+    if cell is None:
+        return None
+    return replace(cell, best=cell.valid and written(cell.ours.mean, metric) == best)

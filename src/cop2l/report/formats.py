@@ -1,0 +1,205 @@
+"""A comparison as text, Markdown, LaTeX, CSV and JSON."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cop2l.report.comparison import Cell, Comparison, written
+
+NOT_VALID = "†"
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
+
+
+def text(comparisons: Sequence[Comparison], *, bold: bool = False) -> str:
+    """Aligned columns; the best is bold on a terminal and carries a star elsewhere."""
+    blocks = []
+    for table in comparisons:
+        grid = [["method", *table.columns]]
+        grid += [
+            [label, *(_ours(cell, table, "", "" if bold else "*") + _papers(cell, table) for cell in row)]
+            for label, row in zip(table.rows, table.cells, strict=True)
+        ]
+        widths = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
+        lines = [[word.ljust(width) for word, width in zip(line, widths, strict=True)] for line in grid]
+        if bold:
+            for line, row in zip(lines[1:], table.cells, strict=True):
+                line[1:] = [
+                    f"{BOLD}{word}{PLAIN}" if cell and cell.best else word
+                    for word, cell in zip(line[1:], row, strict=True)
+                ]
+        rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
+        body = ["  ".join(line).rstrip() for line in lines]
+        best = "best in bold" if bold else "best marked *"
+        blocks.append(
+            "\n".join([caption(table, best), rule, body[0], rule, *body[1:], rule, *_reasons(table)])
+        )
+    return "\n\n".join(blocks) + "\n"
+
+
+def markdown(comparisons: Sequence[Comparison]) -> str:
+    """Pipe tables with the best in bold."""
+    blocks = []
+    for table in comparisons:
+        lines = [
+            "| " + " | ".join(_pipe(word) for word in ("method", *table.columns)) + " |",
+            "|" + "---|" + "---:|" * len(table.columns),
+        ]
+        for label, row in zip(table.rows, table.cells, strict=True):
+            words = [_pipe(_ours(cell, table, "**", "**") + _papers(cell, table)) for cell in row]
+            lines.append("| " + " | ".join([_pipe(label), *words]) + " |")
+        reasons = [f"\n{_pipe(sentence)}" for sentence in _reasons(table)]
+        blocks.append("\n".join([_pipe(caption(table, "best in bold")), "", *lines, *reasons]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def latex(comparisons: Sequence[Comparison]) -> str:
+    """One table per metric, ruled by the package booktabs."""
+    blocks = []
+    for table in comparisons:
+        lines = [
+            r"\begin{table}",
+            r"  \centering",
+            rf"  \caption{{{_tex(caption(table, 'best in bold').capitalize())}.}}",
+            rf"  \begin{{tabular}}{{l{'r' * len(table.columns)}}}",
+            r"    \toprule",
+            "    " + " & ".join(_tex(word) for word in ("method", *table.columns)) + r" \\",
+            r"    \midrule",
+        ]
+        for label, row in zip(table.rows, table.cells, strict=True):
+            words = [
+                (
+                    rf"\textbf{{{_tex(_ours(cell, table))}}}"
+                    if cell and cell.best
+                    else _tex(_ours(cell, table))
+                )
+                + _tex(_papers(cell, table))
+                for cell in row
+            ]
+            lines.append("    " + " & ".join([_tex(label), *words]) + r" \\")
+        reasons = [rf"  \par\footnotesize {_tex(sentence)}" for sentence in _reasons(table)]
+        blocks.append("\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", *reasons, r"\end{table}"]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def as_csv(comparisons: Sequence[Comparison]) -> str:
+    """One line per cell, rates in [0, 1]."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(_record_names()), lineterminator="\n")
+    writer.writeheader()
+    for record in _records(comparisons):
+        setting = " ".join(f"{k}={v}" for k, v in record["setting"].items())
+        writer.writerow({**record, "setting": setting, "not_valid": " ".join(record["not_valid"])})
+    return out.getvalue()
+
+
+def as_json(comparisons: Sequence[Comparison]) -> str:
+    """A list of objects, one per cell, rates in [0, 1]."""
+    return json.dumps(_records(comparisons), indent=2, ensure_ascii=False) + "\n"
+
+
+FORMATS: dict[str, Callable[[Sequence[Comparison]], str]] = {
+    "text": text,
+    "markdown": markdown,
+    "latex": latex,
+    "csv": as_csv,
+    "json": as_json,
+}
+
+
+def caption(table: Comparison, best: str) -> str:
+    """What the table shows, in one line."""
+    unit = {"%": "%", "s": "seconds", "x": "ratio", "MB": "MB"}[table.metric.unit]
+    seeds = sorted({cell.ours.seeds for cell in table.filled})
+    words = [table.shared] if table.shared else []
+    if seeds == [1]:
+        words.append("one seed")
+    elif seeds:
+        span = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+        words.append(f"mean ± sd over {span} seeds")
+    if any(cell.best for cell in table.filled):
+        words.append(best)
+    if any(cell.paper for cell in table.filled):
+        words.append("the paper's in parentheses")
+    return f"{table.metric.title}, {unit} ({'; '.join(words)})"
+
+
+def _ours(cell: Cell | None, table: Comparison, before: str = "", after: str = "") -> str:
+    """Our number, between two marks if it is the best."""
+    if cell is None:
+        return "–"
+    words = _pair(cell.ours.mean, cell.ours.sd, table)
+    if cell.ours.seeds < max(other.ours.seeds for other in table.filled):
+        words += f" [{cell.ours.seeds}]"
+    if not cell.valid:
+        words += NOT_VALID
+    return f"{before}{words}{after}" if cell.best else words
+
+
+def _papers(cell: Cell | None, table: Comparison) -> str:
+    return f" ({_pair(*cell.paper, table)})" if cell and cell.paper else ""
+
+
+def _pair(mean: float, sd: float | None, table: Comparison) -> str:
+    return written(mean, table.metric) + (f" ± {written(sd, table.metric)}" if sd is not None else "")
+
+
+def _reasons(table: Comparison) -> list[str]:
+    """Footnotes: the certificates that are not valid, and fewer seeds than the others."""
+    against: dict[tuple[str, str], list[str]] = {}
+    for cell in table.filled:
+        if not cell.valid:
+            reasons = " ".join(cell.group.not_valid)
+            against.setdefault((cell.group.place.stream, reasons), []).append(cell.group.label)
+    notes = [
+        f"{NOT_VALID} not valid: {', '.join(labels)} on {stream}. {reasons}"
+        for (stream, reasons), labels in against.items()
+    ]
+    seeds = {cell.ours.seeds for cell in table.filled}
+    fewer = ["[n]: over n seeds only."] if len(seeds) > 1 else []
+    return [*notes, *fewer]
+
+
+def _records(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    return [
+        {
+            "metric": table.metric.name,
+            "method": cell.group.method,
+            "setting": dict(cell.group.setting),
+            **cell.group.place._asdict(),
+            "seeds": cell.ours.seeds,
+            "mean": cell.ours.mean,
+            "sd": cell.ours.sd,
+            "paper": cell.paper.mean if cell.paper else None,
+            "paper_sd": cell.paper.sd if cell.paper else None,
+            "best": cell.best,
+            "not_valid": list(cell.group.not_valid),
+        }
+        for table in comparisons
+        for cell in table.filled
+    ]
+
+
+def _record_names() -> tuple[str, ...]:
+    before = ("metric", "method", "setting", "stream", "scenario", "model", "tasks", "seeds", "mean", "sd")
+    return (*before, "paper", "paper_sd", "best", "not_valid")
+
+
+def _pipe(word: str) -> str:
+    return word.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def _tex(word: str) -> str:
+    special = {c: "\\" + c for c in "&%$#_{}"} | {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "±": r"$\pm$",
+        "–": "--",
+        "†": r"$\dagger$",
+        "\n": " ",
+    }
+    return "".join(special.get(c, c) for c in word)

@@ -1,0 +1,165 @@
+"""Runs that differ in their seed only form a group; groups on the same stream are compared."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from cop2l.report.runs import Run
+
+SHOWN_BY_PLACE = frozenset({"method", "stream", "scenario", "model"})
+NOT_A_SETTING = frozenset({"seed", "hash", "out", "device", "threads", "log", "paper", "name", "command"})
+"""Keys of a configuration that do not make it another experiment."""
+
+SPEAKING_KEYS = (
+    "preset",
+    "memory",
+    "buffer",
+    "stop",
+    "prior",
+    "k",
+    "omega",
+    "holdout",
+    "epochs",
+    "lr",
+    "optimiser",
+    "images",
+    "order_seed",
+)
+"""If fewer keys are enough to tell two groups apart, these are the ones to show, the first first."""
+
+FIRST_METHODS = ("cop2l", "joint")
+
+
+class Place(NamedTuple):
+    """A column of the comparison: the stream, how it was cut, and the model that learns it."""
+
+    stream: str
+    scenario: str
+    model: str
+    tasks: int
+
+
+class Spread(NamedTuple):
+    """Mean and sample standard deviation over the seeds; one seed has no deviation."""
+
+    mean: float
+    sd: float | None
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one method with one setting in one place, in the order of their seeds."""
+
+    method: str
+    setting: tuple[tuple[str, Any], ...]
+    """The keys that tell this group from the method's others, with their values."""
+    place: Place
+    runs: tuple[Run, ...]
+
+    @property
+    def label(self) -> str:
+        """The method, and its setting where the method has several."""
+        words = ", ".join(f"{key} {_word(value)}" for key, value in self.setting)
+        return f"{self.method} ({words})" if words else self.method
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """CoP2L first, then by name; a method's settings by size."""
+        rank = FIRST_METHODS.index(self.method) if self.method in FIRST_METHODS else len(FIRST_METHODS)
+        values = [(float(v), "") if isinstance(v, int | float) else (inf, _word(v)) for _, v in self.setting]
+        return rank, self.method, values
+
+    @property
+    def claim(self) -> str | None:
+        """The kind of bound that was named in advance."""
+        claims = {run.claim for run in self.runs}
+        return claims.pop() if len(claims) == 1 else None
+
+    @property
+    def not_valid(self) -> tuple[str, ...]:
+        """Every reason against the certificates of these runs."""
+        return tuple(dict.fromkeys(reason for run in self.runs for reason in run.not_valid))
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Mean and deviation of one number per seed.
+
+    >>> spread([1.0, 3.0])
+    Spread(mean=2.0, sd=1.4142135623730951, seeds=2)
+    >>> spread([0.5])
+    Spread(mean=0.5, sd=None, seeds=1)
+    """
+    numbers = list(values)
+    return Spread(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None, len(numbers))
+
+
+def group(runs: Sequence[Run], over: Sequence[str] = ("seed",)) -> list[Group]:
+    """Sort runs into groups; `over` names the configuration keys that are averaged over."""
+    ignored = SHOWN_BY_PLACE | NOT_A_SETTING | set(over)
+    settings = [{k: v for k, v in run.config.items() if k not in ignored} for run in runs]
+    places = [Place(run.stream, run.scenario, run.model, len(run.matrix)) for run in runs]
+    shown = _telling_keys(runs, settings, places)
+    members: dict[tuple[Place, str, str], list[int]] = {}
+    for i, run in enumerate(runs):
+        members.setdefault((places[i], run.method, _key(settings[i])), []).append(i)
+    groups = []
+    for (place, method, _), indices in members.items():
+        setting = tuple((key, settings[indices[0]].get(key)) for key in shown[method])
+        ordered = sorted((runs[i] for i in indices), key=lambda run: (run.seed, str(run.folder)))
+        groups.append(Group(method, setting, place, tuple(ordered)))
+    return sorted(groups, key=lambda g: (g.place, g.order))
+
+
+def repeated(groups: Iterable[Group]) -> list[str]:
+    """A sentence for every seed that a group counts more than once."""
+    sentences = []
+    for g in groups:
+        same: dict[str, list[Run]] = {}
+        for run in g.runs:
+            same.setdefault(_key({k: run.config.get(k) for k in ("seed", "order_seed")}), []).append(run)
+        sentences += [
+            f"{g.label} on {g.place.stream} counts seed {runs[0].seed} {len(runs)} times: "
+            + ", ".join(str(run.folder) for run in runs)
+            + "."
+            for runs in same.values()
+            if len(runs) > 1
+        ]
+    return sentences
+
+
+def _telling_keys(
+    runs: Sequence[Run], settings: Sequence[dict[str, Any]], places: Sequence[Place]
+) -> dict[str, list[str]]:
+    """For each method, the fewest keys that tell its groups in one place apart."""
+    cells: dict[tuple[str, Place], list[dict[str, Any]]] = {}
+    for run, setting, place in zip(runs, settings, places, strict=True):
+        cells.setdefault((run.method, place), []).append(setting)
+    shown: dict[str, list[str]] = {}
+    for method in {run.method for run in runs}:
+        own = [cell for (name, _), cell in cells.items() if name == method]
+        names = {key for cell in own for setting in cell for key in setting}
+        varying = [k for k in names if any(len({_key(s.get(k)) for s in cell}) > 1 for cell in own)]
+        varying.sort(key=lambda k: (SPEAKING_KEYS.index(k) if k in SPEAKING_KEYS else len(SPEAKING_KEYS), k))
+        needed = list(varying)
+        for key in reversed(varying):
+            fewer = [k for k in needed if k != key]
+            if all(_kinds(cell, fewer) == _kinds(cell, varying) for cell in own):
+                needed = fewer
+        shown[method] = needed
+    return shown
+
+
+def _kinds(cell: Iterable[dict[str, Any]], keys: Sequence[str]) -> int:
+    return len({_key([setting.get(key) for key in keys]) for setting in cell})
+
+
+def _key(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,0 +1,109 @@
+"""The numbers of a run that tables compare: one name, one function, one direction."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+from cop2l.errors import unknown
+from cop2l.report.groups import Group, Spread, spread
+from cop2l.report.runs import Run
+
+KINDS = ("kl", "kl-tight", "preference", "buffer", "holdout")
+"""Kinds of bounds, in the order in which they are shown."""
+
+KIND_TITLES = {
+    "kl": "the paper's formula (kl)",
+    "kl-tight": "the paper's formula, tightened (kl-tight)",
+    "preference": "ours (preference)",
+    "buffer": "ours, from the buffer alone (buffer)",
+    "holdout": "hold-out",
+}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number of a run; `of` returns None where the run does not have it."""
+
+    name: str
+    title: str
+    unit: Literal["%", "s", "x", "MB"]
+    better: Literal["higher", "lower"]
+    of: Callable[[Run], float | None]
+    certified: bool = False
+    """True for bounds: a bound of a run that is not valid is shown, and never called the best."""
+
+    def over_seeds(self, group: Group) -> Spread | None:
+        """Mean and deviation over the runs of a group; None if a run lacks the number."""
+        values = [self.of(run) for run in group.runs]
+        return None if any(v is None for v in values) else spread(v for v in values if v is not None)
+
+
+def bounds_of(run: Run, kind: str) -> list[float] | None:
+    """The bounds of one kind, task by task; None unless every task has one. "bound" is the run's claim."""
+    named = run.claim if kind == "bound" else kind
+    values = [task.bounds[named] for task in run.tasks if named in task.bounds]
+    return values if values and len(values) == len(run.tasks) else None
+
+
+def test_errors(run: Run) -> list[float]:
+    """Test errors of the final model, task by task."""
+    return [
+        1 - a if t.test_error is None else t.test_error
+        for t, a in zip(run.tasks, run.matrix[-1], strict=True)
+    ]
+
+
+def _mean(kind: str) -> Callable[[Run], float | None]:
+    return lambda run: fmean(b) if (b := bounds_of(run, kind)) else None
+
+
+def _worst(kind: str) -> Callable[[Run], float | None]:
+    return lambda run: max(b) if (b := bounds_of(run, kind)) else None
+
+
+def _ratio(kind: str) -> Callable[[Run], float | None]:
+    def of(run: Run) -> float | None:
+        error = fmean(test_errors(run))
+        return fmean(b) / error if (b := bounds_of(run, kind)) and error else None
+
+    return of
+
+
+def _bound_metrics() -> list[Metric]:
+    made = []
+    for kind in ("bound", *KINDS):
+        title = "claimed bound" if kind == "bound" else f"bound, {KIND_TITLES[kind]}"
+        made += [
+            Metric(kind, f"{title}, mean over tasks", "%", "lower", _mean(kind), certified=True),
+            Metric(f"worst-{kind}", f"{title}, worst task", "%", "lower", _worst(kind), certified=True),
+            Metric(f"ratio-{kind}", f"{title}, over test error", "x", "lower", _ratio(kind), certified=True),
+        ]
+    return made
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("accuracy", "average accuracy", "%", "higher", lambda run: run.accuracy),
+        Metric("forgetting", "forgetting", "%", "lower", lambda run: run.forgetting),
+        Metric("plasticity", "plasticity", "%", "higher", lambda run: run.plasticity),
+        Metric(
+            "test-error", "test error, mean over tasks", "%", "lower", lambda run: fmean(test_errors(run))
+        ),
+        Metric("seconds", "time", "s", "lower", lambda run: run.seconds),
+        Metric("peak-memory", "peak memory", "MB", "lower", lambda run: run.peak_memory),
+        *_bound_metrics(),
+    )
+}
+
+
+def metric(name: str) -> Metric:
+    """A metric by its name.
+
+    >>> metric("worst-kl").title
+    "bound, the paper's formula (kl), worst task"
+    """
+    if name not in METRICS:
+        raise unknown("metric", name, METRICS)
+    return METRICS[name]

@@ -1,0 +1,42 @@
+"""The published numbers, and the rows of them that a configuration names."""
+
+import csv
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+from cop2l.report.groups import Group
+
+
+class Published(NamedTuple):
+    """A published mean and its standard deviation, in the units of our summaries."""
+
+    mean: float
+    sd: float | None
+
+
+PERCENT = frozenset({"accuracy", "forgetting"})
+
+
+def published(group: Group, metric: str) -> Published | None:
+    """The paper's number for a group, if its configuration names a published row."""
+    named = group.runs[0].config.get("paper")
+    if not isinstance(named, Mapping) or not named:
+        return None
+    wanted = {"method": group.method, **named, "metric": metric}
+    rows = [row for row in _rows() if all(row.get(k) == str(v) for k, v in wanted.items())]
+    if len(rows) != 1:
+        return None
+    value, sd = rows[0]["value"], rows[0]["sd"]
+    return Published(_in_our_unit(value, metric), _in_our_unit(sd, metric) if sd else None)
+
+
+def _in_our_unit(number: str, metric: str) -> float:
+    return round(float(number) / 100, 6) if metric in PERCENT else float(number)
+
+
+@cache
+def _rows() -> tuple[dict[str, Any], ...]:
+    text = (resources.files("cop2l.report") / "paper_numbers.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))

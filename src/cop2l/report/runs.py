@@ -1,0 +1,330 @@
+"""Run directories, read and checked: what is finished becomes a Run, what is not becomes a sentence."""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cop2l.errors import UserError
+
+MARKS_OF_A_RUN = ("config.json", "records.jsonl", "summary.json")
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """What a finished run says about one task; counts that do not apply are None."""
+
+    task: int
+    n: int | None
+    test_error: float | None
+    bounds: dict[str, float]
+    compression: int | None = None
+    evicted: int | None = None
+    errors: int | None = None
+    picked: int | None = None
+    missed: int | None = None
+    iterations: int | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One mP2L iteration: a line of trace.jsonl."""
+
+    task: int
+    iteration: int
+    bound: float
+    picked: int | None = None
+    errors: int | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run directory."""
+
+    folder: Path
+    method: str
+    stream: str
+    scenario: str
+    model: str
+    seed: int
+    delta: float | None
+    claim: str | None
+    not_valid: tuple[str, ...]
+    accuracy: float
+    forgetting: float | None
+    plasticity: float
+    seconds: float
+    matrix: tuple[tuple[float, ...], ...]
+    """matrix[s-1][t-1] is the accuracy on task t after task s."""
+    tasks: tuple[TaskRecord, ...]
+    classes: tuple[dict[int, float], ...]
+    """classes[s-1] maps a class to its accuracy after task s; may be empty."""
+    peak_memory: float | None
+    trace: tuple[Step, ...]
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    certificate: Path | None
+    """The newest certificate's folder."""
+    notes: tuple[str, ...] = ()
+    """What is odd about this run and does not keep it out of the tables."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A run directory that cannot be counted, and why, in one sentence."""
+
+    folder: Path
+    state: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """Everything that was found under the paths a user gave."""
+
+    runs: tuple[Run, ...] = ()
+    left_out: tuple[LeftOut, ...] = field(default=())
+
+
+class _DamageError(Exception):
+    """What is wrong with a run directory, as the end of the sentence "... is damaged: "."""
+
+
+def find(paths: Iterable[str | Path]) -> Found:
+    """Read every run directory among the paths and below them."""
+    folders: dict[Path, None] = {}
+    for path in map(Path, paths):
+        if not path.exists():
+            raise UserError(f"There is nothing at {path}; give run directories, or a folder that holds some.")
+        below = list(_folders(path))
+        if not below:
+            raise UserError(f"{path} holds no run directory; 'cop2l run' makes one.")
+        folders.update(dict.fromkeys(below))
+    results = [read(folder) for folder in _once(folders)]
+    return Found(
+        tuple(r for r in results if isinstance(r, Run)), tuple(r for r in results if isinstance(r, LeftOut))
+    )
+
+
+def read(folder: str | Path) -> Run | LeftOut:
+    """One run directory."""
+    folder = Path(folder)
+    try:
+        if not (folder / "summary.json").exists():
+            return LeftOut(folder, "unfinished", _unfinished(folder))
+        return _run(folder)
+    except _DamageError as damage:
+        return LeftOut(
+            folder, "damaged", f"{folder} is damaged: {damage}; delete it and run its command again."
+        )
+    except OSError as error:
+        reason = error.strerror or error
+        return LeftOut(
+            folder, "damaged", f"{folder} cannot be read ({reason}); check its permissions and files."
+        )
+
+
+def _folders(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        return
+    if any((path / name).is_file() for name in MARKS_OF_A_RUN):
+        yield path
+        return
+    for child in sorted(path.iterdir()):
+        if not child.name.startswith("."):
+            yield from _folders(child)
+
+
+def _once(folders: Iterable[Path]) -> list[Path]:
+    """The same directory under two names counts once."""
+    return list({folder.resolve(): folder for folder in folders}.values())
+
+
+def _unfinished(folder: Path) -> str:
+    """The sentence for a directory without summary.json."""
+    try:
+        done = len(_lines(folder / "records.jsonl"))
+    except _DamageError as damage:
+        return f"{folder} is not finished, and {damage}; run its command again to continue."
+    count = f"{done} task{'s' if done != 1 else ''} recorded so far" if done else "no task recorded yet"
+    return f"{folder} is not finished ({count}); run its command again to continue."
+
+
+def _run(folder: Path) -> Run:
+    summary = _object(folder / "summary.json")
+    config = _object(folder / "config.json")
+    environment = _object(folder / "environment.json") if (folder / "environment.json").exists() else {}
+    records = _lines(folder / "records.jsonl")
+    read_summary = _Reader(summary, "summary.json")
+    matrix = tuple(
+        tuple(_rate(a, "summary.json", "matrix") for a in row) for row in read_summary.rows("matrix")
+    )
+    if not matrix or any(len(row) != s for s, row in enumerate(matrix, 1)):
+        raise _DamageError("the matrix in summary.json is not a triangle")
+    tasks = tuple(_task(item) for item in read_summary.rows("tasks", dict))
+    if [task.task for task in tasks] != list(range(1, len(matrix) + 1)):
+        raise _DamageError("the tasks in summary.json are not those of its matrix")
+    if len(records) != len(matrix):
+        raise _DamageError(f"records.jsonl has {len(records)} lines for {len(matrix)} tasks")
+    notes: list[str] = []
+    forgetting = summary.get("forgetting")
+    return Run(
+        folder=folder,
+        method=read_summary.text("method"),
+        stream=read_summary.text("stream"),
+        scenario=read_summary.text("scenario"),
+        model=read_summary.text("model"),
+        seed=read_summary.count("seed"),
+        delta=read_summary.number("delta") if summary.get("delta") is not None else None,
+        claim=read_summary.text("claim") if summary.get("claim") is not None else None,
+        not_valid=tuple(str(reason) for reason in read_summary.rows("not_valid", str)),
+        accuracy=_rate(summary.get("accuracy"), "summary.json", "accuracy"),
+        forgetting=None if forgetting is None else read_summary.number("forgetting"),
+        plasticity=_rate(summary.get("plasticity"), "summary.json", "plasticity"),
+        seconds=read_summary.number("seconds"),
+        matrix=matrix,
+        tasks=tasks,
+        classes=tuple(_classes(record) for record in records),
+        peak_memory=_peak(records),
+        trace=_trace(folder / "trace.jsonl", notes),
+        config=config,
+        environment=environment,
+        certificate=_certificate(folder),
+        notes=tuple(notes),
+    )
+
+
+def _task(item: Mapping[str, Any]) -> TaskRecord:
+    reader = _Reader(item, "the tasks of summary.json")
+    bounds = item.get("bounds", {})
+    if not isinstance(bounds, dict):
+        raise _DamageError("the bounds in summary.json are not an object")
+    counts = ("n", "compression", "evicted", "errors", "picked", "missed", "iterations")
+    known = {name: reader.count(name) if item.get(name) is not None else None for name in counts}
+    error = item.get("test_error")
+    return TaskRecord(
+        task=reader.count("task"),
+        test_error=None if error is None else _rate(error, "summary.json", "test_error"),
+        bounds={str(k): _rate(v, "summary.json", f"bound {k}") for k, v in bounds.items() if v is not None},
+        **known,
+    )
+
+
+def _classes(record: Mapping[str, Any]) -> dict[int, float]:
+    classes = record.get("classes") or {}
+    try:
+        return {int(c): _rate(a, "records.jsonl", "classes") for c, a in classes.items()}
+    except (ValueError, AttributeError):
+        raise _DamageError("the classes in records.jsonl are not a map from class numbers") from None
+
+
+def _peak(records: Iterable[Mapping[str, Any]]) -> float | None:
+    peaks = [p for r in records if isinstance(p := r.get("peak_memory"), int | float)]
+    return float(max(peaks)) if peaks else None
+
+
+def _trace(path: Path, notes: list[str]) -> tuple[Step, ...]:
+    """The trace is for one figure only: a bad line costs that figure, not the run."""
+    if not path.exists():
+        return ()
+    try:
+        # A resumed task writes its iterations again: the last line of an iteration is the one that counts.
+        steps = {}
+        for line in _lines(path):
+            reader = _Reader(line, "trace.jsonl")
+            if line.get("bound") is None:
+                continue
+            step = Step(
+                reader.count("task"),
+                reader.count("iteration"),
+                reader.number("bound"),
+                *(line[key] if isinstance(line.get(key), int) else None for key in ("picked", "errors")),
+            )
+            steps[step.task, step.iteration] = step
+    except _DamageError as damage:
+        notes.append(f"The figure of bounds against iterations leaves out {path.parent}: {damage}.")
+        return ()
+    return tuple(steps[key] for key in sorted(steps))
+
+
+def _certificate(folder: Path) -> Path | None:
+    issued = sorted((folder / "certificates").glob("after-*"))
+    return issued[-1] if issued else None
+
+
+class _Reader:
+    """Typed access to one JSON object of one file."""
+
+    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+        self.values, self.where = values, where
+
+    def _value(self, name: str) -> Any:
+        if name not in self.values:
+            raise _DamageError(f"{name!r} is missing from {self.where}")
+        return self.values[name]
+
+    def text(self, name: str) -> str:
+        value = self._value(name)
+        if not isinstance(value, str):
+            raise _DamageError(f"{name!r} in {self.where} is not a string")
+        return value
+
+    def number(self, name: str) -> float:
+        return _number(self._value(name), self.where, name)
+
+    def count(self, name: str) -> int:
+        value = self._value(name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise _DamageError(f"{name!r} in {self.where} is not a whole number")
+        return value
+
+    def rows(self, name: str, kind: type = list) -> list[Any]:
+        value = self._value(name)
+        if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
+            raise _DamageError(f"{name!r} in {self.where} is not a list of the right kind")
+        return value
+
+
+def _number(value: Any, where: str, name: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < math.inf:
+        raise _DamageError(f"{name!r} in {where} is not a number")
+    return float(value)
+
+
+def _rate(value: Any, where: str, name: str) -> float:
+    if not 0 <= (number := _number(value, where, name)) <= 1:
+        raise _DamageError(f"{name!r} in {where} is not between 0 and 1")
+    return number
+
+
+def _object(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise _DamageError(f"{path.name} is missing")
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise _DamageError(f"{path.name} is not JSON") from None
+    if not isinstance(value, dict):
+        raise _DamageError(f"{path.name} is not an object")
+    return value
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    values = []
+    try:
+        text = path.read_text(encoding="utf-8")
+    except ValueError:
+        raise _DamageError(f"{path.name} is not text") from None
+    for number, line in enumerate(text.rstrip("\n").split("\n") if text else (), 1):
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            raise _DamageError(f"line {number} of {path.name} is not JSON") from None
+        if not isinstance(value, dict):
+            raise _DamageError(f"line {number} of {path.name} is not an object")
+        values.append(value)
+    return values

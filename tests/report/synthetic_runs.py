@@ -1,0 +1,139 @@
+"""Run directories with invented numbers, in the layout of docs/run_directory.md: for tests only."""
+
+import json
+import math
+import random
+from pathlib import Path
+
+PAPER = {"dataset": "mnist", "scenario": "class-incremental", "tasks": 5, "model": "mlp"}
+CERTIFYING = "cop2l"
+SKILL = {"cop2l": (0.02, 0.99), "replay": (0.035, 0.985), "finetuning": (0.6, 0.99)}
+"""What a method loses per later task, and how well it learns a task at first; invented."""
+SHARED = "Tasks share examples, so their samples are not independent."
+
+
+def write(folder: Path, name: str, value) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(json.dumps(value, indent=2))
+
+
+def write_lines(folder: Path, name: str, values) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("".join(json.dumps(value) + "\n" for value in values))
+
+
+def invented_task(chance: random.Random, task: int, seen: int, error: float, certified: bool) -> dict:
+    n = 10000 + 300 * task
+    record = {"task": task, "n": n, "test_error": error, "bounds": {"holdout": min(1, error * 1.1 + 0.012)}}
+    if certified:
+        picked = 130 + 12 * task + 25 * (seen - task) + chance.randrange(20)
+        missed = round(n * error * 0.9)
+        share = (picked + missed) / n
+        record |= {
+            "compression": picked - 8,
+            "evicted": 6 * (seen - task),
+            "errors": missed,
+            "picked": picked,
+            "missed": missed,
+            "iterations": 30 + 4 * task,
+            "bounds": {
+                "kl": min(1, 3.2 * share + 0.05),
+                "kl-tight": min(1, 2.1 * share + 0.03),
+                "preference": min(1, share + 1.4 * math.sqrt(share / n) + 0.01),
+                "buffer": min(1, share + 0.06),
+                **record["bounds"],
+            },
+        }
+    return record
+
+
+def invented_trace(chance: random.Random, task: int, kept: int) -> list[dict]:
+    steps = []
+    for j in range(kept + 16):
+        bound = 0.05 + 0.4 * math.exp(-j / 9) + 0.0012 * abs(j - kept) + 0.002 * chance.random()
+        if j == kept:
+            bound -= 0.003
+        steps.append(
+            {"task": task, "iteration": j, "picked": 4 * j, "worst_loss": 4 / (1 + j), "errors": 900 - 10 * j}
+            | {"bound": bound, "kept": j == kept}
+        )
+    return steps
+
+
+def make_run(
+    folder: Path,
+    method: str = "cop2l",
+    seed: int = 0,
+    *,
+    stream: str = "mnist",
+    scenario: str = "class-incremental",
+    tasks: int = 5,
+    finished_tasks: int | None = None,
+    not_valid: tuple[str, ...] = (),
+    paper: dict | None = PAPER,
+    **settings,
+) -> Path:
+    chance = random.Random(f"{method} {seed} {stream} {settings}")
+    loss, start = SKILL[method]
+    certified = method == CERTIFYING
+    matrix, records, trace = [], [], []
+    for s in range(1, (finished_tasks or tasks) + 1):
+        row = []
+        for t in range(1, s + 1):
+            fall = loss * (1 - 0.5 ** (s - t)) * 2
+            row.append(max(0.0, min(1.0, start - fall - 0.004 * t + 0.004 * chance.random())))
+        matrix.append(row)
+        own = [invented_task(chance, t, s, 1 - row[t - 1], certified) for t in range(1, s + 1)]
+        classes = {str(c): max(0.0, min(1.0, row[c // 2] + 0.01 * (-1) ** c)) for c in range(2 * s)}
+        records.append(
+            {"task": s, "accuracy": row, "classes": classes, "seconds": 3.0, "learn_seconds": 2.5}
+            | {"peak_memory": 400_000_000 + s, "peak_cuda_allocated": None, "peak_cuda_reserved": None}
+            | {"memory_used": 1990, "tasks": own}
+        )
+        if certified:
+            trace += invented_trace(chance, s, own[-1]["iterations"])
+    config = {"method": method, "stream": stream, "scenario": scenario, "model": "mlp", "seed": seed}
+    config |= {"memory": 2000, "preset": "certified" if certified else None, "omega": 15, "hash": folder.name}
+    config |= {"delta": 0.05, "holdout": 0.1, "paper": paper, **settings}
+    write(folder, "config.json", config)
+    write(
+        folder,
+        "environment.json",
+        {"python": "3.12.1", "torch": "2.13.0", "cpu": "an invented CPU", "threads": 1},
+    )
+    write_lines(folder, "records.jsonl", records)
+    if certified:
+        write_lines(folder, "trace.jsonl", trace)
+    for s in range(1, len(matrix) + 1):
+        write(folder / "certificates" / f"after-{s:02d}", "certificate.json", {"schema": 1})
+    if finished_tasks is None:
+        last = matrix[-1]
+        falls = [matrix[t][t] - last[t] for t in range(tasks - 1)]
+        summary = {
+            "accuracy": sum(last) / tasks,
+            "forgetting": sum(falls) / len(falls) if falls else None,
+            "plasticity": sum(row[-1] for row in matrix) / tasks,
+            "seconds": 15.0 + seed,
+            "tasks": records[-1]["tasks"],
+            "matrix": matrix,
+            "claim": "preference" if certified else "holdout",
+            "not_valid": list(not_valid),
+            **{
+                key: config[key]
+                for key in ("method", "stream", "scenario", "model", "seed", "memory", "delta")
+            },
+        }
+        write(folder, "summary.json", summary)
+    return folder
+
+
+def make_runs(root: Path) -> Path:
+    """Three methods with three seeds, a stream whose certificates are not valid, an unfinished run."""
+    for method in SKILL:
+        for seed in range(3):
+            make_run(root / f"{method}-{seed}", method, seed)
+    shared = {"stream": "permuted-mnist", "scenario": "domain-incremental", "paper": None}
+    make_run(root / "shared-0", "cop2l", 0, not_valid=(SHARED,), **shared)
+    make_run(root / "shared-1", "replay", 0, not_valid=(SHARED,), **shared)
+    make_run(root / "unfinished", "replay", 3, finished_tasks=2)
+    return root
