@@ -1,7 +1,6 @@
 """A fingerprint of labelled data: equal data, equal text, whatever holds it."""
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,43 @@ import torch
 BLOCK_BYTES = 1 << 22
 
 
-def fingerprint(x: Any, y: Any) -> str:
+class Fingerprint:
     """SHA-256 over the dtype, the shape and the bytes of x, and over the labels as 64-bit integers.
 
-    A numpy array, a memory map and a torch tensor with the same content give the same value; the data is
-    read in blocks of a few megabytes.
+    The number of examples is said first; blocks of rows follow, of any sizes.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._digest = hashlib.sha256(b"cop2l data 1\n")
+        self._labels: list[np.ndarray] = []
+        self._kind: tuple[str, tuple[int, ...]] | None = None
+
+    def add(self, x: Any, y: Any) -> None:
+        """The next rows."""
+        rows = _plain(x)
+        kind = (rows.dtype.str, rows.shape[1:])
+        if self._kind is None:
+            self._kind = kind
+            self._digest.update(f"{kind[0]} {(self._n, *kind[1])}\n".encode())
+        if kind != self._kind:
+            raise ValueError(f"A block of examples has dtype and shape {kind}, the first had {self._kind}.")
+        self._digest.update(rows.data if rows.size else b"")
+        self._labels.append(_plain(y).astype("<i8"))
+
+    def hexdigest(self) -> str:
+        """The fingerprint, once all rows were added."""
+        labels = np.concatenate(self._labels) if self._labels else np.empty(0, "<i8")
+        whole = self._digest.copy()
+        whole.update(f"{labels.dtype.str} {labels.shape}\n".encode())
+        whole.update(labels.data if labels.size else b"")
+        return whole.hexdigest()
+
+
+def fingerprint(x: Any, y: Any) -> str:
+    """The fingerprint of a whole array; it is read in blocks of a few megabytes.
+
+    A numpy array, a memory map and a torch tensor with the same content give the same value.
 
     >>> x, y = np.arange(6, dtype=np.float32).reshape(3, 2), [0, 1, 0]
     >>> fingerprint(x, y) == fingerprint(torch.from_numpy(x), torch.tensor(y))
@@ -22,32 +53,17 @@ def fingerprint(x: Any, y: Any) -> str:
     >>> fingerprint(x, y) == fingerprint(x.astype(np.float64), y)
     False
     """
-    labels = np.asarray(y.detach().cpu() if isinstance(y, torch.Tensor) else y)
-    digest = hashlib.sha256(b"cop2l data 1\n")
-    for array, kind in ((x, None), (labels, np.dtype("<i8"))):
-        for number, block in enumerate(_blocks(array)):
-            plain = _plain(block, kind)
-            if number == 0:
-                digest.update(f"{plain.dtype.str} {tuple(array.shape)}\n".encode())
-            digest.update(plain.data if plain.flags.c_contiguous else plain.tobytes())
-    return digest.hexdigest()
+    found = Fingerprint(len(x))
+    rows = max(1, BLOCK_BYTES // max(1, x[:1].nbytes))
+    for start in range(0, max(1, len(x)), rows):
+        found.add(x[start : start + rows], y[start : start + rows])
+    return found.hexdigest()
 
 
-def _blocks(array: Any) -> Iterator[Any]:
-    """The array in blocks of rows; at least one block, so that an empty array still names its dtype."""
-    rows = len(array)
-    size = max(1, rows)
-    if rows:
-        width = array[:1].nbytes
-        size = max(1, BLOCK_BYTES // max(1, width))
-    for start in range(0, max(1, rows), size):
-        yield array[start : start + size]
-
-
-def _plain(block: Any, kind: np.dtype | None) -> np.ndarray:
+def _plain(block: Any) -> np.ndarray:
     """The block as a little-endian numpy array; bfloat16, which numpy lacks, as its 16-bit patterns."""
     if isinstance(block, torch.Tensor):
         block = block.detach().cpu()
         block = (block.view(torch.int16) if block.dtype == torch.bfloat16 else block).numpy()
     block = np.asarray(block)
-    return np.ascontiguousarray(block, dtype=kind or block.dtype.newbyteorder("<"))
+    return np.ascontiguousarray(block, dtype=block.dtype.newbyteorder("<"))
