@@ -76,12 +76,13 @@ def make_run(
     chance = random.Random(f"{method} {seed} {stream} {settings}")
     loss, start = SKILL[method]
     certified = method == CERTIFYING
+    luck = 1 + 0.3 * chance.random()
     matrix, records, trace = [], [], []
     for s in range(1, (finished_tasks or tasks) + 1):
         row = []
         for t in range(1, s + 1):
             fall = loss * (1 - 0.5 ** (s - t)) * 2
-            row.append(max(0.0, min(1.0, start - fall - 0.004 * t + 0.004 * chance.random())))
+            row.append(max(0.0, min(1.0, start - luck * fall - 0.004 * t + 0.006 * chance.random())))
         matrix.append(row)
         own = [invented_task(chance, t, s, 1 - row[t - 1], certified) for t in range(1, s + 1)]
         classes = {str(c): max(0.0, min(1.0, row[c // 2] + 0.01 * (-1) ** c)) for c in range(2 * s)}

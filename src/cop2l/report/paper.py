@@ -16,6 +16,7 @@ class Published(NamedTuple):
     sd: float | None
 
 
+COLUMNS = ("scenario", "dataset", "tasks", "method", "model")
 PERCENT = frozenset({"accuracy", "forgetting"})
 
 
@@ -24,8 +25,9 @@ def published(group: Group, metric: str) -> Published | None:
     named = group.runs[0].config.get("paper")
     if not isinstance(named, Mapping) or not named:
         return None
-    wanted = {"method": group.method, **named, "metric": metric}
-    rows = [row for row in _rows() if all(row.get(k) == str(v) for k, v in wanted.items())]
+    given = {key: value for key, value in named.items() if key in COLUMNS and value is not None}
+    wanted = {"method": group.method, "scenario": group.place.scenario, **given, "metric": metric}
+    rows = [row for row in _rows() if all(row[key] == str(value) for key, value in wanted.items())]
     if len(rows) != 1:
         return None
     value, sd = rows[0]["value"], rows[0]["sd"]

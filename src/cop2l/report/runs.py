@@ -144,10 +144,9 @@ def _once(folders: Iterable[Path]) -> list[Path]:
 
 def _unfinished(folder: Path) -> str:
     """The sentence for a directory without summary.json."""
-    try:
-        done = len(_lines(folder / "records.jsonl"))
-    except _DamageError as damage:
-        return f"{folder} is not finished, and {damage}; run its command again to continue."
+    records = folder / "records.jsonl"
+    # A last line without its end is being written at this moment, or was cut short.
+    done = records.read_bytes().count(b"\n") if records.exists() else 0
     count = f"{done} task{'s' if done != 1 else ''} recorded so far" if done else "no task recorded yet"
     return f"{folder} is not finished ({count}); run its command again to continue."
 
@@ -250,8 +249,8 @@ def _trace(path: Path, notes: list[str]) -> tuple[Step, ...]:
 
 
 def _certificate(folder: Path) -> Path | None:
-    issued = sorted((folder / "certificates").glob("after-*"))
-    return issued[-1] if issued else None
+    issued = [p for p in (folder / "certificates").glob("after-*") if p.name.removeprefix("after-").isdigit()]
+    return max(issued, key=lambda p: int(p.name.removeprefix("after-")), default=None)
 
 
 class _Reader:

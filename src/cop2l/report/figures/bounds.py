@@ -1,0 +1,344 @@
+"""Figures about certificates: bounds against test error, compression sets, bounds against iterations."""
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from cop2l.report import theme
+from cop2l.report.figures.figure import Figure, Key, Panel, colour_scale, lines, percent
+from cop2l.report.groups import Group, Spread, spread
+from cop2l.report.metric import KINDS, test_errors
+from cop2l.report.runs import Run, Step, TaskRecord
+
+TEST = Key("test error", "ink", (2, 2))
+KIND_KEYS = {
+    "kl": Key("paper's formula (kl)", "orange"),
+    "kl-tight": Key("tightened (kl-tight)", "ochre", (6, 3)),
+    "preference": Key("ours (preference)", "blue"),
+    "buffer": Key("from the buffer alone (buffer)", "purple", (6, 3)),
+    "holdout": Key("hold-out", "teal"),
+}
+MOST_POINTS = 120
+MOST_TASKS = 12
+
+
+def bounds(groups: Sequence[Group]) -> Figure | None:
+    """The certified bound against the test error, task by task."""
+    shown = [group for group in groups if _kinds([group])]
+    if not shown:
+        return None
+    keys = [TEST, *(KIND_KEYS[kind] for kind in _kinds(shown))]
+    panels = []
+    for group in shown:
+        series = _series(group)
+        own = [key for key in keys if key.label in series]
+        words = ", ".join(
+            f"{label} {percent(fmean(s.mean for s in points.values()))} %" for label, points in series.items()
+        )
+        panels.append(
+            Panel(
+                titled(group),
+                lines(series, own, "task", "error"),
+                f"{group.label}, mean over tasks: {words}.",
+            )
+        )
+    return Figure(
+        "bounds",
+        "Certified bound and test error, task by task",
+        "Every bound is an upper bound on the true error of the final model; the test error estimates it."
+        + _spread_words(shown)
+        + " Each panel has its own scale.",
+        tuple(panels),
+        tuple(keys),
+        ("method", "task", "n", TEST.label, *(KIND_KEYS[kind].label for kind in _kinds(shown))),
+        tuple(row for group in shown for row in _bound_rows(group, _kinds(shown))),
+    )
+
+
+def bounds_box(groups: Sequence[Group]) -> Figure | None:
+    """The same numbers as box plots over the seeds."""
+    import altair as alt
+
+    shown = [group for group in groups if _kinds([group])]
+    if not shown:
+        return None
+    keys = [TEST, *(KIND_KEYS[kind] for kind in _kinds(shown))]
+    panels = []
+    for group in shown:
+        rows = [
+            {"task": task, "series": label, "value": value}
+            for run in group.runs
+            for label, values in _numbers(run).items()
+            for task, value in enumerate(values, 1)
+            if value is not None
+        ]
+        chart = (
+            alt.Chart({"values": rows})
+            .mark_boxplot(
+                size=9,
+                extent="min-max",
+                median={"color": theme.colour("ground")},
+                rule={"color": theme.colour("muted")},
+            )
+            .encode(
+                x=alt.X("task:O"),
+                xOffset=alt.XOffset("series:N", sort=[key.label for key in keys]),
+                y=alt.Y("value:Q", title="error", axis=alt.Axis(format="~%"), scale=alt.Scale(zero=True)),
+                color=alt.Color("series:N", scale=colour_scale(keys), legend=None),
+            )
+            .properties(height=230)
+            .to_dict()
+        )
+        panels.append(Panel(titled(group), chart, f"{group.label}: box plots over {len(group.runs)} runs."))
+    return Figure(
+        "bounds-box",
+        "Certified bound and test error, spread over seeds",
+        "Boxes span the quartiles and whiskers the extremes over the seeds.",
+        tuple(panels),
+        tuple(Key(key.label, key.colour, mark="square") for key in keys),
+        ("method", "task", "n", TEST.label, *(KIND_KEYS[kind].label for kind in _kinds(shown))),
+        tuple(row for group in shown for row in _bound_rows(group, _kinds(shown))),
+    )
+
+
+def compression(groups: Sequence[Group]) -> Figure | None:
+    """How many examples of each task a certificate counts."""
+    import altair as alt
+
+    parts = (
+        ("compression", Key("kept in the first set |I|", "orange", mark="square"), "paper"),
+        ("evicted", Key("evicted, second set |J|", "ochre", mark="square"), "paper"),
+        ("errors", Key("errors outside |I| and |J|", "slate", mark="square"), "paper"),
+        ("picked", Key("picked |G|", "blue", mark="square"), "preference"),
+        ("missed", Key("misclassified |M|", "purple", mark="square"), "preference"),
+    )
+    shown = [group for group in groups if any(_counts(group, name) for name, *_ in parts)]
+    if not shown:
+        return None
+    keys = tuple(key for _, key, _ in parts)
+    panels, table = [], []
+    for group in shown:
+        counts = {name: _counts(group, name) for name, *_ in parts}
+        sizes = _counts(group, "n")
+        rows = [
+            {
+                "task": task,
+                "account": account,
+                "part": key.label,
+                "order": order,
+                "examples": s.mean,
+                "share": f"{percent(s.mean / sizes[task].mean)} % of n" if sizes.get(task) else "–",
+            }
+            for order, (name, key, account) in enumerate(parts)
+            for task, s in counts[name].items()
+        ]
+        chart = (
+            alt.Chart({"values": rows})
+            .mark_bar()
+            .encode(
+                x=alt.X("task:O", axis=alt.Axis(labelOverlap=True)),
+                xOffset=alt.XOffset("account:N", sort=["paper", "preference"]),
+                y=alt.Y("examples:Q", title="examples", axis=alt.Axis(tickCount=5)),
+                color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
+                order=alt.Order("order:Q"),
+                tooltip=[
+                    alt.Tooltip("task:O"),
+                    alt.Tooltip("part:N"),
+                    alt.Tooltip("examples:Q", format=",.1f"),
+                    alt.Tooltip("share:N"),
+                ],
+            )
+            .properties(height=230)
+            .to_dict()
+        )
+        total = {
+            name: round(fmean(s.mean for s in points.values())) for name, points in counts.items() if points
+        }
+        words = ", ".join(f"{key.label} {total[name]}" for name, key, _ in parts if name in total)
+        panels.append(Panel(titled(group), chart, f"{group.label}, mean over tasks: {words} examples."))
+        table += [
+            (group.label, str(task), *(_count(points.get(task)) for points in (sizes, *counts.values())))
+            for task in range(1, group.place.tasks + 1)
+        ]
+    return Figure(
+        "compression",
+        "What each certificate counts",
+        "Left bar of a task: the paper's formula, which pays for the two compression sets by a logarithm per"
+        " example and counts the errors outside them. Right bar: the preference bound, about (|G| + |M|) / n."
+        " Means over the seeds.",
+        tuple(panels),
+        keys,
+        ("method", "task", "n", *(key.label for key in keys)),
+        tuple(table),
+    )
+
+
+def iterations(groups: Sequence[Group]) -> Figure | None:
+    """The bound on the current task while it is learned, and the iteration that was kept."""
+    import altair as alt
+
+    shown = [group for group in groups if any(run.trace for run in group.runs)]
+    if not shown:
+        return None
+    keys = (Key("one run", "blue"), Key("kept by early stopping", "orange", mark="dot"))
+    panels, table = [], []
+    for group in shown:
+        tasks = sorted({step.task for run in group.runs for step in run.trace})
+        for task in _spaced(tasks, MOST_TASKS):
+            rows = [_step_row(step, run) for run in group.runs for step in _thinned(run, task)]
+            base = alt.Chart({"values": rows}).encode(
+                x=alt.X("iteration:Q", axis=alt.Axis(tickCount=4, tickMinStep=1, labelFlush=False)),
+                y=alt.Y("bound:Q", scale=alt.Scale(zero=True), axis=alt.Axis(format="~%", tickCount=4)),
+            )
+            curve = base.mark_line(strokeWidth=1.5, color=theme.colour("blue"), opacity=0.75).encode(
+                detail="seed:O"
+            )
+            kept = (
+                base.transform_filter("datum.kept")
+                .mark_point(filled=True, size=70, opacity=1, color=theme.colour("orange"))
+                .encode()
+            )
+            tooltip = [
+                "seed:O",
+                "iteration:Q",
+                alt.Tooltip("bound:Q", format=".2%"),
+                "picked:Q",
+                "errors:Q",
+                "kept:N",
+            ]
+            cover = base.mark_point(size=120, opacity=0, filled=True).encode(tooltip=tooltip)
+            ends = [row for row in rows if row["kept"]]
+            words = ", ".join(f"seed {row['seed']} at {row['iteration']}" for row in ends) or "none recorded"
+            panels.append(
+                Panel(
+                    f"{titled(group)}, task {task}",
+                    alt.layer(curve, kept, cover).properties(height=150).to_dict(),
+                    f"{group.label}, task {task}: iterations kept: {words}.",
+                )
+            )
+        table += [row for run in group.runs for task in tasks if (row := _stop_row(group, run, task))]
+    left_out = any(_spaced(range(g.place.tasks), MOST_TASKS) != list(range(g.place.tasks)) for g in shown)
+    return Figure(
+        "iterations",
+        "Bound against iteration, and where early stopping lands",
+        "While a task is learned, one line per seed; the dot is the iteration that was kept."
+        + (" Some tasks, evenly spaced; the table has all of them." if left_out else ""),
+        tuple(panels),
+        keys,
+        ("method", "seed", "task", "iterations run", "kept", "bound there", "bound at the last"),
+        tuple(table),
+        narrow=True,
+    )
+
+
+def titled(group: Group) -> str:
+    """The title of a group's panel; certificates that are not valid say so."""
+    return f"{group.label} – not valid" if group.not_valid else group.label
+
+
+def _kinds(groups: Sequence[Group]) -> list[str]:
+    present = {kind for g in groups for run in g.runs for task in run.tasks for kind in task.bounds}
+    return [kind for kind in KINDS if kind in present]
+
+
+def _numbers(run: Run) -> dict[str, list[float | None]]:
+    """Test error and bounds of one run, task by task."""
+    numbers: dict[str, list[float | None]] = {TEST.label: [*test_errors(run)]}
+    for kind, key in KIND_KEYS.items():
+        values = [task.bounds.get(kind) for task in run.tasks]
+        if any(value is not None for value in values):
+            numbers[key.label] = values
+    return numbers
+
+
+def _series(group: Group) -> dict[str, dict[int, Spread]]:
+    """Mean and deviation over the runs, for each kind of number and each task that has it."""
+    collected: dict[str, dict[int, list[float]]] = {}
+    for run in group.runs:
+        for label, values in _numbers(run).items():
+            for task, value in enumerate(values, 1):
+                if value is not None:
+                    collected.setdefault(label, {}).setdefault(task, []).append(value)
+    return {label: {t: spread(v) for t, v in points.items()} for label, points in collected.items()}
+
+
+def _bound_rows(group: Group, kinds: Sequence[str]) -> list[tuple[str, ...]]:
+    series, sizes = _series(group), _counts(group, "n")
+    labels = [TEST.label, *(KIND_KEYS[kind].label for kind in kinds)]
+    return [
+        (
+            titled(group),
+            str(task),
+            _count(sizes.get(task)),
+            *(percent(series.get(label, {}).get(task)) for label in labels),
+        )
+        for task in range(1, group.place.tasks + 1)
+    ]
+
+
+def _counts(group: Group, name: str) -> dict[int, Spread]:
+    collected: dict[int, list[float]] = {}
+    for run in group.runs:
+        for task in run.tasks:
+            if (value := getattr(task, name)) is not None:
+                collected.setdefault(task.task, []).append(value)
+    return {task: spread(values) for task, values in collected.items()}
+
+
+def _count(value: Spread | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value.mean:.0f}" + (f" ± {value.sd:.0f}" if value.sd else "")
+
+
+def _spread_words(groups: Sequence[Group]) -> str:
+    most = max(len(group.runs) for group in groups)
+    return f" Bands: one standard deviation over up to {most} seeds." if most > 1 else " One seed."
+
+
+def _record(run: Run, task: int) -> TaskRecord:
+    return run.tasks[task - 1]
+
+
+def _thinned(run: Run, task: int) -> list[Step]:
+    """A curve of at most MOST_POINTS points that still passes through the kept iteration."""
+    steps = [step for step in run.trace if step.task == task]
+    every = max(1, len(steps) // MOST_POINTS)
+    kept = _record(run, task).iterations
+    return [s for i, s in enumerate(steps) if i % every == 0 or i == len(steps) - 1 or s.iteration == kept]
+
+
+def _step_row(step: Step, run: Run) -> dict[str, Any]:
+    return {
+        "iteration": step.iteration,
+        "bound": step.bound,
+        "seed": run.seed,
+        "picked": step.picked,
+        "errors": step.errors,
+        "kept": step.iteration == _record(run, step.task).iterations,
+    }
+
+
+def _stop_row(group: Group, run: Run, task: int) -> tuple[str, ...] | None:
+    steps = {step.iteration: step for step in run.trace if step.task == task}
+    if not steps:
+        return None
+    kept, last = _record(run, task).iterations, max(steps)
+    there = percent(steps[kept].bound) if kept in steps else "–"
+    at_last = percent(steps[last].bound)
+    return (
+        group.label,
+        str(run.seed),
+        str(task),
+        str(last),
+        "–" if kept is None else str(kept),
+        there,
+        at_last,
+    )
+
+
+def _spaced(values: Sequence[int], most: int) -> list[int]:
+    """At most so many values, evenly spaced, the first and the last among them."""
+    if len(values) <= most:
+        return list(values)
+    return [values[round(i * (len(values) - 1) / (most - 1))] for i in range(most)]

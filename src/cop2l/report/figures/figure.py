@@ -1,0 +1,236 @@
+"""A figure: panels side by side, one legend, and the table of the numbers behind it."""
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cop2l.errors import UserError, missing_extra
+from cop2l.report import theme
+from cop2l.report.groups import Spread
+
+SUFFIXES = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True)
+class Key:
+    """An entry of the legend."""
+
+    label: str
+    colour: str
+    dash: tuple[int, ...] = (1, 0)
+    mark: str = "line"
+    opacity: float = 1.0
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart of a figure, and what it shows in words, for those who cannot see it."""
+
+    title: str
+    spec: dict[str, Any]
+    """Vega-Lite, without width and configuration."""
+    description: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What the page shows and `cop2l plot` saves."""
+
+    name: str
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+    keys: tuple[Key, ...]
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    narrow: bool = False
+    """True if a third of the page is wide enough for a panel."""
+
+
+def percent(value: float | Spread | None, digits: int = 2) -> str:
+    """A rate as it is written in tables and tooltips.
+
+    >>> percent(Spread(0.0512, 0.001, 3))
+    '5.12 ± 0.10'
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, Spread):
+        sd = "" if value.sd is None else f" ± {percent(value.sd, digits)}"
+        return percent(value.mean, digits) + sd
+    return f"{100 * value:.{digits}f}"
+
+
+def lines(
+    series: Mapping[str, Mapping[Any, Spread]], keys: Sequence[Key], x: str, y: str, *, from_zero: bool = True
+) -> dict[str, Any]:
+    """Lines with a band of one standard deviation; hovering over a place lists every series there."""
+    import altair as alt
+
+    places = sorted({place for points in series.values() for place in points})
+    rows = [
+        {
+            "x": place,
+            "series": label,
+            "mean": s.mean,
+            "low": s.mean - (s.sd or 0),
+            "high": s.mean + (s.sd or 0),
+        }
+        for label, points in series.items()
+        for place, s in sorted(points.items())
+    ]
+    table = [
+        {
+            "x": place,
+            **{f"s{i}": percent(points.get(place)) + " %" for i, points in enumerate(series.values())},
+        }
+        for place in places
+    ]
+    base = alt.Chart({"values": rows}).encode(
+        x=alt.X("x:O", title=x, sort=places, axis=alt.Axis(labelOverlap=True)),
+        color=alt.Color("series:N", scale=colour_scale(keys), legend=None),
+    )
+    scale = alt.Scale(zero=from_zero, nice=True)
+    band = base.mark_area(opacity=0.14).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q")
+    means = alt.Y("mean:Q", title=y, scale=scale, axis=alt.Axis(format="~%", tickCount=5))
+    dash = alt.StrokeDash(
+        "series:N",
+        scale=alt.Scale(domain=[k.label for k in keys], range=[list(k.dash) for k in keys]),
+        legend=None,
+    )
+    line = base.mark_line(strokeWidth=2).encode(y=means, strokeDash=dash)
+    points = base.mark_point(filled=True, size=38, opacity=1).encode(y=means)
+    tooltip = [alt.Tooltip("x:O", title=x)]
+    tooltip += [alt.Tooltip(f"s{i}:N", title=label) for i, label in enumerate(series)]
+    cover = (
+        alt.Chart({"values": table})
+        .mark_rect(color=theme.colour("ink"))
+        .encode(
+            x=alt.X("x:O", sort=places),
+            tooltip=tooltip,
+        )
+    )
+    made: dict[str, Any] = alt.layer(band, line, points, cover).properties(height=230).to_dict()
+    # Altair numbers the views of a selection through the whole process; a page should not depend on that.
+    select = {"type": "point", "on": "pointerover", "clear": "pointerout"}
+    made["layer"][-1]["params"] = [{"name": "hovered", "select": select}]
+    shade = {"param": "hovered", "empty": False, "value": 0.07}
+    made["layer"][-1]["encoding"]["opacity"] = {"condition": shade, "value": 0}
+    return made
+
+
+def colour_scale(keys: Sequence[Key]) -> Any:
+    """The scale that gives each series the colour of its key."""
+    import altair as alt
+
+    return alt.Scale(domain=[k.label for k in keys], range=[theme.colour(k.colour) for k in keys])
+
+
+def series_keys(labels: Sequence[str], mark: str = "line") -> tuple[Key, ...]:
+    """A colour for each label; when the colours are used up, the next kind of dash."""
+    count = len(theme.SERIES)
+    return tuple(
+        Key(label, theme.SERIES[i % count], theme.DASHES[i // count % len(theme.DASHES)], mark)
+        for i, label in enumerate(labels)
+    )
+
+
+def interactive(panel: Panel) -> dict[str, Any]:
+    """A panel for the page: as wide as the element that holds it."""
+    fit = {"type": "fit-x", "contains": "padding"}
+    return panel.spec | {"width": "container", "autosize": fit, "config": theme.config()}
+
+
+def save(figures: Sequence[Figure], path: Path, *, scale: float = 2.0) -> None:
+    """All panels in one picture: PNG, SVG or PDF by the name's ending."""
+    kind = path.suffix.lower()
+    if kind not in SUFFIXES:
+        raise UserError(f"{path} is no picture; give --out a name that ends in .png, .svg or .pdf.")
+    try:
+        import vl_convert
+    except ImportError:
+        raise missing_extra("vl-convert-python", "all", "Saving a picture") from None
+    description, version = picture(figures), vega_lite()
+    if kind == ".png":
+        content = vl_convert.vegalite_to_png(description, vl_version=version, scale=scale)
+    elif kind == ".pdf":
+        content = vl_convert.vegalite_to_pdf(description, vl_version=version)
+    else:
+        content = vl_convert.vegalite_to_svg(description, vl_version=version).encode()
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+def picture(figures: Sequence[Figure]) -> dict[str, Any]:
+    """The panels of figures as one Vega-Lite description with light colours and legends."""
+    datasets: dict[str, Any] = {}
+    blocks = []
+    for figure in figures:
+        panels = []
+        for panel in figure.panels:
+            still = copy.deepcopy(panel.spec)
+            datasets |= still.pop("datasets", {})
+            for layer in still.get("layer", []):
+                layer.pop("params", None)
+                if "condition" in layer["encoding"].get("opacity", {}):
+                    layer["encoding"]["opacity"] = {"value": 0}
+            for encoding in _encodings(still):
+                _add_legend(encoding, figure.keys)
+            panels.append(still | {"width": 210 if figure.narrow else 330, "title": panel.title})
+        blocks.append(
+            {
+                "concat": panels,
+                "columns": 3 if figure.narrow else 2,
+                "bounds": "flush",
+                "spacing": {"row": 75, "column": 70},
+                "title": {"text": figure.title, "fontSize": 15, "offset": 12},
+            }
+        )
+    whole = {"vconcat": blocks, "spacing": 50, "resolve": {"scale": {"color": "independent"}}}
+    made = {
+        "$schema": figures[0].panels[0].spec["$schema"],
+        **(whole if len(blocks) > 1 else blocks[0]),
+        "datasets": datasets,
+        "config": theme.config() | {"background": "#ffffff"},
+        "padding": 16,
+    }
+    return theme.light(made)
+
+
+def _add_legend(encoding: dict[str, Any], keys: Sequence[Key]) -> None:
+    """Put the legend, which the page draws itself, into a picture."""
+    line = keys[0].mark == "line"
+    look = {"symbolType": "stroke" if line else keys[0].mark.replace("dot", "circle"), "symbolOpacity": 1}
+    for channel in ("color", "strokeDash"):
+        if "legend" in encoding.get(channel, {}):
+            encoding[channel]["legend"] = {
+                "orient": "bottom",
+                "title": None,
+                "columns": 3,
+                "offset": 24,
+                **look,
+            }
+
+
+def vega_lite() -> str | None:
+    """The Vega-Lite version that Altair writes, if the converter has it."""
+    import altair as alt
+    import vl_convert
+
+    version = alt.SCHEMA_VERSION.lstrip("v").rsplit(".", 1)[0]
+    return version if version in vl_convert.get_vegalite_versions() else None
+
+
+def _encodings(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict):
+        if isinstance(node.get("encoding"), dict):
+            yield node["encoding"]
+        for key, value in node.items():
+            if key != "data":
+                yield from _encodings(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _encodings(value)

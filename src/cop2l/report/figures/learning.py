@@ -1,0 +1,277 @@
+"""Figures about learning: accuracy matrix, accuracy and forgetting, plasticity, classes, a varied setting."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from cop2l.errors import UserError
+from cop2l.metrics import average_accuracy, forgetting
+from cop2l.report import theme
+from cop2l.report.figures.figure import Figure, Key, Panel, colour_scale, lines, percent, series_keys
+from cop2l.report.groups import Group, Spread, spread
+from cop2l.report.metric import Metric
+from cop2l.report.runs import Run
+
+MOST_WRITTEN = 10
+"""Up to so many cells in a row carry their number."""
+SHADES = (0.0, 0.5, 0.8, 0.9, 1.0)
+
+
+def matrix(groups: Sequence[Group]) -> Figure | None:
+    """The accuracy matrix as a heat map, mean over the seeds."""
+    panels, table = [], []
+    for group in groups:
+        rows = [
+            {"after": s, "task": t, **_cell(spread(run.matrix[s - 1][t - 1] for run in group.runs))}
+            for s in range(1, group.place.tasks + 1)
+            for t in range(1, s + 1)
+        ]
+        chart = _heat_map(
+            rows, "task", "after", ("task", "after task"), written=group.place.tasks <= MOST_WRITTEN
+        )
+        height = 200 if group.place.tasks <= 10 else 260
+        final = percent(spread(run.accuracy for run in group.runs))
+        words = f"{group.label}: accuracy on each task after each task; average after the last {final} %."
+        panels.append(Panel(group.label, chart | {"height": height}, words))
+        table += [(group.label, str(row["after"]), str(row["task"]), row["accuracy"]) for row in rows]
+    return Figure(
+        "matrix",
+        "Accuracy on every task after every task",
+        "A row is the moment after a task, a column the task that is tested; reading down a column shows what"
+        " is forgotten. Means over the seeds.",
+        tuple(panels),
+        _shade_keys(),
+        ("method", "after task", "task", "accuracy, %"),
+        tuple(table),
+        narrow=True,
+    )
+
+
+def progress(groups: Sequence[Group]) -> Figure | None:
+    """Average accuracy and forgetting as the tasks arrive."""
+    keys = series_keys([group.label for group in groups])
+    measured: tuple[tuple[str, Callable[..., float | None]], ...] = (
+        ("average accuracy on the tasks seen", average_accuracy),
+        ("forgetting", forgetting),
+    )
+    panels, tables = [], []
+    for title, measure in measured:
+        series = {group.label: _over_time(group, measure) for group in groups}
+        tables.append(series)
+        ends = ", ".join(
+            f"{label} {percent(points[max(points)])} %" for label, points in series.items() if points
+        )
+        if ends:
+            chart = lines(series, keys, "after task", title)
+            panels.append(Panel(title.capitalize(), chart, f"{title} after the last task: {ends}."))
+    return Figure(
+        "progress",
+        "Accuracy and forgetting as tasks arrive",
+        "Over the tasks seen so far, on their test parts. Bands: one standard deviation over the seeds.",
+        tuple(panels),
+        keys,
+        ("method", "after task", *(f"{title}, %" for title, _ in measured)),
+        tuple(
+            (g.label, str(s), *(percent(series[g.label].get(s)) for series in tables))
+            for g in groups
+            for s in range(1, g.place.tasks + 1)
+        ),
+    )
+
+
+def plasticity(groups: Sequence[Group]) -> Figure | None:
+    """Plasticity against forgetting, one dot per run."""
+    import altair as alt
+
+    shown = [group for group in groups if all(run.forgetting is not None for run in group.runs)]
+    if not shown:
+        return None
+    keys = series_keys([group.label for group in shown], mark="dot")
+    rows = [
+        {"method": group.label, "seed": run.seed, "forgetting": run.forgetting, "plasticity": run.plasticity}
+        for group in shown
+        for run in group.runs
+    ]
+    axis = alt.Axis(format="~%", tickCount=5, grid=True)
+    chart = (
+        alt.Chart({"values": rows})
+        .mark_point(filled=True, size=90, opacity=0.85)
+        .encode(
+            x=alt.X("forgetting:Q", axis=axis, scale=alt.Scale(zero=False, nice=True)),
+            y=alt.Y("plasticity:Q", axis=axis, scale=alt.Scale(zero=False, nice=True)),
+            color=alt.Color("method:N", scale=colour_scale(keys), legend=None),
+            tooltip=[
+                "method:N",
+                "seed:O",
+                alt.Tooltip("forgetting:Q", format=".2%"),
+                alt.Tooltip("plasticity:Q", format=".2%"),
+            ],
+        )
+        .properties(height=260)
+        .to_dict()
+    )
+    table = tuple(
+        (
+            group.label,
+            percent(spread(run.plasticity for run in group.runs)),
+            percent(spread(run.forgetting for run in group.runs if run.forgetting is not None)),
+        )
+        for group in shown
+    )
+    words = "; ".join(f"{label}: plasticity {p} %, forgetting {f} %" for label, p, f in table)
+    return Figure(
+        "plasticity",
+        "Plasticity against forgetting",
+        "Plasticity is the accuracy on a task right after learning it; up and to the left is better. One dot"
+        " per run.",
+        (Panel("Plasticity against forgetting", chart, f"{words}."),),
+        keys,
+        ("method", "plasticity, %", "forgetting, %"),
+        table,
+    )
+
+
+def classes(groups: Sequence[Group]) -> Figure | None:
+    """Accuracy of every class after the last task."""
+    shown = [group for group in groups if all(run.classes and run.classes[-1] for run in group.runs)]
+    if not shown:
+        return None
+    rows = [
+        {"method": group.label, "class": name, **_cell(s)}
+        for group in shown
+        for name, s in _class_spreads(group, -1).items()
+    ]
+    count = len({row["class"] for row in rows})
+    chart = _heat_map(rows, "class", "method", ("class", None), written=count <= MOST_WRITTEN)
+    worst = [min(own, key=lambda row: row["value"]) for own in _by(rows, "method")]
+    words = ", ".join(f"{row['method']}: class {row['class']} with {row['accuracy']} %" for row in worst)
+    return Figure(
+        "classes",
+        "Accuracy of each class after the last task",
+        "On the test part; a certificate bounds the error on a task, not on a single class.",
+        (Panel("Accuracy of each class", chart | {"height": 26 * len(shown) + 10}, f"Lowest: {words}."),),
+        _shade_keys(),
+        ("method", "class", "accuracy, %"),
+        tuple((row["method"], str(row["class"]), row["accuracy"]) for row in rows),
+    )
+
+
+def classes_by_task(groups: Sequence[Group]) -> Figure | None:
+    """Accuracy of every class after every task."""
+    shown = [group for group in groups if all(all(run.classes) and run.classes for run in group.runs)]
+    if not shown:
+        return None
+    panels, table = [], []
+    for group in shown:
+        rows = [
+            {"after": s, "class": name, **_cell(value)}
+            for s in range(1, group.place.tasks + 1)
+            for name, value in _class_spreads(group, s - 1).items()
+        ]
+        names = {row["class"] for row in rows}
+        chart = _heat_map(rows, "after", "class", ("after task", "class"), written=False)
+        words = f"{group.label}: accuracy of {len(names)} classes after each of {group.place.tasks} tasks."
+        panels.append(Panel(group.label, chart | {"height": min(420, 18 * len(names) + 20)}, words))
+        table += [(group.label, str(row["after"]), str(row["class"]), row["accuracy"]) for row in rows]
+    return Figure(
+        "classes-by-task",
+        "Accuracy of each class as tasks arrive",
+        "On the test part, for the classes seen so far. Means over the seeds.",
+        tuple(panels),
+        _shade_keys(),
+        ("method", "after task", "class", "accuracy, %"),
+        tuple(table),
+        narrow=True,
+    )
+
+
+def against(groups: Sequence[Group], key: str, metric: Metric) -> Figure | None:
+    """A metric against a setting that was varied, such as the memory."""
+    series: dict[str, dict[Any, Spread]] = {}
+    for group in groups:
+        value = group.runs[0].config.get(key)
+        number = metric.over_seeds(group)
+        if number is not None and isinstance(value, int | float):
+            others = [(k, v) for k, v in group.setting if k != key]
+            label = group.method + "".join(f", {k} {v}" for k, v in others)
+            series.setdefault(label, {})[value] = number
+    if len({value for points in series.values() for value in points}) < 2:
+        return None
+    if metric.unit != "%":
+        raise UserError(f"{metric.name} is not a rate; choose accuracy, forgetting, plasticity or a bound.")
+    keys = series_keys(list(series))
+    words = "; ".join(f"{label} up to {percent(max(p.values()))} %" for label, p in series.items())
+    chart = lines(series, keys, key, metric.title, from_zero=False)
+    return Figure(
+        f"against-{key}",
+        f"{metric.title.capitalize()} against {key}",
+        "Bands: one standard deviation over the seeds.",
+        (Panel(f"{metric.title.capitalize()} against {key}", chart, f"{words}."),),
+        keys,
+        ("method", key, f"{metric.title}, %"),
+        tuple(
+            (label, str(v), percent(s)) for label, points in series.items() for v, s in sorted(points.items())
+        ),
+    )
+
+
+def _over_time(group: Group, measure: Callable[..., float | None]) -> dict[int, Spread]:
+    points = {}
+    for s in range(1, group.place.tasks + 1):
+        values = [value for run in group.runs if (value := measure(run.matrix[:s])) is not None]
+        if values:
+            points[s] = spread(values)
+    return points
+
+
+def _class_spreads(group: Group, index: int) -> dict[int, Spread]:
+    common = set.intersection(*(set(_classes(run, index)) for run in group.runs))
+    return {name: spread(_classes(run, index)[name] for run in group.runs) for name in sorted(common)}
+
+
+def _classes(run: Run, index: int) -> dict[int, float]:
+    return run.classes[index]
+
+
+def _cell(value: Spread) -> dict[str, Any]:
+    return {"value": value.mean, "accuracy": percent(value), "short": f"{100 * value.mean:.0f}"}
+
+
+def _by(rows: Sequence[dict[str, Any]], name: str) -> Iterator[list[dict[str, Any]]]:
+    for value in dict.fromkeys(row[name] for row in rows):
+        yield [row for row in rows if row[name] == value]
+
+
+def _heat_map(
+    rows: Sequence[dict[str, Any]], x: str, y: str, titles: tuple[str, str | None], *, written: bool
+) -> dict[str, Any]:
+    """Cells of one colour whose opacity is the accuracy, so that it reads on a light and on a dark ground."""
+    import altair as alt
+
+    x_title, y_title = titles
+    base = alt.Chart({"values": list(rows)}).encode(
+        x=alt.X(
+            f"{x}:O", title=x_title, sort=None, axis=alt.Axis(labelOverlap=True, ticks=False, domain=False)
+        ),
+        y=alt.Y(f"{y}:O", title=y_title, sort=None, axis=alt.Axis(labelOverlap=True, labelLimit=110)),
+        tooltip=[
+            *(alt.Tooltip(f"{name}:O", title=title or name) for name, title in ((x, x_title), (y, y_title))),
+            alt.Tooltip("accuracy:N", title="accuracy, %"),
+        ],
+    )
+    shade = alt.Scale(type="pow", exponent=2, domain=[0, 1], range=[0.05, 0.95])
+    cells = base.mark_rect(color=theme.colour("accent"), stroke=theme.colour("ground"), strokeWidth=1).encode(
+        opacity=alt.Opacity("value:Q", scale=shade, legend=None)
+    )
+    if not written:
+        return alt.layer(cells).to_dict()
+    words = base.mark_text(fontSize=11).encode(
+        text="short:N",
+        color=alt.condition(
+            "datum.value > 0.68", alt.value(theme.colour("ground")), alt.value(theme.colour("ink"))
+        ),
+    )
+    return alt.layer(cells, words).to_dict()
+
+
+def _shade_keys() -> tuple[Key, ...]:
+    return tuple(Key(f"{100 * a:.0f} %", "accent", mark="square", opacity=0.05 + 0.9 * a**2) for a in SHADES)
