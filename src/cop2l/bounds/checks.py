@@ -1,0 +1,78 @@
+"""Arguments of the bounds: what is wrong is refused in one sentence that names the argument."""
+
+import math
+from collections.abc import Sequence
+from numbers import Real
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from cop2l.errors import UserError
+
+LARGEST = 2**53  # above it a float no longer holds every integer
+
+
+def count(name: str, value: Any, least: int = 0) -> int:
+    """`value` as an int; bools, floats, NaN and negative numbers are not counts."""
+    if isinstance(value, bool | np.bool_):
+        raise UserError(f"{name} must be an integer, not the truth value {value}.")
+    try:
+        number = index(value)
+    except TypeError:
+        raise UserError(f"{name} must be an integer, not {value!r}.") from None
+    if not least <= number <= LARGEST:
+        raise UserError(f"{name} must be an integer from {least} to 2^53, not {number}.")
+    return number
+
+
+def within(name: str, value: Any, whole_name: str, whole: int) -> int:
+    """A count that is at most another one."""
+    number = count(name, value)
+    if number > whole:
+        raise UserError(f"{name} must be at most {whole_name} = {whole}, not {number}.")
+    return number
+
+
+def counts(name: str, values: Any) -> tuple[int, ...]:
+    """A sequence of counts."""
+    if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str | bytes):
+        raise UserError(f"{name} must be a sequence of integers, not {values!r}.")
+    return tuple(count(name, value) for value in values)
+
+
+def task_of(task: Any, tasks: Any) -> tuple[int, int]:
+    """Task t of T, counted from 1."""
+    T = count("tasks", tasks, least=1)
+    t = count("task", task, least=1)
+    if t > T:
+        raise UserError(f"task must be at most tasks = {T}, not {t}.")
+    return t, T
+
+
+def real(name: str, value: Any) -> float:
+    """`value` as a float; NaN and bools are refused."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise UserError(f"{name} must be a number, not {value!r}.")
+    number = float(value)
+    if math.isnan(number):
+        raise UserError(f"{name} must be a number, not NaN.")
+    return number
+
+
+def probability(name: str, value: Any) -> float:
+    """A number in [0, 1]."""
+    number = real(name, value)
+    if not 0.0 <= number <= 1.0:
+        raise UserError(f"{name} must be between 0 and 1, not {number}.")
+    return number
+
+
+def log_confidence(value: Any) -> float:
+    """log_delta, the logarithm of a delta in (0, 1]."""
+    number = real("log_delta", value)
+    if not -math.inf < number <= 0.0:
+        raise UserError(
+            f"log_delta must be the logarithm of a delta in (0, 1], at most 0 and finite, not {number}."
+        )
+    return number

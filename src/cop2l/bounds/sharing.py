@@ -1,0 +1,37 @@
+"""How delta is shared: between the numbers of iterations and sizes (zeta), between tasks, and over time."""
+
+import math
+
+from cop2l.bounds.checks import count, log_confidence
+from cop2l.bounds.outer import down
+
+LOG_ZETA_0 = math.log(6.0 / math.pi**2)
+
+
+def log_zeta(k: int) -> float:
+    """ln zeta(k), rounded down: the weights of a union over k = 0, 1, 2, ...
+
+    zeta(k) = (6/pi^2) (k + 1)^-2, which sums to 1 over all k >= 0 (the printed 6/pi (k + 1)^-1 does not).
+
+    >>> round(log_zeta(0), 12) == round(math.log(6 / math.pi**2), 12)
+    True
+    """
+    return down(LOG_ZETA_0 - 2.0 * math.log(count("k", k) + 1.0))
+
+
+def anytime_log_delta(log_delta: float, tasks: int) -> float:
+    """The share of delta for the certificates issued after task T of a stream without a fixed end, rounded down.
+
+    delta_T = delta 6/(pi^2 T^2), which sums to delta over T = 1, 2, ...: with probability at least 1 - delta every
+    certificate ever issued holds. Use it in place of log_delta, with tasks = T.
+
+    >>> round(anytime_log_delta(math.log(0.05), 1), 6)
+    -3.493432
+    """
+    T = count("tasks", tasks, least=1)
+    return down(log_confidence(log_delta) + LOG_ZETA_0 - 2.0 * math.log(T))
+
+
+def per_task(log_delta: float, tasks: int) -> float:
+    """ln(delta/T), rounded down, so that T tasks hold at once."""
+    return down(log_delta - math.log(tasks)) if tasks > 1 else log_delta
