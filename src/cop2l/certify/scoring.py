@@ -1,0 +1,149 @@
+"""Scores that do not depend, bit for bit, on the other examples that are scored.
+
+A matrix product's rounding depends on its shape and on memory alignment. So every forward pass has the same
+number of rows (short ones are filled with zeros), and inner widths of linear layers are filled with zeros up to a
+multiple of 16. That this suffices is a fact about the machine, not a theorem: `prove_exact` tests it on the model
+itself, and refuses where it fails.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from cop2l.certify.examples import Examples
+from cop2l.errors import UserError
+
+BLOCK = 256
+WIDTH = 16
+
+
+class ExactnessError(UserError):
+    """This machine, or this model on it, cannot score examples independently of each other."""
+
+
+class _PaddedLinear(TorchFunctionMode):
+    """Inside, every linear layer's inner width is a multiple of 16; the added zeros change no sum."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.linear and args[1].shape[-1] % WIDTH:
+            missing = -args[1].shape[-1] % WIDTH
+            args = (F.pad(args[0], (0, missing)), F.pad(args[1], (0, missing)), *args[2:])
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def scoring_mode(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, no gradients, padded linear layers where a width asks for it; all put back afterwards."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        with torch.no_grad():
+            if any(p.dim() == 2 and p.shape[1] % WIDTH for p in model.parameters()):
+                with _PaddedLinear():
+                    yield
+            else:
+                yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def logits_in_blocks(model: nn.Module, x: Any) -> Iterator[tuple[int, Tensor]]:
+    """(start, logits) for consecutive blocks of rows of x; call it inside `scoring_mode`."""
+    place = next(model.parameters())
+    for start in range(0, len(x), BLOCK):
+        rows = _tensor(x[start : start + BLOCK]).to(device=place.device, dtype=place.dtype)
+        count = len(rows)
+        if count < BLOCK or not rows.is_contiguous() or rows.data_ptr() % 64:
+            padded = rows.new_zeros((BLOCK, *rows.shape[1:]))
+            padded[:count] = rows
+            rows = padded
+        yield start, model(rows)[:count]
+
+
+def head_mask(heads: list[tuple[int, ...]], classes: int, device: torch.device) -> Tensor:
+    """Row t: which classes do *not* belong to task t's head (row 0 is unused: tasks count from 1)."""
+    outside = torch.ones(len(heads) + 1, classes, dtype=torch.bool)
+    for task, head in enumerate(heads, start=1):
+        outside[task, list(head)] = False
+    return outside.to(device)
+
+
+def masked(logits: Tensor, task: np.ndarray, outside: Tensor | None) -> Tensor:
+    """Logits with every class outside the example's own head at minus infinity (task-incremental only).
+
+    The whole head is computed first: computing a slice of it would change the other logits' bits.
+    """
+    if outside is None:
+        return logits
+    if task[0] == task[-1] and (task == task[0]).all():
+        return logits.masked_fill(outside[int(task[0])], -torch.inf)
+    return logits.masked_fill(outside[torch.from_numpy(task).to(outside.device)], -torch.inf)
+
+
+def score(model: nn.Module, examples: Examples, outside: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The cross-entropy of every example, and whether it is misclassified.
+
+    An example is classified correctly only if its class has strictly the largest logit: a tie, or a NaN, is an error.
+    """
+    y = examples.y
+    losses = torch.empty(len(y), dtype=next(model.parameters()).dtype, device=y.device)
+    wrong = torch.empty(len(y), dtype=torch.bool, device=y.device)
+    with scoring_mode(model):
+        for start, raw in logits_in_blocks(model, examples.x):
+            part = slice(start, start + len(raw))
+            logits = masked(raw, examples.task[part], outside)
+            losses[part] = F.cross_entropy(logits, y[part], reduction="none")
+            wrong[part] = misclassified(logits, y[part])
+    return losses, wrong
+
+
+def misclassified(logits: Tensor, y: Tensor) -> Tensor:
+    """True unless the true class's logit is strictly larger than every other."""
+    below = (logits < logits.gather(1, y[:, None])).sum(1)
+    return below != logits.shape[1] - 1
+
+
+def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor | None = None) -> Tensor:
+    """The class with the largest logit, for every example, on the CPU."""
+    found = torch.empty(len(x), dtype=torch.int64)
+    with scoring_mode(model):
+        for start, raw in logits_in_blocks(model, x):
+            count = len(raw)
+            if task is not None:
+                raw = masked(raw, np.full(count, task), outside)
+            found[start : start + count] = raw.argmax(1).cpu()
+    return found
+
+
+def prove_exact(model: nn.Module, examples: Examples, outside: Tensor | None = None) -> None:
+    """Score some examples alone, in another order and in smaller company; refuse if a single bit changes."""
+    n = min(len(examples), 2 * BLOCK + 37)
+    some = examples.take(np.linspace(0, len(examples) - 1, n).astype(np.int64))
+    reference = score(model, some, outside)
+    scattered = np.random.default_rng(0)
+    orders = [scattered.permutation(n), scattered.permutation(n)[: max(1, n // 3)]]
+    orders += [scattered.integers(n, size=1) for _ in range(4)]
+    for order in orders:
+        at = torch.from_numpy(order).to(some.y.device)
+        for expected, got in zip(reference, score(model, some.take(order), outside), strict=True):
+            differing = int((expected[at] != got).sum())
+            if differing and not bool(expected.isnan().any()):
+                raise ExactnessError(
+                    f"On this machine the score of an example depends on the examples scored with it ({differing} of "
+                    f"{len(order)} differ for this model), so no certificate can be issued; use another model, dtype or device."
+                )
+
+
+def _tensor(rows: Any) -> Tensor:
+    if isinstance(rows, Tensor):
+        return rows
+    return torch.from_numpy(rows if rows.flags.writeable and rows.flags.c_contiguous else np.array(rows))

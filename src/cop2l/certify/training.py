@@ -1,0 +1,91 @@
+"""update(theta, C): the same examples in the same order give the same parameters, bit for bit."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cop2l.certify.options import Options
+from cop2l.randomness import generator, private_randomness
+
+# cuBLAS reads this when it starts; without it torch refuses to be deterministic on CUDA.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+@contextmanager
+def exact_arithmetic() -> Iterator[None]:
+    """Inside, torch uses deterministic algorithms and no reduced-precision products; then all is as before."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warn = torch.is_deterministic_algorithms_warn_only_enabled()
+    tf32 = torch.backends.cuda.matmul.allow_tf32
+    try:
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        with torch.backends.cudnn.flags(
+            enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False
+        ):
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.use_deterministic_algorithms(before, warn_only=warn)
+
+
+def fresh_optimiser(model: nn.Module, options: Options) -> torch.optim.Optimizer:
+    """The optimiser with empty state, as every task begins."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if options.optimiser == "adam":
+        return torch.optim.Adam(parameters, lr=options.lr)
+    return torch.optim.SGD(
+        parameters, lr=options.lr, momentum=0.9 if options.optimiser == "momentum" else 0.0
+    )
+
+
+def update(
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    outside: Tensor | None,
+    options: Options,
+    *,
+    epochs: int,
+    purpose: str,
+    task: int,
+    iteration: int = 0,
+) -> None:
+    """Some epochs of mini-batches over the training set, each step on the mean of weight * cross-entropy.
+
+    Mini-batches and dropout are a function of (seed, purpose, task, iteration). `outside` has one row per example
+    (task-incremental) or is None. A last mini-batch of one example joins the one before it, because normalisation
+    layers cannot train on a single example.
+    """
+    n, place = len(y), next(model.parameters())
+    ends = [*range(options.batch, n, options.batch), n]
+    if len(ends) > 1 and ends[-1] - ends[-2] == 1:
+        del ends[-2]
+    order = generator(options.seed, f"{purpose} order", task, iteration)
+    model.train()
+    with private_randomness(place.device, options.seed, purpose, task, iteration):
+        for _ in range(epochs):
+            shuffled = torch.randperm(n, generator=order).to(y.device)
+            for start, end in zip([0, *ends], ends, strict=False):
+                at = shuffled[start:end]
+                logits = model(x[at].to(place.dtype))
+                if outside is not None:
+                    logits = logits.masked_fill(outside[at], -torch.inf)
+                loss = (F.cross_entropy(logits, y[at], reduction="none") * weight[at]).mean()
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+    optimiser.zero_grad()
+    model.eval()
+
+
+def balanced(y: Tensor) -> Tensor:
+    """Weights that give every class present the same total weight, with mean one."""
+    counts = torch.bincount(y)
+    return (len(y) / (counts > 0).sum() / counts[y]).to(torch.get_default_dtype())
