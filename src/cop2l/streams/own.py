@@ -1,9 +1,107 @@
-"""A user's own data: from arrays and from files."""
+"""A user's own labelled data: arrays, label sets, and a test part where there is none."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import torch
 
 from cop2l.errors import UserError
-from cop2l.streams.scenarios import shuffled
+from cop2l.streams.pictures import Pictures, Scaled
+from cop2l.streams.scenarios import Labelled, Prepare, as_it_is, cut, shuffled, take
+from cop2l.streams.task import Stream
+
+TEST_SHARE = 0.2
+"""The part of the data that is split off for testing where no test part is given."""
+
+
+def from_arrays(
+    x: Any,
+    y: Any,
+    x_test: Any = None,
+    y_test: Any = None,
+    *,
+    name: str = "arrays",
+    scenario: str | None = None,
+    tasks: int | None = None,
+    order_seed: int | None = None,
+    groups: Sequence[Sequence[int]] | None = None,
+    classes: int | Sequence[Any] | None = None,
+    domain: Any = None,
+    domain_test: Any = None,
+    test_share: float = TEST_SHARE,
+    seed: int = 0,
+) -> Stream:
+    """A stream from arrays or tensors.
+
+    Labels are 0, 1, .. without gaps, or any values if `classes` lists them in order. Bytes are taken for
+    pictures, (n, height, width[, channels]) or (n, channels, height, width), and scaled to [-1, 1]. Without a
+    test part, `test_share` of the examples, drawn from the seed, becomes one. `domain` says which domain each
+    example belongs to, for a domain-incremental stream.
+
+    >>> x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 4
+    >>> stream = from_arrays(x, y, tasks=2)
+    >>> stream.heads, [len(task.y) for task in stream], stream[0].x.dtype
+    (((0, 1), (2, 3)), [17, 15], dtype('float32'))
+    """
+    data = labelled(
+        name,
+        (x, y, domain),
+        None if x_test is None and y_test is None else (x_test, y_test, domain_test),
+        classes=classes,
+        test_share=test_share,
+        seed=seed,
+    )
+    usual = "class-incremental" if domain is None else "domain-incremental"
+    return cut(data, scenario or usual, tasks=tasks, order_seed=order_seed, groups=groups)
+
+
+Part = tuple[Any, Any, Any]
+"""Inputs, labels, and domains or None."""
+
+
+def labelled(
+    name: str,
+    train: Part,
+    test: Part | None,
+    *,
+    classes: int | Sequence[Any] | None = None,
+    test_share: float = TEST_SHARE,
+    seed: int = 0,
+    description: dict[str, Any] | None = None,
+) -> Labelled:
+    """The user's data, checked, with labels numbered from 0."""
+    description = dict(description or {})
+    description["label_set"] = "found in the data" if classes is None else "given"
+    if test is None:
+        _same_length(name, train)
+        first, second = hold_out(len(train[1]), test_share, seed)
+        train, test = _rows(train, first), _rows(train, second)
+        description |= {"test_share": test_share, "seed": seed}
+    for part in (train, test):
+        _same_length(name, part)
+    names, (y, y_test) = _numbered([np.asarray(_numpy(part[1])) for part in (train, test)], classes)
+    x, prepare = _inputs(name, train[0])
+    x_test, _ = _inputs(name, test[0])
+    if not isinstance(x, Pictures) and (x.shape[1:], x.dtype) != (x_test.shape[1:], x_test.dtype):
+        raise UserError(
+            f"The training inputs of {name} are {tuple(x.shape[1:])} {x.dtype} and the test inputs "
+            f"{tuple(x_test.shape[1:])} {x_test.dtype}; give both the same form."
+        )
+    domain, domain_test = _domains(name, train[2], test[2])
+    return Labelled(
+        name,
+        x,
+        y,
+        x_test,
+        y_test,
+        names,
+        tasks=usual_tasks(len(names)),
+        prepare=prepare,
+        domain=domain,
+        domain_test=domain_test,
+        description=description,
+    )
 
 
 def hold_out(n: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -15,3 +113,131 @@ def hold_out(n: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
         )
     order = shuffled(seed, "test part", n=n)
     return np.sort(order[test:]), np.sort(order[:test])
+
+
+def usual_tasks(classes: int) -> int:
+    """As many equal tasks as there can be with at least two classes each.
+
+    >>> [usual_tasks(c) for c in (10, 9, 7, 2)]
+    [5, 3, 1, 1]
+    """
+    return max((t for t in range(1, classes // 2 + 1) if classes % t == 0), default=1)
+
+
+def _numpy(values: Any) -> Any:
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
+
+
+def _rows(part: Part, rows: np.ndarray) -> Part:
+    x, y, domain = part
+    if isinstance(x, Pictures):
+        x = Pictures([x.sources[i] for i in rows])
+    else:
+        x = take(x if hasattr(x, "shape") else np.asarray(x), rows)
+    return x, np.asarray(_numpy(y))[rows], None if domain is None else np.asarray(_numpy(domain))[rows]
+
+
+def _same_length(name: str, part: Part) -> None:
+    x, y, domain = part
+    if x is None or y is None:
+        raise UserError(f"Give both inputs and labels of each part of {name}.")
+    lengths = {len(values) for values in (x, y, domain) if values is not None}
+    if len(lengths) != 1:
+        raise UserError(
+            f"{name} has {len(x)} inputs but {len(y)} labels or other numbers; give one per example."
+        )
+    if not len(y):
+        raise UserError(f"{name} has a part without examples; give at least one.")
+
+
+def _numbered(
+    parts: Sequence[np.ndarray], classes: int | Sequence[Any] | None
+) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    """The names of the classes, and the labels of each part as numbers."""
+    parts = [_label_values(part) for part in parts]
+    found = set(parts[0].tolist())
+    if isinstance(classes, Sequence | np.ndarray):
+        names = tuple(str(value) for value in classes)
+    elif all(isinstance(label, str) for label in found):
+        names = tuple(sorted(found))
+        if classes not in (None, len(names)):
+            raise UserError(
+                f"There are {len(names)} classes in the data, not {classes}; list them in classes."
+            )
+    else:
+        number = max(found) + 1 if classes is None else int(classes)
+        gaps = [label for label in range(number) if label not in found]
+        if gaps and classes is None:
+            raise UserError(
+                f"Labels must be 0, 1, .. without gaps, but no training example has {gaps[0]}; renumber, "
+                "or give classes: how many there are, or the list of labels in order."
+            )
+        names = tuple(str(label) for label in range(number))
+    place = {name: number for number, name in enumerate(names)}
+    if len(place) != len(names):
+        raise UserError("The list of classes names one of them twice; correct it.")
+    for part in parts:
+        strange = sorted({str(label) for label in part.tolist()} - set(place))
+        if strange:
+            raise UserError(
+                f"The label {strange[0]!r} is not one of the {len(names)} classes; remove such examples."
+            )
+    return names, [np.array([place[str(label)] for label in part.tolist()], np.int64) for part in parts]
+
+
+def _label_values(part: np.ndarray) -> np.ndarray:
+    """Labels as whole numbers or texts."""
+    if part.ndim == 1 and part.dtype.kind in "bf" and (part == np.rint(part)).all():
+        part = part.astype(np.int64)
+    texts = part.dtype.kind in "UO" and all(isinstance(label, str) for label in part.ravel().tolist())
+    if part.ndim != 1 or not (texts or part.dtype.kind in "iu"):
+        raise UserError("Give one label per example, a whole number or a name, and none missing.")
+    return part
+
+
+def _inputs(name: str, x: Any) -> tuple[Any, Prepare]:
+    """Inputs in the form that is stored, and how they are prepared."""
+    if isinstance(x, Pictures):
+        return x, Scaled((0.5,), (0.5,))
+    if isinstance(x, torch.Tensor):
+        x = x.detach().cpu()
+        if x.dtype == torch.float32:
+            return _finite(name, x), as_it_is
+        x = x.to(torch.float32).numpy() if x.dtype == torch.bfloat16 else x.numpy()
+    x = x if isinstance(x, np.ndarray) else np.asarray(x)
+    if x.ndim < 2 or x.dtype.kind not in "biuf":
+        raise UserError(f"The inputs of {name} must be numbers, one row per example.")
+    if x.dtype == np.uint8 and x.ndim in (3, 4):
+        return _channels_first(x), Scaled((0.5,), (0.5,))
+    if x.dtype != np.float32:
+        x = x.astype(np.float32)
+    return _finite(name, x), as_it_is
+
+
+def _finite(name: str, x: Any) -> Any:
+    for start in range(0, len(x), 4096):
+        block = x[start : start + 4096]
+        if not (block.isfinite() if isinstance(block, torch.Tensor) else np.isfinite(block)).all():
+            raise UserError(f"The inputs of {name} hold a value that is not finite; replace or remove it.")
+    return x
+
+
+def _channels_first(x: np.ndarray) -> np.ndarray:
+    if x.ndim == 3:
+        return x[:, None]
+    return x if x.shape[1] in (1, 3) or x.shape[3] not in (1, 3) else x.transpose(0, 3, 1, 2)
+
+
+def _domains(name: str, train: Any, test: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Domains numbered in sorted order."""
+    if train is None and test is None:
+        return None, None
+    if train is None or test is None:
+        raise UserError(f"Give the domains of both the training and the test part of {name}.")
+    values = np.unique(np.asarray(_numpy(train)))
+    places = [np.searchsorted(values, np.asarray(_numpy(part))) for part in (train, test)]
+    if not np.isin(np.asarray(_numpy(test)), values).all():
+        raise UserError(
+            f"The test part of {name} has a domain that the training part does not have; remove it."
+        )
+    return places[0], places[1]

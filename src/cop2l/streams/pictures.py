@@ -1,6 +1,20 @@
-"""Pictures: bytes to model inputs."""
+"""Pictures in files: decoded when asked for, and once for all at one size."""
+
+import hashlib
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, overload
 
 import numpy as np
+
+from cop2l.errors import UserError
+from cop2l.streams.places import home
+from cop2l.streams.progress import bar, say
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
+MANY = 2000
 
 
 class Scaled:
@@ -16,6 +30,139 @@ class Scaled:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         out = np.empty(x.shape, np.float32)
-        for channel, table in enumerate(self.tables):
-            out[:, channel] = table[x[:, channel]]
+        for channel in range(x.shape[1]):
+            # One mean serves all channels where only one is given.
+            out[:, channel] = self.tables[channel % len(self.tables)][x[:, channel]]
         return out
+
+
+class Pictures(Sequence[np.ndarray]):
+    """Encoded pictures, files or bytes; picture i is decoded as bytes (channels, height, width).
+
+    One channel if the first picture is grey, else red, green, blue.
+    """
+
+    def __init__(self, sources: Sequence[Path | bytes]) -> None:
+        self.sources = sources
+        self._mode: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    @overload
+    def __getitem__(self, index: int) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Pictures": ...
+    def __getitem__(self, index: int | slice) -> "np.ndarray | Pictures":
+        if isinstance(index, slice):
+            return Pictures(self.sources[index])
+        return self.decode(index)
+
+    @property
+    def mode(self) -> str:
+        """L (grey) or RGB."""
+        if self._mode is None:
+            with self._open(0) as picture:
+                self._mode = "L" if picture.mode in ("1", "L", "LA") else "RGB"
+        return self._mode
+
+    def decode(self, index: int, side: int | None = None) -> np.ndarray:
+        """One picture, at its own size or resized (bicubic) to a square."""
+        from PIL import Image
+
+        try:
+            with self._open(index) as picture:
+                plain = picture.convert(self.mode)
+                if side and plain.size != (side, side):
+                    plain = plain.resize((side, side), Image.Resampling.BICUBIC)
+        except (OSError, SyntaxError, ValueError) as error:
+            raise UserError(
+                f"{self._label(index)} is not a readable picture; remove or replace it."
+            ) from error
+        pixels = np.asarray(plain)
+        return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+    def array(self, side: int | None = None) -> np.ndarray:
+        """All pictures as bytes (n, channels, height, width); those from files are kept for the next time."""
+        if not all(isinstance(source, Path) for source in self.sources):
+            return self._decoded(side)
+        file = home() / "pictures" / f"{self._key(side)}.npy"
+        if not file.is_file():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            partial = file.with_name(f".{os.getpid()}-{file.name}")
+            try:
+                with partial.open("wb") as stream:
+                    np.save(stream, self._decoded(side))
+                partial.replace(file)
+            finally:
+                partial.unlink(missing_ok=True)
+        decoded: np.ndarray = np.load(file, mmap_mode="r")
+        return decoded
+
+    def fingerprint(self, y: Any) -> str:
+        """SHA-256 of the encoded pictures and of their labels."""
+        digest = hashlib.sha256(b"cop2l pictures 1\n")
+        for source, label in zip(self.sources, y, strict=True):
+            content = source if isinstance(source, bytes) else source.read_bytes()
+            digest.update(f"{int(label)} {len(content)}\n".encode())
+            digest.update(content)
+        return digest.hexdigest()
+
+    def _decoded(self, side: int | None) -> np.ndarray:
+        first = self.decode(0, side)
+        out = np.empty((len(self), *first.shape), np.uint8)
+        if len(self) >= MANY:
+            say(f"Decoding {len(self)} pictures.")
+        with bar("decoding", len(self)) as shown:
+            for index in range(len(self)):
+                picture = self.decode(index, side)
+                if picture.shape != first.shape:
+                    unlike = (
+                        f"{self._label(index)} is {_size(picture)} pixels, {self._label(0)} is {_size(first)}"
+                    )
+                    raise UserError(f"{unlike}; give the size that all are resized to, such as size=64.")
+                out[index] = picture
+                shown.update()
+        return out
+
+    def _open(self, index: int) -> Any:
+        from PIL import Image
+
+        source = self.sources[index]
+        return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+
+    def _label(self, index: int) -> str:
+        source = self.sources[index]
+        return f"Picture {index}" if isinstance(source, bytes) else str(source)
+
+    def _key(self, side: int | None) -> str:
+        """Names the decoded pictures: which files, unchanged since, at which size."""
+        digest = hashlib.sha256(f"{side}\n".encode())
+        for source in self.sources:
+            assert isinstance(source, Path)
+            about = source.stat()
+            digest.update(f"{source.resolve()} {about.st_size} {about.st_mtime_ns}\n".encode())
+        return digest.hexdigest()[:32]
+
+
+def _size(picture: np.ndarray) -> str:
+    return f"{picture.shape[2]} x {picture.shape[1]}"
+
+
+def class_folders(folder: Path) -> list[str]:
+    """Names of the subfolders that hold pictures of one class each."""
+    return sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+def from_folders(folder: Path, names: Sequence[str], inside: str = "") -> tuple[Pictures, np.ndarray]:
+    """The pictures below folder/<name>/<inside>, class by class, and their labels."""
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(names):
+        place = folder / name / inside
+        here = sorted(p for p in place.iterdir() if p.suffix.lower() in SUFFIXES) if place.is_dir() else []
+        files += here
+        labels += [label] * len(here)
+    if not files:
+        raise UserError(f"There are no pictures in the folders below {folder}; give one folder per class.")
+    return Pictures(files), np.array(labels, np.int64)

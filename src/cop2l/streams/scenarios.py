@@ -10,6 +10,7 @@ import torch
 from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
 from cop2l.streams.fingerprint import fingerprint
+from cop2l.streams.pictures import Pictures
 from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task
 
 Prepare = Callable[[Any], Any]
@@ -26,6 +27,7 @@ class Labelled:
 
     name: str
     x: Any
+    """Rows as stored: an array, or `Pictures` that are decoded when asked for."""
     y: np.ndarray
     x_test: Any
     y_test: np.ndarray
@@ -43,6 +45,14 @@ class Labelled:
     def classes(self) -> int:
         """Size of the label set."""
         return len(self.names)
+
+    def fingerprints(self) -> dict[str, str]:
+        """What the stored data is: one fingerprint per part."""
+        parts = {"train": (self.x, self.y), "test": (self.x_test, self.y_test)}
+        return {
+            part: x.fingerprint(y) if isinstance(x, Pictures) else fingerprint(x, y)
+            for part, (x, y) in parts.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -243,8 +253,5 @@ def describe(data: Labelled, scenario: str, tasks: int, order_seed: int | None) 
         "tasks": tasks,
         "order_seed": order_seed,
         "class_names": list(data.names),
-        "fingerprint": {
-            "train": fingerprint(data.x, data.y),
-            "test": fingerprint(data.x_test, data.y_test),
-        },
+        "fingerprint": data.fingerprints(),
     }

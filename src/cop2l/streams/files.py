@@ -1,0 +1,292 @@
+"""A user's own data in files: arrays, tables, folders of pictures, dataset folders of Arrow files."""
+
+import json
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cop2l.errors import UserError, missing_extra
+from cop2l.streams.own import TEST_SHARE, Part, labelled
+from cop2l.streams.pictures import Pictures, class_folders, from_folders
+from cop2l.streams.scenarios import Labelled
+
+TABLES = (".parquet", ".csv")
+TEST_NAMES = ("test", "val", "valid", "validation")
+
+
+def read(
+    path: Path,
+    *,
+    label: str = "label",
+    columns: Sequence[str] | None = None,
+    domain: str | None = None,
+    classes: int | Sequence[Any] | None = None,
+    test_share: float = TEST_SHARE,
+    seed: int = 0,
+) -> Labelled:
+    """The labelled data of one file or folder; what it is, is seen from its name and content."""
+    names: tuple[str, ...] | None = None
+    train: Part
+    test: Part | None
+    if path.is_file() and path.suffix == ".npz":
+        train, test = _npz(path)
+    elif path.is_file() and path.suffix in TABLES:
+        train, test = _from_table(_table([path]), path, label, columns, domain), None
+    elif path.is_file():
+        raise UserError(f"{path} is not a kind of data file that is known: .npz, .parquet or .csv.")
+    elif (path / "x.npy").is_file():
+        train, test = _npy(path)
+    elif (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
+        train, test, names = _arrow_folder(path, label, columns, domain)
+    elif tables := _tables(path):
+        train = _from_table(_table(tables[0]), tables[0][0], label, columns, domain)
+        test = _from_table(_table(tables[1]), tables[1][0], label, columns, domain) if tables[1] else None
+    else:
+        train, test, names = _picture_folder(path)
+    return labelled(
+        path.stem,
+        train,
+        test,
+        classes=names if classes is None else classes,
+        test_share=test_share,
+        seed=seed,
+        description={"source": str(path)},
+    )
+
+
+def _npz(path: Path) -> tuple[Part, Part | None]:
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            arrays = {key: content[key] for key in content.files}
+    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
+        raise UserError(f"{path} is not a readable .npz file of plain arrays; write it again.") from error
+    for old, new in (("x_train", "x"), ("y_train", "y"), ("domain_train", "domain")):
+        if old in arrays:
+            arrays.setdefault(new, arrays.pop(old))
+    if "x" not in arrays or "y" not in arrays:
+        raise UserError(
+            f"{path} has no arrays x and y (and x_test, y_test); it has: {', '.join(sorted(arrays))}."
+        )
+    scale = arrays.get("scale")
+    if scale is not None:
+        for key in ("x", "x_test"):
+            if key in arrays:
+                arrays[key] = arrays[key].astype(np.float32) * scale.astype(np.float32)
+    return _both(arrays)
+
+
+def _npy(path: Path) -> tuple[Part, Part | None]:
+    """Plain arrays, mapped into memory rather than read."""
+    arrays = {}
+    for key in ("x", "y", "domain", "x_test", "y_test", "domain_test"):
+        file = path / f"{key}.npy"
+        if file.is_file():
+            try:
+                arrays[key] = np.load(file, mmap_mode="r", allow_pickle=False)
+            except (ValueError, OSError, EOFError) as error:
+                raise UserError(f"{file} is not a readable .npy file; write it again.") from error
+    if "y" not in arrays:
+        raise UserError(f"There is no y.npy beside {path / 'x.npy'}; add the labels.")
+    return _both(arrays)
+
+
+def _both(arrays: dict[str, Any]) -> tuple[Part, Part | None]:
+    train = (arrays["x"], arrays["y"], arrays.get("domain"))
+    if "x_test" not in arrays and "y_test" not in arrays:
+        return train, None
+    return train, (arrays.get("x_test"), arrays.get("y_test"), arrays.get("domain_test"))
+
+
+def _picture_folder(path: Path) -> tuple[Part, Part | None, tuple[str, ...]]:
+    """train/<class>/ and test/<class>/, or <class>/ alone."""
+    train = path / "train" if (path / "train").is_dir() else path
+    names = tuple(class_folders(train))
+    if not names:
+        raise UserError(
+            f"There is no data in {path} that is known; give one subfolder of pictures per class."
+        )
+    x, y = from_folders(train, names)
+    test = next((path / name for name in TEST_NAMES if train != path and (path / name).is_dir()), None)
+    if test is None:
+        return (x, np.array(names)[y], None), None, names
+    strange = sorted(set(class_folders(test)) - set(names))
+    if strange:
+        raise UserError(f"{test / strange[0]} is a class without training pictures; remove it or add some.")
+    x_test, y_test = from_folders(test, names)
+    return (x, np.array(names)[y], None), (x_test, np.array(names)[y_test], None), names
+
+
+def _tables(path: Path) -> tuple[list[Path], list[Path]] | None:
+    """Files train*.parquet and test*.parquet (or .csv), here or in data/."""
+    for place in (path, path / "data"):
+        for suffix in TABLES:
+            train = sorted(place.glob(f"train*{suffix}"))
+            if train:
+                tests = (sorted(place.glob(f"{name}*{suffix}")) for name in TEST_NAMES)
+                return train, next((files for files in tests if files), [])
+    return None
+
+
+def _table(files: list[Path]) -> Any:
+    try:
+        import pyarrow as pa
+        from pyarrow import csv, parquet
+    except ImportError:
+        raise missing_extra("pyarrow", "data", "Reading Parquet, CSV and Arrow files") from None
+    read_one = parquet.read_table if files[0].suffix == ".parquet" else csv.read_csv
+    try:
+        return pa.concat_tables([read_one(str(file)) for file in files])
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{files[0]} is not a readable {files[0].suffix} file; write it again.") from error
+
+
+def _arrow_folder(
+    path: Path, label: str, columns: Sequence[str] | None, domain: str | None
+) -> tuple[Part, Part | None, tuple[str, ...] | None]:
+    """A dataset saved to disk: per split a folder with state.json, dataset_info.json and Arrow files."""
+    folders: list[Path | None] = [path, None]
+    if (path / "dataset_dict.json").is_file():
+        splits = _json(path / "dataset_dict.json").get("splits", [])
+        test = next((name for name in TEST_NAMES if name in splits), None)
+        if "train" not in splits:
+            raise UserError(f"{path} has no split named train; save one.")
+        folders = [path / "train", path / test if test else None]
+    train, test_part = (
+        _from_table(_arrow(folder), folder, label, columns, domain) if folder else None for folder in folders
+    )
+    assert train is not None
+    assert folders[0] is not None
+    info = folders[0] / "dataset_info.json"
+    feature = (_json(info).get("features") or {}).get(label) if info.is_file() else None
+    names = tuple(feature["names"]) if feature and feature.get("names") else None
+    if names and train[1].dtype.kind in "iu":
+        train, test_part = (_named(part, names, path) if part else None for part in (train, test_part))
+        assert train is not None
+    return train, test_part, names
+
+
+def _named(part: Part, names: tuple[str, ...], path: Path) -> Part:
+    x, y, domain = part
+    if len(y) and not 0 <= y.min() <= y.max() < len(names):
+        raise UserError(f"A label in {path} is not one of its {len(names)} classes; remove such rows.")
+    return x, np.array(names)[y], domain
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{file} is not a JSON file; save the dataset again.") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _arrow(folder: Path) -> Any:
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise missing_extra("pyarrow", "data", "Reading Parquet, CSV and Arrow files") from None
+    state = _json(folder / "state.json") if (folder / "state.json").is_file() else {}
+    if state.get("_indices_data_files"):
+        raise UserError(f"{folder} is stored as a selection of rows; flatten its indices and save it again.")
+    listed = [folder / str(entry.get("filename")) for entry in state.get("_data_files") or []]
+    files = listed or sorted(folder.glob("*.arrow"))
+    if not files:
+        raise UserError(f"There is no Arrow file in {folder}; save the dataset again.")
+    tables = []
+    for file in files:
+        try:
+            with pa.memory_map(str(file)) as source:
+                try:
+                    tables.append(pa.ipc.open_stream(source).read_all())
+                except pa.ArrowInvalid:
+                    source.seek(0)
+                    tables.append(pa.ipc.open_file(source).read_all())
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(
+                f"{file} is missing or not a readable Arrow file; save the dataset again."
+            ) from error
+    return pa.concat_tables(tables)
+
+
+def _from_table(
+    table: Any, file: Path, label: str, columns: Sequence[str] | None, domain: str | None
+) -> Part:
+    """Inputs from all columns but the label and the domain, or from those named."""
+    for wanted in (label, *(columns or ()), *((domain,) if domain else ())):
+        if wanted not in table.column_names:
+            kind = "label" if wanted == label else "columns" if wanted in (columns or ()) else "domain"
+            raise UserError(
+                f"{file} has no column {wanted!r}; choose with the option {kind} among: "
+                f"{', '.join(table.column_names)}."
+            )
+    inputs = [c for c in table.column_names if c not in (label, domain)] if columns is None else list(columns)
+    y = _plain(table[label], label, file)
+    domains = _plain(table[domain], domain, file) if domain else None
+    if not inputs:
+        raise UserError(f"{file} has no column of inputs beside {label!r}; add one.")
+    if len(inputs) == 1:
+        return _column(table[inputs[0]], inputs[0], file), y, domains
+    values = [_column(table[name], name, file) for name in inputs]
+    if any(isinstance(v, Pictures) or v.ndim != 1 for v in values):
+        raise UserError(
+            f"Choose one column of arrays or pictures in {file}, or several of numbers, with columns."
+        )
+    return np.stack([v.astype(np.float32) for v in values], axis=1), y, domains
+
+
+def _plain(column: Any, name: str | None, file: Path) -> np.ndarray:
+    if column.null_count:
+        raise UserError(f"Column {name!r} of {file} has missing values; fill or remove them.")
+    return np.array(column.to_pylist())
+
+
+def _column(column: Any, name: str, file: Path) -> Any:
+    """One column as numbers, as arrays of one shape, or as pictures."""
+    import pyarrow as pa
+
+    array = column.combine_chunks()
+    array = pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    if array.null_count:
+        raise UserError(f"Column {name!r} of {file} has missing values; fill or remove them.")
+    if pa.types.is_struct(array.type) and "bytes" in {field.name for field in array.type}:
+        return Pictures([_encoded(cell, file) for cell in array.to_pylist()])
+    if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
+        return Pictures(array.to_pylist())
+    shape = [len(array)]
+    while (
+        pa.types.is_list(array.type)
+        or pa.types.is_large_list(array.type)
+        or pa.types.is_fixed_size_list(array.type)
+    ):
+        inner = array.flatten()
+        if (
+            len(array) == 0
+            or len(inner) % len(array)
+            or pa.compute.count_distinct(pa.compute.list_value_length(array)).as_py() > 1
+        ):
+            raise UserError(
+                f"The rows of column {name!r} of {file} differ in length; give all the same shape."
+            )
+        shape.append(len(inner) // len(array))
+        array = inner
+    if not (
+        pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_boolean(array.type)
+    ):
+        raise UserError(
+            f"Column {name!r} of {file} is not numeric; choose the inputs with the option columns."
+        )
+    if array.null_count:
+        raise UserError(f"Column {name!r} of {file} has missing values; fill or remove them.")
+    return array.to_numpy(zero_copy_only=False).reshape(shape)
+
+
+def _encoded(cell: dict[str, Any], file: Path) -> Path | bytes:
+    """A picture's bytes, or the file it points to."""
+    if cell.get("bytes"):
+        return bytes(cell["bytes"])
+    return (file if file.is_dir() else file.parent) / str(cell["path"])
