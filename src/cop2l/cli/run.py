@@ -1,0 +1,58 @@
+"""cop2l run: one experiment."""
+
+import argparse
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+EPILOG = """\
+Keys (key=value, as many as you like):
+  method stream scenario tasks order_seed images folder stream_seed model memory seed
+  preset k omega gamma epochs batch lr optimiser buffer stop prior claim
+  delta holdout device threads
+  and data.KEY, architecture.KEY and the method's own options.
+
+examples:
+  cop2l run mnist
+  cop2l run cifar10 scenario=task-incremental method=replay seed=3
+  cop2l run mnist holdout=0.1 --out runs/with-holdout"""
+
+
+def add(verbs: Any) -> None:
+    """The parser of the verb."""
+    parser = verbs.add_parser(
+        "run",
+        help="run one experiment; stop it and run it again to go on",
+        description="Learn the tasks of a stream one after the other; after each, evaluate and certify all.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("config", metavar="NAME|FILE", help="a built-in configuration or a TOML file")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", help="what to change in it")
+    parser.add_argument("--out", metavar="DIR", help="the run directory (default: runs/ and the run's hash)")
+    parser.add_argument("--log", choices=("tensorboard", "mlflow"), help="also log there")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON; progress on stderr")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run it, show it, and say where the results are."""
+    from cop2l.experiments import grid, watch, words
+    from cop2l.experiments.loggers import LOGGERS
+    from cop2l.experiments.run import run as experiment
+
+    config = grid.single(grid.read(arguments.config), grid.overrides(arguments.overrides))
+    folder = Path(arguments.out or Path("runs") / config.hash)
+    watchers = [watch.usual(sys.stderr if arguments.json else None)]
+    if arguments.log:
+        watchers.append(LOGGERS[arguments.log](folder))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        summary = experiment(config, folder, watchers)
+    except KeyboardInterrupt:
+        print("Stopped; run the same command again to go on after the last finished task.", file=sys.stderr)
+        return 130
+    print(json.dumps(summary, indent=1) if arguments.json else f"{words.table(summary)}\nResults: {folder}")
+    return 0

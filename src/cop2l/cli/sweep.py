@@ -1,0 +1,76 @@
+"""cop2l sweep: a grid of experiments."""
+
+import argparse
+import json
+import signal
+import sys
+from typing import Any
+
+EPILOG = """\
+A list anywhere in the configuration, or commas in key=value, make a grid. Finished runs are skipped.
+
+examples:
+  cop2l sweep digits method=cop2l,replay seed=0,1,2 --workers 2
+  cop2l sweep configs/mnist-mlp.toml --ray
+  cop2l sweep configs/mnist-mlp.toml --ray 10.0.0.5:6379 --out /shared/runs"""
+
+
+def add(verbs: Any) -> None:
+    """The parser of the verb."""
+    parser = verbs.add_parser(
+        "sweep",
+        help="run a grid of experiments, in local processes or on a Ray cluster",
+        description="Run every combination of the lists in a configuration.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("config", metavar="NAME|FILE", help="a built-in configuration or a TOML file")
+    parser.add_argument("overrides", metavar="key=value[,value...]", nargs="*", help="what to change in it")
+    parser.add_argument("--out", metavar="DIR", default="runs", help="where the run directories go (runs)")
+    parser.add_argument("--list", action="store_true", help="print the list of runs, and run nothing")
+    parser.add_argument("--json", action="store_true", help="print the outcomes as JSON; progress on stderr")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--workers", type=int, default=1, metavar="N", help="local processes at a time (1)")
+    where.add_argument(
+        "--ray", nargs="?", const="", metavar="ADDRESS", help="run on Ray: a cluster, or a new local one"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the list, run what is not finished, and list what failed."""
+    from cop2l.errors import UserError
+    from cop2l.experiments import grid, sweep, words
+
+    if arguments.workers < 1:
+        raise UserError(f"--workers is {arguments.workers}; give at least 1.")
+    every = sweep.jobs(
+        grid.expand(grid.read(arguments.config), grid.overrides(arguments.overrides)), arguments.out
+    )
+    todo = [job for job in every if not job.finished]
+    out = sys.stderr if arguments.json else sys.stdout
+    print(f"{len(every)} runs in {arguments.out}, {len(every) - len(todo)} finished:", file=out)
+    for job in every:
+        print(
+            f"  {job.config.hash}  {job.name}{'  (finished)' if job.finished else ''}", file=out, flush=True
+        )
+    if arguments.list:
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    ray = arguments.ray is not None
+    outcomes = sweep.on_ray(todo, arguments.ray or None) if ray else sweep.locally(todo, arguments.workers)
+    failed = []
+    for number, outcome in enumerate(outcomes, 1):
+        said = (
+            f"failed  {outcome.job.name}"
+            if outcome.error
+            else f"done  {outcome.job.name}  {words.brief(outcome.summary)}"
+        )
+        print(f"[{number}/{len(todo)}] {said}", file=out, flush=True)
+        failed += [outcome] if outcome.error else []
+    if arguments.json:
+        print(json.dumps(sweep.overview(every, failed), indent=1))
+    for outcome in failed:
+        print(f"failed: {outcome.job.folder}  {outcome.job.name}  {outcome.error}", file=sys.stderr)
+    print(f"{len(every) - len(failed)} of {len(every)} runs are finished in {arguments.out}", file=out)
+    return 1 if failed else 0

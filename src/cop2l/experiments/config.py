@@ -1,0 +1,183 @@
+"""The configuration of one run: a frozen dataclass with a sentence under each field."""
+
+import hashlib
+import json
+import math
+import tomllib
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from cop2l.errors import UserError, unknown
+from cop2l.streams.task import SCENARIOS
+
+TABLES = ("options", "data", "architecture", "paper")
+UNHASHED = ("name", "paper")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that one run depends on; None means: the method's (or the stream's) own default."""
+
+    method: str = "cop2l"
+    """Which method learns; `cop2l list methods` names them."""
+    stream: str = "mnist"
+    """What is learned: a data set, or features such as cifar10@dinov2-vits14-224."""
+    scenario: str | None = None
+    """class-incremental, task-incremental or domain-incremental."""
+    tasks: int | None = None
+    """Into how many tasks the classes are cut."""
+    order_seed: int | None = None
+    """Shuffles the order of the classes; without it they come in label order."""
+    images: str = "shared"
+    """Domain-incremental streams: all tasks share the same images, or get disjoint ones."""
+    folder: str | None = None
+    """Where the data lie; without it the usual places are searched."""
+    stream_seed: int = 0
+    """Draws what the stream draws (permutations, angles, synthetic examples)."""
+    data: dict[str, Any] = field(default_factory=dict)
+    """Further options of the stream, as data.KEY."""
+    model: str | None = None
+    """Which model; `cop2l list models` names them. Without it: a head on features, else an MLP."""
+    architecture: dict[str, Any] = field(default_factory=dict)
+    """Further options of the model, as architecture.KEY."""
+    memory: int = 2000
+    """How many examples may be kept from past tasks."""
+    preset: str | None = None
+    """CoP2L: a set of defaults, paper or certified."""
+    k: int | None = None
+    """CoP2L: how many examples are picked at a time."""
+    omega: float | None = None
+    """CoP2L: the weight of a replayed example."""
+    gamma: float | None = None
+    """CoP2L: picking stops when every loss is below it."""
+    epochs: int | None = None
+    """Passes over the task (CoP2L: over the picked examples, at each iteration)."""
+    batch: int | None = None
+    """Examples in a mini-batch."""
+    lr: float | None = None
+    """The learning rate."""
+    optimiser: str | None = None
+    """sgd, momentum or adam."""
+    buffer: str | None = None
+    """CoP2L: which examples stay in memory: uniform, priority or threshold."""
+    stop: str | None = None
+    """CoP2L: what early stopping minimises: kl, preference or none."""
+    prior: float | None = None
+    """CoP2L: the share of each task that is used freely and not certified."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Further options of the method; also given by their bare names."""
+    delta: float = 0.05
+    """The probability that a certificate may fail."""
+    claim: str | None = None
+    """Which bound is the claim, named in advance; the others are shown for information."""
+    holdout: float = 0.0
+    """The share of each task that is withheld from learning, for the hold-out bound."""
+    seed: int = 0
+    """Initial weights, mini-batches, buffers and marks."""
+    device: str = "cpu"
+    """cpu, cuda or cuda:N."""
+    threads: int = 1
+    """Threads of the process; results are exact at a fixed number."""
+    name: str = ""
+    """What the configuration is called."""
+    paper: dict[str, Any] = field(default_factory=dict)
+    """The published row that this run reproduces: dataset, tasks, model (scenario and method follow), table;
+    false: none."""
+
+    def __post_init__(self) -> None:
+        if self.scenario is not None and self.scenario not in SCENARIOS:
+            raise unknown("scenario", self.scenario, SCENARIOS)
+        if self.images not in ("shared", "disjoint"):
+            raise unknown("kind of images", self.images, ("shared", "disjoint"))
+        for key in ("tasks", "memory", "k", "epochs", "batch", "threads"):
+            at_least_one(key, getattr(self, key))
+        for key in ("seed", "stream_seed", "order_seed"):
+            if (value := getattr(self, key)) is not None and value < 0:
+                raise UserError(f"{key} is {value}; give a whole number that is not negative.")
+        for key in ("omega", "gamma", "lr"):
+            if (value := getattr(self, key)) is not None and not 0 < value < math.inf:
+                raise UserError(f"{key} is {value}; give a positive number.")
+        if not 0 < self.delta < 1:
+            raise UserError(f"delta is {self.delta}; give a probability between 0 and 1, such as 0.05.")
+        for key in ("holdout", "prior"):
+            if not 0 <= (getattr(self, key) or 0) < 1:
+                raise UserError(
+                    f"{key} is {getattr(self, key)}; give a share from 0 up to, not including, 1."
+                )
+
+    @property
+    def hash(self) -> str:
+        """The run's name: a digest of everything that decides its results."""
+        decisive = {key: value for key, value in asdict(self).items() if key not in UNHASHED}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:12]
+
+    def as_record(self) -> dict[str, Any]:
+        """What config.json holds of the configuration itself."""
+        return {"hash": self.hash, **asdict(self)}
+
+
+WANTED = {int: "a whole number", float: "a number", str: "text"}
+FIELDS = {f.name: f for f in fields(Config)}
+HINTS = typing.get_type_hints(Config)
+
+
+def at_least_one(key: str, value: int | None) -> None:
+    """Refuse a count below 1."""
+    if value is not None and value < 1:
+        raise UserError(f"{key} is {value}; give a whole number of at least 1.")
+
+
+def build(flat: Mapping[str, Any]) -> Config:
+    """The configuration that flat settings describe, each value of its field's type."""
+    values: dict[str, Any] = {}
+    for key, value in flat.items():
+        table, dot, rest = key.partition(".")
+        if not dot:
+            values[key] = typed(key, value)
+        elif flat.get(table) is not False:
+            values.setdefault(table, {})[rest] = loose(value)
+    config = Config(**values)
+    if config.paper:
+        row = {"scenario": config.scenario, "method": config.method, **config.paper}
+        config = replace(config, paper=row)
+    return config
+
+
+def from_toml(text: str) -> Any:
+    """Text read as a TOML value; None if it is not one."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def loose(value: Any) -> Any:
+    """A value whose type nobody declared: text that reads as TOML is taken as such."""
+    parsed = from_toml(value) if isinstance(value, str) else value
+    if parsed is None:
+        return value
+    if not isinstance(parsed, bool | int | float | str | list):
+        raise UserError(f"{value!r} is no number, text, truth value or list; write it as one of these.")
+    return parsed
+
+
+def typed(key: str, value: Any) -> Any:
+    """The value as its field's type, or an error that says which type that is."""
+    if key in TABLES:
+        if value is False:
+            return {}
+        raise UserError(f"{key} takes a table, not {value!r}.")
+    kinds = typing.get_args(HINTS[key]) or (HINTS[key],)
+    # `stop=none` is a choice of CoP2L, not the absence of one.
+    if type(None) in kinds and (value is None or (value == "none" and key != "stop")):
+        return None
+    kind = kinds[0]
+    accepted: Any = {str: str, int: int | str, float: int | float | str}[kind]
+    if isinstance(value, accepted) and not isinstance(value, bool):
+        try:
+            return kind(value)
+        except ValueError:
+            pass
+    raise UserError(f"{key} takes {WANTED[kind]}, not {value!r}.")

@@ -1,0 +1,55 @@
+"""Where and with what a run was made."""
+
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cop2l._version import __version__
+
+
+def environment(device: torch.device, **more: Any) -> dict[str, Any]:
+    """Versions, device, CPU, threads and command, and whatever else describes where a run comes from."""
+    cuda = device.type == "cuda"
+    return {
+        "cop2l": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "cuda": torch.version.cuda if cuda else None,
+        "system": platform.platform(),
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(device) if cuda else "cpu",
+        "command": shlex.join(sys.argv),
+        **more,
+    }
+
+
+def cpu_name() -> str:
+    """The processor's own name where the system tells it."""
+    file = Path("/proc/cpuinfo")
+    if file.exists():
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Inside, torch uses this many threads: results are exact at a fixed number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,234 @@
+"""Configurations from TOML and from key=value, and the grid of runs that their lists make.
+
+A file may hold sections that apply to one choice only, nested as deep as one likes:
+`[methods.replay]`, `[scenarios.task-incremental]`, `[models.cnn]`, `[models.cnn.methods.cop2l]`. What is said
+deeper wins, and what is given on the command line wins over the file. `base = "mnist"` starts from another
+configuration. A list anywhere makes a grid: one run for each of its values.
+"""
+
+import json
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from cop2l.errors import UserError, unknown
+from cop2l.experiments.config import FIELDS, TABLES, Config, build, from_toml
+from cop2l.streams.task import SCENARIOS
+
+SECTIONS = {"methods": "method", "scenarios": "scenario", "models": "model", "presets": "preset"}
+HIDDEN = "_"
+"""A file whose name starts so is a base of others, and no configuration of its own."""
+
+
+def builtin_names() -> list[str]:
+    """The configurations that come with the package."""
+    names = (entry.name for entry in (files("cop2l") / "configs").iterdir())
+    return sorted(n.removesuffix(".toml") for n in names if n.endswith(".toml") and not n.startswith(HIDDEN))
+
+
+def read(name: str | Path) -> dict[str, Any]:
+    """The tables of a configuration, by built-in name or by path, with its bases beneath it."""
+    return _read(str(name), ())
+
+
+def _read(name: str, above: tuple[str, ...]) -> dict[str, Any]:
+    if name in above:
+        raise UserError(f"The configuration {name} is its own base; remove one of the base lines.")
+    path, builtin = Path(name), files("cop2l") / "configs" / f"{name}.toml"
+    if path.suffix == ".toml" and not path.is_file():
+        raise UserError(f"There is no file {name}; give one, or one of: {', '.join(builtin_names())}.")
+    if path.suffix != ".toml" and not builtin.is_file():
+        raise unknown("configuration", name, builtin_names())
+    source = path if path.suffix == ".toml" else builtin
+    try:
+        table = tomllib.loads(source.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{name} is not valid TOML: {error}.") from error
+    base = table.pop("base", None)
+    below = _read(str(base), (*above, name)) if base is not None else {}
+    return merged(below, {"name": path.stem, **table})
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Two nested tables as one; where both say something, the second wins.
+
+    >>> merged({"a": 1, "t": {"x": 1}}, {"t": {"y": 2}})
+    {'a': 1, 't': {'x': 1, 'y': 2}}
+    """
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
+
+
+def overrides(pairs: Iterable[str]) -> dict[str, Any]:
+    """The command line's key=value pairs as a nested table; values stay text until their type is known.
+
+    >>> overrides(["seed=0,1", "methods.replay.lr=.1"])
+    {'seed': ['0', '1'], 'methods': {'replay': {'lr': '.1'}}}
+    """
+    table: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"Write an override as key=value, for example seed=3; {pair!r} is not.")
+        *path, last = key.strip().split(".")
+        inner = table
+        for part in path:
+            inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise UserError(f"{part} is given twice, as a value and as a table; keep one.")
+        inner[last] = listed(text.strip())
+    return table
+
+
+def listed(text: str) -> Any:
+    """A value, or the list of values that commas or brackets make of it."""
+    if text.startswith("["):
+        value = from_toml(text)
+        return text if value is None else value
+    return [part.strip() for part in text.split(",")] if "," in text else text
+
+
+def expand(table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> list[Config]:
+    """Every run of the grid that a table and the overrides make; one run if there is no list."""
+    sections = {key: value for key, value in (given or {}).items() if key in SECTIONS}
+    plain = {key: value for key, value in (given or {}).items() if key not in SECTIONS}
+    whole = merged(table, sections)
+    check(whole)
+    unique = {config.hash: config for config in map(build, settings(whole, flattened(plain)))}
+    for config in unique.values():
+        for key in SECTIONS.values():
+            check_choice(key, getattr(config, key))
+    return list(unique.values())
+
+
+def single(table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> Config:
+    """The one run that a table and the overrides make; a grid is refused."""
+    runs = expand(table, given)
+    if len(runs) == 1:
+        return runs[0]
+    first, records = runs[0], [run.as_record() for run in runs]
+    varied = [k for k in FIELDS if len({json.dumps(r[k], sort_keys=True) for r in records}) > 1]
+    example = " ".join(f"{key}={getattr(first, key)}" for key in varied)
+    raise UserError(
+        f"This configuration is a grid of {len(runs)} runs; use cop2l sweep, or choose one: {example}."
+    )
+
+
+def settings(table: Mapping[str, Any], given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Flat settings without lists: the first list is taken apart, and the rest follows."""
+    flat = flat_settings(table, given)
+    for key in (*SECTIONS.values(), "stream", *flat):
+        if isinstance(values := flat.get(key), list):
+            if not values:
+                raise UserError(f"{key} is an empty list; give it at least one value.")
+            for value in values:
+                yield from settings(table, given | {key: value})
+            return
+    yield flat
+
+
+def flat_settings(table: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The table's plain keys, then those of the sections that apply, then what was given."""
+    flat: dict[str, Any] = {}
+    # A section may itself choose the scenario or the model, and so open another section: look again.
+    for _ in range(len(SECTIONS) + 1):
+        chosen = {key: flat.get(key, FIELDS[key].default) for key in SECTIONS.values()}
+        flat = applying(table, chosen) | given
+        flat["model"] = flat.get("model") or usual_model(flat)
+    return {named(key, flat): value for key, value in flat.items()}
+
+
+def applying(table: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The flat keys of a table and of the sections in it that apply; the deeper section wins."""
+    found = sorted(_levels(table, chosen, 0), key=lambda level: level[0])
+    return {key: value for _, flat in found for key, value in flat.items()}
+
+
+def _levels(
+    table: Mapping[str, Any], chosen: Mapping[str, Any], depth: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    yield depth, flattened({key: value for key, value in table.items() if key not in SECTIONS})
+    for section, key in SECTIONS.items():
+        inner = table.get(section, {}).get(chosen[key]) if isinstance(chosen[key], str) else None
+        if inner is not None:
+            yield from _levels(inner, chosen, depth + 1)
+
+
+def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables within as dotted keys.
+
+    >>> flattened({"lr": 0.1, "data": {"n": 5}})
+    {'lr': 0.1, 'data.n': 5}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{inner}": v for inner, v in value.items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def usual_model(flat: Mapping[str, Any]) -> str | None:
+    """A head on features, else an MLP; None while the choice is still open."""
+    stream = flat.get("stream", FIELDS["stream"].default)
+    if not isinstance(stream, str):
+        return None
+    if "@" not in stream:
+        return "mlp"
+    return "multi-head" if flat.get("scenario") == "task-incremental" else "linear"
+
+
+def named(key: str, flat: Mapping[str, Any]) -> str:
+    """The full name of a key: a field, a table's key, or one of the method's own options."""
+    if declared(key):
+        return key
+    method = flat.get("method", Config.method)
+    own = option_names(method if isinstance(method, list) else [method])
+    if key not in own:
+        raise unknown("key", key, [*FIELDS, *own])
+    return f"options.{key}"
+
+
+def declared(key: str) -> bool:
+    """Whether a dotted key is a field, or a key of a table."""
+    first, dot, _ = key.partition(".")
+    return first in TABLES if dot else first in FIELDS
+
+
+def option_names(methods: Iterable[str]) -> list[str]:
+    """The names of the options of some methods."""
+    from cop2l.experiments.learners import options_of
+
+    return sorted({name for method in methods for name in options_of(method)})
+
+
+def check(table: Mapping[str, Any], methods: Sequence[str] = ()) -> None:
+    """Refuse what no run would read: sections of unknown names, and unknown keys in any section."""
+    for key in flattened({key: value for key, value in table.items() if key not in SECTIONS}):
+        if not declared(key) and key not in (own := option_names(methods or choices("method"))):
+            raise unknown("key", key, [*FIELDS, *own])
+    for section, choice in SECTIONS.items():
+        for name, inner in table.get(section, {}).items():
+            check_choice(choice, name)
+            check(inner, [name] if section == "methods" else methods)
+
+
+def check_choice(key: str, name: str | None) -> None:
+    """Refuse a name that does not exist."""
+    if name is not None and name not in (known := choices(key)):
+        raise unknown(key, name, known)
+
+
+def choices(key: str) -> Collection[str]:
+    """What a key that names something may name."""
+    from cop2l.certify.options import PRESETS
+    from cop2l.methods import METHODS
+    from cop2l.models import MODELS
+
+    return {"method": METHODS, "scenario": SCENARIOS, "model": MODELS, "preset": PRESETS}[key]

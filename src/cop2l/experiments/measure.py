@@ -1,0 +1,171 @@
+"""What a run measures after each task: accuracies, certificates, hold-out bounds, memory; and the summary."""
+
+import math
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cop2l import metrics
+from cop2l.bounds import holdout_certificate
+from cop2l.experiments.config import Config
+from cop2l.experiments.directory import write_json
+from cop2l.randomness import marks
+from cop2l.streams.task import Stream, Task
+
+COUNTS = ("n", "compression", "evicted", "errors", "picked", "missed", "iterations")
+
+
+def split(task: Task, config: Config) -> tuple[Task, Task | None]:
+    """The part to learn, and the part withheld by the marks of its rows (None if nothing is withheld)."""
+    if not config.holdout:
+        return task, None
+    withheld = marks(config.seed, "holdout", task.t, n=len(task.y)) < np.uint64(config.holdout * 2.0**64)
+    return tuple(
+        Task(task.x[_rows(task.x, part)], task.y[_rows(task.y, part)], task.t)
+        for part in (~withheld, withheld)
+    )  # type: ignore[return-value]
+
+
+def _rows(values: Any, part: np.ndarray) -> Any:
+    return torch.from_numpy(part) if isinstance(values, torch.Tensor) else part
+
+
+def correct(learner: Any, task: Task, scenario: str) -> np.ndarray:
+    """For each example whether it is classified rightly; the task's number is told if task-incremental."""
+    told = task.t if scenario == "task-incremental" else None
+    hits: np.ndarray = learner.predict(task.x, task=told).numpy() == np.asarray(task.y)
+    return hits
+
+
+def evaluate(learner: Any, stream: Stream) -> dict[str, Any]:
+    """Test accuracy on every task seen, and on every class of them."""
+    accuracy: list[float] = []
+    rows: list[dict[str, Any]] = []
+    right, seen = np.zeros(stream.classes, np.int64), np.zeros(stream.classes, np.int64)
+    for task in stream.test[: learner.tasks_seen]:
+        hits = correct(learner, task, stream.scenario)
+        accuracy.append(int(hits.sum()) / len(hits))
+        rows.append({"task": task.t, "test_error": int((~hits).sum()) / len(hits)})
+        labels = np.asarray(task.y)
+        right += np.bincount(labels[hits], minlength=stream.classes)
+        seen += np.bincount(labels, minlength=stream.classes)
+    classes = {str(c): int(right[c]) / int(seen[c]) for c in np.flatnonzero(seen)}
+    return {"accuracy": accuracy, "classes": classes, "tasks": rows}
+
+
+Write = Callable[[Path], None]
+
+
+def certify(
+    learner: Any, stream: Stream, config: Config, rows: list[dict[str, Any]]
+) -> tuple[Write | None, dict[str, Any]]:
+    """Every bound after the newest task, added to the rows: how to write the certificate, and the record."""
+    parts = [split(task, config) for task in stream[: learner.tasks_seen]]
+    for row, (learned, _) in zip(rows, parts, strict=True):
+        row.update(dict.fromkeys(COUNTS) | {"n": len(learned.y), "bounds": {}})
+    certificate, claim = None, "holdout" if config.holdout else None
+    if hasattr(learner, "certify"):
+        certificate = learner.certify(data={learned.t: (learned.x, learned.y) for learned, _ in parts})
+        claim = config.claim or certificate.claim
+        for row, part in zip(rows, certificate.tasks, strict=True):
+            row.update({count: getattr(part, count) for count in COUNTS} | {"bounds": dict(part.bounds)})
+    held = hold_out(learner, [withheld for _, withheld in parts if withheld is not None], stream, config)
+    for row, part in zip(rows, held, strict=False):
+        row["bounds"]["holdout"] = part["bounds"]["holdout"]
+        row["holdout"] = {"n": part["n"], "errors": part["errors"]}
+
+    def write(folder: Path) -> None:
+        if certificate is not None:
+            certificate.save(folder)
+        if held:
+            folder.mkdir(parents=True, exist_ok=True)
+            name = "certificate.json" if certificate is None else "holdout.json"
+            write_json(folder / name, hold_out_record(learner, stream, config, held))
+
+    return write if certificate is not None or held else None, {"claim": claim, "tasks": rows}
+
+
+def hold_out(learner: Any, parts: list[Task], stream: Stream, config: Config) -> list[dict[str, Any]]:
+    """The hold-out bound of every task seen, from the examples that were withheld."""
+    found = []
+    for part in parts:
+        errors = int((~correct(learner, part, stream.scenario)).sum())
+        bound = holdout_certificate(len(part.y), errors, len(stream), math.log(config.delta))
+        found.append(
+            {"task": part.t, "n": len(part.y), "errors": errors, "bounds": {"holdout": float(bound)}}
+        )
+    return found
+
+
+def hold_out_record(
+    learner: Any, stream: Stream, config: Config, held: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """What certificate.json says where the hold-out bound is the only one."""
+    return {
+        "kind": "holdout",
+        "says": "With probability at least 1 - delta over the draw of the withheld examples, the risk of the"
+        " learner on every task listed is at most its bound.",
+        "method": config.method,
+        "after": learner.tasks_seen,
+        "delta": config.delta,
+        "tasks_in_all": len(stream),
+        "share": config.holdout,
+        "seed": config.seed,
+        "stream": stream.description,
+        "not_valid": list(stream.not_valid),
+        "tasks": held,
+    }
+
+
+class Meter:
+    """Peak memory, of the process so far and of the device since the meter was made."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+
+    def peaks(self, learner: Any) -> dict[str, Any]:
+        """The peaks in bytes, and how many examples the learner keeps."""
+        unit = 1 if sys.platform == "darwin" else 1024
+        cuda = self.device.type == "cuda"
+        return {
+            "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
+            "peak_cuda_allocated": torch.cuda.max_memory_allocated(self.device) if cuda else None,
+            "peak_cuda_reserved": torch.cuda.max_memory_reserved(self.device) if cuda else None,
+            "memory_used": learner.memory_used,
+        }
+
+
+def space(learner: Any, stream: Stream) -> int:
+    """About how many bytes a run writes: state and certificates hold models and kept examples."""
+    model = sum(p.numel() * p.element_size() for p in learner.model.state_dict().values())
+    example = np.prod(stream[0].x.shape[1:]) * 4
+    return int(3 * model + 2 * learner.memory * example) + (16 << 20)
+
+
+def summarise(config: Config, stream: Stream, records: list[dict[str, Any]]) -> dict[str, Any]:
+    """The content of summary.json: a function of the records, so that a resumed run ends in the same one."""
+    matrix = [record["accuracy"] for record in records]
+    return {
+        "accuracy": metrics.average_accuracy(matrix),
+        "forgetting": metrics.forgetting(matrix),
+        "plasticity": metrics.plasticity(matrix),
+        "seconds": sum(record["seconds"] for record in records),
+        "tasks": records[-1]["tasks"],
+        "matrix": matrix,
+        "method": config.method,
+        "stream": config.stream,
+        "scenario": stream.scenario,
+        "model": config.model,
+        "seed": config.seed,
+        "memory": config.memory,
+        "delta": config.delta,
+        "claim": records[-1]["claim"],
+        "not_valid": list(stream.not_valid),
+    }

@@ -1,0 +1,146 @@
+"""Many runs: in local processes, or on a Ray cluster. One that fails does not stop the others."""
+
+import contextlib
+import json
+import multiprocessing
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from cop2l.errors import UserError, missing_extra
+from cop2l.experiments.config import FIELDS, UNHASHED, Config
+from cop2l.experiments.directory import write_text
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a sweep: its directory, and what tells it from the others."""
+
+    config: Config
+    folder: Path
+    name: str
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run's summary is there."""
+        return (self.folder / "summary.json").exists()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: its summary, or its error."""
+
+    job: Job
+    summary: dict[str, Any] | None
+    error: str | None
+
+
+def jobs(configs: Sequence[Config], folder: str | Path) -> list[Job]:
+    """Each run with its directory below the folder, named by its hash."""
+    records = [config.as_record() for config in configs]
+    keys = [key for key in FIELDS if key not in UNHASHED]
+    varied = [key for key in keys if len({json.dumps(record[key]) for record in records}) > 1]
+    shown = varied or ["method", "stream", "seed"]
+    names = [
+        " ".join(f"{key}={record[key]}" for key in shown if record[key] is not None) for record in records
+    ]
+    return [Job(c, Path(folder) / c.hash, name) for c, name in zip(configs, names, strict=True)]
+
+
+def overview(every: Sequence[Job], failed: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """How each run of a sweep stands, for JSON."""
+    errors = {outcome.job.folder: outcome.error for outcome in failed}
+    return [
+        {
+            "folder": str(job.folder),
+            "name": job.name,
+            "finished": job.finished,
+            "error": errors.get(job.folder),
+        }
+        for job in every
+    ]
+
+
+def attempt(config: Config, folder: str) -> tuple[dict[str, Any] | None, str | None]:
+    """Run one configuration: its summary, or its error in a sentence (the traceback lies in error.txt)."""
+    from cop2l.experiments.run import run
+
+    try:
+        summary = run(config, folder)
+    except UserError as error:
+        return None, str(error)
+    except Exception as error:
+        file = Path(folder) / "error.txt"
+        with contextlib.suppress(OSError):
+            write_text(file, traceback.format_exc())
+        return None, f"{type(error).__name__}: {error} (see {file})"
+    (Path(folder) / "error.txt").unlink(missing_ok=True)
+    return summary, None
+
+
+def locally(todo: Sequence[Job], workers: int) -> Iterator[Outcome]:
+    """Run jobs in local processes, `workers` at a time; each run has a process, and a memory peak, of its own."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["cop2l.experiments.run"])  # torch is imported once
+    waiting = list(reversed(todo))
+    running: dict[Connection, tuple[Job, Any]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                job = waiting.pop()
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_work, args=(job.config, str(job.folder), theirs))
+                process.start()
+                theirs.close()
+                running[ours] = job, process
+            for ready in wait(list(running)):
+                job, process = running.pop(ready)  # type: ignore[index]
+                try:
+                    summary, error = ready.recv()  # type: ignore[union-attr]
+                except EOFError:
+                    process.join()
+                    summary, error = None, f"The process ended without a word (exit code {process.exitcode})."
+                process.join()
+                yield Outcome(job, summary, error)
+    finally:
+        for _, process in running.values():
+            process.terminate()
+            process.join()
+
+
+def _work(config: Config, folder: str, answer: Connection) -> None:
+    answer.send(attempt(config, folder))
+
+
+def on_ray(todo: Sequence[Job], address: str | None) -> Iterator[Outcome]:
+    """Run jobs on a Ray cluster (a new local one without an address); all nodes must see the same folders."""
+    try:
+        import ray
+    except ImportError:
+        raise missing_extra("ray", "ray", "--ray") from None
+    try:
+        ray.init(address=address, include_dashboard=False if address is None else None, log_to_driver=False)
+    except ConnectionError as error:
+        raise UserError(
+            f"There is no Ray cluster at {address}; start one, or give --ray no address."
+        ) from error
+    try:
+        waiting: dict[Any, Job] = {}
+        for job in todo:
+            needs = {"num_cpus": job.config.threads, "num_gpus": int(job.config.device.startswith("cuda"))}
+            # One call per worker process: memory peaks are a process's own.
+            remote: Callable[..., Any] = ray.remote(max_calls=1, max_retries=0, **needs)(attempt).remote
+            waiting[remote(job.config, str(job.folder.resolve()))] = job
+        while waiting:
+            (ready, *_), _ = ray.wait(list(waiting), num_returns=1)
+            job = waiting.pop(ready)
+            try:
+                summary, error = ray.get(ready)
+            except ray.exceptions.RayError as failure:
+                summary, error = None, f"{type(failure).__name__}: {str(failure).splitlines()[0]}"
+            yield Outcome(job, summary, error)
+    finally:
+        ray.shutdown()

@@ -1,0 +1,84 @@
+"""What a run says to people."""
+
+from typing import Any
+
+from cop2l.experiments.config import Config
+from cop2l.streams.task import Stream
+
+
+def title(config: Config, stream: Stream) -> str:
+    """What is run, in one line."""
+    return (
+        f"{config.method} on {config.stream} ({stream.scenario}, {len(stream)} tasks),"
+        f" {config.model}, memory {config.memory}, seed {config.seed}"
+    )
+
+
+def percent(rate: float) -> str:
+    """A rate as people read it."""
+    return f"{100 * rate:.1f} %"
+
+
+def span(seconds: float) -> str:
+    """A time as people read it.
+
+    >>> span(3.21), span(75), span(7500)
+    ('3.2 s', '1 min 15 s', '2 h 5 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def outcome(record: dict[str, Any]) -> str:
+    """A finished task in a few words: mean accuracy, and the worst bound of the claim."""
+    words = [f"accuracy {percent(sum(record['accuracy']) / len(record['accuracy']))}"]
+    bounds = [row["bounds"][record["claim"]] for row in record["tasks"] if record["claim"] in row["bounds"]]
+    if bounds:
+        words.append(f"certified error at most {percent(max(bounds))} on every task ({record['claim']})")
+    return ", ".join([*words, span(record["seconds"])])
+
+
+def state(event: dict[str, Any]) -> str:
+    """The newest event of a task in a few words."""
+    if "iteration" in event:
+        words = [f"iteration {event['iteration']}", f"picked {event['picked']}"]
+        if event.get("worst_loss") is not None:
+            words.append(f"worst loss {event['worst_loss']:.3f}")
+        if event.get("bound") is not None:
+            words.append(f"bound {event['bound']:.4f}")
+        return "  ".join(words)
+    return f"epoch {event['epoch']} of {event['epochs']}  loss {event['loss']:.4f}"
+
+
+def brief(summary: dict[str, Any]) -> str:
+    """The averages of a finished run, in one line."""
+    forgetting = summary["forgetting"]
+    words = [f"average accuracy {percent(summary['accuracy'])}"]
+    words += [f"forgetting {percent(forgetting)}"] if forgetting is not None else []
+    return ", ".join([*words, f"plasticity {percent(summary['plasticity'])}", span(summary["seconds"])])
+
+
+def table(summary: dict[str, Any]) -> str:
+    """A finished run as text: one line per task, then the averages and what the bounds mean."""
+    kinds = list(dict.fromkeys(kind for row in summary["tasks"] for kind in row["bounds"]))
+    heads = ["task", "examples", "picked", "test error", *kinds]
+    lines = [
+        [row["task"], row["n"], row["picked"], percent(row["test_error"])]
+        + [percent(row["bounds"][kind]) if kind in row["bounds"] else "" for kind in kinds]
+        for row in summary["tasks"]
+    ]
+    cells = [heads, *[["" if cell is None else str(cell) for cell in line] for line in lines]]
+    if summary["tasks"][0]["picked"] is None:
+        cells = [line[:2] + line[3:] for line in cells]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    text = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+    text.append(brief(summary))
+    if summary["claim"]:
+        text.append(
+            f"The claim is the column {summary['claim']}: with probability at least {1 - summary['delta']:g},"
+            " over the draw of the examples, the true error on every task is at most that."
+        )
+    text += [f"Not valid: {reason}" for reason in summary["not_valid"] if summary["claim"]]
+    return "\n".join(text)
