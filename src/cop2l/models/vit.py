@@ -84,7 +84,11 @@ class Patches(nn.Module):
 
 
 class ViT(nn.Module):
-    """Pictures to the class token; the positions are resized to the picture's grid of patches."""
+    """Pictures to the class token; the positions are resized to the picture's grid of patches.
+
+    The published code resizes them without smoothing, by a factor that is 0.1 patch too large. With `smooth` they
+    are resized like a picture, which small pictures need (docs/features.md has the measurement).
+    """
 
     def __init__(
         self,
@@ -95,8 +99,10 @@ class ViT(nn.Module):
         depth: int = 12,
         heads: int = 6,
         layer_scale: bool = False,
+        smooth: bool = False,
     ) -> None:
         super().__init__()
+        self.smooth = smooth
         self.patch_embed = Patches(patch, width)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + grid * grid, width))
@@ -116,10 +122,10 @@ class ViT(nn.Module):
         side = math.isqrt(known.shape[1])
         if (rows, columns) == (side, side):
             return known
-        # Both published models resize by a factor that is 0.1 patch too large; their features depend on it.
-        resized = F.interpolate(
-            known.reshape(1, side, side, -1).permute(0, 3, 1, 2),
-            scale_factor=((rows + 0.1) / side, (columns + 0.1) / side),
-            mode="bicubic",
-        )
-        return resized.permute(0, 2, 3, 1).flatten(1, 2)
+        plane = known.reshape(1, side, side, -1).permute(0, 3, 1, 2)
+        if self.smooth:
+            plane = F.interpolate(plane, size=(rows, columns), mode="bicubic", antialias=True)
+        else:
+            factors = ((rows + 0.1) / side, (columns + 0.1) / side)
+            plane = F.interpolate(plane, scale_factor=factors, mode="bicubic")
+        return plane.permute(0, 2, 3, 1).flatten(1, 2)

@@ -155,9 +155,9 @@ def _plain(state: Any) -> State:
 def _from_onnx(path: Path) -> State:
     """The initialisers of an exported ViT.
 
-    The exporter keeps the names of biases and norms, but transposes the weights of linear layers and gives them
-    numbers: such a weight takes its name from the MatMul that uses it. The positions of the patches are what a
-    Reshape lays out as a grid; the class position equals the class token and is stored only as that.
+    The exporter keeps the names of biases and norms, but transposes the weights of linear layers and numbers
+    them: such a weight takes its name from the MatMul that uses it. The positions of the patches are what
+    a Reshape lays out as a grid; the class position equals the class token and is stored only as that.
     """
     try:
         import onnx

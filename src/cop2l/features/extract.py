@@ -1,0 +1,181 @@
+"""The features of a data set, computed once: in shards, so that an interruption costs one shard at most."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cop2l.errors import UserError
+from cop2l.features.store import PARTS, Entry, Writer, content_hash, lookup
+from cop2l.models.backbones import Backbone
+from cop2l.models.weights import Say, state_hash, to_stderr
+from cop2l.streams import Labelled, fingerprint
+
+BATCH = 128
+SHARD = 8 * BATCH
+"""Pictures per shard. A shard starts a batch, so a resumed run computes the same batches and the same bits."""
+PRECISIONS = ("float32", "bfloat16")
+
+Progress = Callable[[Mapping[str, Any]], None]
+
+
+def extract(
+    data: Labelled,
+    backbone: Backbone,
+    *,
+    size: int,
+    weights: str | Path | None = None,
+    device: str = "auto",
+    precision: str = "float32",
+    limit: int | None = None,
+    pretrained_on: Iterable[str] | None = None,
+    progress: Progress | None = None,
+    say: Say = to_stderr,
+) -> Entry:
+    """The cache entry of a data set's features; computed if it is not there, resumed if it was interrupted.
+
+    `limit` takes the first pictures of each part only; `pretrained_on` corrects what the backbone was trained
+    on, if `weights` are not its published ones. `progress` is called with part, done, total and rate
+    (pictures per second) after each batch.
+    """
+    backbone.check(size)
+    if precision not in PRECISIONS:
+        raise UserError(f"The precision is one of {', '.join(PRECISIONS)}, not {precision!r}.")
+    if limit is not None and limit < 1:
+        raise UserError(f"The limit is at least 1 picture, not {limit}.")
+    place = _device(device)
+    parts = {"train": (data.x[:limit], data.y[:limit]), "test": (data.x_test[:limit], data.y_test[:limit])}
+    for x, _ in parts.values():
+        _check_pictures(data.name, x)
+    network = backbone.load(weights, say)
+    spec = {
+        "dataset": data.name,
+        "backbone": backbone.name,
+        "size": size,
+        "limit": limit,
+        "precision": precision,
+        "weights": state_hash(network),
+        "preprocessing": {"resize": "bicubic, antialiased", "mean": backbone.mean, "std": backbone.std},
+        "data": {part: fingerprint(x, y) for part, (x, y) in parts.items()},
+    }
+    if (entry := lookup(content_hash(spec))) is not None:
+        return entry
+    look = Look(network.to(place), backbone, size, place, precision)
+    writer = Writer(spec)
+    with _alone(writer):
+        start = time.monotonic()
+        for part, (x, y) in parts.items():
+            writer.write(part, y, _shards(look, x, writer.folder / part, part, progress))
+        for part in PARTS:
+            shutil.rmtree(writer.folder / part)
+        saw = backbone.pretrained_on if pretrained_on is None else pretrained_on
+        return writer.finish(
+            pretrained_on=list(saw),
+            classes=data.classes,
+            class_names=list(data.names),
+            seconds=round(time.monotonic() - start, 1),
+            device=str(place),
+            torch=torch.__version__,
+        )
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a backbone looks at pictures: everything from bytes to features."""
+
+    network: nn.Module
+    backbone: Backbone
+    size: int
+    device: torch.device
+    precision: str
+
+    @torch.inference_mode()
+    def __call__(self, pictures: np.ndarray) -> np.ndarray:
+        """Features of a batch of uint8 pictures (n, channels, height, width), float32."""
+        x = torch.from_numpy(np.ascontiguousarray(pictures)).to(self.device).float()
+        x = F.interpolate(x, size=(self.size, self.size), mode="bicubic", antialias=True).clamp(0, 255) / 255
+        mean = torch.tensor(self.backbone.mean, device=self.device).view(3, 1, 1)
+        std = torch.tensor(self.backbone.std, device=self.device).view(3, 1, 1)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
+            features: Tensor = self.network((x - mean) / std)
+        return features.float().cpu().numpy()
+
+
+def _shards(look: Look, x: Any, folder: Path, part: str, progress: Progress | None) -> Iterator[np.ndarray]:
+    """The features of x shard by shard: read where they were computed before, computed and stored otherwise."""
+    folder.mkdir(parents=True, exist_ok=True)
+    start, computed = time.monotonic(), 0
+    for begin in range(0, len(x), SHARD):
+        rows = x[begin : begin + SHARD]
+        path = folder / f"{begin:09d}.npy"
+        features = _read(path, len(rows))
+        if features is None:
+            batches = []
+            for first in range(0, len(rows), BATCH):
+                batches.append(look(rows[first : first + BATCH]))
+                computed += len(batches[-1])
+                if progress is not None:
+                    rate = computed / max(time.monotonic() - start, 1e-9)
+                    done = min(begin + first + BATCH, len(x))
+                    progress({"part": part, "done": done, "total": len(x), "rate": rate})
+            features = np.concatenate(batches)
+            _store(path, features)
+        yield features
+
+
+def _read(path: Path, rows: int) -> np.ndarray | None:
+    try:
+        features: np.ndarray = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return features if features.shape[:1] == (rows,) else None
+
+
+def _store(path: Path, features: np.ndarray) -> None:
+    scratch = path.with_suffix(".tmp")
+    with scratch.open("wb") as file:
+        np.save(file, features)
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.replace(path)
+
+
+@contextmanager
+def _alone(writer: Writer) -> Iterator[None]:
+    """One process per entry: a second one would write to the same files."""
+    import fcntl
+
+    writer.folder.mkdir(parents=True, exist_ok=True)
+    folder = os.open(writer.folder, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise UserError("Another process is computing these features; wait until it is done.") from None
+    finally:
+        os.close(folder)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError):
+        raise UserError(f"The device {name!r} does not work on this machine; try --device cpu.") from None
+    return device
+
+
+def _check_pictures(name: str, x: Any) -> None:
+    if getattr(x, "ndim", 0) != 4 or x.shape[1] not in (1, 3) or x.dtype != np.uint8:
+        raise UserError(f"{name} does not hold pictures, so a backbone cannot look at it.")

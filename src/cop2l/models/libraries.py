@@ -1,0 +1,115 @@
+"""Backbones of timm and transformers, where those libraries are installed."""
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cop2l.errors import UserError, unknown
+from cop2l.models.backbones import BACKBONES, Backbone
+from cop2l.randomness import private_randomness
+
+
+def backbone(name: str) -> Backbone:
+    """The backbone of that name: one of ours, `timm:MODEL`, or `transformers:MODEL` (or a folder)."""
+    library, _, model = name.partition(":")
+    if name in BACKBONES:
+        return BACKBONES[name]
+    if not model:
+        raise unknown("backbone", name, BACKBONES)
+    if library not in LIBRARIES:
+        raise unknown("library of backbones", library, LIBRARIES)
+    try:
+        return LIBRARIES[library](import_module(library), model)
+    except ImportError:
+        raise UserError(
+            f"The backbone {name!r} needs the package {library}; install it with: pip install {library}."
+        ) from None
+
+
+def _timm(timm: Any, model: str) -> Backbone:
+    if not timm.is_model(model):
+        raise unknown("model of timm", model, timm.list_models())
+    config = timm.get_pretrained_cfg(model)
+    heads = [config.classifier] if isinstance(config.classifier, str) else config.classifier or []
+
+    def network(pretrained: bool) -> nn.Module:
+        try:  # transformers take other sizes than their own only if told so; other models do not know the option
+            built = timm.create_model(model, pretrained=pretrained, num_classes=0, dynamic_img_size=True)
+        except TypeError:
+            built = timm.create_model(model, pretrained=pretrained, num_classes=0)
+        return _module(built)
+
+    return _backbone(
+        f"timm:{model}", network, config.mean, config.std, drop=tuple(f"{head}." for head in heads)
+    )
+
+
+def _transformers(transformers: Any, model: str) -> Backbone:
+    from transformers.image_processing_utils import BaseImageProcessor
+
+    try:
+        colours, _ = BaseImageProcessor.get_image_processor_dict(model)
+    except (OSError, ValueError):
+        raise UserError(f"transformers cannot find the picture model {model!r}; check its name.") from None
+
+    def network(pretrained: bool) -> nn.Module:
+        if not pretrained:
+            raise UserError("Name a transformers model's folder by --backbone transformers:FOLDER, not --weights.")
+        # safetensors only: the other format is a pickle
+        return ClassToken(transformers.AutoModel.from_pretrained(model, use_safetensors=True))
+
+    return _backbone(f"transformers:{model}", network, colours["image_mean"], colours["image_std"])
+
+
+LIBRARIES: dict[str, Callable[[Any, str], Backbone]] = {"timm": _timm, "transformers": _transformers}
+
+
+class ClassToken(nn.Module):
+    """The class token of a transformer, or the mean over the last feature maps of another network.
+
+    Not the library's pooler: some checkpoints hold none, and then it is random.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        known = inspect.signature(network.forward).parameters
+        self.options = {"interpolate_pos_encoding": True} if "interpolate_pos_encoding" in known else {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pictures to features."""
+        last: Tensor = self.network(pixel_values=x, **self.options).last_hidden_state
+        return last[:, 0] if last.ndim == 3 else last.mean((2, 3))
+
+
+def _backbone(
+    name: str, network: Callable[[bool], nn.Module], mean: Any, std: Any, drop: tuple[str, ...] = ()
+) -> Backbone:
+    return Backbone(
+        name,
+        name,
+        width=None,
+        pretrained_on=(),
+        licence="see the model's page",
+        make=partial(_seeded, network, False),
+        ready=partial(_seeded, network, True),
+        mean=tuple(mean),
+        std=tuple(std),
+        drop=drop,
+    )
+
+
+def _seeded(network: Callable[[bool], nn.Module], pretrained: bool) -> nn.Module:
+    """Weights that a checkpoint lacks are drawn from a fixed seed, so that the backbone is always the same."""
+    with private_randomness(torch.device("cpu"), 0, "backbone"):
+        return network(pretrained)
+
+
+def _module(built: Any) -> nn.Module:
+    assert isinstance(built, nn.Module)
+    return built
