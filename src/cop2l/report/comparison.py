@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from cop2l.errors import UserError
 from cop2l.report.groups import Group, Place, Spread
-from cop2l.report.metric import Metric
+from cop2l.report.metric import Metric, metric
 from cop2l.report.paper import Published, published
 
 SCALES = {"%": 100.0, "s": 1.0, "x": 1.0, "MB": 1e-6}
@@ -56,6 +57,17 @@ def compare(groups: Sequence[Group], metric: Metric) -> Comparison:
     )
     names, shared = column_names(places)
     return Comparison(metric, labels, names, places, cells, shared)
+
+
+def comparisons(groups: Sequence[Group], names: Sequence[str]) -> list[Comparison]:
+    """One comparison per metric; a metric that no run has is left out, unless that leaves nothing."""
+    if not groups:
+        raise UserError("None of these runs is finished; finish one, then compare.")
+    made = [compare(groups, metric(name)) for name in names]
+    filled = [comparison for comparison in made if comparison.filled]
+    if not filled:
+        raise UserError(f"None of these runs has {', '.join(names)}; choose another metric.")
+    return filled
 
 
 def column_names(places: Sequence[Place]) -> tuple[tuple[str, ...], str]:

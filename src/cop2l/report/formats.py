@@ -4,8 +4,10 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from cop2l.errors import unknown
 from cop2l.report.comparison import Cell, Comparison, written
 
 NOT_VALID = "†"
@@ -106,6 +108,13 @@ FORMATS: dict[str, Callable[[Sequence[Comparison]], str]] = {
     "csv": as_csv,
     "json": as_json,
 }
+
+
+def chosen(name: str, *, terminal: bool) -> Callable[[Sequence[Comparison]], str]:
+    """The writer of a format; on a terminal, text is bold where it is best."""
+    if name not in FORMATS:
+        raise unknown("format", name, FORMATS)
+    return partial(text, bold=True) if name == "text" and terminal else FORMATS[name]
 
 
 def caption(table: Comparison, best: str) -> str:

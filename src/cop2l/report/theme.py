@@ -74,5 +74,11 @@ def config() -> dict[str, Any]:
         "axisX": {"grid": False, "labelAngle": 0},
         "axisY": {"domain": False, "ticks": False, "titlePadding": 8},
         "legend": {**words, "titleFontWeight": "normal", "symbolStrokeWidth": 2, "labelLimit": 360},
-        "title": {"color": colour("ink"), "fontSize": 13, "fontWeight": 600, "anchor": "start"},
+        "title": {
+            "color": colour("ink"),
+            "fontSize": 13,
+            "fontWeight": 600,
+            "anchor": "start",
+            "frame": "group",
+        },
     }

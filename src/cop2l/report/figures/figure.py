@@ -9,6 +9,7 @@ from typing import Any
 from cop2l.errors import UserError, missing_extra
 from cop2l.report import theme
 from cop2l.report.groups import Spread
+from cop2l.report.write import write
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -76,7 +77,7 @@ def lines(
             "series": label,
             "mean": s.mean,
             "low": s.mean - (s.sd or 0),
-            "high": s.mean + (s.sd or 0),
+            "high": min(1.0, s.mean + (s.sd or 0)),
         }
         for label, points in series.items()
         for place, s in sorted(points.items())
@@ -92,7 +93,7 @@ def lines(
         x=alt.X("x:O", title=x, sort=places, axis=alt.Axis(labelOverlap=True)),
         color=alt.Color("series:N", scale=colour_scale(keys), legend=None),
     )
-    scale = alt.Scale(zero=from_zero, nice=True)
+    scale = alt.Scale(zero=from_zero, nice=5)
     band = base.mark_area(opacity=0.14).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q")
     means = alt.Y("mean:Q", title=y, scale=scale, axis=alt.Axis(format="~%", tickCount=5))
     dash = alt.StrokeDash(
@@ -159,9 +160,7 @@ def save(figures: Sequence[Figure], path: Path, *, scale: float = 2.0) -> None:
         content = vl_convert.vegalite_to_pdf(description, vl_version=version)
     else:
         content = vl_convert.vegalite_to_svg(description, vl_version=version).encode()
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    write(path, content)
 
 
 def picture(figures: Sequence[Figure]) -> dict[str, Any]:
@@ -179,7 +178,7 @@ def picture(figures: Sequence[Figure]) -> dict[str, Any]:
                     layer["encoding"]["opacity"] = {"value": 0}
             for encoding in _encodings(still):
                 _add_legend(encoding, figure.keys)
-            panels.append(still | {"width": 210 if figure.narrow else 330, "title": panel.title})
+            panels.append(still | {"width": 210 if figure.narrow else 330, "title": panel.title or None})
         blocks.append(
             {
                 "concat": panels,
@@ -203,7 +202,7 @@ def picture(figures: Sequence[Figure]) -> dict[str, Any]:
 def _add_legend(encoding: dict[str, Any], keys: Sequence[Key]) -> None:
     """Put the legend, which the page draws itself, into a picture."""
     line = keys[0].mark == "line"
-    look = {"symbolType": "stroke" if line else keys[0].mark.replace("dot", "circle"), "symbolOpacity": 1}
+    look: dict[str, Any] = {"symbolType": "stroke" if line else keys[0].mark.replace("dot", "circle")}
     for channel in ("color", "strokeDash"):
         if "legend" in encoding.get(channel, {}):
             encoding[channel]["legend"] = {

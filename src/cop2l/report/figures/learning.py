@@ -49,19 +49,19 @@ def matrix(groups: Sequence[Group]) -> Figure | None:
 def progress(groups: Sequence[Group]) -> Figure | None:
     """Average accuracy and forgetting as the tasks arrive."""
     keys = series_keys([group.label for group in groups])
-    measured: tuple[tuple[str, Callable[..., float | None]], ...] = (
-        ("average accuracy on the tasks seen", average_accuracy),
-        ("forgetting", forgetting),
+    measured: tuple[tuple[str, str, Callable[..., float | None]], ...] = (
+        ("average accuracy on the tasks seen", "accuracy", average_accuracy),
+        ("forgetting", "forgetting", forgetting),
     )
     panels, tables = [], []
-    for title, measure in measured:
+    for title, short, measure in measured:
         series = {group.label: _over_time(group, measure) for group in groups}
         tables.append(series)
         ends = ", ".join(
             f"{label} {percent(points[max(points)])} %" for label, points in series.items() if points
         )
         if ends:
-            chart = lines(series, keys, "after task", title)
+            chart = lines(series, keys, "after task", short, from_zero=False)
             panels.append(Panel(title.capitalize(), chart, f"{title} after the last task: {ends}."))
     return Figure(
         "progress",
@@ -69,7 +69,7 @@ def progress(groups: Sequence[Group]) -> Figure | None:
         "Over the tasks seen so far, on their test parts. Bands: one standard deviation over the seeds.",
         tuple(panels),
         keys,
-        ("method", "after task", *(f"{title}, %" for title, _ in measured)),
+        ("method", "after task", *(f"{title}, %" for title, *_ in measured)),
         tuple(
             (g.label, str(s), *(percent(series[g.label].get(s)) for series in tables))
             for g in groups
@@ -123,7 +123,7 @@ def plasticity(groups: Sequence[Group]) -> Figure | None:
         "Plasticity against forgetting",
         "Plasticity is the accuracy on a task right after learning it; up and to the left is better. One dot"
         " per run.",
-        (Panel("Plasticity against forgetting", chart, f"{words}."),),
+        (Panel("", chart, f"{words}."),),
         keys,
         ("method", "plasticity, %", "forgetting, %"),
         table,
@@ -148,7 +148,7 @@ def classes(groups: Sequence[Group]) -> Figure | None:
         "classes",
         "Accuracy of each class after the last task",
         "On the test part; a certificate bounds the error on a task, not on a single class.",
-        (Panel("Accuracy of each class", chart | {"height": 26 * len(shown) + 10}, f"Lowest: {words}."),),
+        (Panel("", chart | {"height": 26 * len(shown) + 10}, f"Lowest: {words}."),),
         _shade_keys(),
         ("method", "class", "accuracy, %"),
         tuple((row["method"], str(row["class"]), row["accuracy"]) for row in rows),
@@ -205,7 +205,7 @@ def against(groups: Sequence[Group], key: str, metric: Metric) -> Figure | None:
         f"against-{key}",
         f"{metric.title.capitalize()} against {key}",
         "Bands: one standard deviation over the seeds.",
-        (Panel(f"{metric.title.capitalize()} against {key}", chart, f"{words}."),),
+        (Panel("", chart, f"{words}."),),
         keys,
         ("method", key, f"{metric.title}, %"),
         tuple(

@@ -1,0 +1,53 @@
+"""cop2l compare: methods as rows, streams as columns."""
+
+import argparse
+import sys
+
+DEFAULT_METRICS = ["accuracy", "forgetting", "bound"]
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb."""
+    verb = verbs.add_parser(
+        "compare",
+        help="a table of methods and streams, mean and deviation over seeds",
+        description="Compare runs: methods as rows, streams as columns, mean and standard deviation over the seeds,"
+        " the best in bold, and the paper's number beside ours where a configuration names a published row.",
+        epilog="Example: cop2l compare runs/ --metric accuracy preference --format markdown",
+    )
+    verb.add_argument("runs", nargs="+", metavar="RUNS", help="run directories, or folders that hold some")
+    verb.add_argument(
+        "--metric",
+        nargs="+",
+        default=DEFAULT_METRICS,
+        metavar="NAME",
+        help="accuracy, forgetting, plasticity, test-error, seconds, peak-memory, bound (the claim), kl, kl-tight,"
+        " preference, buffer, holdout; worst-NAME and ratio-NAME for bounds (default: accuracy forgetting bound)",
+    )
+    verb.add_argument(
+        "--format",
+        default="text",
+        metavar="FORMAT",
+        help="text, markdown, latex, csv or json (default: text)",
+    )
+    verb.add_argument(
+        "--over", nargs="+", default=["seed"], metavar="KEY", help="configuration keys to average over (seed)"
+    )
+    verb.set_defaults(run=compare)
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """Read the runs and print the tables."""
+    from cop2l.report import formats
+    from cop2l.report.comparison import comparisons
+    from cop2l.report.groups import group, repeated
+    from cop2l.report.runs import find
+
+    write = formats.chosen(arguments.format, terminal=sys.stdout.isatty())
+    found = find(arguments.runs)
+    for left in found.left_out:
+        print(f"Left out: {left.sentence}", file=sys.stderr)
+    groups = group(found.runs, arguments.over)
+    for sentence in repeated(groups):
+        print(sentence, file=sys.stderr)
+    print(write(comparisons(groups, arguments.metric)), end="")

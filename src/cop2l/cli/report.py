@@ -1,0 +1,38 @@
+"""cop2l report: one page about many runs."""
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb."""
+    verb = verbs.add_parser(
+        "report",
+        help="one self-contained page from run directories",
+        description="Write one HTML page with tables, figures and the meaning of the certificates; no network needed.",
+        epilog="Example: cop2l report runs/ --out report.html",
+    )
+    verb.add_argument("runs", nargs="+", metavar="RUNS", help="run directories, or folders that hold some")
+    verb.add_argument(
+        "--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (report.html)"
+    )
+    verb.add_argument("--title", help="the page's title")
+    verb.add_argument(
+        "--over", nargs="+", default=["seed"], metavar="KEY", help="configuration keys to average over (seed)"
+    )
+    verb.set_defaults(run=report)
+
+
+def report(arguments: argparse.Namespace) -> None:
+    """Read the runs and write the page."""
+    from cop2l.report.groups import group
+    from cop2l.report.page import page
+    from cop2l.report.runs import find
+    from cop2l.report.write import write
+
+    found = find(arguments.runs)
+    for left in found.left_out:
+        print(f"Left out: {left.sentence}", file=sys.stderr)
+    write(arguments.out, page(found, group(found.runs, arguments.over), arguments.title).encode())
+    print(f"{len(found.runs)} runs, one page: {arguments.out}")

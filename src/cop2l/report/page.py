@@ -1,0 +1,370 @@
+"""The report: one page that needs no network, from run directories alone."""
+
+import base64
+import hashlib
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from string import Template
+from typing import Any
+
+from cop2l import __version__
+from cop2l.errors import missing_extra
+from cop2l.report import theme, words
+from cop2l.report.comparison import Cell, column_names, compare, written
+from cop2l.report.figures import FIGURES
+from cop2l.report.figures.figure import Figure, Key, Panel, interactive, vega_lite
+from cop2l.report.figures.learning import against
+from cop2l.report.groups import Group, Place, repeated
+from cop2l.report.markup import Child, Markup, join, table, tag
+from cop2l.report.metric import METRICS, Metric
+from cop2l.report.runs import Found, Run
+
+SUMMARY_METRICS = (
+    "accuracy",
+    "forgetting",
+    "plasticity",
+    "test-error",
+    "bound",
+    "worst-bound",
+    "holdout",
+    "seconds",
+)
+PAGE_FIGURES = ("bounds", "progress", "matrix", "compression", "iterations", "classes", "plasticity")
+MOST_ROWS = 600
+
+
+def page(found: Found, groups: Sequence[Group], title: str | None = None) -> str:
+    """The whole page."""
+    title = title or words.title(groups)
+    bundle, script = _bundle(), _text("page.js")
+    places = list(dict.fromkeys(group.place for group in groups))
+    names, _ = column_names(places)
+    streams = [
+        (f"stream-{i}", name, place, [group for group in groups if group.place == place])
+        for i, (name, place) in enumerate(zip(names, places, strict=True), 1)
+    ]
+    sections = [
+        ("summary", "Summary", _summary(streams)),
+        *((anchor, name, _stream(place, own)) for anchor, name, place, own in streams),
+        ("certificates", "Certificates", _certificates(groups)),
+        ("verify", "Verify", _verify(groups)),
+        ("runs", "Runs", _runs(found.runs, groups)),
+    ]
+    body = [
+        tag("a", "Skip to the summary", href="#summary", class_="skip"),
+        tag("header", _header(title, found, groups)),
+        tag(
+            "nav",
+            tag("ul", [tag("li", tag("a", n, href=f"#{a}")) for a, n, _ in sections]),
+            aria_label="Sections",
+        ),
+        tag("main", [_section(anchor, name, content) for anchor, name, content in sections]),
+        tag(
+            "footer",
+            f"Made by cop2l {__version__} from run directories. This page loads nothing from the network.",
+        ),
+    ]
+    return Template(_text("page.html")).substitute(
+        title=join(title),
+        version=__version__,
+        hashes=" ".join(f"'sha256-{_digest(text)}'" for text in (bundle, script)),
+        style=Template(_text("page.css")).substitute(
+            light=theme.variables(dark=False), dark=theme.variables(dark=True)
+        ),
+        body=join(body),
+        bundle=bundle,
+        script=script,
+    )
+
+
+def _header(title: str, found: Found, groups: Sequence[Group]) -> Iterator[Child]:
+    yield tag("p", "cop2l report", class_="kicker")
+    yield tag("h1", title)
+    methods = list(dict.fromkeys(group.method for group in groups))
+    count = f"{len(found.runs)} finished run{'s' if len(found.runs) != 1 else ''}"
+    deltas = sorted({run.delta for run in found.runs if run.delta is not None})
+    certified = f" Certificates at δ = {words.listing([f'{d:g}' for d in deltas])}." if deltas else ""
+    of = f" of {words.listing(methods)}" if methods else ""
+    yield tag("p", f"{count}{of}.{certified}", class_="lead")
+    for group_list, reasons in _not_valid(groups):
+        yield _alarm(
+            f"Certificates not valid: {group_list}.",
+            f"{reasons} The bounds are shown for comparison; they guarantee nothing.",
+        )
+    if found.left_out:
+        many = len(found.left_out)
+        head = "1 run directory is left out." if many == 1 else f"{many} run directories are left out."
+        yield _notice(head, [left.sentence for left in found.left_out])
+    notes = [*repeated(groups), *(note for run in found.runs for note in run.notes)]
+    if notes:
+        yield _notice("To know about these runs.", notes)
+
+
+def _not_valid(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """The groups whose certificates are not valid, by reason."""
+    against: dict[tuple[str, str], list[str]] = {}
+    for group in groups:
+        if group.not_valid:
+            against.setdefault((group.place.stream, " ".join(group.not_valid)), []).append(group.label)
+    return [(f"{words.listing(labels)} on {s}", reasons) for (s, reasons), labels in against.items()]
+
+
+def _alarm(head: str, sentence: str) -> Markup:
+    return tag("div", tag("p", tag("strong", head), f" {sentence}"), class_="notice alarm", role="note")
+
+
+def _notice(head: str, sentences: Sequence[str]) -> Markup:
+    items = tag("ul", [tag("li", sentence) for sentence in sentences])
+    return tag("div", tag("p", tag("strong", head)), items, class_="notice", role="note")
+
+
+def _section(anchor: str, name: str, content: Child) -> Markup:
+    return tag(
+        "section",
+        tag("h2", name, id=f"{anchor}-title"),
+        content,
+        id=anchor,
+        aria_labelledby=f"{anchor}-title",
+    )
+
+
+def _summary(streams: Sequence[tuple[str, str, Place, list[Group]]]) -> Iterator[Child]:
+    if not streams:
+        yield tag("p", "No finished run: there is nothing to show yet.")
+    for anchor, name, place, groups in streams:
+        if len(streams) > 1:
+            yield tag("h3", tag("a", name, href=f"#{anchor}"))
+        yield tag("p", f"{place.scenario.capitalize()}, {place.tasks} tasks, {place.model}.", class_="quiet")
+        yield _summary_table(name, groups)
+        for group in groups:
+            sentences = [words.claim(group), words.against_paper(group), words.against_holdout(group)]
+            if sentences[0] and group.claim != "holdout":
+                yield tag("p", tag("strong", group.label), ". ", " ".join(filter(None, sentences)))
+    if streams:
+        yield tag("p", _legend_words([group for *_, own in streams for group in own]), class_="quiet")
+
+
+def _legend_words(groups: Sequence[Group]) -> str:
+    several = max(len(group.runs) for group in groups) > 1
+    sentences = ["Mean ± sample standard deviation over the seeds." if several else "One seed."]
+    sentences.append("Bold: the best of a column among the methods of a stream.")
+    if any(group.not_valid for group in groups):
+        sentences.append("†: not a guarantee, for the reason given above; never the best.")
+    sentences.append(
+        "The claimed bound is the one that was named in advance; a run's bounds hold for it alone."
+    )
+    return " ".join(sentences)
+
+
+def _summary_table(name: str, groups: Sequence[Group]) -> Markup:
+    compared = [compare(groups, METRICS[metric]) for metric in SUMMARY_METRICS]
+    compared = [comparison for comparison in compared if comparison.filled]
+    titles = {
+        "bound": "claimed bound, mean",
+        "worst-bound": "claimed bound, worst task",
+        "holdout": "hold-out bound, mean",
+        "test-error": "test error, mean",
+        "accuracy": "average accuracy",
+    }
+    units = {"%": " (%)", "s": " (s)"}
+    header = [titles.get(c.metric.name, c.metric.title) + units[c.metric.unit] for c in compared]
+    rows = [
+        [
+            group.label,
+            *(_summary_cell(comparison.cells[i][0], comparison.metric) for comparison in compared),
+            str(len(group.runs)),
+        ]
+        for i, group in enumerate(sorted(groups, key=lambda g: g.order))
+    ]
+    return table(["method", *header, "seeds"], rows, label=f"Summary of {name}")
+
+
+def _summary_cell(cell: Cell | None, metric: Metric) -> Child:
+    if cell is None:
+        return "–"
+    mean = tag("span", written(cell.ours.mean, metric), class_="best" if cell.best else None)
+    sd = tag("span", f" ± {written(cell.ours.sd, metric)}", class_="sd") if cell.ours.sd is not None else None
+    mark = None if cell.valid else tag("span", "†", class_="mark", title="not valid")
+    kind = tag("span", cell.group.claim or "", class_="paper") if metric.name == "bound" else None
+    paper = None
+    if cell.paper:
+        deviation = f" ± {written(cell.paper.sd, metric)}" if cell.paper.sd is not None else ""
+        paper = tag("span", f"paper {written(cell.paper.mean, metric)}{deviation}", class_="paper")
+    return [mean, sd, mark, kind, paper]
+
+
+def _stream(place: Place, groups: Sequence[Group]) -> Iterator[Child]:
+    yield tag("p", f"{place.scenario.capitalize()}, {place.tasks} tasks, {place.model}.", class_="quiet")
+    for group_list, reasons in _not_valid(groups):
+        yield _alarm(
+            f"Not valid: {group_list}.", f"{reasons} The bounds below are no guarantee for these runs."
+        )
+    for figure in _figures(groups):
+        yield _figure(figure)
+
+
+def _figures(groups: Sequence[Group]) -> Iterator[Figure]:
+    for key in dict.fromkeys(key for group in groups for key, _ in group.setting):
+        for metric in ("accuracy", "bound"):
+            values = {group.runs[0].config.get(key) for group in groups}
+            if len(values) > 2 and (figure := against(groups, key, METRICS[metric])):
+                yield figure
+    for name in PAGE_FIGURES:
+        if figure := FIGURES[name](groups):
+            yield figure
+
+
+def _figure(figure: Figure) -> Markup:
+    layout = "single" if len(figure.panels) == 1 else "narrow" if figure.narrow else ""
+    rows = figure.rows[:MOST_ROWS]
+    cut = len(figure.rows) - len(rows)
+    numbers = table(figure.header, rows, label=f"Numbers behind the figure: {figure.title}")
+    more = tag("p", f"{cut} further rows are left out.", class_="quiet") if cut else None
+    return join(
+        [
+            tag("h3", figure.title),
+            tag(
+                "figure",
+                tag("figcaption", figure.caption),
+                tag("ul", [_legend_entry(key) for key in figure.keys], class_="legend", aria_label="Legend"),
+                tag("div", [_panel(panel) for panel in figure.panels], class_=f"panels {layout}".strip()),
+                tag("details", tag("summary", "Numbers behind this figure"), numbers, more),
+                data_figure=figure.name,
+            ),
+        ]
+    )
+
+
+def _panel(panel: Panel) -> Markup:
+    # "<" inside JSON would let a string end the script element.
+    description = Markup(json.dumps(interactive(panel), separators=(",", ":")).replace("<", "\\u003c"))
+    return tag(
+        "div",
+        tag("h4", panel.title) if panel.title else None,
+        tag("div", class_="chart", role="img", aria_label=panel.description),
+        tag("script", description, type="application/json"),
+        class_="panel",
+    )
+
+
+def _legend_entry(key: Key) -> Markup:
+    colour = theme.colour(key.colour)
+    if key.mark == "line":
+        dash = " ".join(map(str, key.dash)) if key.dash != (1, 0) else None
+        shape = tag(
+            "line", x1=0, y1=6, x2=24, y2=6, style=f"stroke:{colour}", stroke_width=2, stroke_dasharray=dash
+        )
+    elif key.mark == "dot":
+        shape = tag("circle", cx=12, cy=6, r=5, style=f"fill:{colour}")
+    else:
+        shape = tag(
+            "rect", x=6, y=0, width=12, height=12, style=f"fill:{colour};fill-opacity:{key.opacity:.2f}"
+        )
+    return tag("li", tag("svg", shape, viewBox="0 0 24 12", aria_hidden="true"), key.label)
+
+
+def _certificates(groups: Sequence[Group]) -> Iterator[Child]:
+    yield tag(
+        "div",
+        tag("div", tag("h3", "What a certificate says"), _items(words.SAYS)),
+        tag("div", tag("h3", "What it does not say"), _items(words.DOES_NOT_SAY)),
+        class_="columns",
+    )
+    yield tag("h3", "What it assumes")
+    yield _items(words.ASSUMPTIONS)
+    yield tag("p", "Where one of these is known to fail, the certificate carries “not valid” and the reason.")
+    kinds = words.kinds(groups)
+    if kinds:
+        yield tag("h3", "The kinds of bounds on this page")
+        yield table(["kind", "what it is"], kinds, label="Kinds of bounds", words=2)
+
+
+def _items(sentences: Sequence[str]) -> Markup:
+    return tag("ul", [tag("li", sentence) for sentence in sentences])
+
+
+def _verify(groups: Sequence[Group]) -> Iterator[Child]:
+    yield tag(
+        "p",
+        "Anyone who has a run directory can check its certificates: hashes, every bound recomputed from the counts,"
+        " and, with the data at hand, the errors counted again and the model rebuilt bit for bit from the compression"
+        " sets.",
+    )
+    runs = [group.runs[0] for group in groups if group.runs[0].certificate]
+    commands = "\n".join(f"cop2l verify {shlex.quote(str(run.folder))}" for run in runs[:8])
+    if commands:
+        yield tag("pre", tag("code", commands), tabindex=0)
+    yield table(["exit code", "verdict"], words.VERDICTS, label="Exit codes of cop2l verify", words=2)
+    yield tag(
+        "p", tag("code", "cop2l show CERTIFICATE"), " prints one certificate with the terms of each bound."
+    )
+
+
+def _runs(runs: Sequence[Run], groups: Sequence[Group]) -> Iterator[Child]:
+    rows = [
+        [
+            tag("code", str(run.folder)),
+            group.label,
+            run.stream,
+            str(run.seed),
+            written(run.accuracy, METRICS["accuracy"]),
+            written(run.seconds, METRICS["seconds"]),
+            "not valid" if run.not_valid else run.claim or "none",
+        ]
+        for group in groups
+        for run in group.runs
+    ]
+    header = ["run directory", "method", "stream", "seed", "accuracy (%)", "time (s)", "claim"]
+    yield table(header, rows, label="All finished runs", words=3)
+    yield tag("h3", "Configurations")
+    for group in groups:
+        seeds = ", ".join(str(run.seed) for run in group.runs)
+        summary = tag("summary", f"{group.label} on {group.place.stream}, seeds {seeds}")
+        yield tag(
+            "details",
+            summary,
+            _settings([run.config for run in group.runs], f"Configuration of {group.label}"),
+        )
+    yield tag("h3", "Environments")
+    environments: dict[str, list[Run]] = {}
+    for run in runs:
+        machine = {key: value for key, value in run.environment.items() if key != "command"}
+        environments.setdefault(json.dumps(machine, sort_keys=True, default=str), []).append(run)
+    for members in environments.values():
+        count = f"{len(members)} run{'s' if len(members) != 1 else ''}"
+        known = [str(v) for k in ("torch", "device", "cpu") if (v := members[0].environment.get(k))]
+        summary = tag("summary", f"{count}: {', '.join(known) or 'nothing recorded'}")
+        yield tag("details", summary, _settings([run.environment for run in members], "Environment"))
+
+
+def _settings(records: Sequence[dict[str, Any]], label: str) -> Markup:
+    """Keys and values; where runs differ, all the values."""
+    keys = dict.fromkeys(key for record in records for key in record)
+    rows = []
+    for key in keys:
+        values = dict.fromkeys(
+            json.dumps(record.get(key), default=str, ensure_ascii=False) for record in records
+        )
+        rows.append(tag("tr", tag("th", key, scope="row"), tag("td", "; ".join(values), class_="value")))
+    return tag(
+        "div", tag("table", tag("tbody", rows)), class_="scroll", tabindex=0, role="region", aria_label=label
+    )
+
+
+def _bundle() -> str:
+    try:
+        import vl_convert
+    except ImportError:
+        raise missing_extra("vl-convert-python", "all", "The report page") from None
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=vega_lite())
+    return bundle.replace("</script", "<\\/script")
+
+
+def _text(name: str) -> str:
+    return (resources.files("cop2l.report") / name).read_text(encoding="utf-8").strip()
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

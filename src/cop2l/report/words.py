@@ -1,0 +1,130 @@
+"""What the page says about certificates, in words that claim no more than the theorem."""
+
+from collections.abc import Sequence
+
+from cop2l.report.figures.figure import percent
+from cop2l.report.groups import Group
+from cop2l.report.metric import KIND_TITLES, METRICS, bounds_of
+
+SAYS = (
+    (
+        "It is about one run whose settings, claim and δ were fixed before its data were looked at. With probability"
+        " at least 1 − δ over the draw of all the tasks' training samples (and of the marks that decide what stays in"
+        " the buffer), the true error of the final model is at most the bound, for all tasks at once."
+    ),
+    (
+        "The true error on a task is the probability that the model errs on a new example from the distribution that"
+        " the task's sample was drawn from."
+    ),
+    (
+        "It is computed from the training sample alone. The test part is used for nothing but the test errors shown"
+        " beside it."
+    ),
+    (
+        "One kind of bound is named as the claim in advance. The others are shown for information: taking the smallest"
+        " of them afterwards would cost a union over them."
+    ),
+)
+
+DOES_NOT_SAY = (
+    (
+        "That this model's true error is below the bound with probability 1 − δ. The probability is over samples that"
+        " might have been drawn; for the sample that was drawn, the bound holds or it does not."
+    ),
+    "Anything about another distribution: later drift, tasks not learned yet, other data, attacks.",
+    "Anything about single examples or single classes. The accuracy of a class is a measurement on the test part.",
+    (
+        "Anything about the mean over seeds, or about the best of several runs. Each run's certificate holds by itself;"
+        " choosing a run by its certificate costs a union over the runs."
+    ),
+    (
+        "That the bound is the best to be had. A hold-out set is the honest alternative, so its bound is shown wherever"
+        " it was measured; where it is smaller, it is the tighter certificate."
+    ),
+)
+
+ASSUMPTIONS = (
+    "The examples of a task are independent and identically distributed.",
+    "The tasks' samples and the marks are independent of each other: no two tasks share examples.",
+    "The order, sizes and distributions of the tasks were not chosen from earlier data.",
+    (
+        "Initial weights, backbone and hyper-parameters were chosen without these data: a backbone that was trained on"
+        " the same images breaks this."
+    ),
+    (
+        "The number of tasks was fixed in advance; if not, the anytime form of the bound applies, and the certificate"
+        " says which of the two it is."
+    ),
+)
+
+VERDICTS = (
+    ("0", "valid"),
+    ("1", "not valid"),
+    ("2", "cannot tell, for instance because the data are missing"),
+)
+
+
+def claim(group: Group) -> str | None:
+    """What the runs of a group certify, in one sentence; None if they certify nothing."""
+    per_run = [values for run in group.runs if (values := bounds_of(run, "bound"))]
+    if not group.claim or group.not_valid or len(per_run) != len(group.runs):
+        return None
+    largest = [max(values) for values in zip(*per_run, strict=True)]
+    confidence = {run.delta for run in group.runs}
+    delta = confidence.pop() if len(confidence) == 1 else None
+    if delta is None:
+        return None
+    count = len(group.runs)
+    who = "The run certifies" if count == 1 else f"Each of the {count} runs certifies"
+    tasks = "task 1" if len(largest) == 1 else f"tasks 1 to {len(largest)}, all at once"
+    listed = ", ".join(percent(value, 1) for value in largest[:12]) + (", …" if len(largest) > 12 else "")
+    largest_words = "" if count == 1 else "; the largest over the runs is shown"
+    return (
+        f"{who} by the bound {group.claim!r}, with probability at least {100 * (1 - delta):g} % over the draw of its"
+        f" data, a true error of at most {listed} % on {tasks}{largest_words}."
+    )
+
+
+def against_holdout(group: Group) -> str | None:
+    """Whether a hold-out would have been the tighter certificate, said openly."""
+    if not group.claim or group.claim == "holdout":
+        return None
+    ours, held = METRICS["bound"].over_seeds(group), METRICS["holdout"].over_seeds(group)
+    if ours is None:
+        return None
+    if held is None:
+        return "No hold-out was measured beside it; holdout=0.1 in the configuration adds one."
+    better = "looser" if ours.mean > held.mean else "tighter"
+    return (
+        f"On average over tasks it is {better} than the hold-out bound of the same runs:"
+        f" {percent(ours)} % against {percent(held)} %."
+    )
+
+
+def against_paper(group: Group) -> str | None:
+    """The claimed bound beside the paper's formula on the same run."""
+    ours, paper = METRICS["bound"].over_seeds(group), METRICS["kl"].over_seeds(group)
+    if group.claim in (None, "kl") or ours is None or paper is None:
+        return None
+    return f"The paper's formula gives {percent(paper)} % for the same runs, {paper.mean / ours.mean:.1f} times as much."
+
+
+def title(groups: Sequence[Group]) -> str:
+    """A title for the page."""
+    streams = list(dict.fromkeys(group.place.stream for group in groups))
+    return f"Continual learning on {listing(streams)}" if streams else "Continual learning"
+
+
+def listing(names: Sequence[str]) -> str:
+    """Names as a sentence has them.
+
+    >>> listing(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+
+
+def kinds(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """The kinds of bounds that occur, each with what it is called."""
+    present = {kind for group in groups for run in group.runs for task in run.tasks for kind in task.bounds}
+    return [(kind, title) for kind, title in KIND_TITLES.items() if kind in present]
