@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cop2l._version import __version__
 from cop2l.bounds import Bound
+from cop2l.certify.compress import digest
 from cop2l.certify.history import History
 from cop2l.certify.options import Options
 from cop2l.certify.record import Counts, bounds_of, sharing
@@ -29,8 +30,7 @@ ASSUMPTIONS = (
     "Within each task the examples are independent draws from one distribution, the task's own.",
     "The samples of different tasks, and the marks, are mutually independent.",
     "The order, the sizes and the distributions of the tasks were not chosen by looking at earlier data.",
-    "The initial parameters, the representation of the inputs, the options and the claimed kind of bound were fixed "
-    "independently of all this data.",
+    "The initial parameters, the representation of inputs, the options and the claim were fixed independently of the data.",
     "The bound is on the probability of error on new examples of the task's own distribution, not of any other.",
 )
 
@@ -108,7 +108,7 @@ class Certificate:
         building.mkdir()
         try:
             sets = {
-                f"{h.task}/{name}": torch.from_numpy(np.ascontiguousarray(getattr(h, name), np.int64))
+                f"{h.task}/{name}": torch.from_numpy(np.array(getattr(h, name), np.int64))
                 for h in self.histories
                 for name in SET_NAMES
             }
@@ -178,8 +178,6 @@ def issue(
 
 def describe(certificate: Certificate) -> dict[str, Any]:
     """The certificate's JSON, without the digests of its files (docs/certificate.md explains every field)."""
-    from cop2l.certify.compress import digest
-
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -318,7 +316,7 @@ def table(certificate: Certificate) -> str:
         )
     confidence = f"{100 * (1 - certificate.options.delta):g} %"
     lines.append(
-        f"With probability at least {confidence} over the draw of the data, all these bounds hold at once ({certificate.sharing})."
+        f"With probability at least {confidence} over the draw of the data, all of these hold at once ({certificate.sharing})."
     )
     lines += [f"NOT VALID: {reason}" for reason in certificate.not_valid]
     return "\n".join(lines)

@@ -42,7 +42,7 @@ def misclassified_rows(
         labels = torch.as_tensor(np.asarray(y)) if not isinstance(y, Tensor) else y
         if start + len(labels) > history.rows:
             raise UserError(
-                f"The data given for task {history.task} has more than the {history.rows} examples it was learned from; give the same data."
+                f"The data given for task {history.task} has more than the {history.rows} examples it was learned from."
             )
         found.add(x, labels)
         labels = labels.to(device=device, dtype=torch.int64)
@@ -51,7 +51,7 @@ def misclassified_rows(
         start += len(labels)
     if start != history.rows:
         raise UserError(
-            f"The data given for task {history.task} has {start} examples, but it was learned from {history.rows}; give the same data."
+            f"The data given for task {history.task} has {start} examples, but it was learned from {history.rows}."
         )
     return wrong, found.hexdigest()
 

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cop2l.certify.certificate import SET_NAMES, Certificate, issue
-from cop2l.certify.compress import compress_task, digest, load_parameters, parameters
+from cop2l.certify.compress import compress_task, load_parameters, parameters
 from cop2l.certify.counting import Data, compressed_in_buffer, counts, misclassified_rows
 from cop2l.certify.environment import environment
 from cop2l.certify.examples import Examples, sample
@@ -161,7 +161,7 @@ class CoP2L:
                 )
                 if print_found != history.fingerprint:
                     raise UserError(
-                        f"The data given for task {history.task} is not what it was learned from (its fingerprint differs); give the same data in the same order."
+                        f"The data given for task {history.task} is not what it was learned from: its fingerprint differs."
                     )
             elif self.options.buffer == "threshold":
                 held = self.memory.candidates[history.task - 1]
@@ -208,11 +208,11 @@ class CoP2L:
                 tensors |= {
                     f"{name}/{number}/x": part.x.cpu(),
                     f"{name}/{number}/y": part.y.cpu(),
-                    f"{name}/{number}/row": torch.from_numpy(part.row),
+                    f"{name}/{number}/row": torch.from_numpy(np.array(part.row)),
                 }
         for history in self.histories:
             for name in SET_NAMES:
-                tensors[f"sets/{history.task}/{name}"] = torch.from_numpy(np.asarray(getattr(history, name)))
+                tensors[f"sets/{history.task}/{name}"] = torch.from_numpy(np.array(getattr(history, name)))
         state = {
             "format": STATE_FORMAT,
             "options": self.options.as_dict(),
@@ -252,7 +252,7 @@ class CoP2L:
         if model is None:
             if not state["model"].get("name"):
                 raise UserError(
-                    f"The learner in {folder} has a model of your own ({state['model'].get('class')}); pass it: CoP2L.load(folder, model=...)."
+                    f"The learner in {folder} has a model of your own; pass it: CoP2L.load(folder, model=...)."
                 )
             model = rebuild(state["model"])
         given = dict(state["options"])
@@ -277,8 +277,10 @@ class CoP2L:
         self.not_valid = tuple(state["not_valid"])
         self.histories = []
         for entry in state["histories"]:
-            sets = {name: tensors[f"sets/{entry['task']}/{name}"].numpy() for name in SET_NAMES}
-            self.histories.append(History(**{**entry, "head": tuple(entry["head"])}, **sets))
+            sets: dict[str, Any] = {
+                name: tensors[f"sets/{entry['task']}/{name}"].numpy() for name in SET_NAMES
+            }
+            self.histories.append(History(**{**entry, "head": tuple(entry["head"]), **sets}))
         device = next(self.model.parameters()).device
         memory = Memory(self.options)
         for name, into in (("candidates", memory.candidates), ("prior", memory.prior)):
@@ -463,6 +465,3 @@ def _close(progress: Progress | None) -> None:
     close = getattr(progress, "close", None)
     if close is not None:
         close()
-
-
-__all__ = ["CoP2L", "digest"]

@@ -62,9 +62,9 @@ def mp2l(
     iterations: int | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """mP2L(theta_init, S, B, gamma, K*): the paper's Algorithm 2 in blocks of k; leaves theta in the model.
+    r"""mP2L(theta_init, S, B, gamma, K*): the paper's Algorithm 2 in blocks of k; leaves theta in the model.
 
-    The block picked at an iteration is a function of theta and of the pool S u B \\ C as a *set*: it is the k largest
+    The block picked at an iteration is a function of theta and of the pool S u B \ C as a *set*: it is the k largest
     by (weighted loss, then smallest mark), and an example's loss depends on no other example. Hence, if a smaller pool
     contains the block, the same block is picked from it. On this rest reconstruction and the preference property.
 
@@ -107,7 +107,7 @@ def mp2l(
         )  # argmax of l * w                        line 3
         if math.isnan(worst):
             raise UserError(
-                f"Training diverged at task {task}, iteration {j}: the loss is not a number; lower lr (now {options.lr}) or omega."
+                f"Training diverged at task {task}, iteration {j}: the loss is not a number; lower lr ({options.lr}) or omega."
             )
         if iterations is None:
             errors = int((wrong & free[:n]).sum())

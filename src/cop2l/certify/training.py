@@ -79,7 +79,7 @@ def update(
                     logits = logits.masked_fill(outside[at], -torch.inf)
                 loss = (F.cross_entropy(logits, y[at], reduction="none") * weight[at]).mean()
                 optimiser.zero_grad()
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
     optimiser.zero_grad()
     model.eval()
