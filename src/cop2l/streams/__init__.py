@@ -1,12 +1,13 @@
 """Streams of tasks: how labelled data is cut, and where it comes from."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
 from cop2l.errors import UserError, unknown
 from cop2l.streams import files
-from cop2l.streams.catalog import DATASETS, data_set, decoded, digits
-from cop2l.streams.domains import views
+from cop2l.streams.catalog import DATASETS, SIDE, data_set, decoded, digits
+from cop2l.streams.domains import DOMAINS, views
 from cop2l.streams.fingerprint import fingerprint
 from cop2l.streams.own import from_arrays
 from cop2l.streams.pictures import Pictures
@@ -38,10 +39,8 @@ __all__ = [
     "task_incremental",
 ]
 
-DOMAINS = {"permuted-mnist": ("mnist", "permuted"), "rotated-mnist": ("mnist", "rotated")}
 NAMES = (*DATASETS, *DOMAINS, "digits", "synthetic")
-CUT = ("groups",)
-FILE = ("label", "columns", "domain", "classes", "test_share")
+OWN = ("label", "columns", "domain", "classes", "test_share")
 
 
 def load(
@@ -52,12 +51,14 @@ def load(
     order_seed: int | None = None,
     images: str = "shared",
     folder: str | Path | None = None,
+    download: bool = True,
     seed: int = 0,
     **options: Any,
 ) -> Stream:
     """The stream of a data set by name, or of the user's own file or folder by path.
 
-    `folder` is where a named data set lies (else $COP2L_DATA and the downloads are searched). `order_seed`
+    `folder` is where a named data set lies; without it, $COP2L_DATA and the downloads are searched, and what
+    is nowhere is downloaded, with a word on stderr, unless `download` is False. `order_seed`
     shuffles the classes (or domains) before they are cut; `groups` lists the classes of each task. `domains`
     ("permuted" or "rotated") makes a domain-incremental stream of a data set of square pictures; then
     `images` are "shared" between the tasks or "disjoint", and `seed` draws the domains. `size` resizes
@@ -67,43 +68,51 @@ def load(
     if scenario is not None and scenario not in SCENARIOS:
         raise unknown("scenario", scenario, SCENARIOS)
     if name == "synthetic":
+        _only_known(options, tuple(inspect.signature(synthetic).parameters))
         given: dict[str, Any] = {"tasks": tasks, "scenario": scenario, **options}
         return synthetic(seed=seed, **{k: v for k, v in given.items() if v is not None})
-    domains = options.pop("domains", None)
+    _only_known(options, ("groups", "domains", "size", *OWN))
+    groups, domains, size = (options.pop(key, None) for key in ("groups", "domains", "size"))
     source = str(name)
     if source in DOMAINS:
         source, domains = DOMAINS[source]
-    own = {key: options.pop(key) for key in FILE if key in options}
-    data = decoded(
-        labelled(source, folder=folder, seed=seed, **own), options.pop("size", None), _side(source)
-    )
-    strange = sorted(set(options) - set(CUT))
-    if strange:
-        raise unknown("option of a stream", strange[0], (*CUT, *FILE, "size", "domains"))
+    stored = labelled(source, folder=folder, download=download, seed=seed, **options)
+    data = decoded(stored, size, SIDE if source in DATASETS else None)
     if domains is not None:
-        if scenario not in (None, "domain-incremental"):
-            raise UserError(
-                f"Domains that are {domains} make a domain-incremental stream, not a {scenario} one."
-            )
-        if order_seed is not None or options.get("groups") is not None:
-            raise UserError(
-                f"Domains that are {domains} have no order of classes; leave out order_seed and groups."
-            )
+        if scenario not in (None, "domain-incremental") or order_seed is not None or groups is not None:
+            raise UserError("Permuted and rotated domains leave no choice of scenario, order_seed or groups.")
         return views(data, domains, tasks=tasks, images=images, seed=seed)
     usual = "class-incremental" if data.domain is None else "domain-incremental"
-    return cut(data, scenario or usual, tasks=tasks, order_seed=order_seed, **options)
+    return cut(data, scenario or usual, tasks=tasks, order_seed=order_seed, groups=groups)
+
+
+def _only_known(options: dict[str, Any], known: tuple[str, ...]) -> None:
+    strange = sorted(set(options) - set(known))
+    if strange:
+        raise unknown("option of this stream", strange[0], known)
 
 
 def labelled(
-    name: str | Path, *, folder: str | Path | None = None, seed: int = 0, **options: Any
+    name: str | Path,
+    *,
+    folder: str | Path | None = None,
+    download: bool = True,
+    seed: int = 0,
+    **options: Any,
 ) -> Labelled:
     """The labelled data of a name or path, uncut, as stored: pictures are bytes or `Pictures`."""
     text = str(name)
     known = text in DATASETS or text == "digits"
     if known and options:
         raise UserError(f"{text} has its labels and its test part; leave out {', '.join(sorted(options))}.")
+    if text == "digits":
+        return digits()
     if known:
-        return digits() if text == "digits" else data_set(text).open(folder)
+        if download and folder is None and data_set(text).locate() is None:
+            from cop2l.streams.download import get
+
+            get(text)
+        return data_set(text).open(folder)
     path = Path(name).expanduser()
     if not path.exists():
         if "/" in text or "\\" in text or path.suffix:
@@ -122,7 +131,3 @@ def catalogue() -> dict[str, str]:
     lines["digits"] = "1797 digits of 8 x 8 pixels, inside scikit-learn: 10 classes, 5 tasks"
     lines["synthetic"] = "clouds on a grid, with risks known exactly: 6 classes, 3 tasks"
     return lines
-
-
-def _side(name: str) -> int | None:
-    return None if name not in DATASETS else 64

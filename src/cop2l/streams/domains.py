@@ -11,6 +11,8 @@ from cop2l.streams.scenarios import Labelled, Part, Prepare, describe, shuffled
 from cop2l.streams.task import Stream
 
 VIEWS = ("permuted", "rotated")
+DOMAINS = {"permuted-mnist": ("mnist", "permuted"), "rotated-mnist": ("mnist", "rotated")}
+"""Streams with a name of their own: their data set and their kind of domains."""
 SHARED = "Tasks share examples: the same pictures are in every task, so the tasks are not independent."
 
 

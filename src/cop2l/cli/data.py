@@ -1,0 +1,67 @@
+"""`cop2l data`: which data sets there are, getting one, and where they lie."""
+
+import argparse
+import json
+from typing import Any
+
+
+def add(verbs: Any) -> None:
+    """Add the verb."""
+    parser = verbs.add_parser(
+        "data",
+        help="list the data sets, download one, or show where they lie",
+        description="The data sets of the experiments: list them, download and verify one, show its folder.",
+        epilog="Data of your own needs no command: give its path wherever a data set's name is expected.",
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    for name, run, text in (
+        ("list", show, "every data set, and where it lies on this machine"),
+        ("get", get, "download and verify a data set, unless it is on this machine"),
+        ("path", path, "the folder of a data set, or of all downloads"),
+    ):
+        action = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        action.add_argument("--json", action="store_true", help="print JSON on stdout")
+        action.set_defaults(run=run)
+        if name != "list":
+            action.add_argument(
+                "name",
+                metavar="NAME",
+                nargs=None if name == "get" else "?",
+                help="a name from 'cop2l data list'",
+            )
+
+
+def show(arguments: argparse.Namespace) -> None:
+    """List the data sets."""
+    from cop2l.streams import catalogue, download
+
+    rows = download.state()
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+        return
+    width = max(len(str(row["name"])) for row in rows)
+    for row in rows:
+        where = row["folder"] or f"not here; 'cop2l data get {row['name']}' downloads {row['megabytes']} MB"
+        print(f"{row['name']:<{width}}  {row['classes']:>3} classes  {row['tasks']:>2} tasks  {where}")
+    others = {name: line for name, line in catalogue().items() if name not in {row["name"] for row in rows}}
+    for name, line in others.items():
+        print(f"{name:<{width}}  {line}")
+
+
+def get(arguments: argparse.Namespace) -> None:
+    """Download one data set."""
+    from cop2l.streams import download
+
+    _print(download.get(arguments.name), arguments)
+
+
+def path(arguments: argparse.Namespace) -> None:
+    """Show where a data set, or everything downloaded, lies."""
+    from cop2l.streams import download
+    from cop2l.streams.places import downloads
+
+    _print(downloads() if arguments.name is None else download.place(arguments.name), arguments)
+
+
+def _print(folder: Any, arguments: argparse.Namespace) -> None:
+    print(json.dumps({"name": arguments.name, "folder": str(folder)}) if arguments.json else folder)
