@@ -68,6 +68,8 @@ class Certificate:
     theta_0: dict[str, Tensor]
     theta: dict[str, Tensor]
     not_valid: tuple[str, ...] = ()
+    data: dict[str, Any] | None = None
+    """How the data can be had and cut again, for those who verify; nothing is concluded from it."""
     examples: dict[str, Tensor] = field(default_factory=dict)
     """Only in a portable certificate: the examples of the compression sets and of the prior parts."""
 
@@ -153,6 +155,7 @@ def issue(
     theta_0: dict[str, Tensor],
     theta: dict[str, Tensor],
     not_valid: Sequence[str],
+    data: dict[str, Any] | None = None,
     examples: dict[str, Tensor] | None = None,
 ) -> Certificate:
     """A certificate from the integers; the bounds are computed here and nowhere else."""
@@ -172,6 +175,7 @@ def issue(
         theta_0,
         theta,
         tuple(not_valid),
+        data,
         examples or {},
     )
 
@@ -193,6 +197,7 @@ def describe(certificate: Certificate) -> dict[str, Any]:
         "classes": certificate.classes,
         "model": certificate.model,
         "options": certificate.options.as_dict(),
+        "data": certificate.data,
         "environment": certificate.environment,
         "theta_0": digest(certificate.theta_0),
         "theta": digest(certificate.theta),
@@ -277,6 +282,7 @@ def parse(content: dict[str, Any], tensors: dict[str, dict[str, Tensor]]) -> Cer
             tensors["theta_0"],
             tensors["theta"],
             tuple(content["not_valid"]),
+            content["data"],
             tensors.get("examples", {}),
         )
     except UserError:

@@ -63,11 +63,13 @@ class CoP2L:
         scenario: str = "class-incremental",
         preset: str = "certified",
         not_valid: Sequence[str] = (),
+        data: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
         """`options` are the fields of `cop2l.certify.options.Options`; what is not given comes from the preset.
 
-        `not_valid` are reasons, in sentences, why the certificates' assumptions do not hold for this data.
+        `not_valid` are reasons, in sentences, why the certificates' assumptions do not hold for this data. `data` says
+        how the data can be had again (stream, tasks, order_seed, holdout ...): it is written into certificates.
         """
         if scenario not in SCENARIOS:
             raise unknown("scenario", scenario, SCENARIOS)
@@ -77,6 +79,7 @@ class CoP2L:
         self.scenario = scenario
         self.options: Options = choose_options(preset, **options)
         self.not_valid = tuple(not_valid)
+        self.data = data
         self.memory = Memory(self.options)
         self.histories: list[History] = []
         self.certificate: Certificate | None = None
@@ -180,6 +183,7 @@ class CoP2L:
             self._theta_0,
             parameters(self.model),
             self.not_valid,
+            self.data,
             self._portable(data) if portable else None,
         )
         self.certificate = certificate
@@ -218,6 +222,7 @@ class CoP2L:
             "options": self.options.as_dict(),
             "scenario": self.scenario,
             "not_valid": list(self.not_valid),
+            "data": self.data,
             "model": self._description(),
             "classes": self._classes,
             "histories": [
@@ -256,7 +261,9 @@ class CoP2L:
                 )
             model = rebuild(state["model"])
         given = dict(state["options"])
-        learner = cls(model, scenario=state["scenario"], not_valid=state["not_valid"], **given)
+        learner = cls(
+            model, scenario=state["scenario"], not_valid=state["not_valid"], data=state["data"], **given
+        )
         learner._put(state, tensors, Path(folder))
         return learner
 

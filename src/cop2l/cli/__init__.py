@@ -13,7 +13,7 @@ from importlib import import_module
 from cop2l._version import __version__
 from cop2l.errors import UserError
 
-VERB_MODULES = ("bound", "run", "sweep", "listing", "life", "data", "report", "plot", "compare")
+VERB_MODULES = ("bound", "verify", "run", "sweep", "listing", "life", "data", "report", "plot", "compare", "features")
 
 DESCRIPTION = """\
 Continual learning that certifies itself: learn tasks one after the other, and after every task
