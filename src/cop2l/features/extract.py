@@ -1,11 +1,12 @@
 """The features of a data set, computed once: in shards, so that an interruption costs one shard at most."""
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,55 +18,69 @@ from torch import Tensor, nn
 from cop2l.errors import UserError
 from cop2l.features.store import PARTS, Entry, Writer, content_hash, lookup
 from cop2l.models.backbones import Backbone
-from cop2l.models.weights import Say, state_hash, to_stderr
-from cop2l.streams import Labelled, fingerprint
+from cop2l.models.libraries import backbone as named
+from cop2l.models.weights import state_hash
+from cop2l.streams import Labelled, Pictures, labelled
 
 BATCH = 128
 SHARD = 8 * BATCH
 """Pictures per shard. A shard starts a batch, so a resumed run computes the same batches and the same bits."""
+RESIZE = {False: "bicubic, antialiased", True: "bicubic, antialiased, to bytes, when decoded"}
 PRECISIONS = ("float32", "bfloat16")
 
 Progress = Callable[[Mapping[str, Any]], None]
 
 
 def extract(
-    data: Labelled,
-    backbone: Backbone,
+    data: Labelled | str | Path,
+    backbone: Backbone | str,
     *,
-    size: int,
+    size: int = 224,
+    folder: str | Path | None = None,
     weights: str | Path | None = None,
     device: str = "auto",
     precision: str = "float32",
     limit: int | None = None,
     pretrained_on: Iterable[str] | None = None,
     progress: Progress | None = None,
-    say: Say = to_stderr,
 ) -> Entry:
     """The cache entry of a data set's features; computed if it is not there, resumed if it was interrupted.
 
-    `limit` takes the first pictures of each part only; `pretrained_on` corrects what the backbone was trained
-    on, if `weights` are not its published ones. `progress` is called with part, done, total and rate
-    (pictures per second) after each batch.
+    `data` and `backbone` are given or named (`folder` is where a named data set lies). `limit` takes the first
+    pictures of each part only. `weights` is a local file; if it does not hold the backbone's published
+    weights, `pretrained_on` says what they were trained on. `progress` is called with part, done, total
+    and rate (pictures per second) after each batch.
     """
+    if not isinstance(backbone, Backbone):
+        backbone = named(backbone)
     backbone.check(size)
     if precision not in PRECISIONS:
         raise UserError(f"The precision is one of {', '.join(PRECISIONS)}, not {precision!r}.")
     if limit is not None and limit < 1:
         raise UserError(f"The limit is at least 1 picture, not {limit}.")
     place = _device(device)
-    parts = {"train": (data.x[:limit], data.y[:limit]), "test": (data.x_test[:limit], data.y_test[:limit])}
+    if not isinstance(data, Labelled):
+        data = labelled(data, folder=folder)
+    data = replace(
+        data, x=data.x[:limit], y=data.y[:limit], x_test=data.x_test[:limit], y_test=data.y_test[:limit]
+    )
+    parts = {"train": (data.x, data.y), "test": (data.x_test, data.y_test)}
     for x, _ in parts.values():
         _check_pictures(data.name, x)
-    network = backbone.load(weights, say)
+    network = backbone.load(weights)
     spec = {
-        "dataset": data.name,
+        "dataset": re.sub(r"[@#:]", "_", data.name),
         "backbone": backbone.name,
         "size": size,
         "limit": limit,
         "precision": precision,
         "weights": state_hash(network),
-        "preprocessing": {"resize": "bicubic, antialiased", "mean": backbone.mean, "std": backbone.std},
-        "data": {part: fingerprint(x, y) for part, (x, y) in parts.items()},
+        "preprocessing": {
+            "resize": RESIZE[isinstance(data.x, Pictures)],
+            "mean": backbone.mean,
+            "std": backbone.std,
+        },
+        "data": data.fingerprints(),
     }
     if (entry := lookup(content_hash(spec))) is not None:
         return entry
@@ -102,11 +117,12 @@ class Look:
     def __call__(self, pictures: np.ndarray) -> np.ndarray:
         """Features of a batch of uint8 pictures (n, channels, height, width), float32."""
         x = torch.from_numpy(np.ascontiguousarray(pictures)).to(self.device).float()
-        x = F.interpolate(x, size=(self.size, self.size), mode="bicubic", antialias=True).clamp(0, 255) / 255
+        if x.shape[2:] != (self.size, self.size):
+            x = F.interpolate(x, size=(self.size, self.size), mode="bicubic", antialias=True).clamp(0, 255)
         mean = torch.tensor(self.backbone.mean, device=self.device).view(3, 1, 1)
         std = torch.tensor(self.backbone.std, device=self.device).view(3, 1, 1)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
-            features: Tensor = self.network((x - mean) / std)
+            features: Tensor = self.network((x / 255 - mean) / std)
         return features.float().cpu().numpy()
 
 
@@ -115,21 +131,27 @@ def _shards(look: Look, x: Any, folder: Path, part: str, progress: Progress | No
     folder.mkdir(parents=True, exist_ok=True)
     start, computed = time.monotonic(), 0
     for begin in range(0, len(x), SHARD):
-        rows = x[begin : begin + SHARD]
+        end = min(begin + SHARD, len(x))
         path = folder / f"{begin:09d}.npy"
-        features = _read(path, len(rows))
+        features = _read(path, end - begin)
         if features is None:
             batches = []
-            for first in range(0, len(rows), BATCH):
-                batches.append(look(rows[first : first + BATCH]))
+            for first in range(begin, end, BATCH):
+                batches.append(look(_batch(x, first, min(first + BATCH, end), look.size)))
                 computed += len(batches[-1])
                 if progress is not None:
                     rate = computed / max(time.monotonic() - start, 1e-9)
-                    done = min(begin + first + BATCH, len(x))
-                    progress({"part": part, "done": done, "total": len(x), "rate": rate})
+                    progress({"part": part, "done": first + len(batches[-1]), "total": len(x), "rate": rate})
             features = np.concatenate(batches)
             _store(path, features)
         yield features
+
+
+def _batch(x: Any, first: int, last: int, size: int) -> np.ndarray:
+    if isinstance(x, Pictures):  # of many sizes: resized one by one
+        return np.stack([x.decode(index, size) for index in range(first, last)])
+    rows: np.ndarray = x[first:last]
+    return rows
 
 
 def _read(path: Path, rows: int) -> np.ndarray | None:
@@ -177,5 +199,7 @@ def _device(name: str) -> torch.device:
 
 
 def _check_pictures(name: str, x: Any) -> None:
+    if isinstance(x, Pictures):
+        return
     if getattr(x, "ndim", 0) != 4 or x.shape[1] not in (1, 3) or x.dtype != np.uint8:
         raise UserError(f"{name} does not hold pictures, so a backbone cannot look at it.")

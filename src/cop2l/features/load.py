@@ -1,54 +1,63 @@
 """One name for every stream: a data set, or a data set's cached features."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from cop2l import streams
-from cop2l.errors import UserError
+from cop2l.errors import unknown
 from cop2l.features.overlap import not_valid
-from cop2l.features.store import find
-from cop2l.streams import Labelled, Stream, cut
+from cop2l.features.store import Entry, find
+from cop2l.streams import DATASETS, Labelled, Stream, cut
+from cop2l.streams.own import usual_tasks
 
-TASKS = {"cifar10": 5, "cifar100": 10, "tinyimagenet": 40, "imagenette": 5, "imagewoof": 5}
-"""Tasks that the classes of a data set are cut into, unless another number is asked for."""
+ELSEWHERE = ("images", "folder", "download", "seed")
+"""Options of other streams, which cached features do not depend on."""
 
 
-def load_stream(name: str, **options: Any) -> Stream:
-    """The stream of this name: `cifar10@dinov2-vits14-224` are cached features, other names are data sets.
+def load_stream(name: str | Path, **options: Any) -> Stream:
+    """The stream of this name: `cifar10@dinov2-vits14-224` are cached features, other names are data.
 
     Takes the options of `cop2l.streams.load`.
     """
-    return _features(name, **options) if "@" in name else streams.load(name, **options)
+    if "@" not in str(name) or Path(name).exists():
+        return streams.load(name, **options)
+    return _features(find(str(name)), **{k: v for k, v in options.items() if k not in ELSEWHERE})
 
 
 def _features(
-    name: str,
+    entry: Entry,
     *,
     scenario: str | None = None,
     tasks: int | None = None,
     order_seed: int | None = None,
-    groups: Any = None,
-    images: str = "shared",  # noqa: ARG001 - options of other streams, which features do not depend on
-    folder: Any = None,  # noqa: ARG001
-    seed: int = 0,  # noqa: ARG001
+    groups: Sequence[Sequence[int]] | None = None,
+    **strange: Any,
 ) -> Stream:
-    entry = find(name)
-    spec = entry.about["spec"]
-    dataset, classes = spec["dataset"], int(entry.about["classes"])
-    if groups is None and tasks is None:
-        tasks = TASKS.get(dataset)
-        if tasks is None:
-            raise UserError(f"Say into how many tasks the {classes} classes of {name!r} are cut, with tasks.")
+    for option in strange:
+        raise unknown("option of a stream of features", option, ("scenario", "tasks", "order_seed", "groups"))
+    data = labelled(entry)
+    stream = cut(data, scenario or "class-incremental", tasks=tasks, order_seed=order_seed, groups=groups)
+    saw = tuple(entry.about["pretrained_on"])
+    reasons = not_valid(entry.about["spec"]["dataset"], saw)
+    return replace(stream, pretrained_on=saw, not_valid=stream.not_valid + reasons)
+
+
+def labelled(entry: Entry) -> Labelled:
+    """The features of a cache entry as labelled data, uncut."""
     (x, y), (x_test, y_test) = entry.part("train"), entry.part("test")
-    data = Labelled(
+    classes = int(entry.about["classes"])
+    known = DATASETS.get(entry.about["spec"]["dataset"])
+    if known is not None and known.classes != classes:
+        known = None
+    return Labelled(
         name=entry.name,
         x=x,
         y=y,
         x_test=x_test,
         y_test=y_test,
-        names=tuple(entry.about.get("class_names") or map(str, range(classes))),
-        description={"features": {"key": entry.key, **spec}},
+        names=tuple(entry.about.get("class_names") or (known and known.names) or map(str, range(classes))),
+        tasks=known.tasks if known else usual_tasks(classes),
+        description={"features": {"key": entry.key, **entry.about["spec"]}},
     )
-    stream = cut(data, scenario or "class-incremental", tasks=tasks, order_seed=order_seed, groups=groups)
-    saw = tuple(entry.about["pretrained_on"])
-    return replace(stream, pretrained_on=saw, not_valid=stream.not_valid + not_valid(dataset, saw))

@@ -53,12 +53,12 @@ class Backbone:
             step = f", and a multiple of {self.patch}" if self.patch > 1 else ""
             raise UserError(f"{self.title} takes pictures of at least {self.smallest} px{step}, not {size}.")
 
-    def load(self, file: str | Path | None = None, say: weights.Say = weights.to_stderr) -> nn.Module:
+    def load(self, file: str | Path | None = None) -> nn.Module:
         """The network with its weights, frozen: from a local file, or fetched."""
         if file is None and self.ready is not None:
             network = self.ready()
         else:
-            state = weights.read(file if file is not None else weights.fetch(self.sources, say))
+            state = weights.read(file if file is not None else weights.fetch(self.sources))
             # One of the packages names its layers with underscores in front.
             state = {".".join(p.lstrip("_") for p in key.split(".")): value for key, value in state.items()}
             network = self.make()

@@ -59,7 +59,9 @@ def _transformers(transformers: Any, model: str) -> Backbone:
 
     def network(pretrained: bool) -> nn.Module:
         if not pretrained:
-            raise UserError("Name a transformers model's folder by --backbone transformers:FOLDER, not --weights.")
+            raise UserError(
+                "Name a transformers model's folder by --backbone transformers:FOLDER, not --weights."
+            )
         # safetensors only: the other format is a pickle
         return ClassToken(transformers.AutoModel.from_pretrained(model, use_safetensors=True))
 

