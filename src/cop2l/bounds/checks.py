@@ -10,7 +10,7 @@ import numpy as np
 
 from cop2l.errors import UserError
 
-LARGEST = 2**53  # above it a float no longer holds every integer
+LARGEST = 10**12  # the margins of this room were worked out for counts up to this
 
 
 def count(name: str, value: Any, least: int = 0) -> int:
@@ -22,7 +22,7 @@ def count(name: str, value: Any, least: int = 0) -> int:
     except TypeError:
         raise UserError(f"{name} must be an integer, not {value!r}.") from None
     if not least <= number <= LARGEST:
-        raise UserError(f"{name} must be an integer from {least} to 2^53, not {number}.")
+        raise UserError(f"{name} must be an integer from {least} to 10^12, not {number}.")
     return number
 
 
@@ -39,6 +39,15 @@ def counts(name: str, values: Any) -> tuple[int, ...]:
     if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str | bytes):
         raise UserError(f"{name} must be a sequence of integers, not {values!r}.")
     return tuple(count(name, value) for value in values)
+
+
+def one_per_task(iterations: tuple[int, ...], tasks: int) -> tuple[int, ...]:
+    """The numbers of iterations, if there is one for each task."""
+    if len(iterations) != tasks:
+        raise UserError(
+            f"iterations must have one number for each of tasks = {tasks}, not {len(iterations)}."
+        )
+    return iterations
 
 
 def task_of(task: Any, tasks: Any) -> tuple[int, int]:

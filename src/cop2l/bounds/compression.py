@@ -1,19 +1,20 @@
-"""The certificates from sample compression: the paper's ("kl") and the one with its free improvements ("kl-tight")."""
+"""The certificates from sample compression: the paper's, and the same with its free improvements."""
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from cop2l.bounds.binomial import log_binomial_above, tail_inverse
-from cop2l.bounds.bound import Bound, made
-from cop2l.bounds.checks import count, counts, log_confidence, task_of, within
+from cop2l.bounds.bound import Bound, bounded
+from cop2l.bounds.checks import count, counts, log_confidence, one_per_task, task_of, within
 from cop2l.bounds.kl import ratio_inverse
 from cop2l.bounds.outer import up
 from cop2l.bounds.sharing import log_zeta
 from cop2l.errors import UserError
 
 NOTHING_LEFT = "Every example is in the compression set, so no example is left to count errors on."
-ALL_WRONG = "Every example of the complement is misclassified."
-TOO_DEAR = "The complement is too small for the price of the compression set: the bound rounds to one."
+ALL_WRONG = "Every example outside the compression set is misclassified."
+TOO_DEAR = "Too few examples are left for the price of the compression set: the bound rounds to one."
 
 
 def kl_certificate(
@@ -35,21 +36,22 @@ def kl_certificate(
             - sum_{s=1..T} ln zeta(mu2_s).
 
     n: size of task t's sample; compression: |I|; evicted: |J|; errors: theta_T's errors on the n' others;
-    iterations: mu2_1..mu2_T; task: t; tasks: T. The zeta of the printed proof does not sum to one: see `log_zeta`.
+    iterations: mu2_1..mu2_T; task: t; tasks: T. The printed zeta does not sum to one; ours does.
 
-    >>> float(kl_certificate(10_000, 300, 20, 100, [75, 80, 60, 90, 70], task=2, tasks=5, log_delta=math.log(0.05)))
-    0.23...
+    >>> sizes = {"n": 10_000, "compression": 300, "evicted": 20, "errors": 100}
+    >>> bound = kl_certificate(**sizes, iterations=[75] * 5, task=2, tasks=5, log_delta=math.log(0.05))
+    >>> round(float(bound), 7)
+    0.1858721
     """
-    whole, a, b, wrong, messages, t, T, log_delta = _checked(
-        n, compression, evicted, errors, iterations, task, tasks, log_delta
-    )
-    if T == 1 and b:
-        raise UserError("evicted must be 0 when tasks is 1: nothing leaves the buffer after the only task.")
-    terms = _terms(whole, a, b, wrong, T, log_delta)
-    terms["|J| ln(T-1)"] = b * math.log(T - 1) if b else 0.0
-    terms["-ln zeta(|J|)"] = -log_zeta(b)
-    terms["messages"] = -sum(map(log_zeta, messages))
-    return _certificate("kl", terms, wrong)
+    run = _Run.checked(n, compression, evicted, errors, iterations, task, tasks, log_delta)
+    if run.T == 1 and run.J:
+        raise UserError("evicted must be 0 when tasks is 1: nothing leaves the buffer before the end.")
+    prices = run.prices() | {
+        "|J| ln(T-1)": run.J * math.log(run.T - 1) if run.J else 0.0,
+        "-ln zeta(|J|)": -log_zeta(run.J),
+        "messages": -math.fsum(map(log_zeta, run.messages)),
+    }
+    return run.certificate("kl", prices)
 
 
 def kl_tight_certificate(
@@ -64,7 +66,7 @@ def kl_tight_certificate(
     *,
     priority: bool = False,
 ) -> Bound:
-    """The paper's certificate with the improvements that its proof gives for nothing.
+    """The paper's certificate with the improvements that its proof allows for nothing.
 
     With probability at least 1 - delta over the draw of all T samples, for every task t at once:
 
@@ -72,39 +74,41 @@ def kl_tight_certificate(
       eps = ln(T/delta) + ln C(n,|I|) + ln C(n-|I|,|J|) + |J| ln(T-t-1) - ln zeta(|I|) - ln zeta(|J|)
             - sum_{s=t..T} ln zeta(mu2_s).
 
-    Against `kl_certificate`: what happened before task t is given with the other tasks' data, so its messages are
-    not paid; an example of task t that is evicted after task T stays in I (the caller counts it there), so only
-    T-t-1 times of eviction are left; and the errors are 0/1, so the binomial tail replaces its Chernoff bound.
-    On equal arguments it is never larger. Where no eviction can count (t >= T-1) a message costs nothing.
+    Arguments as in `kl_certificate`, except that an example evicted after task T is counted in compression, not in
+    evicted. How it differs: what happened before task t is given with the other tasks' data, so it needs no message;
+    T-t-1 times of eviction are left (where none is, for t >= T-1, an eviction costs no message); errors are 0/1, so
+    the binomial tail replaces its Chernoff bound. On equal arguments it is never larger than `kl_certificate`.
 
-    priority: the time of eviction is a function of the indices (priority or threshold buffer), so there is no J:
-    all picked examples are in I, evicted is 0, and zeta(|J|) is not paid.
+    priority: the time of eviction is a function of the indices or marks (priority or threshold buffer). Then there is
+    no J: every picked example is in I, evicted is 0, and nothing is paid for |J|.
 
-    >>> float(kl_tight_certificate(10_000, 300, 20, 100, [75, 80, 60, 90, 70], 2, 5, math.log(0.05)))
-    0.22...
+    >>> sizes = {"n": 10_000, "compression": 300, "evicted": 20, "errors": 100}
+    >>> bound = kl_tight_certificate(**sizes, iterations=[75] * 5, task=2, tasks=5, log_delta=math.log(0.05))
+    >>> round(float(bound), 7)
+    0.1835354
     """
-    whole, a, b, wrong, messages, t, T, log_delta = _checked(
-        n, compression, evicted, errors, iterations, task, tasks, log_delta
-    )
-    if priority and b:
+    run = _Run.checked(n, compression, evicted, errors, iterations, task, tasks, log_delta)
+    if priority and run.J:
         raise UserError("evicted must be 0 with a priority buffer: count those examples in compression.")
-    terms = _terms(whole, a, b, wrong, T, log_delta)
+    prices = run.prices()
     if not priority:
-        terms["|J| ln(T-t-1)"] = b * math.log(max(T - t - 1, 1))
-        terms["-ln zeta(|J|)"] = -log_zeta(b)
-    terms["messages"] = -sum(map(log_zeta, messages[t - 1 :]))
-    return _certificate("kl-tight", terms, wrong)
+        prices |= {
+            "|J| ln(T-t-1)": run.J * math.log(max(run.T - run.t - 1, 1)),
+            "-ln zeta(|J|)": -log_zeta(run.J),
+        }
+    prices["messages"] = -math.fsum(map(log_zeta, run.messages[run.t - 1 :]))
+    return run.certificate("kl-tight", prices)
 
 
 def single_task_kl_bound(n: int, compression: int, errors: int, log_delta: float) -> float:
-    """The bound that mP2L's early stopping minimises over its iterations.
+    """The bound that mP2L's early stopping minimises over its iterations; it is not a certificate after that.
 
-      kl^-1( errors/n' ; [ln C(n,m) + ln(2 sqrt(n')) - ln zeta(m) - ln delta] / n' ),   n' = n - m, m = |C n S|.
+      kl^-1( errors/n' ; [ln C(n,m) + ln(2 sqrt(n')) - ln zeta(m) - ln delta]/n' ),   n' = n - m.
 
-    n: the current task's examples; compression: m; errors: those on the n' others. It is 1 where nothing is left.
+    n: the current task's examples; compression: m, those of them in C; errors: on the n' others. 1 if n' = 0.
 
-    >>> single_task_kl_bound(10_000, 200, 100, math.log(0.05))
-    0.16...
+    >>> round(single_task_kl_bound(10_000, 200, 100, math.log(0.05)), 7)
+    0.1299366
     """
     n = count("n", n)
     m = within("compression", compression, "n", n)
@@ -117,43 +121,54 @@ def single_task_kl_bound(n: int, compression: int, errors: int, log_delta: float
     return ratio_inverse(wrong, rest, up(eps))
 
 
-def _checked(
-    n: int,
-    compression: int,
-    evicted: int,
-    errors: int,
-    iterations: Sequence[int],
-    task: int,
-    tasks: int,
-    log_delta: float,
-) -> tuple[int, int, int, int, tuple[int, ...], int, int, float]:
-    whole = count("n", n)
-    a = within("compression", compression, "n", whole)
-    b = within("evicted", evicted, "n - compression", whole - a)
-    wrong = within("errors", errors, "n - compression - evicted", whole - a - b)
-    t, T = task_of(task, tasks)
-    messages = counts("iterations", iterations)
-    if len(messages) != T:
-        raise UserError(f"iterations must have one number for each of the tasks = {T}, not {len(messages)}.")
-    return whole, a, b, wrong, messages, t, T, log_confidence(log_delta)
+class _Run(NamedTuple):
+    """The arguments of the two certificates, checked, in the paper's letters."""
 
+    n: int
+    I: int
+    J: int
+    errors: int
+    messages: tuple[int, ...]
+    t: int
+    T: int
+    log_delta: float
 
-def _terms(n: int, a: int, b: int, errors: int, tasks: int, log_delta: float) -> dict[str, float]:
-    return {
-        "errors": errors,
-        "complement": n - a - b,
-        "ln(T/delta)": math.log(tasks) - log_delta,
-        "ln C(n,|I|)": log_binomial_above(n, a),
-        "ln C(n-|I|,|J|)": log_binomial_above(n - a, b),
-        "-ln zeta(|I|)": -log_zeta(a),
-    }
+    @classmethod
+    def checked(
+        cls,
+        n: int,
+        compression: int,
+        evicted: int,
+        errors: int,
+        iterations: Sequence[int],
+        task: int,
+        tasks: int,
+        log_delta: float,
+    ) -> "_Run":
+        n = count("n", n)
+        I = within("compression", compression, "n", n)
+        J = within("evicted", evicted, "n - compression", n - I)
+        errors = within("errors", errors, "n - compression - evicted", n - I - J)
+        t, T = task_of(task, tasks)
+        messages = one_per_task(counts("iterations", iterations), T)
+        return cls(n, I, J, errors, messages, t, T, log_confidence(log_delta))
 
+    def prices(self) -> dict[str, float]:
+        return {
+            "ln(T/delta)": math.log(self.T) - self.log_delta,
+            "ln C(n,|I|)": log_binomial_above(self.n, self.I),
+            "-ln zeta(|I|)": -log_zeta(self.I),
+            "ln C(n-|I|,|J|)": log_binomial_above(self.n - self.I, self.J),
+        }
 
-def _certificate(kind: str, terms: dict[str, float], errors: int) -> Bound:
-    """All terms but the two counts are non-negative, so rounding their sum up is a relative matter."""
-    rest = int(terms["complement"])
-    eps = terms["epsilon"] = up(sum(list(terms.values())[2:]))
-    if rest == 0:
-        return Bound(1.0, kind, NOTHING_LEFT, terms)
-    value = ratio_inverse(errors, rest, eps) if kind == "kl" else tail_inverse(errors, rest, -eps)
-    return made(kind, value, terms, ALL_WRONG if errors == rest else TOO_DEAR)
+    def certificate(self, kind: str, prices: dict[str, float]) -> Bound:
+        rest = self.n - self.I - self.J
+        eps = up(math.fsum(prices.values()))  # every price is non-negative
+        counted: dict[str, float] = {"complement errors": self.errors, "complement size": rest}
+        terms = counted | prices | {"epsilon": eps}
+        if rest == 0:
+            return Bound(1.0, kind, NOTHING_LEFT, terms)
+        value = (
+            ratio_inverse(self.errors, rest, eps) if kind == "kl" else tail_inverse(self.errors, rest, -eps)
+        )
+        return bounded(kind, value, terms, ALL_WRONG if self.errors == rest else TOO_DEAR)

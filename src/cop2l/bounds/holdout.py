@@ -1,11 +1,13 @@
 """The certificate that needs no theory of compression: errors on examples that were withheld."""
 
-import math
-
 from cop2l.bounds.binomial import tail_inverse
-from cop2l.bounds.bound import Bound, made
+from cop2l.bounds.bound import Bound, bounded
 from cop2l.bounds.checks import count, log_confidence, within
 from cop2l.bounds.sharing import per_task
+
+NOTHING_WITHHELD = "No example was withheld."
+ALL_WRONG = "Every withheld example is misclassified."
+TOO_FEW = "There are too few withheld examples for this confidence: the bound rounds to one."
 
 
 def holdout_certificate(n: int, errors: int, tasks: int, log_delta: float) -> Bound:
@@ -17,18 +19,21 @@ def holdout_certificate(n: int, errors: int, tasks: int, log_delta: float) -> Bo
 
     n: task t's withheld examples, on which nothing that made theta_T depends; errors: theta_T's errors on them.
 
-    >>> float(holdout_certificate(5000, 150, tasks=5, log_delta=math.log(0.05)))
-    0.03...
+    >>> import math
+    >>> round(float(holdout_certificate(5000, 150, tasks=5, log_delta=math.log(0.05))), 7)
+    0.0360966
     """
     whole = count("n", n)
     wrong = within("errors", errors, "n", whole)
     T = count("tasks", tasks, least=1)
-    log_delta = log_confidence(log_delta)
-    terms: dict[str, float] = {"errors": wrong, "withheld": whole, "ln(T/delta)": math.log(T) - log_delta}
+    share = per_task(log_confidence(log_delta), T)
+    terms: dict[str, float] = {
+        "withheld errors": wrong,
+        "withheld size": whole,
+        "ln(T/delta)": -share,
+        "epsilon": -share,
+    }
     if whole == 0:
-        return Bound(1.0, "holdout", "No example was withheld.", terms)
-    value = tail_inverse(wrong, whole, per_task(log_delta, T))
-    vacuous = (
-        "Every withheld example is misclassified." if wrong == whole else "Too few examples were withheld."
-    )
-    return made("holdout", value, terms, vacuous)
+        return Bound(1.0, "holdout", NOTHING_WITHHELD, terms)
+    value = tail_inverse(wrong, whole, share)
+    return bounded("holdout", value, terms, ALL_WRONG if wrong == whole else TOO_FEW)

@@ -6,18 +6,18 @@ from cop2l.bounds.checks import probability, real
 from cop2l.bounds.outer import BELOW_ONE, SLACK, TOLERANCE, up
 from cop2l.errors import UserError
 
-TINY = 1e-300  # covers what gradual underflow may lose
+TINY = 1e-300  # more than gradual underflow can lose
 
 
 def _divergence(q: float, p: float) -> tuple[float, float]:
-    """kl(q, p) for q and p in (0, 1), and a margin that its error does not exceed.
+    """The divergence kl(q, p) for q and p in (0, 1), and a margin that its error does not exceed.
 
-    With d = p - q both logarithms are log1p of a multiple of d, so near p = q the error is of the order of u |d|
-    and not of u. Away from it the quotient itself is accurate: 1 - p is exact for p >= 1/2.
+    Near p = q both logarithms are log1p of a multiple of d = p - q, so the error is of the order u |d|, not u.
+    Away from it the quotients are accurate: 1 - p is exact for p >= 1/2, and y > 1/2 implies that.
     """
     d = p - q
     x, y = q / p, d / (1.0 - q)
-    first = q * math.log(x) if not 0.5 <= x <= 2.0 else -q * math.log1p(d / q)
+    first = -q * math.log1p(d / q) if 0.5 <= x <= 2.0 else q * math.log(x)
     second = (1.0 - q) * (math.log((1.0 - q) / (1.0 - p)) if y > 0.5 else -math.log1p(-y))
     return first + second, SLACK * (abs(first) + abs(second)) + TINY
 
@@ -25,10 +25,10 @@ def _divergence(q: float, p: float) -> tuple[float, float]:
 def kl(q: float, p: float) -> float:
     """The divergence of a coin of bias p from a coin of bias q, rounded up.
 
-    kl(q, p) = q ln(q/p) + (1 - q) ln((1 - q)/(1 - p)), with 0 ln 0 = 0; infinite where p is 0 or 1 and q is not.
+    kl(q, p) = q ln(q/p) + (1 - q) ln((1 - q)/(1 - p)), with 0 ln 0 = 0; infinite where p is 0 or 1 and q is not p.
 
-    >>> kl(0.25, 0.5)
-    0.13081203594113...
+    >>> round(kl(0.25, 0.5), 9)
+    0.130812036
     """
     q, p = probability("q", q), probability("p", p)
     if q == p:
@@ -43,17 +43,54 @@ def kl(q: float, p: float) -> float:
     return max(0.0, value) + margin
 
 
+def kl_inverse_upper(q: float, epsilon: float) -> float:
+    """The largest p that kl(q, p) <= epsilon allows, rounded up.
+
+    kl^-1(q, epsilon) = sup{p : kl(q, p) <= epsilon}: never below it, at most 1e-9 above.
+
+    >>> round(kl_inverse_upper(0.1, 0.02), 9)
+    0.170383628
+    """
+    return upper_inverse(probability("q", q), _radius(epsilon))
+
+
+def kl_inverse_lower(q: float, epsilon: float) -> float:
+    """The smallest p that kl(q, p) <= epsilon allows, rounded down.
+
+    inf{p : kl(q, p) <= epsilon} = 1 - kl^-1(1 - q, epsilon): never above it, at most 1e-9 below.
+
+    >>> round(kl_inverse_lower(0.1, 0.02), 9)
+    0.050629154
+    """
+    q, epsilon = probability("q", q), _radius(epsilon)
+    if q == 0.0:
+        return 0.0
+    if epsilon == 0.0:
+        return q
+    complement = 1.0 - q
+    if 1.0 - complement != q:  # it was rounded; kl^-1 increases in it, so above is outside
+        complement = math.nextafter(complement, 1.0)
+    return max(0.0, math.nextafter(1.0 - upper_inverse(complement, epsilon), 0.0))
+
+
+def _radius(epsilon: float) -> float:
+    epsilon = real("epsilon", epsilon)
+    if epsilon < 0.0:
+        raise UserError(f"epsilon must not be negative, but it is {epsilon}.")
+    return epsilon
+
+
 def upper_inverse(q: float, epsilon: float) -> float:
-    """`kl_inverse_upper` for arguments that are known to be good."""
+    """`kl_inverse_upper` for arguments known to be good."""
     if q >= 1.0 or epsilon == math.inf:
         return 1.0
     if epsilon == 0.0:
         return q
     if q == 0.0:
         return min(1.0, up(-math.expm1(-epsilon)))
-    # Three points above the root, as kl(q, p) is the integral of (s - q)/(s (1 - s)) over s from q to p:
-    # s (1 - s) is at most v; it is less than s, which gives (p - q)^2 <= 2 p epsilon; and -(1 - q) ln(1 - p) is
-    # at most epsilon plus the entropy of q.
+    # Three points above the root, because kl(q, p) is the integral of (s - q)/(s (1 - s)) over s from q to p, where
+    # s (1 - s) is at most v, and less than p, which gives (p - q)^2 <= 2 p epsilon; and because -(1 - q) ln(1 - p)
+    # is at most epsilon plus the entropy of q.
     v = 0.25 if q < 0.5 else q * (1.0 - q)
     entropy = -q * math.log(q) - (1.0 - q) * math.log1p(-q)
     p = min(
@@ -62,64 +99,26 @@ def upper_inverse(q: float, epsilon: float) -> float:
         -math.expm1(-(epsilon + entropy) / (1.0 - q)),
         BELOW_ONE,
     )
-    # kl(q, .) is convex and increasing above q, so Newton's steps from above stay above the root. Not trusting
-    # that to rounding, p is returned only if kl(q, p) less its margin was seen to be at least epsilon.
-    push = TOLERANCE
+    # kl(q, .) is convex and increasing above q, so Newton's steps from above stay above the root. Rounding is not
+    # trusted with that: p is returned only after kl(q, p) less its margin was seen to be at least epsilon.
+    tolerance = TOLERANCE
     while p < 1.0:
         if p > q:
             value, margin = _divergence(q, p)
             step = (value - margin - epsilon) * p * (1.0 - p) / (p - q)
-            if 0.0 <= step <= TOLERANCE:
+            if 0.0 <= step <= tolerance:
                 return p
-            if step > 0.0:
-                p -= step
-                continue
             p -= step
-        p += push
-        push += push
+            if step > 0.0:
+                continue
+        p = max(p, q) + 0.5 * tolerance
+        tolerance += tolerance
     return 1.0
 
 
-def kl_inverse_upper(q: float, epsilon: float) -> float:
-    """The largest p that kl(q, p) <= epsilon allows, rounded up.
-
-    kl^-1(q, epsilon) = sup{p : kl(q, p) <= epsilon}: never below it, at most 1e-9 above.
-
-    >>> kl_inverse_upper(0.0, 0.01)
-    0.00995016625...
-    >>> kl_inverse_upper(0.1, 0.02)
-    0.17006...
-    """
-    q, epsilon = probability("q", q), real("epsilon", epsilon)
-    if epsilon < 0.0:
-        raise UserError(f"epsilon must not be negative, but it is {epsilon}.")
-    return upper_inverse(q, epsilon)
-
-
-def kl_inverse_lower(q: float, epsilon: float) -> float:
-    """The smallest p that kl(q, p) <= epsilon allows, rounded down.
-
-    inf{p : kl(q, p) <= epsilon} = 1 - kl^-1(1 - q, epsilon): never above it, at most 1e-9 below.
-
-    >>> kl_inverse_lower(0.1, 0.02)
-    0.04878...
-    """
-    q, epsilon = probability("q", q), real("epsilon", epsilon)
-    if epsilon < 0.0:
-        raise UserError(f"epsilon must not be negative, but it is {epsilon}.")
-    if q == 0.0:
-        return 0.0
-    if epsilon == 0.0:
-        return q
-    complement = 1.0 - q
-    if 1.0 - complement != q:
-        complement = math.nextafter(complement, 1.0)
-    return max(0.0, math.nextafter(1.0 - upper_inverse(complement, epsilon), 0.0))
-
-
 def ratio_inverse(errors: int, n: int, epsilon: float) -> float:
-    """kl^-1(errors/n, epsilon/n) for counts: both quotients are rounded up, and kl^-1 increases in both."""
+    """The inverse kl^-1(errors/n, epsilon/n) for counts: both quotients rounded up, as it increases in both."""
     if errors == n:
         return 1.0
-    q = errors / n if errors == 0 else math.nextafter(errors / n, 1.0)
+    q = math.nextafter(errors / n, 1.0) if errors else 0.0
     return upper_inverse(q, math.nextafter(epsilon / n, math.inf))

@@ -1,9 +1,9 @@
 """The outer end of a bracket: where every inversion of this room ends.
 
-Rounding. A computed number x stands for an unknown true one; every evaluation below adds up a margin that is at
-least |x - true|. The margins assume what the C library and numpy document for log, log1p, exp, expm1 and sqrt
-(a few units in the last place, here up to 4) and u = 2^-53 for the four operations; `SLACK` = 2^-48 = 32 u per unit
-of the absolute values that were added covers a sum of up to ten such terms.
+Rounding. Every estimate below comes with a margin that is at least its distance from the true number. The margins
+assume u = 2^-53 for the four operations and 4 u for log, log1p, exp, expm1 and sqrt (C libraries stay within that),
+and count the roundings: a term goes through fewer than 32 u of them, so SLACK = 2^-48 = 32 u times the sum of the
+terms' absolute values covers a sum.
 """
 
 import math
@@ -11,42 +11,45 @@ from collections.abc import Callable
 
 SLACK = 2.0**-48
 TOLERANCE = 1e-12
+WIDTH = 1e-11  # what a looser evaluation may cost in the result
 BELOW_ONE = 1.0 - 2.0**-53
 
 
 def up(x: float) -> float:
-    """x enlarged by more than the rounding of a short sum of non-negative terms."""
+    """A non-negative sum of non-negative terms, enlarged by more than its rounding."""
     return math.nextafter(x * (1.0 + SLACK), math.inf)
 
 
 def down(x: float) -> float:
-    """A non-positive x moved away from zero in the same way."""
+    """A sum of non-positive terms, moved away from zero by more than its rounding."""
     return -up(-x)
 
 
 def outer(excess: Callable[[float], tuple[float, float]], low: float, start: float) -> float:
-    """A p, at most a hair above the root, at which a lower estimate of an increasing function is >= 0.
+    """A point above the root of an increasing function, by a hair.
 
-    excess(p) gives a lower estimate of g(p), g increasing on (low, 1) with one root, and g's approximate slope.
-    The returned p is 1, or g(p) >= 0 has been seen there: it is never below the root, whatever the slope or the
-    start were. Those only decide how soon we arrive.
+    excess(p) gives a lower estimate of g(p), where g increases on (low, 1) and has one root there, and about its slope.
+    The result p is 1, or g(p) >= 0 has been seen: it is not below the root, whatever the start and the slopes were.
+    They only decide how soon we arrive: for a convex g, Newton's steps from above stay above.
     """
     high = 1.0
     p = min(max(start, math.nextafter(low, 1.0)), BELOW_ONE)
+    looks = 0
     while True:
         g, slope = excess(p)
+        looks += 1
+        step = g / slope if slope > 0.0 else math.inf
+        if 0.0 <= step <= TOLERANCE:
+            return p
         if g >= 0.0:
             high = p
         else:
             low = p
+            step -= 0.25 * TOLERANCE  # past the root, so that the next look can confirm
         if high - low <= TOLERANCE:
             return high
-        step = g / slope if slope > 0.0 else math.inf
-        if 0.0 <= step <= TOLERANCE:
-            return p
-        # From below, aim a little past the root, so that the next look can confirm.
-        p = p - step if g >= 0.0 else p - step + 0.25 * TOLERANCE
-        if not low < p < high:
+        p -= step
+        if looks > 50 or not low < p < high:
             p = low + 0.5 * (high - low)
             if not low < p < high:
                 return high

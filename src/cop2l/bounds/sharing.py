@@ -1,4 +1,4 @@
-"""How delta is shared: between the numbers of iterations and sizes (zeta), between tasks, and over time."""
+"""How delta is shared: between sizes and numbers of iterations (zeta), between tasks, and over time."""
 
 import math
 
@@ -9,29 +9,29 @@ LOG_ZETA_0 = math.log(6.0 / math.pi**2)
 
 
 def log_zeta(k: int) -> float:
-    """ln zeta(k), rounded down: the weights of a union over k = 0, 1, 2, ...
+    """The logarithm of zeta(k), rounded down: the weights of a union over k = 0, 1, 2, ...
 
-    zeta(k) = (6/pi^2) (k + 1)^-2, which sums to 1 over all k >= 0 (the printed 6/pi (k + 1)^-1 does not).
+    zeta(k) = (6/pi^2) (k + 1)^-2, which sums to one. The paper prints (6/pi) (k + 1)^-1, which does not.
 
-    >>> round(log_zeta(0), 12) == round(math.log(6 / math.pi**2), 12)
-    True
+    >>> round(log_zeta(0), 7), round(log_zeta(9), 7)
+    (-0.4977003, -5.1028705)
     """
     return down(LOG_ZETA_0 - 2.0 * math.log(count("k", k) + 1.0))
 
 
 def anytime_log_delta(log_delta: float, tasks: int) -> float:
-    """The share of delta for the certificates issued after task T of a stream without a fixed end, rounded down.
+    """The share of delta for the certificates issued after task T of a stream with no fixed end, rounded down.
 
-    delta_T = delta 6/(pi^2 T^2), which sums to delta over T = 1, 2, ...: with probability at least 1 - delta every
-    certificate ever issued holds. Use it in place of log_delta, with tasks = T.
+    delta_T = delta 6/(pi^2 T^2), which sums to delta over T = 1, 2, ...: used in place of log_delta, with tasks = T,
+    with probability at least 1 - delta every certificate ever issued holds.
 
-    >>> round(anytime_log_delta(math.log(0.05), 1), 6)
-    -3.493432
+    >>> round(anytime_log_delta(math.log(0.05), 1), 7)
+    -3.4934326
     """
     T = count("tasks", tasks, least=1)
     return down(log_confidence(log_delta) + LOG_ZETA_0 - 2.0 * math.log(T))
 
 
 def per_task(log_delta: float, tasks: int) -> float:
-    """ln(delta/T), rounded down, so that T tasks hold at once."""
+    """The logarithm of delta/T, rounded down, so that T certificates hold at once."""
     return down(log_delta - math.log(tasks)) if tasks > 1 else log_delta
