@@ -8,7 +8,16 @@ METHODS = {
     "cop2l": "cop2l.certify.learner:CoP2L",
     "finetuning": "cop2l.methods.finetuning:Finetuning",
     "replay": "cop2l.methods.replay:Replay",
+    "der": "cop2l.methods.der:DER",
+    "icarl": "cop2l.methods.icarl:ICaRL",
     "gdumb": "cop2l.methods.gdumb:GDumb",
+    "lwf": "cop2l.methods.lwf:LwF",
+    "lamaml": "cop2l.methods.lamaml:LaMAML",
+    "lfl": "cop2l.methods.lfl:LFL",
+    "ewc": "cop2l.methods.ewc:EWC",
+    "si": "cop2l.methods.si:SI",
+    "cclis": "cop2l.methods.cclis:CCLIS",
+    "csrel": "cop2l.methods.csrel:CSReL",
     "joint": "cop2l.methods.joint:Joint",
 }
 """Where each method lives, as module:class; a module is imported when its method is asked for."""

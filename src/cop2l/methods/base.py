@@ -4,7 +4,7 @@ import json
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cop2l.errors import UserError, unknown
-from cop2l.methods.buffer import Buffer
+from cop2l.methods.buffer import Buffer, cycle
 from cop2l.methods.protocol import Progress
 from cop2l.methods.sgd import SGD
-from cop2l.randomness import derive, private_randomness
+from cop2l.randomness import derive, generator, private_randomness
 from cop2l.streams.task import SCENARIOS, Scenario
 
 BLOCK = 1024
@@ -132,6 +132,7 @@ class Learner(ABC):
         self.heads = [*self.heads[: t - 1], head]
         self.masks = self.head_masks()
         self.progress = progress
+        self.losses.clear()
         with self.modes(), private_randomness(self.device, self.seed, "learn", t):
             self.model.train()
             self.fit(x, y, t)
@@ -154,32 +155,46 @@ class Learner(ABC):
         """Where the model lives, and therefore the data."""
         return next(self.model.parameters()).device
 
-    def batches(self, n: int, size: int, epochs: int, *, replay: int = 0, first: int = 0) -> Iterator[Tensor]:
+    def batches(
+        self,
+        n: int,
+        size: int,
+        epochs: int,
+        *,
+        replay: int = 0,
+        weights: Tensor | None = None,
+        first: int = 0,
+        total: int = 0,
+    ) -> Iterator[Tensor]:
         """Index tensors: every epoch all of range(n) in a new order, `size` at a time.
 
         With replay > 0, each is followed by as many indices of n .. n+replay-1, which are drawn without
-        replacement and reshuffled when exhausted: the rows of a buffer appended to the task.
+        replacement and reshuffled when exhausted: the rows of a buffer appended to the task. With weights, an
+        epoch is n draws with replacement in proportion to them. A later phase of the same task goes on after
+        `first` epochs of a `total`.
         """
         t, device = self.tasks_seen + 1, self.device
-        draws = torch.Generator().manual_seed(derive(self.seed, "replay", t, first))
-        left = torch.empty(0, dtype=torch.long)
-        for epoch in range(first + 1, first + epochs + 1):
+        old = n + cycle(replay, n * epochs, generator(self.seed, "replay", t, first)).to(device)
+        for epoch in range(first, first + epochs):
             start = derive(self.seed, "epoch", t, epoch)
             torch.default_generator.manual_seed(start)  # `learn` puts the global state back
             if device.type == "cuda":
                 torch.cuda.default_generators[device.index or 0].manual_seed(start)
-            order = torch.randperm(n, generator=torch.Generator().manual_seed(start)).to(device)
-            steps = range(0, n, size)
-            if replay:
-                while len(left) < n:
-                    left = torch.cat([left, torch.randperm(replay, generator=draws)])
-                old, left = (n + left[:n]).to(device), left[n:]
-                yield from [torch.cat([order[i : i + size], old[i : i + size]]) for i in steps]
+            draws = torch.Generator().manual_seed(start)
+            if weights is None:
+                order = torch.randperm(n, generator=draws).to(device)
             else:
-                yield from [order[i : i + size] for i in steps]
+                order = torch.multinomial(weights.cpu(), n, replacement=True, generator=draws).to(device)
+            for i in range(0, n, size):
+                if replay:
+                    j = (epoch - first) * n + i
+                    yield torch.cat([order[i : i + size], old[j : min(j + size, j - i + n)]])
+                else:
+                    yield order[i : i + size]
             if self.progress and self.losses:
                 loss = float(torch.stack(self.losses).mean())
-                self.progress({"task": t, "epoch": epoch, "epochs": first + epochs, "loss": loss})
+                last = total or first + epochs
+                self.progress({"task": t, "epoch": epoch + 1, "epochs": last, "loss": loss})
             self.losses.clear()
 
     def sgd(self, lr: float, **options: Any) -> SGD:
@@ -195,10 +210,15 @@ class Learner(ABC):
         return logits if self.masks is None else logits + self.masks[t - 1]
 
     def logits(self, x: Any) -> Tensor:
-        """The model's outputs in eval mode, in blocks, without gradients."""
+        """The model's outputs in eval mode."""
+        return self.evaluated(self.model, x)
+
+    def evaluated(self, function: Callable[[Tensor], Tensor], x: Any) -> Tensor:
+        """A function of inputs, with the model in eval mode, in blocks, without gradients."""
         with self.modes(), torch.no_grad():
             self.model.eval()
-            return torch.cat([self.model(self.inputs(x[i : i + BLOCK])) for i in range(0, len(x), BLOCK)])
+            blocks = [x[i : i + BLOCK] for i in range(0, max(len(x), 1), BLOCK)]
+            return torch.cat([function(self.inputs(block)) for block in blocks])
 
     def inputs(self, x: Any) -> Tensor:
         """Inputs as a tensor on the model's device, in the model's precision if they are real numbers."""

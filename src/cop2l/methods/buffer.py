@@ -56,6 +56,13 @@ def uniform(n: int, size: int, generator: torch.Generator) -> Tensor:
     return torch.randperm(n, generator=generator)[:size].sort().values
 
 
+def cycle(n: int, count: int, generator: torch.Generator) -> Tensor:
+    """`count` rows of n, drawn without replacement and reshuffled when exhausted; none of none."""
+    rounds = -(-count // n) if n else 0
+    orders = [torch.randperm(n, generator=generator) for _ in range(rounds)]
+    return torch.cat([torch.empty(0, dtype=torch.long), *orders])[:count]
+
+
 def shares(buffer: Buffer, new: Buffer, t: int, memory: int, generator: torch.Generator) -> Buffer:
     """After task t: floor(memory / t) uniformly drawn examples of each task, the new one included."""
     share = memory // t
@@ -64,3 +71,15 @@ def shares(buffer: Buffer, new: Buffer, t: int, memory: int, generator: torch.Ge
         old = buffer.of_task(task)
         kept = kept.joined(**old.rows(uniform(len(old), share, generator)).columns)
     return kept.joined(**new.rows(uniform(len(new), share, generator)).columns)
+
+
+def class_balanced(buffer: Buffer, memory: int) -> Buffer:
+    """floor(memory / classes) examples of each class: those with the smallest `mark`.
+
+    With marks drawn uniformly once per example this is a reservoir per class: at all times a uniform sample
+    of what the class has shown so far.
+    """
+    order = buffer.mark.argsort()
+    classes = sorted(set(buffer.y.tolist()))
+    share = memory // len(classes)
+    return buffer.rows(torch.cat([order[buffer.y[order] == c][:share] for c in classes]).sort().values)

@@ -30,21 +30,24 @@ class SGD:
         self.losses = losses if losses is not None else []
         self.momentum = momentum
         self.weight_decay = weight_decay
-        self.velocity: list[Tensor] | None = None
+        self.velocity: tuple[Tensor, ...] | None = None
 
     def step(self, loss: Tensor) -> None:
         """One step down the gradient of a loss."""
-        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
-        self.losses.append(loss.detach())
-        self.move(list(gradients))
+        self.move(self.gradients(loss))
 
-    def move(self, gradients: list[Tensor]) -> None:
+    def gradients(self, loss: Tensor) -> tuple[Tensor, ...]:
+        """The gradient of a loss, which is noted; the caller may change it before `move`."""
+        self.losses.append(loss.detach())
+        return torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+
+    def move(self, gradients: tuple[Tensor, ...]) -> None:
         """One step along gradients that the caller has made."""
         if self.weight_decay:
-            gradients = list(torch._foreach_add(gradients, self.values, alpha=self.weight_decay))
+            gradients = torch._foreach_add(gradients, self.values, alpha=self.weight_decay)
         if self.momentum:
             if self.velocity is None:
-                self.velocity = [g.clone() for g in gradients]
+                self.velocity = tuple(g.clone() for g in gradients)
             else:
                 torch._foreach_mul_(self.velocity, self.momentum)
                 torch._foreach_add_(self.velocity, gradients)

@@ -1,0 +1,76 @@
+"""A model as a representation and a last linear layer, for the methods that need the two apart."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cop2l.errors import UserError
+
+
+class Representation:
+    """logits = head(features): by the model's own `features` and `head`, else cut before its last nn.Linear.
+
+    The last one is the nn.Linear that runs last when the model sees an example.
+    """
+
+    def __init__(self, model: nn.Module, example: Tensor) -> None:
+        self.model = model
+        self.own = callable(getattr(model, "features", None)) and isinstance(
+            getattr(model, "head", None), nn.Module
+        )
+        self.head: nn.Module = model.head if self.own else last_linear(model, example)  # type: ignore[assignment]
+
+    def both(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (n, d) and logits (n, classes) of a batch."""
+        if self.own:
+            features: Tensor = self.model.features(x)  # type: ignore[operator]
+            return features, self.head(features)
+        seen: list[Tensor] = []
+
+        def look(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            seen.append(inputs[0])
+
+        handle = self.head.register_forward_pre_hook(look)
+        try:
+            logits = self.model(x)
+        finally:
+            handle.remove()
+        return seen[-1], logits
+
+    def features(self, x: Tensor) -> Tensor:
+        """Features (n, d) of a batch."""
+        return self.model.features(x) if self.own else self.both(x)[0]  # type: ignore[operator]
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The trainable parameters below the head."""
+        above = {id(p) for p in self.head.parameters()}
+        return [p for p in self.model.parameters() if p.requires_grad and id(p) not in above]
+
+
+def last_linear(model: nn.Module, example: Tensor) -> nn.Linear:
+    """The nn.Linear that runs last.
+
+    >>> last_linear(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4)), torch.zeros(1, 2))
+    Linear(in_features=3, out_features=4, bias=True)
+    """
+    ran: list[nn.Linear] = []
+
+    def note(module: nn.Module, *_: Any) -> None:
+        if isinstance(module, nn.Linear):
+            ran.append(module)
+
+    handles = [m.register_forward_hook(note) for m in model.modules() if isinstance(m, nn.Linear)]
+    try:
+        with torch.no_grad():
+            model(example)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not ran:
+        raise UserError(
+            "The model has no nn.Linear and no features() and head; give it those two, so that logits are "
+            "head(features(x))."
+        )
+    return ran[-1]
