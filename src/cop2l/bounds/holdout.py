@@ -30,8 +30,8 @@ def holdout_certificate(n: int, errors: int, tasks: int, log_delta: float) -> Bo
     terms: dict[str, float] = {
         "withheld errors": wrong,
         "withheld size": whole,
-        "ln(T/delta)": -share,
-        "epsilon": -share,
+        "ln(T/delta)": 0.0 - share,
+        "epsilon": 0.0 - share,
     }
     if whole == 0:
         return Bound(1.0, "holdout", NOTHING_WITHHELD, terms)

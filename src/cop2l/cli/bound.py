@@ -127,10 +127,12 @@ def _certificate(arguments: argparse.Namespace, log_delta: float) -> "Bound":
         return bounds.preference_certificate(n, picked, errors, kept, tasks, log_delta)
     evicted = _whole("--evicted", arguments.evicted)
     each = [_whole("--iterations", text) for text in arguments.iterations.split(",")]
-    counts = (n, picked, evicted, errors, each, arguments.task, tasks, log_delta)
+    task: int = arguments.task
     if kind == "kl":
-        return bounds.kl_certificate(*counts)
-    return bounds.kl_tight_certificate(*counts, priority=arguments.priority)
+        return bounds.kl_certificate(n, picked, evicted, errors, each, task, tasks, log_delta)
+    return bounds.kl_tight_certificate(
+        n, picked, evicted, errors, each, task, tasks, log_delta, priority=arguments.priority
+    )
 
 
 def _whole(option: str, text: str) -> int:
@@ -173,9 +175,9 @@ def _lines(arguments: argparse.Namespace, delta: Decimal, share: float, result: 
     where = f" on this task, one of {tasks}," if tasks > 1 else ""
     if arguments.task is not None:
         where = f" on task {arguments.task} of {tasks}"
+    confidence, rate = _confidence_text(delta), _percent(result.value)
     lines = [
-        f"With probability at least {_confidence_text(delta)} over the draw of the data, "
-        f"the error rate{where} is at most {_percent(result.value)}."
+        f"With probability at least {confidence} over the draw of the data, the error rate{where} is at most {rate}."
     ]
     if result.reason:
         lines.append(f"That says nothing: {result.reason[0].lower()}{result.reason[1:]}")
@@ -194,7 +196,7 @@ def _lines(arguments: argparse.Namespace, delta: Decimal, share: float, result: 
 
 def _confidence_text(delta: Decimal) -> str:
     if delta < Decimal("1e-6"):
-        return f"1 - {delta}"
+        return f"1 - {delta:e}"
     return f"{PRECISE.subtract(100, PRECISE.multiply(100, delta)).normalize(PRECISE):f} %"
 
 
@@ -202,4 +204,6 @@ def _percent(value: float) -> str:
     """Three digits, rounded up: what is printed is a bound too."""
     percent = 100 * Decimal(value)
     step = Decimal(1).scaleb(min(0, percent.adjusted() - 2))
+    while value < 1.0 and percent.quantize(step, ROUND_CEILING) == 100:
+        step /= 10
     return f"{percent.quantize(step, ROUND_CEILING).normalize():f} %"
