@@ -92,9 +92,13 @@ def bound(arguments: argparse.Namespace) -> None:
     """Print one bound: as JSON, or as a sentence and what the bound is made of."""
     from cop2l.bounds import anytime_log_delta
 
-    arguments.tasks = _whole("--tasks", arguments.tasks)
+    tasks = arguments.tasks = _whole("--tasks", arguments.tasks)
+    if arguments.task is not None:
+        arguments.task = _whole("--task", arguments.task)
+        if not 1 <= arguments.task <= tasks:
+            raise UserError(f"--task must be from 1 to --tasks = {tasks}, not {arguments.task}.")
     delta, log_delta = _confidence(arguments.delta)
-    share = anytime_log_delta(log_delta, arguments.tasks) if arguments.anytime else log_delta
+    share = anytime_log_delta(log_delta, tasks) if arguments.anytime else log_delta
     result = _certificate(arguments, share)
     if arguments.json:
         print(json.dumps(_record(arguments, log_delta, share, result)))
@@ -107,10 +111,6 @@ def _certificate(arguments: argparse.Namespace, log_delta: float) -> "Bound":
 
     kind, tasks = arguments.kind, arguments.tasks
     n, errors = _whole("--n", arguments.n), _whole("--errors", arguments.errors)
-    if arguments.task is not None:
-        arguments.task = _whole("--task", arguments.task)
-        if not 1 <= arguments.task <= tasks:
-            raise UserError(f"--task must be from 1 to --tasks = {tasks}, not {arguments.task}.")
     if kind == "holdout":
         return bounds.holdout_certificate(n, errors, tasks, log_delta)
     picked = _whole("--compression", arguments.compression)
@@ -127,11 +127,10 @@ def _certificate(arguments: argparse.Namespace, log_delta: float) -> "Bound":
         return bounds.preference_certificate(n, picked, errors, kept, tasks, log_delta)
     evicted = _whole("--evicted", arguments.evicted)
     each = [_whole("--iterations", text) for text in arguments.iterations.split(",")]
-    task: int = arguments.task
     if kind == "kl":
-        return bounds.kl_certificate(n, picked, evicted, errors, each, task, tasks, log_delta)
+        return bounds.kl_certificate(n, picked, evicted, errors, each, arguments.task, tasks, log_delta)
     return bounds.kl_tight_certificate(
-        n, picked, evicted, errors, each, task, tasks, log_delta, priority=arguments.priority
+        n, picked, evicted, errors, each, arguments.task, tasks, log_delta, priority=arguments.priority
     )
 
 
