@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         said = (
             f"failed  {outcome.job.name}"
             if outcome.error
-            else f"done  {outcome.job.name}  {words.brief(outcome.summary)}"
+            else f"done  {outcome.job.name}  {words.brief(outcome.summary or {})}"
         )
         print(f"[{number}/{len(todo)}] {said}", file=out, flush=True)
         failed += [outcome] if outcome.error else []

@@ -72,6 +72,8 @@ class Config:
     """The probability that a certificate may fail."""
     claim: str | None = None
     """Which bound is the claim, named in advance; the others are shown for information."""
+    anytime: bool = False
+    """CoP2L: the number of tasks is not fixed in advance, so that more can be learned after the run."""
     holdout: float = 0.0
     """The share of each task that is withheld from learning, for the hold-out bound."""
     seed: int = 0
@@ -118,7 +120,7 @@ class Config:
         return {"hash": self.hash, **asdict(self)}
 
 
-WANTED = {int: "a whole number", float: "a number", str: "text"}
+WANTED = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 FIELDS = {f.name: f for f in fields(Config)}
 HINTS = typing.get_type_hints(Config)
 
@@ -174,7 +176,9 @@ def typed(key: str, value: Any) -> Any:
     if type(None) in kinds and (value is None or (value == "none" and key != "stop")):
         return None
     kind = kinds[0]
-    accepted: Any = {str: str, int: int | str, float: int | float | str}[kind]
+    if kind is bool and value in (True, False, "true", "false"):
+        return value in (True, "true")
+    accepted: Any = {str: str, int: int | str, float: int | float | str, bool: ()}[kind]
     if isinstance(value, accepted) and not isinstance(value, bool):
         try:
             return kind(value)

@@ -77,9 +77,7 @@ class RunDirectory:
             return
         found = json.loads(file.read_text(encoding="utf-8"))
         if found.get("hash") != config.hash:
-            wanted = config.as_record()
-            given = [key for key in wanted if key != "hash" and wanted[key] is not None]
-            differing = [key for key in given if found.get(key) != wanted[key]] or ["what it leaves open"]
+            differing = differences(config.as_record(), found) or ["what it leaves open"]
             raise UserError(
                 f"{self.path} holds another run (it differs in {', '.join(differing)});"
                 " choose another folder with --out."
@@ -157,6 +155,18 @@ class RunDirectory:
             shutil.rmtree(retired, ignore_errors=True)
         for left in (*self.path.glob(f"*{TEMPORARY}"), *(self.path / "certificates").glob(f"*{TEMPORARY}")):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """The keys that are given and found otherwise; what is not given was resolved, and may be anything."""
+    keys = []
+    for key, value in wanted.items():
+        there = found.get(key)
+        if isinstance(value, dict) and isinstance(there, dict):
+            keys += [f"{key}.{inner}" for inner in value if there.get(inner) != value[inner]]
+        elif key != "hash" and value is not None and there != value:
+            keys.append(key)
+    return keys
 
 
 def dumped(value: Any) -> str:

@@ -6,13 +6,13 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from cop2l._version import __version__
+from cop2l.certify.environment import processor
 
 
 def environment(device: torch.device, **more: Any) -> dict[str, Any]:
@@ -25,23 +25,13 @@ def environment(device: torch.device, **more: Any) -> dict[str, Any]:
         "numpy": np.__version__,
         "cuda": torch.version.cuda if cuda else None,
         "system": platform.platform(),
-        "cpu": cpu_name(),
+        "cpu": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(device) if cuda else "cpu",
         "command": shlex.join(sys.argv),
         **more,
     }
-
-
-def cpu_name() -> str:
-    """The processor's own name where the system tells it."""
-    file = Path("/proc/cpuinfo")
-    if file.exists():
-        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 @contextmanager

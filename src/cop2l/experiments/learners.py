@@ -17,7 +17,8 @@ CERTIFIES_ITSELF = "cop2l"
 
 def options_of(name: str) -> list[str]:
     """The names of all the options of a method."""
-    declared = CoP2LOptions if name == CERTIFIES_ITSELF else methods.method(name).Options
+    cls: Any = methods.method(name)
+    declared = CoP2LOptions if name == CERTIFIES_ITSELF else cls.Options
     return [field.name for field in fields(declared)]
 
 
@@ -50,7 +51,11 @@ def new_learner(config: Config, stream: Stream) -> Any:
     ).to(device(config))
     given = {key: getattr(config, key) for key in OPTION_KEYS if getattr(config, key) is not None}
     if config.method == CERTIFIES_ITSELF:
-        given |= {"tasks": len(stream), "delta": config.delta, "not_valid": stream.not_valid}
+        given |= {
+            "tasks": None if config.anytime else len(stream),
+            "delta": config.delta,
+            "not_valid": stream.not_valid,
+        }
         given |= {key: value for key in ("preset", "claim") if (value := getattr(config, key)) is not None}
     elif config.preset is not None:
         raise UserError(

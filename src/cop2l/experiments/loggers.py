@@ -1,6 +1,7 @@
 """Loggers for those who ask: TensorBoard and MLflow, imported only then."""
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,15 @@ class TensorBoard(Watcher):
 
     def __init__(self, folder: str | Path) -> None:
         try:
-            from torch.utils.tensorboard import SummaryWriter
+            self.library: Any = import_module("torch.utils.tensorboard")
         except ImportError:
             raise missing_extra("tensorboard", "tensorboard", "--log tensorboard") from None
-        self.new_writer = lambda: SummaryWriter(str(Path(folder) / "tensorboard"))
+        self.folder = Path(folder) / "tensorboard"
         self.writer: Any = None
 
     def start(self, config: Config, stream: Stream, records: list[dict[str, Any]]) -> None:  # noqa: ARG002
         """Open the event file only now, when the run directory is known to be ours."""
-        self.writer = self.new_writer()
+        self.writer = self.library.SummaryWriter(str(self.folder))
 
     def progress(self, event: dict[str, Any]) -> None:
         """One curve per task and quantity."""
@@ -59,11 +60,11 @@ class MLflow(Watcher):
 
     def __init__(self, folder: str | Path) -> None:
         try:
-            from mlflow import MlflowClient
+            library: Any = import_module("mlflow")
         except ImportError:
             raise missing_extra("mlflow-skinny", "mlflow", "--log mlflow") from None
         beside = (Path(folder).resolve().parent / "mlruns").as_uri()
-        self.client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", beside))
+        self.client: Any = library.MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", beside))
         self.run_id: str | None = None
 
     def start(self, config: Config, stream: Stream, records: list[dict[str, Any]]) -> None:  # noqa: ARG002

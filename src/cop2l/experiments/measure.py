@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from cop2l import metrics
-from cop2l.bounds import holdout_certificate
+from cop2l.bounds import anytime_log_delta, holdout_certificate
 from cop2l.experiments.config import Config
 from cop2l.experiments.directory import write_json
 from cop2l.randomness import marks
@@ -73,7 +73,10 @@ def certify(
         certificate = learner.certify(data={learned.t: (learned.x, learned.y) for learned, _ in parts})
         claim = config.claim or certificate.claim
         for row, part in zip(rows, certificate.tasks, strict=True):
-            row.update({count: getattr(part, count) for count in COUNTS} | {"bounds": dict(part.bounds)})
+            row.update(
+                {count: getattr(part, count) for count in COUNTS}
+                | {"bounds": {kind: float(bound) for kind, bound in part.bounds.items()}}
+            )
     held = hold_out(learner, [withheld for _, withheld in parts if withheld is not None], stream, config)
     for row, part in zip(rows, held, strict=False):
         row["bounds"]["holdout"] = part["bounds"]["holdout"]
@@ -92,14 +95,21 @@ def certify(
 
 def hold_out(learner: Any, parts: list[Task], stream: Stream, config: Config) -> list[dict[str, Any]]:
     """The hold-out bound of every task seen, from the examples that were withheld."""
-    found = []
+    found, log_delta = [], math.log(config.delta)
+    if sharing(learner, stream, config) == "anytime":
+        log_delta = anytime_log_delta(log_delta, learner.tasks_seen)
     for part in parts:
-        errors = int((~correct(learner, part, stream.scenario)).sum())
-        bound = holdout_certificate(len(part.y), errors, len(stream), math.log(config.delta))
+        errors = int((~correct(learner, part, stream.scenario)).sum()) if len(part.y) else 0
+        bound = holdout_certificate(len(part.y), errors, learner.tasks_seen, log_delta)
         found.append(
             {"task": part.t, "n": len(part.y), "errors": errors, "bounds": {"holdout": float(bound)}}
         )
     return found
+
+
+def sharing(learner: Any, stream: Stream, config: Config) -> str:
+    """Fixed: the certificate after the last task, named in advance. Anytime: all of a stream hold together."""
+    return "fixed" if learner.tasks_seen == len(stream) and not config.anytime else "anytime"
 
 
 def hold_out_record(
@@ -113,13 +123,18 @@ def hold_out_record(
         "method": config.method,
         "after": learner.tasks_seen,
         "delta": config.delta,
-        "tasks_in_all": len(stream),
+        "sharing": sharing(learner, stream, config),
         "share": config.holdout,
         "seed": config.seed,
         "stream": stream.description,
         "not_valid": list(stream.not_valid),
         "tasks": held,
     }
+
+
+def finite(event: dict[str, Any]) -> dict[str, Any]:
+    """An event as JSON takes it: what is not finite (the worst loss when nothing is left to pick) is None."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in event.items()}
 
 
 class Meter:
@@ -138,15 +153,15 @@ class Meter:
             "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
             "peak_cuda_allocated": torch.cuda.max_memory_allocated(self.device) if cuda else None,
             "peak_cuda_reserved": torch.cuda.max_memory_reserved(self.device) if cuda else None,
-            "memory_used": learner.memory_used,
+            "memory_used": learner.memory_used if hasattr(learner, "memory_used") else len(learner.memory),
         }
 
 
-def space(learner: Any, stream: Stream) -> int:
+def space(learner: Any, stream: Stream, config: Config) -> int:
     """About how many bytes a run writes: state and certificates hold models and kept examples."""
     model = sum(p.numel() * p.element_size() for p in learner.model.state_dict().values())
     example = np.prod(stream[0].x.shape[1:]) * 4
-    return int(3 * model + 2 * learner.memory * example) + (16 << 20)
+    return int(3 * model + 2 * config.memory * example) + (16 << 20)
 
 
 def summarise(config: Config, stream: Stream, records: list[dict[str, Any]]) -> dict[str, Any]:

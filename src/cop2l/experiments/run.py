@@ -9,7 +9,7 @@ from cop2l.experiments import measure
 from cop2l.experiments.config import Config
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.environment import environment, threads
-from cop2l.experiments.learners import load_stream, new_learner, resolved
+from cop2l.experiments.learners import device, load_stream, new_learner, resolved
 from cop2l.experiments.watch import Watcher, Watchers
 
 
@@ -23,21 +23,24 @@ def run(config: Config, folder: str | Path, watchers: Sequence[Watcher] = ()) ->
         if (finished := directory.summary) is not None:
             return finished
         stream = load_stream(config)
-        learner = new_learner(config, stream)
-        surroundings = environment(learner.device, stream=stream.description, model=learner.model.description)
-        directory.begin(resolved(config, stream, learner), surroundings, measure.space(learner, stream))
+        learner, where = new_learner(config, stream), device(config)
+        surroundings = environment(where, stream=stream.description, model=learner.model.description)
+        directory.begin(
+            resolved(config, stream, learner), surroundings, measure.space(learner, stream, config)
+        )
         records = directory.resume(learner)
         watch.start(config, stream, records)
         for task in stream[learner.tasks_seen :]:
             began = time.perf_counter()
-            meter = measure.Meter(learner.device)
+            meter = measure.Meter(where)
             learned, _ = measure.split(task, config)
             learner.learn(learned.x, learned.y, classes=stream.heads[task.t - 1], progress=watch.progress)
             record = {"task": task.t, "learn_seconds": time.perf_counter() - began}
             accuracies = measure.evaluate(learner, stream)
             certificate, bounds = measure.certify(learner, stream, config, accuracies["tasks"])
             record |= accuracies | bounds | {"seconds": time.perf_counter() - began} | meter.peaks(learner)
-            directory.store(record, getattr(learner, "trace", []), certificate, learner.save)
+            trace = [measure.finite(step) for step in getattr(learner, "trace", [])]
+            directory.store(record, trace, certificate, learner.save)
             records.append(record)
             watch.task(record)
         summary = measure.summarise(config, stream, records)

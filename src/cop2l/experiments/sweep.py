@@ -4,8 +4,9 @@ import contextlib
 import json
 import multiprocessing
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,11 @@ def overview(every: Sequence[Job], failed: Sequence[Outcome]) -> list[dict[str, 
     ]
 
 
-def attempt(config: Config, folder: str) -> tuple[dict[str, Any] | None, str | None]:
+Answer = tuple[dict[str, Any] | None, str | None]
+"""A summary or an error."""
+
+
+def attempt(config: Config, folder: str) -> Answer:
     """Run one configuration: its summary, or its error in a sentence (the traceback lies in error.txt)."""
     from cop2l.experiments.run import run
 
@@ -86,7 +91,7 @@ def locally(todo: Sequence[Job], workers: int) -> Iterator[Outcome]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["cop2l.experiments.run"])  # torch is imported once
     waiting = list(reversed(todo))
-    running: dict[Connection, tuple[Job, Any]] = {}
+    running: dict[Any, tuple[Job, Any]] = {}
     try:
         while waiting or running:
             while waiting and len(running) < workers:
@@ -97,14 +102,11 @@ def locally(todo: Sequence[Job], workers: int) -> Iterator[Outcome]:
                 theirs.close()
                 running[ours] = job, process
             for ready in wait(list(running)):
-                job, process = running.pop(ready)  # type: ignore[index]
-                try:
-                    summary, error = ready.recv()  # type: ignore[union-attr]
-                except EOFError:
-                    process.join()
-                    summary, error = None, f"The process ended without a word (exit code {process.exitcode})."
+                job, process = running.pop(ready)
+                answer = _answer(ready)
                 process.join()
-                yield Outcome(job, summary, error)
+                died = f"The process ended without a word (exit code {process.exitcode})."
+                yield Outcome(job, *(answer or (None, died)))
     finally:
         for _, process in running.values():
             process.terminate()
@@ -115,32 +117,41 @@ def _work(config: Config, folder: str, answer: Connection) -> None:
     answer.send(attempt(config, folder))
 
 
+def _answer(connection: Any) -> Answer | None:
+    try:
+        answer: Answer = connection.recv()
+    except EOFError:
+        return None
+    finally:
+        connection.close()
+    return answer
+
+
 def on_ray(todo: Sequence[Job], address: str | None) -> Iterator[Outcome]:
     """Run jobs on a Ray cluster (a new local one without an address); all nodes must see the same folders."""
     try:
-        import ray
+        ray: Any = import_module("ray")
     except ImportError:
         raise missing_extra("ray", "ray", "--ray") from None
+    dashboard = {} if address else {"include_dashboard": False}
     try:
-        ray.init(address=address, include_dashboard=False if address is None else None, log_to_driver=False)
-    except ConnectionError as error:
-        raise UserError(
-            f"There is no Ray cluster at {address}; start one, or give --ray no address."
-        ) from error
+        ray.init(address=address, log_to_driver=False, **dashboard)
+    except (ConnectionError, RuntimeError) as error:
+        raise UserError(f"There is no Ray cluster at {address} ({error}); start one first.") from error
     try:
         waiting: dict[Any, Job] = {}
         for job in todo:
             needs = {"num_cpus": job.config.threads, "num_gpus": int(job.config.device.startswith("cuda"))}
             # One call per worker process: memory peaks are a process's own.
-            remote: Callable[..., Any] = ray.remote(max_calls=1, max_retries=0, **needs)(attempt).remote
-            waiting[remote(job.config, str(job.folder.resolve()))] = job
+            remote = ray.remote(max_calls=1, max_retries=0, **needs)(attempt)
+            waiting[remote.remote(job.config, str(job.folder.resolve()))] = job
         while waiting:
             (ready, *_), _ = ray.wait(list(waiting), num_returns=1)
             job = waiting.pop(ready)
             try:
-                summary, error = ray.get(ready)
-            except ray.exceptions.RayError as failure:
-                summary, error = None, f"{type(failure).__name__}: {str(failure).splitlines()[0]}"
-            yield Outcome(job, summary, error)
+                answer = ray.get(ready)
+            except ray.exceptions.RayError as error:
+                answer = None, f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            yield Outcome(job, *answer)
     finally:
         ray.shutdown()

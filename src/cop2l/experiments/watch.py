@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Self, TextIO
 
 from cop2l.experiments.config import Config
+from cop2l.experiments.measure import finite
 from cop2l.experiments.words import outcome, span, state, title
 from cop2l.streams.task import Stream
 
@@ -49,7 +50,7 @@ class Watchers(Watcher):
     def progress(self, event: dict[str, Any]) -> None:
         """Tell all."""
         for watcher in self.watchers:
-            watcher.progress(event)
+            watcher.progress(finite(event))
 
     def task(self, record: dict[str, Any]) -> None:
         """Tell all."""

@@ -1,0 +1,83 @@
+"""cop2l learn and cop2l predict: a saved learner at work."""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+
+def add(verbs: Any) -> None:
+    """The parsers of the two verbs."""
+    parser = verbs.add_parser(
+        "learn",
+        help="add a task to a saved learner, with a new certificate",
+        description="Add a task to a saved learner. A CoP2L learner also issues a new certificate.",
+    )
+    _common(parser)
+    parser.add_argument("--classes", metavar="0,1,...", help="the task's own classes, if task-incremental")
+    parser.add_argument(
+        "--archive",
+        metavar="T=FILE",
+        action="append",
+        default=[],
+        help="the data of an earlier task, to certify",
+    )
+    parser.add_argument("--out", metavar="DIR", help="where the learner goes (default: where it was)")
+    parser.add_argument("--json", action="store_true", help="print what was issued as JSON")
+    parser.set_defaults(run=learn)
+
+    parser = verbs.add_parser(
+        "predict",
+        help="predict with a saved learner",
+        description="Predict the class of each example, one per line.",
+    )
+    _common(parser)
+    parser.add_argument("--task", type=int, metavar="T", help="the examples' task, if task-incremental")
+    parser.add_argument("--out", metavar="FILE", help="write there (.npy: as an array), not on the screen")
+    parser.set_defaults(run=predict)
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("state", metavar="STATE", help="a run directory or a saved learner")
+    parser.add_argument(
+        "--data", metavar="FILE", required=True, help=".npz with x and y, .npy, .csv, .parquet"
+    )
+    parser.add_argument("--label", metavar="COLUMN", default="label", help="the column of labels (label)")
+
+
+def learn(arguments: argparse.Namespace) -> int:
+    """Learn one more task."""
+    from cop2l.experiments import life
+
+    learner, place = life.learn(
+        arguments.state,
+        arguments.data,
+        out=arguments.out,
+        label=arguments.label,
+        classes=life.class_numbers(arguments.classes),
+        archive=arguments.archive,
+    )
+    if arguments.json:
+        print(json.dumps(life.issued(learner), indent=1))
+        return 0
+    print(f"Learned task {learner.tasks_seen}; saved in {place}.")
+    if getattr(learner, "certificate", None) is not None:
+        print(learner.certificate)
+    return 0
+
+
+def predict(arguments: argparse.Namespace) -> int:
+    """Predict the class of each example."""
+    from cop2l.experiments import life
+    from cop2l.experiments.words import percent
+
+    classes, accuracy = life.predict(
+        arguments.state, arguments.data, label=arguments.label, task=arguments.task
+    )
+    if arguments.out:
+        life.write_classes(arguments.out, classes)
+    else:
+        print("\n".join(map(str, classes.tolist())))
+    if accuracy is not None:
+        print(f"accuracy {percent(accuracy)} on {len(classes)} examples", file=sys.stderr)
+    return 0

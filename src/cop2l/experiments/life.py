@@ -1,0 +1,129 @@
+"""The life of a saved learner outside experiments: find it, add a task to it, predict with it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from cop2l.errors import UserError
+from cop2l.experiments import samples
+from cop2l.experiments.directory import replace_folder, write_text
+from cop2l.methods import METHODS, method
+
+SAVED_COP2L = "learner.safetensors"
+
+
+def load(folder: str | Path) -> Any:
+    """The learner saved in a folder, or in the state/ of a run directory."""
+    place = state_of(folder)
+    if (place / SAVED_COP2L).exists():
+        return method("cop2l").load(place)  # type: ignore[attr-defined]
+    if (place / "method.json").exists():
+        from cop2l.methods.base import read_record
+
+        names = {home.rpartition(":")[2]: name for name, home in METHODS.items()}
+        return method(names[read_record(place)["method"]]).load(place)  # type: ignore[attr-defined]
+    raise UserError(f"There is no saved learner in {folder}; give a run directory or a folder saved before.")
+
+
+def state_of(folder: str | Path) -> Path:
+    """Where the learner itself lies."""
+    folder = Path(folder)
+    return folder / "state" if (folder / "state").is_dir() else folder
+
+
+def learn(
+    folder: str | Path,
+    data: str | Path,
+    *,
+    out: str | Path | None = None,
+    label: str = "label",
+    classes: Sequence[int] | None = None,
+    archive: Sequence[str] = (),
+    progress: Any = None,
+) -> tuple[Any, Path]:
+    """Add a task to a saved learner; the learner with its new certificate, and where it was saved.
+
+    `archive` names the data of earlier tasks, as T=PATH: then these are certified by counting their errors.
+    """
+    place = Path(out) if out is not None else state_of(folder)
+    if out is None and (place.parent / "records.jsonl").exists():
+        raise UserError(f"{folder} belongs to a run, which stays as it is; name a new folder with --out.")
+    learner = load(folder)
+    old = dict(_archived(learner, entry, label) for entry in archive)
+    x, y = samples.read(data, outputs(learner), label)
+    if y is None:
+        raise UserError(f"{data} has no labels; add y, or name the column that holds them with --label.")
+    learner.learn(x, y, classes=classes, progress=progress)
+    if hasattr(learner, "certify"):
+        learner.certify(data=old | {learner.tasks_seen: (x, y)})
+    replace_folder(place, learner.save)
+    return learner, place
+
+
+def predict(
+    folder: str | Path, data: str | Path, *, label: str = "label", task: int | None = None
+) -> tuple[Tensor, float | None]:
+    """The class of each example, and the share that is right if the data has labels."""
+    learner = load(folder)
+    x, y = samples.read(data, outputs(learner), label)
+    predicted: Tensor = learner.predict(x, task=task)
+    return predicted, None if y is None else int((predicted.numpy() == y).sum()) / len(y)
+
+
+def outputs(learner: Any) -> int:
+    """How many classes the learner's model tells apart."""
+    return int(learner.model.description["classes"])
+
+
+def _archived(learner: Any, entry: str, label: str) -> tuple[int, tuple[Any, np.ndarray]]:
+    number, equals, path = entry.partition("=")
+    if not equals or not number.isdigit():
+        raise UserError(
+            f"Write the data of an earlier task as T=PATH, for example 1=first.npz, not {entry!r}."
+        )
+    x, y = samples.read(path, outputs(learner), label)
+    if y is None:
+        raise UserError(f"{path} has no labels; an earlier task is certified by counting its errors.")
+    return int(number), (x, y)
+
+
+def class_numbers(text: str | None) -> list[int] | None:
+    """The classes of a task from text such as 0,1."""
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(f"Write classes as numbers with commas, for example 4,5, not {text!r}.") from None
+
+
+def issued(learner: Any) -> dict[str, Any]:
+    """What a learner certifies, for JSON."""
+    certificate = getattr(learner, "certificate", None)
+    rows = certificate.tasks if certificate is not None else []
+    return {
+        "tasks_seen": learner.tasks_seen,
+        "claim": certificate.claim if certificate is not None else None,
+        "tasks": [
+            {
+                "task": row.task,
+                "n": row.n,
+                "bounds": {kind: float(bound) for kind, bound in row.bounds.items()},
+            }
+            for row in rows
+        ],
+    }
+
+
+def write_classes(path: str | Path, classes: Tensor) -> None:
+    """Predicted classes as a file: an array for .npy, else one per line."""
+    path = Path(path)
+    if path.suffix != ".npy":
+        write_text(path, "".join(f"{number}\n" for number in classes.tolist()))
+        return
+    temporary = path.with_name(f".{path.name}")
+    np.save(temporary, classes.numpy())
+    temporary.replace(path)

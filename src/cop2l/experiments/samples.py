@@ -1,0 +1,80 @@
+"""Examples from a user's file, for a learner that is already there: inputs, and labels where there are any."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cop2l.errors import UserError, missing_extra
+from cop2l.streams import from_arrays
+from cop2l.streams.task import Task
+
+KINDS = ".npz (arrays x and y), .npy, .csv or .parquet"
+
+
+def read(path: str | Path, classes: int, label: str = "label") -> tuple[Any, np.ndarray | None]:
+    """Inputs as models take them, and class numbers or None; labels count the outputs of the model from 0."""
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"There is no file {path}; give examples as {KINDS}.")
+    reader = {".npz": _npz, ".npy": _npy, ".csv": _csv, ".parquet": _parquet}.get(path.suffix)
+    if reader is None:
+        raise UserError(f"{path} is not a kind of file that is known; give examples as {KINDS}.")
+    x, y = reader(path, label)
+    given = np.zeros(len(x), np.int64) if y is None else y
+    # The first example doubles as the test part, which nobody reads.
+    task: Task = from_arrays(x, given, x[:1], given[:1], name=str(path), classes=classes, tasks=1)[0]
+    return task.x, None if y is None else task.y
+
+
+def _npz(path: Path, label: str) -> tuple[np.ndarray, np.ndarray | None]:  # noqa: ARG001
+    arrays = _loaded(path)
+    if "x" not in arrays:
+        raise UserError(f"{path} has no array x; it has: {', '.join(arrays)}.")
+    return arrays["x"], arrays.get("y")
+
+
+def _npy(path: Path, label: str) -> tuple[np.ndarray, np.ndarray | None]:  # noqa: ARG001
+    return _loaded(path), None
+
+
+def _loaded(path: Path) -> Any:
+    try:
+        content = np.load(path, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            return content
+        with content:
+            return dict(content)
+    except (ValueError, OSError, EOFError) as error:
+        raise UserError(f"{path} is not a readable file of plain arrays; write it again.") from error
+
+
+def _csv(path: Path, label: str) -> tuple[np.ndarray, np.ndarray | None]:
+    with path.open(newline="", encoding="utf-8") as file:
+        names, *rows = csv.reader(file)
+    if any(len(row) != len(names) for row in rows):
+        raise UserError(f"{path} has lines of different lengths; give every line {len(names)} values.")
+    return _columns(path, {name: [row[i] for row in rows] for i, name in enumerate(names)}, label)
+
+
+def _parquet(path: Path, label: str) -> tuple[np.ndarray, np.ndarray | None]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise missing_extra("pyarrow", "data", "Reading Parquet files") from None
+    try:
+        return _columns(path, parquet.read_table(path).to_pydict(), label)
+    except ArrowException as error:
+        raise UserError(f"{path} is not a readable Parquet file; write it again.") from error
+
+
+def _columns(path: Path, columns: dict[str, list[Any]], label: str) -> tuple[np.ndarray, np.ndarray | None]:
+    labels = columns.pop(label, None)
+    try:
+        x = np.array(list(columns.values()), np.float32).T
+        return x, None if labels is None else np.array([int(value) for value in labels])
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            f"{path} must hold numbers, and whole numbers in the column {label!r}; name another with --label."
+        ) from error

@@ -1,0 +1,32 @@
+"""What a run directory holds, in a form in which two runs can be compared bit for bit, timings apart."""
+
+import json
+
+TIMES = ("seconds", "learn_seconds", "peak_memory")
+SMALL = ("data.n=100", "tasks=3", "architecture.hidden=16", "memory=30", "k=8", "epochs=5", "lr=0.3")
+"""A run of CoP2L that takes a fraction of a second."""
+
+
+def configured(*pairs, name="synthetic"):
+    from cop2l.experiments import grid
+
+    return grid.single(grid.read(name), grid.overrides([*SMALL, *pairs]))
+
+
+def content(folder):
+    """Every file with its bytes; where and when it was made is left out."""
+    found = {}
+    for file in sorted(folder.rglob("*")):
+        name = str(file.relative_to(folder))
+        if not file.is_file() or name in ("lock", "environment.json"):
+            continue
+        found[name] = file.read_bytes()
+        if name == "records.jsonl":
+            found[name] = [timeless(json.loads(line)) for line in file.read_text().splitlines()]
+        if name == "summary.json":
+            found[name] = timeless(json.loads(file.read_text()))
+    return found
+
+
+def timeless(record):
+    return {key: value for key, value in record.items() if key not in TIMES}

@@ -1,0 +1,302 @@
+import json
+import math
+import os
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from run_files import configured, content
+
+from cop2l.bounds import anytime_log_delta, holdout_certificate
+from cop2l.certify.certificate import Certificate
+from cop2l.errors import UserError
+from cop2l.experiments import learners, measure
+from cop2l.experiments.directory import RunDirectory
+from cop2l.experiments.run import run
+from cop2l.experiments.watch import Watcher
+
+REPLAY = ("method=replay", "k=none", "epochs=2", "lr=0.1")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    summary = run(configured(), folder)
+    return folder, summary
+
+
+def test_the_run_directory_is_as_documented(finished):
+    folder, summary = finished
+    assert {path.name for path in folder.iterdir()} == {
+        *("config.json", "environment.json", "records.jsonl", "summary.json", "trace.jsonl"),
+        *("certificates", "state", "lock"),
+    }
+    config = json.loads((folder / "config.json").read_text())
+    assert config["hash"] == configured().hash
+    assert config["gamma"] == -math.log(0.5)  # what the configuration leaves open is resolved
+    assert config["scenario"] == "class-incremental"
+    environment = json.loads((folder / "environment.json").read_text())
+    assert environment["torch"] == torch.__version__
+    assert environment["threads"] == 1
+    assert environment["stream"]["fingerprint"]
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    assert [record["task"] for record in records] == [1, 2, 3]
+    keys = "task accuracy classes seconds learn_seconds peak_memory peak_cuda_allocated peak_cuda_reserved"
+    assert {*keys.split(), "memory_used", "tasks", "claim"} == set(records[-1])
+    assert records[-1]["peak_memory"] > 1e7
+    assert set(records[1]["classes"]) == {"0", "1", "2", "3"}
+    assert [sorted(path.name for path in (folder / "certificates").iterdir())] == [
+        ["after-01", "after-02", "after-03"]
+    ]
+    trace = [json.loads(line) for line in (folder / "trace.jsonl").read_text().splitlines()]
+    assert {line["task"] for line in trace} == {1, 2, 3}
+    assert set(trace[0]) == {"task", "iteration", "picked", "worst_loss", "errors", "bound", "kept"}
+    assert json.loads((folder / "summary.json").read_text()) == summary
+
+
+def test_the_summary_agrees_with_the_certificate_and_the_records(finished):
+    folder, summary = finished
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    assert summary["matrix"] == [record["accuracy"] for record in records]
+    assert summary["tasks"] == records[-1]["tasks"]
+    assert summary["accuracy"] == sum(summary["matrix"][-1]) / 3
+    assert summary["claim"] == "preference"
+    assert summary["not_valid"] == []
+    certificate = Certificate.load(folder / "certificates" / "after-03")
+    assert certificate.sharing == "fixed"
+    for row, issued in zip(summary["tasks"], certificate.tasks, strict=True):
+        for count in ("task", "n", "compression", "evicted", "errors", "picked", "missed", "iterations"):
+            assert row[count] == getattr(issued, count)
+        assert row["bounds"] == {kind: float(bound) for kind, bound in issued.bounds.items()}
+        assert {"kl", "kl-tight", "preference", "buffer"} == set(row["bounds"])
+        accuracy = summary["matrix"][-1][row["task"] - 1]
+        assert row["test_error"] == pytest.approx(1 - accuracy, abs=1e-12)
+
+
+def test_the_accuracies_are_those_of_the_stored_learner(finished):
+    folder, summary = finished
+    config = configured()
+    stream = learners.load_stream(config)
+    learner = learners.new_learner(config, stream)
+    learner.restore(folder / "state")
+    for task, accuracy in zip(stream.test, summary["matrix"][-1], strict=True):
+        assert accuracy == (learner.predict(task.x).numpy() == task.y).mean()
+
+
+def test_a_finished_run_is_not_run_again(finished):
+    folder, summary = finished
+    before = content(folder)
+    assert run(configured(), folder) == summary
+    assert content(folder) == before
+
+
+def test_another_configuration_is_refused_by_the_directory(finished):
+    folder, _ = finished
+    with pytest.raises(UserError, match=r"holds another run \(it differs in seed\)"):
+        run(configured("seed=1"), folder)
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(UserError, match=r"holds other files \(thesis.tex, ...\)"):
+        run(configured(), tmp_path)
+
+
+class Stop(Watcher):
+    """Interrupts in the midst of the second task that it sees."""
+
+    tasks = 0
+    events = 0
+
+    def progress(self, event):
+        self.events += 1
+        if self.tasks == 1 and self.events == 2:
+            raise KeyboardInterrupt
+
+    def task(self, record):
+        self.tasks, self.events = self.tasks + 1, 0
+
+
+@pytest.mark.parametrize("pairs", [(), REPLAY, ("holdout=0.2", "prior=0.2", "anytime=true")])
+def test_a_run_that_is_interrupted_again_and_again_ends_in_the_same_bits(tmp_path, pairs):
+    config = configured(*pairs)
+    run(config, tmp_path / "whole")
+    for finished in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            run(config, tmp_path / "parts", [Stop()])
+        assert len((tmp_path / "parts" / "records.jsonl").read_text().splitlines()) == finished
+    run(config, tmp_path / "parts")
+    assert content(tmp_path / "parts") == content(tmp_path / "whole")
+    environment = json.loads((tmp_path / "parts" / "environment.json").read_text())
+    assert len(environment["resumed"]) == 2
+
+
+def test_records_without_a_state_are_dropped_and_made_again(tmp_path, finished):
+    folder = tmp_path / "run"
+    shutil.copytree(finished[0], folder)
+    shutil.rmtree(folder / "state")
+    (folder / "summary.json").unlink()
+    with (folder / "records.jsonl").open("a") as file:
+        file.write('{"task": 4, "cut sho')
+    run(configured(), folder)
+    assert content(folder) == content(finished[0])
+
+
+def test_fewer_records_than_learned_tasks_is_damage(tmp_path, finished):
+    folder = tmp_path / "run"
+    shutil.copytree(finished[0], folder)
+    (folder / "summary.json").unlink()
+    (folder / "records.jsonl").write_text("")
+    with pytest.raises(UserError, match="is damaged: 3 tasks are learned and 0 recorded"):
+        run(configured(), folder)
+
+
+def test_a_second_process_is_refused(tmp_path):
+    with (
+        RunDirectory(tmp_path / "run"),
+        pytest.raises(UserError, match=f"process {os.getpid()} on .* at work"),
+    ):
+        run(configured(), tmp_path / "run")
+    run(configured(), tmp_path / "run")  # once the first is gone, it may
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("cop2l.experiments.run.load_stream", None)  # no work is begun
+    with pytest.raises(UserError, match=r"Cannot write in .* \(Not a directory\); choose another folder"):
+        run(configured(), tmp_path / "file" / "run")
+
+
+def test_a_full_disk_is_refused_before_the_work(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1 << 20))
+    with pytest.raises(UserError, match=r"has 1 MiB free and the run needs about 1[67] MiB"):
+        run(configured(), tmp_path / "run")
+    assert not (tmp_path / "run" / "records.jsonl").exists()
+
+
+def test_a_disk_that_fills_up_leaves_no_half_certificate_and_the_run_goes_on_later(tmp_path, monkeypatch):
+    config = configured()
+    run(config, tmp_path / "whole")
+    written = []
+
+    def save(self, folder):
+        if len(written) == 1:
+            folder.mkdir(parents=True)
+            (folder / "certificate.json").write_text("{")
+            raise OSError(28, os.strerror(28))
+        written.append(folder)
+        return whole(self, folder)
+
+    whole = Certificate.save
+    with monkeypatch.context() as patch:
+        patch.setattr(Certificate, "save", save)
+        with pytest.raises(UserError, match=r"The disk of .* is full; make room and run the same command"):
+            run(config, tmp_path / "run")
+    assert not list((tmp_path / "run").glob("**/*.new"))
+    run(config, tmp_path / "run")
+    assert content(tmp_path / "run") == content(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("pairs", [(), REPLAY])
+def test_what_is_held_out_is_not_learned_and_bounds_the_risk(tmp_path, pairs):
+    config = configured("holdout=0.3", *pairs)
+    stream = learners.load_stream(config)
+    seen = []
+
+    class Look(Watcher):
+        def task(self, record):
+            seen.append(record)
+
+    summary = run(config, tmp_path / "run", [Look()])
+    for task, row in zip(stream, summary["tasks"], strict=True):
+        learned, withheld = measure.split(task, config)
+        assert len(learned.y) + len(withheld.y) == len(task.y)
+        assert 5 < len(withheld.y) < 35
+        assert row["n"] == len(learned.y)
+        assert row["holdout"]["n"] == len(withheld.y)
+        bound = holdout_certificate(row["holdout"]["n"], row["holdout"]["errors"], 3, math.log(0.05))
+        assert row["bounds"]["holdout"] == float(bound)
+    first = seen[0]["tasks"][0]
+    early = holdout_certificate(
+        first["holdout"]["n"], first["holdout"]["errors"], 1, anytime_log_delta(math.log(0.05), 1)
+    )
+    assert first["bounds"]["holdout"] == float(early)
+    assert summary["claim"] == ("holdout" if pairs else "preference")
+    folder = tmp_path / "run" / "certificates" / "after-03"
+    file = folder / ("certificate.json" if pairs else "holdout.json")
+    issued = json.loads(file.read_text())
+    assert [row["bounds"]["holdout"] for row in issued["tasks"]] == [
+        row["bounds"]["holdout"] for row in summary["tasks"]
+    ]
+
+
+def test_the_withheld_rows_are_a_function_of_the_row_and_the_seed():
+    config = configured("holdout=0.3")
+    stream = learners.load_stream(config)
+    x, y, t = stream[0]
+    whole, part = (
+        measure.split(stream[0], config)[1],
+        measure.split(type(stream[0])(x[:20], y[:20], t), config)[1],
+    )
+    assert np.array_equal(whole.x[: len(part.x)], part.x)
+    other = measure.split(stream[0], configured("holdout=0.3", "seed=1"))[1]
+    assert len(other.y) != len(whole.y) or not np.array_equal(other.x, whole.x)
+
+
+@pytest.mark.parametrize("scenario", ["task-incremental", "domain-incremental"])
+@pytest.mark.parametrize("pairs", [(), REPLAY])
+def test_the_other_scenarios(tmp_path, scenario, pairs):
+    summary = run(configured(f"scenario={scenario}", *pairs, "epochs=20"), tmp_path / "run")
+    assert summary["scenario"] == scenario
+    assert len(summary["matrix"]) == 3
+    assert summary["accuracy"] > 0.6
+
+
+def test_a_baseline_without_holdout_has_no_claim_and_no_certificate(tmp_path):
+    summary = run(configured(*REPLAY), tmp_path / "run")
+    assert summary["claim"] is None
+    assert all(row["bounds"] == {} and row["picked"] is None for row in summary["tasks"])
+    assert not (tmp_path / "run" / "certificates").exists()
+
+
+def test_one_task_has_no_forgetting(tmp_path):
+    assert run(configured("tasks=1"), tmp_path / "run")["forgetting"] is None
+
+
+def test_the_process_is_left_as_it_was(tmp_path):
+    torch.set_num_threads(2)
+    try:
+        before = torch.get_rng_state()
+        run(configured(), tmp_path / "run")
+        assert torch.equal(torch.get_rng_state(), before)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "sentence"),
+    [
+        (("method=replay", "k=none", "preset=paper"), "replay has no presets"),
+        (("method=replay",), "no option of Replay named 'k'"),
+        (("method=replay", "k=none", "claim=kl"), "replay can only claim the hold-out bound"),
+        (("claim=holdout",), "nothing is withheld; add for example holdout=0.1"),
+        (("device=gpu",), "There is no device 'gpu'"),
+        (("device=cuda:99",), "This machine has no device 'cuda:99'"),
+        (("data.m=3",), "m"),
+    ],
+)
+def test_what_cannot_be_run_is_said_in_a_sentence(tmp_path, pairs, sentence):
+    with pytest.raises(UserError, match=sentence):
+        run(configured(*pairs), tmp_path / "run")
+
+
+def test_the_visible_loop_is_short():
+    import inspect
+
+    lines = inspect.getsource(run).split('"""')[2].strip().splitlines()
+    assert len(lines) < 30
+    loop = next(i for i, line in enumerate(lines) if line.strip().startswith("for task in"))
+    assert len(lines) - loop < 25
