@@ -31,12 +31,18 @@ class Examples:
         at = torch.from_numpy(np.ascontiguousarray(index))
         x = self.x[at.to(self.x.device)] if isinstance(self.x, Tensor) else torch.from_numpy(self.x[index])
         return Examples(
-            x.to(self.y.device),
+            row_major(x).to(self.y.device),
             self.y[at.to(self.y.device)],
             self.task[index],
             self.row[index],
             self.mark[index],
         )
+
+
+def row_major(x: Tensor) -> Tensor:
+    """The same values in the plain memory layout: kernels may round another layout (channels last) differently."""
+    plain = torch.empty(x.shape, dtype=x.dtype, device="meta").stride()
+    return x if x.stride() == plain else torch.empty_like(x, memory_format=torch.contiguous_format).copy_(x)
 
 
 def sample(x: Any, y: Tensor, task: int, seed: int, rows: np.ndarray | None = None) -> Examples:
@@ -45,6 +51,7 @@ def sample(x: Any, y: Tensor, task: int, seed: int, rows: np.ndarray | None = No
     A mark is a 64-bit function of (seed, task, row): drawn independently of the data, part of the example, and
     made again by the verifier.
     """
+    x = row_major(x) if isinstance(x, Tensor) else x
     rows = np.arange(len(y), dtype=np.int64) if rows is None else rows
     every = marks(seed, "mark", task, n=int(rows.max()) + 1 if len(rows) else 0)
     return Examples(x, y, np.full(len(rows), task, np.int64), rows, every[rows])

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from cop2l.certify.examples import Examples
+from cop2l.certify.examples import Examples, row_major
 from cop2l.errors import UserError
 
 BLOCK = 256
@@ -60,9 +60,9 @@ def logits_in_blocks(model: nn.Module, x: Any) -> Iterator[tuple[int, Tensor]]:
     """(start, logits) for consecutive blocks of rows of x; call it inside `scoring_mode`."""
     place = next(model.parameters())
     for start in range(0, len(x), BLOCK):
-        rows = _tensor(x[start : start + BLOCK]).to(device=place.device, dtype=place.dtype)
+        rows = row_major(_tensor(x[start : start + BLOCK]).to(device=place.device, dtype=place.dtype))
         count = len(rows)
-        if count < BLOCK or not rows.is_contiguous() or rows.data_ptr() % 64:
+        if count < BLOCK or rows.data_ptr() % 64:
             padded = rows.new_zeros((BLOCK, *rows.shape[1:]))
             padded[:count] = rows
             rows = padded
