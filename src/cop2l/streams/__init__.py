@@ -7,7 +7,7 @@ from typing import Any
 from cop2l.errors import UserError, unknown
 from cop2l.streams import files
 from cop2l.streams.catalog import DATASETS, SIDE, data_set, decoded, digits
-from cop2l.streams.domains import DOMAINS, views
+from cop2l.streams.domains import DOMAINS, IMAGES, views
 from cop2l.streams.fingerprint import fingerprint
 from cop2l.streams.own import from_arrays
 from cop2l.streams.pictures import Pictures
@@ -67,7 +67,11 @@ def load(
     """
     if scenario is not None and scenario not in SCENARIOS:
         raise unknown("scenario", scenario, SCENARIOS)
+    if images not in IMAGES:
+        raise unknown("choice of images", images, IMAGES)
     if name == "synthetic":
+        if order_seed is not None:
+            raise UserError("The synthetic stream has no order of classes; choose another problem instead.")
         _only_known(options, tuple(inspect.signature(synthetic).parameters))
         given: dict[str, Any] = {"tasks": tasks, "scenario": scenario, **options}
         return synthetic(seed=seed, **{k: v for k, v in given.items() if v is not None})

@@ -10,6 +10,7 @@ from cop2l.randomness import marks
 from cop2l.streams.scenarios import Labelled, Part, Prepare, describe, shuffled
 from cop2l.streams.task import Stream
 
+IMAGES = ("shared", "disjoint")
 VIEWS = ("permuted", "rotated")
 DOMAINS = {"permuted-mnist": ("mnist", "permuted"), "rotated-mnist": ("mnist", "rotated")}
 """Streams with a name of their own: their data set and their kind of domains."""
@@ -32,8 +33,8 @@ def views(
     tasks = 10 if tasks is None else tasks
     if kind not in VIEWS:
         raise unknown("kind of domains", kind, VIEWS)
-    if images not in ("shared", "disjoint"):
-        raise unknown("choice of images", images, ("shared", "disjoint"))
+    if images not in IMAGES:
+        raise unknown("choice of images", images, IMAGES)
     if data.x.ndim != 4 or data.x.shape[2] != data.x.shape[3]:
         raise UserError(f"{data.name} does not hold square pictures, so it has no {kind} domains.")
     if not 1 <= tasks <= len(data.x):

@@ -59,7 +59,7 @@ def read(
 
 def _npz(path: Path) -> tuple[Part, Part | None]:
     try:
-        with np.load(path, allow_pickle=False) as content:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
             arrays = {key: content[key] for key in content.files}
     except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
         raise UserError(f"{path} is not a readable .npz file of plain arrays; write it again.") from error

@@ -21,7 +21,7 @@ def as_it_is(x: Any) -> Any:
     return x
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Labelled:
     """Labelled data with a test part, before it is cut. Labels are 0..classes-1."""
 
@@ -55,7 +55,7 @@ class Labelled:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part(Sequence[Task]):
     """Tasks that are made when asked for, from rows of one array: only the stored rows stay in memory."""
 

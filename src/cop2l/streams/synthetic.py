@@ -14,7 +14,7 @@ from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task
 LARGEST_GRID = 1 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Synthetic(Stream):
     """A stream that knows its distributions: `risk` is a finite sum, not an estimate."""
 
@@ -40,7 +40,7 @@ def synthetic(
     classes_per_task: int = 2,
     dimensions: int = 4,
     *,
-    noise: float = 0.7,
+    noise: float = 1.0,
     levels: int = 5,
     n_test: int = 200,
     scenario: Scenario = "class-incremental",

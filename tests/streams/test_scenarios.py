@@ -1,0 +1,115 @@
+"""How labelled data is cut."""
+
+import numpy as np
+import pytest
+import torch
+
+from cop2l.errors import UserError
+from cop2l.streams import Labelled, class_incremental, cut, domain_incremental, from_arrays, task_incremental
+
+
+def data(classes=6, n=60, domain=None, torch_inputs=False):
+    x = np.arange(n * 4, dtype=np.float32).reshape(n, 4)
+    y = np.arange(n) % classes
+    part = torch.from_numpy(x) if torch_inputs else x
+    names = tuple(str(c) for c in range(classes))
+    return Labelled(
+        "toy",
+        part,
+        y,
+        part[:30],
+        y[:30],
+        names,
+        3,
+        domain=domain,
+        domain_test=None if domain is None else domain[:30],
+    )
+
+
+@pytest.mark.parametrize("torch_inputs", [False, True])
+@pytest.mark.parametrize("make", [class_incremental, task_incremental])
+def test_every_example_is_in_the_task_of_its_class(make, torch_inputs):
+    stream = make(data(torch_inputs=torch_inputs))
+    assert stream.heads == ((0, 1), (2, 3), (4, 5))
+    rows = []
+    for x, y, t in stream:
+        assert isinstance(x, torch.Tensor) == torch_inputs
+        first = np.asarray(x)[:, 0].astype(int) // 4
+        assert (first % 6 == y).all()
+        assert set(y.tolist()) == set(stream.heads[t - 1])
+        rows += first.tolist()
+    assert sorted(rows) == list(range(60))
+
+
+def test_a_stream_is_a_list():
+    stream = class_incremental(data())
+    assert [t for *_, t in stream] == [1, 2, 3]
+    nested = [(a.t, b.t) for a in stream for b in stream.test]
+    assert nested == [(i, j) for i in (1, 2, 3) for j in (1, 2, 3)]
+    assert stream[-1].t == 3
+    tail = stream[1:]
+    assert [task.t for task in tail] == [task.t for task in tail.test] == [2, 3]
+    assert tail.heads == stream.heads[1:]
+    assert (tail[0].x == stream[1].x).all()
+    assert [task.t for task in stream[::-1]] == [3, 2, 1]
+    with pytest.raises(IndexError):
+        stream[3]
+
+
+def test_the_order_of_classes_is_fixed_unless_a_seed_shuffles_it():
+    fixed, first, again, other = (class_incremental(data(), order_seed=s).heads for s in (None, 1, 1, 2))
+    assert fixed == ((0, 1), (2, 3), (4, 5))
+    assert first == again
+    assert len({fixed, first, other}) == 3
+    shuffled = class_incremental(data(), order_seed=1)
+    assert all(set(y.tolist()) == set(head) for (_, y, _), head in zip(shuffled, shuffled.heads, strict=True))
+
+
+def test_groups_and_tasks():
+    assert class_incremental(data(), groups=[[5], [0, 1, 2]]).heads == ((5,), (0, 1, 2))
+    assert len(class_incremental(data(), tasks=6)) == 6
+    for options, word in (
+        ({"tasks": 4}, "1, 2, 3, 6"),
+        ({"tasks": 0}, "1, 2, 3, 6"),
+        ({"groups": [[0], [0]]}, "disjoint"),
+        ({"groups": [[0], [9]]}, "between 0 and 5"),
+        ({"groups": [[0], []]}, "disjoint"),
+        ({"groups": [[0], [1]], "tasks": 3}, "2 tasks"),
+    ):
+        with pytest.raises(UserError, match=word):
+            class_incremental(data(), **options)
+
+
+def test_domains_of_the_data_are_the_tasks():
+    site = np.arange(60) // 20
+    stream = domain_incremental(data(domain=site))
+    assert [len(y) for _, y, _ in stream] == [20, 20, 20]
+    assert stream.heads == ((0, 1, 2, 3, 4, 5),) * 3
+    assert stream.classes == 6
+    assert np.shares_memory(stream[1].x, stream.train.x), "consecutive rows are a view"
+    with pytest.raises(UserError, match="3 domains"):
+        domain_incremental(data(domain=site), tasks=2)
+
+
+def test_without_domains_the_place_in_the_group_is_the_label():
+    stream = domain_incremental(data(), order_seed=4)
+    groups = stream.description["groups"]
+    assert stream.classes == 2
+    for (x, y, _), group in zip(stream, groups, strict=True):
+        original = (x[:, 0].astype(int) // 4) % 6
+        assert [group[place] for place in y] == original.tolist()
+    with pytest.raises(UserError, match="same number"):
+        domain_incremental(data(), groups=[[0], [1, 2]])
+
+
+def test_unknown_scenario_names_the_nearest():
+    with pytest.raises(UserError, match="did you mean 'class-incremental'"):
+        cut(data(), "class-incrementel")
+
+
+def test_a_memory_map_is_cut_without_being_read(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((40, 8), np.float32))
+    x = np.load(tmp_path / "x.npy", mmap_mode="r")
+    stream = from_arrays(x, np.repeat([0, 1, 2, 3], 10), x[:4], [0, 1, 2, 3], tasks=2)
+    assert isinstance(stream[1].x, np.memmap)
+    assert stream[1].x.shape == (20, 8)
