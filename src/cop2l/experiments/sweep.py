@@ -86,10 +86,16 @@ def attempt(config: Config, folder: str) -> Answer:
     return summary, None
 
 
+def warm_context() -> Any:
+    """Processes that are forked from one that has imported torch, and what torch's exact mode imports."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["cop2l.experiments.run", "torch._inductor.config"])
+    return context
+
+
 def locally(todo: Sequence[Job], workers: int) -> Iterator[Outcome]:
     """Run jobs in local processes, `workers` at a time; each run has a process, and a memory peak, of its own."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["cop2l.experiments.run"])  # torch is imported once
+    context = warm_context()
     waiting = list(reversed(todo))
     running: dict[Any, tuple[Job, Any]] = {}
     try:

@@ -1,0 +1,109 @@
+"""A run that is killed with SIGKILL, at any moment, goes on and ends in the same bits."""
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from run_files import configured, content
+
+from cop2l.errors import UserError
+from cop2l.experiments.run import run
+from cop2l.experiments.sweep import warm_context
+
+KILLS = 20
+REPLAY = ("method=replay", "k=none", "holdout=0.2", "tasks=2", "epochs=1")
+
+
+@pytest.fixture(scope="module")
+def context():
+    warm = warm_context()
+    process = warm.Process(target=print)
+    process.start()
+    process.join()  # the server is up, and torch imported
+    return warm
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    configs = {"cop2l": configured("holdout=0.2", "data.n=400"), "replay": configured(*REPLAY)}
+    for name, config in configs.items():
+        run(config, folder / name)
+    return configs, {name: content(folder / name) for name in configs}
+
+
+def test_killed_at_twenty_random_moments(tmp_path, context, whole):
+    configs, expected = whole
+    config, moments = configs["cop2l"], random.Random(20)
+    began = time.perf_counter()
+    process = context.Process(target=run, args=(config, tmp_path / "timed"))
+    process.start()
+    process.join()
+    duration = time.perf_counter() - began
+    assert content(tmp_path / "timed") == expected["cop2l"]  # a forked process makes the same bits
+    killed = 0
+    for number in range(KILLS):
+        folder = tmp_path / str(number)
+        process = context.Process(target=run, args=(config, folder))
+        process.start()
+        time.sleep(moments.uniform(0.1, 1.0) * duration)
+        process.kill()
+        process.join()
+        killed += process.exitcode == -signal.SIGKILL
+        run(config, folder)
+        assert content(folder) == expected["cop2l"], number
+    assert killed >= KILLS // 2  # most of them were in the midst of it
+
+
+def dying(config, folder, operation):
+    """Run, and die without a word at the n-th operation on files."""
+    left = operation
+
+    def counted(function):
+        def count(*arguments, **named):
+            nonlocal left
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **named)
+
+        return count
+
+    for owner, name in ((Path, "rename"), (Path, "replace"), (Path, "mkdir"), (os, "fsync"), (os, "rmdir")):
+        setattr(owner, name, counted(getattr(owner, name)))
+    run(config, folder)
+
+
+def test_killed_at_every_operation_on_files(tmp_path, context, whole):
+    configs, expected = whole
+    config, operation, deaths = configs["replay"], 0, 0
+    while True:
+        operation += 1
+        folder = tmp_path / str(operation)
+        process = context.Process(target=dying, args=(config, folder, operation))
+        process.start()
+        process.join()
+        run(config, folder)
+        assert content(folder) == expected["replay"], operation
+        if process.exitcode == 0:
+            break
+        deaths += process.exitcode == -signal.SIGKILL
+    assert deaths == operation - 1 > 30
+
+
+def test_two_processes_on_one_directory(tmp_path, context, whole):
+    config = whole[0]["cop2l"]
+    process = context.Process(target=run, args=(config, tmp_path / "run"))
+    process.start()
+    try:
+        while not (tmp_path / "run" / "config.json").exists():
+            time.sleep(0.01)
+        with pytest.raises(UserError, match=f"Another process .process {process.pid} on"):
+            run(config, tmp_path / "run")
+    finally:
+        process.join()
+    assert process.exitcode == 0
+    assert content(tmp_path / "run") == whole[1]["cop2l"]
