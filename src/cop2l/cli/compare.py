@@ -47,7 +47,7 @@ def compare(arguments: argparse.Namespace) -> None:
     found = find(arguments.runs)
     for left in found.left_out:
         print(f"Left out: {left.sentence}", file=sys.stderr)
-    groups = group(found.runs, arguments.over)
+    groups = group(found.finished(), arguments.over)
     for sentence in repeated(groups):
         print(sentence, file=sys.stderr)
     print(write(comparisons(groups, arguments.metric)), end="")

@@ -34,12 +34,12 @@ def plot(arguments: argparse.Namespace) -> None:
     """Read the runs and save the picture."""
     from cop2l.report.figures import draw
     from cop2l.report.figures.figure import save
-    from cop2l.report.groups import group
     from cop2l.report.runs import find
 
     found = find(arguments.runs)
     for left in found.left_out:
         print(f"Left out: {left.sentence}", file=sys.stderr)
-    groups = group(found.runs, arguments.over)
-    save(draw(arguments.figure, groups, key=arguments.key, metric=arguments.metric), arguments.out)
+    runs = found.finished()
+    figures = draw(arguments.figure, runs, arguments.over, key=arguments.key, metric=arguments.metric)
+    save(figures, arguments.out)
     print(arguments.out)

@@ -26,7 +26,6 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 def report(arguments: argparse.Namespace) -> None:
     """Read the runs and write the page."""
-    from cop2l.report.groups import group
     from cop2l.report.page import page
     from cop2l.report.runs import find
     from cop2l.report.write import write
@@ -34,5 +33,6 @@ def report(arguments: argparse.Namespace) -> None:
     found = find(arguments.runs)
     for left in found.left_out:
         print(f"Left out: {left.sentence}", file=sys.stderr)
-    write(arguments.out, page(found, group(found.runs, arguments.over), arguments.title).encode())
-    print(f"{len(found.runs)} runs, one page: {arguments.out}")
+    runs = found.finished()
+    write(arguments.out, page(found, arguments.over, arguments.title).encode())
+    print(f"{arguments.out}: {len(runs)} run{'s' if len(runs) != 1 else ''} on one page")

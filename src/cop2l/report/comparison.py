@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
 
 from cop2l.errors import UserError
 from cop2l.report.groups import Group, Place, Spread
 from cop2l.report.metric import Metric, metric
 from cop2l.report.paper import Published, published
 
-SCALES = {"%": 100.0, "s": 1.0, "x": 1.0, "MB": 1e-6}
+SCALES = {"%": "100", "s": "1", "x": "1", "MB": "0.000001"}
 DIGITS = {"%": 2, "s": 1, "x": 2, "MB": 0}
 
 
@@ -61,8 +62,6 @@ def compare(groups: Sequence[Group], metric: Metric) -> Comparison:
 
 def comparisons(groups: Sequence[Group], names: Sequence[str]) -> list[Comparison]:
     """One comparison per metric; a metric that no run has is left out, unless that leaves nothing."""
-    if not groups:
-        raise UserError("None of these runs is finished; finish one, then compare.")
     made = [compare(groups, metric(name)) for name in names]
     filled = [comparison for comparison in made if comparison.filled]
     if not filled:
@@ -94,15 +93,27 @@ def column_names(places: Sequence[Place]) -> tuple[tuple[str, ...], str]:
 
 
 def written(value: float, metric: Metric, digits: int | None = None) -> str:
-    """A number of this metric in its display unit.
+    """A number of this metric in its display unit; bounds are rounded upwards.
 
     >>> from cop2l.report.metric import METRICS
-    >>> written(0.95123, METRICS["accuracy"])
-    '95.12'
+    >>> written(0.95121, METRICS["accuracy"]), written(0.05121, METRICS["kl"])
+    ('95.12', '5.13')
     """
     digits = DIGITS[metric.unit] if digits is None else digits
-    text = f"{value * SCALES[metric.unit]:.{digits}f}"
-    return text.removeprefix("-") if float(text) == 0 else text
+    return rounded(value, digits, SCALES[metric.unit], upwards=metric.certified and metric.unit == "%")
+
+
+def written_sd(value: float | None, metric: Metric) -> str:
+    """A deviation behind a mean; nothing if there is none."""
+    return "" if value is None else f" ± {rounded(value, DIGITS[metric.unit], SCALES[metric.unit])}"
+
+
+def rounded(value: float, digits: int, scale: str, *, upwards: bool = False) -> str:
+    """A number times the scale with so many digits, and no minus before a zero."""
+    # In decimals: 100 times 0.07 is a little more than 7 in binary, and would be rounded up.
+    exact = Decimal(repr(float(value))) * Decimal(scale)
+    number = exact.quantize(Decimal(1).scaleb(-digits), ROUND_CEILING if upwards else ROUND_HALF_EVEN)
+    return f"{abs(number) if number == 0 else number}"
 
 
 def _tasks(n: int) -> str:
@@ -110,9 +121,9 @@ def _tasks(n: int) -> str:
 
 
 def _best(cells: Sequence[Cell], metric: Metric) -> str | None:
-    """The best number as it is displayed, so that equal displays are equally best; none if alone."""
+    """The best number as it is displayed, so that equal displays are equally best; none where all are equal."""
     means = [cell.ours.mean for cell in cells if cell.valid]
-    if len(cells) < 2 or not means:
+    if not means or len({written(cell.ours.mean, metric) for cell in cells}) < 2:
         return None
     return written(max(means) if metric.better == "higher" else min(means), metric)
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from cop2l.errors import unknown
-from cop2l.report.comparison import Cell, Comparison, written
+from cop2l.report.comparison import Cell, Comparison, written, written_sd
 
 NOT_VALID = "†"
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
@@ -151,7 +151,7 @@ def _papers(cell: Cell | None, table: Comparison) -> str:
 
 
 def _pair(mean: float, sd: float | None, table: Comparison) -> str:
-    return written(mean, table.metric) + (f" ± {written(sd, table.metric)}" if sd is not None else "")
+    return written(mean, table.metric) + written_sd(sd, table.metric)
 
 
 def _reasons(table: Comparison) -> list[str]:

@@ -101,7 +101,7 @@ def group(runs: Sequence[Run], over: Sequence[str] = ("seed",)) -> list[Group]:
     """Sort runs into groups; `over` names the configuration keys that are averaged over."""
     ignored = SHOWN_BY_PLACE | NOT_A_SETTING | set(over)
     settings = [{k: v for k, v in _flat(run.config) if k not in ignored} for run in runs]
-    places = [Place(run.stream, run.scenario, run.model, len(run.matrix)) for run in runs]
+    places = [place_of(run) for run in runs]
     shown = _telling_keys(runs, settings, places)
     members: dict[tuple[Place, str, str], list[int]] = {}
     for i, run in enumerate(runs):
@@ -112,6 +112,17 @@ def group(runs: Sequence[Run], over: Sequence[str] = ("seed",)) -> list[Group]:
         ordered = sorted((runs[i] for i in indices), key=lambda run: (run.seed, str(run.folder)))
         groups.append(Group(method, setting, place, tuple(ordered)))
     return sorted(groups, key=lambda g: (g.place, g.order))
+
+
+def by_place(runs: Sequence[Run], over: Sequence[str] = ("seed",)) -> list[list[Group]]:
+    """The groups of each place by themselves: a setting that is varied elsewhere is not named here."""
+    places = sorted({place_of(run) for run in runs})
+    return [group([run for run in runs if place_of(run) == place], over) for place in places]
+
+
+def place_of(run: Run) -> Place:
+    """Where a run stands in a comparison."""
+    return Place(run.stream, run.scenario, run.model, len(run.matrix))
 
 
 def repeated(groups: Iterable[Group]) -> list[str]:

@@ -1,6 +1,6 @@
 """HTML as nested calls: every string that is not already markup is escaped, so that nothing else can be."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 
 EMPTY = frozenset({"br", "meta", "hr", "col"})
@@ -41,8 +41,10 @@ def join(children: Child) -> Markup:
     return Markup("".join(join(child) for child in children))
 
 
-def table(header: Iterable[Child], rows: Iterable[Iterable[Child]], *, label: str, words: int = 1) -> Markup:
-    """A table that scrolls by itself on a narrow screen; the first `words` columns are text, the others numbers."""
+def table(
+    header: Iterable[Child], rows: Iterable[Iterable[Child]], *, label: str, words: Sequence[int] = (0,)
+) -> Markup:
+    """A table that scrolls by itself on a narrow screen; the columns `words` are text, the others numbers."""
     head = tag("tr", [_cell("th", name, i, words, scope="col") for i, name in enumerate(header)])
     body = [
         tag(
@@ -58,5 +60,5 @@ def table(header: Iterable[Child], rows: Iterable[Iterable[Child]], *, label: st
     return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label)
 
 
-def _cell(name: str, child: Child, index: int, words: int, scope: str | None = None) -> Markup:
-    return tag(name, child, class_=None if index < words else "number", scope=scope)
+def _cell(name: str, child: Child, index: int, words: Sequence[int], scope: str | None = None) -> Markup:
+    return tag(name, child, class_=None if index in words else "number", scope=scope)

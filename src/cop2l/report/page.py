@@ -5,6 +5,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib import resources
 from string import Template
 from typing import Any
@@ -12,38 +13,32 @@ from typing import Any
 from cop2l import __version__
 from cop2l.errors import missing_extra
 from cop2l.report import theme, words
-from cop2l.report.comparison import Cell, column_names, compare, written
+from cop2l.report.comparison import Cell, column_names, compare, written, written_sd
 from cop2l.report.figures import FIGURES
 from cop2l.report.figures.figure import Figure, Key, Panel, interactive, vega_lite
 from cop2l.report.figures.learning import against
-from cop2l.report.groups import Group, Place, repeated
+from cop2l.report.groups import Group, Place, by_place, repeated
 from cop2l.report.markup import Child, Markup, join, table, tag
 from cop2l.report.metric import METRICS, Metric
 from cop2l.report.runs import Found, Run
 
-SUMMARY_METRICS = (
-    "accuracy",
-    "forgetting",
-    "plasticity",
-    "test-error",
-    "bound",
-    "worst-bound",
-    "holdout",
-    "seconds",
-)
+SUMMARY_METRICS = ("accuracy", "forgetting", "plasticity", "bound", "worst-bound", "holdout", "seconds")
 PAGE_FIGURES = ("bounds", "progress", "matrix", "compression", "iterations", "classes", "plasticity")
 MOST_ROWS = 600
+MOST_CLAIMS = 3
 
 
-def page(found: Found, groups: Sequence[Group], title: str | None = None) -> str:
-    """The whole page."""
+def page(found: Found, over: Sequence[str] = ("seed",), title: str | None = None) -> str:
+    """The whole page; `over` names the configuration keys that are averaged over."""
+    by_stream = by_place(found.runs, over)
+    groups = [group for own in by_stream for group in own]
     title = title or words.title(groups)
     bundle, script = _bundle(), _text("page.js")
-    places = list(dict.fromkeys(group.place for group in groups))
+    places = [own[0].place for own in by_stream]
     names, _ = column_names(places)
     streams = [
-        (f"stream-{i}", name, place, [group for group in groups if group.place == place])
-        for i, (name, place) in enumerate(zip(names, places, strict=True), 1)
+        (f"stream-{i}", name, place, own)
+        for i, (name, place, own) in enumerate(zip(names, places, by_stream, strict=True), 1)
     ]
     sections = [
         ("summary", "Summary", _summary(streams)),
@@ -116,8 +111,11 @@ def _alarm(head: str, sentence: str) -> Markup:
 
 
 def _notice(head: str, sentences: Sequence[str]) -> Markup:
-    items = tag("ul", [tag("li", sentence) for sentence in sentences])
-    return tag("div", tag("p", tag("strong", head)), items, class_="notice", role="note")
+    if len(sentences) == 1:
+        content: Child = tag("p", tag("strong", head), f" {sentences[0]}")
+    else:
+        content = [tag("p", tag("strong", head)), tag("ul", [tag("li", sentence) for sentence in sentences])]
+    return tag("div", content, class_="notice", role="note")
 
 
 def _section(anchor: str, name: str, content: Child) -> Markup:
@@ -131,19 +129,25 @@ def _section(anchor: str, name: str, content: Child) -> Markup:
 
 
 def _summary(streams: Sequence[tuple[str, str, Place, list[Group]]]) -> Iterator[Child]:
-    if not streams:
-        yield tag("p", "No finished run: there is nothing to show yet.")
     for anchor, name, place, groups in streams:
         if len(streams) > 1:
             yield tag("h3", tag("a", name, href=f"#{anchor}"))
         yield tag("p", f"{place.scenario.capitalize()}, {place.tasks} tasks, {place.model}.", class_="quiet")
         yield _summary_table(name, groups)
-        for group in groups:
-            sentences = [words.claim(group), words.against_paper(group), words.against_holdout(group)]
-            if sentences[0] and group.claim != "holdout":
-                yield tag("p", tag("strong", group.label), ". ", " ".join(filter(None, sentences)))
-    if streams:
-        yield tag("p", _legend_words([group for *_, own in streams for group in own]), class_="quiet")
+        claims = [claim for group in groups if (claim := _claim(group))]
+        if len(claims) > MOST_CLAIMS:
+            yield tag("details", tag("summary", "What these runs certify, in words"), claims)
+        else:
+            yield claims
+    yield tag("p", _legend_words([group for *_, own in streams for group in own]), class_="quiet")
+
+
+def _claim(group: Group) -> Markup | None:
+    certified = words.claim(group)
+    if not certified or group.claim == "holdout":
+        return None
+    more = [sentence for sentence in (words.against_paper(group), words.against_holdout(group)) if sentence]
+    return tag("p", tag("strong", group.label), ". ", " ".join([certified, *more]))
 
 
 def _legend_words(groups: Sequence[Group]) -> str:
@@ -153,7 +157,7 @@ def _legend_words(groups: Sequence[Group]) -> str:
     if any(group.not_valid for group in groups):
         sentences.append("†: not a guarantee, for the reason given above; never the best.")
     sentences.append(
-        "The claimed bound is the one that was named in advance; a run's bounds hold for it alone."
+        "Bounds are rounded upwards; the claimed one was named in advance, and holds for its own run alone."
     )
     return " ".join(sentences)
 
@@ -165,7 +169,6 @@ def _summary_table(name: str, groups: Sequence[Group]) -> Markup:
         "bound": "claimed bound, mean",
         "worst-bound": "claimed bound, worst task",
         "holdout": "hold-out bound, mean",
-        "test-error": "test error, mean",
         "accuracy": "average accuracy",
     }
     units = {"%": " (%)", "s": " (s)"}
@@ -185,13 +188,13 @@ def _summary_cell(cell: Cell | None, metric: Metric) -> Child:
     if cell is None:
         return "–"
     mean = tag("span", written(cell.ours.mean, metric), class_="best" if cell.best else None)
-    sd = tag("span", f" ± {written(cell.ours.sd, metric)}", class_="sd") if cell.ours.sd is not None else None
+    sd = tag("span", written_sd(cell.ours.sd, metric), class_="sd")
     mark = None if cell.valid else tag("span", "†", class_="mark", title="not valid")
     kind = tag("span", cell.group.claim or "", class_="paper") if metric.name == "bound" else None
     paper = None
     if cell.paper:
-        deviation = f" ± {written(cell.paper.sd, metric)}" if cell.paper.sd is not None else ""
-        paper = tag("span", f"paper {written(cell.paper.mean, metric)}{deviation}", class_="paper")
+        theirs = written(cell.paper.mean, metric) + written_sd(cell.paper.sd, metric)
+        paper = tag("span", f"paper {theirs}", class_="paper")
     return [mean, sd, mark, kind, paper]
 
 
@@ -278,7 +281,7 @@ def _certificates(groups: Sequence[Group]) -> Iterator[Child]:
     kinds = words.kinds(groups)
     if kinds:
         yield tag("h3", "The kinds of bounds on this page")
-        yield table(["kind", "what it is"], kinds, label="Kinds of bounds", words=2)
+        yield table(["kind", "what it is"], kinds, label="Kinds of bounds", words=(0, 1))
 
 
 def _items(sentences: Sequence[str]) -> Markup:
@@ -296,7 +299,7 @@ def _verify(groups: Sequence[Group]) -> Iterator[Child]:
     commands = "\n".join(f"cop2l verify {shlex.quote(str(run.folder))}" for run in runs[:8])
     if commands:
         yield tag("pre", tag("code", commands), tabindex=0)
-    yield table(["exit code", "verdict"], words.VERDICTS, label="Exit codes of cop2l verify", words=2)
+    yield table(["exit code", "verdict"], words.VERDICTS, label="Exit codes of cop2l verify", words=(0, 1))
     yield tag(
         "p", tag("code", "cop2l show CERTIFICATE"), " prints one certificate with the terms of each bound."
     )
@@ -317,7 +320,7 @@ def _runs(runs: Sequence[Run], groups: Sequence[Group]) -> Iterator[Child]:
         for run in group.runs
     ]
     header = ["run directory", "method", "stream", "seed", "accuracy (%)", "time (s)", "claim"]
-    yield table(header, rows, label="All finished runs", words=3)
+    yield table(header, rows, label="All finished runs", words=(0, 1, 2, 6))
     yield tag("h3", "Configurations")
     for group in groups:
         seeds = ", ".join(str(run.seed) for run in group.runs)
@@ -347,13 +350,15 @@ def _settings(records: Sequence[dict[str, Any]], label: str) -> Markup:
         values = dict.fromkeys(
             json.dumps(record.get(key), default=str, ensure_ascii=False) for record in records
         )
-        rows.append(tag("tr", tag("th", key, scope="row"), tag("td", "; ".join(values), class_="value")))
+        rows.append(tag("tr", tag("th", key, scope="row"), tag("td", "; ".join(values), class_="setting")))
     return tag(
         "div", tag("table", tag("tbody", rows)), class_="scroll", tabindex=0, role="region", aria_label=label
     )
 
 
+@cache
 def _bundle() -> str:
+    """Vega, Vega-Lite and their embedding as one script."""
     try:
         import vl_convert
     except ImportError:

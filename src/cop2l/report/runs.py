@@ -1,9 +1,9 @@
 """Run directories, read and checked: what is finished becomes a Run, what is not becomes a sentence."""
 
 import json
-import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +84,14 @@ class LeftOut:
 class Found:
     """Everything that was found under the paths a user gave."""
 
-    runs: tuple[Run, ...] = ()
-    left_out: tuple[LeftOut, ...] = field(default=())
+    runs: tuple[Run, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+    def finished(self) -> tuple[Run, ...]:
+        """The finished runs; an error if there is none."""
+        if not self.runs:
+            raise UserError("None of these runs is finished; finish one first.")
+        return self.runs
 
 
 class _DamageError(Exception):
@@ -287,7 +293,7 @@ class _Reader:
 
 
 def _number(value: Any, where: str, name: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < math.inf:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:
         raise _DamageError(f"{name!r} in {where} is not a number")
     return float(value)
 

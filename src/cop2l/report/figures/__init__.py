@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from cop2l.errors import UserError, unknown
 from cop2l.report.comparison import column_names
 from cop2l.report.figures import bounds, learning
 from cop2l.report.figures.figure import Figure
-from cop2l.report.groups import Group
+from cop2l.report.groups import Group, by_place
 from cop2l.report.metric import metric as metric_named
+from cop2l.report.runs import Run
 
 FIGURES: dict[str, Callable[[Sequence[Group]], Figure | None]] = {
     "bounds": bounds.bounds,
@@ -24,28 +26,30 @@ FIGURES: dict[str, Callable[[Sequence[Group]], Figure | None]] = {
 
 
 def draw(
-    name: str, groups: Sequence[Group], *, key: str | None = None, metric: str = "accuracy"
+    name: str,
+    runs: Sequence[Run],
+    over: Sequence[str] = ("seed",),
+    *,
+    key: str | None = None,
+    metric: str = "accuracy",
 ) -> list[Figure]:
     """One figure per stream; `key` and `metric` are for the figure "against"."""
-    if name not in (*FIGURES, "against"):
+    if name == "against":
+        if not key:
+            raise UserError("Say what was varied with --key, for example --key memory.")
+        figure_of: Callable[[Sequence[Group]], Figure | None]
+        figure_of = partial(learning.against, key=key, metric=metric_named(metric))
+    elif name in FIGURES:
+        figure_of = FIGURES[name]
+    else:
         raise unknown("figure", name, (*FIGURES, "against"))
-    if name == "against" and not key:
-        raise UserError("Say what was varied with --key, for example --key memory.")
-    if not groups:
-        raise UserError("None of these runs is finished; finish one, then draw.")
-    drawn = []
-    places = list(dict.fromkeys(group.place for group in groups))
-    for place, title in zip(places, column_names(places)[0], strict=True):
-        own = [group for group in groups if group.place == place]
-        figure = (
-            learning.against(own, key, metric_named(metric))
-            if name == "against" and key
-            else FIGURES[name](own)
-        )
-        if figure:
-            drawn.append(
-                replace(figure, title=f"{figure.title}: {title}" if len(places) > 1 else figure.title)
-            )
+    streams = by_place(runs, over)
+    names, _ = column_names([groups[0].place for groups in streams])
+    drawn = [
+        replace(figure, title=f"{figure.title}: {stream}") if len(streams) > 1 else figure
+        for groups, stream in zip(streams, names, strict=True)
+        if (figure := figure_of(groups))
+    ]
     if not drawn:
         raise UserError(f"These runs hold nothing that the figure {name!r} could show; choose another one.")
     return drawn

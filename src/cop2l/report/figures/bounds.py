@@ -18,6 +18,7 @@ KIND_KEYS = {
     "buffer": Key("from the buffer alone (buffer)", "purple", (6, 3)),
     "holdout": Key("hold-out", "teal"),
 }
+KIND_LABELS = tuple(key.label for key in KIND_KEYS.values())
 MOST_POINTS = 120
 MOST_TASKS = 12
 
@@ -38,7 +39,7 @@ def bounds(groups: Sequence[Group]) -> Figure | None:
         panels.append(
             Panel(
                 titled(group),
-                lines(series, own, "task", "error"),
+                lines(series, own, "task", "error", upwards=KIND_LABELS),
                 f"{group.label}, mean over tasks: {words}.",
             )
         )
@@ -134,9 +135,9 @@ def compression(groups: Sequence[Group]) -> Figure | None:
         ]
         chart = (
             alt.Chart({"values": rows})
-            .mark_bar()
+            .mark_bar(opacity=0.88)
             .encode(
-                x=alt.X("task:O", axis=alt.Axis(labelOverlap=True)),
+                x=alt.X("task:O", axis=alt.Axis(labelOverlap=True), scale=alt.Scale(paddingInner=0.3)),
                 xOffset=alt.XOffset("account:N", sort=["paper", "preference"]),
                 y=alt.Y("examples:Q", title="examples", axis=alt.Axis(tickCount=5)),
                 color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
@@ -188,7 +189,9 @@ def iterations(groups: Sequence[Group]) -> Figure | None:
             rows = [_step_row(step, run) for run in group.runs for step in _thinned(run, task)]
             base = alt.Chart({"values": rows}).encode(
                 x=alt.X("iteration:Q", axis=alt.Axis(tickCount=4, tickMinStep=1, labelFlush=False)),
-                y=alt.Y("bound:Q", scale=alt.Scale(zero=True), axis=alt.Axis(format="~%", tickCount=4)),
+                y=alt.Y(
+                    "bound:Q", scale=alt.Scale(zero=True, nice=4), axis=alt.Axis(format="~%", tickCount=4)
+                ),
             )
             curve = base.mark_line(strokeWidth=1.5, color=theme.colour("blue"), opacity=0.75).encode(
                 detail="seed:O"
@@ -270,7 +273,7 @@ def _bound_rows(group: Group, kinds: Sequence[str]) -> list[tuple[str, ...]]:
             titled(group),
             str(task),
             _count(sizes.get(task)),
-            *(percent(series.get(label, {}).get(task)) for label in labels),
+            *(percent(series.get(label, {}).get(task), upwards=label in KIND_LABELS) for label in labels),
         )
         for task in range(1, group.place.tasks + 1)
     ]
@@ -324,8 +327,8 @@ def _stop_row(group: Group, run: Run, task: int) -> tuple[str, ...] | None:
     if not steps:
         return None
     kept, last = _record(run, task).iterations, max(steps)
-    there = percent(steps[kept].bound) if kept in steps else "–"
-    at_last = percent(steps[last].bound)
+    there = percent(steps[kept].bound, upwards=True) if kept in steps else "–"
+    at_last = percent(steps[last].bound, upwards=True)
     return (
         group.label,
         str(run.seed),

@@ -8,6 +8,7 @@ from typing import Any
 
 from cop2l.errors import UserError, missing_extra
 from cop2l.report import theme
+from cop2l.report.comparison import rounded
 from cop2l.report.groups import Spread
 from cop2l.report.write import write
 
@@ -50,24 +51,33 @@ class Figure:
     """True if a third of the page is wide enough for a panel."""
 
 
-def percent(value: float | Spread | None, digits: int = 2) -> str:
-    """A rate as it is written in tables and tooltips.
+def percent(value: float | Spread | None, digits: int = 2, *, upwards: bool = False) -> str:
+    """A rate as it is written in tables and tooltips; a bound is rounded upwards, never below itself.
 
-    >>> percent(Spread(0.0512, 0.001, 3))
-    '5.12 ± 0.10'
+    >>> percent(Spread(0.05121, 0.001, 3)), percent(0.05121, upwards=True)
+    ('5.12 ± 0.10', '5.13')
     """
     if value is None:
         return "–"
     if isinstance(value, Spread):
         sd = "" if value.sd is None else f" ± {percent(value.sd, digits)}"
-        return percent(value.mean, digits) + sd
-    return f"{100 * value:.{digits}f}"
+        return percent(value.mean, digits, upwards=upwards) + sd
+    return rounded(value, digits, "100", upwards=upwards)
 
 
 def lines(
-    series: Mapping[str, Mapping[Any, Spread]], keys: Sequence[Key], x: str, y: str, *, from_zero: bool = True
+    series: Mapping[str, Mapping[Any, Spread]],
+    keys: Sequence[Key],
+    x: str,
+    y: str,
+    *,
+    from_zero: bool = True,
+    upwards: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Lines with a band of one standard deviation; hovering over a place lists every series there."""
+    """Lines with a band of one standard deviation; hovering over a place lists every series there.
+
+    The series named in `upwards` are bounds, whose digits are rounded upwards.
+    """
     import altair as alt
 
     places = sorted({place for points in series.values() for place in points})
@@ -85,7 +95,10 @@ def lines(
     table = [
         {
             "x": place,
-            **{f"s{i}": percent(points.get(place)) + " %" for i, points in enumerate(series.values())},
+            **{
+                f"s{i}": percent(points.get(place), upwards=label in upwards) + " %"
+                for i, (label, points) in enumerate(series.items())
+            },
         }
         for place in places
     ]

@@ -96,8 +96,8 @@ def plasticity(groups: Sequence[Group]) -> Figure | None:
         alt.Chart({"values": rows})
         .mark_point(filled=True, size=90, opacity=0.85)
         .encode(
-            x=alt.X("forgetting:Q", axis=axis, scale=alt.Scale(zero=False, nice=True)),
-            y=alt.Y("plasticity:Q", axis=axis, scale=alt.Scale(zero=False, nice=True)),
+            x=alt.X("forgetting:Q", axis=axis, scale=alt.Scale(zero=False, nice=5)),
+            y=alt.Y("plasticity:Q", axis=axis, scale=alt.Scale(zero=False, nice=5)),
             color=alt.Color("method:N", scale=colour_scale(keys), legend=None),
             tooltip=[
                 "method:N",

@@ -1,0 +1,102 @@
+"""cop2l report, plot and compare, end to end."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from cop2l.cli import main
+
+SOURCE = Path(__file__).parents[1] / "report" / "synthetic_runs.py"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Run directories with invented numbers."""
+    spec = importlib.util.spec_from_file_location("synthetic_runs_for_cli", SOURCE)
+    synthetic = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(synthetic)
+    return synthetic.make_runs(tmp_path_factory.mktemp("invented"))
+
+
+def test_report_writes_one_page_and_says_what_is_missing(runs, tmp_path, capsys):
+    out = tmp_path / "new" / "report.html"
+    assert main(["report", str(runs), "--out", str(out), "--title", "Invented"]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{out}: 11 runs on one page\n"
+    assert "Left out:" in said.err
+    assert "is not finished" in said.err
+    assert "<title>Invented</title>" in out.read_text()
+    assert list(out.parent.iterdir()) == [out]
+
+
+def test_compare_prints_tables(runs, capsys):
+    assert main(["compare", str(runs)]) == 0
+    said = capsys.readouterr()
+    assert [line.split(",")[0] for line in said.out.splitlines() if "(mlp" in line] == [
+        "average accuracy",
+        "forgetting",
+        "claimed bound",
+    ]
+    assert "unfinished" in said.err
+
+
+@pytest.mark.parametrize(
+    ("form", "sign"),
+    [
+        ("text", "cop2l"),
+        ("markdown", "| cop2l |"),
+        ("latex", r"\toprule"),
+        ("csv", "metric,method"),
+        ("json", "["),
+    ],
+)
+def test_compare_in_every_format(runs, capsys, form, sign):
+    assert main(["compare", str(runs), "--format", form, "--metric", "preference", "worst-kl"]) == 0
+    assert sign in capsys.readouterr().out
+
+
+def test_compare_takes_single_runs(runs, capsys):
+    folders = [str(runs / f"replay-{seed}") for seed in (0, 2)]
+    assert main(["compare", *folders, "--format", "json", "--metric", "accuracy"]) == 0
+    (cell,) = json.loads(capsys.readouterr().out)
+    accuracies = [json.loads((Path(f) / "summary.json").read_text())["accuracy"] for f in folders]
+    assert cell["seeds"] == 2
+    assert cell["mean"] == pytest.approx(sum(accuracies) / 2)
+
+
+def test_plot_saves_a_picture(runs, tmp_path, capsys):
+    out = tmp_path / "bounds.svg"
+    assert main(["plot", str(runs / "cop2l-0"), "--figure", "bounds", "--out", str(out)]) == 0
+    assert capsys.readouterr().out == f"{out}\n"
+    assert out.read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["report", "{}/nowhere"], "There is nothing at"),
+        (["report", "{}/unfinished", "--out", "{}/x.html"], "None of these runs is finished"),
+        (["compare", "{}/unfinished"], "None of these runs is finished"),
+        (["compare", "{}", "--metric", "acc"], "There is no metric named 'acc'"),
+        (["compare", "{}", "--format", "word"], "There is no format named 'word'"),
+        (["plot", "{}", "--figure", "bond", "--out", "x.png"], "did you mean 'bounds'?"),
+        (["plot", "{}", "--out", "x.docx"], "ends in .png, .svg or .pdf"),
+    ],
+)
+def test_what_the_user_did_wrong_is_one_sentence(runs, capsys, arguments, words):
+    assert main([argument.format(runs) for argument in arguments]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert "Traceback" not in said
+
+
+def test_a_damaged_run_is_named_and_the_others_are_compared(runs, tmp_path, capsys):
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "summary.json").write_text("{")
+    assert main(["compare", str(runs / "cop2l-0"), str(damaged)]) == 0
+    said = capsys.readouterr()
+    assert "is damaged: summary.json is not JSON" in said.err
+    assert "cop2l" in said.out

@@ -1,0 +1,31 @@
+import shutil
+
+import pytest
+from synthetic_runs import make_runs
+
+from cop2l.report.page import page
+from cop2l.report.runs import find
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """Run directories with invented numbers; read only."""
+    return make_runs(tmp_path_factory.mktemp("invented"))
+
+
+@pytest.fixture(scope="session")
+def found(folder):
+    return find([folder])
+
+
+@pytest.fixture(scope="session")
+def html(found):
+    return page(found)
+
+
+@pytest.fixture
+def chromium():
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        pytest.skip("no Chromium on this machine: the page is not tested in a browser")
+    return browser

@@ -1,0 +1,109 @@
+"""The page in a real browser."""
+
+import pytest
+from synthetic_runs import make_run
+from test_report_page import EVIL
+
+from cop2l.report.page import page
+from cop2l.report.runs import find
+
+pytestmark = pytest.mark.browser
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+DRAWN = "html[data-figures=drawn]"
+
+
+@pytest.fixture
+def opened(chromium):
+    """A function that opens a page and collects whatever it complains about or tries to load."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+
+        def open_page(path, **context):
+            tab = browser.new_context(**context).new_page()
+            complaints = []
+            tab.on("console", lambda message: complaints.append(message.text))
+            tab.on("pageerror", lambda error: complaints.append(str(error)))
+            tab.on("dialog", lambda dialog: complaints.append(dialog.message))
+            tab.on("request", lambda request: request.url == path.as_uri() or complaints.append(request.url))
+            tab.goto(path.as_uri())
+            tab.wait_for_selector(DRAWN, timeout=60_000)
+            return tab, complaints
+
+        yield open_page
+        browser.close()
+
+
+def test_the_page_in_chromium(opened, html, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(html)
+
+    tab, complaints = opened(path, viewport={"width": 1280, "height": 900})
+    charts = tab.locator(".chart")
+    assert charts.count() == tab.locator(".chart svg").count() > 20
+    assert tab.locator("#summary table").count() == 2
+    assert tab.locator("#summary tbody tr").count() == 5
+    assert (
+        tab.locator("[data-figure=bounds] .chart").first.locator("path[aria-roledescription='line']").count()
+        == 0
+    )
+    light = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    ink = tab.evaluate("getComputedStyle(document.querySelector('.chart text')).fill")
+
+    # A figure answers to hovering: the tooltip lists every bound of the task under the pointer.
+    chart = charts.first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    tooltip = tab.locator("#vg-tooltip-element")
+    assert not tooltip.is_visible()
+    tab.mouse.move(box["x"] + box["width"] * 0.55, box["y"] + box["height"] * 0.5)
+    tab.mouse.move(box["x"] + box["width"] * 0.56, box["y"] + box["height"] * 0.5)
+    tooltip.wait_for(state="visible", timeout=5_000)
+    assert "ours (preference)" in tooltip.inner_text()
+
+    # The keyboard reaches the numbers behind a figure.
+    summary = tab.locator("[data-figure=bounds] summary").first
+    summary.focus()
+    tab.keyboard.press("Enter")
+    assert tab.locator("[data-figure=bounds] details table").first.is_visible()
+
+    # Printed, it fits the paper, also where the screen is dark.
+    tab.emulate_media(media="print", color_scheme="dark")
+    tab.set_viewport_size({"width": 680, "height": 900})
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 680
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == light
+    assert tab.pdf(format="A4").startswith(b"%PDF")
+    assert complaints == []
+
+    phone, complaints = opened(path, viewport={"width": 360, "height": 740}, color_scheme="dark")
+    assert phone.evaluate("document.documentElement.scrollWidth") == 360
+    assert (
+        phone.evaluate("Math.max(...[...document.querySelectorAll('.chart svg')].map(s => s.clientWidth))")
+        <= 360
+    )
+    assert phone.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    assert phone.evaluate("getComputedStyle(document.querySelector('.chart text')).fill") != ink
+    assert complaints == []
+
+
+def test_html_in_files_does_nothing_in_chromium(opened, tmp_path):
+    make_run(tmp_path / "runs" / "evil", stream=EVIL, not_valid=(EVIL,), preset=EVIL)
+    make_run(tmp_path / "runs" / "other", stream=EVIL, preset="certified")
+    path = tmp_path / "report.html"
+    path.write_text(page(find([tmp_path / "runs"]), title=EVIL))
+    tab, complaints = opened(path)
+    assert tab.title() == EVIL
+    box = tab.locator("[data-figure=progress] .chart").first
+    box.hover()
+    assert EVIL in tab.locator("#vg-tooltip-element").inner_text()
+    assert tab.locator("img").count() == 0
+    assert complaints == []

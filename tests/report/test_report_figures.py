@@ -1,0 +1,139 @@
+"""Figures: the numbers behind them, and the pictures."""
+
+import json
+import re
+
+import pytest
+from synthetic_runs import make_run
+
+from cop2l.errors import UserError
+from cop2l.report.figures import FIGURES, draw
+from cop2l.report.figures.bounds import MOST_POINTS, MOST_TASKS, iterations
+from cop2l.report.figures.figure import percent, save
+from cop2l.report.groups import by_place, group, spread
+from cop2l.report.runs import read
+
+SIGNS = {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}
+
+
+@pytest.fixture(scope="module")
+def mnist(found):
+    return by_place(found.runs)[0]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_draws(mnist, name, tmp_path):
+    figure = FIGURES[name](mnist)
+    save([figure], tmp_path / "figure.svg")
+    svg = (tmp_path / "figure.svg").read_text()
+    assert "var(--" not in svg
+    assert figure.title in svg
+    assert all(panel.description.endswith(".") for panel in figure.panels)
+    assert figure.rows
+    assert all(len(row) == len(figure.header) for row in figure.rows)
+
+
+@pytest.mark.parametrize("kind", SIGNS)
+def test_pictures_are_what_their_names_say(found, kind, tmp_path):
+    path = tmp_path / "new" / f"figure.{kind}"
+    save(draw("progress", found.runs), path)
+    assert path.read_bytes().startswith(SIGNS[kind])
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_another_ending_is_an_error(found, tmp_path):
+    with pytest.raises(UserError, match=r"ends in .png, .svg or .pdf"):
+        save(draw("progress", found.runs), tmp_path / "figure.docx")
+
+
+def test_the_bound_figure_shows_means_over_seeds(mnist):
+    figure = FIGURES["bounds"](mnist)
+    ours = next(g for g in mnist if g.method == "cop2l")
+    expected = spread(run.tasks[2].bounds["preference"] for run in ours.runs)
+    row = next(row for row in figure.rows if row[:2] == ("cop2l", "3"))
+    assert row[figure.header.index("ours (preference)")] == percent(expected, upwards=True)
+    (points,) = [
+        [r for r in rows if r.get("series") == "ours (preference)" and r["x"] == 3]
+        for rows in figure.panels[0].spec["datasets"].values()
+        if "series" in rows[0]
+    ]
+    assert points == [
+        {
+            "x": 3,
+            "series": "ours (preference)",
+            "mean": expected.mean,
+            "low": expected.mean - expected.sd,
+            "high": expected.mean + expected.sd,
+        }
+    ]
+
+
+def test_not_valid_stands_in_the_title(found):
+    (shared,) = [groups for groups in by_place(found.runs) if groups[0].place.stream == "permuted-mnist"]
+    assert [panel.title for panel in FIGURES["bounds"](shared).panels] == [
+        "cop2l – not valid",
+        "replay – not valid",
+    ]
+
+
+def test_forgetting_is_that_of_the_summary(mnist):
+    figure = FIGURES["progress"](mnist)
+    last = next(row for row in figure.rows if row[:2] == ("replay", "5"))
+    replay = next(g for g in mnist if g.method == "replay")
+    assert last[2] == percent(spread(run.accuracy for run in replay.runs))
+    assert last[3] == percent(spread(run.forgetting for run in replay.runs))
+
+
+def test_a_long_trace_is_thinned_and_keeps_the_early_stopping_point(tmp_path):
+    folder = make_run(tmp_path / "run", tasks=MOST_TASKS + 8)
+    summary = json.loads((folder / "summary.json").read_text())
+    for task in summary["tasks"]:
+        task["iterations"] = 1234
+    (folder / "summary.json").write_text(json.dumps(summary))
+    steps = [
+        {"task": t, "iteration": j, "bound": 0.5, "picked": j, "errors": 0}
+        for t in range(1, MOST_TASKS + 9)
+        for j in range(2000)
+    ]
+    (folder / "trace.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    figure = iterations(group([read(folder)]))
+    assert len(figure.panels) == MOST_TASKS
+    assert len(figure.rows) == MOST_TASKS + 8
+    assert figure.panels[-1].title == f"cop2l, task {MOST_TASKS + 8}"
+    for panel in figure.panels:
+        (points,) = panel.spec["datasets"].values()
+        assert len(points) <= 1.1 * MOST_POINTS + 2
+        assert [p["iteration"] for p in points if p["kept"]] == [1234]
+
+
+def test_a_varied_setting_can_be_drawn(tmp_path):
+    runs = [
+        read(make_run(tmp_path / f"{method}{m}", method, memory=m))
+        for method in ("cop2l", "replay")
+        for m in (1000, 3000)
+    ]
+    (figure,) = draw("against", runs, key="memory", metric="preference")
+    assert [row[:2] for row in figure.rows] == [("cop2l", "1000"), ("cop2l", "3000")]
+    with pytest.raises(UserError, match="--key"):
+        draw("against", runs)
+    with pytest.raises(UserError, match="not a rate"):
+        draw("against", runs, key="memory", metric="seconds")
+    with pytest.raises(UserError, match="nothing that the figure"):
+        draw("against", runs, key="omega")
+
+
+def test_figures_without_data_are_left_out(tmp_path):
+    replay = group([read(make_run(tmp_path / "run", "replay"))])
+    assert FIGURES["compression"](replay) is None
+    assert FIGURES["iterations"](replay) is None
+    with pytest.raises(UserError, match="did you mean 'bounds'"):
+        draw("bound", replay[0].runs)
+
+
+def test_the_same_runs_make_the_same_picture(found, tmp_path):
+    made = []
+    for name in ("a.svg", "b.svg"):
+        save(draw("bounds", found.runs), tmp_path / name)
+        # The converter numbers its gradients and clips through the whole process.
+        made.append(re.sub(r"\d+", "0", (tmp_path / name).read_text()))
+    assert made[0] == made[1]

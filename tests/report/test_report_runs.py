@@ -1,0 +1,127 @@
+"""Reading run directories: what is finished is read exactly, everything else becomes one sentence."""
+
+import json
+import math
+
+import pytest
+from synthetic_runs import make_run
+
+from cop2l.errors import UserError
+from cop2l.report.comparison import comparisons
+from cop2l.report.groups import group
+from cop2l.report.runs import LeftOut, Run, find, read
+
+
+def test_a_finished_run_is_what_its_files_say(tmp_path):
+    folder = make_run(tmp_path / "run", seed=4)
+    summary = json.loads((folder / "summary.json").read_text())
+    run = read(folder)
+    assert isinstance(run, Run)
+    assert [list(row) for row in run.matrix] == summary["matrix"]
+    assert (run.accuracy, run.forgetting, run.plasticity) == tuple(
+        summary[key] for key in ("accuracy", "forgetting", "plasticity")
+    )
+    assert [task.bounds for task in run.tasks] == [task["bounds"] for task in summary["tasks"]]
+    assert (run.tasks[0].picked, run.tasks[0].missed) == tuple(
+        summary["tasks"][0][k] for k in ("picked", "missed")
+    )
+    assert run.seed == 4
+    assert len(run.classes[-1]) == 10
+    assert run.certificate == folder / "certificates" / "after-05"
+    assert len(run.trace) == len((folder / "trace.jsonl").read_text().splitlines())
+    assert run.peak_memory == 400_000_005
+
+
+def test_baselines_have_no_counts(tmp_path):
+    run = read(make_run(tmp_path / "run", "replay"))
+    assert run.tasks[0].picked is None
+    assert list(run.tasks[0].bounds) == ["holdout"]
+    assert run.trace == ()
+
+
+def test_one_task_has_no_forgetting(tmp_path):
+    assert read(make_run(tmp_path / "run", tasks=1)).forgetting is None
+
+
+def test_an_unfinished_run_is_a_sentence(tmp_path):
+    left = read(make_run(tmp_path / "run", finished_tasks=2))
+    assert left.state == "unfinished"
+    assert (
+        left.sentence
+        == f"{tmp_path / 'run'} is not finished (2 tasks recorded so far); run its command again to continue."
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("summary.json", "{", "summary.json is not JSON"),
+        ("summary.json", "[]", "summary.json is not an object"),
+        ("summary.json", "[" * 100_000, "summary.json is not JSON"),
+        ("config.json", None, "config.json is missing"),
+        ("records.jsonl", '{"task": 1}\n', "records.jsonl has 1 lines for 5 tasks"),
+        ("records.jsonl", "{}\nnonsense\n", "line 2 of records.jsonl is not JSON"),
+        ("records.jsonl", b"\xff\xfe", "records.jsonl is not text"),
+    ],
+)
+def test_a_damaged_file_is_a_sentence(tmp_path, file, content, words):
+    path = make_run(tmp_path / "run") / file
+    if content is None:
+        path.unlink()
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        path.write_text(content)
+    left = read(tmp_path / "run")
+    assert isinstance(left, LeftOut)
+    assert left.state == "damaged"
+    assert words in left.sentence
+    assert left.sentence.endswith("delete it and run its command again.")
+
+
+JUNK = [None, True, -1, 2, 0.5, math.nan, 10**400, "x", [], {}, [[]], [{}], [[1, 2]], {"a": []}]
+
+
+def test_no_value_of_a_summary_can_break_the_reader(tmp_path):
+    """Every field of a summary replaced by every kind of junk: a run or a sentence, and tables either way."""
+    folder = make_run(tmp_path / "run")
+    whole = json.loads((folder / "summary.json").read_text())
+    kinds = {"whole": 0, "left out": 0}
+    for key in whole:
+        for value in JUNK:
+            (folder / "summary.json").write_text(json.dumps(whole | {key: value}))
+            result = read(folder)
+            kinds["whole" if isinstance(result, Run) else "left out"] += 1
+            if isinstance(result, Run):
+                comparisons(group([result]), ["accuracy", "forgetting", "bound", "ratio-kl"])
+    assert min(kinds.values()) > 10
+
+
+def test_a_damaged_trace_costs_its_figure_only(tmp_path):
+    folder = make_run(tmp_path / "run")
+    with (folder / "trace.jsonl").open("a") as file:
+        file.write('{"task": ')
+    run = read(folder)
+    assert run.trace == ()
+    assert "trace.jsonl" in run.notes[0]
+
+
+def test_an_iteration_written_twice_counts_once(tmp_path):
+    folder = make_run(tmp_path / "run")
+    first = json.loads((folder / "trace.jsonl").read_text().splitlines()[0])
+    with (folder / "trace.jsonl").open("a") as file:
+        file.write(json.dumps(first | {"bound": 0.875}) + "\n")
+    assert read(folder).trace[0].bound == 0.875
+
+
+def test_find_reads_every_run_below_and_none_twice(folder):
+    found = find([folder, folder / "cop2l-0", folder / "." / "cop2l-1"])
+    assert len(found.runs) == 11
+    assert [left.folder.name for left in found.left_out] == ["unfinished"]
+
+
+def test_wrong_paths_are_errors_for_the_user(tmp_path):
+    with pytest.raises(UserError, match="nothing at"):
+        find([tmp_path / "nowhere"])
+    with pytest.raises(UserError, match="holds no run directory"):
+        find([tmp_path])

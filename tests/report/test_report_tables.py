@@ -1,0 +1,201 @@
+"""Groups over seeds, tables and their formats."""
+
+import csv
+import io
+import json
+from statistics import fmean, stdev
+
+import pytest
+from synthetic_runs import SHARED, make_run
+
+from cop2l.errors import UserError
+from cop2l.report import formats
+from cop2l.report.comparison import comparisons, rounded
+from cop2l.report.groups import by_place, group, repeated
+from cop2l.report.metric import KINDS, METRICS, bounds_of
+from cop2l.report.runs import find, read
+
+
+def tables(found, *names):
+    return comparisons(group(found.runs), names)
+
+
+def test_mean_and_deviation_are_over_the_seeds(found):
+    (table,) = tables(found, "accuracy")
+    values = [run.accuracy for run in found.runs if (run.method, run.stream) == ("cop2l", "mnist")]
+    cell = table.cells[table.rows.index("cop2l")][table.columns.index("mnist, class-incremental")]
+    assert len(values) == 3
+    assert cell.ours == (fmean(values), stdev(values), 3)
+
+
+def test_methods_are_rows_and_streams_are_columns(found):
+    (table,) = tables(found, "accuracy")
+    assert table.rows == ("cop2l", "finetuning", "replay")
+    assert table.columns == ("mnist, class-incremental", "permuted-mnist, domain-incremental")
+    assert table.shared == "mlp, 5 tasks"
+    assert table.cells[1][1] is None
+
+
+def test_the_best_is_the_largest_accuracy_and_the_smallest_bound(found):
+    for table in tables(found, "accuracy", "bound"):
+        column = [row[0] for row in table.cells]
+        pick = max if table.metric.better == "higher" else min
+        best = pick(column, key=lambda cell: cell.ours.mean)
+        assert [cell for cell in column if cell.best] == [best]
+
+
+def test_a_bound_that_is_not_valid_is_never_the_best(found):
+    (table,) = tables(found, "bound")
+    assert [row[1].valid for row in table.cells if row[1]] == [False, False]
+    assert not any(row[1].best for row in table.cells if row[1])
+    assert SHARED in formats.text([table])
+
+
+def test_where_all_are_equal_none_is_best(tmp_path):
+    runs = [read(make_run(tmp_path / m, m)) for m in ("cop2l", "replay")]
+    (table,) = comparisons(group(runs), ["seconds"])
+    assert not any(cell.best for cell in table.filled)
+
+
+def test_the_papers_numbers_stand_beside_ours(found):
+    accuracy, forgetting = tables(found, "accuracy", "forgetting")
+    assert accuracy.cells[0][0].paper == (0.9512, 0.0018)
+    assert forgetting.cells[0][0].paper == (0.0335, 0.0024)
+    assert accuracy.cells[1][0].paper is None  # the paper has no finetuning on MNIST
+    assert accuracy.cells[0][1].paper is None  # the configuration names no row
+    assert "(95.12 ± 0.18)" in formats.markdown([accuracy])
+
+
+def test_paper_keys_beyond_the_columns_do_no_harm(tmp_path):
+    paper = {"table": "appendix", "dataset": "mnist", "tasks": 5, "model": "mlp", "scenario": None}
+    run = read(make_run(tmp_path / "run", paper=paper))
+    (table,) = comparisons(group([run]), ["accuracy"])
+    assert table.cells[0][0].paper == (0.9512, 0.0018)
+
+
+def test_other_settings_are_other_rows_with_the_fewest_words(tmp_path):
+    runs = []
+    for preset, stop, omega in (("certified", "preference", 15), ("paper", "kl", 25)):
+        for seed in range(2):
+            folder = tmp_path / f"{preset}-{seed}"
+            options = {"patience": 3 if stop == "kl" else 4}
+            runs.append(
+                read(make_run(folder, "cop2l", seed, preset=preset, stop=stop, omega=omega, options=options))
+            )
+    runs.append(read(make_run(tmp_path / "replay", "replay")))
+    groups = group(runs)
+    assert [g.label for g in groups] == ["cop2l (preset certified)", "cop2l (preset paper)", "replay"]
+    assert [len(g.runs) for g in groups] == [2, 2, 1]
+
+
+def test_settings_inside_tables_of_the_configuration_count(tmp_path):
+    runs = [read(make_run(tmp_path / str(p), options={"patience": p})) for p in (3, 20)]
+    assert [g.label for g in group(runs)] == ["cop2l (patience 3)", "cop2l (patience 20)"]
+
+
+def test_a_setting_is_named_only_where_it_varies(tmp_path):
+    runs = [read(make_run(tmp_path / f"a{m}", memory=m)) for m in (1000, 2000)]
+    runs.append(read(make_run(tmp_path / "b", stream="fashion-mnist")))
+    assert [[g.label for g in groups] for groups in by_place(runs)] == [
+        ["cop2l"],
+        ["cop2l (memory 1000)", "cop2l (memory 2000)"],
+    ]
+    (table,) = comparisons(group(runs), ["accuracy"])
+    assert table.rows == ("cop2l (memory 1000)", "cop2l (memory 2000)")
+
+
+def test_keys_to_average_over_can_be_named(tmp_path):
+    runs = [read(make_run(tmp_path / str(o), order_seed=o)) for o in (1, 2)]
+    assert len(group(runs)) == 2
+    (only,) = group(runs, over=["seed", "order_seed"])
+    assert len(only.runs) == 2
+    assert repeated([only]) == []
+
+
+def test_a_seed_counted_twice_is_said(tmp_path):
+    runs = [read(make_run(tmp_path / name, seed=7)) for name in ("a", "b")]
+    (sentence,) = repeated(group(runs))
+    assert "counts seed 7 2 times" in sentence
+
+
+def test_fewer_seeds_than_the_others_is_said(found):
+    text = formats.text(tables(found, "accuracy"))
+    assert "[1]" in text
+    assert "over n seeds only" in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mean_worst_and_ratio_of_every_kind(found, kind):
+    run = next(run for run in found.runs if run.method == "cop2l")
+    values = [task.bounds[kind] for task in run.tasks]
+    assert bounds_of(run, kind) == values
+    assert METRICS[kind].of(run) == fmean(values)
+    assert METRICS[f"worst-{kind}"].of(run) == max(values)
+    assert METRICS[f"ratio-{kind}"].of(run) == pytest.approx(fmean(values) / (1 - run.accuracy))
+
+
+def test_a_kind_that_some_task_lacks_is_no_number(tmp_path):
+    folder = make_run(tmp_path / "run")
+    summary = json.loads((folder / "summary.json").read_text())
+    del summary["tasks"][2]["bounds"]["kl"]
+    (folder / "summary.json").write_text(json.dumps(summary))
+    assert METRICS["kl"].of(read(folder)) is None
+
+
+def test_bounds_are_rounded_upwards_and_nothing_is_minus_zero():
+    assert rounded(0.07, 2, "100", upwards=True) == "7.00"
+    assert rounded(0.070001, 2, "100", upwards=True) == "7.01"
+    assert rounded(0.070001, 2, "100") == "7.00"
+    assert rounded(-0.00001, 2, "100") == "0.00"
+    assert rounded(1e-300, 2, "100", upwards=True) == "0.01"
+
+
+def test_csv_and_json_hold_the_same_unrounded_numbers(found):
+    made = tables(found, "accuracy", "bound")
+    rows = list(csv.DictReader(io.StringIO(formats.as_csv(made))))
+    objects = json.loads(formats.as_json(made))
+    assert len(rows) == len(objects) == 10
+    for row, value in zip(rows, objects, strict=True):
+        assert (row["metric"], row["method"], row["stream"]) == (
+            value["metric"],
+            value["method"],
+            value["stream"],
+        )
+        assert float(row["mean"]) == value["mean"]
+        assert (row["sd"] or None) == (None if value["sd"] is None else str(value["sd"]))
+        assert (row["best"] == "True") == value["best"]
+
+
+def test_markdown_has_as_many_cells_as_its_header(tmp_path):
+    run = read(make_run(tmp_path / "run", stream="a|b<c"))
+    lines = formats.markdown(comparisons(group([run]), ["accuracy"])).splitlines()
+    assert r"| method | a\|b&lt;c |" in lines
+    assert sum(line.startswith("|") for line in lines) == 3
+
+
+def test_latex_escapes_what_is_special(tmp_path):
+    run = read(make_run(tmp_path / "run", stream="a_b&50%"))
+    text = formats.latex(comparisons(group([run]), ["accuracy"]))
+    assert r"a\_b\&50\%" in text
+    assert text.count(r"\begin{") == text.count(r"\end{") == 2
+
+
+def test_text_is_bold_on_a_terminal_and_starred_in_a_pipe(found):
+    made = tables(found, "accuracy")
+    assert "\x1b[1m" in formats.chosen("text", terminal=True)(made)
+    piped = formats.chosen("text", terminal=False)(made)
+    assert "\x1b" not in piped
+    assert piped.count("*") == 3  # two columns, and the caption that explains it
+
+
+def test_unknown_names_suggest_the_nearest(found):
+    with pytest.raises(UserError, match="did you mean 'accuracy'"):
+        tables(found, "acuracy")
+    with pytest.raises(UserError, match="did you mean 'markdown'"):
+        formats.chosen("markdwn", terminal=False)
+
+
+def test_a_metric_that_no_run_has_is_an_error(tmp_path):
+    make_run(tmp_path / "run", "replay")
+    with pytest.raises(UserError, match="None of these runs has preference"):
+        tables(find([tmp_path]), "preference")
