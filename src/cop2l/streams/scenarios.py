@@ -253,5 +253,5 @@ def describe(data: Labelled, scenario: str, tasks: int, order_seed: int | None) 
         "tasks": tasks,
         "order_seed": order_seed,
         "class_names": list(data.names),
-        "fingerprint": data.fingerprints(),
+        "fingerprint": data.description.get("fingerprint") or data.fingerprints(),
     }
