@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,20 +18,38 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 @contextmanager
 def exact_arithmetic() -> Iterator[None]:
-    """Inside, torch uses deterministic algorithms and no reduced-precision products; then all is as before."""
-    before = torch.are_deterministic_algorithms_enabled()
-    warn = torch.is_deterministic_algorithms_warn_only_enabled()
-    tf32 = torch.backends.cuda.matmul.allow_tf32
+    """Inside, torch is deterministic and in full precision, whatever was set; then all is as before.
+
+    `set_float32_matmul_precision("medium")`, for one, rounds products to 16 bits on some processors.
+    """
+    mode = torch.get_deterministic_debug_mode()  # use_deterministic_algorithms would first import a compiler
+    wanted = _settings()
+    before = [getattr(place, name) for place, name, _ in wanted]
     try:
-        torch.use_deterministic_algorithms(True)
-        torch.backends.cuda.matmul.allow_tf32 = False
-        with torch.backends.cudnn.flags(
-            enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False
-        ):
+        torch.set_deterministic_debug_mode(2)
+        for place, name, value in wanted:
+            setattr(place, name, value)
+        with torch.autocast("cuda", enabled=False), torch.autocast("cpu", enabled=False):
             yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = tf32
-        torch.use_deterministic_algorithms(before, warn_only=warn)
+        for (place, name, _), value in zip(wanted, before, strict=True):
+            setattr(place, name, value)
+        torch.set_deterministic_debug_mode(mode)
+
+
+def _settings() -> list[tuple[Any, str, Any]]:
+    """Where torch keeps its precision and its freedom to choose kernels, and what they must be."""
+    cudnn = torch.backends.cudnn
+    products = [
+        getattr(backend, product)
+        for backend in (torch.backends.cuda, cudnn, torch.backends.mkldnn)
+        for product in ("matmul", "conv", "rnn")
+        if hasattr(getattr(backend, product, None), "fp32_precision")
+    ]
+    precise: list[tuple[Any, str, Any]] = [(product, "fp32_precision", "ieee") for product in products]
+    if not precise:  # before torch 2.9
+        precise = [(torch.backends.cuda.matmul, "allow_tf32", False), (cudnn, "allow_tf32", False)]
+    return [(cudnn, "deterministic", True), (cudnn, "benchmark", False), *precise]
 
 
 def fresh_optimiser(model: nn.Module, options: Options) -> torch.optim.Optimizer:
@@ -88,4 +107,4 @@ def update(
 def balanced(y: Tensor) -> Tensor:
     """Weights that give every class present the same total weight, with mean one."""
     counts = torch.bincount(y)
-    return (len(y) / (counts > 0).sum() / counts[y]).to(torch.get_default_dtype())
+    return len(y) / ((counts > 0).sum() * counts[y]).double()  # whatever the default dtype
