@@ -11,8 +11,10 @@ def home() -> Path:
     given = os.environ.get("COP2L_HOME")
     if given:
         return Path(given).expanduser()
-    import pooch
-
+    try:
+        import pooch
+    except ImportError:
+        return Path("~/.cache/cop2l").expanduser()
     return Path(pooch.os_cache("cop2l"))
 
 

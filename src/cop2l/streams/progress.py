@@ -18,7 +18,7 @@ class Bar:
         self.total = total
         self.done = 0
         self._bar: Any = None
-        if sys.stderr.isatty() and (rich := _rich(size)):
+        if sys.stderr.isatty() and (rich := _rich(size, total is not None)):
             self._bar = rich
             self._task = self._bar.add_task(label, total=total)
             self._bar.start()
@@ -50,12 +50,12 @@ def bar(label: str, total: int | None = None, *, size: bool = False) -> Iterator
         shown.close()
 
 
-def _rich(size: bool) -> Any:
+def _rich(size: bool, counted: bool) -> Any:
     try:
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
     except ImportError:
         return None
-    amount = DownloadColumn() if size else MofNCompleteColumn()
-    columns = ("{task.description}", BarColumn(), amount, TimeElapsedColumn())
+    amount = (DownloadColumn(),) if size else (MofNCompleteColumn(),) if counted else ()
+    columns = ("{task.description}", BarColumn(), *amount, TimeElapsedColumn())
     return Progress(*columns, console=Console(stderr=True), transient=True)

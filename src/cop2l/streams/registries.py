@@ -76,7 +76,7 @@ def run(*command: str, folder: Path) -> None:
     """Run a registry's own tool in a folder; what it says is only shown if it fails."""
     name = "pip" if "pip" in command else command[0]
     try:
-        with bar(f"{name} is downloading"):
+        with bar(f"{name} is at work"):
             done = subprocess.run(
                 command, cwd=folder, capture_output=True, text=True, timeout=60 * MINUTES, check=False
             )

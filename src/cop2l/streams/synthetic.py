@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
@@ -26,7 +27,8 @@ class Synthetic(Stream):
     def risk(self, predict: Callable[[Any], Any], task: int) -> float:
         """The exact chance that `predict` (inputs to classes) errs on a new example of a task (from 1)."""
         joint = self.probability[task - 1]
-        predicted = np.asarray(predict(self.support))
+        predicted = predict(self.support)
+        predicted = predicted.cpu().numpy() if isinstance(predicted, torch.Tensor) else np.asarray(predicted)
         return float(1.0 - joint[np.arange(len(joint)), predicted].sum())
 
     def best_risk(self, task: int) -> float:
