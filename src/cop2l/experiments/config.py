@@ -138,7 +138,7 @@ def build(flat: Mapping[str, Any]) -> Config:
         table, dot, rest = key.partition(".")
         if not dot:
             values[key] = typed(key, value)
-        elif flat.get(table) is not False:
+        elif flat.get(table) not in (False, "false"):
             values.setdefault(table, {})[rest] = loose(value)
     config = Config(**values)
     if config.paper:
@@ -168,7 +168,7 @@ def loose(value: Any) -> Any:
 def typed(key: str, value: Any) -> Any:
     """The value as its field's type, or an error that says which type that is."""
     if key in TABLES:
-        if value is False:
+        if value in (False, "false"):
             return {}
         raise UserError(f"{key} takes a table, not {value!r}.")
     kinds = typing.get_args(HINTS[key]) or (HINTS[key],)

@@ -63,8 +63,11 @@ class MLflow(Watcher):
             library: Any = import_module("mlflow")
         except ImportError:
             raise missing_extra("mlflow-skinny", "mlflow", "--log mlflow") from None
-        beside = (Path(folder).resolve().parent / "mlruns").as_uri()
-        self.client: Any = library.MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", beside))
+        address = os.environ.get("MLFLOW_TRACKING_URI")
+        if address is None:
+            address = (Path(folder).resolve().parent / "mlruns").as_uri()
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # needs no database and no server
+        self.client: Any = library.MlflowClient(address)
         self.run_id: str | None = None
 
     def start(self, config: Config, stream: Stream, records: list[dict[str, Any]]) -> None:  # noqa: ARG002
@@ -89,7 +92,7 @@ class MLflow(Watcher):
         """The averages."""
         for name in ("accuracy", "forgetting", "plasticity"):
             if summary[name] is not None:
-                self.client.log_metric(self.run_id, name, summary[name])
+                self.client.log_metric(self.run_id, f"final/{name}", summary[name])
         self.client.set_terminated(self.run_id)
 
 

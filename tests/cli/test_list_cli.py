@@ -1,0 +1,45 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from cop2l.cli import main
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        ("methods", {"cop2l", "replay", "csrel", "joint"}),
+        ("streams", {"mnist", "cifar100", "rotated-mnist", "synthetic"}),
+        ("models", {"mlp", "cnn", "linear", "mlp-head", "multi-head"}),
+        ("configs", {"mnist", "cifar10", "cifar100-20", "tinyimagenet", "imagewoof", "digits", "demo"}),
+    ],
+)
+def test_every_name_has_a_line(capsys, what, names):
+    assert main(["list", what, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert names <= set(found)
+    assert all(len(line) > 10 and "\n" not in line for line in found.values())
+    assert not any(name.startswith("_") for name in found)
+    assert main(["list", what]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(found)
+
+
+def test_an_unknown_list_is_an_error_of_usage():
+    with pytest.raises(SystemExit) as stopped:
+        main(["list", "wishes"])
+    assert stopped.value.code == 2
+
+
+def test_help_does_not_import_torch():
+    script = """
+import sys
+from cop2l.cli import parser
+for verb in ("run", "sweep", "list", "learn", "predict"):
+    assert parser().parse_args([verb, *{"list": ["configs"], "learn": ["s", "--data", "d"],
+        "predict": ["s", "--data", "d"]}.get(verb, ["mnist"])]).run
+print("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"

@@ -1,0 +1,150 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cop2l.cli import main
+
+SMALL = ("data.n=100", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+def test_run_shows_the_tasks_and_says_where_the_results_are(capsys):
+    assert main(["run", "synthetic", *SMALL]) == 0
+    out = capsys.readouterr().out
+    assert "cop2l on synthetic (class-incremental, 3 tasks), mlp, memory 30, seed 0\n" in out
+    for task in (1, 2, 3):
+        assert f"task {task}/3  accuracy " in out
+    assert "The claim is the column preference: with probability at least 0.95" in out
+    folder = Path(out.rpartition("Results: ")[2].strip())
+    assert folder.parent == Path("runs")
+    assert json.loads((folder / "config.json").read_text())["hash"] == folder.name
+    assert (folder / "summary.json").exists()
+
+    assert main(["run", "synthetic", *SMALL]) == 0  # finished: nothing is run again
+    assert "task 1/3" not in capsys.readouterr().out
+
+
+def test_run_prints_json_alone_on_stdout(capsys):
+    assert main(["run", "digits", "method=finetuning", "epochs=2", "--out", "here", "--json"]) == 0
+    printed = capsys.readouterr()
+    summary = json.loads(printed.out)
+    assert summary == json.loads(Path("here/summary.json").read_text())
+    assert len(summary["matrix"]) == 5
+    assert "task 5/5" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nothing"], "There is no configuration named 'nothing'"),
+        (["synthetic", "sed=1"], "There is no key named 'sed'; did you mean 'seed'?"),
+        (["synthetic", "seed=0,1"], "a grid of 2 runs; use cop2l sweep"),
+        (["synthetic", "method=replay", "omega=3"], "There is no option of Replay named 'omega'"),
+        (["synthetic", "stream=none.npz", "data=false"], "There is no file or folder none.npz"),
+        (["synthetic", "--out", "file/run"], "Cannot write in file/run (Not a directory)"),
+    ],
+)
+def test_run_refuses_with_one_sentence_and_exit_code_2(capsys, arguments, sentence):
+    Path("file").write_text("")
+    assert main(["run", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert sentence in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_run_takes_a_file_of_ones_own_and_ones_own_data(capsys):
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 4
+    np.savez("mine.npz", x=rng.normal(size=(200, 6)) + 3 * np.eye(6)[y], y=y)
+    Path("mine.toml").write_text("""
+        stream = "mine.npz"
+        tasks = 2
+        method = "replay"
+        epochs = 10
+        lr = 0.1
+        holdout = 0.2
+    """)
+    assert main(["run", "mine.toml", "--out", "out"]) == 0
+    assert "The claim is the column holdout" in capsys.readouterr().out
+    assert json.loads(Path("out/summary.json").read_text())["accuracy"] > 0.8
+
+
+LONG = ["run", "synthetic", *SMALL, "tasks=12", "--out", "run"]
+
+
+def stopped(number):
+    """Start a run, send it a signal once it has learned something more, and return what it said."""
+    before = learned()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cop2l", *LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while learned() <= before and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(number)
+    out, err = process.communicate()
+    assert "Traceback" not in err
+    return process.returncode, out, err
+
+
+def learned():
+    records = Path("run/records.jsonl")
+    return records.read_text().count("\n") if records.exists() else 0
+
+
+def test_signals_stop_a_run_and_the_same_command_continues(capsys):
+    code, _, err = stopped(signal.SIGINT)
+    assert code == 130
+    assert err == "Stopped; run the same command again to go on after the last finished task.\n"
+    assert 1 <= learned() < 12
+    code, out, _ = stopped(signal.SIGTERM)
+    assert code == 143
+    assert "going on after task" in out
+    assert 2 <= learned() < 12
+    assert main(LONG) == 0
+    assert "going on after task" in capsys.readouterr().out
+    assert learned() == 12
+
+
+def test_on_a_terminal_there_is_a_bar_per_task():
+    pytest.importorskip("rich")
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "cop2l", "run", "synthetic", *SMALL]
+    process = subprocess.Popen(command, stdout=theirs, env={**os.environ, "COLUMNS": "160", "TERM": "xterm"})
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+    os.close(ours)
+    assert process.wait() == 0
+    text = shown.decode()
+    for word in (
+        "━",
+        "task 1/3",
+        "task 3/3",
+        "iteration",
+        "picked",
+        "worst loss",
+        "bound",
+        "left",
+        "Results:",
+    ):
+        assert word in text
