@@ -46,12 +46,8 @@ def kl_certificate(
     run = _Run.checked(n, compression, evicted, errors, iterations, task, tasks, log_delta)
     if run.T == 1 and run.J:
         raise UserError("evicted must be 0 when tasks is 1: nothing leaves the buffer before the end.")
-    prices = run.prices() | {
-        "|J| ln(T-1)": run.J * math.log(run.T - 1) if run.J else 0.0,
-        "-ln zeta(|J|)": -log_zeta(run.J),
-        "messages": -math.fsum(map(log_zeta, run.messages)),
-    }
-    return run.certificate("kl", prices)
+    prices = run.paper_prices()
+    return run.certificate("kl", prices, run.chernoff(prices))
 
 
 def kl_tight_certificate(
@@ -97,7 +93,9 @@ def kl_tight_certificate(
             "-ln zeta(|J|)": -log_zeta(run.J),
         }
     prices["messages"] = -math.fsum(map(log_zeta, run.messages[run.t - 1 :]))
-    return run.certificate("kl-tight", prices)
+    # The paper's bound is above this one, but the two are rounded apart: the smaller is still an upper bound.
+    value = min(run.binomial(prices), run.chernoff(run.paper_prices()))
+    return run.certificate("kl-tight", prices, value)
 
 
 def single_task_kl_bound(n: int, compression: int, errors: int, log_delta: float) -> float:
@@ -161,14 +159,30 @@ class _Run(NamedTuple):
             "ln C(n-|I|,|J|)": log_binomial_above(self.n - self.I, self.J),
         }
 
-    def certificate(self, kind: str, prices: dict[str, float]) -> Bound:
-        rest = self.n - self.I - self.J
-        eps = up(math.fsum(prices.values()))  # every price is non-negative
-        counted: dict[str, float] = {"complement errors": self.errors, "complement size": rest}
-        terms = counted | prices | {"epsilon": eps}
-        if rest == 0:
-            return Bound(1.0, kind, NOTHING_LEFT, terms)
-        value = (
-            ratio_inverse(self.errors, rest, eps) if kind == "kl" else tail_inverse(self.errors, rest, -eps)
-        )
-        return bounded(kind, value, terms, ALL_WRONG if self.errors == rest else TOO_DEAR)
+    def paper_prices(self) -> dict[str, float]:
+        return self.prices() | {
+            "|J| ln(T-1)": self.J * math.log(max(self.T - 1, 1)),
+            "-ln zeta(|J|)": -log_zeta(self.J),
+            "messages": -math.fsum(map(log_zeta, self.messages)),
+        }
+
+    @property
+    def rest(self) -> int:
+        return self.n - self.I - self.J
+
+    def chernoff(self, prices: dict[str, float]) -> float:
+        return ratio_inverse(self.errors, self.rest, _epsilon(prices)) if self.rest else 1.0
+
+    def binomial(self, prices: dict[str, float]) -> float:
+        return tail_inverse(self.errors, self.rest, -_epsilon(prices)) if self.rest else 1.0
+
+    def certificate(self, kind: str, prices: dict[str, float], value: float) -> Bound:
+        reason = ALL_WRONG if self.errors == self.rest else TOO_DEAR
+        counted: dict[str, float] = {"complement errors": self.errors, "complement size": self.rest}
+        terms = counted | prices | {"epsilon": _epsilon(prices)}
+        return bounded(kind, value, terms, reason if self.rest else NOTHING_LEFT)
+
+
+def _epsilon(prices: dict[str, float]) -> float:
+    """Their sum, rounded up: every price is non-negative."""
+    return up(math.fsum(prices.values()))

@@ -3,7 +3,7 @@
 import math
 
 from cop2l.bounds.checks import probability, real
-from cop2l.bounds.outer import BELOW_ONE, SLACK, TOLERANCE, up
+from cop2l.bounds.outer import BELOW_ONE, SLACK, TOLERANCE, ULP, up
 from cop2l.errors import UserError
 
 TINY = 1e-300  # more than gradual underflow can lose
@@ -101,18 +101,21 @@ def upper_inverse(q: float, epsilon: float) -> float:
     )
     # kl(q, .) is convex and increasing above q, so Newton's steps from above stay above the root. Rounding is not
     # trusted with that: p is returned only after kl(q, p) less its margin was seen to be at least epsilon.
-    tolerance = TOLERANCE
+    scale = 1.0
     while p < 1.0:
+        hair = scale * max(TOLERANCE * (1.0 - p), ULP)
         if p > q:
             value, margin = _divergence(q, p)
-            step = (value - margin - epsilon) * p * (1.0 - p) / (p - q)
-            if 0.0 <= step <= tolerance:
-                return p
-            p -= step
-            if step > 0.0:
+            excess = value - margin - epsilon
+            step = excess * p * (1.0 - p) / (p - q)
+            if excess >= 0.0:
+                if step <= hair:
+                    return p
+                p -= step
                 continue
-        p = max(p, q) + 0.5 * tolerance
-        tolerance += tolerance
+            p -= step
+        p = max(p, q) + hair
+        scale += scale
     return 1.0
 
 

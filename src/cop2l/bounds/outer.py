@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable
 
 SLACK = 2.0**-48
-TOLERANCE = 1e-12
+TOLERANCE = 2e-12  # of a result p, relative to 1 - p
+ULP = 2.0**-53  # of floats just below one
 WIDTH = 1e-11  # what a looser evaluation may cost in the result
-BELOW_ONE = 1.0 - 2.0**-53
+BELOW_ONE = 1.0 - ULP
 
 
 def up(x: float) -> float:
@@ -38,16 +39,15 @@ def outer(excess: Callable[[float], tuple[float, float]], low: float, start: flo
     while True:
         g, slope = excess(p)
         looks += 1
+        hair = max(TOLERANCE * (1.0 - p), ULP)
         step = g / slope if slope > 0.0 else math.inf
-        if 0.0 <= step <= TOLERANCE:
-            return p
         if g >= 0.0:
+            if step <= hair:
+                return p
             high = p
         else:
             low = p
-            step -= 0.25 * TOLERANCE  # past the root, so that the next look can confirm
-        if high - low <= TOLERANCE:
-            return high
+            step -= 0.5 * hair  # past the root, so that the next look can confirm
         p -= step
         if looks > 50 or not low < p < high:
             p = low + 0.5 * (high - low)
