@@ -69,7 +69,8 @@ class RunDirectory:
         """Refuse a directory that holds something else than this configuration's run."""
         file = self.path / "config.json"
         if not file.exists():
-            others = sorted(p.name for p in self.path.iterdir() if p.name not in ("lock", "environment.json"))
+            ours = ("lock", "environment.json", "error.txt")
+            others = sorted(p.name for p in self.path.iterdir() if p.name not in ours)
             if others:
                 raise UserError(
                     f"{self.path} holds other files ({others[0]}, ...); choose an empty folder with --out."

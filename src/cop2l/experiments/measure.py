@@ -1,5 +1,6 @@
 """What a run measures after each task: accuracies, certificates, hold-out bounds, memory; and the summary."""
 
+import contextlib
 import math
 import resource
 import sys
@@ -138,10 +139,12 @@ def finite(event: dict[str, Any]) -> dict[str, Any]:
 
 
 class Meter:
-    """Peak memory, of the process so far and of the device since the meter was made."""
+    """Peak memory of the process and of the device since the meter was made."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        with contextlib.suppress(OSError):  # elsewhere than on Linux it is the peak of the process so far
+            Path("/proc/self/clear_refs").write_text("5")
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
 

@@ -94,7 +94,7 @@ def warm_context() -> Any:
 
 
 def locally(todo: Sequence[Job], workers: int) -> Iterator[Outcome]:
-    """Run jobs in local processes, `workers` at a time; each run has a process, and a memory peak, of its own."""
+    """Run jobs in local processes, `workers` at a time; each run has a process of its own."""
     context = warm_context()
     waiting = list(reversed(todo))
     running: dict[Any, tuple[Job, Any]] = {}
@@ -143,13 +143,15 @@ def on_ray(todo: Sequence[Job], address: str | None) -> Iterator[Outcome]:
     try:
         ray.init(address=address, log_to_driver=False, **dashboard)
     except (ConnectionError, RuntimeError) as error:
-        raise UserError(f"There is no Ray cluster at {address} ({error}); start one first.") from error
+        raise UserError(
+            f"Cannot join a Ray cluster at {address} ({error}); start it, and if it asks for a token, give it"
+            " in the environment (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN)."
+        ) from error
     try:
         waiting: dict[Any, Job] = {}
         for job in todo:
             needs = {"num_cpus": job.config.threads, "num_gpus": int(job.config.device.startswith("cuda"))}
-            # One call per worker process: memory peaks are a process's own.
-            remote = ray.remote(max_calls=1, max_retries=0, **needs)(attempt)
+            remote = ray.remote(max_retries=0, **needs)(attempt)
             waiting[remote.remote(job.config, str(job.folder.resolve()))] = job
         while waiting:
             (ready, *_), _ = ray.wait(list(waiting), num_returns=1)

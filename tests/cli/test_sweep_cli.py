@@ -1,0 +1,155 @@
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cop2l.cli import main
+from cop2l.experiments import grid, sweep
+
+SMALL = ("data.n=60", "architecture.hidden=8", "memory=30", "tasks=2", "epochs=2")
+SIX = ("synthetic", *SMALL, "method=finetuning,replay", "seed=0,1,2")
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+def finished(folder="runs"):
+    return sorted(path.parent.name for path in Path(folder).glob("*/summary.json"))
+
+
+def test_a_sweep_lists_its_runs_first_runs_them_and_skips_them_the_next_time(capsys):
+    assert main(["sweep", *SIX, "--list"]) == 0
+    listed = capsys.readouterr().out
+    assert listed.startswith("6 runs in runs, 0 finished:\n")
+    assert listed.count("method=replay seed=") == 3
+    assert finished() == []
+
+    assert main(["sweep", *SIX, "method=replay", "--workers", "2"]) == 0
+    assert len(finished()) == 3
+    capsys.readouterr()
+
+    assert main(["sweep", *SIX, "--workers", "2", "--json"]) == 0
+    printed = capsys.readouterr()
+    outcomes = json.loads(printed.out)
+    assert len(outcomes) == 6
+    assert all(run["finished"] and run["error"] is None for run in outcomes)
+    assert printed.err.count("(finished)") == 3
+    assert "[3/3] done" in printed.err  # and not six
+    assert [Path(run["folder"]).name for run in outcomes if run["finished"]].sort() == finished().sort()
+
+
+def test_one_failure_does_not_stop_the_others_and_is_listed_at_the_end(capsys):
+    arguments = ["sweep", "synthetic", *SMALL, "method=replay", "device=cpu,cuda:99", "seed=0,1"]
+    assert main(arguments) == 1
+    printed = capsys.readouterr()
+    assert len(finished()) == 2
+    failures = printed.err.splitlines()
+    assert len(failures) == 2
+    assert all("This machine has no device 'cuda:99'" in line for line in failures)
+    assert printed.out.splitlines()[-1] == "2 of 4 runs are finished in runs"
+
+
+def broken(config, folder, answer):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_dies_is_a_failure_of_its_run(monkeypatch):
+    jobs = sweep.jobs(grid.expand(grid.read("synthetic"), grid.overrides([*SMALL, "seed=0,1"])), "runs")
+    monkeypatch.setattr(sweep, "_work", broken)
+    outcomes = list(sweep.locally(jobs, workers=2))
+    assert [outcome.error for outcome in outcomes] == ["The process ended without a word (exit code -9)."] * 2
+
+
+def test_an_unexpected_error_leaves_its_traceback_in_the_run_directory(monkeypatch):
+    config = grid.single(grid.read("synthetic"), grid.overrides(SMALL))
+
+    def run(config, folder):
+        Path(folder).mkdir(parents=True)
+        raise ZeroDivisionError("of all things")
+
+    monkeypatch.setattr("cop2l.experiments.run.run", run)
+    summary, error = sweep.attempt(config, "runs/here")
+    assert summary is None
+    assert error == "ZeroDivisionError: of all things (see runs/here/error.txt)"
+    assert "Traceback" in Path("runs/here/error.txt").read_text()
+
+
+def test_a_run_whose_last_attempt_failed_can_be_run_again():
+    config = grid.single(grid.read("synthetic"), grid.overrides([*SMALL, "method=finetuning"]))
+    Path("runs/here").mkdir(parents=True)
+    Path("runs/here/error.txt").write_text("Traceback")
+    summary, error = sweep.attempt(config, "runs/here")
+    assert error is None
+    assert summary["method"] == "finetuning"
+    assert not Path("runs/here/error.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["synthetic", "--workers", "0"], "--workers is 0; give at least 1."),
+        (["synthetic", "seeds=0,1"], "There is no key named 'seeds'; did you mean 'seed'?"),
+    ],
+)
+def test_a_sweep_refuses_with_one_sentence(capsys, arguments, sentence):
+    assert main(["sweep", *arguments]) == 2
+    assert capsys.readouterr().err == f"cop2l: {sentence}\n"
+
+
+RAY = """
+import sys
+import ray
+context = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+print(context.address_info["gcs_address"], flush=True)
+sys.stdin.read()
+ray.shutdown()
+"""
+
+
+def test_a_sweep_of_six_runs_on_a_real_ray():
+    pytest.importorskip("ray")
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # of this cluster alone
+    environment = {**os.environ, **token, "RAY_USAGE_STATS_ENABLED": "0"}
+    cluster = subprocess.Popen(
+        [sys.executable, "-c", RAY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+    )
+    try:
+        address = cluster.stdout.readline().strip()
+        assert address
+        done = subprocess.run(
+            [sys.executable, "-m", "cop2l", "sweep", *SIX, "--ray", address],
+            capture_output=True,
+            text=True,
+            env=environment,
+        )
+    finally:
+        cluster.stdin.close()
+        cluster.wait()
+        cluster.stdout.close()
+    assert done.returncode == 0, done.stderr
+    assert len(finished()) == 6
+    assert "[6/6] done" in done.stdout
+    # The same bits as in a process of our own.
+    from cop2l.experiments.run import run
+
+    config = grid.single(grid.read("synthetic"), grid.overrides([*SMALL, "method=replay", "seed=1"]))
+    mine = run(config, "mine")
+    theirs = json.loads((Path("runs") / config.hash / "summary.json").read_text())
+    assert {k: v for k, v in mine.items() if k != "seconds"} == {
+        k: v for k, v in theirs.items() if k != "seconds"
+    }
