@@ -73,7 +73,7 @@ def _columns(path: Path, columns: dict[str, list[Any]], label: str) -> tuple[np.
     labels = columns.pop(label, None)
     try:
         x = np.array(list(columns.values()), np.float32).T
-        return x, None if labels is None else np.array([int(value) for value in labels])
+        return x, None if labels is None else np.array([float(value) for value in labels])
     except (ValueError, TypeError) as error:
         raise UserError(
             f"{path} must hold numbers, and whole numbers in the column {label!r}; name another with --label."
