@@ -1,7 +1,7 @@
 """The compression function (one task of it) and the reconstruction function."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from cop2l.certify.history import History, Memory, certified_mask, prior_part, t
 from cop2l.certify.options import Options
 from cop2l.certify.p2l import Outcome, Progress, mp2l
 from cop2l.certify.training import exact_arithmetic
+from cop2l.models import rebuild
 
 
 def compress_task(
@@ -176,6 +177,14 @@ def load_parameters(model: nn.Module, theta: dict[str, Tensor]) -> None:
     """Put theta into the model, wherever that is."""
     place = next(model.parameters())
     model.load_state_dict({name: value.to(place.device) for name, value in theta.items()})
+
+
+def rebuilt(description: Mapping[str, Any], theta: Mapping[str, Tensor], device: str) -> nn.Module:
+    """One of cop2l's own models, in the precision of theta and, if it can be, on such a device; with its seed's weights."""
+    model = rebuild({key: value for key, value in description.items() if key != "parameters"})
+    kinds = [value.dtype for value in theta.values() if value.is_floating_point()]
+    place = "cpu" if device == "cpu" or not torch.cuda.is_available() else "cuda"
+    return model.to(place, kinds[0] if kinds else None)
 
 
 def digest(theta: dict[str, Tensor]) -> str:

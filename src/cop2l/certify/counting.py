@@ -26,7 +26,7 @@ def blocks_of(data: Data) -> Iterator[tuple[Any, Any]]:
         yield from data()
         return
     x, y = data
-    for start in range(0, len(y), PASS_ROWS):
+    for start in range(0, max(len(x), len(y)), PASS_ROWS):
         yield x[start : start + PASS_ROWS], y[start : start + PASS_ROWS]
 
 
@@ -39,7 +39,12 @@ def misclassified_rows(
     device = next(model.parameters()).device
     start = 0
     for x, y in blocks_of(data):
+        x = x if isinstance(x, Tensor) else np.asarray(x)
         labels = torch.as_tensor(np.asarray(y)) if not isinstance(y, Tensor) else y
+        if len(x) != len(labels):
+            raise UserError(
+                f"The data given for task {history.task} has {len(x)} inputs but {len(labels)} labels."
+            )
         if start + len(labels) > history.rows:
             raise UserError(
                 f"The data given for task {history.task} has more than the {history.rows} examples it was learned from."

@@ -16,14 +16,15 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cop2l.certify.certificate import SET_NAMES, Certificate, issue
-from cop2l.certify.compress import compress_task, load_parameters, parameters
+from cop2l.certify.compress import compress_task, load_parameters, parameters, rebuilt
 from cop2l.certify.counting import Data, compressed_in_buffer, counts, misclassified_rows
 from cop2l.certify.environment import environment
-from cop2l.certify.examples import Examples, sample
+from cop2l.certify.examples import Examples, row_major, sample
 from cop2l.certify.history import History, Memory, certified_mask
 from cop2l.certify.options import Options
 from cop2l.certify.options import options as choose_options
 from cop2l.certify.p2l import Progress
+from cop2l.certify.record import Counts
 from cop2l.certify.scoring import (
     head_mask,
     logits_in_blocks,
@@ -33,8 +34,8 @@ from cop2l.certify.scoring import (
     prove_exact,
     scoring_mode,
 )
+from cop2l.certify.training import exact_arithmetic, pinned_threads
 from cop2l.errors import UserError, unknown
-from cop2l.models import rebuild
 from cop2l.streams.fingerprint import fingerprint
 from cop2l.streams.task import SCENARIOS
 
@@ -84,15 +85,23 @@ class CoP2L:
         self.histories: list[History] = []
         self.certificate: Certificate | None = None
         self.trace: list[dict[str, Any]] = []
+        for tensor in [*model.parameters(), *model.buffers()]:
+            tensor.data = row_major(tensor.data)
         self._theta_0 = parameters(model)
         self._classes: int | None = None
         self._proved = False
+        self._machines: list[dict[str, Any]] = []
         model.eval()
 
     @property
     def tasks_seen(self) -> int:
         """How many tasks were learned."""
         return len(self.histories)
+
+    @property
+    def memory_used(self) -> int:
+        """How many examples of past tasks are kept; a threshold buffer may, rarely, exceed the memory."""
+        return len(self.memory)
 
     def learn(
         self,
@@ -121,24 +130,37 @@ class CoP2L:
             x = x.to(device)
         labels = labels.to(device)
         before = parameters(self.model), list(self.memory.candidates), list(self.memory.prior)
-        past = [History(**vars(h)) for h in self.histories]
+        past, machines, unsaved = (
+            [History(**vars(h)) for h in self.histories],
+            self._machines,
+            self._unsaved(),
+        )
         try:
             self.histories.append(history)
             outside = self._outside()
-            if not self._proved:
-                prove_exact(self.model, sample(x, labels, history.task, self.options.seed), outside)
-                self._proved = True
-            outcome = compress_task(
-                self.model, x, labels, self.histories, self.memory, self.options, outside, shown
-            )
+            with pinned_threads(self._threads()), exact_arithmetic():
+                S = sample(x, labels, history.task, self.options.seed)
+                if not self._proved:
+                    prove_exact(self.model, S, outside)
+                outcome = compress_task(
+                    self.model, x, labels, self.histories, self.memory, self.options, outside, shown
+                )
+                if not self._proved:  # once more: initial weights of zero would prove nothing
+                    prove_exact(self.model, S, outside)
+                self._check_unsaved(unsaved)
+                here = environment(self.model)
+                self._machines = [m for m in machines if m != here] + [here]
             certificate = self.certify({history.task: (x, y)})
         except BaseException:
             load_parameters(self.model, before[0])
+            self._check_unsaved(unsaved, put_back=True)
+            self.model.eval()
             self.memory.candidates, self.memory.prior = before[1], before[2]
-            self.histories = past
+            self.histories, self._machines = past, machines
             raise
         finally:
             _close(shown)
+        self._proved = True
         self.trace, self.certificate = outcome.trace, certificate
 
     def certify(self, data: Mapping[int, Data] | None = None, *, portable: bool = False) -> Certificate:
@@ -153,31 +175,18 @@ class CoP2L:
         if not last:
             raise UserError("There is nothing to certify yet; learn a task first.")
         for task in data:
-            if not 1 <= task <= last:
+            if task not in range(1, last + 1):
                 raise UserError(f"There is no task {task} to certify; tasks 1 to {last} were learned.")
-        outside, found = self._outside(), []
-        for history in self.histories:
-            wrong = compressed = None
-            if history.task in data:
-                wrong, print_found = misclassified_rows(
-                    self.model, data[history.task], history, self.options, outside
-                )
-                if print_found != history.fingerprint:
-                    raise UserError(
-                        f"The data given for task {history.task} is not what it was learned from: its fingerprint differs."
-                    )
-            elif self.options.buffer == "threshold":
-                held = self.memory.candidates[history.task - 1]
-                compressed = compressed_in_buffer(
-                    history, self.options, last, held.row, self._wrong(held, outside)
-                )
-            found.append(counts(history, self.options, last, wrong, compressed))
+        outside = self._outside()
+        with pinned_threads(self._threads()), exact_arithmetic():
+            found = [self._counted(history, data.get(history.task), outside) for history in self.histories]
+            here = environment(self.model)
         certificate = issue(
             self.options,
             self.scenario,
             self._width(),
             self._description(),
-            environment(self.model),
+            {**here, "earlier": [machine for machine in self._machines if machine != here]},
             [History(**vars(h)) for h in self.histories],
             found,
             self._theta_0,
@@ -189,16 +198,31 @@ class CoP2L:
         self.certificate = certificate
         return certificate
 
+    def _counted(self, history: History, data: Data | None, outside: Tensor | None) -> Counts:
+        wrong = compressed = None
+        if data is not None:
+            wrong, print_found = misclassified_rows(self.model, data, history, self.options, outside)
+            if print_found != history.fingerprint:
+                raise UserError(
+                    f"The data given for task {history.task} is not what it was learned from: its fingerprint differs."
+                )
+        elif self.options.buffer == "threshold":
+            held = self.memory.candidates[history.task - 1]
+            wrong_there = self._wrong(held, outside)
+            compressed = compressed_in_buffer(history, self.options, self.tasks_seen, held.row, wrong_there)
+        return counts(history, self.options, self.tasks_seen, wrong, compressed)
+
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
         """The class of each example, on the CPU; task-incremental learners need the task's number."""
         x = _inputs(x)
         if self.scenario != "task-incremental":
-            return predict(self.model, x)
-        if task is None or not 1 <= task <= self.tasks_seen:
+            task = None
+        elif task not in range(1, self.tasks_seen + 1):
             raise UserError(
                 f"A task-incremental learner predicts for one of its tasks: give task=1..{self.tasks_seen}."
             )
-        return predict(self.model, x, task, self._outside())
+        with exact_arithmetic():
+            return predict(self.model, x, task, self._outside())
 
     def save(self, folder: str | Path) -> None:
         """Everything needed to learn the next task later, in one file, written at once; and the certificate."""
@@ -225,6 +249,7 @@ class CoP2L:
             "data": self.data,
             "model": self._description(),
             "classes": self._classes,
+            "machines": self._machines,
             "histories": [
                 {key: value for key, value in asdict(h).items() if key not in SET_NAMES}
                 for h in self.histories
@@ -259,7 +284,10 @@ class CoP2L:
                 raise UserError(
                     f"The learner in {folder} has a model of your own; pass it: CoP2L.load(folder, model=...)."
                 )
-            model = rebuild(state["model"])
+            theta = {name: tensors[name] for name in tensors if name.startswith("theta/")}
+            model = rebuilt(
+                state["model"], theta, state["machines"][-1]["device"] if state["machines"] else "cpu"
+            )
         given = dict(state["options"])
         learner = cls(
             model, scenario=state["scenario"], not_valid=state["not_valid"], data=state["data"], **given
@@ -280,7 +308,7 @@ class CoP2L:
                 f"The model does not fit the saved learner: {str(error).splitlines()[0]}"
             ) from None
         self._theta_0 = part("theta_0/")
-        self._classes = state["classes"]
+        self._classes, self._machines = state["classes"], state["machines"]
         self.not_valid = tuple(state["not_valid"])
         self.histories = []
         for entry in state["histories"]:
@@ -306,6 +334,8 @@ class CoP2L:
         self.memory = memory
         stored = folder / "certificate"
         self.certificate = Certificate.load(stored) if stored.exists() else None
+        if self.certificate is not None and len(self.certificate.tasks) != len(self.histories):
+            self.certificate = None  # the process was killed between writing the learner and its certificate
         self.model.eval()
 
     def _checked(self, x: Any, y: Any, classes: Sequence[int] | None) -> tuple[Any, Tensor, tuple[int, ...]]:
@@ -382,6 +412,24 @@ class CoP2L:
                 part = slice(start, start + len(raw))
                 found[part] = misclassified(masked(raw, held.task[part], outside), held.y[part]).cpu().numpy()
         return found
+
+    def _threads(self) -> int:
+        """Training rounds differently with another number of threads: all tasks use that of the first."""
+        return int(self._machines[0]["threads"]) if self._machines else torch.get_num_threads()
+
+    def _unsaved(self) -> dict[str, Tensor]:
+        """Buffers that are not in the model's state_dict, so that they could not be rolled back or saved."""
+        saved = self.model.state_dict().keys()
+        return {name: value.clone() for name, value in self.model.named_buffers() if name not in saved}
+
+    def _check_unsaved(self, before: dict[str, Tensor], *, put_back: bool = False) -> None:
+        for name, value in self._unsaved().items():
+            if put_back:
+                self.model.get_buffer(name).copy_(before[name])
+            elif not torch.equal(value, before[name]):
+                raise UserError(
+                    f"The model's buffer {name!r} changes in training but is not in its state_dict; register it as persistent."
+                )
 
     def _description(self) -> dict[str, Any]:
         kind = type(self.model)

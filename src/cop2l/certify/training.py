@@ -52,6 +52,17 @@ def _settings() -> list[tuple[Any, str, Any]]:
     return [(cudnn, "deterministic", True), (cudnn, "benchmark", False), *precise]
 
 
+@contextmanager
+def pinned_threads(count: int) -> Iterator[None]:
+    """Inside, torch uses this many threads: a sum that is split otherwise rounds otherwise."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(count)
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def fresh_optimiser(model: nn.Module, options: Options) -> torch.optim.Optimizer:
     """The optimiser with empty state, as every task begins."""
     parameters = [p for p in model.parameters() if p.requires_grad]
