@@ -2,6 +2,7 @@
 
 from cop2l.bounds.binomial import binomial_tail_inverse, log_binomial, log_binomial_above
 from cop2l.bounds.bound import Bound
+from cop2l.bounds.combined import combined_certificate
 from cop2l.bounds.compression import kl_certificate, kl_tight_certificate, single_task_kl_bound
 from cop2l.bounds.holdout import holdout_certificate
 from cop2l.bounds.kl import kl, kl_inverse_lower, kl_inverse_upper
@@ -19,6 +20,7 @@ __all__ = [
     "base_certificate",
     "binomial_tail_inverse",
     "buffer_certificate",
+    "combined_certificate",
     "holdout_certificate",
     "kl",
     "kl_certificate",

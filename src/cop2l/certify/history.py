@@ -51,9 +51,7 @@ class Memory:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        kept_prior = round(options.prior_memory * options.memory) if options.prior else 0
-        self.prior_places = kept_prior
-        self.keeper = Keeper(options.buffer, options.memory - kept_prior, options.seed)
+        self.keeper = Keeper(options.buffer, options.candidates, options.seed)
         self.candidates: list[Examples] = []
         self.prior: list[Examples] = []
 
@@ -73,7 +71,7 @@ class Memory:
         if own is None:
             return
         self.prior.append(own)
-        share = self.prior_places // after
+        share = self.options.prior_places // after
         self.prior = [part.take(_balanced_order(part, self.options.seed)[:share]) for part in self.prior]
 
 
@@ -101,7 +99,7 @@ def train_on_prior(
     hidden = None if outside is None else outside[torch.from_numpy(prior.task).to(outside.device)]
     update(
         model,
-        fresh_optimiser(model, options),
+        fresh_optimiser(model, options, options.prior_lr),
         prior.x,
         prior.y,
         balanced(prior.y).to(next(model.parameters()).dtype),

@@ -7,9 +7,9 @@ from typing import Any, Literal, get_args, get_origin
 from cop2l.errors import UserError, unknown
 
 Buffer = Literal["uniform", "priority", "threshold"]
-Stop = Literal["kl", "preference", "none"]
+Stop = Literal["kl", "preference", "combined", "none"]
 Optimiser = Literal["sgd", "momentum", "adam"]
-Claim = Literal["kl", "kl-tight", "preference", "buffer"]
+Claim = Literal["kl", "kl-tight", "preference", "combined", "buffer"]
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,15 @@ class Options:
     buffer: Buffer = "threshold"
     """How the past is kept: sampled (the paper), by a priority per index, or by a threshold on marks."""
     stop: Stop = "preference"
-    """Which iteration is kept: the least kl bound (the paper), the least (|G| + errors)/n, or the last."""
+    """Which iteration is kept: the least kl bound (the paper), (|G| + errors)/n or combined bound; or the last."""
     prior: float = 0.0
     """rho: share of each task that is set aside for free training and replay, and is not certified."""
     prior_memory: float = 1.0
     """Share of the memory that holds prior examples, if there is a prior part."""
     prior_epochs: int = 40
     """Passes over the prior examples (own and stored) before the first pick."""
+    prior_lr: float | None = None
+    """Learning rate of that training; None: the same as lr."""
     max_iterations: int | None = None
     """Picking also stops after this many iterations."""
     delta: float = 0.05
@@ -63,12 +65,23 @@ class Options:
         _require(0 <= self.prior < 1, "prior", "in [0, 1)", self.prior)
         _require(0 <= self.prior_memory <= 1, "prior_memory", "in [0, 1]", self.prior_memory)
         _require(self.prior_epochs >= 0, "prior_epochs", "at least 0", self.prior_epochs)
+        if self.prior_lr is not None:
+            _require(
+                math.isfinite(self.prior_lr) and self.prior_lr > 0,
+                "prior_lr",
+                "a positive number",
+                self.prior_lr,
+            )
         _require(0 < self.delta < 1, "delta", "in (0, 1)", self.delta)
         _require(-(2**63) <= self.seed < 2**63, "seed", "a 64-bit integer", self.seed)
-        for name in ("max_iterations", "tasks"):
+        for name, least in (("max_iterations", 0), ("tasks", 1)):
             value = getattr(self, name)
-            _require(value is None or value >= 1, name, "at least 1 (or None)", value)
-        if self.claim in ("preference", "buffer") and self.buffer != "threshold":
+            _require(value is None or value >= least, name, f"at least {least} (or None)", value)
+        if self.claim == "combined" and self.candidates:
+            raise UserError(
+                "The claim 'combined' needs a memory of prior examples only: prior > 0 and prior_memory = 1."
+            )
+        if self.claim in ("preference", "combined", "buffer") and self.buffer != "threshold":
             raise UserError(
                 f"The claim {self.claim!r} needs buffer='threshold', not {self.buffer!r}; "
                 "claim 'kl' or 'kl-tight', or change the buffer."
@@ -77,6 +90,16 @@ class Options:
             raise UserError(
                 f"memory={self.memory} is smaller than the number of tasks, {self.tasks}; give each task at least one place."
             )
+
+    @property
+    def prior_places(self) -> int:
+        """How many places of the memory hold prior examples."""
+        return round(self.prior_memory * self.memory) if self.prior else 0
+
+    @property
+    def candidates(self) -> int:
+        """How many places of the memory hold candidates: examples that can be picked at later tasks."""
+        return self.memory - self.prior_places
 
     def as_dict(self) -> dict[str, Any]:
         """The options as plain values, for JSON."""
@@ -122,7 +145,7 @@ def _check_types(chosen: Options) -> None:
             continue
         if value is None and type(None) in get_args(kind):
             continue
-        if kind is float:
+        if kind in (float, float | None):
             _require(type(value) in (int, float), field.name, "a number", value)
             object.__setattr__(chosen, field.name, float(value))
         else:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.bounds import single_task_kl_bound
+from cop2l.bounds import combined_certificate, single_task_kl_bound
 from cop2l.certify.examples import Examples
 from cop2l.certify.options import Options
 from cop2l.certify.scoring import score
@@ -111,7 +111,7 @@ def mp2l(
             )
         if iterations is None:
             errors = int((wrong & free[:n]).sum())
-            value = criterion(options, certified, own, errors)
+            value = criterion(options, certified, own, errors, j)
             if value < best_value or options.stop == "none":
                 best, best_value = j, value
                 best_state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -160,11 +160,15 @@ def mp2l(
     )
 
 
-def criterion(options: Options, n: int, picked: int, errors: int) -> float:
+def criterion(options: Options, n: int, picked: int, errors: int, iterations: int) -> float:
     """What early stopping minimises; it reads the current task alone.
 
     kl: the single-task bound of the paper. preference: (|G| + errors) / n, to which our certificate is nearest.
+    combined: the combined certificate of this task alone.
     """
+    if options.stop == "combined":
+        tasks = options.tasks or 1
+        return float(combined_certificate(n, picked, errors, iterations, tasks, math.log(options.delta)))
     if options.stop == "kl":
         return float(single_task_kl_bound(n, picked, errors, math.log(options.delta)))
     return (picked + errors) / n if n else 0.0

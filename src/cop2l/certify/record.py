@@ -8,6 +8,7 @@ from cop2l.bounds import (
     Bound,
     anytime_log_delta,
     buffer_certificate,
+    combined_certificate,
     kl_certificate,
     kl_tight_certificate,
     preference_certificate,
@@ -91,6 +92,10 @@ def bounds_of(counts: Counts, options: Options, messages: Sequence[int]) -> dict
             found["preference"] = preference_certificate(
                 counts.n, counts.picked, counts.missed, counts.iterations, last, confidence
             )
+            if options.candidates == 0:
+                found["combined"] = combined_certificate(
+                    counts.n, counts.picked, counts.missed, counts.iterations, last, confidence
+                )
         if counts.selected is not None and counts.compressed is not None:
             found["buffer"] = buffer_certificate(
                 counts.selected, counts.compressed, counts.iterations, last, confidence

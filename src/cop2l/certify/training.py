@@ -63,14 +63,13 @@ def pinned_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def fresh_optimiser(model: nn.Module, options: Options) -> torch.optim.Optimizer:
+def fresh_optimiser(model: nn.Module, options: Options, lr: float | None = None) -> torch.optim.Optimizer:
     """The optimiser with empty state, as every task begins."""
     parameters = [p for p in model.parameters() if p.requires_grad]
+    rate = options.lr if lr is None else lr
     if options.optimiser == "adam":
-        return torch.optim.Adam(parameters, lr=options.lr)
-    return torch.optim.SGD(
-        parameters, lr=options.lr, momentum=0.9 if options.optimiser == "momentum" else 0.0
-    )
+        return torch.optim.Adam(parameters, lr=rate)
+    return torch.optim.SGD(parameters, lr=rate, momentum=0.9 if options.optimiser == "momentum" else 0.0)
 
 
 def update(
