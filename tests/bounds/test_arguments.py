@@ -1,0 +1,236 @@
+"""Edges that are defined, arguments that are refused by name, and bounds that say why they are vacuous."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cop2l import bounds
+from cop2l.errors import UserError
+
+LOG = math.log(0.05)
+RUN = {
+    "n": 100,
+    "compression": 10,
+    "evicted": 2,
+    "errors": 5,
+    "iterations": [3, 4, 5],
+    "task": 1,
+    "tasks": 3,
+    "log_delta": LOG,
+}
+GOOD = {
+    bounds.kl_certificate: RUN,
+    bounds.kl_tight_certificate: RUN,
+    bounds.single_task_kl_bound: {"n": 100, "compression": 10, "errors": 5, "log_delta": LOG},
+    bounds.preference_epsilon: {"k": 5, "n": 100, "log_delta": LOG},
+    bounds.preference_certificate: {
+        "n": 100,
+        "picked": 5,
+        "missed": 3,
+        "iterations": 4,
+        "tasks": 3,
+        "log_delta": LOG,
+    },
+    bounds.buffer_certificate: {
+        "n_selected": 100,
+        "compressed": 8,
+        "iterations": 4,
+        "tasks": 3,
+        "log_delta": LOG,
+    },
+    bounds.base_certificate: {
+        "n": 100,
+        "compressed": 8,
+        "iterations": [4, 4, 4],
+        "tasks": 3,
+        "log_delta": LOG,
+    },
+    bounds.holdout_certificate: {"n": 100, "errors": 5, "tasks": 3, "log_delta": LOG},
+    bounds.binomial_tail_inverse: {"errors": 5, "n": 100, "log_delta": LOG},
+    bounds.log_binomial: {"n": 100, "k": 5},
+    bounds.log_binomial_above: {"n": 100, "k": 5},
+    bounds.log_zeta: {"k": 5},
+    bounds.anytime_log_delta: {"log_delta": LOG, "tasks": 3},
+    bounds.kl: {"q": 0.2, "p": 0.3},
+    bounds.kl_inverse_upper: {"q": 0.2, "epsilon": 0.1},
+    bounds.kl_inverse_lower: {"q": 0.2, "epsilon": 0.1},
+}
+SEQUENCES = {bounds.kl_certificate, bounds.kl_tight_certificate, bounds.base_certificate}
+REALS = {"log_delta", "q", "p", "epsilon"}
+
+
+def name(value: object) -> str:
+    return getattr(value, "__name__", repr(value))
+
+
+def refused(function, arguments: dict, argument: str, value: object) -> None:
+    with pytest.raises(ValueError) as caught:
+        function(**arguments | {argument: value})
+    assert isinstance(caught.value, UserError)
+    sentence = str(caught.value)
+    assert argument in sentence
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+
+
+EACH = [(function, argument) for function, arguments in GOOD.items() for argument in arguments]
+
+
+@pytest.mark.parametrize(("function", "argument"), EACH, ids=name)
+def test_wrong_kinds_of_numbers_are_refused_by_name(function, argument):
+    arguments = GOOD[function]
+    float(function(**arguments))  # the arguments themselves are good
+    wrong = [math.nan, None, "5", True, np.bool_(True), [1.5]]
+    if argument not in REALS:
+        wrong += [-1, 2.0, np.float64(3), 10**13]
+    if argument == "iterations" and function in SEQUENCES:
+        wrong += [[1, 2], [1, 2, 3, 4], [1, 2, -1], [1, 2, 2.5], [1, 2, True], "123", b"123", {1, 2, 3}]
+    for value in wrong:
+        refused(function, arguments, argument, value)
+
+
+@pytest.mark.parametrize(
+    "function", [f for f, arguments in GOOD.items() if "log_delta" in arguments], ids=name
+)
+@pytest.mark.parametrize("log_delta", [1e-9, 0.05, math.inf, -math.inf])
+def test_delta_outside_its_range_is_refused(function, log_delta):
+    refused(function, GOOD[function], "log_delta", log_delta)
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "value"),
+    [
+        (bounds.kl_certificate, "task", 0),
+        (bounds.kl_certificate, "task", 4),
+        (bounds.kl_certificate, "tasks", 0),
+        (bounds.kl_certificate, "compression", 101),
+        (bounds.kl_certificate, "evicted", 91),
+        (bounds.kl_certificate, "errors", 89),
+        (bounds.kl_tight_certificate, "task", 4),
+        (bounds.kl_tight_certificate, "errors", 89),
+        (bounds.single_task_kl_bound, "errors", 91),
+        (bounds.preference_epsilon, "k", 101),
+        (bounds.preference_epsilon, "n", 0),
+        (bounds.preference_certificate, "picked", 101),
+        (bounds.preference_certificate, "missed", 96),
+        (bounds.buffer_certificate, "compressed", 101),
+        (bounds.base_certificate, "compressed", 101),
+        (bounds.holdout_certificate, "errors", 101),
+        (bounds.holdout_certificate, "tasks", 0),
+        (bounds.binomial_tail_inverse, "errors", 101),
+        (bounds.binomial_tail_inverse, "n", 0),
+        (bounds.log_binomial, "k", 101),
+        (bounds.anytime_log_delta, "tasks", 0),
+        (bounds.kl, "q", 1.1),
+        (bounds.kl, "p", -0.1),
+        (bounds.kl_inverse_upper, "epsilon", -0.1),
+        (bounds.kl_inverse_lower, "epsilon", -0.1),
+        (bounds.kl_inverse_lower, "q", math.inf),
+    ],
+    ids=name,
+)
+def test_numbers_out_of_range_are_refused_by_name(function, argument, value):
+    refused(function, GOOD[function], argument, value)
+
+
+def test_evictions_that_cannot_be_are_refused():
+    single = RUN | {"tasks": 1, "iterations": [3]}
+    refused(bounds.kl_certificate, single, "evicted", 1)
+    with pytest.raises(UserError, match="evicted"):
+        bounds.kl_tight_certificate(**RUN, priority=True)
+
+
+def test_numpy_integers_are_counts():
+    as_numpy = {key: np.int64(value) if isinstance(value, int) else value for key, value in RUN.items()}
+    as_numpy["iterations"] = np.array(RUN["iterations"])
+    assert bounds.kl_certificate(**as_numpy) == bounds.kl_certificate(**RUN)
+
+
+def kl(n: int, compression: int, errors: int, certificate=bounds.kl_certificate, log_delta: float = LOG):
+    return certificate(n, compression, 0, errors, [0], 1, 1, log_delta)
+
+
+@pytest.mark.parametrize("certificate", [bounds.kl_certificate, bounds.kl_tight_certificate], ids=name)
+def test_edges_of_the_compression_certificates(certificate):
+    for n, compression, errors in [(0, 0, 0), (1, 1, 0), (50, 50, 0), (50, 20, 30), (1, 0, 1)]:
+        bound = kl(n, compression, errors, certificate)
+        assert bound.value == float(bound) == 1.0
+        assert bound.reason
+    assert "left" in kl(50, 50, 0, certificate).reason
+    assert "misclassified" in kl(50, 0, 50, certificate).reason
+    # delta = 1 and one example, rightly classified: e^-eps = zeta(0)^3 is all that is paid.
+    bound = kl(1, 0, 0, certificate, log_delta=0.0)
+    assert bound.value == pytest.approx(1 - (6 / math.pi**2) ** 3, abs=1e-9)
+    assert bound.reason is None
+    vacuous = kl(1000, 999, 0, certificate, log_delta=-1e5)
+    assert vacuous.value == 1.0
+    assert "price" in vacuous.reason
+    assert bounds.single_task_kl_bound(50, 50, 0, LOG) == bounds.single_task_kl_bound(0, 0, 0, LOG) == 1.0
+
+
+def test_edges_of_the_preference_bound():
+    assert bounds.preference_epsilon(1, 1, LOG) == 1.0
+    assert bounds.preference_epsilon(0, 1, 0.0) == 0.0
+    assert bounds.preference_epsilon(0, 1, LOG) == pytest.approx(0.95, abs=1e-9)  # delta / (1 - e) = 1
+    assert bounds.preference_epsilon(9, 10, LOG) == pytest.approx(1 - 0.05 / 100, abs=1e-9)  # 1 - delta/n^2
+    assert bounds.preference_epsilon(9, 10, -1e5) == 1.0
+    for bound in (
+        bounds.preference_certificate(0, 0, 0, 0, 1, LOG),
+        bounds.preference_certificate(9, 4, 5, 0, 1, LOG),
+        bounds.preference_certificate(10, 4, 5, 0, 1, -1e5),
+        bounds.buffer_certificate(0, 0, 0, 1, LOG),
+        bounds.base_certificate(0, 0, [0], 1, LOG),
+    ):
+        assert bound.value == 1.0
+        assert bound.reason
+    assert (
+        len({bounds.preference_certificate(*c, 0, 1, -1e5).reason for c in [(0, 0, 0), (9, 4, 5), (9, 4, 4)]})
+        == 3
+    )
+
+
+def test_edges_of_the_binomial_and_holdout_bounds():
+    assert bounds.binomial_tail_inverse(1, 1, LOG) == 1.0
+    assert bounds.binomial_tail_inverse(0, 1, 0.0) == 0.0
+    assert bounds.binomial_tail_inverse(0, 1, LOG) == pytest.approx(0.95, abs=1e-9)
+    reasons = {bounds.holdout_certificate(*c, 1, -1e5).reason for c in [(0, 0), (3, 3), (3, 2)]}
+    assert len(reasons) == 3
+    assert None not in reasons
+    assert bounds.holdout_certificate(3, 2, 1, LOG).reason is None
+
+
+def test_edges_of_kl():
+    assert bounds.kl(0.0, 0.0) == bounds.kl(1.0, 1.0) == bounds.kl(0.3, 0.3) == 0.0
+    assert bounds.kl(0.0, 1.0) == bounds.kl(1.0, 0.0) == bounds.kl(0.5, 1.0) == math.inf
+    assert bounds.kl_inverse_upper(0.3, math.inf) == 1.0
+    assert bounds.kl_inverse_lower(0.3, math.inf) == 0.0
+    assert bounds.kl_inverse_lower(1.0, 1.0) == pytest.approx(math.exp(-1), abs=1e-9)
+
+
+def test_terms_add_up_to_epsilon():
+    counted = {"complement errors", "complement size", "epsilon"}
+    for certificate in (bounds.kl_certificate, bounds.kl_tight_certificate):
+        terms = certificate(**RUN).terms
+        prices = math.fsum(value for key, value in terms.items() if key not in counted)
+        assert prices == pytest.approx(terms["epsilon"], rel=1e-12)
+        assert terms["complement size"] == 88
+        assert terms["complement errors"] == 5
+    terms = bounds.preference_certificate(**GOOD[bounds.preference_certificate]).terms
+    assert terms["ln(T/delta)"] + terms["messages"] == pytest.approx(terms["epsilon"], rel=1e-12)
+
+
+def test_a_bound_cannot_be_changed():
+    bound = bounds.kl_certificate(**RUN)
+    with pytest.raises(AttributeError):
+        bound.value = 0.0
+
+
+def test_bounds_import_neither_torch_nor_scipy_statistics():
+    code = (
+        "import sys, cop2l.bounds; print([m for m in ('torch', 'scipy.stats', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,345 @@
+"""Each guarantee in simulation: schemes whose risk is known in closed form, used as their theorems say.
+
+A certificate may fail with probability delta. The number of runs in which it fails is compared with that by an exact
+binomial test; controls that do not pay for their choices must fail it, which shows that it has power.
+`pytest -s` prints the rates.
+"""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.special import bdtrc
+
+from cop2l import bounds
+
+DELTA = 0.1
+LOG = math.log(DELTA)
+
+
+def surprise(violations: int, runs: int, delta: float = DELTA) -> float:
+    """The probability of at least so many violations if each run had one with probability delta."""
+    return 1.0 if violations == 0 else float(bdtrc(violations - 1, runs, delta))
+
+
+def holds(name: str, violations: int, runs: int, delta: float = DELTA) -> None:
+    print(f"{name}: violated in {violations / runs:.4f} of {runs} runs, delta {delta:g}")
+    assert surprise(violations, runs, delta) > 1e-3, name
+
+
+def fails(name: str, violations: int, runs: int, delta: float = DELTA) -> None:
+    print(f"{name} (a control): violated in {violations / runs:.4f} of {runs} runs, delta {delta:g}")
+    assert surprise(violations, runs, delta) < 1e-9, name
+
+
+def sharp(name: str, values, risk: float) -> None:
+    median = float(np.median(values))
+    print(f"{name}: median bound {median:.4f}, true risk {risk:.4f}")
+    assert risk < median <= 3 * risk, name
+
+
+# --- kl and kl-tight: a predictor read from a random function ---------------------------------------------------
+# The scheme looks its predictor up in a random table, at (I, J, times of eviction, number of iterations). Every entry errs
+# on every example with probability P, independently: so the risk is P whatever the entry, and the adversary, who
+# takes the entry with the luckiest complement, has as many independent tries as the prices allow for.
+
+P, N, TASKS, KEPT = 0.3, 40, 4, range(6)
+
+
+def entries(times: int):
+    """(|I|, |J|, K) and how many tables entries there are of each."""
+    for a, b, kept in product(range(3), range(2), KEPT):
+        yield a, b, kept, math.comb(N, a) * math.comb(N - a, b) * times**b
+
+
+def lucky(certificate, a: int, b: int, kept: int) -> int:
+    """How few errors an entry must make for its bound to fall below the risk: the largest such number, or -1."""
+    found = -1
+    for errors in range(N - a - b + 1):
+        if certificate(N, a, b, errors, [kept, 0, 0, 0], 1, TASKS, LOG).value >= P:
+            break
+        found = errors
+    return found
+
+
+def table_violations(certificate, times: int, runs: int, seed: int) -> int:
+    generator = np.random.default_rng(seed)
+    violated = np.zeros((runs, TASKS), dtype=bool)
+    for a, b, kept, number in entries(times):
+        few = lucky(certificate, a, b, kept)
+        if few < 0:
+            continue
+        chance = 1.0 - bdtrc(few, N - a - b, P)
+        violated |= generator.binomial(number, chance, size=(runs, TASKS)) > 0
+    return int(violated.any(axis=1).sum())
+
+
+def test_kl_with_a_random_table():
+    runs = 40_000
+    holds("kl, random table", table_violations(bounds.kl_certificate, TASKS - 1, runs, 1), runs)
+
+
+def test_kl_tight_with_a_random_table():
+    runs = 40_000
+    holds("kl-tight, random table", table_violations(bounds.kl_tight_certificate, TASKS - 2, runs, 2), runs)
+
+
+def test_the_random_table_beats_a_bound_that_does_not_pay_for_the_set():
+    def unpaid(n, a, b, errors, *_):
+        return bounds.holdout_certificate(n - a - b, errors, TASKS, LOG)
+
+    fails("no price for the set", table_violations(unpaid, 1, 2000, 3), 2000)
+
+
+# --- kl and kl-tight: thresholds on a line, chosen against us ----------------------------------------------------
+
+FLIP = 0.1  # the label is 1 above the task's threshold, and wrong with this probability
+
+
+def threshold_risk(theta, true: float):
+    return FLIP + (1 - 2 * FLIP) * np.abs(theta - true)
+
+
+def threshold_errors(x, y, theta):
+    """Errors of 'one from theta on', for every theta at once; x sorted."""
+    ones = np.concatenate([[0], np.cumsum(y)])
+    zeros = np.concatenate([[0], np.cumsum(1 - y)])
+    at = np.searchsorted(x, theta)
+    return ones[at] + zeros[-1] - zeros[at]
+
+
+def threshold_run(generator, n: int, true: float):
+    """For every example as the compression set {z}: its threshold, and the errors on the others."""
+    x = np.sort(generator.random(n))
+    y = (x >= true) ^ (generator.random(n) < FLIP)
+    own = ~y  # the example itself is called one
+    return x, threshold_errors(x, y.astype(int), x) - own
+
+
+@pytest.mark.parametrize("certificate", [bounds.kl_certificate, bounds.kl_tight_certificate])
+def test_kl_with_the_worst_threshold(certificate):
+    n, runs, generator = 200, 2000, np.random.default_rng(4)
+    name = certificate.__name__
+    table = [
+        np.array([certificate(n, 1, 0, e, [1, 1], task, 2, LOG).value for e in range(n)]) for task in (1, 2)
+    ]
+    unpaid = np.array([bounds.holdout_certificate(n - 1, e, 2, LOG).value for e in range(n)])
+    violations = control = 0
+    best = []
+    for _ in range(runs):
+        worst = worst_unpaid = -1.0
+        for task, true in ((1, 0.3), (2, 0.6)):
+            theta, errors = threshold_run(generator, n, true)
+            risk = threshold_risk(theta, true)
+            worst = max(worst, float((risk - table[task - 1][errors]).max()))
+            worst_unpaid = max(worst_unpaid, float((risk - unpaid[errors]).max()))
+        best.append(
+            float(table[1][errors.min()])
+        )  # the certificate of the empirically best threshold of task 2
+        violations += worst > 0
+        control += worst_unpaid > 0
+    holds(f"{name}, worst threshold", violations, runs)
+    fails("no price for the threshold", control, runs)
+    sharp(f"{name}, best threshold, n = 200", best, FLIP)
+
+
+# --- preference -------------------------------------------------------------------------------------------------
+
+
+def test_preference_with_the_smallest_interval():
+    """c(S) = {min, max} of uniform numbers; the risk of 'outside' is 1 - (max - min)."""
+    n, runs = 100, 20_000
+    x = np.random.default_rng(5).random((runs, n))
+    risk = 1.0 - (x.max(axis=1) - x.min(axis=1))
+    value = bounds.preference_epsilon(2, n, LOG)
+    holds("preference, interval", int((risk > value).sum()), runs)
+    unpaid = bounds.binomial_tail_inverse(0, n - 2, LOG)
+    fails("no errors outside the interval, unpaid", int((risk > unpaid).sum()), runs)
+
+
+def test_preference_with_errors_alone():
+    """Nothing is learned: c(S) = the ones among coin flips, and the risk is their probability."""
+    n, runs, risk = 2000, 20_000, 0.05
+    ones = np.random.default_rng(6).binomial(n, risk, runs)
+    table = np.array([bounds.preference_epsilon(k, n, LOG) for k in range(ones.max() + 1)])
+    holds("preference, errors alone", int((table[ones] < risk).sum()), runs)
+    sharp("preference, errors alone, n = 2000", table[ones], risk)
+
+
+def nearest_neighbour_run(generator, n: int, most: int) -> tuple[int, int, int]:
+    """P2L with nearest neighbours on labels that are coin flips, so that every predictor has risk 1/2.
+
+    The loss of a wrong example is larger the nearer it is to what was picked. Kept is the iteration with the least
+    |G| + errors. Returns |G|, |M| and K.
+    """
+    x, y = generator.random(n), generator.random(n) < 0.5
+    picked = np.zeros(n, dtype=bool)
+    distance, label = np.full(n, np.inf), np.zeros(n, dtype=bool)
+    best = (n + 1, 0, 0, 0)
+    for kept in range(most + 1):
+        wrong = (label != y) & ~picked
+        missed = int(wrong.sum())
+        best = min(best, (kept + missed, kept, missed, kept))
+        if not missed:
+            break
+        pick = int(np.argmin(np.where(wrong, np.where(np.isinf(distance), x, distance), np.inf)))
+        picked[pick] = True
+        nearer = np.abs(x - x[pick]) < distance
+        distance = np.where(nearer, np.abs(x - x[pick]), distance)
+        label = np.where(nearer, y[pick], label)
+    return best[1:]
+
+
+def test_preference_with_nearest_neighbours_on_noise():
+    n, runs, generator = 60, 2000, np.random.default_rng(7)
+    violations = control = 0
+    for _ in range(runs):
+        picked, missed, kept = nearest_neighbour_run(generator, n, 25)
+        violations += bounds.preference_certificate(n, picked, missed, kept, 1, LOG).value < 0.5
+        control += bounds.binomial_tail_inverse(missed, n - picked, LOG) < 0.5
+    holds("preference, nearest neighbours", violations, runs)
+    fails("errors outside the picks, unpaid", control, runs)
+
+
+# --- preference, buffer, base: a continual learner on a line -----------------------------------------------------
+# One number theta, two tasks with different thresholds, mP2L with block size 1, the threshold buffer, early
+# stopping on (|G| + errors)/n: everything the claim of docs/theory.md speaks of, small enough for thousands of runs.
+
+TRUE = (0.3, 0.5)
+SIZE, MEMORY, OMEGA, GAMMA, MOST = 300, 300, 2.0, 0.02, 12
+
+
+def loss(theta: float, x, y):
+    return np.where(y, theta - x, x - theta).clip(0)
+
+
+def line_run(generator, shared: bool = False):
+    """Learn both tasks; per task: x, y, marks, picks that count for the claim, kept picks, K, and the final theta."""
+    tasks = []
+    x = generator.random(SIZE)
+    for true in TRUE:
+        x = x if shared else generator.random(SIZE)
+        y = (x >= true) ^ (generator.random(SIZE) < FLIP)
+        tasks.append({"x": x, "y": y, "u": generator.random(SIZE), "G": np.zeros(SIZE, dtype=bool)})
+    theta = 0.9
+    for s, task in enumerate(tasks, start=1):
+        pool = [(task, 1.0, np.ones(SIZE, dtype=bool))]
+        # In the buffer after task s-1: not in the task's kept C, and with a mark below the threshold.
+        tau = MEMORY / (max(s - 1, 1) * SIZE)
+        pool += [(old, OMEGA, ~old["C"] & (old["u"] <= tau)) for old in tasks[: s - 1]]
+        taken = [np.zeros(SIZE, dtype=bool) for _ in pool]
+        trajectory = []
+        for j in range(MOST + 1):
+            own = taken[0]
+            errors = int((((task["x"] >= theta) != task["y"]) & ~own).sum())
+            trajectory.append((int(own.sum()) + errors, j, theta, [t.copy() for t in taken]))
+            losses = [
+                np.where(inside & ~t, weight * loss(theta, one["x"], one["y"]), -1.0)
+                for (one, weight, inside), t in zip(pool, taken, strict=True)
+            ]
+            where = int(np.argmax([values.max() for values in losses]))
+            if losses[where].max() < GAMMA:
+                break
+            pick = int(np.argmax(losses[where]))
+            taken[where][pick] = True
+            theta += 0.5 / (j + 1) * (pool[where][0]["x"][pick] - theta)
+        _, task["K"], theta, kept = min(trajectory, key=lambda step: step[:2])
+        for (one, _, _), all_of_it, part in zip(pool, taken, kept, strict=True):
+            one["G"] |= part if one is task else all_of_it
+            one["C"] = part if one is task else one["C"] | part
+    return theta, tasks
+
+
+def test_preference_and_buffer_with_a_continual_learner():
+    runs, generator = 1500, np.random.default_rng(8)
+    kinds: dict[str, list[float]] = {"preference": [], "buffer": []}
+    violated = dict.fromkeys(kinds, 0)
+    picks = 0
+    for _ in range(runs):
+        theta, tasks = line_run(generator)
+        bad = dict.fromkeys(kinds, False)
+        for task, true in zip(tasks, TRUE, strict=True):
+            wrong = ((task["x"] >= theta) != task["y"]) & ~task["G"]
+            selected = task["u"] <= MEMORY / (2 * SIZE)
+            c = (task["G"] | wrong) & selected
+            value = {
+                "preference": bounds.preference_certificate(
+                    SIZE, int(task["G"].sum()), int(wrong.sum()), task["K"], 2, LOG
+                ).value,
+                "buffer": bounds.buffer_certificate(
+                    int(selected.sum()), int(c.sum()), task["K"], 2, LOG
+                ).value,
+            }
+            for kind, ratios in kinds.items():
+                bad[kind] |= value[kind] < threshold_risk(theta, true)
+                if task is tasks[1]:
+                    ratios.append(value[kind] / threshold_risk(theta, true))
+        picks += int(tasks[0]["G"].sum())
+        for kind in kinds:
+            violated[kind] += bad[kind]
+    assert picks > runs  # the learner does pick, also from the buffer
+    for kind, ratios in kinds.items():
+        holds(f"{kind}, continual learner", violated[kind], runs)
+        sharp(f"{kind}, continual learner, in units of the risk", ratios, 1.0)
+
+
+def test_base_certificate_with_tasks_that_share_their_examples():
+    runs, generator = 700, np.random.default_rng(9)
+    violations, ratios = 0, []
+    for _ in range(runs):
+        theta, tasks = line_run(generator, shared=True)
+        kept = tasks[0]["C"] | tasks[1]["C"]
+        bad = False
+        for task, true in zip(tasks, TRUE, strict=True):
+            wrong = ((task["x"] >= theta) != task["y"]) & ~kept
+            iterations = [one["K"] for one in tasks]
+            value = bounds.base_certificate(SIZE, int((kept | wrong).sum()), iterations, 2, LOG).value
+            bad |= value < threshold_risk(theta, true)
+            ratios.append(value / threshold_risk(theta, true))
+        violations += bad
+    holds("base, shared examples", violations, runs)
+    sharp("base, shared examples, in units of the risk", ratios, 1.0)
+
+
+# --- hold-out, and any of them at any time -----------------------------------------------------------------------
+
+
+def test_holdout():
+    n, runs = 400, 20_000
+    risks = np.array([0.02, 0.05, 0.1, 0.2, 0.4])
+    errors = np.random.default_rng(10).binomial(n, risks, size=(runs, 5))
+    table = np.array([bounds.holdout_certificate(n, e, 5, LOG).value for e in range(n + 1)])
+    violated = (table[errors] < risks).any(axis=1)
+    holds("holdout, five tasks", int(violated.sum()), runs)
+    assert violated.mean() > 0.2 * DELTA  # no looser than sharing delta between five tasks makes it
+    sharp("holdout, n = 400", table[errors[:, 2]], 0.1)
+
+
+@pytest.mark.parametrize("kind", ["holdout", "preference", "kl-tight"])
+def test_anytime(kind):
+    """After every task T = 1..10, certificates for all tasks so far; a run is violated if any of them ever is."""
+    n, runs, risk, last = 300, 10_000, 0.15, 10
+    generator = np.random.default_rng(11)
+
+    def table(T: int, log_delta: float):
+        if kind == "holdout":
+            return [bounds.holdout_certificate(n, e, T, log_delta).value for e in range(n + 1)]
+        if kind == "preference":
+            return [bounds.preference_certificate(n, 0, e, 0, T, log_delta).value for e in range(n + 1)]
+        return [
+            bounds.kl_tight_certificate(n, 0, 0, e, [0] * T, T, T, log_delta, priority=True).value
+            for e in range(n + 1)
+        ]
+
+    anytime, fixed = np.zeros(runs, dtype=bool), np.zeros(runs, dtype=bool)
+    for T in range(1, last + 1):
+        errors = generator.binomial(n, risk, size=(runs, T))  # a new predictor after every task
+        shared = np.array(table(T, bounds.anytime_log_delta(LOG, T)))
+        anytime |= (shared[errors] < risk).any(axis=1)
+        if kind == "holdout":
+            fixed |= (np.array(table(T, LOG))[errors] < risk).any(axis=1)
+    holds(f"anytime, {kind}", int(anytime.sum()), runs)
+    sharp(f"anytime, {kind}, n = 300, after ten tasks", shared[errors], risk)
+    if kind == "holdout":
+        fails("the same delta at every time", int(fixed.sum()), runs)
