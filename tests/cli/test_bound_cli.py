@@ -1,0 +1,170 @@
+"""The calculator: what it prints is what the library returns, and what it refuses it explains."""
+
+import json
+import math
+import re
+
+import pytest
+
+from cop2l import bounds
+from cop2l.cli import main
+
+LOG = math.log(0.05)
+KL = "--n 10000 --compression 300 --evicted 20 --errors 100 --iterations 75,80,60,90,70 --task 2 --tasks 5 --delta 0.05"
+KL_ARGUMENTS = (10_000, 300, 20, 100, [75, 80, 60, 90, 70], 2, 5)
+OURS = "--n 10000 --compression 300 --errors 120 --iterations 75 --tasks 5 --delta 0.05"
+HOLDOUT = "--n 5000 --errors 150 --tasks 5 --delta 0.05"
+
+
+def bound(capsys, line: str) -> str:
+    assert main(["bound", *line.split()]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def refusal(capsys, line: str) -> str:
+    assert main(["bound", *line.split()]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("cop2l: ")
+    assert captured.err.endswith(".\n")
+    return captured.err
+
+
+LINES = {
+    f"kl {KL}": bounds.kl_certificate(*KL_ARGUMENTS, LOG),
+    f"kl-tight {KL}": bounds.kl_tight_certificate(*KL_ARGUMENTS, LOG),
+    f"preference {OURS}": bounds.preference_certificate(10_000, 300, 120, 75, 5, LOG),
+    f"buffer {OURS}": bounds.buffer_certificate(10_000, 420, 75, 5, LOG),
+    f"holdout {HOLDOUT}": bounds.holdout_certificate(5000, 150, 5, LOG),
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_json_holds_what_the_library_returns(capsys, line):
+    record = json.loads(bound(capsys, f"{line} --json"))
+    expected = LINES[line]
+    assert record["bound"] == pytest.approx(expected.value, abs=1e-9)
+    assert record["bound"] >= expected.value - 1e-15
+    assert record["kind"] == line.split()[0] == expected.kind
+    assert record["reason"] is None
+    assert record["delta"] == 0.05
+    assert record["terms"] == pytest.approx(expected.terms)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_anytime_uses_the_share_of_this_time(capsys, line):
+    plain = json.loads(bound(capsys, f"{line} --json"))
+    record = json.loads(bound(capsys, f"{line} --anytime --json"))
+    assert record["anytime"]
+    assert not plain["anytime"]
+    assert record["bound"] > plain["bound"]
+    assert record["anytime_log_delta"] == pytest.approx(LOG + math.log(6 / (25 * math.pi**2)))
+
+
+def test_the_sentence(capsys):
+    first, *rest = bound(capsys, f"kl {KL}").splitlines()
+    assert first == (
+        "With probability at least 95 % over the draw of the data, the error rate on task 2 of 5 is at most 18.6 %."
+    )
+    text = "\n".join(rest)
+    assert "ln C(n,|I|)" in text
+    assert re.search(r"complement errors +100\n", text)
+    assert re.search(r"complement size +9680\n", text)
+    assert "all 5 tasks at once" in text
+    assert "every time" in bound(capsys, f"kl {KL} --anytime")
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("holdout --n 100 --errors 0 --delta 0.05", "the error rate is at most 2.96 %."),
+        ("holdout --n 100 --errors 0 --tasks 4", "the error rate on this task, one of 4, is at most 4.29 %."),
+        (
+            "preference --n 100 --compression 0 --errors 1 --iterations 0 --task 1 --tasks 4",
+            "on task 1 of 4 is at most",
+        ),
+        ("holdout --n 10 --errors 1 --delta 1e-30", "at least 1 - 1e-30 over"),
+        ("holdout --n 10 --errors 1 --delta 1e-30", "at most 99.97 %."),
+        ("holdout --n 10 --errors 1 --delta 0.001", "at least 99.9 % over"),
+        ("holdout --n 10 --errors 1 --delta 1", "at least 0 % over"),
+    ],
+)
+def test_sentences_for_other_cases(capsys, line, sentence):
+    assert sentence in bound(capsys, line).splitlines()[0]
+
+
+def test_printed_percentages_are_rounded_up(capsys):
+    for n in (7, 40, 333, 5000, 10**6):
+        line = f"holdout --n {n} --errors {n // 10}"
+        value = json.loads(bound(capsys, f"{line} --json"))["bound"]
+        percent = float(re.search(r"at most ([0-9.]+) %", bound(capsys, line)).group(1))
+        assert value <= percent / 100 <= value * 1.01 + 1e-12
+
+
+def test_a_vacuous_bound_says_why(capsys):
+    text = bound(capsys, "holdout --n 10 --errors 10")
+    assert "at most 100 %" in text
+    assert "says nothing: every withheld example is misclassified." in text
+    record = json.loads(bound(capsys, "kl --n 10 --compression 10 --errors 0 --iterations 3 --task 1 --json"))
+    assert record["bound"] == 1.0
+    assert "left" in record["reason"]
+
+
+def test_delta_may_be_smaller_than_any_float(capsys):
+    record = json.loads(bound(capsys, "holdout --n 100000 --errors 10 --delta 1e-4000 --json"))
+    expected = bounds.holdout_certificate(100_000, 10, 1, -4000 * math.log(10)).value
+    assert record["bound"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_priority(capsys):
+    line = KL.replace("--compression 300 --evicted 20", "--compression 320")
+    record = json.loads(bound(capsys, f"kl-tight {line} --priority --json"))
+    expected = bounds.kl_tight_certificate(
+        10_000, 320, 0, 100, [75, 80, 60, 90, 70], 2, 5, LOG, priority=True
+    )
+    assert record["bound"] == pytest.approx(expected.value, abs=1e-9)
+    assert "evicted" in refusal(capsys, f"kl-tight {KL} --priority")
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("holdout --n 10 --errors 11", "errors"),
+        ("holdout --n 10 --errors -1", "errors"),
+        ("holdout --n ten --errors 1", "--n"),
+        ("holdout --n 10.0 --errors 1", "--n"),
+        ("holdout --n nan --errors 1", "--n"),
+        ("holdout --n 10 --errors 1 --delta 0", "--delta"),
+        ("holdout --n 10 --errors 1 --delta 1.5", "--delta"),
+        ("holdout --n 10 --errors 1 --delta -0.1", "--delta"),
+        ("holdout --n 10 --errors 1 --delta nan", "--delta"),
+        ("holdout --n 10 --errors 1 --delta five", "--delta"),
+        ("holdout --n 10 --errors 1 --tasks 0", "tasks"),
+        ("holdout --n 10 --errors 1 --task 3 --tasks 2", "--task"),
+        ("preference --n 10 --compression 11 --errors 0 --iterations 1", "--compression"),
+        ("preference --n 10 --compression 5 --errors 6 --iterations 1", "--errors"),
+        ("preference --n 10 --compression 5 --errors 1 --iterations 1,2", "--iterations"),
+        ("kl --n 10 --compression 1 --errors 1 --iterations 1,2 --task 1 --tasks 3", "iterations"),
+        ("kl --n 10 --compression 1 --errors 1 --iterations 1,x --task 1 --tasks 2", "--iterations"),
+        ("kl --n 10 --compression 1 --errors 1 --iterations 1,2 --task 3 --tasks 2", "--task"),
+        ("kl --n 10 --compression 1 --evicted 1 --errors 1 --iterations 1 --task 1", "evicted"),
+        ("kl-tight --n 10 --compression 11 --errors 1 --iterations 1 --task 1", "compression"),
+    ],
+)
+def test_wrong_numbers_get_one_sentence_that_names_them(capsys, line, word):
+    assert word in refusal(capsys, line)
+
+
+@pytest.mark.parametrize(
+    "line", ["kl --n 10", "holdout", "", "unknown --n 10", "holdout --n 10 --errors 1 --task"]
+)
+def test_a_wrong_command_line_exits_with_2(capsys, line):
+    try:
+        code = main(["bound", *line.split()])
+    except SystemExit as stopped:
+        code = stopped.code
+    assert code == 2
+    assert "Traceback" not in capsys.readouterr().err
