@@ -200,3 +200,29 @@ def test_a_model_of_ones_own_needs_an_instance_to_load_into(tmp_path):
 
 def weights_of(model):
     return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("name", "scenario"), ALLOWED)
+def test_on_cuda_it_learns_repeats_and_resumes(name, scenario, tmp_path):
+    def fresh():
+        model = build("mlp", inputs=(2, 4), classes=6, seed=3, hidden=16, dropout=0.25).cuda()
+        return learner(name, scenario, model=model)
+
+    before = torch.get_rng_state(), torch.cuda.get_rng_state()
+    whole = fresh()
+    for number, (x, y, head) in enumerate(tasks(scenario), 1):
+        whole.learn(x, y, classes=head)
+        if number == 2:
+            whole.save(tmp_path)
+    resumed = fresh()
+    resumed.restore(tmp_path)
+    learn_all(resumed, scenario, start=2)
+    again = learn_all(fresh(), scenario)
+    assert torch.equal(weights(whole), weights(resumed))
+    assert torch.equal(weights(whole), weights(again))
+    x, y, _ = list(tasks(scenario))[2]
+    assert (whole.predict(x, task=3) == y).float().mean() > 0.9
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert torch.equal(torch.cuda.get_rng_state(), before[1])

@@ -81,7 +81,7 @@ class CCLIS(Learner):
         steps, total = o.epochs * math.ceil(len(xs) / o.batch), o.epochs + o.head_epochs
         for step, i in enumerate(self.batches(len(xs), o.batch, o.epochs, total=total), 1):
             scores = parts.scores(xs[i])
-            loss = contrastive(scores / o.temperature, ys[i], tasks[i] < t, weights[i])
+            loss = contrastive(scores / o.temperature, ys[i], tasks[i] < t, weights[i]).mean()
             if before is not None:
                 target = before[i].softmax(1)
                 loss = loss + o.distillation * F.cross_entropy(scores[:, old] / o.temperature_new, target)
@@ -192,8 +192,8 @@ def contrastive(logits: Tensor, y: Tensor, past: Tensor, weight: Tensor) -> Tens
     For the anchor c, whose positives i are the examples of class c:
     log sum_j exp(logit_cj - b_cj) - mean_i logit_ci, where b_cj = ln(g_j N_j) if j is a negative and both c
     and j are of past tasks, else 0 (g the sampling weight, N the batch count of j's class): then the sum over
-    the sampled negatives of a class is unbiased for the sum over all that the class had. The result is the
-    mean over the anchors that have positives.
+    the sampled negatives of a class is unbiased for the sum over all that the class had. The result has one
+    loss per anchor that has positives, in the order of the classes.
     """
     present, anchor, count = torch.unique(y, return_inverse=True, return_counts=True)
     columns = logits[:, present]
@@ -203,7 +203,7 @@ def contrastive(logits: Tensor, y: Tensor, past: Tensor, weight: Tensor) -> Tens
     correction = (weight * count[anchor]).log()[:, None] * sampled
     denominator = (columns - correction).logsumexp(0)
     losses: Tensor = denominator - (columns * own).sum(0) / count
-    return losses.mean()
+    return losses
 
 
 def hardness(logits: Tensor, y: Tensor) -> Tensor:

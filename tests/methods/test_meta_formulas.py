@@ -1,0 +1,201 @@
+"""La-MAML, CCLIS and CSReL against their formulas, by hand or by enumeration."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from torch.nn import functional as F
+
+from cop2l.methods import method
+from cop2l.methods.buffer import Buffer
+from cop2l.methods.cclis import contrastive, hardness
+from cop2l.models import build
+from cop2l.randomness import generator
+
+
+def test_lamaml_meta_gradient_is_second_order(two_weights, data):
+    """One inner update: theta' = theta - a g, so d/dtheta = (1 - a H) g' and d/da = -g g' (a > 0)."""
+    (x, y), _ = data
+    start = torch.tensor([0.3, -0.2], dtype=torch.float64)
+    x, y = torch.tensor(x), torch.tensor(y)
+
+    def loss(w):
+        return F.cross_entropy(w * x, y)
+
+    rate = 0.3
+    g = torch.autograd.functional.jacobian(loss, start)
+    hessian = torch.autograd.functional.hessian(loss, start)
+    after = torch.autograd.functional.jacobian(loss, start - rate * g)
+    for_theta = after - hessian @ (rate * after)
+    alpha = rate - 0.5 * (-g * after)
+    learned = method("lamaml")(
+        two_weights(start.tolist()), epochs=1, batch=5, inner=1, lr=rate, lr_alpha=0.5, clip=1e6
+    )
+    learned.learn(x, y)
+    assert_allclose(learned.kept["head.w"], alpha, rtol=1e-10)
+    assert_allclose(learned.model.head.w.detach(), start - alpha * for_theta, rtol=1e-10)
+
+
+def test_lamaml_meta_gradient_through_several_inner_updates(two_weights, data):
+    """The chain of inner updates, written as one function of (theta, alpha) and given to autograd."""
+    (x, y), (old_x, old_y) = ((torch.tensor(a), torch.tensor(b)) for a, b in data)
+    learned = method("lamaml")(two_weights([0.3, -0.2]), inner=3, clip=1e6)
+    theta = learned.model.head.w
+    alpha = torch.tensor([0.4, -0.1], dtype=torch.float64, requires_grad=True)
+    both = torch.cat([x, old_x]), torch.cat([y, old_y]), 1
+    found = learned.meta_loss({"head.w": theta}, {"head.w": alpha}, (x, y, 1), both)
+
+    w, total = theta, 0
+    for rows in ([0, 1], [2, 3], [4]):
+        p = torch.softmax(w * x[rows], 1)
+        g = ((p - F.one_hot(y[rows], 2)) * x[rows]).mean(0)
+        w = w - torch.stack([alpha[0], torch.zeros(()).double()]) * g  # a rate below 0 counts as 0
+        total = total + F.cross_entropy(w * both[0], both[1]) / 3
+    assert_allclose(found.detach(), total.detach(), rtol=1e-12)
+    for mine, hand in zip(
+        torch.autograd.grad(found, [theta, alpha]), torch.autograd.grad(total, [theta, alpha]), strict=True
+    ):
+        assert_allclose(mine, hand, rtol=1e-10, atol=1e-15)
+
+
+def test_lamaml_leaves_frozen_parameters_alone(data):
+    model = build("multi-head", inputs=(2,), classes=2)
+    model.shared.requires_grad_(False)
+    before = model.shared.weight.clone()
+    method("lamaml")(model, epochs=1, batch=2).learn(*data[0])
+    assert torch.equal(model.shared.weight, before)
+
+
+def test_lamaml_reservoir_is_within_its_budget_and_uniform():
+    counts = np.zeros(8)
+    for seed in range(200):
+        learned = method("lamaml")(build("linear", inputs=(1,), classes=2), memory=3, seed=seed, epochs=1)
+        for start in (0, 4):
+            learned.learn(torch.arange(start, start + 4.0)[:, None], [0, 1, 0, 1])
+        assert learned.memory_used == 3
+        counts[learned.buffer.x.long().flatten()] += 1
+    assert ((counts - 75) ** 2 / 75 * 7 / 5).sum() < 24.3  # chi-square, 7 degrees, P < 0.001
+
+
+def contrastive_by_hand(logits, y, past, weight):
+    """Anchor by anchor, example by example."""
+    losses = []
+    for c in sorted(set(y)):
+        positives = [i for i in range(len(y)) if y[i] == c]
+        past_anchor = past[positives[0]]
+        denominator = 0.0
+        for j in range(len(y)):
+            g = weight[j] * sum(k == y[j] for k in y) if past[j] and past_anchor and y[j] != c else 1.0
+            denominator += math.exp(logits[j][c]) / g
+        losses.append(math.log(denominator) - sum(logits[i][c] for i in positives) / len(positives))
+    return losses
+
+
+def test_cclis_loss_is_contrastive_with_importance_weights():
+    logits = torch.randn(7, 5, generator=generator(0, "x"), dtype=torch.float64)
+    y, past = [0, 0, 1, 1, 1, 3, 4], [True, True, True, True, True, False, False]
+    weight = [0.2, 0.3, 0.1, 0.5, 0.2, 1.0, 1.0]
+    found = contrastive(logits, torch.tensor(y), torch.tensor(past), torch.tensor(weight).double())
+    assert_allclose(found, contrastive_by_hand(logits.tolist(), y, past, weight), rtol=1e-7)
+
+
+def test_cclis_sampled_negatives_are_unbiased_by_enumeration():
+    """Draw two negatives of a past class by their weights, in all ways: the mean sum is the sum over all."""
+    scores = torch.randn(4, 2, generator=generator(1, "x"), dtype=torch.float64)  # four of class 1
+    g = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    positive = torch.tensor([[0.7, -0.3]], dtype=torch.float64)
+    expected = 0.0
+    for i, j in itertools.product(range(4), repeat=2):
+        batch = torch.cat([positive, scores[[i, j]]])
+        weight = torch.cat([torch.ones(1).double(), g[[i, j]]])
+        loss = contrastive(batch, torch.tensor([0, 1, 1]), torch.ones(3).bool(), weight)[0]
+        negatives = (loss + positive[0, 0]).exp() - positive[0, 0].exp()
+        expected += float(g[i] * g[j] * negatives)
+    assert expected == pytest.approx(float(scores[:, 0].exp().sum()), rel=1e-12)
+
+
+def test_cclis_score_is_the_mean_share_in_the_other_classes():
+    logits = torch.tensor([[0.0, 1.0, 2.0], [1.0, 0.0, -1.0]])
+    e = logits.exp()
+    share = e / e.sum(0)
+    by_hand = [(share[0, 1] + share[0, 2]) / 2, (share[1, 0] + share[1, 2]) / 2]
+    assert_allclose(hardness(logits, torch.tensor([0, 1])), by_hand, rtol=1e-6)
+
+
+def test_cclis_keeps_equal_shares_with_their_sampling_weights():
+    options = {"epochs": 1, "head_epochs": 1, "dimensions": 4}
+    learned = method("cclis")(build("linear", inputs=(3,), classes=4), memory=9, **options)
+    x = torch.randn(20, 3, generator=generator(0, "x"))
+    learned.learn(x, torch.arange(20) % 2)
+    logits = learned.evaluated(learned.projection(x).scores, x) / 0.5
+    score = hardness(logits[:, :2], torch.arange(20) % 2)
+    for c in (0, 1):
+        mine = learned.buffer.rows(learned.buffer.y == c)
+        assert len(mine) == 4
+        of_class = score[c::2] / score[c::2].sum()
+        where = [int((x[c::2] == row).all(1).nonzero()) for row in mine.x]
+        assert_allclose(mine.weight, of_class[where], rtol=1e-5)
+    first = learned.buffer
+    learned.learn(x, 2 + torch.arange(20) % 2)
+    assert [(learned.buffer.y == c).sum() for c in range(4)] == [2, 2, 2, 2]
+    old = learned.buffer.rows(learned.buffer.t == 1)
+    assert set(old.weight.tolist()) <= set(first.weight.tolist())
+
+
+def test_cclis_represents_by_features_that_learn_or_by_the_first_layer_that_does():
+    x = torch.randn(8, 3, generator=generator(0, "x"))
+    options = {"epochs": 1, "head_epochs": 1}
+    fixed = method("cclis")(build("linear", inputs=(3,), classes=2), **options)
+    fixed.learn(x, torch.arange(8) % 2)
+    parts = fixed.projection(x)
+    assert torch.equal(parts.represent(x), parts.first(x))
+    assert_allclose(fixed.logits(x), fixed.model.head(parts.first(x)).detach(), rtol=1e-5)
+    learns = method("cclis")(build("multi-head", inputs=(3,), classes=2), **options)
+    learns.learn(x, torch.arange(8) % 2)
+    assert_allclose(learns.logits(x), learns.model(x).detach(), rtol=1e-5)
+
+
+def test_csrel_selects_what_is_learnable_and_not_yet_learned():
+    """Two directions, each shown many times, and wrong labels: the coreset of two has one of each direction.
+
+    The wrong labels have the largest loss once the right ones are learned, but the reference model, which saw
+    the whole task, has it too: it is not reducible.
+    """
+    a, b = [4.0, 0.0], [0.0, 4.0]
+    x = torch.tensor([a] * 6 + [b] * 3 + [a] * 2)
+    y = torch.tensor([0] * 6 + [1] * 3 + [1] * 2)
+    reference = torch.tensor([0.3, 0.3, 0.2, 0.3, 0.3, 0.3, 0.1, 0.15, 0.1, 1.5, 1.5])
+    learned = method("csrel")(
+        build("linear", inputs=(2,), classes=2), selections=2, selection_steps=50, selection_lr=0.1
+    )
+    with torch.no_grad():
+        learned.initial = {name: torch.zeros_like(value) for name, value in learned.initial.items()}
+    candidates = Buffer(x=x, y=y, t=torch.ones_like(y), reference=reference)
+    assert learned.coreset(candidates, 2, 1).tolist() == [2, 6]
+
+
+def test_csrel_reference_losses_come_from_a_model_of_the_task_alone(two_weights, data, gradient):
+    (x, y), _ = data
+    w = np.array([0.3, -0.2])
+    options = {"epochs": 1, "batch": 5, "reference_epochs": 3, "reference_lr": 0.5}
+    learned = method("csrel")(two_weights(w.tolist()), memory=10, **options)
+    learned.learn(x, y)
+    for _ in range(3):
+        w = w - 0.5 * gradient(w, x, y).mean(0)
+    p = np.exp(w * x) / np.exp(w * x).sum(1, keepdims=True)
+    assert_allclose(learned.buffer.reference, -np.log(p[np.arange(5), y]), rtol=1e-10)
+
+
+def test_csrel_weighs_the_buffer_by_alpha(two_weights, data, gradient):
+    w = np.array([0.3, -0.2])
+    options = {"epochs": 2, "batch": 5, "lr": 0.1, "alpha": 3.0, "reference_epochs": 1}
+    learned = method("csrel")(two_weights(w.tolist()), memory=10, scenario="domain-incremental", **options)
+    for number, (x, y) in enumerate(data):
+        learned.learn(x, y)
+        for _ in range(2):
+            old = gradient(w, *data[0]).mean(0) * (number > 0)
+            w = w - 0.1 * (gradient(w, x, y).mean(0) + 3.0 * old)
+    assert_allclose(learned.model.head.w.detach(), w, rtol=1e-12)
