@@ -378,7 +378,7 @@ class CoP2L:
         head = tuple(range(width)) if classes is None else tuple(sorted({int(c) for c in classes}))
         if not head or head[0] < 0 or head[-1] >= width:
             raise UserError(f"classes must name outputs of the model, 0 to {width - 1}, but they are {head}.")
-        if self.scenario == "task-incremental" and not np.isin(labels.numpy(), head).all():
+        if not np.isin(labels.numpy(), head).all():
             raise UserError(f"y has labels outside the task's own classes {head}.")
         _check_finite(x)
         return x, labels, head
