@@ -1,6 +1,6 @@
 """A frozen backbone's features, computed once and cached."""
 
-from cop2l.features.extract import extract
+from cop2l.features.extraction import extract
 from cop2l.features.importing import import_features
 from cop2l.features.load import labelled, load_stream
 from cop2l.features.store import Entry, entries, find

@@ -83,9 +83,9 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise UserError(f"There is no file {path}.")
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in (*ARRAYS, "scale") if name in stored}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error):
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error):
         raise UserError(f"{path} is not a complete .npz file of plain arrays; get it again.") from None
     missing = [name for name in ARRAYS if name not in arrays]
     if missing:

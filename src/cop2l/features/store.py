@@ -21,6 +21,7 @@ from cop2l.streams import home
 
 PARTS = ("train", "test")
 FORMAT = 1
+NEEDED = {"key", "spec", "parts", "files", "classes", "pretrained_on"}
 CHUNK = 4096
 """Rows that are copied at a time: memory stays small however long a part is."""
 
@@ -59,10 +60,12 @@ class Entry:
 
         The map is copy-on-write: torch takes it without a copy, and nobody can change the file through it.
         """
-        return (
-            np.load(self.folder / f"x_{part}.npy", mmap_mode="c", allow_pickle=False),
-            np.load(self.folder / f"y_{part}.npy", allow_pickle=False),
-        )
+        try:
+            x = np.load(self.folder / f"x_{part}.npy", mmap_mode="c", allow_pickle=False)
+            y = np.load(self.folder / f"y_{part}.npy", allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            raise UserError(f"The cached features in {self.folder} are damaged; delete the folder.") from None
+        return x, y
 
     def rows(self, part: str) -> np.ndarray:
         """The number that each row has in the data set."""
@@ -71,16 +74,16 @@ class Entry:
 
 
 def stream_name(spec: Mapping[str, Any]) -> str:
-    """The name under which an entry is asked for; `data:N` are the first N pictures of each part."""
+    """The name under which an entry is asked for; `data:N` are N pictures of each part."""
     limit = f":{spec['limit']}" if spec.get("limit") else ""
     return f"{spec['dataset']}{limit}@{spec['backbone']}-{spec['size']}"
 
 
 def entries() -> Iterator[Entry]:
     """All finished entries, by name."""
-    for about in sorted(root().glob("*/entry.json")):
-        if not about.parent.name.startswith("."):
-            yield Entry(about.parent, _read(about))
+    for file in sorted(root().glob("[!.]*/entry.json")):
+        if (about := _read(file)) is not None:
+            yield Entry(file.parent, about)
 
 
 def find(name: str) -> Entry:
@@ -121,8 +124,10 @@ class Writer:
         self.folder = root() / f".{self.target.name}.partial"
         self.parts: dict[str, dict[str, int]] = {}
 
-    def write(self, part: str, labels: np.ndarray, chunks: Iterator[np.ndarray]) -> None:
-        """One part: labels, and the features of all rows in chunks, both in the order of the data set."""
+    def write(
+        self, part: str, labels: np.ndarray, chunks: Iterator[np.ndarray], rows: np.ndarray | None = None
+    ) -> None:
+        """One part: labels, and features in chunks, both in the order of the data set; and the row numbers."""
         self.folder.mkdir(parents=True, exist_ok=True)
         labels = np.asarray(labels).astype(np.int64)
         order = np.argsort(labels, kind="stable")
@@ -142,7 +147,7 @@ class Writer:
             raise UserError(f"The {part} part has {len(labels)} labels but features of {start} rows.")
         x.flush()
         np.save(self.folder / f"y_{part}.npy", labels[order])
-        np.save(self.folder / f"rows_{part}.npy", order)
+        np.save(self.folder / f"rows_{part}.npy", order if rows is None else rows[order])
         self.parts[part] = {"rows": len(labels), "width": x.shape[1]}
 
     def finish(self, **about: Any) -> Entry:
@@ -151,6 +156,7 @@ class Writer:
         text = {"format": FORMAT, "key": self.key, "spec": self.spec, "parts": self.parts, "files": files}
         text |= about
         (self.folder / "entry.json").write_text(json.dumps(text, indent=1, sort_keys=True) + "\n")
+        shutil.rmtree(self.target, ignore_errors=True)  # only what is no entry, or a damaged one
         self.folder.replace(self.target)
         return Entry(self.target, text)
 
@@ -164,15 +170,10 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any] | None:
+    """What an entry says about itself; None if it is damaged, or of another version."""
     try:
-        about = json.loads(path.read_text())
-        if about["format"] != FORMAT:
-            raise UserError(
-                f"The cache entry {path.parent} has an unknown format; delete it and make it again."
-            )
-        if not {"key", "spec", "parts", "files"} <= about.keys():
-            raise KeyError
-    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError):
-        raise UserError(f"The cache entry {path.parent} is damaged; delete it and make it again.") from None
-    return dict(about)
+        about = dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return about if about.get("format") == FORMAT and about.keys() >= NEEDED else None

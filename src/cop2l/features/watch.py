@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from cop2l.features.extract import Progress
+from cop2l.features.extraction import Progress
 from cop2l.streams.progress import bar, say
 
 

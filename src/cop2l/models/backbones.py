@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from cop2l.errors import UserError
@@ -13,6 +14,7 @@ from cop2l.models.efficientnet import EfficientNetLite0
 from cop2l.models.resnet import resnet18, resnet50
 from cop2l.models.vit import ViT
 from cop2l.models.weights import Source
+from cop2l.randomness import private_randomness
 
 IMAGENET_1K = ("ImageNet-1k",)
 LVD_142M = (
@@ -55,14 +57,15 @@ class Backbone:
 
     def load(self, file: str | Path | None = None) -> nn.Module:
         """The network with its weights, frozen: from a local file, or fetched."""
-        if file is None and self.ready is not None:
-            network = self.ready()
-        else:
-            state = weights.read(file if file is not None else weights.fetch(self.sources))
-            # One of the packages names its layers with underscores in front.
-            state = {".".join(p.lstrip("_") for p in key.split(".")): value for key, value in state.items()}
+        # Weights that a library's checkpoint lacks are random: the same ones every time.
+        with private_randomness(torch.device("cpu"), 0, "backbone"):
+            if file is None and self.ready is not None:
+                return self.ready().eval().requires_grad_(False)
             network = self.make()
-            weights.load_into(network, state, name=self.title, drop=self.drop)
+        state = weights.read(file if file is not None else weights.fetch(self.sources))
+        # One of the packages names its layers with underscores in front.
+        state = {".".join(p.lstrip("_") for p in key.split(".")): value for key, value in state.items()}
+        weights.load_into(network, state, name=self.title, drop=self.drop)
         return network.eval().requires_grad_(False)
 
 

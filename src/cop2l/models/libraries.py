@@ -6,12 +6,10 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from cop2l.errors import UserError, unknown
 from cop2l.models.backbones import BACKBONES, Backbone
-from cop2l.randomness import private_randomness
 
 
 def backbone(name: str) -> Backbone:
@@ -98,18 +96,12 @@ def _backbone(
         width=None,
         pretrained_on=(),
         licence="see the model's page",
-        make=partial(_seeded, network, False),
-        ready=partial(_seeded, network, True),
+        make=partial(network, False),
+        ready=partial(network, True),
         mean=tuple(mean),
         std=tuple(std),
         drop=drop,
     )
-
-
-def _seeded(network: Callable[[bool], nn.Module], pretrained: bool) -> nn.Module:
-    """Weights that a checkpoint lacks are drawn from a fixed seed, so that the backbone is always the same."""
-    with private_randomness(torch.device("cpu"), 0, "backbone"):
-        return network(pretrained)
 
 
 def _module(built: Any) -> nn.Module:

