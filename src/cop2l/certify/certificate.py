@@ -102,8 +102,10 @@ class Certificate:
         return table(self)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the certificate as a new folder, all at once; an older one of that name is replaced."""
-        folder = Path(folder)
+        """Write the certificate as a new folder, all at once; an older certificate of that name is replaced."""
+        folder = Path(folder).resolve()
+        if folder.exists() and not ((folder / "certificate.json").is_file() or not any(folder.iterdir())):
+            raise UserError(f"{folder} exists and is not a certificate; choose another folder.")
         folder.parent.mkdir(parents=True, exist_ok=True)
         building = folder.with_name(f".{folder.name}.{os.getpid()}")
         shutil.rmtree(building, ignore_errors=True)
@@ -128,7 +130,7 @@ class Certificate:
             }
             content["digest"] = content_digest(content)
             (building / "certificate.json").write_text(
-                json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+                json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
             )
             if folder.exists():
                 shutil.rmtree(folder)
@@ -221,7 +223,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
     """The JSON and the tensors of a certificate's folder, unchecked."""
     path = folder / "certificate.json"
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique)
     except FileNotFoundError:
         raise UserError(
             f"There is no certificate in {folder}: the file certificate.json is missing."
@@ -246,6 +248,14 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
                 f"{file} is missing or damaged ({error}); ask for the certificate again."
             ) from None
     return content, tensors
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; one that names a key twice reads differently to people and to programs."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise UserError("The certificate's text names a field twice; ask for the certificate again.")
+    return found
 
 
 def parse(content: dict[str, Any], tensors: dict[str, dict[str, Tensor]]) -> Certificate:
