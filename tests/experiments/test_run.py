@@ -300,3 +300,14 @@ def test_the_visible_loop_is_short():
     assert len(lines) < 30
     loop = next(i for i, line in enumerate(lines) if line.strip().startswith("for task in"))
     assert len(lines) - loop < 25
+
+
+@pytest.mark.parametrize(
+    "pairs", [("holdout=0.2",), ("stream_seed=3", "anytime=true", "scenario=task-incremental")]
+)
+def test_the_certificate_of_a_run_is_verified_from_the_name_of_its_stream(tmp_path, pairs, capsys):
+    from cop2l.cli import main
+
+    run(configured(*pairs), tmp_path / "run")
+    assert main(["verify", str(tmp_path / "run"), "--data", "synthetic"]) == 0
+    assert "VALID" in capsys.readouterr().out

@@ -55,6 +55,7 @@ def new_learner(config: Config, stream: Stream) -> Any:
             "tasks": None if config.anytime else len(stream),
             "delta": config.delta,
             "not_valid": stream.not_valid,
+            "data": recipe(config, stream),
         }
         given |= {key: value for key in ("preset", "claim") if (value := getattr(config, key)) is not None}
     elif config.preset is not None:
@@ -72,6 +73,21 @@ def new_learner(config: Config, stream: Stream) -> Any:
     return methods.method(config.method)(
         model, memory=config.memory, seed=config.seed, scenario=stream.scenario, **given, **config.options
     )
+
+
+def recipe(config: Config, stream: Stream) -> dict[str, Any]:
+    """How the tasks' samples are made again: what a verifier needs beside the data itself."""
+    return {
+        "stream": config.stream,
+        "scenario": stream.scenario,
+        "tasks": len(stream),
+        "order_seed": config.order_seed,
+        "images": config.images,
+        "seed": config.stream_seed,
+        "options": config.data,
+        "holdout": config.holdout or None,
+        "holdout_seed": config.seed,
+    }
 
 
 def resolved(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:

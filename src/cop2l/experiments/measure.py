@@ -15,25 +15,15 @@ from cop2l import metrics
 from cop2l.bounds import anytime_log_delta, holdout_certificate
 from cop2l.experiments.config import Config
 from cop2l.experiments.directory import write_json
-from cop2l.randomness import marks
 from cop2l.streams.task import Stream, Task
+from cop2l.streams.withhold import withhold
 
 COUNTS = ("n", "compression", "evicted", "errors", "picked", "missed", "iterations")
 
 
 def split(task: Task, config: Config) -> tuple[Task, Task | None]:
-    """The part to learn, and the part withheld by the marks of its rows (None if nothing is withheld)."""
-    if not config.holdout:
-        return task, None
-    withheld = marks(config.seed, "holdout", task.t, n=len(task.y)) < np.uint64(config.holdout * 2.0**64)
-    return tuple(
-        Task(task.x[_rows(task.x, part)], task.y[_rows(task.y, part)], task.t)
-        for part in (~withheld, withheld)
-    )  # type: ignore[return-value]
-
-
-def _rows(values: Any, part: np.ndarray) -> Any:
-    return torch.from_numpy(part) if isinstance(values, torch.Tensor) else part
+    """The part to learn, and the part withheld (None if nothing is)."""
+    return withhold(task, config.holdout, config.seed)
 
 
 def correct(learner: Any, task: Task, scenario: str) -> np.ndarray:
