@@ -34,6 +34,14 @@ GOOD = {
         "tasks": 3,
         "log_delta": LOG,
     },
+    bounds.combined_certificate: {
+        "n": 100,
+        "picked": 5,
+        "missed": 3,
+        "iterations": 4,
+        "tasks": 3,
+        "log_delta": LOG,
+    },
     bounds.buffer_certificate: {
         "n_selected": 100,
         "compressed": 8,
@@ -116,6 +124,8 @@ def test_delta_outside_its_range_is_refused(function, log_delta):
         (bounds.preference_epsilon, "n", 0),
         (bounds.preference_certificate, "picked", 101),
         (bounds.preference_certificate, "missed", 96),
+        (bounds.combined_certificate, "picked", 101),
+        (bounds.combined_certificate, "missed", 96),
         (bounds.buffer_certificate, "compressed", 101),
         (bounds.base_certificate, "compressed", 101),
         (bounds.holdout_certificate, "errors", 101),
@@ -181,6 +191,8 @@ def test_edges_of_the_preference_bound():
         bounds.preference_certificate(0, 0, 0, 0, 1, LOG),
         bounds.preference_certificate(9, 4, 5, 0, 1, LOG),
         bounds.preference_certificate(10, 4, 5, 0, 1, -1e5),
+        bounds.combined_certificate(0, 0, 0, 0, 1, LOG),
+        bounds.combined_certificate(9, 9, 0, 0, 1, LOG),
         bounds.buffer_certificate(0, 0, 0, 1, LOG),
         bounds.base_certificate(0, 0, [0], 1, LOG),
     ):

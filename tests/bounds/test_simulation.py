@@ -193,12 +193,14 @@ def nearest_neighbour_run(generator, n: int, most: int) -> tuple[int, int, int]:
 
 def test_preference_with_nearest_neighbours_on_noise():
     n, runs, generator = 60, 2000, np.random.default_rng(7)
-    violations = control = 0
+    violations = combined = control = 0
     for _ in range(runs):
         picked, missed, kept = nearest_neighbour_run(generator, n, 25)
         violations += bounds.preference_certificate(n, picked, missed, kept, 1, LOG).value < 0.5
+        combined += bounds.combined_certificate(n, picked, missed, kept, 1, LOG).value < 0.5
         control += bounds.binomial_tail_inverse(missed, n - picked, LOG) < 0.5
     holds("preference, nearest neighbours", violations, runs)
+    holds("combined, nearest neighbours", combined, runs)
     fails("errors outside the picks, unpaid", control, runs)
 
 
@@ -316,7 +318,7 @@ def test_holdout():
     sharp("holdout, n = 400", table[errors[:, 2]], 0.1)
 
 
-@pytest.mark.parametrize("kind", ["holdout", "preference", "kl-tight"])
+@pytest.mark.parametrize("kind", ["holdout", "preference", "combined", "kl-tight"])
 def test_anytime(kind):
     """After every task T = 1..10, certificates for all tasks so far; a run is violated if any of them ever is."""
     n, runs, risk, last = 300, 10_000, 0.15, 10
@@ -325,8 +327,9 @@ def test_anytime(kind):
     def table(T: int, log_delta: float):
         if kind == "holdout":
             return [bounds.holdout_certificate(n, e, T, log_delta).value for e in range(n + 1)]
-        if kind == "preference":
-            return [bounds.preference_certificate(n, 0, e, 0, T, log_delta).value for e in range(n + 1)]
+        if kind in {"preference", "combined"}:
+            certificate = getattr(bounds, f"{kind}_certificate")
+            return [certificate(n, 0, e, 0, T, log_delta).value for e in range(n + 1)]
         return [
             bounds.kl_tight_certificate(n, 0, 0, e, [0] * T, T, T, log_delta, priority=True).value
             for e in range(n + 1)

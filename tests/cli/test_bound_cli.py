@@ -37,6 +37,7 @@ LINES = {
     f"kl {KL}": bounds.kl_certificate(*KL_ARGUMENTS, LOG),
     f"kl-tight {KL}": bounds.kl_tight_certificate(*KL_ARGUMENTS, LOG),
     f"preference {OURS}": bounds.preference_certificate(10_000, 300, 120, 75, 5, LOG),
+    f"combined {OURS}": bounds.combined_certificate(10_000, 300, 120, 75, 5, LOG),
     f"buffer {OURS}": bounds.buffer_certificate(10_000, 420, 75, 5, LOG),
     f"holdout {HOLDOUT}": bounds.holdout_certificate(5000, 150, 5, LOG),
 }

@@ -15,10 +15,12 @@ KINDS = {
     "kl": "the paper's certificate for task t of T",
     "kl-tight": "the paper's certificate with the improvements its proof allows",
     "preference": "our certificate for one task of T, with the threshold buffer",
+    "combined": "our certificate for one task of T, if no example of a past task can be picked",
     "buffer": "our certificate from the buffer alone, when the task's data is gone",
     "holdout": "the certificate from withheld examples",
 }
 
+OURS = {"preference", "combined", "buffer"}
 PRECISE = Context(prec=50)
 EPILOG = "Errors are counted outside the compression set only."
 
@@ -39,7 +41,7 @@ def add(verbs: Any) -> None:
 
 
 def _options(one: argparse.ArgumentParser, kind: str) -> None:
-    paper, ours = kind in {"kl", "kl-tight"}, kind in {"preference", "buffer"}
+    paper, ours = kind in {"kl", "kl-tight"}, kind in OURS
     n_help = {
         "holdout": "the task's withheld examples",
         "buffer": "the task's examples with a mark below the last threshold, picked or not (|R|)",
@@ -114,7 +116,7 @@ def _certificate(arguments: argparse.Namespace, log_delta: float) -> "Bound":
     if kind == "holdout":
         return bounds.holdout_certificate(n, errors, tasks, log_delta)
     picked = _whole("--compression", arguments.compression)
-    if kind in {"preference", "buffer"}:
+    if kind in OURS:
         if not 0 <= picked <= n:
             raise UserError(f"--compression must be from 0 to --n = {n}, not {picked}.")
         if not 0 <= errors <= n - picked:
@@ -124,6 +126,8 @@ def _certificate(arguments: argparse.Namespace, log_delta: float) -> "Bound":
         kept = _whole("--iterations", arguments.iterations)
         if kind == "buffer":
             return bounds.buffer_certificate(n, picked + errors, kept, tasks, log_delta)
+        if kind == "combined":
+            return bounds.combined_certificate(n, picked, errors, kept, tasks, log_delta)
         return bounds.preference_certificate(n, picked, errors, kept, tasks, log_delta)
     evicted = _whole("--evicted", arguments.evicted)
     each = [_whole("--iterations", text) for text in arguments.iterations.split(",")]
