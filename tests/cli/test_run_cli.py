@@ -134,8 +134,8 @@ def test_on_a_terminal_there_is_a_bar_per_task():
     text = shown.decode()
     for word in (
         "━",
-        "task 1/3",
-        "task 3/3",
+        "1/3",
+        "3/3",
         "iteration",
         "picked",
         "worst loss",

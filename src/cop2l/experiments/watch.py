@@ -7,7 +7,7 @@ from typing import Any, Self, TextIO
 
 from cop2l.experiments.config import Config
 from cop2l.experiments.measure import finite
-from cop2l.experiments.words import outcome, span, state, title
+from cop2l.experiments.words import outcome, state, title
 from cop2l.streams.task import Stream
 
 
@@ -99,77 +99,12 @@ class Lines(Watcher):
         self.say(f"task {record['task']}/{self.tasks}  {outcome(record)}")
 
 
-class Live(Watcher):
-    """A progress bar per task on a terminal, redrawn a few times a second."""
-
-    def __init__(self) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        self.bars = Progress(
-            TextColumn("task {task.fields[number]}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[text]}"),
-            TextColumn("[dim]{task.fields[left]}"),
-            refresh_per_second=4,
-        )
-        self.tasks = 0
-        self.bar: Any = None
-        self.began = 0.0
-        self.seconds: list[float] = []
-
-    def start(self, config: Config, stream: Stream, records: list[dict[str, Any]]) -> None:
-        """Show what is run, with a bar for each task that is already done."""
-        self.tasks = len(stream)
-        self.seconds = [record["seconds"] for record in records]
-        self.bars.console.print(title(config, stream), highlight=False)
-        self.bars.start()
-        for record in records:
-            self.add(record["task"], total=1)
-            self.done(record)
-        self.next(len(records) + 1)
-
-    def add(self, number: int, total: float | None) -> None:
-        """A new bar; without a total it pulses."""
-        self.bar = self.bars.add_task("", total=total, number=f"{number}/{self.tasks}", text="", left="")
-
-    def next(self, number: int) -> None:
-        """The bar of the next task, if there is one."""
-        if number <= self.tasks:
-            self.began = time.monotonic()
-            self.add(number, total=None)
-
-    def progress(self, event: dict[str, Any]) -> None:
-        """Move the bar."""
-        share = (event["epoch"], event["epochs"]) if "epoch" in event else (None, None)
-        self.bars.update(self.bar, completed=share[0], total=share[1], text=state(event), left=self.left())
-
-    def left(self) -> str:
-        """The time left, judged by the tasks that are done; nothing before there is one."""
-        if not self.seconds:
-            return ""
-        mean = sum(self.seconds) / len(self.seconds)
-        spent = min(time.monotonic() - self.began, mean)
-        return f"about {span(mean * (self.tasks - len(self.seconds)) - spent)} left"
-
-    def done(self, record: dict[str, Any]) -> None:
-        """Fill the bar."""
-        self.bars.update(self.bar, total=1, completed=1, text=outcome(record), left="")
-
-    def task(self, record: dict[str, Any]) -> None:
-        """A finished task, and the next one."""
-        self.done(record)
-        self.seconds.append(record["seconds"])
-        self.next(record["task"] + 1)
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        self.bars.stop()
-
-
 def usual(out: TextIO | None = None) -> Watcher:
     """The live view on a terminal (if rich is there), else plain lines."""
     if out is None and sys.stdout.isatty():
         try:
+            from cop2l.experiments.live import Live
+
             return Live()
         except ImportError:
             pass

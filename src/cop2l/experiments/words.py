@@ -31,12 +31,20 @@ def span(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def claimed(record: dict[str, Any]) -> float | None:
+    """The largest of the claimed bounds over the tasks of a record; None if nothing is claimed."""
+    return max(
+        (row["bounds"][record["claim"]] for row in record["tasks"] if record["claim"] in row["bounds"]),
+        default=None,
+    )
+
+
 def outcome(record: dict[str, Any]) -> str:
     """A finished task in a few words: mean accuracy, and the worst bound of the claim."""
     words = [f"accuracy {percent(sum(record['accuracy']) / len(record['accuracy']))}"]
-    bounds = [row["bounds"][record["claim"]] for row in record["tasks"] if record["claim"] in row["bounds"]]
-    if bounds:
-        words.append(f"certified error at most {percent(max(bounds))} on every task ({record['claim']})")
+    bound = claimed(record)
+    if bound is not None:
+        words.append(f"certified error at most {percent(bound)} on every task ({record['claim']})")
     return ", ".join([*words, span(record["seconds"])])
 
 

@@ -1,0 +1,115 @@
+import io
+
+import pytest
+from run_files import configured
+
+from cop2l.experiments import learners, watch, words
+
+
+def record(task, claim="preference", picked=80):
+    rows = [
+        {
+            "task": t,
+            "n": 100,
+            "picked": picked,
+            "iterations": 10,
+            "test_error": 0.1,
+            "bounds": {claim: 0.1 * t},
+        }
+        for t in range(1, task + 1)
+    ]
+    return {"task": task, "accuracy": [0.9] * task, "seconds": 2.0, "claim": claim, "tasks": rows}
+
+
+STEP = {"task": 2, "iteration": 7, "picked": 56, "worst_loss": 1.25, "errors": 3, "bound": 0.321}
+
+
+@pytest.fixture
+def stream():
+    return learners.load_stream(configured())
+
+
+def test_lines_are_one_per_task_and_a_sign_of_life_when_it_takes_long(stream):
+    out = io.StringIO()
+    lines = watch.Lines(out, every=0.0)
+    lines.start(configured(), stream, [record(1)])
+    lines.progress(STEP)
+    lines.progress({"task": 2, "epoch": 3, "epochs": 20, "loss": 0.5})
+    lines.task(record(2))
+    assert out.getvalue().splitlines() == [
+        "cop2l on synthetic (class-incremental, 3 tasks), mlp, memory 30, seed 0",
+        "going on after task 1",
+        "  task 2/3  iteration 7  picked 56  worst loss 1.250  bound 0.3210",
+        "  task 2/3  epoch 3 of 20  loss 0.5000",
+        "task 2/3  accuracy 90.0 %, certified error at most 20.0 % on every task (preference), 2.0 s",
+    ]
+    quiet = io.StringIO()
+    watch.Lines(quiet, every=60.0).progress(STEP)
+    assert quiet.getvalue() == ""
+
+
+def drawn(live, console):
+    with console.capture() as shown:
+        console.print(live)
+    return shown.get().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_live_view_has_a_bar_per_task_and_fits_into_eighty_columns(stream, width):
+    rich = pytest.importorskip("rich.console")
+    from cop2l.experiments.live import Live
+
+    console = rich.Console(file=io.StringIO(), width=width, height=30)
+    live = Live(console)
+    live.start(configured(), stream, [record(1)])
+    live.progress(STEP)
+    lines = drawn(live, console)
+    live.close()
+    assert lines[0].split() == ["task", "iteration", "picked", "worst", "loss", "bound", "accuracy", "time"]
+    assert lines[1].split() == ["1/3", "━" * 12, "10", "80", "0.1000", "90.0", "%", "2.0", "s"]
+    assert lines[2].split()[:1] == ["2/3"]
+    assert lines[2].split()[2:6] == ["7", "56", "1.2500", "0.3210"]
+    assert lines[3].strip().startswith("about 4.0 s left") or lines[3].strip().startswith("about 3.9 s left")
+
+
+def test_the_live_view_of_many_tasks_shows_the_newest(stream):
+    rich = pytest.importorskip("rich.console")
+    from cop2l.experiments.live import Live
+
+    console = rich.Console(file=io.StringIO(), width=80, height=15)
+    live = Live(console)
+    live.tasks, live.done, live.columns = (
+        40,
+        [record(t, None, None) for t in range(1, 31)],
+        {"epoch": "epoch"},
+    )
+    live.progress({"task": 31, "epoch": 3, "epochs": 6, "loss": 0.5})
+    lines = drawn(live, console)
+    assert len(lines) < 15
+    assert lines[1].split()[0] == "24/40"
+    assert lines[-2].split()[0] == "31/40"
+
+
+def test_in_a_pipe_there_are_lines_and_json_sends_them_to_stderr(capsys):
+    assert isinstance(watch.usual(), watch.Lines)
+    import sys
+
+    assert watch.usual(sys.stderr).out is sys.stderr
+
+
+def test_the_table_of_a_baseline_has_no_column_of_picks():
+    summary = {
+        "accuracy": 0.5,
+        "forgetting": None,
+        "plasticity": 0.5,
+        "seconds": 90.0,
+        "tasks": [{"task": 1, "n": 10, "picked": None, "test_error": 0.5, "bounds": {"holdout": 0.9}}],
+        "claim": "holdout",
+        "delta": 0.05,
+        "not_valid": ["Tasks share examples."],
+    }
+    text = words.table(summary).splitlines()
+    assert text[0].split() == ["task", "examples", "test", "error", "holdout"]
+    assert text[1].split() == ["1", "10", "50.0", "%", "90.0", "%"]
+    assert text[2] == "average accuracy 50.0 %, plasticity 50.0 %, 1 min 30 s"
+    assert text[-1] == "Not valid: Tasks share examples."
