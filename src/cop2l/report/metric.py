@@ -9,13 +9,14 @@ from cop2l.errors import unknown
 from cop2l.report.groups import Group, Spread, spread
 from cop2l.report.runs import Run
 
-KINDS = ("kl", "kl-tight", "preference", "buffer", "holdout")
+KINDS = ("kl", "kl-tight", "preference", "combined", "buffer", "holdout")
 """Kinds of bounds, in the order in which they are shown."""
 
 KIND_TITLES = {
     "kl": "the paper's formula (kl)",
     "kl-tight": "the paper's formula, tightened (kl-tight)",
     "preference": "ours (preference)",
+    "combined": "ours, the better of preference and binomial tail (combined)",
     "buffer": "ours, from the buffer alone (buffer)",
     "holdout": "hold-out",
 }

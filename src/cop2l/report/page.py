@@ -187,7 +187,8 @@ def _summary_table(name: str, groups: Sequence[Group]) -> Markup:
 def _summary_cell(cell: Cell | None, metric: Metric) -> Child:
     if cell is None:
         return "–"
-    mean = tag("span", written(cell.ours.mean, metric), class_="best" if cell.best else None)
+    minus = written(cell.ours.mean, metric).replace("-", "−")
+    mean = tag("span", minus, class_="best" if cell.best else None)
     sd = tag("span", written_sd(cell.ours.sd, metric), class_="sd")
     mark = None if cell.valid else tag("span", "†", class_="mark", title="not valid")
     kind = tag("span", cell.group.claim or "", class_="paper") if metric.name == "bound" else None
@@ -295,7 +296,7 @@ def _verify(groups: Sequence[Group]) -> Iterator[Child]:
         " and, with the data at hand, the errors counted again and the model rebuilt bit for bit from the compression"
         " sets.",
     )
-    runs = [group.runs[0] for group in groups if group.runs[0].certificate]
+    runs = [group.runs[0] for group in groups if group.runs[0].certificate and group.claim != "holdout"]
     commands = "\n".join(f"cop2l verify {shlex.quote(str(run.folder))}" for run in runs[:8])
     if commands:
         yield tag("pre", tag("code", commands), tabindex=0)
@@ -325,21 +326,25 @@ def _runs(runs: Sequence[Run], groups: Sequence[Group]) -> Iterator[Child]:
     for group in groups:
         seeds = ", ".join(str(run.seed) for run in group.runs)
         summary = tag("summary", f"{group.label} on {group.place.stream}, seeds {seeds}")
-        yield tag(
-            "details",
-            summary,
-            _settings([run.config for run in group.runs], f"Configuration of {group.label}"),
-        )
+        made = [{**run.config, **_descriptions(run.environment)} for run in group.runs]
+        yield tag("details", summary, _settings(made, f"Configuration of {group.label}"))
     yield tag("h3", "Environments")
-    environments: dict[str, list[Run]] = {}
+    environments: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
-        machine = {key: value for key, value in run.environment.items() if key != "command"}
-        environments.setdefault(json.dumps(machine, sort_keys=True, default=str), []).append(run)
-    for members in environments.values():
-        count = f"{len(members)} run{'s' if len(members) != 1 else ''}"
-        known = [str(v) for k in ("torch", "device", "cpu") if (v := members[0].environment.get(k))]
+        machine = {
+            k: v for k, v in run.environment.items() if k != "command" and not isinstance(v, dict | list)
+        }
+        environments.setdefault(json.dumps(machine, sort_keys=True, default=str), []).append(machine)
+    for machines in environments.values():
+        count = f"{len(machines)} run{'s' if len(machines) != 1 else ''}"
+        known = [f"{k} {v}" for k in ("device", "torch", "cpu") if (v := machines[0].get(k))]
         summary = tag("summary", f"{count}: {', '.join(known) or 'nothing recorded'}")
-        yield tag("details", summary, _settings([run.environment for run in members], "Environment"))
+        yield tag("details", summary, _settings(machines[:1], "Environment"))
+
+
+def _descriptions(environment: dict[str, Any]) -> dict[str, Any]:
+    """How the stream and the model were made, which the environment records."""
+    return {f"{key}, as made": environment[key] for key in ("stream", "model") if key in environment}
 
 
 def _settings(records: Sequence[dict[str, Any]], label: str) -> Markup:

@@ -61,6 +61,7 @@ KINDS = {
     "kl": "The paper's formula: the inverse of the kl divergence; it pays for both compression sets and all messages.",
     "kl-tight": "The same proof without the terms that it does not need, and with the binomial tail's inverse.",
     "preference": "Ours, after Campi and Garatti: about (|G| + |M|) / n; it does not pay for which examples were kept.",
+    "combined": "Ours, where memory holds prior examples only: the better of preference and binomial tail, at half of δ.",
     "buffer": "Ours, when a task's data are gone: the preference bound on what the buffer's threshold selects.",
     "holdout": "The binomial tail's inverse on examples withheld from learning: the honest alternative; it costs data.",
 }
@@ -90,7 +91,7 @@ def claim(group: Group) -> str | None:
     rates = [percent(value, 1, upwards=True) for value in shown]
     listed = listing(rates) if shown is largest else f"{rates[0]} to {rates[1]}"
     largest_words = "" if count == 1 else " (for each task, the largest over the runs)"
-    return (
+    return unbroken(
         f"{who} by the bound “{group.claim}”, with probability at least {100 * (1 - delta):g} % over the draw of its"
         f" data, a true error of at most {listed} %{largest_words} on {tasks}."
     )
@@ -106,7 +107,7 @@ def against_holdout(group: Group) -> str | None:
     if held is None:
         return "No hold-out was measured beside it; holdout=0.1 in the configuration adds one."
     better = "looser" if ours.mean > held.mean else "tighter"
-    return (
+    return unbroken(
         f"On average over tasks it is {better} than the hold-out bound of the same runs:"
         f" {percent(ours, upwards=True)} % against {percent(held, upwards=True)} %."
     )
@@ -118,7 +119,12 @@ def against_paper(group: Group) -> str | None:
     if group.claim in (None, "kl") or ours is None or paper is None:
         return None
     times = f"{paper.mean / ours.mean:.1f} times as much"
-    return f"The paper's formula gives {percent(paper, upwards=True)} % for the same runs, {times}."
+    return unbroken(f"The paper's formula gives {percent(paper, upwards=True)} % for the same runs, {times}.")
+
+
+def unbroken(sentence: str) -> str:
+    """A sentence whose lines do not break between a number and its unit or deviation."""
+    return sentence.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
 
 
 def title(groups: Sequence[Group]) -> str:

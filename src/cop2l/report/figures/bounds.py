@@ -15,12 +15,15 @@ KIND_KEYS = {
     "kl": Key("paper's formula (kl)", "orange"),
     "kl-tight": Key("tightened (kl-tight)", "ochre", (6, 3)),
     "preference": Key("ours (preference)", "blue"),
+    "combined": Key("ours, combined", "pink"),
     "buffer": Key("from the buffer alone (buffer)", "purple", (6, 3)),
     "holdout": Key("hold-out", "teal"),
 }
 KIND_LABELS = tuple(key.label for key in KIND_KEYS.values())
 MOST_POINTS = 120
 MOST_TASKS = 12
+CRITERIA = {"kl": "kl bound", "combined": "combined bound", "preference": "(|G| + errors) / n"}
+"""What a trace holds under each way of early stopping."""
 
 
 def bounds(groups: Sequence[Group]) -> Figure | None:
@@ -190,7 +193,10 @@ def iterations(groups: Sequence[Group]) -> Figure | None:
             base = alt.Chart({"values": rows}).encode(
                 x=alt.X("iteration:Q", axis=alt.Axis(tickCount=4, tickMinStep=1, labelFlush=False)),
                 y=alt.Y(
-                    "bound:Q", scale=alt.Scale(zero=True, nice=4), axis=alt.Axis(format="~%", tickCount=4)
+                    "bound:Q",
+                    title=_criterion(group),
+                    scale=alt.Scale(zero=True, nice=4),
+                    axis=alt.Axis(format="~%", tickCount=4),
                 ),
             )
             curve = base.mark_line(strokeWidth=1.5, color=theme.colour("blue"), opacity=0.75).encode(
@@ -204,7 +210,7 @@ def iterations(groups: Sequence[Group]) -> Figure | None:
             tooltip = [
                 "seed:O",
                 "iteration:Q",
-                alt.Tooltip("bound:Q", format=".2%"),
+                alt.Tooltip("bound:Q", title=_criterion(group), format=".2%"),
                 "picked:Q",
                 "errors:Q",
                 "kept:N",
@@ -224,11 +230,12 @@ def iterations(groups: Sequence[Group]) -> Figure | None:
     return Figure(
         "iterations",
         "Bound against iteration, and where early stopping lands",
-        "While a task is learned, one line per seed; the dot is the iteration that was kept."
+        "What early stopping minimises while a task is learned, one line per seed; the dot is the iteration that"
+        " was kept. (|G| + errors) / n is what the preference bound grows with."
         + (" Some tasks, evenly spaced; the table has all of them." if left_out else ""),
         tuple(panels),
         keys,
-        ("method", "seed", "task", "iterations run", "kept", "bound there", "bound at the last"),
+        ("method", "seed", "task", "iterations run", "kept", "minimised, there", "at the last"),
         tuple(table),
         narrow=True,
     )
@@ -297,6 +304,10 @@ def _count(value: Spread | None) -> str:
 def _spread_words(groups: Sequence[Group]) -> str:
     most = max(len(group.runs) for group in groups)
     return f" Bands: one standard deviation over up to {most} seeds." if most > 1 else " One seed."
+
+
+def _criterion(group: Group) -> str:
+    return CRITERIA.get(str(group.runs[0].config.get("stop")), "bound")
 
 
 def _record(run: Run, task: int) -> TaskRecord:

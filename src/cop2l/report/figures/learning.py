@@ -267,7 +267,7 @@ def _heat_map(
     words = base.mark_text(fontSize=11).encode(
         text="short:N",
         color=alt.condition(
-            "datum.value > 0.68", alt.value(theme.colour("ground")), alt.value(theme.colour("ink"))
+            "datum.value > 0.85", alt.value(theme.colour("ground")), alt.value(theme.colour("ink"))
         ),
     )
     return alt.layer(cells, words).to_dict()
