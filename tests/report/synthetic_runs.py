@@ -40,6 +40,7 @@ def invented_task(chance: random.Random, task: int, seen: int, error: float, cer
                 "kl": min(1, 3.2 * share + 0.05),
                 "kl-tight": min(1, 2.1 * share + 0.03),
                 "preference": min(1, share + 1.4 * math.sqrt(share / n) + 0.01),
+                "combined": min(1, share + 1.5 * math.sqrt(share / n) + 0.008),
                 "buffer": min(1, share + 0.06),
                 **record["bounds"],
             },

@@ -7,6 +7,7 @@ import pytest
 from synthetic_runs import make_run
 
 from cop2l.errors import UserError
+from cop2l.report import theme
 from cop2l.report.figures import FIGURES, draw
 from cop2l.report.figures.bounds import MOST_POINTS, MOST_TASKS, iterations
 from cop2l.report.figures.figure import percent, save
@@ -39,6 +40,29 @@ def test_pictures_are_what_their_names_say(found, kind, tmp_path):
     save(draw("progress", found.runs), path)
     assert path.read_bytes().startswith(SIGNS[kind])
     assert list(path.parent.iterdir()) == [path]
+
+
+def luminance(colour):
+    """WCAG's relative luminance of #rrggbb."""
+    shares = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["light", "dark"])
+def test_text_and_marks_stand_out_from_their_ground(side):
+    colours = {name: pair[side] for name, pair in theme.COLOURS.items()}
+    for name in ("ink", "muted", "accent", "alarm"):
+        assert contrast(colours[name], colours["ground"]) >= 4.5
+        assert contrast(colours[name], colours["surface"]) >= 4.5
+    assert contrast(colours["alarm"], colours["alarm-ground"]) >= 4.5
+    for name in theme.SERIES:
+        assert contrast(colours[name], colours["ground"]) >= 3
 
 
 def test_another_ending_is_an_error(found, tmp_path):

@@ -112,7 +112,7 @@ def test_a_claim_is_the_largest_bound_over_the_runs_rounded_upwards(found):
     sentence = words.claim(ours)
     stated = [
         float(number)
-        for number in re.search(r"at most (.*?) %", sentence)[1].replace(" and", ",").split(", ")
+        for number in re.search(r"at most (.*?)\s%", sentence)[1].replace(" and", ",").split(", ")
     ]
     for task, value in enumerate(stated):
         largest = max(100 * run.tasks[task].bounds["preference"] for run in ours.runs)
