@@ -1,4 +1,4 @@
-"""Which examples of the past stay: three policies.
+"""Which examples of the past stay: four policies.
 
 After task s every task i <= s has a share of the memory. A policy is a function of (seed, i, s), of the row numbers of
 task i and of which of them were picked at task i: never of another task's examples, nor of an example's content.
@@ -18,7 +18,7 @@ OVERFLOW = 1e-3
 
 @dataclass(frozen=True)
 class Keeper:
-    """One policy, and how many candidates (examples that can be picked later) the memory may hold."""
+    """One policy, and how many examples of the certified parts the memory may hold."""
 
     policy: Buffer
     memory: int
@@ -37,7 +37,7 @@ class Keeper:
         `certified` is the mask of S_task among all rows of the task (the rest is its prior part), `own` the rows
         picked at the task itself. `rows` are those in the buffer before or, at the task itself, all others.
         """
-        if self.policy == "threshold":  # iff u <= tau_{i,s}
+        if self.policy in ("threshold", "witness"):  # iff u <= tau_{i,s}
             limit = self.threshold(int(certified.sum()), after)
             return np.asarray(marks(self.seed, "mark", task, n=len(certified))[rows] < limit)
         share = self.memory // after

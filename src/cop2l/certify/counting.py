@@ -72,7 +72,7 @@ def counts(
     certified = certified_mask(history, options)
     n = int(certified.sum())
     selected = None
-    if options.buffer == "threshold":
+    if options.marked:
         limit = Memory(options).keeper.threshold(n, last)
         chosen = certified & (marks(options.seed, "mark", history.task, n=history.rows) < limit)
         selected = int(chosen.sum())

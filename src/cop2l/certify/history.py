@@ -47,11 +47,11 @@ def certified_mask(history: History, options: Options) -> np.ndarray:
 
 
 class Memory:
-    """The buffer B_1..B_t (candidates, which can be picked) and the stored prior examples, task by task."""
+    """The buffer B_1..B_t (examples of the certified parts) and the stored prior examples, task by task."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.keeper = Keeper(options.buffer, options.candidates, options.seed)
+        self.keeper = Keeper(options.buffer, options.buffer_places, options.seed)
         self.candidates: list[Examples] = []
         self.prior: list[Examples] = []
 
@@ -59,8 +59,8 @@ class Memory:
         return sum(len(part) for part in [*self.candidates, *self.prior])
 
     def buffer(self) -> Examples | None:
-        """B*: all candidates, each with weight omega."""
-        return join(self.candidates)
+        """B*: what can be picked, each with weight omega; witnesses never are."""
+        return None if self.options.buffer == "witness" else join(self.candidates)
 
     def prior_set(self, own: Examples | None) -> Examples | None:
         """The prior examples that updates train on: those stored, then the current task's own."""

@@ -206,7 +206,7 @@ class CoP2L:
                 raise UserError(
                     f"The data given for task {history.task} is not what it was learned from: its fingerprint differs."
                 )
-        elif self.options.buffer == "threshold":
+        elif self.options.marked:
             held = self.memory.candidates[history.task - 1]
             wrong_there = self._wrong(held, outside)
             compressed = compressed_in_buffer(history, self.options, self.tasks_seen, held.row, wrong_there)

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from cop2l.errors import UserError, unknown
 
-Buffer = Literal["uniform", "priority", "threshold"]
+Buffer = Literal["uniform", "priority", "threshold", "witness"]
 Stop = Literal["kl", "preference", "combined", "none"]
 Optimiser = Literal["sgd", "momentum", "adam"]
 Claim = Literal["kl", "kl-tight", "preference", "combined", "buffer"]
@@ -33,13 +33,14 @@ class Options:
     optimiser: Optimiser = "sgd"
     """Plain SGD as in the paper, SGD with momentum 0.9, or Adam; its state starts fresh at each task."""
     buffer: Buffer = "threshold"
-    """How the past is kept: sampled (the paper), by a priority per index, or by a threshold on marks."""
+    """How the past is kept: sampled (the paper), by a priority per index, by a threshold on marks; or `witness`: by
+    a threshold on marks, for counting errors only, never to be picked."""
     stop: Stop = "preference"
     """Which iteration is kept: the least kl bound (the paper), (|G| + errors)/n or combined bound; or the last."""
     prior: float = 0.0
     """rho: share of each task that is set aside for free training and replay, and is not certified."""
     prior_memory: float = 1.0
-    """Share of the memory that holds prior examples, if there is a prior part."""
+    """Share of the memory that holds prior examples, if there is a prior part; the rest holds the buffer."""
     prior_epochs: int = 40
     """Passes over the prior examples (own and stored) before the first pick."""
     prior_lr: float | None = None
@@ -77,13 +78,11 @@ class Options:
         for name, least in (("max_iterations", 0), ("tasks", 1)):
             value = getattr(self, name)
             _require(value is None or value >= least, name, f"at least {least} (or None)", value)
-        if self.claim == "combined" and self.candidates:
+        if self.claim == "combined" and self.buffer != "witness":
+            raise UserError(f"The claim 'combined' needs buffer='witness', not {self.buffer!r}.")
+        if self.claim in ("preference", "buffer") and not self.marked:
             raise UserError(
-                "The claim 'combined' needs a memory of prior examples only: prior > 0 and prior_memory = 1."
-            )
-        if self.claim in ("preference", "combined", "buffer") and self.buffer != "threshold":
-            raise UserError(
-                f"The claim {self.claim!r} needs buffer='threshold', not {self.buffer!r}; "
+                f"The claim {self.claim!r} needs buffer='threshold' or 'witness', not {self.buffer!r}; "
                 "claim 'kl' or 'kl-tight', or change the buffer."
             )
         if self.tasks is not None and self.memory < self.tasks:
@@ -97,9 +96,14 @@ class Options:
         return round(self.prior_memory * self.memory) if self.prior else 0
 
     @property
-    def candidates(self) -> int:
-        """How many places of the memory hold candidates: examples that can be picked at later tasks."""
+    def buffer_places(self) -> int:
+        """How many places of the memory hold the buffer: examples of the certified parts."""
         return self.memory - self.prior_places
+
+    @property
+    def marked(self) -> bool:
+        """Whether an example's own mark decides if it stays: what the preference certificate needs."""
+        return self.buffer in ("threshold", "witness")
 
     def as_dict(self) -> dict[str, Any]:
         """The options as plain values, for JSON."""
@@ -125,8 +129,12 @@ def options(preset: str = "certified", **changes: Any) -> Options:
         if name not in known:
             raise unknown("option", name, known)
     chosen = {**PRESETS[preset], **changes}
-    if "claim" not in changes and chosen["buffer"] != "threshold" and chosen["claim"] == "preference":
-        chosen["claim"] = "kl-tight"
+    if "claim" not in changes:
+        chosen["claim"] = {"witness": "combined", "threshold": "preference"}.get(
+            chosen["buffer"], chosen["claim"]
+        )
+        if chosen["claim"] in ("preference", "combined") and chosen["buffer"] in ("uniform", "priority"):
+            chosen["claim"] = "kl-tight"
     return replace(Options(), **chosen)
 
 

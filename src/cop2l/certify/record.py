@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cop2l.bounds import (
     Bound,
@@ -87,17 +87,23 @@ def bounds_of(counts: Counts, options: Options, messages: Sequence[int]) -> dict
             confidence,
             priority=options.buffer != "uniform",
         )
-    if options.buffer == "threshold":
+    if options.marked:
         if counts.missed is not None:
             found["preference"] = preference_certificate(
                 counts.n, counts.picked, counts.missed, counts.iterations, last, confidence
             )
-            if options.candidates == 0:
+            if options.buffer == "witness":
                 found["combined"] = combined_certificate(
                     counts.n, counts.picked, counts.missed, counts.iterations, last, confidence
                 )
         if counts.selected is not None and counts.compressed is not None:
-            found["buffer"] = buffer_certificate(
-                counts.selected, counts.compressed, counts.iterations, last, confidence
-            )
+            if options.buffer == "witness":  # the same argument on R_t
+                same = combined_certificate(
+                    counts.selected, 0, counts.compressed, counts.iterations, last, confidence
+                )
+                found["buffer"] = replace(same, kind="buffer")
+            else:
+                found["buffer"] = buffer_certificate(
+                    counts.selected, counts.compressed, counts.iterations, last, confidence
+                )
     return found

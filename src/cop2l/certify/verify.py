@@ -285,7 +285,7 @@ def _remake(
     used = sum(len(h.first) + len(h.second) for h in certificate.histories)
     level.say(f"The parameters were rebuilt, bit for bit, from {used} examples and the messages alone.")
     if missing:
-        if certificate.options.buffer == "threshold":
+        if certificate.options.marked:
             level.doubt("Without all data it could not be confirmed that no other example was ever picked.")
         return
     try:
