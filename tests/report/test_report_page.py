@@ -117,7 +117,7 @@ def test_a_claim_is_the_largest_bound_over_the_runs_rounded_upwards(found):
     for task, value in enumerate(stated):
         largest = max(100 * run.tasks[task].bounds["preference"] for run in ours.runs)
         assert largest <= value < largest + 0.1
-    assert "with probability at least 95 %" in sentence
+    assert "with probability at least 95\u00a0%" in sentence
 
 
 def test_no_claim_without_a_valid_certificate(found):
