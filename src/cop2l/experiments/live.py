@@ -46,6 +46,7 @@ class Live(Watcher):
         """A finished task."""
         self.done.append(record)
         self.event, self.began = {}, time.monotonic()
+        self.screen.refresh()
 
     def close(self) -> None:
         """Draw once more, and leave the terminal as it was."""

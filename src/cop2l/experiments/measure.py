@@ -4,7 +4,8 @@ import contextlib
 import math
 import resource
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import torch
 
 from cop2l import metrics
 from cop2l.bounds import anytime_log_delta, holdout_certificate
+from cop2l.certify.counting import blocks_of
 from cop2l.experiments.config import Config
 from cop2l.experiments.directory import write_json
+from cop2l.experiments.learners import device
 from cop2l.streams.task import Stream, Task
 from cop2l.streams.withhold import withhold
 
@@ -33,20 +36,25 @@ def correct(learner: Any, task: Task, scenario: str) -> np.ndarray:
     return hits
 
 
-def evaluate(learner: Any, stream: Stream) -> dict[str, Any]:
-    """Test accuracy on every task seen, and on every class of them."""
+def rows(records: list[dict[str, Any]], learned: Task) -> list[dict[str, Any]]:
+    """A row for every task seen, with its size; what does not apply to a method stays None."""
+    sizes = [record["tasks"][-1]["n"] for record in records] + [len(learned.y)]
+    return [{"task": t, **dict.fromkeys(COUNTS), "n": n, "bounds": {}} for t, n in enumerate(sizes, 1)]
+
+
+def evaluate(learner: Any, stream: Stream, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Test accuracy on every task seen, and on every class of them; the rows get the test errors."""
     accuracy: list[float] = []
-    rows: list[dict[str, Any]] = []
     right, seen = np.zeros(stream.classes, np.int64), np.zeros(stream.classes, np.int64)
-    for task in stream.test[: learner.tasks_seen]:
+    for row, task in zip(rows, stream.test[: learner.tasks_seen], strict=True):
         hits = correct(learner, task, stream.scenario)
         accuracy.append(int(hits.sum()) / len(hits))
-        rows.append({"task": task.t, "test_error": int((~hits).sum()) / len(hits)})
+        row["test_error"] = int((~hits).sum()) / len(hits)
         labels = np.asarray(task.y)
         right += np.bincount(labels[hits], minlength=stream.classes)
         seen += np.bincount(labels, minlength=stream.classes)
     classes = {str(c): int(right[c]) / int(seen[c]) for c in np.flatnonzero(seen)}
-    return {"accuracy": accuracy, "classes": classes, "tasks": rows}
+    return {"accuracy": accuracy, "classes": classes}
 
 
 Write = Callable[[Path], None]
@@ -54,21 +62,17 @@ Write = Callable[[Path], None]
 
 def certify(
     learner: Any, stream: Stream, config: Config, rows: list[dict[str, Any]]
-) -> tuple[Write | None, dict[str, Any]]:
-    """Every bound after the newest task, added to the rows: how to write the certificate, and the record."""
-    parts = [split(task, config) for task in stream[: learner.tasks_seen]]
-    for row, (learned, _) in zip(rows, parts, strict=True):
-        row.update(dict.fromkeys(COUNTS) | {"n": len(learned.y), "bounds": {}})
+) -> tuple[Write | None, str | None]:
+    """Every bound after the newest task, added to the rows; how to write the certificate, and its claim."""
+    seen = range(1, learner.tasks_seen + 1)
     certificate, claim = None, "holdout" if config.holdout else None
     if hasattr(learner, "certify"):
-        certificate = learner.certify(data={learned.t: (learned.x, learned.y) for learned, _ in parts})
+        certificate = learner.certify(data={t: archived(stream, t, config) for t in seen})
         claim = config.claim or certificate.claim
         for row, part in zip(rows, certificate.tasks, strict=True):
-            row.update(
-                {count: getattr(part, count) for count in COUNTS}
-                | {"bounds": {kind: float(bound) for kind, bound in part.bounds.items()}}
-            )
-    held = hold_out(learner, [withheld for _, withheld in parts if withheld is not None], stream, config)
+            row.update({count: getattr(part, count) for count in COUNTS})
+            row["bounds"] = {kind: float(bound) for kind, bound in part.bounds.items()}
+    held = [hold_out(learner, stream, t, config) for t in seen] if config.holdout else []
     for row, part in zip(rows, held, strict=False):
         row["bounds"]["holdout"] = part["bounds"]["holdout"]
         row["holdout"] = {"n": part["n"], "errors": part["errors"]}
@@ -81,21 +85,29 @@ def certify(
             name = "certificate.json" if certificate is None else "holdout.json"
             write_json(folder / name, hold_out_record(learner, stream, config, held))
 
-    return write if certificate is not None or held else None, {"claim": claim, "tasks": rows}
+    return write if certificate is not None or held else None, claim
 
 
-def hold_out(learner: Any, parts: list[Task], stream: Stream, config: Config) -> list[dict[str, Any]]:
-    """The hold-out bound of every task seen, from the examples that were withheld."""
-    found, log_delta = [], math.log(config.delta)
+def archived(stream: Stream, t: int, config: Config) -> Callable[[], Iterator[tuple[Any, Any]]]:
+    """What task t was learned from, read again when it is its turn: one task at a time is in memory."""
+
+    def blocks() -> Iterator[tuple[Any, Any]]:
+        learned, _ = split(stream[t - 1], config)
+        yield from blocks_of((learned.x, learned.y))
+
+    return blocks
+
+
+def hold_out(learner: Any, stream: Stream, t: int, config: Config) -> dict[str, Any]:
+    """The hold-out bound of task t, from the examples that were withheld."""
+    _, part = split(stream[t - 1], config)
+    assert part is not None
+    log_delta = math.log(config.delta)
     if sharing(learner, stream, config) == "anytime":
         log_delta = anytime_log_delta(log_delta, learner.tasks_seen)
-    for part in parts:
-        errors = int((~correct(learner, part, stream.scenario)).sum()) if len(part.y) else 0
-        bound = holdout_certificate(len(part.y), errors, learner.tasks_seen, log_delta)
-        found.append(
-            {"task": part.t, "n": len(part.y), "errors": errors, "bounds": {"holdout": float(bound)}}
-        )
-    return found
+    errors = int((~correct(learner, part, stream.scenario)).sum()) if len(part.y) else 0
+    bound = holdout_certificate(len(part.y), errors, learner.tasks_seen, log_delta)
+    return {"task": t, "n": len(part.y), "errors": errors, "bounds": {"holdout": float(bound)}}
 
 
 def sharing(learner: Any, stream: Stream, config: Config) -> str:
@@ -128,25 +140,38 @@ def finite(event: dict[str, Any]) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in event.items()}
 
 
-class Meter:
-    """Peak memory of the process and of the device since the meter was made."""
+def trace(learner: Any) -> list[dict[str, Any]]:
+    """The iterations of the newest task, where a method records them."""
+    return [finite(step) for step in getattr(learner, "trace", [])]
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+
+class Meter:
+    """Seconds and peak memory since the meter was made."""
+
+    def __init__(self, config: Config) -> None:
+        self.device = device(config)
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
         with contextlib.suppress(OSError):  # elsewhere than on Linux it is the peak of the process so far
             Path("/proc/self/clear_refs").write_text("5")
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
+        self.began = time.perf_counter()
+        self.learn_seconds = 0.0
 
-    def peaks(self, learner: Any) -> dict[str, Any]:
-        """The peaks in bytes, and how many examples the learner keeps."""
+    def learned(self) -> None:
+        """The task is learned; what follows is measuring."""
+        self.learn_seconds = time.perf_counter() - self.began
+
+    def reading(self, learner: Any) -> dict[str, Any]:
+        """Seconds, bytes, and how many examples the learner keeps."""
         unit = 1 if sys.platform == "darwin" else 1024
         cuda = self.device.type == "cuda"
         return {
+            "seconds": time.perf_counter() - self.began,
+            "learn_seconds": self.learn_seconds,
             "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
             "peak_cuda_allocated": torch.cuda.max_memory_allocated(self.device) if cuda else None,
             "peak_cuda_reserved": torch.cuda.max_memory_reserved(self.device) if cuda else None,
-            "memory_used": learner.memory_used if hasattr(learner, "memory_used") else len(learner.memory),
+            "memory_used": learner.memory_used,
         }
 
 

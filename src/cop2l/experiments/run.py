@@ -1,6 +1,5 @@
 """The experiment: one visible loop over the tasks of a stream."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.environment import environment, threads
 from cop2l.experiments.learners import device, load_stream, new_learner, resolved
 from cop2l.experiments.watch import Watcher, Watchers
+from cop2l.streams.task import Stream
 
 
 def run(config: Config, folder: str | Path, watchers: Sequence[Watcher] = ()) -> dict[str, Any]:
@@ -22,28 +22,32 @@ def run(config: Config, folder: str | Path, watchers: Sequence[Watcher] = ()) ->
         directory.check(config)
         if (finished := directory.summary) is not None:
             return finished
-        stream = load_stream(config)
-        learner, where = new_learner(config, stream), device(config)
-        surroundings = environment(where, stream=stream.description, model=learner.model.description)
-        directory.begin(
-            resolved(config, stream, learner), surroundings, measure.space(learner, stream, config)
-        )
+        stream, learner = prepare(config, directory)
         records = directory.resume(learner)
         watch.start(config, stream, records)
         for task in stream[learner.tasks_seen :]:
-            began = time.perf_counter()
-            meter = measure.Meter(where)
+            meter = measure.Meter(config)
             learned, _ = measure.split(task, config)
             learner.learn(learned.x, learned.y, classes=stream.heads[task.t - 1], progress=watch.progress)
-            record = {"task": task.t, "learn_seconds": time.perf_counter() - began}
-            accuracies = measure.evaluate(learner, stream)
-            certificate, bounds = measure.certify(learner, stream, config, accuracies["tasks"])
-            record |= accuracies | bounds | {"seconds": time.perf_counter() - began} | meter.peaks(learner)
-            trace = [measure.finite(step) for step in getattr(learner, "trace", [])]
-            directory.store(record, trace, certificate, learner.save)
-            records.append(record)
-            watch.task(record)
+            meter.learned()
+            rows = measure.rows(records, learned)
+            accuracies = measure.evaluate(learner, stream, rows)
+            certificate, claim = measure.certify(learner, stream, config, rows)
+            records.append(
+                {"task": task.t, **accuracies, "claim": claim, "tasks": rows, **meter.reading(learner)}
+            )
+            directory.store(records[-1], measure.trace(learner), certificate, learner.save)
+            watch.task(records[-1])
         summary = measure.summarise(config, stream, records)
         directory.finish(summary)
         watch.finish(summary)
     return summary
+
+
+def prepare(config: Config, directory: RunDirectory) -> tuple[Stream, Any]:
+    """The stream, and the learner before its first task; what is run, and where, is put down."""
+    stream = load_stream(config)
+    learner = new_learner(config, stream)
+    where = environment(device(config), stream=stream.description, model=learner.model.description)
+    directory.begin(resolved(config, stream, learner), where, measure.space(learner, stream, config))
+    return stream, learner
