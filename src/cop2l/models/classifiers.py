@@ -92,7 +92,7 @@ class CNN(Classifier):
         self.body = nn.Sequential(
             *_convolutions(self.picture[0], 32), nn.MaxPool2d(2), nn.Dropout(dropout),
             *_convolutions(32, 64), nn.MaxPool2d(2), nn.Dropout(dropout),
-            nn.Conv2d(64, 64, 1), nn.ReLU(), nn.AdaptiveMaxPool2d(1), nn.Dropout(dropout),
+            nn.Conv2d(64, 64, 1), nn.ReLU(), GlobalMaxPool(), nn.Dropout(dropout),
         )  # fmt: skip
         self.head = nn.Linear(64, classes)
 
@@ -100,6 +100,14 @@ class CNN(Classifier):
         """The 64 channels after the global max-pool."""
         channels: Tensor = self.body(x.reshape(-1, *self.picture))
         return channels.flatten(1)
+
+
+class GlobalMaxPool(nn.Module):
+    """The largest value of each channel; unlike torch's adaptive pooling its gradient is deterministic on CUDA."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, channels, height, width) to (n, channels)."""
+        return x.amax(dim=(2, 3))
 
 
 def _convolutions(before: int, after: int) -> list[nn.Module]:
