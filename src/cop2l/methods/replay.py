@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cop2l.methods.base import CommonOptions, Learner
-from cop2l.methods.buffer import Buffer, shares
+from cop2l.methods.buffer import Buffer, at, shares
 from cop2l.randomness import generator
 
 
@@ -30,5 +30,6 @@ class Replay(Learner):
         xs, ys, tasks = new.joined(**self.buffer.columns).values("x", "y", "t")
         sgd = self.sgd(o.lr)
         for i in self.batches(len(x), o.batch, o.epochs, replay=len(self.buffer)):
-            sgd.step(self.loss(self.model(xs[i]), ys[i], tasks[i]))
+            inputs, labels, own = at(i, xs, ys, tasks)
+            sgd.step(self.loss(self.model(inputs), labels, own))
         self.buffer = shares(self.buffer, new, t, self.memory, generator(self.seed, "buffer", t))
