@@ -215,3 +215,16 @@ def test_data_that_are_no_pictures(file):
     data = pictures()
     with pytest.raises(UserError, match="does not hold pictures"):
         extract(replace(data, x=data.x.reshape(50, -1)), TINY, size=24, weights=file)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_gpu_gives_the_same_features(file, precision, tmp_path, monkeypatch):
+    on_cpu = extract(pictures(), TINY, size=24, weights=file, device="cpu").part("train")[0]
+    monkeypatch.setenv("COP2L_HOME", str(tmp_path / "gpu"))
+    entry = extract(pictures(), TINY, size=24, weights=file, device="cuda", precision=precision)
+    on_gpu = entry.part("train")[0]
+    cosine = (on_cpu * on_gpu).sum(1) / np.linalg.norm(on_cpu, axis=1) / np.linalg.norm(on_gpu, axis=1)
+    assert entry.about["device"] == "cuda"
+    assert cosine.min() > (0.9999 if precision == "float32" else 0.99)
