@@ -42,7 +42,7 @@ def add(verbs: Any) -> None:
         metavar="TYPE",
         help="float32 (default), or bfloat16, which is quicker",
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N pictures of each part")
+    parser.add_argument("--limit", type=int, metavar="N", help="only N pictures of each part, evenly spread")
     parser.add_argument("--weights", metavar="FILE", help="the backbone's weights, if they cannot be fetched")
     parser.add_argument("--folder", metavar="FOLDER", help="where the data set lies")
     parser.add_argument("--import", dest="file", metavar="FILE.npz", help="import computed features")
