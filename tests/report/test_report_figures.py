@@ -9,7 +9,7 @@ from synthetic_runs import make_run
 from cop2l.errors import UserError
 from cop2l.report import theme
 from cop2l.report.figures import FIGURES, draw
-from cop2l.report.figures.bounds import MOST_POINTS, MOST_TASKS, iterations
+from cop2l.report.figures.bounds import MOST_PANELS, MOST_POINTS, iterations
 from cop2l.report.figures.figure import percent, save
 from cop2l.report.groups import by_place, group, spread
 from cop2l.report.runs import read
@@ -29,6 +29,8 @@ def test_every_figure_draws(mnist, name, tmp_path):
     svg = (tmp_path / "figure.svg").read_text()
     assert "var(--" not in svg
     assert figure.title in svg
+    if name != "iterations":  # its two keys are explained in the caption
+        assert "role-legend" in svg
     assert all(panel.description.endswith(".") for panel in figure.panels)
     assert figure.rows
     assert all(len(row) == len(figure.header) for row in figure.rows)
@@ -109,21 +111,21 @@ def test_forgetting_is_that_of_the_summary(mnist):
 
 
 def test_a_long_trace_is_thinned_and_keeps_the_early_stopping_point(tmp_path):
-    folder = make_run(tmp_path / "run", tasks=MOST_TASKS + 8)
+    folder = make_run(tmp_path / "run", tasks=MOST_PANELS + 8)
     summary = json.loads((folder / "summary.json").read_text())
     for task in summary["tasks"]:
         task["iterations"] = 1234
     (folder / "summary.json").write_text(json.dumps(summary))
     steps = [
         {"task": t, "iteration": j, "bound": 0.5, "picked": j, "errors": 0}
-        for t in range(1, MOST_TASKS + 9)
+        for t in range(1, MOST_PANELS + 9)
         for j in range(2000)
     ]
     (folder / "trace.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
     figure = iterations(group([read(folder)]))
-    assert len(figure.panels) == MOST_TASKS
-    assert len(figure.rows) == MOST_TASKS + 8
-    assert figure.panels[-1].title == f"cop2l, task {MOST_TASKS + 8}"
+    assert len(figure.panels) == MOST_PANELS
+    assert len(figure.rows) == MOST_PANELS + 8
+    assert figure.panels[-1].title == f"cop2l, task {MOST_PANELS + 8}"
     for panel in figure.panels:
         (points,) = panel.spec["datasets"].values()
         assert len(points) <= 1.1 * MOST_POINTS + 2

@@ -199,3 +199,14 @@ def test_a_metric_that_no_run_has_is_an_error(tmp_path):
     make_run(tmp_path / "run", "replay")
     with pytest.raises(UserError, match="None of these runs has preference"):
         tables(find([tmp_path]), "preference")
+
+
+def test_a_key_that_was_not_given_goes_without_saying(tmp_path):
+    runs = [read(make_run(tmp_path / str(p), preset=p)) for p in (None, "paper")]
+    assert {g.label for g in group(runs)} == {"cop2l", "cop2l (preset paper)"}
+
+
+def test_rows_and_columns_without_a_number_are_left_out(found):
+    (table,) = tables(found, "preference")
+    assert table.rows == ("cop2l",)
+    assert len(table.columns) == 2

@@ -43,15 +43,15 @@ class Comparison:
 
 
 def compare(groups: Sequence[Group], metric: Metric) -> Comparison:
-    """The comparison of groups in one metric."""
-    places = tuple(dict.fromkeys(group.place for group in groups))
-    labels = tuple(dict.fromkeys(group.label for group in sorted(groups, key=lambda group: group.order)))
+    """The comparison of groups in one metric; rows and columns without any number are left out."""
     found: dict[tuple[str, Place], Cell] = {}
-    for group in groups:
+    for group in sorted(groups, key=lambda group: group.order):
         ours = metric.over_seeds(group)
         if ours is not None:
             valid = not (metric.certified and group.not_valid)
             found[group.label, group.place] = Cell(group, ours, published(group, metric.name), valid)
+    labels = tuple(dict.fromkeys(label for label, _ in found))
+    places = tuple(sorted({place for _, place in found}))
     best = {place: _best([c for (_, p), c in found.items() if p == place], metric) for place in places}
     cells = tuple(
         tuple(_marked(found.get((label, place)), best[place], metric) for place in places) for label in labels

@@ -63,7 +63,12 @@ class Group:
     @property
     def label(self) -> str:
         """The method, and its setting where the method has several."""
-        words = ", ".join(f"{key} {_word(value)}" for key, value in self.setting)
+        return self.label_without(None)
+
+    def label_without(self, left_out: str | None) -> str:
+        """The label, less one key; a key that was not given (None) goes without saying."""
+        given = [(key, value) for key, value in self.setting if value is not None and key != left_out]
+        words = ", ".join(f"{key} {_word(value)}" for key, value in given)
         return f"{self.method} ({words})" if words else self.method
 
     @property

@@ -165,6 +165,7 @@ def _legend_words(groups: Sequence[Group]) -> str:
 def _summary_table(name: str, groups: Sequence[Group]) -> Markup:
     compared = [compare(groups, METRICS[metric]) for metric in SUMMARY_METRICS]
     compared = [comparison for comparison in compared if comparison.filled]
+    by_label = [{cell.group.label: cell for cell in comparison.filled} for comparison in compared]
     titles = {
         "bound": "claimed bound, mean",
         "worst-bound": "claimed bound, worst task",
@@ -176,10 +177,13 @@ def _summary_table(name: str, groups: Sequence[Group]) -> Markup:
     rows = [
         [
             group.label,
-            *(_summary_cell(comparison.cells[i][0], comparison.metric) for comparison in compared),
+            *(
+                _summary_cell(cells.get(group.label), c.metric)
+                for c, cells in zip(compared, by_label, strict=True)
+            ),
             str(len(group.runs)),
         ]
-        for i, group in enumerate(sorted(groups, key=lambda g: g.order))
+        for group in sorted(groups, key=lambda g: g.order)
     ]
     return table(["method", *header, "seeds"], rows, label=f"Summary of {name}")
 

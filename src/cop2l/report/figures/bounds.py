@@ -21,7 +21,7 @@ KIND_KEYS = {
 }
 KIND_LABELS = tuple(key.label for key in KIND_KEYS.values())
 MOST_POINTS = 120
-MOST_TASKS = 12
+MOST_PANELS = 12
 CRITERIA = {"kl": "kl bound", "combined": "combined bound", "preference": "(|G| + errors) / n"}
 """What a trace holds under each way of early stopping."""
 
@@ -186,9 +186,10 @@ def iterations(groups: Sequence[Group]) -> Figure | None:
         return None
     keys = (Key("one run", "blue"), Key("kept by early stopping", "orange", mark="dot"))
     panels, table = [], []
+    most = max(3, MOST_PANELS // len(shown))
     for group in shown:
         tasks = sorted({step.task for run in group.runs for step in run.trace})
-        for task in _spaced(tasks, MOST_TASKS):
+        for task in _spaced(tasks, most):
             rows = [_step_row(step, run) for run in group.runs for step in _thinned(run, task)]
             base = alt.Chart({"values": rows}).encode(
                 x=alt.X("iteration:Q", axis=alt.Axis(tickCount=4, tickMinStep=1, labelFlush=False)),
@@ -226,7 +227,7 @@ def iterations(groups: Sequence[Group]) -> Figure | None:
                 )
             )
         table += [row for run in group.runs for task in tasks if (row := _stop_row(group, run, task))]
-    left_out = any(_spaced(range(g.place.tasks), MOST_TASKS) != list(range(g.place.tasks)) for g in shown)
+    left_out = any(g.place.tasks > most for g in shown)
     return Figure(
         "iterations",
         "Bound against iteration, and where early stopping lands",

@@ -107,7 +107,7 @@ def lines(
         color=alt.Color("series:N", scale=colour_scale(keys), legend=None),
     )
     scale = alt.Scale(zero=from_zero, nice=5)
-    band = base.mark_area(opacity=0.14).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q")
+    band = base.mark_area(fillOpacity=0.14).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q")
     means = alt.Y("mean:Q", title=y, scale=scale, axis=alt.Axis(format="~%", tickCount=5))
     dash = alt.StrokeDash(
         "series:N",
@@ -201,7 +201,11 @@ def picture(figures: Sequence[Figure]) -> dict[str, Any]:
                 "title": {"text": figure.title, "fontSize": 15, "offset": 12},
             }
         )
-    whole = {"vconcat": blocks, "spacing": 50, "resolve": {"scale": {"color": "independent"}}}
+    whole = {
+        "vconcat": blocks,
+        "spacing": 50,
+        "resolve": {"scale": {"color": "independent", "strokeDash": "independent"}},
+    }
     made = {
         "$schema": figures[0].panels[0].spec["$schema"],
         **(whole if len(blocks) > 1 else blocks[0]),
@@ -214,17 +218,14 @@ def picture(figures: Sequence[Figure]) -> dict[str, Any]:
 
 def _add_legend(encoding: dict[str, Any], keys: Sequence[Key]) -> None:
     """Put the legend, which the page draws itself, into a picture."""
-    line = keys[0].mark == "line"
-    look: dict[str, Any] = {"symbolType": "stroke" if line else keys[0].mark.replace("dot", "circle")}
+    place = {"orient": "bottom", "title": None, "columns": 3, "offset": 24}
+    symbol = {"line": "stroke", "dot": "circle", "square": "square"}[keys[0].mark]
     for channel in ("color", "strokeDash"):
         if "legend" in encoding.get(channel, {}):
-            encoding[channel]["legend"] = {
-                "orient": "bottom",
-                "title": None,
-                "columns": 3,
-                "offset": 24,
-                **look,
-            }
+            encoding[channel]["legend"] = {**place, "symbolType": symbol, "symbolOpacity": 1}
+    if "legend" in encoding.get("opacity", {}):
+        shades = {"values": [0, 0.5, 0.8, 0.9, 1], "format": "~%", "symbolFillColor": theme.colour("accent")}
+        encoding["opacity"]["legend"] = {**place, "columns": 5, "symbolType": symbol, **shades}
 
 
 def vega_lite() -> str | None:

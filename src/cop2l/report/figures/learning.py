@@ -191,9 +191,7 @@ def against(groups: Sequence[Group], key: str, metric: Metric) -> Figure | None:
         value = group.runs[0].config.get(key)
         number = metric.over_seeds(group)
         if number is not None and isinstance(value, int | float):
-            others = [(k, v) for k, v in group.setting if k != key]
-            label = group.method + "".join(f", {k} {v}" for k, v in others)
-            series.setdefault(label, {})[value] = number
+            series.setdefault(group.label_without(key), {})[value] = number
     if len({value for points in series.values() for value in points}) < 2:
         return None
     if metric.unit != "%":
