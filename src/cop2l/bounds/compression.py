@@ -99,11 +99,12 @@ def kl_tight_certificate(
 
 
 def single_task_kl_bound(n: int, compression: int, errors: int, log_delta: float) -> float:
-    """The bound that mP2L's early stopping minimises over its iterations; it is not a certificate after that.
+    """The bound that mP2L's early stopping minimises over its iterations: a criterion, not a certificate.
 
       kl^-1( errors/n' ; [ln C(n,m) + ln(2 sqrt(n')) - ln zeta(m) - ln delta]/n' ),   n' = n - m.
 
     n: the current task's examples; compression: m, those of them in C; errors: on the n' others. 1 if n' = 0.
+    It pays neither for the other tasks nor, with a buffer to pick from, for the number of iterations.
 
     >>> round(single_task_kl_bound(10_000, 200, 100, math.log(0.05)), 7)
     0.1299366
