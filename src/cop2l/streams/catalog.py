@@ -143,15 +143,18 @@ def _imagenet_part(name: str, title: str, names: dict[str, str]) -> DataSet:
     return DataSet(name, title, tuple(names.values()), 10, 5, IMAGENET, folders, find, read)
 
 
+FAMILY_SCALE = (0.1307, 0.3081)
+"""Mean and deviation for the whole MNIST family: constants, so that no sample decides its own scaling."""
+
 DATASETS = {
     data.name: data
     for data in (
-        _mnist("mnist", "MNIST", label_sets.DIGITS, (0.1307, 0.3081), ("MNIST/raw", "mnist")),
+        _mnist("mnist", "MNIST", label_sets.DIGITS, FAMILY_SCALE, ("MNIST/raw", "mnist")),
         _mnist(
             "fashion-mnist",
             "Fashion-MNIST",
             label_sets.FASHION,
-            (0.2860, 0.3530),
+            FAMILY_SCALE,
             ("FashionMNIST/raw", "fashion-mnist"),
         ),
         DataSet(
@@ -160,7 +163,7 @@ DATASETS = {
             names=label_sets.LETTERS,
             classes=26,
             tasks=13,
-            scale=((0.1722,), (0.3309,)),
+            scale=((FAMILY_SCALE[0],), (FAMILY_SCALE[1],)),
             folders=("EMNIST/raw", "EMNIST/raw/gzip", "emnist"),
             find=partial(idx.find, names=idx.LETTERS),
             read=idx.read_letters,
