@@ -63,7 +63,9 @@ def test_the_papers_numbers_stand_beside_ours(found):
     assert forgetting.cells[0][0].paper == (0.0335, 0.0024)
     assert accuracy.cells[1][0].paper is None  # the paper has no finetuning on MNIST
     assert accuracy.cells[0][1].paper is None  # the configuration names no row
-    assert "(95.12 ± 0.18)" in formats.markdown([accuracy])
+    text = formats.markdown([accuracy])
+    assert "(95.12 ± 0.18)" in text
+    assert "the paper's in parentheses, with mlp" in text
 
 
 def test_paper_keys_beyond_the_columns_do_no_harm(tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 
 from cop2l.errors import unknown
 from cop2l.report.comparison import Cell, Comparison, written, written_sd
+from cop2l.report.paper import published_models
 
 NOT_VALID = "†"
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
@@ -129,8 +130,9 @@ def caption(table: Comparison, best: str) -> str:
         words.append(f"mean ± sd over {span} seeds")
     if any(cell.best for cell in table.filled):
         words.append(best)
-    if any(cell.paper for cell in table.filled):
-        words.append("the paper's in parentheses")
+    if beside := [cell.group for cell in table.filled if cell.paper]:
+        models = ", ".join(published_models(beside))
+        words.append(f"the paper's in parentheses{f', with {models}' if models else ''}")
     return f"{table.metric.title}, {unit} ({'; '.join(words)})"
 
 

@@ -20,6 +20,7 @@ from cop2l.report.figures.learning import against
 from cop2l.report.groups import Group, Place, by_place, repeated
 from cop2l.report.markup import Child, Markup, join, table, tag
 from cop2l.report.metric import METRICS, Metric
+from cop2l.report.paper import published_models
 from cop2l.report.runs import Found, Run
 
 SUMMARY_METRICS = ("accuracy", "forgetting", "plasticity", "bound", "worst-bound", "holdout", "seconds")
@@ -154,6 +155,8 @@ def _legend_words(groups: Sequence[Group]) -> str:
     several = max(len(group.runs) for group in groups) > 1
     sentences = ["Mean ± sample standard deviation over the seeds." if several else "One seed."]
     sentences.append("Bold: the best of a column among the methods of a stream.")
+    if models := published_models(groups):
+        sentences.append(f"“paper”: the published number, with the paper's model ({words.listing(models)}).")
     if any(group.not_valid for group in groups):
         sentences.append("†: not a guarantee, for the reason given above; never the best.")
     sentences.append(

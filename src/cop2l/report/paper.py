@@ -1,7 +1,7 @@
 """The published numbers, and the rows of them that a configuration names."""
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
@@ -32,6 +32,12 @@ def published(group: Group, metric: str) -> Published | None:
         return None
     value, sd = rows[0]["value"], rows[0]["sd"]
     return Published(_in_our_unit(value, metric), _in_our_unit(sd, metric) if sd else None)
+
+
+def published_models(groups: Iterable[Group]) -> list[str]:
+    """The models behind the published numbers, which may not be ours: another backbone, for instance."""
+    named = [group.runs[0].config.get("paper") for group in groups]
+    return sorted({str(row["model"]) for row in named if isinstance(row, Mapping) and row.get("model")})
 
 
 def _in_our_unit(number: str, metric: str) -> float:
