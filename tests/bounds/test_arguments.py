@@ -153,6 +153,11 @@ def test_evictions_that_cannot_be_are_refused():
         bounds.kl_tight_certificate(**RUN, priority=True)
 
 
+def test_picks_without_iterations_are_refused():
+    with pytest.raises(UserError, match="picked"):
+        bounds.combined_certificate(100, 5, 3, 0, 1, LOG)
+
+
 def test_numpy_integers_are_counts():
     as_numpy = {key: np.int64(value) if isinstance(value, int) else value for key, value in RUN.items()}
     as_numpy["iterations"] = np.array(RUN["iterations"])
@@ -192,7 +197,8 @@ def test_edges_of_the_preference_bound():
         bounds.preference_certificate(9, 4, 5, 0, 1, LOG),
         bounds.preference_certificate(10, 4, 5, 0, 1, -1e5),
         bounds.combined_certificate(0, 0, 0, 0, 1, LOG),
-        bounds.combined_certificate(9, 9, 0, 0, 1, LOG),
+        bounds.combined_certificate(9, 9, 0, 1, 1, LOG),
+        bounds.combined_certificate(9, 0, 9, 0, 1, LOG),
         bounds.buffer_certificate(0, 0, 0, 1, LOG),
         bounds.base_certificate(0, 0, [0], 1, LOG),
     ):

@@ -332,19 +332,24 @@ def test_certificates_made_of_the_preference_bound(case, kept, tasks, log_delta,
     assert oracle.is_outer(base.value, lambda e: more + oracle.log(oracle.preference_beta(k, n, e)), low=low)
 
 
-@given(size_and_part(3e4), st.integers(0, 500), st.integers(1, 50), log_deltas, st.data())
+@given(
+    size_and_part(3e4), st.one_of(st.just(0), st.integers(1, 500)), st.integers(1, 50), log_deltas, st.data()
+)
 def test_combined_certificate(case, kept, tasks, log_delta, data):
     n, k = case
-    picked = data.draw(st.integers(0, k))
+    picked = data.draw(st.integers(0, k)) if kept else 0
     got = bounds.combined_certificate(n, picked, k - picked, kept, tasks, log_delta)
     assert (got.value == 1.0) == (got.reason is not None)
     if k == n:
         assert got.value == 1.0
         return
-    share = mpf(log_delta) - oracle.log(2 * tasks) + oracle.log_zeta(kept)
-    tail = oracle.tail_excess(n - picked, k - picked, share - oracle.log_binomial(n, picked))
-    preference = lambda e: share + oracle.log(oracle.preference_beta(k, n, e)) if n * e > k else mpf(-1)  # noqa: E731
-    assert oracle.is_outer(got.value, lambda p: max(tail(p), preference(p)))
+    share = mpf(log_delta) - oracle.log(tasks)
+    if not kept:
+        assert oracle.is_outer(got.value, oracle.tail_excess(n, k, share + oracle.log(mpf(3) / 4)))
+        return
+    share += oracle.log(mpf(1) / 4) + oracle.log_zeta(kept)
+    low = Fraction(k, n)
+    assert oracle.is_outer(got.value, lambda e: share + oracle.log(oracle.preference_beta(k, n, e)), low=low)
 
 
 @given(size_and_part(3e4), st.integers(1, 1000), log_deltas)
