@@ -5,11 +5,10 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from certify_cases import Case, case_of, compress, model_of, parameters, rebuild_theta, same_bits
+from certify_cases import Case, case_of, compress, model_of, options_of, parameters, rebuild_theta, same_bits
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cop2l.certify.options import options as choose
 from cop2l.errors import UserError
 from cop2l.features import load_stream
 from cop2l.models import build
@@ -28,7 +27,7 @@ def cases(draw):
     k = draw(st.sampled_from([1, 4, 32]))
     if kind == "normed" and k == 1:
         k = 4
-    buffer = draw(st.sampled_from(["uniform", "priority", "threshold"]))
+    buffer = draw(st.sampled_from(["uniform", "priority", "threshold", "witness"]))
     optimiser = draw(st.sampled_from(["sgd", "momentum", "adam"]))
     case = case_of(
         draw(st.sampled_from(["class-incremental", "task-incremental", "domain-incremental"])),
@@ -36,7 +35,7 @@ def cases(draw):
         data_seed=draw(st.integers(0, 10**6)),
         k=k,
         buffer=buffer,
-        stop=draw(st.sampled_from(["kl", "preference", "none"])),
+        stop=draw(st.sampled_from(["kl", "preference", "combined", "none"])),
         prior=draw(st.sampled_from([0.0, 0.3])) if min(sizes) >= 8 else 0.0,
         prior_memory=draw(st.sampled_from([0.0, 0.5, 1.0])),
         prior_epochs=2,
@@ -101,7 +100,7 @@ def five_tasks(name):
     return load_stream(name, tasks=5, download=False)
 
 
-@pytest.mark.parametrize("buffer", ["uniform", "priority", "threshold"])
+@pytest.mark.parametrize("buffer", ["uniform", "priority", "threshold", "witness"])
 @pytest.mark.parametrize(("name", "kind"), [("mnist", "mlp"), ("cifar10@dinov2-vits14-224", "linear")])
 def test_real_data_is_rebuilt_bit_for_bit(name, kind, buffer):
     try:
@@ -109,7 +108,7 @@ def test_real_data_is_rebuilt_bit_for_bit(name, kind, buffer):
     except UserError as error:
         pytest.skip(f"the data is not at hand: {error}")
     n = 300
-    chosen = choose(k=8, omega=15.0, memory=60, epochs=2, lr=0.02, buffer=buffer, max_iterations=12)
+    chosen = options_of(k=8, omega=15.0, memory=60, epochs=2, lr=0.02, buffer=buffer, max_iterations=12)
     case = Case(
         [np.array(task.x[:n], np.float32) for task in stream],
         [np.array(task.y[:n], np.int64) for task in stream],

@@ -1,0 +1,223 @@
+"""All randomness is a function of (seed, task, iteration); nothing outside is read or changed."""
+
+import random
+from contextlib import suppress
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from certify_cases import case_of, compress, model_of, parameters, same_bits
+from torch import nn
+
+from cop2l.certify.learner import CoP2L
+from cop2l.certify.training import exact_arithmetic, pinned_threads
+from cop2l.errors import UserError
+
+SMALL = {
+    "prior": 0.0,
+    "buffer": "threshold",
+    "k": 4,
+    "epochs": 2,
+    "lr": 0.05,
+    "batch": 8,
+    "memory": 12,
+    "max_iterations": 5,
+    "stop": "none",
+}
+
+
+def learned(seed=0, **more):
+    case = case_of("class-incremental", [25, 25], seed=seed, **{**SMALL, **more})
+    model = model_of("mlp", case.classes)
+    histories, _ = compress(model, case)
+    return parameters(model), histories
+
+
+def everything_global():
+    return (
+        torch.get_rng_state().numpy().tobytes(),
+        np.random.get_state()[1].tobytes(),  # noqa: NPY002
+        random.getstate(),
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(),
+        torch.get_default_dtype(),
+    )
+
+
+@pytest.mark.parametrize("prior", [0.0, 0.3])
+def test_same_seed_same_bits_other_seed_other_bits(prior):
+    first, histories = learned(prior=prior)
+    again, same = learned(prior=prior)
+    other, others = learned(seed=1, prior=prior)
+    assert same_bits(first, again)
+    assert not same_bits(first, other)
+    for one, two, three in zip(histories, same, others, strict=True):
+        assert np.array_equal(one.picked, two.picked)
+        assert one.rows == three.rows
+
+
+def test_the_global_generators_are_neither_read_nor_written():
+    reference, _ = learned(prior=0.3)
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        random.seed(seed)
+        before = everything_global()
+        found, _ = learned(prior=0.3)
+        assert everything_global() == before
+        assert same_bits(found, reference)
+
+
+class Recorder(nn.Module):
+    """Dropout that remembers what it drew."""
+
+    def __init__(self):
+        super().__init__()
+        self.drawn = []
+
+    def forward(self, x):
+        if not self.training:
+            return x
+        self.drawn.append(torch.rand(x.shape[1]))
+        return x * (self.drawn[-1] > 0.5) * 2
+
+
+def test_dropout_is_a_function_of_task_and_iteration():
+    case = case_of("domain-incremental", [25, 25], **{**SMALL, "epochs": 1, "batch": 99})
+    case.x[1], case.y[1] = case.x[0], case.y[0]  # the same task again must not see the same masks
+    runs = []
+    for change in (0, 1):
+        recorder = Recorder()
+        model = nn.Sequential(model_of("linear", 13), recorder, model_of("linear", 2, inputs=13))
+        if change:
+            nn.init.zeros_(model[0].head.weight)
+        compress(model, case)
+        runs.append([draw.numpy().tobytes() for draw in recorder.drawn])
+    assert len(runs[0]) == len(set(runs[0])) == 2 * SMALL["max_iterations"]
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        lambda: torch.set_float32_matmul_precision("medium"),
+        lambda: torch.set_default_dtype(torch.float64),
+        lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+    ],
+    ids=["matmul precision", "default dtype", "deterministic"],
+)
+def test_global_settings_do_not_reach_the_bits_and_are_put_back(setting):
+    rows = np.random.default_rng(0).normal(size=(120, 64)).astype(np.float32)
+    labels = (rows[:, 0] > 0).astype(np.int64)
+    initial = model_of("mlp", 2, inputs=64)
+
+    def run():
+        model = deepcopy(initial)
+        learner = CoP2L(model, **{**SMALL, "prior": 0.3, "prior_epochs": 3})
+        learner.learn(rows, labels)
+        return parameters(model), learner.certificate.tasks[0].bounds
+
+    reference = run()
+    before = torch.get_float32_matmul_precision(), torch.get_default_dtype()
+    try:
+        setting()
+        inside = everything_global()
+        found = run()
+        assert everything_global() == inside
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.set_default_dtype(before[1])
+        torch.use_deterministic_algorithms(False)
+    assert same_bits(found[0], reference[0])
+    assert found[1] == reference[1]
+
+
+def test_autocast_does_not_reach_the_bits():
+    reference, _ = learned()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, _ = learned()
+        assert torch.is_autocast_enabled("cpu")
+    assert same_bits(found, reference)
+
+
+def test_threads_are_put_back():
+    before = torch.get_num_threads()
+    with suppress(KeyError), pinned_threads(before + 1), exact_arithmetic():
+        assert torch.get_num_threads() == before + 1
+        assert torch.get_deterministic_debug_mode() == 2
+        raise KeyError
+    assert torch.get_num_threads() == before
+    assert torch.get_deterministic_debug_mode() == 0
+
+
+def test_a_later_task_uses_the_threads_of_the_first():
+    case = case_of("class-incremental", [25, 25], **SMALL)
+    learner = CoP2L(model_of("mlp", case.classes), **SMALL)
+    with pinned_threads(1):
+        learner.learn(case.x[0], case.y[0])
+    with pinned_threads(2):
+        learner.learn(case.x[1], case.y[1])
+        assert torch.get_num_threads() == 2
+    assert learner.certificate.environment["threads"] == 1
+    assert learner.certificate.environment["earlier"] == []
+
+
+def test_modes_are_put_back():
+    case = case_of("class-incremental", [25], **SMALL)
+    model = model_of("normed", case.classes)
+    learner = CoP2L(model, **SMALL)
+    learner.learn(case.x[0], case.y[0])
+    assert not any(module.training for module in model.modules())
+    model.body.train()
+    before = parameters(model)
+    learner.predict(case.x[0])
+    learner.certify({1: (case.x[0], case.y[0])})
+    assert model.body.training
+    assert not model.training
+    assert same_bits(parameters(model), before)
+
+
+class Forgetful(nn.Module):
+    """Keeps running statistics that are not in its state_dict."""
+
+    def __init__(self, changes):
+        super().__init__()
+        self.head = nn.Linear(25, 2)
+        self.register_buffer("mean", torch.zeros(25), persistent=False)
+        self.changes = changes
+
+    def forward(self, x):
+        if self.training and self.changes:
+            self.mean += 0.1 * (x.mean(0) - self.mean)
+        return self.head(x - self.mean)
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_state_that_could_not_be_rolled_back_is_refused(changes):
+    case = case_of("domain-incremental", [25], **SMALL)
+    model = Forgetful(changes)
+    learner = CoP2L(model, **SMALL)
+    if not changes:
+        learner.learn(case.x[0], case.y[0])
+        return
+    with pytest.raises(UserError, match="not in its state_dict"):
+        learner.learn(case.x[0], case.y[0])
+    assert not model.mean.any()
+
+
+def test_rolling_back_includes_running_statistics():
+    """Running on to the stop and rolling back to K is the same as stopping at K."""
+    same = {"k": 4, "epochs": 6, "lr": 0.05, "memory": 12, "noise": 0.1}
+
+    def found(**more):
+        case = case_of("domain-incremental", [60], **same, **more)
+        model = model_of("normed", case.classes)
+        return compress(model, case)[0][0].iterations, parameters(model)
+
+    kept, rolled_back = found(stop="preference")
+    stop, _ = found(stop="none")
+    assert 0 < kept < stop
+    assert same_bits(found(stop="none", max_iterations=kept)[1], rolled_back)
+    assert rolled_back["body.1.num_batches_tracked"] == same["epochs"] * kept
