@@ -7,13 +7,17 @@ PIP    := $(BIN)/pip install --disable-pip-version-check --quiet --constraint co
 # One thread per process: parallelism is over processes, and results are exact at a fixed thread count.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test env lint test-network bench clean
+.PHONY: help demo test env lint test-network bench compare-avalanche clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
 
-demo: $(VENV)/demo.stamp  ## install, run the main job, print the table and where the results are
-	$(BIN)/cop2l bound preference --n 10000 --compression 300 --errors 120 --iterations 75 --tasks 5 --delta 0.05
+demo: $(VENV)/demo.stamp  ## install, learn and certify MNIST, verify, and write the report page
+	$(BIN)/cop2l run demo --out demo/run
+	$(BIN)/cop2l verify demo/run --data mnist
+	$(BIN)/cop2l report demo/run --out demo/report.html
+	@$(BIN)/cop2l show demo/run --brief
+	@echo "Certificates: demo/run/certificates    Report: demo/report.html"
 
 test: $(VENV)/dev.stamp   ## everything: format, lint, types, tests, doctests, the README's examples
 	$(BIN)/ruff format --check .
@@ -23,6 +27,9 @@ test: $(VENV)/dev.stamp   ## everything: format, lint, types, tests, doctests, t
 
 test-network: $(VENV)/dev.stamp  ## the tests that download from the package registries
 	$(BIN)/pytest -m network
+
+bench: $(VENV)/dev.stamp  ## the benchmarks: ratios measured side by side
+	for file in bounds replay_step cop2l_cost; do $(BIN)/python benchmarks/$$file.py; done
 
 lint: $(VENV)/dev.stamp   ## rewrite what the formatter and the linter can mend
 	$(BIN)/ruff format .

@@ -320,10 +320,11 @@ def file_digest(path: Path) -> str:
 def table(certificate: Certificate) -> str:
     """A readable table: task, n, kept, errors, bound."""
     lines = [f"{'task':>4} {'n':>9} {'kept':>7} {'errors':>7} {'error <=':>9}  kind"]
+    ours = certificate.claim in ("preference", "combined")
     for record in certificate.records:
         c, bound = record.counts, certificate.bound(record.counts.task)
-        counted = c.missed if certificate.claim == "preference" else c.errors
-        kept = c.picked if certificate.claim == "preference" else c.compression + c.evicted
+        counted = c.missed if ours else c.errors
+        kept = c.picked if ours else c.compression + c.evicted
         value, kind = (
             (f"{100 * bound.value:8.2f}%", bound.kind) if bound else (f"{'-':>9}", "data not at hand")
         )

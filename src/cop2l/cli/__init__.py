@@ -9,20 +9,32 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
 from cop2l._version import __version__
 from cop2l.errors import UserError
 
-VERB_MODULES = ("bound", "verify", "run", "sweep", "listing", "life", "data", "report", "plot", "compare", "features")
+VERB_MODULES = (
+    "run", "sweep", "compare", "report", "plot", "verify", "bound", "life", "data", "features", "listing",
+)  # fmt: skip
 
 DESCRIPTION = """\
 Continual learning that certifies itself: learn tasks one after the other, and after every task
 issue an upper bound on the true error on every task seen so far, which anyone can check from a file."""
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one sentence, as all errors of this command line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where to read on."""
+        print(f"cop2l: {message}; see '{self.prog} --help'.", file=sys.stderr)
+        raise SystemExit(2)
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole command line as one parser."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="cop2l",
         description=DESCRIPTION,
         epilog="'cop2l VERB --help' explains a verb. Start with: cop2l run mnist",

@@ -42,18 +42,23 @@ def add(verbs: Any) -> None:
         description="Print a certificate readably, with the terms of each bound. Nothing is checked: see 'verify'.",
     )
     show.add_argument("path", type=Path, help="a certificate, or a run directory (its last certificate)")
+    show.add_argument("--brief", action="store_true", help="print the table alone")
     show.add_argument("--json", action="store_true", help="print the certificate's own JSON")
     show.set_defaults(run=run_show)
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
     """Check a certificate; the exit code is the verdict."""
+    from cop2l.certify.holdout import holdout_content, verify_holdout
     from cop2l.certify.places import find_certificate, given_model, samples_for
     from cop2l.certify.verify import verify
 
     path = find_certificate(arguments.path)
-    data = samples_for(path, arguments.data) if arguments.level > 2 else None
-    verdict = verify(path, data, model=given_model(arguments.model), level=arguments.level)
+    if content := holdout_content(path):
+        verdict = verify_holdout(content, arguments.level)
+    else:
+        data = samples_for(path, arguments.data) if arguments.level > 2 else None
+        verdict = verify(path, data, model=given_model(arguments.model), level=arguments.level)
     if arguments.json:
         levels = [
             {"level": level.number, "status": level.status, "sentences": level.sentences}
@@ -79,4 +84,5 @@ def run_show(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print((path / "certificate.json").read_text(), end="")
     else:
-        print(readable(Certificate.load(path)))
+        certificate = Certificate.load(path)
+        print(certificate if arguments.brief else readable(certificate))

@@ -1,0 +1,50 @@
+"""The README's examples do what it says they do."""
+
+import contextlib
+import io
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cop2l.cli import main
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+CALCULATIONS = [text for kind, text in BLOCKS if kind == "console" and text.startswith("$ cop2l")]
+
+
+def test_the_python_example_prints_the_table_shown():
+    """Counts may move by an example or two on another processor, so the bounds are compared to a few points."""
+    pytest.importorskip("sklearn")
+    shown = next(text for kind, text in BLOCKS if kind == "text")
+    code = next(text for kind, text in BLOCKS if kind == "python")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "README.md", "exec"), {})
+    lines, expected = printed.getvalue().splitlines(), shown.splitlines()
+    assert len(lines) == len(expected)
+    assert (lines[0], lines[-1]) == (expected[0], expected[-1])
+    for line, other in zip(lines[1:-1], expected[1:-1], strict=True):
+        (task, n, *_, bound, kind), (task_0, n_0, *_, bound_0, kind_0) = line.split(), other.split()
+        assert (task, n, kind) == (task_0, n_0, kind_0)
+        assert abs(float(bound[:-1]) - float(bound_0[:-1])) < 5
+
+
+@pytest.mark.parametrize("text", CALCULATIONS)
+def test_the_calculations_print_what_is_shown(text, capsys):
+    command, shown = text.split("\n", 1)
+    assert main(shlex.split(command.removeprefix("$ cop2l "))) == 0
+    printed, expected = json.loads(capsys.readouterr().out), json.loads(shown)
+    assert {key: round(printed[key], 9) for key in expected} == expected
+
+
+def test_every_page_that_is_linked_exists():
+    root = Path(__file__).parents[1]
+    assert not [link for link in re.findall(r"\]\(([^)h][^)]*)\)", README) if not (root / link).exists()]
+
+
+def test_there_is_something_to_test():
+    assert CALCULATIONS
