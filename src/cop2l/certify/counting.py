@@ -40,7 +40,7 @@ def misclassified_rows(
     start = 0
     for x, y in blocks_of(data):
         x = x if isinstance(x, Tensor) else np.asarray(x)
-        labels = torch.as_tensor(np.asarray(y)) if not isinstance(y, Tensor) else y
+        labels = y if isinstance(y, Tensor) else torch.from_numpy(np.array(y))
         if len(x) != len(labels):
             raise UserError(
                 f"The data given for task {history.task} has {len(x)} inputs but {len(labels)} labels."

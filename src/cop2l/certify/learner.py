@@ -468,18 +468,31 @@ def all_prior(options: Options, n: int, task: int) -> bool:
 def _inputs(x: Any) -> Any:
     if isinstance(x, Tensor):
         return x.detach()
-    x = x if isinstance(x, np.ndarray) else np.asarray(x)
-    if x.dtype == object or x.ndim == 0:
-        raise UserError("x must be an array of numbers whose first dimension counts the examples.")
+    x = _array(x, "x must be an array of numbers whose first dimension counts the examples.")
     return (
         x if isinstance(x, np.memmap) or not x.flags.writeable else torch.from_numpy(np.ascontiguousarray(x))
     )
 
 
+def _array(values: Any, wanted: str) -> np.ndarray:
+    """An array that torch can take: numbers, in this machine's byte order."""
+    try:
+        array = values if isinstance(values, np.ndarray) else np.asarray(values)
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        torch.from_numpy(np.empty(0, array.dtype))
+    except (TypeError, ValueError):
+        raise UserError(wanted) from None
+    if array.ndim == 0:
+        raise UserError(wanted)
+    return array
+
+
 def _labels(y: Any) -> Tensor:
-    labels = y.detach().cpu() if isinstance(y, Tensor) else torch.from_numpy(np.array(y))
+    wanted = "y must be a one-dimensional array of integer class numbers."
+    labels = y.detach().cpu() if isinstance(y, Tensor) else torch.from_numpy(np.array(_array(y, wanted)))
     if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise UserError("y must be a one-dimensional array of integer class numbers.")
+        raise UserError(wanted)
     return labels.to(torch.int64)
 
 
