@@ -13,6 +13,7 @@ from cop2l.cli import main
         ("methods", {"cop2l", "replay", "csrel", "joint"}),
         ("streams", {"mnist", "cifar100", "rotated-mnist", "synthetic"}),
         ("models", {"mlp", "cnn", "linear", "mlp-head", "multi-head"}),
+        ("keys", {"method", "stream", "holdout", "device", "preset", "gamma", "optimiser"}),
         ("configs", {"mnist", "cifar10", "cifar100-20", "tinyimagenet", "imagewoof", "digits", "demo"}),
     ],
 )

@@ -6,6 +6,7 @@ import pytest
 
 from cop2l.errors import UserError
 from cop2l.experiments import grid
+from cop2l.experiments.catalogue import keys
 from cop2l.experiments.config import FIELDS, Config, typed
 
 REPOSITORY = Path(__file__).parents[2]
@@ -17,10 +18,16 @@ def configured(table, *pairs):
 
 
 def test_every_field_has_a_sentence_under_it():
-    source = (REPOSITORY / "src/cop2l/experiments/config.py").read_text()
-    for name in FIELDS:
-        after = source.split(f"\n    {name}: ", 1)[1].split("\n", 2)[1]
-        assert after.strip().startswith('"""'), name
+    found = keys()
+    assert list(found) == list(FIELDS)
+    assert all(sentence.endswith(".") for sentence in found.values())
+
+
+def test_the_keys_that_were_promised_are_there():
+    promised = (
+        "method stream scenario model memory k omega gamma epochs batch lr optimiser buffer stop prior delta"
+    )
+    assert {*promised.split(), "seed", "holdout", "device", "preset"} <= set(FIELDS)
 
 
 def test_the_configuration_is_frozen():

@@ -14,7 +14,7 @@ from cop2l.experiments.run import run
 from cop2l.experiments.sweep import warm_context
 
 KILLS = 20
-REPLAY = ("method=replay", "k=none", "holdout=0.2", "tasks=2", "epochs=1")
+REPLAY = ("method=replay", "holdout=0.2", "tasks=2", "epochs=1")
 
 
 @pytest.fixture(scope="module")

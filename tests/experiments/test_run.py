@@ -16,7 +16,7 @@ from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.run import run
 from cop2l.experiments.watch import Watcher
 
-REPLAY = ("method=replay", "k=none", "epochs=2", "lr=0.1")
+REPLAY = ("method=replay", "epochs=2", "lr=0.1")
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ class Stop(Watcher):
         self.tasks, self.events = self.tasks + 1, 0
 
 
-@pytest.mark.parametrize("pairs", [(), REPLAY, ("holdout=0.2", "prior=0.2", "anytime=true")])
+@pytest.mark.parametrize("pairs", [(), REPLAY, ("holdout=0.2", "prior=0.5", "anytime=true")])
 def test_a_run_that_is_interrupted_again_and_again_ends_in_the_same_bits(tmp_path, pairs):
     config = configured(*pairs)
     run(config, tmp_path / "whole")
@@ -279,9 +279,9 @@ def test_the_process_is_left_as_it_was(tmp_path):
 @pytest.mark.parametrize(
     ("pairs", "sentence"),
     [
-        (("method=replay", "k=none", "preset=paper"), "replay has no presets"),
-        (("method=replay",), "no option of Replay named 'k'"),
-        (("method=replay", "k=none", "claim=kl"), "replay can only claim the hold-out bound"),
+        (("method=replay", "preset=paper"), "replay has no presets"),
+        (("method=replay", "k=3"), "no option of Replay named 'k'"),
+        (("method=replay", "claim=kl"), "replay can only claim the hold-out bound"),
         (("claim=holdout",), "nothing is withheld; add for example holdout=0.1"),
         (("device=gpu",), "There is no device 'gpu'"),
         (("device=cuda:99",), "This machine has no device 'cuda:99'"),

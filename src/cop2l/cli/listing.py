@@ -9,10 +9,10 @@ def add(verbs: Any) -> None:
     """The parser of the verb."""
     parser = verbs.add_parser(
         "list",
-        help="list the methods, streams, models or configurations",
+        help="list the methods, streams, models, configurations, or keys of one",
         description="List what there is to choose from, with a line about each.",
     )
-    parser.add_argument("what", choices=("methods", "streams", "models", "configs"))
+    parser.add_argument("what", choices=("methods", "streams", "models", "configs", "keys"))
     parser.add_argument("--json", action="store_true", help="as JSON: name to description")
     parser.set_defaults(run=run)
 

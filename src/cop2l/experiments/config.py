@@ -61,9 +61,9 @@ class Config:
     optimiser: str | None = None
     """sgd, momentum or adam."""
     buffer: str | None = None
-    """CoP2L: which examples stay in memory: uniform, priority or threshold."""
+    """CoP2L: which examples stay in memory: uniform, priority, threshold or witness."""
     stop: str | None = None
-    """CoP2L: what early stopping minimises: kl, preference or none."""
+    """CoP2L: what early stopping minimises: kl, preference, combined or none."""
     prior: float | None = None
     """CoP2L: the share of each task that is used freely and not certified."""
     options: dict[str, Any] = field(default_factory=dict)

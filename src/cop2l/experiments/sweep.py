@@ -1,19 +1,19 @@
 """Many runs: in local processes, or on a Ray cluster. One that fails does not stop the others."""
 
 import contextlib
-import json
 import multiprocessing
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from cop2l.errors import UserError, missing_extra
-from cop2l.experiments.config import FIELDS, UNHASHED, Config
+from cop2l.experiments.config import UNHASHED, Config
 from cop2l.experiments.directory import write_text
+from cop2l.experiments.grid import flattened
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,13 @@ class Outcome:
 
 def jobs(configs: Sequence[Config], folder: str | Path) -> list[Job]:
     """Each run with its directory below the folder, named by its hash."""
-    records = [config.as_record() for config in configs]
-    keys = [key for key in FIELDS if key not in UNHASHED]
-    varied = [key for key in keys if len({json.dumps(record[key]) for record in records}) > 1]
+    flat = [flattened({k: v for k, v in asdict(config).items() if k not in UNHASHED}) for config in configs]
+    keys = dict.fromkeys(key for settings in flat for key in settings)
+    varied = [key for key in keys if len({repr(settings.get(key)) for settings in flat}) > 1]
     shown = varied or ["method", "stream", "seed"]
     names = [
-        " ".join(f"{key}={record[key]}" for key in shown if record[key] is not None) for record in records
+        " ".join(f"{key.removeprefix('options.')}={s[key]}" for key in shown if s.get(key) is not None)
+        for s in flat
     ]
     return [Job(c, Path(folder) / c.hash, name) for c, name in zip(configs, names, strict=True)]
 
