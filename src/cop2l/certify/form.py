@@ -55,6 +55,9 @@ def check_form(
         level.fail("The number of classes is not a count.")
     if not all(isinstance(reason, str) for reason in certificate.not_valid):
         level.fail("The reasons why the certificate is not valid are not texts.")
+    model = certificate.model
+    if not (isinstance(model, dict) and "name" in model and _count(model.get("parameters"), least=1)):
+        level.fail("The model is not described.")
     if not certificate.records:
         level.fail("The certificate covers no task.")
     _check_environment(level, certificate.environment)

@@ -18,7 +18,7 @@ from cop2l.certify.compress import compress_task, digest, load_parameters, param
 from cop2l.certify.counting import counts, misclassified_rows
 from cop2l.certify.environment import BITS_DEPEND_ON, environment
 from cop2l.certify.examples import Examples, sample
-from cop2l.certify.form import check_form
+from cop2l.certify.form import check_form, same
 from cop2l.certify.history import History, Memory, certified_mask
 from cop2l.certify.record import bounds_of, sharing
 from cop2l.certify.repeats import Repeats
@@ -119,7 +119,7 @@ def _same_bounds(expected: dict[str, Bound], stated: dict[str, Bound]) -> bool:
 def _check_model(certificate: Certificate, data: Samples, given: nn.Module | None, upto: int) -> list[Level]:
     third, fourth = Level(3), Level(4)
     levels = [third, fourth][: upto - 2]
-    described = certificate.model if isinstance(certificate.model, dict) else {}
+    described = certificate.model
     if given is None and not described.get("name"):
         for level in levels:
             level.doubt("The model is not one of cop2l's own; give its architecture to check further.")
@@ -132,8 +132,10 @@ def _check_model(certificate: Certificate, data: Samples, given: nn.Module | Non
     except WRONG_FORM:
         third.fail("The parameters do not fit the model that the certificate describes.")
         return [third]
-    if described.get("parameters") != sum(p.numel() for p in model.parameters()):
-        third.fail("The model does not have the number of parameters that is stated.")
+    known: dict[str, Any] = described if given else vars(model)["description"]
+    stated = {**known, "parameters": sum(p.numel() for p in model.parameters())}
+    if not same(described, stated):
+        third.fail("The model is not the one that is described.")
         return [third]
     threads = certificate.environment["threads"]
     with pinned_threads(min(threads, 1024)), exact_arithmetic():
@@ -177,10 +179,10 @@ def _evaluate(
             continue
         expected, stated = counts(history, certificate.options, last, wrong, None), record.counts
         if stated.errors is None:  # the data was gone: only the buffer was counted
-            same = (expected.compressed, expected.selected) == (stated.compressed, stated.selected)
+            agree = (expected.compressed, expected.selected) == (stated.compressed, stated.selected)
         else:
-            same = expected == stated
-        if same:
+            agree = expected == stated
+        if agree:
             level.say(
                 f"Task {task}: the data is that of the certificate, and the errors were counted again: they agree."
             )
