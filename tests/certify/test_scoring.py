@@ -163,7 +163,7 @@ def test_good_models_are_not_refused(name):
 
 def test_only_a_strictly_largest_logit_is_correct():
     logits = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0], [torch.nan, 0.0], [0.0, torch.nan]])
-    assert misclassified(logits, torch.zeros(5, dtype=torch.int64)).tolist() == [
+    assert misclassified(logits.t(), torch.zeros(5, dtype=torch.int64)).tolist() == [
         False,
         True,
         True,
