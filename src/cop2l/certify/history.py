@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cop2l.certify.buffers import Keeper
 from cop2l.certify.examples import Examples, join, prior_rows, sample
 from cop2l.certify.options import Options
-from cop2l.certify.training import balanced, fresh_optimiser, update
+from cop2l.certify.training import Optimiser, balanced, update
 from cop2l.randomness import marks
 
 Rows = np.ndarray
@@ -99,7 +99,7 @@ def train_on_prior(
     hidden = None if outside is None else outside[torch.from_numpy(prior.task).to(outside.device)]
     update(
         model,
-        fresh_optimiser(model, options, options.prior_lr),
+        Optimiser(model, options, options.prior_lr),
         prior.x,
         prior.y,
         balanced(prior.y).to(next(model.parameters()).dtype),

@@ -19,7 +19,7 @@ from cop2l.certify.certificate import SET_NAMES, Certificate, issue
 from cop2l.certify.compress import compress_task, load_parameters, parameters, rebuilt
 from cop2l.certify.counting import Data, compressed_in_buffer, counts, misclassified_rows
 from cop2l.certify.environment import environment
-from cop2l.certify.examples import Examples, row_major, sample
+from cop2l.certify.examples import row_major, sample
 from cop2l.certify.history import History, Memory, certified_mask
 from cop2l.certify.options import Options
 from cop2l.certify.options import options as choose_options
@@ -28,10 +28,9 @@ from cop2l.certify.record import Counts
 from cop2l.certify.scoring import (
     head_mask,
     logits_in_blocks,
-    masked,
-    misclassified,
     predict,
     prove_exact,
+    score,
     scoring_mode,
 )
 from cop2l.certify.training import exact_arithmetic, pinned_threads
@@ -208,7 +207,7 @@ class CoP2L:
                 )
         elif self.options.marked:
             held = self.memory.candidates[history.task - 1]
-            wrong_there = self._wrong(held, outside)
+            wrong_there = score(self.model, held, outside)[1].cpu().numpy()
             compressed = compressed_in_buffer(history, self.options, self.tasks_seen, held.row, wrong_there)
         return counts(history, self.options, self.tasks_seen, wrong, compressed)
 
@@ -405,14 +404,6 @@ class CoP2L:
         device = next(self.model.parameters()).device
         return head_mask([h.head for h in self.histories], self._width(), device)
 
-    def _wrong(self, held: Examples, outside: Tensor | None) -> np.ndarray:
-        found = np.zeros(len(held), bool)
-        with scoring_mode(self.model):
-            for start, raw in logits_in_blocks(self.model, held.x):
-                part = slice(start, start + len(raw))
-                found[part] = misclassified(masked(raw, held.task[part], outside), held.y[part]).cpu().numpy()
-        return found
-
     def _threads(self) -> int:
         """Training rounds differently with another number of threads: all tasks use that of the first."""
         return int(self._machines[0]["threads"]) if self._machines else torch.get_num_threads()
@@ -469,9 +460,13 @@ def _inputs(x: Any) -> Any:
     if isinstance(x, Tensor):
         return x.detach()
     x = _array(x, "x must be an array of numbers whose first dimension counts the examples.")
-    return (
-        x if isinstance(x, np.memmap) or not x.flags.writeable else torch.from_numpy(np.ascontiguousarray(x))
-    )
+    if not x.flags.c_contiguous:
+        return x if isinstance(x, np.memmap) else torch.from_numpy(np.ascontiguousarray(x))
+    with (
+        warnings.catch_warnings()
+    ):  # a read-only array, such as a memory map, is shared: nothing here writes to it
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return torch.from_numpy(x)
 
 
 def _array(values: Any, wanted: str) -> np.ndarray:
@@ -497,8 +492,8 @@ def _labels(y: Any) -> Tensor:
 
 
 def _check_finite(x: Any) -> None:
-    for start in range(0, len(x), 65536):
-        part = x[start : start + 65536]
+    for start in range(0, len(x), 4096):
+        part = x[start : start + 4096]
         part = part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
         if part.is_floating_point() and not bool(torch.isfinite(part).all()):
             raise UserError("x contains NaN or infinite values; clean the data first.")

@@ -14,7 +14,7 @@ from cop2l.bounds import combined_certificate, single_task_kl_bound
 from cop2l.certify.examples import Examples
 from cop2l.certify.options import Options
 from cop2l.certify.scoring import score
-from cop2l.certify.training import balanced, fresh_optimiser, update
+from cop2l.certify.training import Optimiser, balanced, update
 from cop2l.errors import UserError
 
 Progress = Callable[[dict[str, Any]], None]
@@ -77,82 +77,58 @@ def mp2l(
     candidates   mask over S: True for the certified part; the prior part is never picked nor counted
     prior        examples that every update trains on beside C (own prior part and stored ones)
     """
-    n, k = len(S), options.k
-    free = torch.ones(n + (len(B) if B else 0), dtype=torch.bool, device=S.y.device)
+    n = len(S)
+    taken = torch.zeros(n + (len(B) if B else 0), dtype=torch.bool, device=S.y.device)
     if candidates is not None:
-        free[:n] = torch.from_numpy(candidates).to(free.device)
-    certified = int(free[:n].sum())
+        taken[:n] = torch.from_numpy(~candidates).to(taken.device)
+    certified = n - int(taken[:n].sum())
     mark = np.concatenate([S.mark, B.mark]) if B else S.mark
     training = _TrainingSet(prior, outside, options, next(model.parameters()))
-    optimiser = fresh_optimiser(model, options)
-    blocks: list[
-        np.ndarray
-    ] = []  # C_0 <- {}                                                              line 1
+    optimiser = Optimiser(model, options)
+    blocks: list[np.ndarray] = []  # line 1: C_0 <- {}
     own = 0  # |C n S|
     best, best_state, best_value = 0, None, math.inf
     trace: list[dict[str, Any]] = []
     for j in itertools.count():
-        if (
-            j == iterations
-        ):  # ... and k < K*                                                               line 4
+        if j == iterations:  # line 4: ... and k < K*
             break
-        losses, wrong = score(
-            model, S, outside
-        )  # S* <- S u B*                                            line 2
+        losses, wrong = score(model, S, outside, errors=iterations is None)  # line 2: S* <- S u B*
         if B:
-            losses = torch.cat([losses, score(model, B, outside)[0] * options.omega])
-        losses[~free] = -torch.inf
-        worst = (
-            float(losses.max()) if len(losses) else -math.inf
-        )  # argmax of l * w                        line 3
+            losses = torch.cat([losses, score(model, B, outside, errors=False)[0] * options.omega])
+        losses.masked_fill_(taken, -torch.inf)
+        worst = float(losses.max()) if len(losses) else -math.inf  # line 3: the largest l * w
         if math.isnan(worst):
             raise UserError(
                 f"Training diverged at task {task}, iteration {j}: the loss is not a number; lower lr ({options.lr}) or omega."
             )
         if iterations is None:
-            errors = int((wrong & free[:n]).sum())
+            errors = int((wrong & ~taken[:n]).sum())
             value = criterion(options, certified, own, errors, j)
             if value < best_value or options.stop == "none":
                 best, best_value = j, value
                 best_state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-            trace.append(
-                {
-                    "task": task,
-                    "iteration": j,
-                    "picked": own,
-                    "worst_loss": worst,
-                    "errors": errors,
-                    "bound": value,
-                }
-            )
+            entry = {"task": task, "iteration": j, "picked": own}
+            trace.append({**entry, "worst_loss": worst, "errors": errors, "bound": value})
             if progress:
                 progress(trace[-1])
-            if (
-                not worst >= options.gamma or j == options.max_iterations
-            ):  # while l * w >= gamma           line 4
+            if not worst >= options.gamma or j == options.max_iterations:  # line 4: while l * w >= gamma
                 break
-        block = top(losses, mark, k)
-        free[torch.from_numpy(block).to(free.device)] = False
-        blocks.append(
-            block
-        )  # C_k <- C_{k-1} u {...}                                                      line 6
+        block = top(losses, mark, options.k)
+        taken[torch.from_numpy(block).to(taken.device)] = True
+        blocks.append(block)  # line 6: C_k <- C_{k-1} u {...}
         own += int((block < n).sum())
         training.add(S, block[block < n], 1.0)
         if B:
             training.add(B, block[block >= n] - n, options.omega)
-        training.update(
-            model, optimiser, options, task, j + 1
-        )  # theta_k <- update(theta_{k-1}, C_k)      line 7
-    if (
-        iterations is None
-    ):  # k <- argmin of the criterion                                             lines 10-12
+        training.update(model, optimiser, options, task, j + 1)  # line 7: theta_k <- update(theta_{k-1}, C_k)
+    if iterations is None:  # lines 10-12: k <- argmin of the criterion
         assert best_state is not None
         model.load_state_dict(best_state)
     kept = best if iterations is None else iterations
-    for entry in trace:
-        entry["kept"] = entry["iteration"] == kept
+    for step in trace:
+        step["kept"] = step["iteration"] == kept
     empty = np.empty(0, np.int64)
-    return Outcome(  # return theta_k, C_k                                                                  line 13
+    return Outcome(  # line 13: return theta_k, C_k
         kept=np.concatenate([empty, *blocks[:kept]]),
         picked=np.concatenate([empty, *blocks]),
         iterations=kept,
@@ -212,7 +188,7 @@ class _TrainingSet:
         self._hidden = None if hidden is None or self._hidden is None else torch.cat([self._hidden, hidden])
 
     def update(
-        self, model: nn.Module, optimiser: torch.optim.Optimizer, options: Options, task: int, iteration: int
+        self, model: nn.Module, optimiser: Optimiser, options: Options, task: int, iteration: int
     ) -> None:
         assert self._x is not None
         weight = balanced(self._y).to(self._dtype) if self._prior else self._w

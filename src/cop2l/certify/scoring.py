@@ -20,6 +20,8 @@ from cop2l.certify.examples import Examples, row_major
 from cop2l.errors import UserError
 
 BLOCK = 256
+CHUNK = 16
+"""Blocks whose logits (nothing else) are held together."""
 WIDTH = 16
 
 
@@ -57,16 +59,31 @@ def scoring_mode(model: nn.Module) -> Iterator[None]:
 
 
 def logits_in_blocks(model: nn.Module, x: Any) -> Iterator[tuple[int, Tensor]]:
-    """(start, logits) for consecutive blocks of rows of x; call it inside `scoring_mode`."""
+    """(start, logits) for consecutive blocks of rows of x; call it inside `scoring_mode`.
+
+    Every block has BLOCK rows of logits; those beyond the end of x belong to rows of zeros.
+    """
     place = next(model.parameters())
+    plain = isinstance(x, Tensor) and row_major(x) is x  # then every block of rows is
     for start in range(0, len(x), BLOCK):
-        rows = row_major(_tensor(x[start : start + BLOCK]).to(device=place.device, dtype=place.dtype))
-        count = len(rows)
-        if count < BLOCK or rows.data_ptr() % 64:
+        rows = _tensor(x[start : start + BLOCK]).to(device=place.device, dtype=place.dtype)
+        rows = rows if plain else row_major(rows)
+        if len(rows) < BLOCK or rows.data_ptr() % 64:
             padded = rows.new_zeros((BLOCK, *rows.shape[1:]))
-            padded[:count] = rows
+            padded[: len(rows)] = rows
             rows = padded
-        yield start, model(rows)[:count]
+        yield start, model(rows)
+
+
+def _logits_in_chunks(model: nn.Module, x: Any) -> Iterator[tuple[int, Tensor]]:
+    """The same logits, some blocks of them together, so that what follows is done less often on more rows."""
+    waiting: list[Tensor] = []
+    first = 0
+    for start, logits in logits_in_blocks(model, x):
+        waiting.append(logits)
+        if len(waiting) == CHUNK or start + BLOCK >= len(x):
+            yield first, torch.cat(waiting)
+            waiting, first = [], start + BLOCK
 
 
 def head_mask(heads: list[tuple[int, ...]], classes: int, device: torch.device) -> Tensor:
@@ -86,30 +103,37 @@ def masked(logits: Tensor, task: np.ndarray, outside: Tensor | None) -> Tensor:
         return logits
     if task[0] == task[-1] and (task == task[0]).all():
         return logits.masked_fill(outside[int(task[0])], -torch.inf)
-    return logits.masked_fill(outside[torch.from_numpy(task).to(outside.device)], -torch.inf)
+    heads = F.pad(torch.from_numpy(task), (0, len(logits) - len(task)))  # rows beyond the end: any head
+    return logits.masked_fill(outside[heads.to(outside.device)], -torch.inf)
 
 
-def score(model: nn.Module, examples: Examples, outside: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The cross-entropy of every example, and whether it is misclassified.
+def score(
+    model: nn.Module, examples: Examples, outside: Tensor | None = None, *, errors: bool = True
+) -> tuple[Tensor, Tensor]:
+    """The cross-entropy of every example, and (if `errors`) whether it is misclassified.
 
     An example is classified correctly only if its class has strictly the largest logit: a tie, or a NaN, is an error.
+    Classes run along the first dimension, where a softmax over few classes is much quicker; whole blocks are computed,
+    so that no example falls into a vector kernel's remainder.
     """
-    y = examples.y
+    n = len(examples.y)
+    y = F.pad(examples.y, (0, -n % BLOCK))
     losses = torch.empty(len(y), dtype=next(model.parameters()).dtype, device=y.device)
-    wrong = torch.empty(len(y), dtype=torch.bool, device=y.device)
+    wrong = torch.empty(len(y) if errors else 0, dtype=torch.bool, device=y.device)
     with scoring_mode(model):
-        for start, raw in logits_in_blocks(model, examples.x):
+        for start, raw in _logits_in_chunks(model, examples.x):
             part = slice(start, start + len(raw))
-            logits = masked(raw, examples.task[part], outside)
-            losses[part] = F.cross_entropy(logits, y[part], reduction="none")
-            wrong[part] = misclassified(logits, y[part])
-    return losses, wrong
+            logits = masked(raw, examples.task[part], outside).t().contiguous()
+            labels = y[part][None]
+            losses[part] = -F.log_softmax(logits, 0).gather(0, labels)[0]
+            if errors:
+                wrong[part] = misclassified(logits, y[part])
+    return losses[:n], wrong[:n]
 
 
 def misclassified(logits: Tensor, y: Tensor) -> Tensor:
-    """True unless the true class's logit is strictly larger than every other."""
-    below = (logits < logits.gather(1, y[:, None])).sum(1)
-    return below != logits.shape[1] - 1
+    """True unless the true class's logit is strictly larger than every other; classes run along the first dimension."""
+    return (logits < logits.gather(0, y[None])).sum(0) != len(logits) - 1
 
 
 def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor | None = None) -> Tensor:
@@ -117,10 +141,10 @@ def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor |
     found = torch.empty(len(x), dtype=torch.int64)
     with scoring_mode(model):
         for start, raw in logits_in_blocks(model, x):
-            count = len(raw)
+            count = min(BLOCK, len(x) - start)
             if task is not None:
                 raw = masked(raw, np.full(count, task), outside)
-            found[start : start + count] = raw.argmax(1).cpu()
+            found[start : start + count] = raw[:count].argmax(1).cpu()
     return found
 
 

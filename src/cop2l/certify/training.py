@@ -1,5 +1,6 @@
 """update(theta, C): the same examples in the same order give the same parameters, bit for bit."""
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,18 +64,44 @@ def pinned_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def fresh_optimiser(model: nn.Module, options: Options, lr: float | None = None) -> torch.optim.Optimizer:
-    """The optimiser with empty state, as every task begins."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    rate = options.lr if lr is None else lr
-    if options.optimiser == "adam":
-        return torch.optim.Adam(parameters, lr=rate)
-    return torch.optim.SGD(parameters, lr=rate, momentum=0.9 if options.optimiser == "momentum" else 0.0)
+class Optimiser:
+    """Plain SGD, SGD with momentum 0.9, or Adam (0.9, 0.999, 1e-8), with empty state: as every task begins.
+
+    Written out, because a step of torch.optim on a small model is mostly book-keeping, and loads a compiler.
+    """
+
+    def __init__(self, model: nn.Module, options: Options, lr: float | None = None) -> None:
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self._values = [p.detach() for p in self.parameters]  # the same memory
+        self._kind, self._lr = options.optimiser, options.lr if lr is None else lr
+        self._first = [torch.zeros_like(v) for v in self._values] if self._kind != "sgd" else []
+        self._second = [torch.zeros_like(v) for v in self._values] if self._kind == "adam" else []
+        self._steps = 0
+
+    def step(self, loss: Tensor) -> None:
+        """One step down the gradient of the loss."""
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        self._steps += 1
+        if self._kind == "sgd":
+            torch._foreach_add_(self._values, gradients, alpha=-self._lr)
+        elif self._kind == "momentum":
+            torch._foreach_mul_(self._first, 0.9)
+            torch._foreach_add_(self._first, gradients)
+            torch._foreach_add_(self._values, self._first, alpha=-self._lr)
+        else:
+            torch._foreach_lerp_(self._first, gradients, 0.1)
+            torch._foreach_mul_(self._second, 0.999)
+            torch._foreach_addcmul_(self._second, gradients, gradients, 0.001)
+            scale = torch._foreach_sqrt(self._second)
+            torch._foreach_div_(scale, math.sqrt(1 - 0.999**self._steps))
+            torch._foreach_add_(scale, 1e-8)
+            rate = self._lr / (1 - 0.9**self._steps)
+            torch._foreach_addcdiv_(self._values, self._first, scale, -rate)
 
 
 def update(
     model: nn.Module,
-    optimiser: torch.optim.Optimizer,
+    optimiser: Optimiser,
     x: Tensor,
     y: Tensor,
     weight: Tensor,
@@ -107,10 +134,7 @@ def update(
                 if outside is not None:
                     logits = logits.masked_fill(outside[at], -torch.inf)
                 loss = (F.cross_entropy(logits, y[at], reduction="none") * weight[at]).mean()
-                optimiser.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
-    optimiser.zero_grad()
+                optimiser.step(loss)
     model.eval()
 
 

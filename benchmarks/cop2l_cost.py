@@ -1,0 +1,113 @@
+"""What CoP2L costs: beside experience replay, and beside the arithmetic that it cannot do without.
+
+CIFAR-10 features (5 tasks, linear head; cached ones if there are, else random features of the same shape), one thread.
+Each learner runs in a process of its own, in turn, so that its time and its peak memory are its own.
+
+  share    of CoP2L's time that is neither forward, loss and backward of training, nor optimiser, nor the model's
+           products in scoring (goal: at most 20 %)
+  time     of CoP2L at the paper's settings over that of replay at the paper's (20 epochs, 128 + 128; goal: at most 1)
+  memory   peak of CoP2L's process less that of replay's (goal: at most one scoring block of activations)
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
+
+ROUNDS = 3
+
+
+def stream():
+    from cop2l.errors import UserError
+    from cop2l.features import load_stream
+    from cop2l.streams import from_arrays
+
+    try:
+        return load_stream("cifar10@dinov2-vits14-224"), "cached features"
+    except UserError:
+        import numpy as np
+
+        rng = np.random.default_rng(0)
+        y = np.repeat(np.arange(10), 5000)
+        centres = 1.2 * rng.standard_normal((10, 384), dtype=np.float32)
+        x = centres[y] + 4 * rng.standard_normal((len(y), 384), dtype=np.float32)
+        return from_arrays(x, y, x[:100], y[:100], name="random", tasks=5, classes=10), "random features"
+
+
+def learn(name):
+    """One run; prints its seconds, where they went, and the process's peak memory."""
+    import torch
+
+    torch.set_num_threads(1)
+    from cop2l.methods import method
+    from cop2l.models import build
+
+    tasks, _ = stream()
+    model = build("linear", inputs=(384,), classes=10)
+    paper = {"preset": "certified", "prior": 0.0, "k": 4, "omega": 25.0, "epochs": 2, "lr": 0.001}
+    options = {"replay": {}, "cop2l": {**paper, "tasks": 5}}[name]
+    learner = method(name)(model, memory=2000, **options)
+    spent, total, calls = watched(model) if "--share" in sys.argv else (Counter(), time.perf_counter, Counter())
+    start = total()
+    for x, y, _ in tasks:
+        learner.learn(x, y)
+    seconds = total() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({"seconds": seconds, "spent": spent, "calls": calls, "peak": peak}))
+
+
+def watched(model):
+    """Clocks on the model's forward pass, on the loss and the backward pass, and on the optimiser's step."""
+    import torch
+    import torch.nn.functional as F
+
+    spent, calls = Counter(), Counter()
+
+    def timed(label, function):
+        def inner(*args, **kwargs):
+            if label == "loss" and not torch.is_grad_enabled():
+                return function(*args, **kwargs)
+            begin = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                spent[label] += time.perf_counter() - begin
+                calls[label] += 1
+
+        return inner
+
+    model.forward = timed("forward", model.forward)
+    F.cross_entropy = timed("loss", F.cross_entropy)
+    torch.autograd.grad = timed("backward", torch.autograd.grad)
+    torch._foreach_add_ = timed("optimiser", torch._foreach_add_)
+    return spent, time.perf_counter, calls
+
+
+def measured(name, *flags):
+    out = subprocess.run(
+        [sys.executable, __file__, name, *flags], check=True, capture_output=True, text=True
+    ).stdout
+    return json.loads(out.splitlines()[-1])
+
+
+def main():
+    print(f"{ROUNDS} rounds, the quietest of each; data: {stream()[1]}")
+    replay, cop2l = ([] for _ in range(2))
+    for _ in range(ROUNDS):
+        replay.append(measured("replay"))
+        cop2l.append(measured("cop2l"))
+    fastest = [min(runs, key=lambda run: run["seconds"]) for runs in (replay, cop2l)]
+    split = min((measured("cop2l", "--share") for _ in range(ROUNDS)), key=lambda run: run["seconds"])
+    rest = 1 - sum(split["spent"].values()) / split["seconds"]
+    print(f"share   {100 * rest:.0f} % of CoP2L's time is neither model, loss, backward nor optimiser")
+    for label, seconds in split["spent"].items():
+        print(f"        {100 * seconds / split['seconds']:4.0f} %  {label}, {split['calls'][label]} calls")
+    print(f"time    {fastest[1]['seconds'] / fastest[0]['seconds']:.2f} times replay")
+    extra = min(run["peak"] for run in cop2l) - min(run["peak"] for run in replay)
+    print(f"memory  {extra / 2**20:+.1f} MiB beside replay's peak of {min(r['peak'] for r in replay) / 2**20:.0f} MiB")
+
+
+if __name__ == "__main__":
+    learn(sys.argv[1]) if len(sys.argv) > 1 else main()
