@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,8 @@ class Run:
     """The newest certificate's folder."""
     notes: tuple[str, ...] = ()
     """What is odd about this run and does not keep it out of the tables."""
+    peak_cuda_allocated: float | None = None
+    peak_cuda_reserved: float | None = None
 
 
 @dataclass(frozen=True)
@@ -99,16 +101,20 @@ class _DamageError(Exception):
 
 
 def find(paths: Iterable[str | Path]) -> Found:
-    """Read every run directory among the paths and below them."""
+    """Read every run directory among the paths and below them, and every file of collected runs."""
     folders: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for path in map(Path, paths):
         if not path.exists():
             raise UserError(f"There is nothing at {path}; give run directories, or a folder that holds some.")
         below = list(_folders(path))
-        if not below:
+        collected = [] if below else [file for file in _files(path) if _is_collection(file)]
+        if not below and not collected:
             raise UserError(f"{path} holds no run directory; 'cop2l run' makes one.")
         folders.update(dict.fromkeys(below))
+        files.update(dict.fromkeys(collected))
     results = [read(folder) for folder in _once(folders)]
+    results += [result for file in _once(files) for result in collection(file)]
     return Found(
         tuple(r for r in results if isinstance(r, Run)), tuple(r for r in results if isinstance(r, LeftOut))
     )
@@ -130,6 +136,32 @@ def read(folder: str | Path) -> Run | LeftOut:
         return LeftOut(
             folder, "damaged", f"{folder} cannot be read ({reason}); check its permissions and files."
         )
+
+
+def collection(file: Path) -> list[Run | LeftOut]:
+    """The runs of a file that `cop2l reproduce --collect` wrote: one finished run per line, without weights."""
+    results: list[Run | LeftOut] = []
+    try:
+        for line in _lines(file):
+            where = Path(str(line.get("folder", file)))
+            parts = [line.get(part) for part in ("summary", "config", "environment")]
+            records = line.get("records")
+            if not all(isinstance(part, dict) for part in parts) or not isinstance(records, list):
+                raise _DamageError("a line lacks summary, config, environment or records")
+            summary, config, environment = (dict(part) for part in parts if part is not None)
+            results.append(_assembled(where, summary, config, environment, records))
+    except _DamageError as damage:
+        results.append(LeftOut(file, "damaged", f"{file} is damaged: {damage}; collect it again."))
+    return results
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(path.glob("*.jsonl"))
+
+
+def _is_collection(file: Path) -> bool:
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        return file.suffix == ".jsonl" and '"summary"' in lines.readline()
 
 
 def _folders(path: Path) -> Iterator[Path]:
@@ -161,7 +193,20 @@ def _run(folder: Path) -> Run:
     summary = _object(folder / "summary.json")
     config = _object(folder / "config.json")
     environment = _object(folder / "environment.json") if (folder / "environment.json").exists() else {}
-    records = _lines(folder / "records.jsonl")
+    notes: list[str] = []
+    run = _assembled(folder, summary, config, environment, _lines(folder / "records.jsonl"))
+    trace = _trace(folder / "trace.jsonl", notes)
+    return replace(run, trace=trace, certificate=_certificate(folder), notes=tuple(notes))
+
+
+def _assembled(
+    folder: Path,
+    summary: dict[str, Any],
+    config: dict[str, Any],
+    environment: dict[str, Any],
+    records: list[dict[str, Any]],
+) -> Run:
+    """A run from what its files hold; the trace and the certificate are added where there are files."""
     read_summary = _Reader(summary, "summary.json")
     matrix = tuple(
         tuple(_rate(a, "summary.json", "matrix") for a in row) for row in read_summary.rows("matrix")
@@ -173,7 +218,6 @@ def _run(folder: Path) -> Run:
         raise _DamageError("the tasks in summary.json are not those of its matrix")
     if len(records) != len(matrix):
         raise _DamageError(f"records.jsonl has {len(records)} lines for {len(matrix)} tasks")
-    notes: list[str] = []
     forgetting = summary.get("forgetting")
     return Run(
         folder=folder,
@@ -192,12 +236,13 @@ def _run(folder: Path) -> Run:
         matrix=matrix,
         tasks=tasks,
         classes=tuple(_classes(record) for record in records),
-        peak_memory=_peak(records),
-        trace=_trace(folder / "trace.jsonl", notes),
+        peak_memory=_peak(records, "peak_memory"),
+        peak_cuda_allocated=_peak(records, "peak_cuda_allocated"),
+        peak_cuda_reserved=_peak(records, "peak_cuda_reserved"),
+        trace=(),
         config=config,
         environment=environment,
-        certificate=_certificate(folder),
-        notes=tuple(notes),
+        certificate=None,
     )
 
 
@@ -225,8 +270,8 @@ def _classes(record: Mapping[str, Any]) -> dict[int, float]:
         raise _DamageError("the classes in records.jsonl are not a map from class numbers") from None
 
 
-def _peak(records: Iterable[Mapping[str, Any]]) -> float | None:
-    peaks = [p for r in records if isinstance(p := r.get("peak_memory"), int | float)]
+def _peak(records: Iterable[Mapping[str, Any]], name: str) -> float | None:
+    peaks = [p for r in records if isinstance(p := r.get(name), int | float)]
     return float(max(peaks)) if peaks else None
 
 
