@@ -106,7 +106,7 @@ def trials(buffer, runs, drops):
     return done, exceptions
 
 
-@pytest.mark.parametrize(("buffer", "runs"), [("threshold", 36), ("witness", 9)])
+@pytest.mark.parametrize(("buffer", "runs"), [("threshold", 32), ("witness", 8)])
 def test_dropping_examples_outside_the_compression_changes_nothing(buffer, runs):
     done, exceptions = trials(buffer, runs, drops=8)
     print(f"{buffer} buffer: {exceptions} exceptions in {done} trials")

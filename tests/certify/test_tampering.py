@@ -8,19 +8,20 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from certify_cases import case_of, model_of
+from certify_cases import case_of
 from forging import Forgery, at, changed, leaves, other_kind, replaced, with_leaf
 
 from cop2l.certify.learner import CoP2L
 from cop2l.certify.verify import verify
+from cop2l.models import build
 
 SMALL = {
     "prior": 0.0, "buffer": "threshold", "k": 3, "epochs": 2, "lr": 0.05, "batch": 16, "memory": 16, "max_iterations": 3,
-    "omega": 4.0, "tasks": 2,
+    "omega": 4.0, "tasks": 2, "stop": "none",
 }  # fmt: skip
 KINDS = {
     "threshold": SMALL,
-    "uniform": {**SMALL, "buffer": "uniform", "tasks": 3, "memory": 9, "max_iterations": 6, "stop": "none"},
+    "uniform": {**SMALL, "buffer": "uniform", "tasks": 3, "memory": 9, "max_iterations": 6},
     "witness": {**SMALL, "buffer": "witness", "prior": 0.3, "prior_memory": 0.5, "prior_epochs": 1},
 }
 
@@ -45,11 +46,13 @@ def issued(tmp_path_factory):
     """For each kind: the certificate's folder and its data."""
     folder, found = tmp_path_factory.mktemp("issued"), {}
     for kind, options in KINDS.items():
-        case = case_of("class-incremental", [24] * options["tasks"], values=9, data_seed=5)
-        learner = CoP2L(model_of("mlp", case.classes), **options)
+        case = case_of("class-incremental", [24] * options["tasks"], values=9, data_seed=5, inputs=16)
+        model = build("mlp", inputs=(16,), classes=case.classes, seed=0, hidden=16)
+        learner = CoP2L(model, **options)
         data = {t: (case.x[t - 1], case.y[t - 1]) for t in range(1, case.tasks + 1)}
         for t, (x, y) in data.items():
             learner.learn(x, y, classes=case.heads[t - 1])
+        assert all(history.iterations for history in learner.histories)
         learner.certify(data).save(folder / kind)
         with pytest.warns(UserWarning, match="leave the house"):
             learner.certify(data, portable=True).save(folder / f"{kind} portable")
@@ -294,7 +297,7 @@ def test_carried_examples(issued, tmp_path, kind):
 @pytest.mark.parametrize(
     "change",
     [
-        {"model": {"name": "mlp", "inputs": [25], "classes": 4, "seed": 0, "hidden": "wide"}},
+        {"model": {"name": "mlp", "inputs": [16], "classes": 4, "seed": 0, "hidden": "wide"}},
         {"model": {"name": "resnet"}},
         {"model": []},
         {"classes": 10},
