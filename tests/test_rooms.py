@@ -1,0 +1,86 @@
+"""A room imports only from rooms above it in the list of CONTRIBUTING.md."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from cop2l import _HOMES
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "cop2l"
+ANYWHERE = ("_version", "__version__")
+TOP = ("__init__", "__main__")
+
+
+def rooms():
+    """The rows of the table in CONTRIBUTING.md, each a set of names, from the top."""
+    section = (ROOT / "CONTRIBUTING.md").read_text().split("## Rooms")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return [re.findall(r"`(\w+)/?`", row) for row in rows]
+
+
+def room_of(module):
+    """cop2l.bounds.kl -> bounds; cop2l.CoP2L, which is imported when used -> certify."""
+    parts = _HOMES.get(module.removeprefix("cop2l."), module).split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def imports(path):
+    """The modules of cop2l that a file imports, anywhere in it."""
+    package = path.relative_to(ROOT / "src").parent.parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "cop2l")
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(part for part in (base, node.module) if part)
+            if module == "cop2l":
+                yield from (f"cop2l.{alias.name}" for alias in node.names)
+            elif module.startswith("cop2l."):
+                yield module
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def test_every_room_is_listed():
+    listed = {name for row in rooms() for name in row}
+    present = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in FILES}
+    assert present - listed - {*ANYWHERE, *TOP} == set()
+    assert listed <= present
+    assert len(rooms()) >= 10
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_up(path):
+    place = {name: number for number, row in enumerate(rooms()) for name in row}
+    here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if here in TOP:
+        return
+    for module in imports(path):
+        there = room_of(module)
+        if there in (here, *ANYWHERE):
+            continue
+        assert there in place, f"{path.name} imports {module}"
+        assert place[there] <= place[here], f"{path.name} imports {module}, which is in a room below"
+
+
+def test_the_check_sees_imports_inside_functions_and_relative_ones(tmp_path, monkeypatch):
+    file = tmp_path / "src" / "cop2l" / "bounds" / "bad.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        "def f():\n    from cop2l import certify\n    from ..streams import load\n    import cop2l.cli.run\n"
+    )
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    assert sorted(imports(file)) == ["cop2l.certify", "cop2l.cli.run", "cop2l.streams"]
+
+
+@pytest.mark.parametrize("room", ["bounds", "report"])
+def test_rooms_without_torch(room):
+    for path in (PACKAGE / room).rglob("*.py"):
+        found = set(re.findall(r"^\s*(?:from|import) (torch|cop2l\.\w+)", path.read_text(), re.MULTILINE))
+        assert not found & {"torch", "cop2l.randomness", "cop2l.models", "cop2l.certify", "cop2l.methods"}, (
+            path
+        )
