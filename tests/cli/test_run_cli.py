@@ -93,8 +93,10 @@ def stopped(number):
         [sys.executable, "-m", "cop2l", *LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     out = ""
-    while "\ntask " not in out:
-        out += process.stdout.readline()
+    for line in process.stdout:
+        out += line
+        if line.startswith("task "):
+            break
     process.send_signal(number)
     more, err = process.communicate()
     assert "Traceback" not in err

@@ -23,7 +23,7 @@ class Config:
     method: str = "cop2l"
     """Which method learns; `cop2l list methods` names them."""
     stream: str = "mnist"
-    """What is learned: a data set, or features such as cifar10@dinov2-vits14-224."""
+    """What is learned: a data set, features such as cifar10@dinov2-vits14-224, or the path of your own."""
     scenario: str | None = None
     """class-incremental, task-incremental or domain-incremental."""
     tasks: int | None = None

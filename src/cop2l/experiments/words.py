@@ -71,14 +71,15 @@ def brief(summary: dict[str, Any]) -> str:
 def table(summary: dict[str, Any]) -> str:
     """A finished run as text: one line per task, then the averages and what the bounds mean."""
     kinds = list(dict.fromkeys(kind for row in summary["tasks"] for kind in row["bounds"]))
-    heads = ["task", "examples", "picked", "test error", *kinds]
+    certified = summary["tasks"][0]["picked"] is not None
+    heads = ["task", "certified" if certified else "examples", "picked", "test error", *kinds]
     lines = [
         [row["task"], row["n"], row["picked"], percent(row["test_error"])]
         + [percent(row["bounds"][kind]) if kind in row["bounds"] else "" for kind in kinds]
         for row in summary["tasks"]
     ]
     cells = [heads, *[["" if cell is None else str(cell) for cell in line] for line in lines]]
-    if summary["tasks"][0]["picked"] is None:
+    if not certified:
         cells = [line[:2] + line[3:] for line in cells]
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     text = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
