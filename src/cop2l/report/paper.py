@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cop2l.report.groups import Group
 
@@ -27,10 +27,10 @@ def published(group: Group, metric: str) -> Published | None:
         return None
     given = {key: value for key, value in named.items() if key in COLUMNS and value is not None}
     wanted = {"method": group.method, "scenario": group.place.scenario, **given, "metric": metric}
-    rows = [row for row in _rows() if all(row[key] == str(value) for key, value in wanted.items())]
-    if len(rows) != 1:
+    found = [row for row in rows() if all(row[key] == str(value) for key, value in wanted.items())]
+    if len(found) != 1:
         return None
-    value, sd = rows[0]["value"], rows[0]["sd"]
+    value, sd = found[0]["value"], found[0]["sd"]
     return Published(_in_our_unit(value, metric), _in_our_unit(sd, metric) if sd else None)
 
 
@@ -45,6 +45,7 @@ def _in_our_unit(number: str, metric: str) -> float:
 
 
 @cache
-def _rows() -> tuple[dict[str, Any], ...]:
-    text = (resources.files("cop2l.report") / "paper_numbers.csv").read_text(encoding="utf-8")
+def rows(file: str = "paper_numbers.csv") -> tuple[dict[str, str], ...]:
+    """Every published number of a file, as it is printed: the tables, or `paper_appendix.csv`."""
+    text = (resources.files("cop2l.report") / file).read_text(encoding="utf-8")
     return tuple(csv.DictReader(text.splitlines()))

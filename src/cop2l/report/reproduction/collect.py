@@ -1,0 +1,89 @@
+"""Run directories condensed into small files that a repository can hold: no weights, no traces."""
+
+import json
+import shlex
+from collections.abc import Iterable
+from decimal import ROUND_CEILING, Decimal
+from pathlib import Path
+from typing import Any
+
+from cop2l.report.runs import Run
+from cop2l.report.write import write
+
+ENVIRONMENT = ("cop2l", "python", "torch", "cuda", "cpu", "cores", "threads", "device")
+RECORD = ("seconds", "learn_seconds", "peak_memory", "peak_cuda_allocated", "peak_cuda_reserved")
+SHORT = {"class-incremental": "ci", "task-incremental": "ti", "domain-incremental": "di"}
+MOST_CLASSES = 10
+"""Streams with more classes keep no accuracy per class: it would be most of the file."""
+DIGITS = 6
+
+
+def collect(runs: Iterable[Run], folder: Path) -> list[Path]:
+    """Add runs to the files of a folder, one file per stream; a run that is there already is replaced."""
+    fresh: dict[Path, dict[str, str]] = {}
+    for run in runs:
+        line = condensed(run)
+        key = str(run.config.get("hash", run.folder))
+        fresh.setdefault(folder / f"{file_name(run)}.jsonl", {})[key] = json.dumps(line, sort_keys=True)
+    for path, lines in fresh.items():
+        old = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        kept = {str(json.loads(line)["config"].get("hash")): line for line in old} | lines
+        write(path, "".join(f"{kept[key]}\n" for key in sorted(kept)).encode())
+    return sorted(fresh)
+
+
+def file_name(run: Run) -> str:
+    """The stream, how it is cut, and the model where the stream's name does not tell it."""
+    words = [run.stream.replace("@", "-"), str(len(run.matrix)), SHORT.get(run.scenario, run.scenario)]
+    return "-".join(words if "@" in run.stream else [*words, run.model])
+
+
+def condensed(run: Run) -> dict[str, Any]:
+    """One line of a file: what the tables and figures need of a run directory."""
+    read = {name: json.loads((run.folder / f"{name}.json").read_text()) for name in ("summary", "config")}
+    records = [json.loads(line) for line in (run.folder / "records.jsonl").read_text().splitlines()]
+    classes = all(len(record.get("classes") or {}) <= MOST_CLASSES for record in records)
+    return {
+        "folder": "/".join(run.folder.parts[-2:]),
+        "config": read["config"] | {"folder": None},
+        "environment": {key: run.environment.get(key) for key in ENVIRONMENT} | {"command": command(run)},
+        "summary": rounded(read["summary"]),
+        "records": [
+            rounded(
+                {key: record.get(key) for key in RECORD}
+                | ({"classes": record.get("classes")} if classes else {})
+            )
+            for record in records
+        ],
+    }
+
+
+def rounded(value: Any, *, upwards: bool = False) -> Any:
+    """Numbers with six digits, bounds never below themselves.
+
+    >>> rounded({"accuracy": 0.12345649, "bounds": {"kl": 0.1234561}})
+    {'accuracy': 0.123456, 'bounds': {'kl': 0.123457}}
+    """
+    if isinstance(value, dict):
+        return {key: rounded(v, upwards=upwards or key == "bounds") for key, v in value.items()}
+    if isinstance(value, list):
+        return [rounded(v, upwards=upwards) for v in value]
+    if isinstance(value, float):
+        if upwards:
+            return float(Decimal(value).quantize(Decimal(1).scaleb(-DIGITS), ROUND_CEILING))
+        return round(value, DIGITS)
+    return value
+
+
+def command(run: Run) -> str:
+    """The command that makes a run again, without the places of the machine that it was run on."""
+    words = shlex.split(str(run.environment.get("command") or ""))
+    if "run" in words:
+        words = words[words.index("run") :]
+        if "--out" in words:
+            at = words.index("--out")
+            words = words[:at] + words[at + 2 :]
+        return shlex.join(["cop2l", *(word for word in words if not word.startswith("folder="))])
+    given = {key: run.config.get(key) for key in ("scenario", "method", "preset", "memory", "seed")}
+    pairs = [f"{key}={value}" for key, value in given.items() if value is not None]
+    return shlex.join(["cop2l", "run", str(run.config.get("name") or run.stream), *pairs])

@@ -1,0 +1,207 @@
+"""One row per published number: what the paper says, what we get, and how the two stand to each other."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cop2l.report.groups import Spread
+from cop2l.report.metric import METRICS
+from cop2l.report.paper import PERCENT, Published, rows
+from cop2l.report.reproduction.collect import command
+from cop2l.report.reproduction.explanations import Explanations
+from cop2l.report.reproduction.machines import Machines
+from cop2l.report.reproduction.markdown import points, published_rate, rate, table
+from cop2l.report.reproduction.ours import Sample, Stream, pick
+
+Status = Literal["reproduced", "better", "differs", "other backbone", "other hardware", "not run"]
+STATUSES: tuple[Status, ...] = (
+    "reproduced",
+    "better",
+    "differs",
+    "other backbone",
+    "other hardware",
+    "not run",
+)
+POINT = 0.01
+DEVIATIONS = 2.0
+OWN_MODELS = ("mlp", "cnn")
+"""Models that we train as the paper does; the others are frozen backbones."""
+STANDS_FOR = "dino-vit"
+"""The published backbone that our features are compared with."""
+MISSING = {
+    "dino-resnet50": "weights of the DINO ResNet50 (on the web only)",
+    "dino-vit": "features of this data set, or a run on them",
+    "resnet18": "weights of the ImageNet ResNet18 (on the web only)",
+}
+MISSING_DATA = {"emnist-letters": "the EMNIST letters (on the web only)"}
+HEADER = ("method", "model", "number", "paper", "ours (seeds)", "status", "command", "machine, seconds a run")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A published number and ours."""
+
+    scenario: str
+    dataset: str
+    tasks: int
+    method: str
+    model: str
+    metric: str
+    paper: Published
+    ours: tuple[Sample, ...]
+    """One sample, or one per kind of features; none if it was not run."""
+    status: Status
+    words: str
+
+    @property
+    def title(self) -> tuple[str, str, int]:
+        """The table that it stands in."""
+        return self.scenario, self.dataset, self.tasks
+
+
+def numbers(found: Sequence[Sample], why: Explanations) -> list[Number]:
+    """Every number of the published tables."""
+    made = []
+    for row in rows():
+        scenario, dataset, method, model = (row[k] for k in ("scenario", "dataset", "method", "model"))
+        tasks, metric = int(row["tasks"]), row["metric"]
+        paper = Published(in_our_unit(row["value"], metric), in_our_unit(row["sd"], metric))
+        ours = counterparts(found, scenario, dataset, tasks, method, model)
+        status, words = judged(ours, paper, metric, model)
+        if status == "not run":
+            words = f"missing: {missing(dataset, model)}"
+        elif status == "differs":
+            words = why.why(
+                "differs",
+                scenario=scenario,
+                dataset=dataset,
+                tasks=tasks,
+                method=method,
+                model=model,
+                metric=metric,
+            )
+        made.append(Number(scenario, dataset, tasks, method, model, metric, paper, ours, status, words))
+    return made
+
+
+def in_our_unit(number: str, metric: str) -> float:
+    """Rates are between 0 and 1 with us."""
+    return round(float(number) / 100, 6) if metric in PERCENT else float(number)
+
+
+def counterparts(
+    found: Sequence[Sample], scenario: str, dataset: str, tasks: int, method: str, model: str
+) -> tuple[Sample, ...]:
+    """Our samples for a published row, with the published settings."""
+    if model in OWN_MODELS:
+        sample = pick(found, Stream(dataset, "", scenario, tasks, model), method)
+        return (sample,) if sample else ()
+    if model != STANDS_FOR:
+        return ()
+    head = "multi-head" if scenario == "task-incremental" else "linear"
+    kinds = sorted({s.stream.features for s in found if s.stream.features}, key=resolution, reverse=True)
+    picked = [pick(found, Stream(dataset, kind, scenario, tasks, head), method) for kind in kinds]
+    return tuple(sample for sample in picked if sample)
+
+
+def resolution(features: str) -> int:
+    """The side of the pictures that features were made of.
+
+    >>> resolution("dinov2-vits14-224")
+    224
+    """
+    end = re.search(r"(\d+)$", features)
+    return int(end[1]) if end else 0
+
+
+def judged(ours: Sequence[Sample], paper: Published, metric: str, model: str) -> tuple[Status, str]:
+    """How our number stands to the published one."""
+    if not ours:
+        return "not run", ""
+    if metric == "seconds":
+        return "other hardware", ""
+    if model not in OWN_MODELS:
+        return "other backbone", ""
+    value = ours[0].spread(metric)
+    if value is None:
+        return "not run", ""
+    return compared(value, paper, METRICS[metric].better), ""
+
+
+def compared(ours: Spread, paper: Published, better: str) -> Status:
+    """Reproduced: within two combined standard deviations or one point; otherwise better, or it differs.
+
+    >>> compared(Spread(0.95, 0.001, 3), Published(0.945, 0.002), "higher")
+    'reproduced'
+    >>> compared(Spread(0.90, 0.001, 3), Published(0.945, 0.002), "lower")
+    'better'
+    """
+    gap = ours.mean - paper.mean
+    if abs(gap) <= max(POINT, DEVIATIONS * math.hypot(ours.sd or 0, paper.sd or 0)):
+        return "reproduced"
+    return "better" if (gap > 0) == (better == "higher") else "differs"
+
+
+def missing(dataset: str, model: str) -> str:
+    """What a row that was not run would need."""
+    if dataset in MISSING_DATA:
+        return MISSING_DATA[dataset]
+    return MISSING.get(model, "a run, see the command in configs/")
+
+
+def number_table(shown: Sequence[Number], machines: Machines, standings: dict[str, str]) -> str:
+    """The rows of one published table; `standings` has rank and gap of a row on another backbone."""
+    return table(HEADER, [_cells(number, machines, standings) for number in shown])
+
+
+def key(number: Number) -> str:
+    """The name of a row, for looking up its standing."""
+    parts = (number.scenario, number.dataset, number.tasks, number.method, number.model, number.metric)
+    return " ".join(map(str, parts))
+
+
+def _cells(number: Number, machines: Machines, standings: dict[str, str]) -> tuple[str, ...]:
+    seconds = number.metric == "seconds"
+    words = standings.get(key(number), "") if number.status == "other backbone" else number.words
+    return (
+        number.method,
+        number.model,
+        number.metric,
+        f"{number.paper.mean:.2f} ± {number.paper.sd:.2f} s" if seconds else published_rate(number.paper),
+        "; ".join(_ours(sample, number) for sample in number.ours) or "–",
+        f"**{number.status}**" + (f": {words}" if words else ""),
+        f"`{sweep_command(number.ours[0])}`" if number.ours else "–",
+        "; ".join(machines.cell(sample) for sample in number.ours) or "–",
+    )
+
+
+def _ours(sample: Sample, number: Number) -> str:
+    where = f"{resolution(sample.stream.features)} px: " if sample.stream.features else ""
+    value = sample.spread(number.metric)
+    if value is None:
+        return f"{where}–"
+    if number.metric == "seconds":
+        deviation = "" if value.sd is None else f" ± {value.sd:.2f}"
+        return f"{where}{value.mean:.2f}{deviation} s ({value.seeds})"
+    words = rate(value)
+    if number.status in ("differs", "better"):
+        words += f", {points(value.mean - number.paper.mean)}"
+    return where + words
+
+
+def sweep_command(sample: Sample) -> str:
+    """The command that makes all the runs of a sample."""
+    words = command(sample.runs[0]).split(" ")
+    seeds = ",".join(str(run.seed) for run in sample.runs)
+    kept = [word for word in words[2:] if not word.startswith("seed=")]
+    verb = "sweep" if len(sample.runs) > 1 else "run"
+    return " ".join(["cop2l", verb, *kept, f"seed={seeds}"])
+
+
+def tally(all_numbers: Sequence[Number]) -> str:
+    """How many numbers have which status."""
+    counts = Counter(number.status for number in all_numbers)
+    return table(("status", "numbers"), [(status, str(counts[status])) for status in STATUSES])

@@ -1,0 +1,115 @@
+"""Our runs by what they reproduce: the data, the features, the method, and how the settings differ from the paper's."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cop2l.report.groups import Spread, spread
+from cop2l.report.metric import METRICS
+from cop2l.report.runs import Run
+
+COP2L_SETTINGS = {
+    ("class-incremental", "mlp"): (8, 15.0, 10, 256, 0.001),
+    ("class-incremental", "cnn"): (48, 25.0, 25, 256, 0.0009),
+    ("class-incremental", "linear"): (4, 25.0, 2, 256, 0.001),
+    ("task-incremental", "multi-head"): (4, 1.0, 2, 256, 0.001),
+    ("domain-incremental", "mlp"): (16, 15.0, 1, 256, 0.001),
+}
+"""k, omega, epochs, batch and lr of the paper's CoP2L (the ViT's, on features)."""
+COP2L_KEYS = ("k", "omega", "epochs", "batch", "lr")
+MEMORY = 2000
+
+Change = tuple[str, Any]
+AS_PUBLISHED: tuple[Change, ...] = ()
+CERTIFIED: tuple[Change, ...] = (("preset", "certified"),)
+
+
+class Stream(NamedTuple):
+    """What is learned: the data, the features (empty: pictures), the scenario, the tasks, and the model."""
+
+    dataset: str
+    features: str
+    scenario: str
+    tasks: int
+    model: str
+
+    @property
+    def name(self) -> str:
+        """The stream in words."""
+        inputs = self.features or self.model
+        return f"{self.dataset}, {self.tasks} tasks, {self.scenario}, {inputs}"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The runs of one method with one setting on one stream, one per seed (or order of tasks)."""
+
+    stream: Stream
+    method: str
+    changes: tuple[Change, ...]
+    """How the settings differ from the paper's."""
+    runs: tuple[Run, ...]
+
+    def spread(self, metric: str) -> Spread | None:
+        """Mean and deviation of a number over the runs; None unless every run has it."""
+        values = [METRICS[metric].of(run) for run in self.runs]
+        return None if None in values else spread(v for v in values if v is not None)
+
+    @property
+    def label(self) -> str:
+        """The method, and what was changed."""
+        words = ", ".join(f"{key} {value}" for key, value in self.changes)
+        preset = ", paper" if self.method == "cop2l" and not dict(self.changes).get("preset") else ""
+        return self.method + preset + (f", {words}" if words else "")
+
+
+def stream_of(run: Run) -> Stream:
+    """Where a run stands."""
+    dataset, _, features = run.stream.partition("@")
+    if run.config.get("images") == "disjoint":
+        dataset += ", disjoint"
+    return Stream(dataset, features, run.scenario, len(run.matrix), run.model)
+
+
+def changes_of(run: Run) -> tuple[Change, ...]:
+    """How a run's settings differ from the published ones; the task order counts, the seed does not."""
+    config, found = run.config, []
+    if run.method == "cop2l":
+        if config.get("preset") != "paper":
+            found.append(("preset", config.get("preset") or "certified"))
+        else:
+            wanted = COP2L_SETTINGS.get((run.scenario, run.model), (None,) * len(COP2L_KEYS))
+            found += [
+                (k, config.get(k)) for k, v in zip(COP2L_KEYS, wanted, strict=True) if config.get(k) != v
+            ]
+            if config.get("stop") != "kl":
+                found.append(("stop", config.get("stop")))
+    if config.get("memory") != MEMORY:
+        found.append(("memory", config.get("memory")))
+    if config.get("holdout"):
+        found.append(("holdout", config["holdout"]))
+    if config.get("order_seed") is not None:
+        found.append(("order", config["order_seed"]))
+    return tuple(found)
+
+
+def samples(runs: Iterable[Run]) -> list[Sample]:
+    """Runs that differ in their seed only, together; a seed counts once, and the CPU's run before a GPU's."""
+    found: dict[tuple[Stream, str, tuple[Change, ...]], dict[int, Run]] = {}
+    for run in sorted(runs, key=lambda run: (run.config.get("device") != "cpu", str(run.folder))):
+        found.setdefault((stream_of(run), run.method, changes_of(run)), {}).setdefault(run.seed, run)
+    ordered = sorted(found.items(), key=lambda item: (item[0][0], item[0][1], str(item[0][2])))
+    return [Sample(*key, tuple(seeds[s] for s in sorted(seeds))) for key, seeds in ordered]
+
+
+def pick(
+    found: Sequence[Sample], stream: Stream, method: str, changes: tuple[Change, ...] = AS_PUBLISHED
+) -> Sample | None:
+    """The sample of a method on a stream, with these changes exactly."""
+    wanted = (stream, method, changes)
+    return next((s for s in found if (s.stream, s.method, s.changes) == wanted), None)
+
+
+def streams(found: Iterable[Sample]) -> list[Stream]:
+    """Every stream that was run."""
+    return sorted({sample.stream for sample in found})
