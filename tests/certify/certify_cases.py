@@ -100,28 +100,22 @@ def case_of(scenario, sizes, data_seed=0, inputs=SIDE * SIDE, noise=0.15, values
 
 def compress(model, case):
     """The compression function on the whole stream: histories, memory; theta_T stays in the model."""
-    histories, memory = [], Memory(case.options)
+    histories, memory, place = [], Memory(case.options), next(model.parameters()).device
     for t, (x, y) in enumerate(zip(case.x, case.y, strict=True), start=1):
         histories.append(History(t, len(y), case.heads[t - 1]))
-        compress_task(
-            model,
-            torch.from_numpy(x),
-            torch.from_numpy(y),
-            histories,
-            memory,
-            case.options,
-            case.outside,
-        )
+        x, y = torch.from_numpy(x).to(place), torch.from_numpy(y).to(place)
+        compress_task(model, x, y, histories, memory, case.options, case.outside)
     return histories, memory
 
 
 def rebuild_theta(model, histories, case):
     """The reconstruction function: nothing of the samples but I u J and the prior parts is passed on."""
-    examples, priors = [], []
+    examples, priors, place = [], [], next(model.parameters()).device
     for history, x, y in zip(histories, case.x, case.y, strict=True):
+        x, y = torch.from_numpy(x).to(place), torch.from_numpy(y).to(place)
         rows = np.union1d(history.first, history.second)
-        examples.append((torch.from_numpy(x[rows]), torch.from_numpy(y[rows]), rows))
-        priors.append(prior_part(torch.from_numpy(x), torch.from_numpy(y), history.task, case.options))
+        examples.append((x[rows], y[rows], rows))
+        priors.append(prior_part(x, y, history.task, case.options))
     reconstruct(model, histories, examples, case.options, case.outside, priors)
 
 
