@@ -15,6 +15,7 @@ HALF = (("holdout", 0.5),)
 TENTH = (("holdout", 0.1),)
 CONTENDERS = (
     ("cop2l", AS_PUBLISHED, "CoP2L, paper"),
+    ("cop2l", (("buffer", "threshold"),), "CoP2L, paper with a threshold buffer"),
     ("cop2l", CERTIFIED, "CoP2L, certified"),
     ("replay", HALF, "Replay, half held out"),
     ("replay", TENTH, "Replay, a tenth held out"),

@@ -34,7 +34,11 @@ def collect(runs: Iterable[Run], folder: Path) -> list[Path]:
 
 def file_name(run: Run) -> str:
     """The stream, how it is cut, and the model where the stream's name does not tell it."""
-    words = [run.stream.replace("@", "-"), str(len(run.matrix)), SHORT.get(run.scenario, run.scenario)]
+    words = [
+        run.stream.replace("@", "-").replace(":", "-"),
+        str(len(run.matrix)),
+        SHORT.get(run.scenario, run.scenario),
+    ]
     return "-".join(words if "@" in run.stream else [*words, run.model])
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from cop2l.report.figures.figure import percent
 from cop2l.report.groups import Spread
-from cop2l.report.reproduction import analyses, search
-from cop2l.report.reproduction.certificates import duels, stream_table, verdicts
+from cop2l.report.reproduction import ablations, appendix, search
+from cop2l.report.reproduction.certificates import contenders, duels, stream_table, verdicts
 from cop2l.report.reproduction.explanations import Explanations
 from cop2l.report.reproduction.explanations import read as read_explanations
 from cop2l.report.reproduction.machines import Machines
@@ -79,7 +79,7 @@ def document(given: Sources, pictures: Pictures) -> str:
             tally(every),
             *published_tables(every, found, machines, given.explanations),
             *bound_figures(found, pictures, notes.get("bounds", "")),
-            *appendix(found, given.runs, machines, pictures, notes),
+            *analyses(found, given.runs, machines, pictures, notes),
             *beyond(found, machines, given, notes),
             surprises(given.explanations),
         )
@@ -138,7 +138,7 @@ def bound_figures(found: Sequence[Sample], pictures: Pictures, note: str) -> lis
     return ["## Bounds task by task", intro, note, *filter(None, shown), *filter(None, over)]
 
 
-def appendix(
+def analyses(
     found: Sequence[Sample],
     runs: Sequence[Run],
     machines: Machines,
@@ -146,35 +146,35 @@ def appendix(
     notes: Mapping[str, str],
 ) -> list[str]:
     """The analyses of the paper's appendix."""
-    weights = analyses.varied(found, {"omega", "memory"}, ("cop2l",))
-    sizes = analyses.varied(found, {"memory"}, ("cop2l", "replay"))
+    weights = ablations.varied(found, {"omega", "memory"}, ("cop2l",))
+    sizes = ablations.varied(found, {"memory"}, ("cop2l", "replay"))
     return [
         "## Analyses of the appendix",
         "### The weight of replayed examples (omega)",
-        analyses.omega(found, machines),
+        ablations.omega(found, machines),
         *(pictures.against_memory("omega", own) for own in weights.values()),
         notes.get("omega", ""),
         "### Buffer size",
-        analyses.buffer_size(found, machines),
+        ablations.buffer_size(found, machines),
         *(pictures.against_memory("buffer", own) for own in sizes.values()),
         notes.get("buffer-size", ""),
         "### Task order",
         "Average cumulative accuracy after each task, mean ± standard deviation over the orders.",
-        analyses.task_order(runs),
+        ablations.task_order(runs),
         *pictures.task_order(runs),
         notes.get("task-order", ""),
         "### Memory",
-        analyses.memory_cost(runs),
+        appendix.memory_cost(runs),
         notes.get("memory", ""),
         "### Early stopping",
-        analyses.early_stopping(found),
+        appendix.early_stopping(found),
         notes.get("early-stopping", ""),
         "### Class by class",
-        analyses.class_wise(found),
+        appendix.class_wise(found),
         *pictures.classes(found),
         notes.get("class-wise", ""),
         "### Plasticity against forgetting",
-        analyses.plasticity(found),
+        appendix.plasticity(found),
         *pictures.plasticity(found),
         notes.get("plasticity", ""),
     ]
@@ -195,7 +195,7 @@ def beyond(
             "Differences in points: for accuracy, more is better for `certified`; for bounds (the claimed one; mean over"
             " tasks / worst task), less is."
         ),
-        verdicts(made) if made else analyses.NOT_RUN,
+        verdicts(made) if made else ablations.NOT_RUN,
         notes.get("certified", ""),
         "### Every certificate on every stream",
         (
@@ -203,9 +203,8 @@ def beyond(
             " by the test error."
         ),
     ]
-    for stream in streams(found):
-        if any(s.spread("bound") for s in found if s.stream == stream):
-            parts.append(paragraphs(f"**{stream.name}**", stream_table(found, stream, machines)))
+    certifying = [stream for stream in streams(found) if contenders(found, stream)]
+    parts += [paragraphs(f"**{s.name}**", stream_table(found, s, machines)) for s in certifying]
     return [*parts, "### The search for the settings", search.section(given.search), notes.get("search", "")]
 
 

@@ -87,7 +87,7 @@ def order_table(
 
 def ranked_methods(made: Sequence[Column]) -> set[str]:
     """The methods that the paper's first backbone and ours have in common: ranks are among these."""
-    common = set(made[0].values)
+    common = set(made[0].values) if made else set()
     for column in made:
         if column.title.startswith("ours"):
             common &= set(column.values)
@@ -98,7 +98,7 @@ def standings(shown: Sequence[Number], references: Mapping[str, Mapping[str, flo
     """Rank and gap of each row on another backbone, in words."""
     words = {}
     for metric in ("accuracy", "forgetting"):
-        made = columns(shown, metric, references)
+        made = columns(shown, metric, references if metric == "accuracy" else {})
         ranked = ranked_methods(made)
         for number in shown:
             if number.metric != metric or number.model != STANDS_FOR or not number.ours:

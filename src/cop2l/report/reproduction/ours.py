@@ -1,9 +1,10 @@
 """Our runs by what they reproduce: the data, the features, the method, and how the settings differ from the paper's."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from cop2l.certify.options import PRESETS
 from cop2l.report.groups import Spread, spread
 from cop2l.report.metric import METRICS
 from cop2l.report.runs import Run
@@ -17,6 +18,24 @@ COP2L_SETTINGS = {
 }
 """k, omega, epochs, batch and lr of the paper's CoP2L (the ViT's, on features)."""
 COP2L_KEYS = ("k", "omega", "epochs", "batch", "lr")
+BASELINE_SETTINGS = {
+    "finetuning": (20, 128, 0.01),
+    "replay": (20, 128, 0.01),
+    "der": (20, 128, 0.01),
+    "icarl": (10, 128, 0.01),
+    "gdumb": (20, 128, 0.01),
+    "lwf": (10, 200, 0.001),
+    "lamaml": (10, 10, 0.01),
+    "lfl": (3, 128, 0.01),
+    "ewc": (10, 256, 0.001),
+    "si": (10, 256, 0.001),
+    "cclis": (50, 512, 1.0),
+    "csrel": (100, 256, 0.001),
+}
+"""Epochs, batch and lr of the paper's baselines (the ViT's, on features)."""
+HALVED = ("finetuning", "replay", "der")
+"""Methods with half the epochs where the task's number is told."""
+BASELINE_KEYS = ("epochs", "batch", "lr")
 MEMORY = 2000
 
 Change = tuple[str, Any]
@@ -73,17 +92,21 @@ def stream_of(run: Run) -> Stream:
 
 def changes_of(run: Run) -> tuple[Change, ...]:
     """How a run's settings differ from the published ones; the task order counts, the seed does not."""
-    config, found = run.config, []
-    if run.method == "cop2l":
-        if config.get("preset") != "paper":
-            found.append(("preset", config.get("preset") or "certified"))
-        else:
-            wanted = COP2L_SETTINGS.get((run.scenario, run.model), (None,) * len(COP2L_KEYS))
-            found += [
-                (k, config.get(k)) for k, v in zip(COP2L_KEYS, wanted, strict=True) if config.get(k) != v
-            ]
-            if config.get("stop") != "kl":
-                found.append(("stop", config.get("stop")))
+    config = {**run.config.get("options", {}), **run.config}
+    found: list[Change] = []
+    if run.method == "cop2l" and config.get("preset") != "paper":
+        own = PRESETS["certified"]
+        found.append(("preset", config.get("preset") or "certified"))
+        found += _unequal(config, {key: own[key] for key in own if key in config and key != "claim"})
+    elif run.method == "cop2l":
+        wanted = COP2L_SETTINGS.get((run.scenario, run.model), (None,) * len(COP2L_KEYS))
+        as_published = {"buffer": "uniform", "stop": "kl", "max_iterations": None}
+        found += _unequal(config, dict(zip(COP2L_KEYS, wanted, strict=True)) | as_published)
+    elif run.method in BASELINE_SETTINGS:
+        epochs, *others = BASELINE_SETTINGS[run.method]
+        if run.scenario == "task-incremental" and run.method in HALVED:
+            epochs //= 2
+        found += _unequal(config, dict(zip(BASELINE_KEYS, (epochs, *others), strict=True)))
     if config.get("memory") != MEMORY:
         found.append(("memory", config.get("memory")))
     if config.get("holdout"):
@@ -91,6 +114,10 @@ def changes_of(run: Run) -> tuple[Change, ...]:
     if config.get("order_seed") is not None:
         found.append(("order", config["order_seed"]))
     return tuple(found)
+
+
+def _unequal(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Change]:
+    return [(key, config.get(key)) for key in wanted if config.get(key) != wanted[key]]
 
 
 def samples(runs: Iterable[Run]) -> list[Sample]:

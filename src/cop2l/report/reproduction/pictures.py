@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cop2l.report.figures import draw
 from cop2l.report.figures.figure import Figure, save
-from cop2l.report.reproduction.analyses import orders, varied
+from cop2l.report.reproduction.ablations import orders, varied
 from cop2l.report.reproduction.certificates import contenders
 from cop2l.report.reproduction.collect import file_name
 from cop2l.report.reproduction.markdown import picture
