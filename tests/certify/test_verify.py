@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from certify_cases import NormedMLP, SmallCNN, case_of, model_of
 from forging import Forgery
 
 from cop2l.certify import verify as verifier
-from cop2l.certify.certificate import ASSUMPTIONS
+from cop2l.certify.certificate import ASSUMPTIONS, SET_NAMES
 from cop2l.certify.learner import CoP2L
 from cop2l.certify.repeats import Repeats
 from cop2l.certify.scoring import ExactnessError
@@ -228,10 +229,20 @@ def test_the_command(tmp_path, capsys):
     assert found["exit_code"] == 1
     assert [level["status"] for level in found["levels"]] == ["holds", "holds", "fails"]
     assert main(["verify", str(path), "--level", "2"]) == 0
+    capsys.readouterr()
+    forgery = Forgery(path, tmp_path / "forged")
+    forgery.content["data"] = {"options": {"scenario": 1, "strange": 2}}
+    assert main(["verify", str(forgery.sign()), "--data", "synthetic"]) == 2
+    assert capsys.readouterr().err.startswith("cop2l: ")
+    (forgery.folder / "certificate.json").write_text("{")
+    for more in ([], ["--data", "synthetic"]):
+        assert main(["verify", str(forgery.folder), *more]) == 1
+        assert "INVALID" in capsys.readouterr().out
 
 
 ALONE = """
 import sys
+from pathlib import Path
 from cop2l.certify.verify import verify
 allowed = {"errors", "randomness", "bounds", "streams", "models", "features", "metrics", "certify", "_version"}
 rooms = {name.split(".")[1] for name in sys.modules if name.startswith("cop2l.")}
@@ -258,3 +269,13 @@ def test_the_assumptions_are_in_the_file(tmp_path):
     path, _ = certified(tmp_path)
     content = json.loads((path / "certificate.json").read_text())
     assert content["assumptions"] == list(ASSUMPTIONS)
+
+
+def test_every_field_is_documented(tmp_path):
+    """docs/certificate.md names every key, every set and every option."""
+    path, _ = certified(tmp_path)
+    content = json.loads((path / "certificate.json").read_text())
+    text = (Path(__file__).parents[2] / "docs" / "certificate.md").read_text()
+    keys = {*content, *content["options"], *content["environment"], *content["records"][0]}
+    keys |= {f"t/{name}" for name in SET_NAMES} | {*content["records"][0]["bounds"], *content["files"]}
+    assert [key for key in sorted(keys) if f"`{key}`" not in text] == []

@@ -38,13 +38,24 @@ def samples_for(path: Path, given: str | None) -> dict[int, tuple[Any, Any]] | N
     arrays = _task_arrays(Path(given))
     if arrays:
         return arrays
-    content, _ = read(path)
+    try:
+        content, _ = read(path)
+    except UserError:
+        return None  # the verifier says what is wrong with it
     recipe: dict[str, Any] = content["data"] if isinstance(content.get("data"), dict) else {}
     wanted = {"scenario": content.get("scenario"), "tasks": content.get("options", {}).get("tasks")}
     wanted |= {key: recipe[key] for key in RECIPE_KEYS if recipe.get(key) is not None}
     more: dict[str, Any] = recipe["options"] if isinstance(recipe.get("options"), dict) else {}
-    stream = load_stream(given, **wanted, **more)
-    parts = [withhold(task, recipe.get("holdout"), recipe.get("holdout_seed") or 0)[0] for task in stream]
+    more = {
+        key: value for key, value in more.items() if key not in ("folder", "download")
+    }  # the reader's to choose
+    try:
+        stream = load_stream(given, **{**more, **wanted})
+        parts = [withhold(task, recipe.get("holdout"), recipe.get("holdout_seed") or 0)[0] for task in stream]
+    except (TypeError, AttributeError, KeyError) as error:
+        raise UserError(
+            f"The certificate does not say correctly how its data was cut ({error}); give the samples as an .npz file."
+        ) from None
     return {task.t: (task.x, task.y) for task in parts}
 
 
