@@ -139,7 +139,7 @@ def compared(ours: Spread, paper: Published, better: str) -> Status:
     >>> compared(Spread(0.90, 0.001, 3), Published(0.945, 0.002), "lower")
     'better'
     """
-    gap = ours.mean - paper.mean
+    gap = round(ours.mean - paper.mean, 9)  # one point is one point, whatever the binary digits
     if abs(gap) <= max(POINT, DEVIATIONS * math.hypot(ours.sd or 0, paper.sd or 0)):
         return "reproduced"
     return "better" if (gap > 0) == (better == "higher") else "differs"
