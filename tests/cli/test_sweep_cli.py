@@ -4,12 +4,14 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from cop2l.cli import main
 from cop2l.experiments import grid, sweep
+from cop2l.experiments.directory import RunDirectory
 
 SMALL = ("data.n=60", "architecture.hidden=8", "memory=30", "tasks=2", "epochs=2")
 SIX = ("synthetic", *SMALL, "method=finetuning,replay", "seed=0,1,2")
@@ -104,6 +106,21 @@ def test_a_run_whose_last_attempt_failed_can_be_run_again():
 def test_a_sweep_refuses_with_one_sentence(capsys, arguments, sentence):
     assert main(["sweep", *arguments]) == 2
     assert capsys.readouterr().err == f"cop2l: {sentence}\n"
+
+
+def test_a_sweep_that_is_ended_ends_its_runs():
+    command = ["sweep", "synthetic", "data.n=2000", "tasks=12", "prior=0", "seed=0,1", "--workers", "2"]
+    process = subprocess.Popen([sys.executable, "-m", "cop2l", *command], stdout=subprocess.DEVNULL)
+    while len(list(Path("runs").glob("*/config.json"))) < 2 and process.poll() is None:
+        time.sleep(0.02)
+    process.terminate()
+    assert process.wait() == 143
+    folders = list(Path("runs").iterdir())
+    assert len(folders) == 2
+    for folder in folders:
+        assert not (folder / "summary.json").exists()
+        with RunDirectory(folder):  # nobody is at work there any more
+            pass
 
 
 RAY = """

@@ -1,6 +1,7 @@
 """cop2l sweep: a grid of experiments."""
 
 import argparse
+import contextlib
 import json
 import signal
 import sys
@@ -60,14 +61,15 @@ def run(arguments: argparse.Namespace) -> int:
     ray = arguments.ray is not None
     outcomes = sweep.on_ray(todo, arguments.ray or None) if ray else sweep.locally(todo, arguments.workers)
     failed = []
-    for number, outcome in enumerate(outcomes, 1):
-        said = (
-            f"failed  {outcome.job.name}"
-            if outcome.error
-            else f"done  {outcome.job.name}  {words.brief(outcome.summary or {})}"
-        )
-        print(f"[{number}/{len(todo)}] {said}", file=out, flush=True)
-        failed += [outcome] if outcome.error else []
+    with contextlib.closing(outcomes):
+        for number, outcome in enumerate(outcomes, 1):
+            failed += [outcome] if outcome.error else []
+            said = (
+                f"failed  {outcome.job.name}"
+                if outcome.error
+                else words.done(outcome.job.name, outcome.summary)
+            )
+            print(f"[{number}/{len(todo)}] {said}", file=out, flush=True)
     if arguments.json:
         print(json.dumps(sweep.overview(every, failed), indent=1))
     for outcome in failed:

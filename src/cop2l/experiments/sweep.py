@@ -3,7 +3,7 @@
 import contextlib
 import multiprocessing
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
@@ -41,15 +41,23 @@ class Outcome:
 
 def jobs(configs: Sequence[Config], folder: str | Path) -> list[Job]:
     """Each run with its directory below the folder, named by its hash."""
+    return [Job(c, Path(folder) / c.hash, name) for c, name in zip(configs, names(configs), strict=True)]
+
+
+def names(configs: Sequence[Config]) -> list[str]:
+    """What tells the runs of a sweep apart: the method, and what varies between the runs of one method."""
     flat = [flattened({k: v for k, v in asdict(config).items() if k not in UNHASHED}) for config in configs]
-    keys = dict.fromkeys(key for settings in flat for key in settings)
-    varied = [key for key in keys if len({repr(settings.get(key)) for settings in flat}) > 1]
-    shown = varied or ["method", "stream", "seed"]
-    names = [
-        " ".join(f"{key.removeprefix('options.')}={s[key]}" for key in shown if s.get(key) is not None)
+    values: dict[tuple[str, str], set[str]] = {}
+    for settings in flat:
+        for key, value in settings.items():
+            values.setdefault((settings["method"], key), set()).add(repr(value))
+    varied = {key for (_, key), found in values.items() if len(found) > 1}
+    several = len({settings["method"] for settings in flat}) > 1
+    shown = varied | {"method"} if several or not varied else varied
+    return [
+        " ".join(f"{k.removeprefix('options.')}={v}" for k, v in s.items() if k in shown and v is not None)
         for s in flat
     ]
-    return [Job(c, Path(folder) / c.hash, name) for c, name in zip(configs, names, strict=True)]
 
 
 def overview(every: Sequence[Job], failed: Sequence[Outcome]) -> list[dict[str, Any]]:
@@ -94,7 +102,7 @@ def warm_context() -> Any:
     return context
 
 
-def locally(todo: Sequence[Job], workers: int) -> Iterator[Outcome]:
+def locally(todo: Sequence[Job], workers: int) -> Generator[Outcome, None, None]:
     """Run jobs in local processes, `workers` at a time; each run has a process of its own."""
     context = warm_context()
     waiting = list(reversed(todo))
@@ -104,7 +112,9 @@ def locally(todo: Sequence[Job], workers: int) -> Iterator[Outcome]:
             while waiting and len(running) < workers:
                 job = waiting.pop()
                 ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_work, args=(job.config, str(job.folder), theirs))
+                process = context.Process(
+                    target=_work, args=(job.config, str(job.folder), theirs), daemon=True
+                )
                 process.start()
                 theirs.close()
                 running[ours] = job, process
@@ -134,7 +144,7 @@ def _answer(connection: Any) -> Answer | None:
     return answer
 
 
-def on_ray(todo: Sequence[Job], address: str | None) -> Iterator[Outcome]:
+def on_ray(todo: Sequence[Job], address: str | None) -> Generator[Outcome, None, None]:
     """Run jobs on a Ray cluster (a new local one without an address); all nodes must see the same folders."""
     try:
         ray: Any = import_module("ray")

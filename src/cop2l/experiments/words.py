@@ -68,6 +68,11 @@ def brief(summary: dict[str, Any]) -> str:
     return ", ".join([*words, f"plasticity {percent(summary['plasticity'])}", span(summary["seconds"])])
 
 
+def done(name: str, summary: dict[str, Any] | None) -> str:
+    """A finished run of a sweep, in one line."""
+    return f"done  {name}  {brief(summary)}" if summary else f"done  {name}"
+
+
 def table(summary: dict[str, Any]) -> str:
     """A finished run as text: one line per task, then the averages and what the bounds mean."""
     kinds = list(dict.fromkeys(kind for row in summary["tasks"] for kind in row["bounds"]))
