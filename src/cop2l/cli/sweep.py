@@ -50,7 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
     )
     todo = [job for job in every if not job.finished]
     out = sys.stderr if arguments.json else sys.stdout
-    print(f"{len(every)} runs in {arguments.out}, {len(every) - len(todo)} finished:", file=out)
+    print(
+        f"{len(every)} run{'s' if len(every) > 1 else ''} in {arguments.out}, {len(every) - len(todo)} finished:",
+        file=out,
+    )
     for job in every:
         print(
             f"  {job.config.hash}  {job.name}{'  (finished)' if job.finished else ''}", file=out, flush=True

@@ -51,12 +51,16 @@ def names(configs: Sequence[Config]) -> list[str]:
     for settings in flat:
         for key, value in settings.items():
             values.setdefault((settings["method"], key), set()).add(repr(value))
-    varied = {key for (_, key), found in values.items() if len(found) > 1}
-    several = len({settings["method"] for settings in flat}) > 1
-    shown = varied | {"method"} if several or not varied else varied
+    varied = {place for place, found in values.items() if len(found) > 1}
+    if len({settings["method"] for settings in flat}) > 1 or not varied:
+        varied |= {(settings["method"], "method") for settings in flat}
     return [
-        " ".join(f"{k.removeprefix('options.')}={v}" for k, v in s.items() if k in shown and v is not None)
-        for s in flat
+        " ".join(
+            f"{key.removeprefix('options.')}={value}"
+            for key, value in settings.items()
+            if (settings["method"], key) in varied and value is not None
+        )
+        for settings in flat
     ]
 
 
