@@ -8,7 +8,7 @@ from torch import nn
 
 from cop2l.certify.examples import sample
 from cop2l.certify.learner import CoP2L
-from cop2l.certify.scoring import BLOCK, ExactnessError, misclassified, predict, prove_exact, score
+from cop2l.certify.scoring import BLOCK, CHUNK, ExactnessError, misclassified, predict, prove_exact, score
 from cop2l.certify.training import pinned_threads
 from cop2l.models import build
 
@@ -60,6 +60,24 @@ def test_alone_in_full_permuted_and_in_part(name, shape, more, threads, dtype):
             some = score(model, every.take(chosen))
             assert torch.equal(some[0], losses[torch.from_numpy(chosen)])
             assert torch.equal(some[1], wrong[torch.from_numpy(chosen)])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("classes", [2, 10, 100, 1000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+def test_many_blocks(classes, threads, dtype):
+    """The softmax is taken over several blocks at once: their number must not show either."""
+    model = build("linear", inputs=(16,), classes=classes, seed=0).to(dtype)
+    every = examples((16,), classes, dtype, (CHUNK + 1) * BLOCK + 5)
+    with pinned_threads(threads):
+        losses, wrong = score(model, every)
+        for chosen in (np.arange(3), np.arange(CHUNK * BLOCK - 1, len(every)), np.arange(5, len(every), 7)):
+            some = score(model, every.take(chosen))
+            assert torch.equal(some[0], losses[torch.from_numpy(chosen)])
+            assert torch.equal(some[1], wrong[torch.from_numpy(chosen)])
+    plain = F.cross_entropy(model(every.x), every.y, reduction="none")
+    assert torch.allclose(losses, plain)
+    assert torch.equal(predict(model, every.x) != every.y, wrong)
 
 
 def test_without_blocks_and_padding_the_same_check_fails():
