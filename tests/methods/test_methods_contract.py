@@ -86,7 +86,10 @@ class TestContract:
         second = learner(name, scenario)
         second.model.hidden.eval()
         for x, y, head in given[:2]:
-            second.learn(x.numpy().astype(np.float64), y.numpy(), classes=head)
+            arrays = x.numpy().astype(np.float64), y.numpy().astype(np.uint8)
+            for array in arrays:
+                array.setflags(write=False)
+            second.learn(*arrays, classes=head)
         assert torch.equal(weights(first), weights(second))
         assert torch.equal(first.predict(given[0][0]), second.predict(given[0][0]))
         torch.set_rng_state(before)

@@ -52,6 +52,20 @@ def test_si_omega_is_the_fall_of_the_loss_along_the_path(two_weights, data, grad
         assert_allclose(learned.kept["head.w"], importance, rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["ewc", "si"])
+def test_a_spring_too_stiff_for_the_step_pulls_back_to_its_centre_and_no_further(
+    name, two_weights, data, gradient
+):
+    learned = method(name)(two_weights([0.3, -0.2]), epochs=2, strength=1e9, **WHOLE)
+    learned.learn(*data[0])
+    centre = learned.model.head.w.detach().numpy().copy()
+    learned.learn(*data[1])
+    # two steps: away from the centre by the gradient there, then back to the centre less the gradient here
+    first = centre - 0.2 * gradient(centre, *data[1]).mean(0)
+    second = centre - 0.2 * gradient(first, *data[1]).mean(0)
+    assert_allclose(learned.model.head.w.detach(), second, rtol=1e-10)
+
+
 def test_lwf_distils_the_old_outputs_at_a_temperature(two_weights, data, gradient):
     w = np.array([0.3, -0.2])
     learned = method("lwf")(two_weights(w.tolist()), epochs=3, alpha=0.7, temperature=3.0, **WHOLE)

@@ -137,8 +137,8 @@ def test_icarl_learns_new_outputs_and_distils_old_ones_by_sigmoids(two_weights, 
         return 1 / (1 + np.exp(-z))
 
     learned.learn(x0, [0] * 5)
-    for _ in range(2):  # class 1 is not known yet: its output is not in the loss
-        w = w - 0.2 * np.array([((sigmoid(w * x0) - 1) * x0).mean(0)[0], 0])
+    for _ in range(2):  # class 1 is still to come: its output learns to be 0
+        w = w - 0.2 * ((sigmoid(w * x0) - [1, 0]) * x0).mean(0)
     assert_allclose(weights(learned), w, rtol=1e-12)
     learned.learn(x1, [1] * 5)
     both = np.concatenate([x1, x0])

@@ -112,7 +112,7 @@ class Learner(ABC):
     ) -> None:
         """Learn the next task. `classes` is its head, fixed in advance; needed if task-incremental."""
         t = self.tasks_seen + 1
-        x, y = self.inputs(x), torch.as_tensor(y).to(self.device).long()
+        x, y = self.inputs(x), shared(y).to(self.device).long()
         if y.ndim != 1 or len(x) != len(y) or not len(y):
             raise UserError(
                 f"Task {t} has inputs {tuple(x.shape)} and labels {tuple(y.shape)}; give one per row."
@@ -222,10 +222,7 @@ class Learner(ABC):
 
     def inputs(self, x: Any) -> Tensor:
         """Inputs as a tensor on the model's device, in the model's precision if they are real numbers."""
-        with warnings.catch_warnings():
-            # Read-only arrays (memory maps) are shared, not copied: nothing here writes to inputs.
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            tensor = torch.as_tensor(x if isinstance(x, Tensor) else np.asarray(x)).to(self.device)
+        tensor = shared(x).to(self.device)
         return tensor.to(next(self.model.parameters()).dtype) if tensor.is_floating_point() else tensor
 
     def allowed(self, logits: Tensor, task: int | None) -> Tensor:
@@ -343,6 +340,13 @@ class Learner(ABC):
         )
         loaded.restore(folder)
         return loaded
+
+
+def shared(data: Any) -> Tensor:
+    """A tensor over the same memory, also of a read-only array (a memory map): nothing here writes to data."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return data if isinstance(data, Tensor) else torch.as_tensor(np.asarray(data))
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:

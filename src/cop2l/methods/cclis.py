@@ -144,9 +144,9 @@ class CCLIS(Learner):
     def projection(self, example: Tensor) -> "Projection":
         """The projection as it was kept, or a new one at the first task."""
         model = Representation(self.model, example)
-        width = self.evaluated(model.features, example).shape[1]
+        features = self.evaluated(model.features, example)
         with private_randomness(self.device, self.seed, "projection"):
-            parts = Projection(model, width, self.options.dimensions, self.outputs).to(example)
+            parts = Projection(model, features.shape[1], self.options.dimensions, self.outputs).to(features)
         if self.kept:
             parts.load_state_dict(self.kept)
         return parts

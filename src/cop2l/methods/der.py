@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cop2l.methods.base import CommonOptions, Learner
-from cop2l.methods.buffer import Buffer, class_balanced
+from cop2l.methods.buffer import Buffer, at, class_balanced
 from cop2l.randomness import generator
 
 
@@ -34,24 +34,20 @@ class DER(Learner):
 
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:
         """Learn task t."""
-        o, new = self.options, len(x)
-        if len(self.buffer):
-            old_y, old_t, stored = self.buffer.values("y", "t", "logits")
-            xs = torch.cat([x, self.buffer.x])
-        else:
-            xs = x
+        o, old = self.options, self.buffer
+        xs = Buffer(x=x, y=y).joined(**old.columns).x
         sgd = self.sgd(o.lr)
-        for i in self.batches(new, o.batch, o.epochs, replay=len(self.buffer)):
+        for i in self.batches(len(x), o.batch, o.epochs, replay=len(old)):
             logits = self.model(xs[i])
-            if xs is x:
-                sgd.step(self.loss(logits, y[i], t))
-                continue
-            here, old = i.chunk(2)
-            old = old - new
-            now, replayed = logits.chunk(2)
-            loss = self.loss(now, y[here], t) + o.beta * self.loss(replayed, old_y[old], old_t[old])
-            sgd.step(loss + o.alpha * self.distance(replayed, stored[old], old_t[old]))
-        marks = torch.rand(new, generator=generator(self.seed, "buffer", t), dtype=torch.float64)
+            here = len(i) // 2 if len(old) else len(i)
+            loss = self.loss(logits[:here], y[i[:here]], t)
+            if len(old):
+                labels, tasks, stored = at(i[here:] - len(x), old.y, old.t, old.logits)
+                replayed = logits[here:]
+                loss = loss + o.beta * self.loss(replayed, labels, tasks)
+                loss = loss + o.alpha * self.distance(replayed, stored, tasks)
+            sgd.step(loss)
+        marks = torch.rand(len(x), generator=generator(self.seed, "buffer", t), dtype=torch.float64)
         task = Buffer(x=x, y=y, t=torch.full_like(y, t), mark=marks.to(self.device), logits=self.logits(x))
         self.buffer = class_balanced(self.buffer.joined(**task.columns), self.memory)
 

@@ -40,14 +40,17 @@ class EWC(Learner):
         """Learn task t."""
         o = self.options
         names = [name for name, p in self.model.named_parameters() if p.requires_grad]
-        fisher = [self.kept[f"fisher.{name}"] for name in names] if t > 1 else []
-        centre = [self.kept[f"centre.{name}"] for name in names] if t > 1 else []
+        # A spring stiffer than 1 / lr would throw a parameter beyond its centre.
+        stiffness = [
+            (o.strength * self.kept[f"fisher.{name}"]).clamp(max=1 / o.lr) for name in names if t > 1
+        ]
+        centre = [self.kept[f"centre.{name}"] for name in names if t > 1]
         sgd = self.sgd(o.lr)
         for i in self.batches(len(x), o.batch, o.epochs):
             gradients = sgd.gradients(self.loss(self.model(x[i]), y[i], t))
-            if fisher:
-                pull = torch._foreach_mul(torch._foreach_sub(sgd.values, centre), fisher)
-                gradients = torch._foreach_add(gradients, pull, alpha=o.strength)
+            if t > 1:
+                pull = torch._foreach_mul(torch._foreach_sub(sgd.values, centre), stiffness)
+                gradients = torch._foreach_add(gradients, pull)
             sgd.move(gradients)
         rows = uniform(len(x), o.fisher_examples, generator(self.seed, "fisher", t)).to(x.device)
         new = self.squared_gradients(x[rows], y[rows], t)

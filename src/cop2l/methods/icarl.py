@@ -24,7 +24,8 @@ class ICaRLOptions(CommonOptions):
 class ICaRL(Learner):
     """Sigmoid outputs learn the new classes and keep the old ones where the old model has them.
 
-    Prediction is the class whose exemplars have the nearest mean feature; features have length 1.
+    The loss sums over all outputs: those of classes to come learn to be 0. Prediction is the class whose
+    exemplars have the nearest mean feature; features have length 1.
     """
 
     Options = ICaRLOptions
@@ -51,8 +52,7 @@ class ICaRL(Learner):
             targets[:, old] = self.logits(xs)[:, old].sigmoid()
         sgd = self.sgd(o.lr)
         for i in self.batches(len(xs), o.batch, o.epochs):
-            outputs = self.model(xs[i])[:, old + new]
-            loss = F.binary_cross_entropy_with_logits(outputs, targets[i][:, old + new], reduction="sum")
+            loss = F.binary_cross_entropy_with_logits(self.model(xs[i]), targets[i], reduction="sum")
             sgd.step(loss / len(i))
         self.keep(x, y, new, share, t)
         self.kept["means"] = self.class_means()

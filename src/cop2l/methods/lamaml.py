@@ -72,13 +72,14 @@ class LaMAML(Learner):
         """The mean over inner updates of the loss on `both` that follows each."""
         x, y, t = task
         fast, losses = theta, []
-        for part in torch.arange(len(x), device=x.device).chunk(self.options.inner):
-            inner = self.loss(functional_call(self.model, fast, (x[part],)), y[part], t)
+        rates = {name: F.relu(a) for name, a in alpha.items()}
+        for some_x, some_y in zip(x.chunk(self.options.inner), y.chunk(self.options.inner), strict=True):
+            inner = self.loss(functional_call(self.model, fast, (some_x,)), some_y, t)
             gradients = torch.autograd.grad(
                 inner, list(fast.values()), create_graph=True, materialize_grads=True
             )
             fast = {
-                name: p - F.relu(alpha[name]) * g.clamp(-self.options.clip, self.options.clip)
+                name: p - rates[name] * g.clamp(-self.options.clip, self.options.clip)
                 for (name, p), g in zip(fast.items(), gradients, strict=True)
             }
             losses.append(self.loss(functional_call(self.model, fast, (both[0],)), *both[1:]))

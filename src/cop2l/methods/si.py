@@ -41,13 +41,14 @@ class SI(Learner):
         names = [name for name, p in self.model.named_parameters() if p.requires_grad]
         zeros = [torch.zeros_like(value) for value in sgd.values]
         importance = [self.kept.get(name, zero) for name, zero in zip(names, zeros, strict=True)]
-        held = torch._foreach_clamp_min(importance, 0.0)
+        # A spring stiffer than 1 / lr would throw a parameter beyond its old value.
+        stiffness = [(2 * o.strength * omega).clamp(0, 1 / o.lr) for omega in importance]
         start = [value.clone() for value in sgd.values]
         path = tuple(zeros)
         for i in self.batches(len(x), o.batch, o.epochs):
             gradients = sgd.gradients(self.loss(self.model(x[i]), y[i], t))
-            pull = torch._foreach_mul(torch._foreach_sub(sgd.values, start), held)
-            total = torch._foreach_add(gradients, pull, alpha=2 * o.strength)
+            pull = torch._foreach_mul(torch._foreach_sub(sgd.values, start), stiffness)
+            total = torch._foreach_add(gradients, pull)
             path = torch._foreach_add(path, torch._foreach_mul(gradients, total), alpha=o.lr)
             sgd.move(total)
         for name, old, along, now, then in zip(names, importance, path, sgd.values, start, strict=True):
