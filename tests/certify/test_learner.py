@@ -230,6 +230,8 @@ def test_wrong_constructions_and_wrong_times():
         a_learner(case, omaga=3.0)
     with pytest.raises(UserError, match="no parameters"):
         CoP2L(nn.Flatten())
+    with pytest.raises(UserError, match="no parameters"):
+        CoP2L(model_of("mlp", 4).requires_grad_(False))
     with pytest.raises(UserError, match="smaller than the number of tasks"):
         a_learner(case, memory=2, tasks=3)
     learner = a_learner(case)

@@ -73,7 +73,7 @@ class CoP2L:
         """
         if scenario not in SCENARIOS:
             raise unknown("scenario", scenario, SCENARIOS)
-        if next(model.parameters(), None) is None:
+        if not any(p.requires_grad for p in model.parameters()):
             raise UserError("The model has no parameters to learn.")
         self.model = model
         self.scenario = scenario
