@@ -31,6 +31,12 @@ test-network: $(VENV)/dev.stamp  ## the tests that download from the package reg
 bench: $(VENV)/dev.stamp  ## the benchmarks: ratios measured side by side
 	for file in bounds replay_step cop2l_cost; do $(BIN)/python benchmarks/$$file.py; done
 
+compare-avalanche: $(VENV)/dev.stamp  ## the baselines beside Avalanche 0.6, in an environment of its own
+	$(PYTHON) -m venv .avalanche/venv
+	.avalanche/venv/bin/pip install --disable-pip-version-check --quiet avalanche-lib==0.6.0 torch==2.13.0 torchvision==0.28.0 safetensors scipy pooch pillow
+	.avalanche/venv/bin/pip install --disable-pip-version-check --quiet --no-deps --editable .
+	.avalanche/venv/bin/python -W ignore benchmarks/compare_avalanche.py
+
 lint: $(VENV)/dev.stamp   ## rewrite what the formatter and the linter can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
