@@ -49,7 +49,9 @@ def learn(name):
     paper = {"preset": "certified", "prior": 0.0, "k": 4, "omega": 25.0, "epochs": 2, "lr": 0.001}
     options = {"replay": {}, "cop2l": {**paper, "tasks": 5}}[name]
     learner = method(name)(model, memory=2000, **options)
-    spent, total, calls = watched(model) if "--share" in sys.argv else (Counter(), time.perf_counter, Counter())
+    spent, total, calls = (
+        watched(model) if "--share" in sys.argv else (Counter(), time.perf_counter, Counter())
+    )
     start = total()
     for x, y, _ in tasks:
         learner.learn(x, y)
@@ -106,7 +108,9 @@ def main():
         print(f"        {100 * seconds / split['seconds']:4.0f} %  {label}, {split['calls'][label]} calls")
     print(f"time    {fastest[1]['seconds'] / fastest[0]['seconds']:.2f} times replay")
     extra = min(run["peak"] for run in cop2l) - min(run["peak"] for run in replay)
-    print(f"memory  {extra / 2**20:+.1f} MiB beside replay's peak of {min(r['peak'] for r in replay) / 2**20:.0f} MiB")
+    print(
+        f"memory  {extra / 2**20:+.1f} MiB beside replay's peak of {min(r['peak'] for r in replay) / 2**20:.0f} MiB"
+    )
 
 
 if __name__ == "__main__":

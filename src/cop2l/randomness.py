@@ -13,7 +13,7 @@ import torch
 
 
 def derive(seed: int, purpose: str, *numbers: int) -> int:
-    """A 63-bit seed for one purpose, e.g. derive(seed, "update", task, iteration)."""
+    """A 63-bit seed for one purpose and its numbers, such as "update" with the task and the iteration."""
     text = ":".join(["cop2l", str(int(seed)), purpose, *(str(int(n)) for n in numbers)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 

@@ -79,7 +79,9 @@ def test_the_page_in_chromium(opened, html, tmp_path):
     # Printed, it fits the paper, also where the screen is dark.
     tab.emulate_media(media="print", color_scheme="dark")
     tab.set_viewport_size({"width": 680, "height": 900})
-    tab.wait_for_function("document.documentElement.scrollWidth <= 680", timeout=20_000)  # charts follow the window
+    tab.wait_for_function(
+        "document.documentElement.scrollWidth <= 680", timeout=20_000
+    )  # charts follow the window
     assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == light
     assert tab.pdf(format="A4").startswith(b"%PDF")
     assert complaints == []
