@@ -7,7 +7,8 @@ from certify_cases import case_of, compress, model_of, parameters, rebuild_theta
 
 from cop2l.certify.examples import sample
 from cop2l.certify.learner import CoP2L
-from cop2l.certify.scoring import BLOCK, prove_exact, score
+from cop2l.certify.scoring import LARGE_BLOCK as BLOCK
+from cop2l.certify.scoring import prove_exact, score
 from cop2l.certify.training import exact_arithmetic
 from cop2l.certify.verify import verify
 from cop2l.models import build

@@ -8,7 +8,8 @@ from torch import nn
 
 from cop2l.certify.examples import sample
 from cop2l.certify.learner import CoP2L
-from cop2l.certify.scoring import BLOCK, CHUNK, ExactnessError, misclassified, predict, prove_exact, score
+from cop2l.certify.scoring import CHUNK, ExactnessError, misclassified, predict, prove_exact, score
+from cop2l.certify.scoring import LARGE_BLOCK as BLOCK
 from cop2l.certify.training import pinned_threads
 from cop2l.models import build
 
@@ -68,10 +69,10 @@ def test_alone_in_full_permuted_and_in_part(name, shape, more, threads, dtype):
 def test_many_blocks(classes, threads, dtype):
     """The softmax is taken over several blocks at once: their number must not show either."""
     model = build("linear", inputs=(16,), classes=classes, seed=0).to(dtype)
-    every = examples((16,), classes, dtype, (CHUNK + 1) * BLOCK + 5)
+    every = examples((16,), classes, dtype, CHUNK + BLOCK + 5)
     with pinned_threads(threads):
         losses, wrong = score(model, every)
-        for chosen in (np.arange(3), np.arange(CHUNK * BLOCK - 1, len(every)), np.arange(5, len(every), 7)):
+        for chosen in (np.arange(3), np.arange(CHUNK - 1, len(every)), np.arange(5, len(every), 7)):
             some = score(model, every.take(chosen))
             assert torch.equal(some[0], losses[torch.from_numpy(chosen)])
             assert torch.equal(some[1], wrong[torch.from_numpy(chosen)])

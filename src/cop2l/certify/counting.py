@@ -31,9 +31,15 @@ def blocks_of(data: Data) -> Iterator[tuple[Any, Any]]:
 
 
 def misclassified_rows(
-    model: nn.Module, data: Data, history: History, options: Options, outside: Tensor | None
+    model: nn.Module,
+    data: Data,
+    history: History,
+    options: Options,
+    outside: Tensor | None,
+    *,
+    fingerprinted: bool = True,
 ) -> tuple[np.ndarray, str]:
-    """Which rows of the task the model misclassifies, and the data's fingerprint, from one pass."""
+    """Which rows of the task the model misclassifies, and the data's fingerprint (if wanted), from one pass."""
     wrong = np.zeros(history.rows, bool)
     found = Fingerprint(history.rows)
     device = next(model.parameters()).device
@@ -49,7 +55,8 @@ def misclassified_rows(
             raise UserError(
                 f"The data given for task {history.task} has more than the {history.rows} examples it was learned from."
             )
-        found.add(x, labels)
+        if fingerprinted:
+            found.add(x, labels)
         labels = labels.to(device=device, dtype=torch.int64)
         part = sample(x, labels, history.task, options.seed)
         wrong[start : start + len(labels)] = score(model, part, outside)[1].cpu().numpy()

@@ -6,6 +6,7 @@ multiple of 16. That this suffices is a fact about the machine, not a theorem: `
 itself, and refuses where it fails.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,8 +21,10 @@ from cop2l.certify.examples import Examples, row_major
 from cop2l.errors import UserError
 
 BLOCK = 256
-CHUNK = 16
-"""Blocks whose logits (nothing else) are held together."""
+"""Rows of a block; examples of few numbers come in larger ones, because a block of them is mostly book-keeping."""
+FEW, LARGE_BLOCK = 512, 1024
+CHUNK = 4096
+"""Rows whose logits (nothing else) are held together."""
 WIDTH = 16
 
 
@@ -58,18 +61,23 @@ def scoring_mode(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
+def block_rows(x: Any) -> int:
+    """How many rows a block of such examples has: a function of the shape of one example alone."""
+    return LARGE_BLOCK if math.prod(x.shape[1:]) <= FEW else BLOCK
+
+
 def logits_in_blocks(model: nn.Module, x: Any) -> Iterator[tuple[int, Tensor]]:
     """(start, logits) for consecutive blocks of rows of x; call it inside `scoring_mode`.
 
-    Every block has BLOCK rows of logits; those beyond the end of x belong to rows of zeros.
+    Every block has the same number of rows of logits; those beyond the end of x belong to rows of zeros.
     """
-    place = next(model.parameters())
+    place, size = next(model.parameters()), block_rows(x)
     plain = isinstance(x, Tensor) and row_major(x) is x  # then every block of rows is
-    for start in range(0, len(x), BLOCK):
-        rows = _tensor(x[start : start + BLOCK]).to(device=place.device, dtype=place.dtype)
+    for start in range(0, len(x), size):
+        rows = _tensor(x[start : start + size]).to(device=place.device, dtype=place.dtype)
         rows = rows if plain else row_major(rows)
-        if len(rows) < BLOCK or rows.data_ptr() % 64:
-            padded = rows.new_zeros((BLOCK, *rows.shape[1:]))
+        if len(rows) < size or rows.data_ptr() % 64:
+            padded = rows.new_zeros((size, *rows.shape[1:]))
             padded[: len(rows)] = rows
             rows = padded
         yield start, model(rows)
@@ -81,9 +89,10 @@ def _logits_in_chunks(model: nn.Module, x: Any) -> Iterator[tuple[int, Tensor]]:
     first = 0
     for start, logits in logits_in_blocks(model, x):
         waiting.append(logits)
-        if len(waiting) == CHUNK or start + BLOCK >= len(x):
+        end = start + len(logits)
+        if end - first == CHUNK or end >= len(x):
             yield first, torch.cat(waiting)
-            waiting, first = [], start + BLOCK
+            waiting, first = [], end
 
 
 def head_mask(heads: list[tuple[int, ...]], classes: int, device: torch.device) -> Tensor:
@@ -117,7 +126,7 @@ def score(
     so that no example falls into a vector kernel's remainder.
     """
     n = len(examples.y)
-    y = F.pad(examples.y, (0, -n % BLOCK))
+    y = F.pad(examples.y, (0, -n % block_rows(examples.x)))
     losses = torch.empty(len(y), dtype=next(model.parameters()).dtype, device=y.device)
     wrong = torch.empty(len(y) if errors else 0, dtype=torch.bool, device=y.device)
     with scoring_mode(model):
@@ -145,7 +154,7 @@ def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor |
     found = torch.empty(len(x), dtype=torch.int64)
     with scoring_mode(model):
         for start, raw in logits_in_blocks(model, x):
-            count = min(BLOCK, len(x) - start)
+            count = min(len(raw), len(x) - start)
             if task is not None:
                 raw = masked(raw, np.full(count, task), outside)
             found[start : start + count] = raw[:count].argmax(1).cpu()
@@ -154,7 +163,7 @@ def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor |
 
 def prove_exact(model: nn.Module, examples: Examples, outside: Tensor | None = None) -> None:
     """Score some examples alone, in another order and in smaller company; refuse if a single bit changes."""
-    n = min(len(examples), 2 * BLOCK + 37)
+    n = min(len(examples), 2 * block_rows(examples.x) + 37)
     some = examples.take(np.linspace(0, len(examples) - 1, n).astype(np.int64))
     reference = score(model, some, outside)
     scattered = np.random.default_rng(0)
@@ -167,7 +176,7 @@ def prove_exact(model: nn.Module, examples: Examples, outside: Tensor | None = N
     with scoring_mode(model):  # as many blocks of logits as are ever taken together
         raw = torch.cat([logits for _, logits in logits_in_blocks(model, some.x)])[:n]
         logits = masked(raw, some.task, outside).t()
-        many = torch.arange(CHUNK * BLOCK, device=raw.device) % n
+        many = torch.arange(CHUNK, device=raw.device) % n
         _same_bits(reference[0][many], _losses(logits[:, many].contiguous(), some.y[many]))
 
 
