@@ -276,14 +276,17 @@ def test_explanations_reach_the_document(runs, tmp_path):
     )
     (tmp_path / "search.jsonl").write_text(
         "".join(
-            json.dumps({"name": "mnist", "model": "mlp", "seed": s, "opts": {"prior": p}} | values) + "\n"
+            json.dumps(
+                {"stream": "mnist", "tasks": 5, "model": "mlp", "seed": s, "opts": {"prior": p}} | values
+            )
+            + "\n"
             for p, values in (
                 (0.5, {"acc": 0.9, "forg": 0.1, "combined": 0.1}),
                 (0.2, {"acc": 0.8, "forg": 0.2}),
             )
             for s in (0, 1)
         )
-        + json.dumps({"name": "mnist", "opts": {}, "error": "stopped"})
+        + json.dumps({"stream": "mnist", "opts": {}, "error": "stopped"})
         + "\n"
     )
     text = document(sources(runs, tmp_path), Pictures(None, Path()))
@@ -292,7 +295,7 @@ def test_explanations_reach_the_document(runs, tmp_path):
     assert "A note on memory." in text
     assert "2 settings were tried, in 4 runs, on 1 streams." in text
     assert search.settings(search.read(tmp_path / "search.jsonl")) == 2
-    assert "| `prior=0.5` | 90.00 ± 0.00 (2) | 10.00 ± 0.00 (2) | 10.00 ± 0.00 (2) |" in text
+    assert "| 1 | `prior=0.5` | 90.00 ± 0.00 (2) | 10.00 ± 0.00 (2) | 10.00 ± 0.00 (2) |" in text
 
 
 def test_where_holdout_is_tighter_the_document_says_so(runs):

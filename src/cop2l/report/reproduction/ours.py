@@ -36,6 +36,8 @@ BASELINE_SETTINGS = {
 HALVED = ("finetuning", "replay", "der")
 """Methods with half the epochs where the task's number is told."""
 BASELINE_KEYS = ("epochs", "batch", "lr")
+ON_FEATURES = {"prior_lr": 0.01}
+"""What the configurations of feature streams change in the preset `certified`."""
 MEMORY = 2000
 
 Change = tuple[str, Any]
@@ -95,7 +97,7 @@ def changes_of(run: Run) -> tuple[Change, ...]:
     config = {**run.config.get("options", {}), **run.config}
     found: list[Change] = []
     if run.method == "cop2l" and config.get("preset") != "paper":
-        own = PRESETS["certified"]
+        own = PRESETS["certified"] | (ON_FEATURES if "@" in run.stream else {})
         found.append(("preset", config.get("preset") or "certified"))
         found += _unequal(config, {key: own[key] for key in own if key in config and key != "claim"})
     elif run.method == "cop2l":
