@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cop2l.bounds import combined_certificate, single_task_kl_bound
 from cop2l.certify.examples import Examples
 from cop2l.certify.options import Options
-from cop2l.certify.scoring import score
+from cop2l.certify.scoring import kept_blocks, score
 from cop2l.certify.training import Optimiser, balanced, update
 from cop2l.errors import UserError
 
@@ -83,6 +83,7 @@ def mp2l(
         taken[:n] = torch.from_numpy(~candidates).to(taken.device)
     certified = n - int(taken[:n].sum())
     mark = np.concatenate([S.mark, B.mark]) if B else S.mark
+    blocks_S, blocks_B = kept_blocks(model, S.x), kept_blocks(model, B.x) if B else None
     training = _TrainingSet(prior, outside, options, next(model.parameters()))
     optimiser = Optimiser(model, options)
     blocks: list[np.ndarray] = []  # line 1: C_0 <- {}
@@ -92,9 +93,10 @@ def mp2l(
     for j in itertools.count():
         if j == iterations:  # line 4: ... and k < K*
             break
-        losses, wrong = score(model, S, outside, errors=iterations is None)  # line 2: S* <- S u B*
+        losses, wrong = score(model, S, outside, errors=iterations is None, blocks=blocks_S)
         if B:
-            losses = torch.cat([losses, score(model, B, outside, errors=False)[0] * options.omega])
+            old, _ = score(model, B, outside, errors=False, blocks=blocks_B)
+            losses = torch.cat([losses, old * options.omega])  # line 2: S* <- S u B*
         losses.masked_fill_(taken, -torch.inf)
         worst = float(losses.max()) if len(losses) else -math.inf  # line 3: the largest l * w
         if math.isnan(worst):
@@ -152,7 +154,7 @@ def criterion(options: Options, n: int, picked: int, errors: int, iterations: in
 
 def top(losses: Tensor, mark: np.ndarray, k: int) -> np.ndarray:
     """Positions of the k largest losses, largest first, ties by the smaller mark; -inf is never taken."""
-    least = torch.topk(losses, min(k, len(losses))).values[-1]
+    least = torch.topk(losses, min(k, len(losses)), sorted=False).values.min()
     found = torch.nonzero(losses >= least).flatten()
     values = losses[found].cpu().numpy()
     found_at = found.cpu().numpy()

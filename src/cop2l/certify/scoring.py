@@ -7,7 +7,7 @@ itself, and refuses where it fails.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -66,11 +66,8 @@ def block_rows(x: Any) -> int:
     return LARGE_BLOCK if math.prod(x.shape[1:]) <= FEW else BLOCK
 
 
-def logits_in_blocks(model: nn.Module, x: Any) -> Iterator[tuple[int, Tensor]]:
-    """(start, logits) for consecutive blocks of rows of x; call it inside `scoring_mode`.
-
-    Every block has the same number of rows of logits; those beyond the end of x belong to rows of zeros.
-    """
+def input_blocks(model: nn.Module, x: Any) -> Iterator[Tensor]:
+    """X in blocks of the same number of rows, where the model is; rows beyond the end of x are zeros."""
     place, size = next(model.parameters()), block_rows(x)
     plain = isinstance(x, Tensor) and row_major(x) is x  # then every block of rows is
     for start in range(0, len(x), size):
@@ -80,18 +77,38 @@ def logits_in_blocks(model: nn.Module, x: Any) -> Iterator[tuple[int, Tensor]]:
             padded = rows.new_zeros((size, *rows.shape[1:]))
             padded[: len(rows)] = rows
             rows = padded
+        yield rows
+
+
+def kept_blocks(model: nn.Module, x: Any) -> list[Tensor] | None:
+    """The same blocks as a list to be used again and again, if they are views of x but for the last; else None."""
+    place = next(model.parameters())
+    shared = (
+        isinstance(x, Tensor) and (x.device, x.dtype) == (place.device, place.dtype) and row_major(x) is x
+    )
+    if not shared or x.data_ptr() % 64 or (x[:1].nbytes * block_rows(x)) % 64:
+        return None
+    return list(input_blocks(model, x))
+
+
+def logits_in_blocks(model: nn.Module, x: Any) -> Iterator[tuple[int, Tensor]]:
+    """(start, logits) for consecutive blocks of rows of x; call it inside `scoring_mode`."""
+    start = 0
+    for rows in input_blocks(model, x):
         yield start, model(rows)
+        start += len(rows)
 
 
-def _logits_in_chunks(model: nn.Module, x: Any) -> Iterator[tuple[int, Tensor]]:
-    """The same logits, some blocks of them together, so that what follows is done less often on more rows."""
+def _logits_in_chunks(model: nn.Module, blocks: Iterable[Tensor], n: int) -> Iterator[tuple[int, Tensor]]:
+    """(start, logits) with classes along the first dimension, some blocks together: fewer and larger steps follow."""
     waiting: list[Tensor] = []
-    first = 0
-    for start, logits in logits_in_blocks(model, x):
-        waiting.append(logits)
-        end = start + len(logits)
-        if end - first == CHUNK or end >= len(x):
-            yield first, torch.cat(waiting)
+    first = end = 0
+    for rows in blocks:
+        logits = model(rows)
+        waiting.append(logits.t())
+        end += len(logits)
+        if end - first == CHUNK or end >= n:
+            yield first, torch.cat(waiting, 1)
             waiting, first = [], end
 
 
@@ -117,9 +134,16 @@ def masked(logits: Tensor, task: np.ndarray, outside: Tensor | None) -> Tensor:
 
 
 def score(
-    model: nn.Module, examples: Examples, outside: Tensor | None = None, *, errors: bool = True
+    model: nn.Module,
+    examples: Examples,
+    outside: Tensor | None = None,
+    *,
+    errors: bool = True,
+    blocks: list[Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The cross-entropy of every example, and (if `errors`) whether it is misclassified.
+
+    `blocks` are the examples' `kept_blocks`, if the caller has them.
 
     An example is classified correctly only if its class has strictly the largest logit: a tie, or a NaN, is an error.
     Classes run along the first dimension, where a softmax over few classes is much quicker; whole blocks are computed,
@@ -130,9 +154,11 @@ def score(
     losses = torch.empty(len(y), dtype=next(model.parameters()).dtype, device=y.device)
     wrong = torch.empty(len(y) if errors else 0, dtype=torch.bool, device=y.device)
     with scoring_mode(model):
-        for start, raw in _logits_in_chunks(model, examples.x):
-            part = slice(start, start + len(raw))
-            logits = masked(raw, examples.task[part], outside).t().contiguous()
+        for start, raw in _logits_in_chunks(model, blocks or input_blocks(model, examples.x), n):
+            part = slice(start, start + raw.shape[1])
+            logits = (
+                raw if outside is None else masked(raw.t(), examples.task[part], outside).t().contiguous()
+            )
             losses[part] = _losses(logits, y[part])
             if errors:
                 wrong[part] = misclassified(logits, y[part])

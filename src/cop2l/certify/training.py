@@ -64,6 +64,9 @@ def pinned_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+GATHERED = 8
+
+
 class Optimiser:
     """Plain SGD, SGD with momentum 0.9, or Adam (0.9, 0.999, 1e-8), with empty state: as every task begins.
 
@@ -128,12 +131,17 @@ def update(
     with private_randomness(place.device, options.seed, purpose, task, iteration):
         for _ in range(epochs):
             shuffled = torch.randperm(n, generator=order).to(y.device)
+            whole = len(ends) <= GATHERED  # few mini-batches are gathered in one go
+            columns = [part[shuffled] for part in (x, y, weight)] if whole else []
             for start, end in zip([0, *ends], ends, strict=False):
                 at = shuffled[start:end]
-                logits = model(x[at].to(place.dtype))
+                some_x, some_y, some_w = (
+                    (part[start:end] for part in columns) if whole else (part[at] for part in (x, y, weight))
+                )
+                logits = model(some_x.to(place.dtype))
                 if outside is not None:
                     logits = logits.masked_fill(outside[at], -torch.inf)
-                loss = (F.cross_entropy(logits, y[at], reduction="none") * weight[at]).mean()
+                loss = (F.cross_entropy(logits, some_y, reduction="none") * some_w).mean()
                 optimiser.step(loss)
     model.eval()
 

@@ -47,8 +47,7 @@ def section(lines: Sequence[dict[str, Any]]) -> str:
         shown = [*range(min(SHOWN, len(ordered))), *([best] if best >= SHOWN else [])]
         shown += [i for i, (options, _) in enumerate(ordered) if "preset=paper" in options and i not in shown]
         rows = [
-            (str(i + 1), f"`{options}`", _mean(own, "acc"), _mean(own, "forg"))
-            + tuple(_mean(own, kind) for kind in BOUNDS)
+            (str(i + 1), f"`{options}`", *(_mean(own, key) for key in ("acc", "forg", *BOUNDS)))
             for i, (options, own) in ((i, ordered[i]) for i in shown)
         ]
         header = ("place", "options", "accuracy", "forgetting", *BOUNDS)
