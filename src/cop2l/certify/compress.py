@@ -35,59 +35,31 @@ def compress_task(
     """
     t, now = len(histories), histories[-1]
     certified = certified_mask(now, options)
-    S = sample(
-        x, y, t, options.seed
-    )  # S^_t <- {(x, y, 1)}                                                line 4
-    B = memory.buffer()
+    S, B = sample(x, y, t, options.seed), memory.buffer()  # line 4
     own_prior = prior_part(x, y, t, options)
     prior = memory.prior_set(own_prior)
     with exact_arithmetic():
         train_on_prior(model, prior, outside, options, t)
-        outcome = (
-            mp2l(  # theta_t, C* <- mP2L(theta_{t-1}, S^_t, B*, gamma, inf)                           line 5
-                model,
-                S,
-                B,
-                options,
-                task=t,
-                outside=outside,
-                candidates=certified,
-                prior=prior,
-                progress=progress,
-            )
-        )
-    now.iterations = (
-        outcome.iterations
-    )  # mu2_t: iterations, not examples                                  line 6
+        outcome = mp2l(  # line 5: theta_t, C* <- mP2L(theta_{t-1}, S^_t, B*, gamma, inf)
+            model, S, B, options,
+            task=t, outside=outside, candidates=certified, prior=prior, progress=progress,
+        )  # fmt: skip
+    now.iterations = outcome.iterations  # line 6: mu2_t counts iterations, not examples
     kept, picked = outcome.kept, outcome.picked
     now.own = np.sort(kept[kept < len(S)])
     now.first, now.picked = now.own, now.own
     for past in histories[:-1]:
-        assert B is not None or not len(kept[kept >= len(S)])
-        from_kept = _rows_of(past.task, B, kept - len(S))
-        past.first = np.setdiff1d(
-            np.union1d(past.first, from_kept), past.second
-        )  # I_i <- I_i u (C* n S_i) line 7
+        past.first = np.union1d(past.first, _rows_of(past.task, B, kept - len(S)))  # line 7: I_i u (C* n S_i)
         past.picked = np.union1d(past.picked, _rows_of(past.task, B, picked - len(S)))
     for past, held in zip(histories[:-1], memory.candidates, strict=True):
-        stays = _stays(
-            memory, past, held.row, t, options
-        )  # B_i <- sample(B_i, floor(m/t))                line 8
+        stays = _stays(memory, past, held.row, t, options)  # line 8: B_i <- sample(B_i, floor(m/t))
         if not memory.keeper.index_determined:
-            gone = np.intersect1d(
-                held.row[~stays], past.first
-            )  #                                     lines 10-11
-            past.second, past.left = _merge(
-                past.second, past.left, gone, t
-            )  # J_i, mu1_i              lines 12, 14
-            past.first = np.setdiff1d(
-                past.first, gone
-            )  # I_i <- I_i \ ...                                line 13
+            gone = np.intersect1d(held.row[~stays], past.first)  # lines 10-11
+            past.second, past.left = _merge(past.second, past.left, gone, t)  # lines 12, 14: J_i, mu1_i
+            past.first = np.setdiff1d(past.first, gone)  # line 13
         memory.candidates[past.task - 1] = held.take(np.flatnonzero(stays))
     rest = np.setdiff1d(np.flatnonzero(certified), now.own)
-    memory.candidates.append(
-        S.take(rest[_stays(memory, now, rest, t, options)])
-    )  # B_t                    line 9
+    memory.candidates.append(S.take(rest[_stays(memory, now, rest, t, options)]))  # line 9: B_t
     memory.store_prior(own_prior, t)
     return outcome
 
@@ -112,33 +84,18 @@ def reconstruct(
         for now, (x, y, rows), own_prior in zip(histories, examples, priors, strict=True):
             t = now.task
             every = sample(x, y, t, options.seed, rows)
-            S = every.take(
-                np.flatnonzero(np.isin(rows, now.first))
-            )  #                                     line 3
+            S = every.take(np.flatnonzero(np.isin(rows, now.first)))  # line 3
             prior = memory.prior_set(own_prior)
             train_on_prior(model, prior, outside, options, t)
-            outcome = (
-                mp2l(  # theta_t, C* <- mP2L(theta_{t-1}, S^_t, B*, gamma, mu2_t)                     line 4
-                    model,
-                    S,
-                    memory.buffer(),
-                    options,
-                    task=t,
-                    outside=outside,
-                    prior=prior,
-                    iterations=now.iterations,
-                )
-            )
+            outcome = mp2l(  # line 4: theta_t, C* <- mP2L(theta_{t-1}, S^_t, B*, gamma, mu2_t)
+                model, S, memory.buffer(), options,
+                task=t, outside=outside, prior=prior, iterations=now.iterations,
+            )  # fmt: skip
             now = replace(now, own=S.row[outcome.kept[outcome.kept < len(S)]])  # found, not believed
             found.append(now)
-            memory.candidates.append(
-                every.take(
-                    np.flatnonzero(~np.isin(rows, now.own))
-                )  # B_t <- (I_t \ C*) u J_t              line 5
-            )
-            for (
-                past
-            ) in found:  #                                                                      lines 6-11
+            rest = every.take(np.flatnonzero(~np.isin(rows, now.own)))
+            memory.candidates.append(rest)  # line 5: B_t <- (I_t \ C*) u J_t
+            for past in found:  # lines 6-11
                 held = memory.candidates[past.task - 1]
                 if memory.keeper.index_determined:
                     stays = _stays(memory, past, held.row, t, options)
