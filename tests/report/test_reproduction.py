@@ -67,6 +67,7 @@ def root(tmp_path_factory):
         linear = {"k": 4, "omega": 25.0, "epochs": 2, "model": "linear"}
         make_run(root / f"features-{seed}", "cop2l", seed, **FEATURES, **as_paper(**linear))
         make_run(root / f"nostop-{seed}", "cop2l", seed, **FEATURES, **as_paper(**linear, stop="none"))
+        make_run(root / f"larger-{seed}", "replay", seed, **as_replay(lr=0.1))
         make_run(root / f"freplay-{seed}", "replay", seed, **FEATURES, **as_replay(model="linear"))
     return root
 
@@ -169,6 +170,13 @@ def test_the_sections_of_the_document(text):
     assert "most surprising" not in text  # nothing was explained
 
 
+def test_a_changed_step_is_a_check(text):
+    after = text.split("## Checks")[1]
+    row = next(line for line in after.splitlines() if "| lr 0.1 |" in line)
+    assert row.startswith("| mnist, 5 tasks, class-incremental | replay |")
+    assert "| 94.48 ± 0.28 | 6.08 ± 0.32 |" in row
+
+
 def test_changed_settings_are_not_the_papers(tmp_path):
     def changes(**settings):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
@@ -187,6 +195,7 @@ def test_changed_settings_are_not_the_papers(tmp_path):
     assert changes(preset="certified", holdout=0, prior=0.25) == (*CERTIFIED, ("prior", 0.25))
     assert changes(method="replay", **as_replay()) == ()
     assert changes(method="replay", **as_replay(epochs=1)) == (("epochs", 1),)
+    assert changes(method="replay", **as_replay(architecture={"dropout": 0})) == (("dropout", 0),)
     assert changes(method="replay", **as_replay(epochs=10), scenario="task-incremental") == ()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cop2l.report.figures.figure import percent
 from cop2l.report.groups import Spread
-from cop2l.report.reproduction import ablations, appendix, search
+from cop2l.report.reproduction import ablations, appendix, checks, search
 from cop2l.report.reproduction.certificates import contenders, duels, stream_table, verdicts
 from cop2l.report.reproduction.explanations import Explanations
 from cop2l.report.reproduction.explanations import read as read_explanations
@@ -79,6 +79,10 @@ def document(given: Sources, pictures: Pictures) -> str:
             tally(every),
             *published_tables(every, found, machines, given.explanations),
             *bound_figures(found, pictures, notes.get("bounds", "")),
+            "## Checks",
+            "Runs with a setting that the paper does not state, made to find out why a number differs.",
+            checks.section(found, every, machines),
+            notes.get("checks", ""),
             *analyses(found, given.runs, machines, pictures, notes),
             *beyond(found, machines, given, notes),
             surprises(given.explanations),

@@ -109,6 +109,7 @@ def changes_of(run: Run) -> tuple[Change, ...]:
         if run.scenario == "task-incremental" and run.method in HALVED:
             epochs //= 2
         found += _unequal(config, dict(zip(BASELINE_KEYS, (epochs, *others), strict=True)))
+    found += sorted((config.get("architecture") or {}).items())
     if config.get("memory") != MEMORY:
         found.append(("memory", config.get("memory")))
     if config.get("holdout"):
