@@ -84,7 +84,7 @@ def test_run_takes_a_file_of_ones_own_and_ones_own_data(capsys):
     assert json.loads(Path("out/summary.json").read_text())["accuracy"] > 0.8
 
 
-LONG = ["run", "synthetic", *SMALL, "tasks=12", "--out", "run"]
+LONG = ["run", "synthetic", *SMALL, "tasks=12", "prior_epochs=600", "--out", "run"]
 
 
 def stopped(number):

@@ -6,6 +6,7 @@ stand inside the function, so that `cop2l --help` and `cop2l bound` stay quick.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -52,9 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; errors meant for the user are one sentence on stderr and exit code 2."""
     arguments = parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments) or 0)
-    except BrokenPipeError:
-        sys.stderr.close()
+        code = int(arguments.run(arguments) or 0)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has gone; nothing is left to say, at exit neither
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         if arguments.debug:
@@ -66,3 +68,4 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"cop2l: {error}", file=sys.stderr)
         return 2
+    return code
