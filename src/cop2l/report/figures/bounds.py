@@ -35,14 +35,14 @@ def bounds(groups: Sequence[Group]) -> Figure | None:
     panels = []
     for group in shown:
         series = _series(group)
-        own = [key for key in keys if key.label in series]
         words = ", ".join(
             f"{label} {percent(fmean(s.mean for s in points.values()))} %" for label, points in series.items()
         )
         panels.append(
             Panel(
                 titled(group),
-                lines(series, own, "task", "error", upwards=KIND_LABELS),
+                # All keys in every panel: a picture merges the scales of its panels.
+                lines(series, keys, "task", "error", upwards=KIND_LABELS),
                 f"{group.label}, mean over tasks: {words}.",
             )
         )

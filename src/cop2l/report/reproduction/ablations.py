@@ -90,8 +90,10 @@ def orders(runs: Sequence[Run]) -> dict[Stream, dict[str, list[Run]]]:
     """The runs over several task orders, by stream and method."""
     found: dict[Stream, dict[str, list[Run]]] = {}
     for run in runs:
-        if [key for key, _ in changes_of(run)] == ["order"]:
-            found.setdefault(stream_of(run), {}).setdefault(run.method, []).append(run)
+        changes = dict(changes_of(run))
+        if changes.pop("order", None) is not None and set(changes) <= {"preset"}:
+            words = [run.method, *map(str, changes.values())]
+            found.setdefault(stream_of(run), {}).setdefault(", ".join(words), []).append(run)
     return found
 
 

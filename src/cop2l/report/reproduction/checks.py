@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from cop2l.report.reproduction.machines import Machines
 from cop2l.report.reproduction.markdown import published_rate, rate, table
 from cop2l.report.reproduction.numbers import OWN_MODELS, STANDS_FOR, Number, resolution, sweep_command
-from cop2l.report.reproduction.ours import COP2L_SETTINGS, Sample
+from cop2l.report.reproduction.ours import USUAL_MODELS, Sample
 
 CHANGED = frozenset({"lr", "batch", "epochs", "dropout"})
-USUAL_MODELS = frozenset(model for _, model in COP2L_SETTINGS)
 
 
 def is_check(sample: Sample) -> bool:

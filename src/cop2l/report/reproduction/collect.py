@@ -34,11 +34,9 @@ def collect(runs: Iterable[Run], folder: Path) -> list[Path]:
 
 def file_name(run: Run) -> str:
     """The stream, how it is cut, and the model where the stream's name does not tell it."""
-    words = [
-        run.stream.replace("@", "-").replace(":", "-"),
-        str(len(run.matrix)),
-        SHORT.get(run.scenario, run.scenario),
-    ]
+    words = [run.stream.replace("@", "-").replace(":", "-")]
+    words += ["disjoint"] * (run.config.get("images") == "disjoint")
+    words += [str(len(run.matrix)), SHORT.get(run.scenario, run.scenario)]
     return "-".join(words if "@" in run.stream else [*words, run.model])
 
 

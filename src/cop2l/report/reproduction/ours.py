@@ -17,6 +17,7 @@ COP2L_SETTINGS = {
     ("domain-incremental", "mlp"): (16, 15.0, 1, 256, 0.001),
 }
 """k, omega, epochs, batch and lr of the paper's CoP2L (the ViT's, on features)."""
+USUAL_MODELS = frozenset(model for _, model in COP2L_SETTINGS)
 COP2L_KEYS = ("k", "omega", "epochs", "batch", "lr")
 BASELINE_SETTINGS = {
     "finetuning": (20, 128, 0.01),
@@ -141,5 +142,5 @@ def pick(
 
 
 def streams(found: Iterable[Sample]) -> list[Stream]:
-    """Every stream that was run."""
-    return sorted({sample.stream for sample in found})
+    """Every stream that was run with a model of the paper's kind."""
+    return sorted({sample.stream for sample in found if sample.stream.model in USUAL_MODELS})
