@@ -132,11 +132,13 @@ def update(
         for _ in range(epochs):
             shuffled = torch.randperm(n, generator=order).to(y.device)
             whole = len(ends) <= GATHERED  # few mini-batches are gathered in one go
-            columns = [part[shuffled] for part in (x, y, weight)] if whole else []
+            columns = [part.index_select(0, shuffled) for part in (x, y, weight)] if whole else []
             for start, end in zip([0, *ends], ends, strict=False):
                 at = shuffled[start:end]
                 some_x, some_y, some_w = (
-                    (part[start:end] for part in columns) if whole else (part[at] for part in (x, y, weight))
+                    (part[start:end] for part in columns)
+                    if whole
+                    else (part.index_select(0, at) for part in (x, y, weight))
                 )
                 logits = model(some_x.to(place.dtype))
                 if outside is not None:
