@@ -90,7 +90,11 @@ LONG = ["run", "synthetic", *SMALL, "tasks=12", "prior_epochs=600", "--out", "ru
 def stopped(number):
     """Start a run, send it a signal once it has finished a task, and return what it said."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "cop2l", *LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "cop2l", *LONG],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job would ignore it
     )
     out = ""
     for line in process.stdout:
