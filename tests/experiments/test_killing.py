@@ -38,24 +38,27 @@ def whole(tmp_path_factory):
 def test_killed_at_twenty_random_moments(tmp_path, context, whole):
     configs, expected = whole
     config, moments = configs["cop2l"], random.Random(20)
-    began = time.perf_counter()
-    process = context.Process(target=run, args=(config, tmp_path / "timed"))
-    process.start()
-    process.join()
-    duration = time.perf_counter() - began
-    assert content(tmp_path / "timed") == expected["cop2l"]  # a forked process makes the same bits
+    for name in ("first", "second"):  # the first also starts the server that the others are forked from
+        began = time.perf_counter()
+        process = context.Process(target=run, args=(config, tmp_path / name))
+        process.start()
+        process.join()
+        duration = time.perf_counter() - began
+        assert content(tmp_path / name) == expected["cop2l"]  # a forked process makes the same bits
     killed = 0
-    for number in range(KILLS):
+    for number in range(5 * KILLS):  # on a busy machine some runs end before their moment comes
         folder = tmp_path / str(number)
         process = context.Process(target=run, args=(config, folder))
         process.start()
-        time.sleep(moments.uniform(0.1, 1.0) * duration)
+        time.sleep(moments.uniform(0.05, 0.85) * duration)
         process.kill()
         process.join()
         killed += process.exitcode == -signal.SIGKILL
         run(config, folder)
         assert content(folder) == expected["cop2l"], number
-    assert killed >= KILLS // 2  # most of them were in the midst of it
+        if killed == KILLS:
+            break
+    assert killed == KILLS
 
 
 def dying(config, folder, operation):
