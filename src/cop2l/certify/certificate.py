@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -107,7 +106,7 @@ class Certificate:
         if folder.exists() and not ((folder / "certificate.json").is_file() or not any(folder.iterdir())):
             raise UserError(f"{folder} exists and is not a certificate; choose another folder.")
         folder.parent.mkdir(parents=True, exist_ok=True)
-        building = folder.with_name(f".{folder.name}.{os.getpid()}")
+        building = folder.with_name(f".{folder.name}.partial")  # one a kill left behind is used again
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir()
         try:

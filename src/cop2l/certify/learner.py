@@ -1,7 +1,6 @@
 """CoP2L: the learner that certifies itself."""
 
 import json
-import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -261,7 +260,7 @@ class CoP2L:
                 for h in self.histories
             ],
         }
-        partial = folder / f".{STATE_FILE}.{os.getpid()}"
+        partial = folder / f".{STATE_FILE}.partial"
         save_file(
             {key: value.contiguous() for key, value in tensors.items()}, partial, {"state": json.dumps(state)}
         )

@@ -1,7 +1,6 @@
 """What the baselines share: data on the device, batches, heads, saving; how they learn is their own."""
 
 import json
-import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -270,7 +269,7 @@ class Learner(ABC):
             f"{group}.{name}": value for group, values in groups.items() for name, value in values.items()
         }
         name = f"after-{self.tasks_seen:03}.safetensors"
-        temporary = folder / f".{name}.{os.getpid()}"
+        temporary = folder / f".{name}.partial"
         save_file({key: v.detach().cpu().contiguous().clone() for key, v in flat.items()}, temporary)
         temporary.replace(folder / name)
         record = {
@@ -281,7 +280,7 @@ class Learner(ABC):
             "tensors": name,
             "model": getattr(self.model, "description", None),
         }
-        temporary = folder / f".method.json.{os.getpid()}"
+        temporary = folder / ".method.json.partial"
         temporary.write_text(json.dumps(record, indent=1) + "\n")
         temporary.replace(folder / "method.json")
         for old in folder.glob("after-*.safetensors"):
