@@ -35,8 +35,8 @@ def section(lines: Sequence[dict[str, Any]]) -> str:
         own = by_stream.setdefault((f"{line['stream']}, {line['tasks']} tasks", line["model"]), {})
         own.setdefault(_options(line), []).append(line)
     intro = (
-        f"{settings(lines)} settings were tried, in {len(lines)} runs, on {len(by_stream)} streams. They were chosen"
-        " on a validation part: a tenth of each training task, which was not learned; the test part was not read."
+        f"{settings(lines)} settings were tried, in {len(lines)} runs, on {len(by_stream)} streams. They were compared"
+        " on a validation part: a tenth of each training task, which was not learned; these runs did not read the test part."
         f" For each stream: the {SHOWN} settings with the smallest claimed bound (combined, else preference, else kl;"
         " mean over tasks; in parentheses the number of seeds), the most accurate one, and the paper's."
     )
