@@ -146,3 +146,15 @@ def test_a_run_of_a_fixed_number_of_tasks_takes_no_more(before, tmp_path, capsys
     data = ["--data", str(folder / "3.npz"), "--out", str(tmp_path / "x")]
     assert main(["learn", str(tmp_path / "run"), *data]) == 2
     assert "made for 2 tasks" in capsys.readouterr().err
+
+
+def test_predictions_as_json_are_those_of_the_lines(before, capsys):
+    folder, _ = before
+    command = ["predict", str(folder / "run"), "--data", str(folder / "3.npz")]
+    capsys.readouterr()
+    assert main(command) == 0
+    lines = capsys.readouterr().out.split()
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [str(c) for c in found["classes"]] == lines
+    assert 0 <= found["accuracy"] <= 1

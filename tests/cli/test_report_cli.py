@@ -59,7 +59,7 @@ def test_compare_in_every_format(runs, capsys, form, sign):
 
 def test_compare_takes_single_runs(runs, capsys):
     folders = [str(runs / f"replay-{seed}") for seed in (0, 2)]
-    assert main(["compare", *folders, "--format", "json", "--metric", "accuracy"]) == 0
+    assert main(["compare", *folders, "--json", "--metric", "accuracy"]) == 0
     (cell,) = json.loads(capsys.readouterr().out)
     accuracies = [json.loads((Path(f) / "summary.json").read_text())["accuracy"] for f in folders]
     assert cell["seeds"] == 2

@@ -31,6 +31,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         help="text, markdown, latex, csv or json (default: text)",
     )
     verb.add_argument(
+        "--json", dest="format", action="store_const", const="json", help="the same as --format json"
+    )
+    verb.add_argument(
         "--over", nargs="+", default=["seed"], metavar="KEY", help="configuration keys to average over (seed)"
     )
     verb.set_defaults(run=compare)

@@ -34,6 +34,9 @@ def add(verbs: Any) -> None:
     _common(parser)
     parser.add_argument("--task", type=int, metavar="T", help="the examples' task, if task-incremental")
     parser.add_argument("--out", metavar="FILE", help="write there (.npy: as an array), not on the screen")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object: classes, and accuracy if y is given"
+    )
     parser.set_defaults(run=predict)
 
 
@@ -76,7 +79,10 @@ def predict(arguments: argparse.Namespace) -> int:
     )
     if arguments.out:
         life.write_classes(arguments.out, classes)
-    else:
+    if arguments.json:
+        print(json.dumps({"classes": classes.tolist(), "accuracy": accuracy}))
+        return 0
+    if not arguments.out:
         print("\n".join(map(str, classes.tolist())))
     if accuracy is not None:
         print(f"accuracy {percent(accuracy)} on {len(classes)} examples", file=sys.stderr)
