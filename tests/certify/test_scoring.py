@@ -8,7 +8,7 @@ from torch import nn
 
 from cop2l.certify.examples import sample
 from cop2l.certify.learner import CoP2L
-from cop2l.certify.scoring import CHUNK, ExactnessError, misclassified, predict, prove_exact, score
+from cop2l.certify.scoring import CHUNK, ExactnessError, entries, misclassified, predict, prove_exact, score
 from cop2l.certify.scoring import LARGE_BLOCK as BLOCK
 from cop2l.certify.training import pinned_threads
 from cop2l.models import build
@@ -69,10 +69,11 @@ def test_alone_in_full_permuted_and_in_part(name, shape, more, threads, dtype):
 def test_many_blocks(classes, threads, dtype):
     """The softmax is taken over several blocks at once: their number must not show either."""
     model = build("linear", inputs=(16,), classes=classes, seed=0).to(dtype)
-    every = examples((16,), classes, dtype, CHUNK + BLOCK + 5)
+    chunk = max(1, CHUNK // classes // BLOCK) * BLOCK
+    every = examples((16,), classes, dtype, chunk + BLOCK + 5)
     with pinned_threads(threads):
         losses, wrong = score(model, every)
-        for chosen in (np.arange(3), np.arange(CHUNK - 1, len(every)), np.arange(5, len(every), 7)):
+        for chosen in (np.arange(3), np.arange(chunk - 1, len(every)), np.arange(5, len(every), 7)):
             some = score(model, every.take(chosen))
             assert torch.equal(some[0], losses[torch.from_numpy(chosen)])
             assert torch.equal(some[1], wrong[torch.from_numpy(chosen)])
@@ -182,13 +183,8 @@ def test_good_models_are_not_refused(name):
 
 def test_only_a_strictly_largest_logit_is_correct():
     logits = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0], [torch.nan, 0.0], [0.0, torch.nan]])
-    assert misclassified(logits.t(), torch.zeros(5, dtype=torch.int64)).tolist() == [
-        False,
-        True,
-        True,
-        True,
-        True,
-    ]
+    own = entries(torch.zeros(5, dtype=torch.int64))
+    assert misclassified(logits.t().contiguous(), own).tolist() == [False, True, True, True, True]
 
 
 def test_scoring_needs_one_block_of_activations_at_a_time():

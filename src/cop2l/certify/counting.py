@@ -16,7 +16,7 @@ from cop2l.errors import UserError
 from cop2l.randomness import marks
 from cop2l.streams.fingerprint import Fingerprint
 
-PASS_ROWS = 4096
+PASS_ROWS = 5120
 Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]]
 
 

@@ -28,15 +28,21 @@ class Examples:
 
     def take(self, index: np.ndarray) -> "Examples":
         """The rows at these positions, copied, on the device of y."""
-        at = torch.from_numpy(np.ascontiguousarray(index))
-        x = self.x[at.to(self.x.device)] if isinstance(self.x, Tensor) else torch.from_numpy(self.x[index])
+        at = torch.from_numpy(np.ascontiguousarray(index)).to(self.y.device)
         return Examples(
-            row_major(x).to(self.y.device),
-            self.y[at.to(self.y.device)],
+            self.inputs(index),
+            self.y.index_select(0, at),
             self.task[index],
             self.row[index],
             self.mark[index],
         )
+
+    def inputs(self, index: np.ndarray) -> Tensor:
+        """The inputs at these positions, copied, in the plain memory layout, on the device of y."""
+        if not isinstance(self.x, Tensor):
+            return row_major(torch.from_numpy(self.x[index])).to(self.y.device)
+        at = torch.from_numpy(np.ascontiguousarray(index)).to(self.x.device)
+        return self.x.index_select(0, at).to(self.y.device)
 
 
 def row_major(x: Tensor) -> Tensor:

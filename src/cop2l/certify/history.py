@@ -97,6 +97,7 @@ def train_on_prior(
     if prior is None or not options.prior_epochs:
         return
     hidden = None if outside is None else outside[torch.from_numpy(prior.task).to(outside.device)]
+    model.train()
     update(
         model,
         Optimiser(model, options, options.prior_lr),

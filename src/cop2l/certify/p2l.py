@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from cop2l.bounds import combined_certificate, single_task_kl_bound
 from cop2l.certify.examples import Examples
 from cop2l.certify.options import Options
-from cop2l.certify.scoring import kept_blocks, score
-from cop2l.certify.training import Optimiser, balanced, update
+from cop2l.certify.scoring import Pool
+from cop2l.certify.training import Batches, Optimiser, balanced, update
 from cop2l.errors import UserError
 
 Progress = Callable[[dict[str, Any]], None]
@@ -78,14 +78,16 @@ def mp2l(
     prior        examples that every update trains on beside C (own prior part and stored ones)
     """
     n = len(S)
-    taken = torch.zeros(n + (len(B) if B else 0), dtype=torch.bool, device=S.y.device)
-    if candidates is not None:
-        taken[:n] = torch.from_numpy(~candidates).to(taken.device)
-    certified = n - int(taken[:n].sum())
-    mark = np.concatenate([S.mark, B.mark]) if B else S.mark
-    blocks_S, blocks_B = kept_blocks(model, S.x), kept_blocks(model, B.x) if B else None
-    training = _TrainingSet(prior, outside, options, next(model.parameters()))
+    pool = Pool(model, [S, B] if B else [S], outside)
+    mark = pool.laid_out([S.mark, B.mark] if B else [S.mark], 0)
+    open_S = np.ones(n, bool) if candidates is None else candidates
+    taken = ~pool.laid_out([open_S, np.ones(len(B), bool)] if B else [open_S], False)
+    closed = torch.from_numpy(taken.copy()).to(S.y.device)  # the same mask, where the losses are
+    buffer_starts = pool.starts[1]
+    certified = int(open_S.sum())
+    training = _TrainingSet(prior, outside, next(model.parameters()))
     optimiser = Optimiser(model, options)
+    model.train()
     blocks: list[np.ndarray] = []  # line 1: C_0 <- {}
     own = 0  # |C n S|
     best, best_state, best_value = 0, None, math.inf
@@ -93,18 +95,16 @@ def mp2l(
     for j in itertools.count():
         if j == iterations:  # line 4: ... and k < K*
             break
-        losses, wrong = score(model, S, outside, errors=iterations is None, blocks=blocks_S)
-        if B:
-            old, _ = score(model, B, outside, errors=False, blocks=blocks_B)
-            losses = torch.cat([losses, old * options.omega])  # line 2: S* <- S u B*
-        losses.masked_fill_(taken, -torch.inf)
-        worst = float(losses.max()) if len(losses) else -math.inf  # line 3: the largest l * w
+        losses, wrong = pool.score(errors=iterations is None)
+        losses[buffer_starts:] *= options.omega  # line 2: S* <- S u B*
+        losses.masked_fill_(closed, -torch.inf)
+        worst, picked = top(losses, mark, options.k)  # line 3: the largest l * w
         if math.isnan(worst):
             raise UserError(
                 f"Training diverged at task {task}, iteration {j}: the loss is not a number; lower lr ({options.lr}) or omega."
             )
         if iterations is None:
-            errors = int((wrong & ~taken[:n]).sum())
+            errors = int(np.count_nonzero(~taken[wrong]))
             value = criterion(options, certified, own, errors, j)
             if value < best_value or options.stop == "none":
                 best, best_value = j, value
@@ -115,14 +115,20 @@ def mp2l(
                 progress(trace[-1])
             if not worst >= options.gamma or j == options.max_iterations:  # line 4: while l * w >= gamma
                 break
-        block = top(losses, mark, options.k)
-        taken[torch.from_numpy(block).to(taken.device)] = True
-        blocks.append(block)  # line 6: C_k <- C_{k-1} u {...}
-        own += int((block < n).sum())
-        training.add(S, block[block < n], 1.0)
+            if options.stop != "none" and criterion(options, certified, own, 0, j + 1) >= best_value:
+                break  # what was picked alone costs too much: no later iteration can be the argmin
+        taken[picked] = True
+        closed.index_fill_(0, torch.from_numpy(picked).to(closed.device), True)
+        of_S, of_B = picked[picked < n], picked[picked >= buffer_starts] - buffer_starts
+        blocks.append(
+            np.where(picked < n, picked, picked - buffer_starts + n)
+        )  # line 6: C_k <- C_{k-1} u {...}
+        own += len(of_S)
+        training.add(S, of_S, 1.0)
         if B:
-            training.add(B, block[block >= n] - n, options.omega)
+            training.add(B, of_B, options.omega)
         training.update(model, optimiser, options, task, j + 1)  # line 7: theta_k <- update(theta_{k-1}, C_k)
+    model.eval()
     if iterations is None:  # lines 10-12: k <- argmin of the criterion
         assert best_state is not None
         model.load_state_dict(best_state)
@@ -152,58 +158,66 @@ def criterion(options: Options, n: int, picked: int, errors: int, iterations: in
     return (picked + errors) / n if n else 0.0
 
 
-def top(losses: Tensor, mark: np.ndarray, k: int) -> np.ndarray:
-    """Positions of the k largest losses, largest first, ties by the smaller mark; -inf is never taken."""
-    least = torch.topk(losses, min(k, len(losses)), sorted=False).values.min()
-    found = torch.nonzero(losses >= least).flatten()
-    values = losses[found].cpu().numpy()
-    found_at = found.cpu().numpy()
-    order = np.lexsort((mark[found_at], -values))[:k]
-    return np.asarray(found_at[order][values[order] > -np.inf])
+def top(losses: Tensor, mark: np.ndarray, k: int) -> tuple[float, np.ndarray]:
+    """The largest loss, and the positions of the k largest: largest first, ties by the smaller mark, -inf never taken."""
+    largest = torch.topk(losses, min(k + 1, len(losses)))
+    values, at = largest.values.cpu().numpy(), largest.indices.cpu().numpy()
+    worst = float(values[0]) if len(values) else -math.inf
+    if (
+        len(values) > k and values[k] == values[k - 1] > -np.inf
+    ):  # a tie at the edge: all that share it take part
+        found = torch.nonzero(losses >= float(values[k])).flatten()
+        values, at = losses[found].cpu().numpy(), found.cpu().numpy()
+    order = np.lexsort((mark[at], -values))[:k]
+    return worst, at[order][values[order] > -np.inf]
 
 
 class _TrainingSet:
     """C in picking order (behind the prior examples, if any), with weights and heads, grown block by block."""
 
-    def __init__(
-        self, prior: Examples | None, outside: Tensor | None, options: Options, place: Tensor
-    ) -> None:
-        self._outside, self._prior, self._options = outside, prior, options
-        self._dtype = place.dtype
-        self._x: Tensor | None = None
-        if prior:
-            self._append(prior, 1.0)
+    def __init__(self, prior: Examples | None, outside: Tensor | None, place: Tensor) -> None:
+        self._prior, self._outside, self._dtype = prior, outside, place.dtype
+        self._columns: list[Tensor] = []  # x, y, weight and, if task-incremental, what is outside the head
+        self._size, self._batches = 0, Batches()
 
     def add(self, source: Examples, at: np.ndarray, weight: float) -> None:
+        """These examples of the source, each with this weight."""
+        if self._prior and not self._size:
+            self._append(self._prior.x, self._prior.y, self._prior.task, 1.0)
         if len(at):
-            self._append(source.take(at), weight)
+            index = torch.from_numpy(at).to(source.y.device)
+            self._append(source.inputs(at), source.y.index_select(0, index), source.task[at], weight)
 
-    def _append(self, new: Examples, weight: float) -> None:
-        y = new.y
-        w = torch.full((len(y),), weight, dtype=self._dtype, device=y.device)
-        hidden = None if self._outside is None else self._outside[torch.from_numpy(new.task).to(y.device)]
-        if self._x is None:
-            self._x, self._y, self._w, self._hidden = new.x, y, w, hidden
-            return
-        self._x, self._y = torch.cat([self._x, new.x]), torch.cat([self._y, y])
-        self._w = torch.cat([self._w, w])
-        self._hidden = None if hidden is None or self._hidden is None else torch.cat([self._hidden, hidden])
+    def _append(self, x: Tensor, y: Tensor, task: np.ndarray, weight: float) -> None:
+        new = [x, y, torch.full((len(y),), weight, dtype=self._dtype, device=y.device)]
+        if self._outside is not None:
+            new.append(self._outside[torch.from_numpy(task).to(y.device)])
+        start, self._size = self._size, self._size + len(y)
+        if not self._columns or self._size > len(self._columns[0]):  # room for half as many again
+            room = self._size + self._size // 2 + 256
+            grown = [column.new_empty(room, *column.shape[1:]) for column in new]
+            for old, column in zip(self._columns, grown, strict=False):
+                column[:start] = old[:start]
+            self._columns = grown
+        for column, rows in zip(self._columns, new, strict=True):
+            column[start : self._size] = rows
 
     def update(
         self, model: nn.Module, optimiser: Optimiser, options: Options, task: int, iteration: int
     ) -> None:
-        assert self._x is not None
-        weight = balanced(self._y).to(self._dtype) if self._prior else self._w
+        """The update of theta on all of C."""
+        x, y, weight, *hidden = (column[: self._size] for column in self._columns)
         update(
             model,
             optimiser,
-            self._x,
-            self._y,
-            weight,
-            self._hidden,
+            x,
+            y,
+            balanced(y).to(self._dtype) if self._prior else weight,
+            hidden[0] if hidden else None,
             options,
             epochs=options.epochs,
             purpose="update",
             task=task,
             iteration=iteration,
+            batches=self._batches,
         )

@@ -6,9 +6,11 @@ multiple of 16. That this suffices is a fact about the machine, not a theorem: `
 itself, and refuses where it fails.
 """
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,9 +24,9 @@ from cop2l.errors import UserError
 
 BLOCK = 256
 """Rows of a block; examples of few numbers come in larger ones, because a block of them is mostly book-keeping."""
-FEW, LARGE_BLOCK = 512, 1024
-CHUNK = 4096
-"""Rows whose logits (nothing else) are held together."""
+FEW, LARGE_BLOCK = 512, 2560
+CHUNK = 2**17
+"""How many logits (nothing else) are held together, if a block has not more."""
 WIDTH = 16
 
 
@@ -67,28 +69,39 @@ def block_rows(x: Any) -> int:
 
 
 def input_blocks(model: nn.Module, x: Any) -> Iterator[Tensor]:
-    """X in blocks of the same number of rows, where the model is; rows beyond the end of x are zeros."""
+    """X in blocks of the same number of rows, where the model is; rows beyond the end of x are zeros.
+
+    A block lasts until the next one: those that cannot be views of x share their memory.
+    """
     place, size = next(model.parameters()), block_rows(x)
     plain = isinstance(x, Tensor) and row_major(x) is x  # then every block of rows is
+    room: Tensor | None = None
     for start in range(0, len(x), size):
         rows = _tensor(x[start : start + size]).to(device=place.device, dtype=place.dtype)
         rows = rows if plain else row_major(rows)
         if len(rows) < size or rows.data_ptr() % 64:
-            padded = rows.new_zeros((size, *rows.shape[1:]))
-            padded[: len(rows)] = rows
-            rows = padded
+            room = rows.new_empty((size, *rows.shape[1:])) if room is None else room
+            room[: len(rows)] = rows
+            room[len(rows) :] = 0
+            rows = room
         yield rows
 
 
 def kept_blocks(model: nn.Module, x: Any) -> list[Tensor] | None:
-    """The same blocks as a list to be used again and again, if they are views of x but for the last; else None."""
-    place = next(model.parameters())
+    """X in blocks to be used again and again, if they can be views of it; else None.
+
+    The last block ends with the last row, and so begins with rows of the block before it, unless x is too short.
+    """
+    place, size = next(model.parameters()), block_rows(x)
     shared = (
         isinstance(x, Tensor) and (x.device, x.dtype) == (place.device, place.dtype) and row_major(x) is x
     )
-    if not shared or x.data_ptr() % 64 or (x[:1].nbytes * block_rows(x)) % 64:
+    starts = [*range(0, len(x) - size + 1, size)]
+    if len(x) % size:
+        starts.append(len(x) - size)
+    if not shared or any((x.data_ptr() + start * x[:1].nbytes) % 64 for start in starts):
         return None
-    return list(input_blocks(model, x))
+    return [x[start : start + size] for start in starts] if len(x) >= size else list(input_blocks(model, x))
 
 
 def logits_in_blocks(model: nn.Module, x: Any) -> Iterator[tuple[int, Tensor]]:
@@ -99,19 +112,6 @@ def logits_in_blocks(model: nn.Module, x: Any) -> Iterator[tuple[int, Tensor]]:
         start += len(rows)
 
 
-def _logits_in_chunks(model: nn.Module, blocks: Iterable[Tensor], n: int) -> Iterator[tuple[int, Tensor]]:
-    """(start, logits) with classes along the first dimension, some blocks together: fewer and larger steps follow."""
-    waiting: list[Tensor] = []
-    first = end = 0
-    for rows in blocks:
-        logits = model(rows)
-        waiting.append(logits.t())
-        end += len(logits)
-        if end - first == CHUNK or end >= n:
-            yield first, torch.cat(waiting, 1)
-            waiting, first = [], end
-
-
 def head_mask(heads: list[tuple[int, ...]], classes: int, device: torch.device) -> Tensor:
     """Row t: which classes do *not* belong to task t's head (row 0 is unused: tasks count from 1)."""
     outside = torch.ones(len(heads) + 1, classes, dtype=torch.bool)
@@ -120,59 +120,145 @@ def head_mask(heads: list[tuple[int, ...]], classes: int, device: torch.device) 
     return outside.to(device)
 
 
-def masked(logits: Tensor, task: np.ndarray, outside: Tensor | None) -> Tensor:
-    """Logits with every class outside the example's own head at minus infinity (task-incremental only).
+def hide(logits: Tensor, task: np.ndarray, outside: Tensor | None) -> None:
+    """Put every class outside the example's own head at minus infinity (task-incremental only).
 
-    The whole head is computed first: computing a slice of it would change the other logits' bits.
+    Classes run along the first dimension. The whole head is computed first: computing a slice of it would change the
+    other logits' bits. Rows beyond the end of `task` are padding.
     """
     if outside is None:
-        return logits
+        return
     if task[0] == task[-1] and (task == task[0]).all():
-        return logits.masked_fill(outside[int(task[0])], -torch.inf)
-    heads = F.pad(torch.from_numpy(task), (0, len(logits) - len(task)))  # rows beyond the end: any head
-    return logits.masked_fill(outside[heads.to(outside.device)], -torch.inf)
+        logits.masked_fill_(outside[int(task[0])][:, None], -torch.inf)
+    else:
+        heads = F.pad(torch.from_numpy(task), (0, logits.shape[1] - len(task)), value=int(task[-1]))
+        logits.masked_fill_(outside[heads.to(outside.device)].t(), -torch.inf)
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Consecutive blocks whose logits are held together: fewer and larger steps follow than for each block."""
+
+    start: int
+    logits: Tensor
+    """Classes along the first dimension, where a softmax over few classes is much quicker."""
+    room: Tensor
+    """Memory of the same shape. It is used at every pass: fresh memory costs more than what is done in it."""
+    own: Tensor
+    """`entries` of the labels."""
+    heads: np.ndarray
+    """Tasks of the rows, where classes are hidden."""
+
+
+class Pool:
+    """Examples that are scored together, again and again: laid out once, each part in whole blocks of its own.
+
+    Positions count rows of this layout: part i's rows begin at `starts[i]`, and what is left of its last block is
+    padding, which is scored like everything else and means nothing.
+    """
+
+    def __init__(self, model: nn.Module, parts: Sequence[Examples], outside: Tensor | None = None) -> None:
+        self._model, self._parts, self._outside = model, parts, outside
+        self._size = block_rows(parts[0].x)
+        self.starts = [0]
+        for part in parts:
+            self.starts.append(self.starts[-1] - (-len(part) // self._size) * self._size)
+        self._y = torch.cat([F.pad(part.y, (0, -len(part) % self._size)) for part in parts])
+        self._blocks = [kept_blocks(model, part.x) for part in parts]
+        self._places: list[tuple[Tensor, _Chunk | None]] = []
+
+    def __len__(self) -> int:
+        return len(self._y)
+
+    def laid_out(self, columns: Sequence[np.ndarray], padding: Any) -> np.ndarray:
+        """One array for each part, brought into the layout."""
+        whole = np.full(len(self), padding, columns[0].dtype)
+        for start, column in zip(self.starts, columns, strict=False):
+            whole[start : start + len(column)] = column
+        return whole
+
+    def score(self, *, errors: bool = True) -> tuple[Tensor, np.ndarray]:
+        """Every row's cross-entropy, and (if `errors`) the positions of the first part's misclassified examples.
+
+        An example is classified correctly only if its class has strictly the largest logit: a tie, or a NaN, is an
+        error. Whole blocks are computed, so that no example falls into a vector kernel's remainder.
+        """
+        place, counted = next(self._model.parameters()), len(self._parts[0]) if errors else 0
+        losses = place.new_empty(len(self))
+        wrong = [np.empty(0, np.int64)]
+        with scoring_mode(self._model):
+            for chunk in self._chunks():
+                found = _log_softmax_at(chunk.logits, chunk.own, chunk.room)
+                torch.neg(found, out=losses[chunk.start : chunk.start + len(found)])
+                if chunk.start < counted:
+                    missed = misclassified(chunk.logits, chunk.own)[: counted - chunk.start]
+                    wrong.append(np.flatnonzero(missed.cpu().numpy()) + chunk.start)
+        return losses, np.concatenate(wrong)
+
+    def _chunks(self) -> Iterator[_Chunk]:
+        block = 0
+        for part, kept in zip(self._parts, self._blocks, strict=True):
+            for rows in kept or input_blocks(self._model, part.x):
+                logits = self._model(rows)
+                if not self._places:
+                    self._places = self._planned(logits)
+                place, complete = self._places[block]
+                place.copy_(logits[len(logits) - len(place) :])  # what precedes it was in the block before
+                if complete:
+                    hide(complete.logits, complete.heads, self._outside)
+                    yield complete
+                block += 1
+
+    def _planned(self, like: Tensor) -> list[tuple[Tensor, _Chunk | None]]:
+        """For every block, where its logits go, and the chunk that it completes, if any."""
+        classes, size = like.shape[1], self._size
+        most = max(1, CHUNK // classes // size) * size
+        joined = self._outside is None  # otherwise each part hides other classes
+        spans = [(0, len(self))] if joined else list(itertools.pairwise(self.starts))
+        rooms = like.new_zeros(2, classes * min(most, len(self)))
+        places: list[tuple[Tensor, _Chunk | None]] = []
+        for (begin, end), part in zip(spans, self._parts, strict=False):
+            for start in range(begin, end, most):
+                rows = min(most, end - start)
+                logits, room = (flat[: classes * rows].view(classes, rows) for flat in rooms)
+                own = entries(self._y[start : start + rows])
+                heads = part.task[start - begin : start - begin + rows]
+                places += [(to.t(), None) for to in torch.split(logits, size, 1)]
+                places[-1] = (places[-1][0], _Chunk(start, logits, room, own, heads))
+        for end, part, kept in zip(self.starts[1:], self._parts, self._blocks, strict=True):
+            if kept and len(part) > size and len(part) % size:
+                place, chunk = places[end // size - 1]
+                places[end // size - 1] = (place[: len(part) % size], chunk)
+        return places
 
 
 def score(
-    model: nn.Module,
-    examples: Examples,
-    outside: Tensor | None = None,
-    *,
-    errors: bool = True,
-    blocks: list[Tensor] | None = None,
+    model: nn.Module, examples: Examples, outside: Tensor | None = None, *, errors: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """The cross-entropy of every example, and (if `errors`) whether it is misclassified.
-
-    `blocks` are the examples' `kept_blocks`, if the caller has them.
-
-    An example is classified correctly only if its class has strictly the largest logit: a tie, or a NaN, is an error.
-    Classes run along the first dimension, where a softmax over few classes is much quicker; whole blocks are computed,
-    so that no example falls into a vector kernel's remainder.
-    """
-    n = len(examples.y)
-    y = F.pad(examples.y, (0, -n % block_rows(examples.x)))
-    losses = torch.empty(len(y), dtype=next(model.parameters()).dtype, device=y.device)
-    wrong = torch.empty(len(y) if errors else 0, dtype=torch.bool, device=y.device)
-    with scoring_mode(model):
-        for start, raw in _logits_in_chunks(model, blocks or input_blocks(model, examples.x), n):
-            part = slice(start, start + raw.shape[1])
-            logits = (
-                raw if outside is None else masked(raw.t(), examples.task[part], outside).t().contiguous()
-            )
-            losses[part] = _losses(logits, y[part])
-            if errors:
-                wrong[part] = misclassified(logits, y[part])
-    return losses[:n], wrong[:n]
+    """The cross-entropy of every example, and (if `errors`) whether it is misclassified."""
+    n = len(examples)
+    losses, found = Pool(model, [examples], outside).score(errors=errors)
+    wrong = torch.zeros(n if errors else 0, dtype=torch.bool, device=losses.device)
+    wrong[torch.from_numpy(found).to(losses.device)] = True
+    return losses[:n], wrong
 
 
-def _losses(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy; classes run along the first dimension."""
-    return -F.log_softmax(logits, 0).gather(0, y[None])[0]
+def entries(y: Tensor) -> Tensor:
+    """Where, in a flat matrix of logits with classes along the first dimension, each row's own class is."""
+    return y * len(y) + torch.arange(len(y), device=y.device)
 
 
-def misclassified(logits: Tensor, y: Tensor) -> Tensor:
-    """True unless the true class's logit is strictly larger than every other; classes run along the first dimension."""
-    return (logits < logits.gather(0, y[None])).sum(0) != len(logits) - 1
+def _log_softmax_at(logits: Tensor, own: Tensor, room: Tensor | None = None) -> Tensor:
+    """The logarithm of each row's probability of its own class."""
+    return torch.log_softmax(logits, 0, out=room).view(-1).index_select(0, own)
+
+
+def misclassified(logits: Tensor, own: Tensor) -> Tensor:
+    """True unless the own class's logit is strictly larger than every other; the logits are used up."""
+    flat = logits.view(-1)
+    mine = flat.index_select(0, own)
+    flat.index_fill_(0, own, -torch.inf)
+    return ~(mine > logits.amax(0))
 
 
 def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor | None = None) -> Tensor:
@@ -181,15 +267,16 @@ def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor |
     with scoring_mode(model):
         for start, raw in logits_in_blocks(model, x):
             count = min(len(raw), len(x) - start)
+            logits = raw[:count].clone()
             if task is not None:
-                raw = masked(raw, np.full(count, task), outside)
-            found[start : start + count] = raw[:count].argmax(1).cpu()
+                hide(logits.t(), np.full(count, task), outside)
+            found[start : start + count] = logits.argmax(1).cpu()
     return found
 
 
 def prove_exact(model: nn.Module, examples: Examples, outside: Tensor | None = None) -> None:
     """Score some examples alone, in another order and in smaller company; refuse if a single bit changes."""
-    n = min(len(examples), 2 * block_rows(examples.x) + 37)
+    n = min(len(examples), block_rows(examples.x) + 37)
     some = examples.take(np.linspace(0, len(examples) - 1, n).astype(np.int64))
     reference = score(model, some, outside)
     scattered = np.random.default_rng(0)
@@ -200,10 +287,13 @@ def prove_exact(model: nn.Module, examples: Examples, outside: Tensor | None = N
         for expected, got in zip(reference, score(model, some.take(order), outside), strict=True):
             _same_bits(expected[at], got)
     with scoring_mode(model):  # as many blocks of logits as are ever taken together
-        raw = torch.cat([logits for _, logits in logits_in_blocks(model, some.x)])[:n]
-        logits = masked(raw, some.task, outside).t()
-        many = torch.arange(CHUNK, device=raw.device) % n
-        _same_bits(reference[0][many], _losses(logits[:, many].contiguous(), some.y[many]))
+        raw = torch.cat([logits.clone() for _, logits in logits_in_blocks(model, some.x)])[:n]
+        logits = raw.t().clone(memory_format=torch.contiguous_format)
+        hide(logits, some.task, outside)
+        size = block_rows(some.x)
+        many = torch.arange(max(1, CHUNK // len(logits) // size) * size, device=raw.device) % n
+        own = entries(some.y[many])
+        _same_bits(reference[0][many], -_log_softmax_at(logits.index_select(1, many), own))
 
 
 def _same_bits(expected: Tensor, got: Tensor) -> None:

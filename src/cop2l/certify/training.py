@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -65,6 +65,8 @@ def pinned_threads(count: int) -> Iterator[None]:
 
 
 GATHERED = 8
+ROOM = 2**22
+"""So many mini-batches are copied together, if they have not more numbers than this."""
 
 
 class Optimiser:
@@ -102,6 +104,41 @@ class Optimiser:
             torch._foreach_addcdiv_(self._values, self._first, scale, -rate)
 
 
+class Batches:
+    """Copies mini-batches out of columns, several at a time, always into the same memory.
+
+    For small examples the copy takes less time than the calls that make it, and than the fresh memory it would need.
+    """
+
+    def __init__(self) -> None:
+        self._memory: Tensor | None = None
+
+    def of(
+        self, columns: list[Tensor], orders: Iterable[Tensor], sizes: list[int]
+    ) -> Iterator[tuple[Tensor, ...]]:
+        """The columns' rows in one order after the other, in mini-batches of these sizes; each lasts until the next."""
+        x = columns[0]
+        together = GATHERED if GATHERED * max(sizes) * x[:1].numel() <= ROOM else 1
+        waiting: list[Tensor] = []
+        for order in orders:
+            for at in torch.split(order.to(x.device), sizes):
+                waiting.append(at)
+                if len(waiting) == together:
+                    yield from self._copied(columns, waiting)
+                    waiting = []
+        if waiting:
+            yield from self._copied(columns, waiting)
+
+    def _copied(self, columns: list[Tensor], waiting: list[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+        x, *others = columns
+        at, sizes = torch.cat(waiting), [len(part) for part in waiting]
+        if self._memory is None or len(self._memory) < len(at):
+            self._memory = x.new_empty(len(at), *x.shape[1:])
+        copies = [torch.index_select(x, 0, at, out=self._memory[: len(at)])]
+        copies += [column.index_select(0, at) for column in others]
+        yield from zip(*(torch.split(copy, sizes) for copy in copies), strict=True)
+
+
 def update(
     model: nn.Module,
     optimiser: Optimiser,
@@ -115,37 +152,33 @@ def update(
     purpose: str,
     task: int,
     iteration: int = 0,
+    batches: Batches | None = None,
 ) -> None:
     """Some epochs of mini-batches over the training set, each step on the mean of weight * cross-entropy.
 
+    The model is in training mode already: switching it takes longer than a step of a small one.
     Mini-batches and dropout are a function of (seed, purpose, task, iteration). `outside` has one row per example
     (task-incremental) or is None. A last mini-batch of one example joins the one before it, because normalisation
     layers cannot train on a single example.
     """
     n, place = len(y), next(model.parameters())
-    ends = [*range(options.batch, n, options.batch), n]
-    if len(ends) > 1 and ends[-1] - ends[-2] == 1:
-        del ends[-2]
+    columns = [x, y, weight] if outside is None else [x, y, weight, outside]
+    sizes = [min(options.batch, n - start) for start in range(0, n, options.batch)]
+    if len(sizes) > 1 and sizes[-1] == 1:
+        sizes[-2:] = [sizes[-2] + 1]
     order = generator(options.seed, f"{purpose} order", task, iteration)
-    model.train()
     with private_randomness(place.device, options.seed, purpose, task, iteration):
-        for _ in range(epochs):
-            shuffled = torch.randperm(n, generator=order).to(y.device)
-            whole = len(ends) <= GATHERED  # few mini-batches are gathered in one go
-            columns = [part.index_select(0, shuffled) for part in (x, y, weight)] if whole else []
-            for start, end in zip([0, *ends], ends, strict=False):
-                at = shuffled[start:end]
-                some_x, some_y, some_w = (
-                    (part[start:end] for part in columns)
-                    if whole
-                    else (part.index_select(0, at) for part in (x, y, weight))
-                )
-                logits = model(some_x.to(place.dtype))
-                if outside is not None:
-                    logits = logits.masked_fill(outside[at], -torch.inf)
-                loss = (F.cross_entropy(logits, some_y, reduction="none") * some_w).mean()
-                optimiser.step(loss)
-    model.eval()
+        shuffled = (torch.randperm(n, generator=order) for _ in range(epochs))
+        for some_x, some_y, some_w, *hidden in (batches or Batches()).of(columns, shuffled, sizes):
+            logits = model(some_x.to(place.dtype))
+            if hidden:
+                logits = logits.masked_fill(hidden[0], -torch.inf)
+            optimiser.step(weighted_loss(logits, some_y, some_w))
+
+
+def weighted_loss(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """What a step goes down: the mean of weight * cross-entropy."""
+    return (F.cross_entropy(logits, y, reduction="none") * weight).mean()
 
 
 def balanced(y: Tensor) -> Tensor:
