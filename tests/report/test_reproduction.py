@@ -22,6 +22,7 @@ from cop2l.report.reproduction.numbers import compared, numbers, sweep_command
 from cop2l.report.reproduction.order import Column, agreement_of, moved
 from cop2l.report.reproduction.ours import CERTIFIED, Stream, changes_of, pick, samples
 from cop2l.report.reproduction.pictures import Pictures
+from cop2l.report.reproduction.quotes import quoted
 from cop2l.report.runs import find
 
 MNIST = Stream("mnist", "", "class-incremental", 5, "mlp")
@@ -309,6 +310,29 @@ def test_explanations_reach_the_document(runs, tmp_path):
     assert "2 settings were tried, in 4 runs, on 1 streams." in text
     assert search.settings(search.read(tmp_path / "search.jsonl")) == 2
     assert "| 1 | `prior=0.5` | 90.00 ± 0.00 (2) | 10.00 ± 0.00 (2) | 10.00 ± 0.00 (2) |" in text
+
+
+def test_sentences_quote_the_runs(runs):
+    found = samples(runs)
+    on = "on mnist, 5 tasks, class-incremental, mlp"
+    said = quoted(f"{{accuracy of cop2l {on}}} against {{paper's accuracy\nof cop2l {on}}}", found)
+    assert said == "95.1 against 95.1"
+    kl = next(s for s in found if (s.stream, s.method, s.changes) == (MNIST, "cop2l", ())).spread("kl")
+    assert float(quoted(f"{{kl of cop2l {on}}}", found)) >= 100 * kl.mean
+    with pytest.raises(UserError, match="which nothing here gives"):
+        quoted(f"{{accuracy of cop2l with lr 7 {on}}}", found)
+    with pytest.raises(UserError, match="which nothing here gives"):
+        quoted(f"{{paper's accuracy of joint {on}}}", found)
+    with pytest.raises(UserError, match="is no quotation"):
+        quoted("{95.1}", found)
+
+
+def test_streams_on_which_the_settings_were_chosen_are_marked(runs):
+    said = verdicts(duels(samples(runs), {"mnist"}))
+    assert "mlp‡ |" in said
+    assert "took no part in the choice of its settings: on 0 of 0" in said
+    assert "‡" not in verdicts(duels(samples(runs), {"cifar10"}))
+    assert Stream("rotated-mnist, disjoint", "", "domain-incremental", 10, "mlp").pictures == "mnist"
 
 
 def test_where_holdout_is_tighter_the_document_says_so(runs):

@@ -1,6 +1,6 @@
 """Beyond the paper: every kind of certificate on every stream, and who is tighter."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from cop2l.report.figures.figure import percent
@@ -33,6 +33,8 @@ class Duel:
     """The claimed bound, mean over the tasks."""
     worst: dict[str, Spread]
     valid: bool
+    chosen: bool
+    """Whether the settings of `certified` were chosen on such pictures."""
 
 
 def contenders(found: Sequence[Sample], stream: Stream) -> dict[str, Sample]:
@@ -41,8 +43,8 @@ def contenders(found: Sequence[Sample], stream: Stream) -> dict[str, Sample]:
     return {label: sample for label, sample in picked.items() if sample and sample.spread("bound")}
 
 
-def duels(found: Sequence[Sample]) -> list[Duel]:
-    """One for every stream on which `certified` was run."""
+def duels(found: Sequence[Sample], chosen_on: Collection[str] = ()) -> list[Duel]:
+    """One for every stream on which `certified` was run; its settings were chosen on these data sets."""
     made = []
     for stream in streams(found):
         own = contenders(found, stream)
@@ -53,7 +55,7 @@ def duels(found: Sequence[Sample]) -> list[Duel]:
             for metric in ("accuracy", "bound", "worst-bound")
         )
         valid = not any(run.not_valid for sample in own.values() for run in sample.runs)
-        made.append(Duel(stream, accuracy, mean, worst, valid))
+        made.append(Duel(stream, accuracy, mean, worst, valid, stream.pictures in chosen_on))
     return made
 
 
@@ -87,7 +89,7 @@ def verdicts(all_duels: Sequence[Duel]) -> str:
     """Who is tighter and who is more accurate, stream by stream; then in one sentence each."""
     lines = [
         (
-            duel.stream.name + ("" if duel.valid else "†"),
+            duel.stream.name + ("" if duel.valid else "†") + ("‡" if duel.chosen else ""),
             *_against(duel, "CoP2L, paper"),
             *_against(duel, "Replay, half held out"),
             *_against(duel, "Replay, a tenth held out"),
@@ -125,6 +127,12 @@ def _sentences(all_duels: Sequence[Duel]) -> list[str]:
             f"Against {rival}: `certified` has the smaller claimed bound (mean over tasks) on {len(tighter)} of"
             f" {len(met)} streams, and also the higher accuracy on {len(both)} of them."
         )
+        fresh = [[d for d in some if not d.chosen] for some in (tighter, met, both)]
+        if len(fresh[1]) < len(met):
+            words += (
+                f" On streams whose pictures took no part in the choice of its settings: on {len(fresh[0])} of"
+                f" {len(fresh[1])}, and also the higher accuracy on {len(fresh[2])}."
+            )
         if looser:
             words += f" **The rival's certificate is tighter on:** {'; '.join(looser)}."
         said.append(words)

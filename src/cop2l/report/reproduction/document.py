@@ -16,6 +16,7 @@ from cop2l.report.reproduction.numbers import Number, number_table, numbers, swe
 from cop2l.report.reproduction.order import order_table, standings
 from cop2l.report.reproduction.ours import AS_PUBLISHED, CERTIFIED, Sample, pick, samples, streams
 from cop2l.report.reproduction.pictures import Pictures
+from cop2l.report.reproduction.quotes import filled
 from cop2l.report.runs import Run
 
 INTRODUCTION = """\
@@ -32,7 +33,8 @@ use DINOv2 ViT-S/14 at 224 and at 70 px, so that absolute numbers do not compare
 gaps to Replay do. *other hardware*: times; the paper's are of an RTX 4090 with the backbone inside the loop, ours of
 the machine named in the row on cached features. *not run*: with what is missing. Ours is mean ± standard deviation
 over seeds, whose number is in parentheses; all numbers are in per cent unless they say otherwise. † marks
-certificates that are not valid, because the backbone saw the data or because tasks share pictures."""
+certificates that are not valid, because the backbone saw the data or because tasks share pictures. ‡ marks streams
+of pictures on which the settings of `certified` were chosen: there its certificates do not pay for the choice."""
 
 TITLES = {
     "class-incremental": "Class-incremental",
@@ -60,7 +62,7 @@ def sources(runs: Sequence[Run], folder: Path | None) -> Sources:
     """The runs, and what a folder of results says about them: explanations.toml and search.jsonl."""
     return Sources(
         tuple(runs),
-        read_explanations(folder / "explanations.toml" if folder else None),
+        filled(read_explanations(folder / "explanations.toml" if folder else None), samples(runs)),
         search.read(folder / "search.jsonl" if folder else None),
     )
 
@@ -191,7 +193,7 @@ def beyond(
     notes: Mapping[str, str],
 ) -> list[str]:
     """What the paper does not have: other certificates, another preset, and the search that led to it."""
-    made = duels(found)
+    made = duels(found, search.datasets(given.search))
     parts = [
         "## Beyond the paper",
         "### `certified` against the paper's CoP2L and against hold-out",
@@ -232,9 +234,10 @@ def headline(given: Sources) -> str:
             continue
         paper = [n for n in every if sample in n.ours and n.metric == "accuracy"]
         bad = any(run.not_valid for run in certified.runs)
+        chosen = stream.pictures in search.datasets(given.search)
         lines.append(
             (
-                stream.name + ("†" if bad else ""),
+                stream.name + ("†" if bad else "") + ("‡" if chosen else ""),
                 published_rate(paper[0].paper) if paper else "–",
                 rate(sample.spread("accuracy")),
                 _bound(sample.spread("kl")),

@@ -61,6 +61,11 @@ class Stream(NamedTuple):
         inputs = self.features or self.model
         return f"{self.dataset}, {self.tasks} tasks, {self.scenario}, {inputs}"
 
+    @property
+    def pictures(self) -> str:
+        """The data set that the pictures are from: MNIST's, where they are permuted or rotated."""
+        return self.dataset.partition(",")[0].removeprefix("permuted-").removeprefix("rotated-")
+
 
 @dataclass(frozen=True)
 class Sample:

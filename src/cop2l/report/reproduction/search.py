@@ -26,6 +26,11 @@ def settings(lines: Sequence[dict[str, Any]]) -> int:
     return len({_options(line) for line in lines})
 
 
+def datasets(lines: Sequence[dict[str, Any]]) -> frozenset[str]:
+    """The data sets whose training part took part in the choice."""
+    return frozenset(line["stream"].partition("@")[0] for line in lines)
+
+
 def section(lines: Sequence[dict[str, Any]]) -> str:
     """What was tried and what came out, on the validation part."""
     if not lines:
