@@ -8,7 +8,7 @@ from torch import nn
 
 from cop2l.certify.examples import sample
 from cop2l.certify.learner import CoP2L
-from cop2l.certify.scoring import CHUNK, ExactnessError, entries, misclassified, predict, prove_exact, score
+from cop2l.certify.scoring import CHUNK, ExactnessError, classified, entries, predict, prove_exact, score
 from cop2l.certify.scoring import LARGE_BLOCK as BLOCK
 from cop2l.certify.training import pinned_threads
 from cop2l.models import build
@@ -184,7 +184,7 @@ def test_good_models_are_not_refused(name):
 def test_only_a_strictly_largest_logit_is_correct():
     logits = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0], [torch.nan, 0.0], [0.0, torch.nan]])
     own = entries(torch.zeros(5, dtype=torch.int64))
-    assert misclassified(logits.t().contiguous(), own).tolist() == [False, True, True, True, True]
+    assert classified(logits.t().contiguous(), own).tolist() == [True, False, False, False, False]
 
 
 def test_scoring_needs_one_block_of_activations_at_a_time():

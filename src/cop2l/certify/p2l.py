@@ -78,7 +78,9 @@ def mp2l(
     prior        examples that every update trains on beside C (own prior part and stored ones)
     """
     n = len(S)
-    pool = Pool(model, [S, B] if B else [S], outside)
+    pool = Pool(
+        model, [S, B] if B else [S], outside, [1.0, options.omega] if B else [1.0]
+    )  # line 2: S* <- S u B*
     mark = pool.laid_out([S.mark, B.mark] if B else [S.mark], 0)
     open_S = np.ones(n, bool) if candidates is None else candidates
     taken = ~pool.laid_out([open_S, np.ones(len(B), bool)] if B else [open_S], False)
@@ -96,7 +98,6 @@ def mp2l(
         if j == iterations:  # line 4: ... and k < K*
             break
         losses, wrong = pool.score(errors=iterations is None)
-        losses[buffer_starts:] *= options.omega  # line 2: S* <- S u B*
         losses.masked_fill_(closed, -torch.inf)
         worst, picked = top(losses, mark, options.k)  # line 3: the largest l * w
         if math.isnan(worst):
@@ -163,9 +164,9 @@ def top(losses: Tensor, mark: np.ndarray, k: int) -> tuple[float, np.ndarray]:
     largest = torch.topk(losses, min(k + 1, len(losses)))
     values, at = largest.values.cpu().numpy(), largest.indices.cpu().numpy()
     worst = float(values[0]) if len(values) else -math.inf
-    if (
-        len(values) > k and values[k] == values[k - 1] > -np.inf
-    ):  # a tie at the edge: all that share it take part
+    if (values[1:] < values[:-1]).all() and worst > values[-1] > -np.inf:  # as nearly always: no ties
+        return worst, at[:k]
+    if len(values) > k and values[k] == values[k - 1]:  # a tie at the edge: all that share it take part
         found = torch.nonzero(losses >= float(values[k])).flatten()
         values, at = losses[found].cpu().numpy(), found.cpu().numpy()
     order = np.lexsort((mark[at], -values))[:k]
@@ -183,24 +184,33 @@ class _TrainingSet:
     def add(self, source: Examples, at: np.ndarray, weight: float) -> None:
         """These examples of the source, each with this weight."""
         if self._prior and not self._size:
-            self._append(self._prior.x, self._prior.y, self._prior.task, 1.0)
+            self._append(self._prior, None, 1.0)
         if len(at):
-            index = torch.from_numpy(at).to(source.y.device)
-            self._append(source.inputs(at), source.y.index_select(0, index), source.task[at], weight)
+            self._append(source, at, weight)
 
-    def _append(self, x: Tensor, y: Tensor, task: np.ndarray, weight: float) -> None:
-        new = [x, y, torch.full((len(y),), weight, dtype=self._dtype, device=y.device)]
+    def _append(self, source: Examples, at: np.ndarray | None, weight: float) -> None:
+        x = source.x if at is None else source.inputs(at)
+        start, self._size = self._size, self._size + len(x)
+        if not self._columns or self._size > len(self._columns[0]):
+            self._grow(x, source.y)
+        columns = [column[start : self._size] for column in self._columns]
+        columns[0].copy_(x)
+        columns[2].fill_(weight)
+        where = slice(None) if at is None else torch.from_numpy(at).to(source.y.device)
+        columns[1].copy_(source.y[where])
         if self._outside is not None:
-            new.append(self._outside[torch.from_numpy(task).to(y.device)])
-        start, self._size = self._size, self._size + len(y)
-        if not self._columns or self._size > len(self._columns[0]):  # room for half as many again
-            room = self._size + self._size // 2 + 256
-            grown = [column.new_empty(room, *column.shape[1:]) for column in new]
-            for old, column in zip(self._columns, grown, strict=False):
-                column[:start] = old[:start]
-            self._columns = grown
-        for column, rows in zip(self._columns, new, strict=True):
-            column[start : self._size] = rows
+            tasks = source.task if at is None else source.task[at]
+            columns[3].copy_(self._outside[torch.from_numpy(tasks).to(source.y.device)])
+
+    def _grow(self, x: Tensor, y: Tensor) -> None:
+        """Room for half as many again."""
+        room = self._size + self._size // 2 + 256
+        grown = [x.new_empty(room, *x.shape[1:]), y.new_empty(room), y.new_empty(room, dtype=self._dtype)]
+        if self._outside is not None:
+            grown.append(self._outside.new_empty(room, self._outside.shape[1]))
+        for old, new in zip(self._columns, grown, strict=False):
+            new[: len(old)] = old
+        self._columns = grown
 
     def update(
         self, model: nn.Module, optimiser: Optimiser, options: Options, task: int, iteration: int

@@ -9,7 +9,7 @@ itself, and refuses where it fails.
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,13 +51,10 @@ def scoring_mode(model: nn.Module) -> Iterator[None]:
     training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False
+    padded = any(p.dim() == 2 and p.shape[1] % WIDTH for p in model.parameters())
     try:
-        with torch.no_grad():
-            if any(p.dim() == 2 and p.shape[1] % WIDTH for p in model.parameters()):
-                with _PaddedLinear():
-                    yield
-            else:
-                yield
+        with torch.no_grad(), _PaddedLinear() if padded else nullcontext():
+            yield
     finally:
         for module in training:
             module.training = True
@@ -157,13 +154,22 @@ class Pool:
     padding, which is scored like everything else and means nothing.
     """
 
-    def __init__(self, model: nn.Module, parts: Sequence[Examples], outside: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        parts: Sequence[Examples],
+        outside: Tensor | None = None,
+        weights: Sequence[float] = (1.0,),
+    ) -> None:
         self._model, self._parts, self._outside = model, parts, outside
         self._size = block_rows(parts[0].x)
         self.starts = [0]
         for part in parts:
             self.starts.append(self.starts[-1] - (-len(part) // self._size) * self._size)
         self._y = torch.cat([F.pad(part.y, (0, -len(part) % self._size)) for part in parts])
+        self._sign = next(model.parameters()).new_empty(len(self._y))
+        for (start, end), weight in zip(itertools.pairwise(self.starts), weights, strict=True):
+            self._sign[start:end] = -weight
         self._blocks = [kept_blocks(model, part.x) for part in parts]
         self._places: list[tuple[Tensor, _Chunk | None]] = []
 
@@ -178,7 +184,7 @@ class Pool:
         return whole
 
     def score(self, *, errors: bool = True) -> tuple[Tensor, np.ndarray]:
-        """Every row's cross-entropy, and (if `errors`) the positions of the first part's misclassified examples.
+        """Every row's weight * cross-entropy, and (if `errors`) where the first part's misclassified examples are.
 
         An example is classified correctly only if its class has strictly the largest logit: a tie, or a NaN, is an
         error. Whole blocks are computed, so that no example falls into a vector kernel's remainder.
@@ -189,10 +195,11 @@ class Pool:
         with scoring_mode(self._model):
             for chunk in self._chunks():
                 found = _log_softmax_at(chunk.logits, chunk.own, chunk.room)
-                torch.neg(found, out=losses[chunk.start : chunk.start + len(found)])
+                here = slice(chunk.start, chunk.start + len(found))
+                torch.mul(found, self._sign[here], out=losses[here])
                 if chunk.start < counted:
-                    missed = misclassified(chunk.logits, chunk.own)[: counted - chunk.start]
-                    wrong.append(np.flatnonzero(missed.cpu().numpy()) + chunk.start)
+                    right = classified(chunk.logits, chunk.own)[: counted - chunk.start]
+                    wrong.append(np.flatnonzero(~right.cpu().numpy()) + chunk.start)
         return losses, np.concatenate(wrong)
 
     def _chunks(self) -> Iterator[_Chunk]:
@@ -253,12 +260,12 @@ def _log_softmax_at(logits: Tensor, own: Tensor, room: Tensor | None = None) -> 
     return torch.log_softmax(logits, 0, out=room).view(-1).index_select(0, own)
 
 
-def misclassified(logits: Tensor, own: Tensor) -> Tensor:
-    """True unless the own class's logit is strictly larger than every other; the logits are used up."""
+def classified(logits: Tensor, own: Tensor) -> Tensor:
+    """True where the own class's logit is strictly larger than every other; the logits are used up."""
     flat = logits.view(-1)
     mine = flat.index_select(0, own)
     flat.index_fill_(0, own, -torch.inf)
-    return ~(mine > logits.amax(0))
+    return mine > logits.amax(0)
 
 
 def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor | None = None) -> Tensor:
