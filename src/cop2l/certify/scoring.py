@@ -210,7 +210,8 @@ class Pool:
                 if not self._places:
                     self._places = self._planned(logits)
                 place, complete = self._places[block]
-                place.copy_(logits[len(logits) - len(place) :])  # what precedes it was in the block before
+                repeated = len(logits) - len(place)  # rows that the block before it had
+                place.copy_(logits[repeated:] if repeated else logits)
                 if complete:
                     hide(complete.logits, complete.heads, self._outside)
                     yield complete

@@ -1,5 +1,6 @@
 """update(theta, C): the same examples in the same order give the same parameters, bit for bit."""
 
+import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator
@@ -117,21 +118,18 @@ class Batches:
         self, columns: list[Tensor], orders: Iterable[Tensor], sizes: list[int]
     ) -> Iterator[tuple[Tensor, ...]]:
         """The columns' rows in one order after the other, in mini-batches of these sizes; each lasts until the next."""
-        x = columns[0]
-        together = GATHERED if GATHERED * max(sizes) * x[:1].numel() <= ROOM else 1
-        waiting: list[Tensor] = []
-        for order in orders:
-            for at in torch.split(order.to(x.device), sizes):
-                waiting.append(at)
-                if len(waiting) == together:
-                    yield from self._copied(columns, waiting)
-                    waiting = []
-        if waiting:
-            yield from self._copied(columns, waiting)
+        together = GATHERED if GATHERED * max(sizes) * columns[0][:1].numel() <= ROOM else 1
+        device, orders = columns[0].device, iter(orders)
+        while some := list(itertools.islice(orders, max(1, together // len(sizes)))):
+            at = (torch.cat(some) if len(some) > 1 else some[0]).to(device)
+            every = sizes * len(some)
+            for first in range(0, len(every), together):
+                here = every[first : first + together]
+                yield from self._copied(columns, at if here == every else at[: sum(here)], here)
+                at = at[sum(here) :]
 
-    def _copied(self, columns: list[Tensor], waiting: list[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+    def _copied(self, columns: list[Tensor], at: Tensor, sizes: list[int]) -> Iterator[tuple[Tensor, ...]]:
         x, *others = columns
-        at, sizes = torch.cat(waiting), [len(part) for part in waiting]
         if self._memory is None or len(self._memory) < len(at):
             self._memory = x.new_empty(len(at), *x.shape[1:])
         copies = [torch.index_select(x, 0, at, out=self._memory[: len(at)])]
