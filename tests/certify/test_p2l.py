@@ -31,7 +31,7 @@ from cop2l.bounds import (
 from cop2l.certify.buffers import OVERFLOW, Keeper
 from cop2l.certify.counting import counts
 from cop2l.certify.examples import prior_rows
-from cop2l.certify.p2l import mp2l, p2l, top
+from cop2l.certify.p2l import criterion, mp2l, p2l, top
 from cop2l.certify.record import bounds_of
 from cop2l.certify.scoring import score
 from cop2l.certify.training import Optimiser, balanced, update
@@ -125,6 +125,22 @@ def test_mp2l_ends_where_no_later_iteration_can_be_the_best():
     last, kept = outcome.trace[-1], outcome.trace[outcome.iterations]
     assert last["worst_loss"] >= case.options.gamma
     assert last["picked"] == kept["picked"] + kept["errors"] < 40
+
+
+@pytest.mark.parametrize("stop", ["kl", "preference", "combined"])
+def test_more_picks_never_make_a_smaller_criterion(stop):
+    """On this rests the early end: with no errors at all, later iterations cannot be better than the next one."""
+    options = options_of(stop=stop, tasks=5)
+    for n in (7, 100, 4000):
+        picked = np.unique(np.linspace(0, n, 60).astype(int))
+        least = [[criterion(options, n, int(m), 0, j) for m in picked] for j in (1, 2, 7, 40)]
+        assert (np.diff(least, axis=0) >= 0).all()
+        assert (np.diff(least, axis=1) >= 0).all()
+        assert all(
+            criterion(options, n, int(m), e, 1) >= criterion(options, n, int(m), 0, 1)
+            for m in picked
+            for e in range(n - m + 1)[:50]
+        )
 
 
 def test_divergence_is_one_sentence():

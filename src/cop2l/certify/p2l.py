@@ -78,12 +78,11 @@ def mp2l(
     prior        examples that every update trains on beside C (own prior part and stored ones)
     """
     n = len(S)
-    pool = Pool(
-        model, [S, B] if B else [S], outside, [1.0, options.omega] if B else [1.0]
-    )  # line 2: S* <- S u B*
-    mark = pool.laid_out([S.mark, B.mark] if B else [S.mark], 0)
+    parts, weights = ([S, B], [1.0, options.omega]) if B else ([S], [1.0])
+    pool = Pool(model, parts, outside, weights)  # line 2: S* <- S u B*
+    mark = pool.laid_out([part.mark for part in parts], 0)
     open_S = np.ones(n, bool) if candidates is None else candidates
-    taken = ~pool.laid_out([open_S, np.ones(len(B), bool)] if B else [open_S], False)
+    taken = ~pool.laid_out([open_S, *(np.ones(len(part), bool) for part in parts[1:])], False)
     closed = torch.from_numpy(taken.copy()).to(S.y.device)  # the same mask, where the losses are
     buffer_starts = pool.starts[1]
     certified = int(open_S.sum())
@@ -121,9 +120,8 @@ def mp2l(
         taken[picked] = True
         closed.index_fill_(0, torch.from_numpy(picked).to(closed.device), True)
         of_S, of_B = picked[picked < n], picked[picked >= buffer_starts] - buffer_starts
-        blocks.append(
-            np.where(picked < n, picked, picked - buffer_starts + n)
-        )  # line 6: C_k <- C_{k-1} u {...}
+        positions = np.where(picked < n, picked, picked - buffer_starts + n)
+        blocks.append(positions)  # line 6: C_k <- C_{k-1} u {...}
         own += len(of_S)
         training.add(S, of_S, 1.0)
         if B:
@@ -161,9 +159,11 @@ def criterion(options: Options, n: int, picked: int, errors: int, iterations: in
 
 def top(losses: Tensor, mark: np.ndarray, k: int) -> tuple[float, np.ndarray]:
     """The largest loss, and the positions of the k largest: largest first, ties by the smaller mark, -inf never taken."""
+    if not len(losses):
+        return -math.inf, np.empty(0, np.int64)
     largest = torch.topk(losses, min(k + 1, len(losses)))
     values, at = largest.values.cpu().numpy(), largest.indices.cpu().numpy()
-    worst = float(values[0]) if len(values) else -math.inf
+    worst = float(values[0])
     if (values[1:] < values[:-1]).all() and worst > values[-1] > -np.inf:  # as nearly always: no ties
         return worst, at[:k]
     if len(values) > k and values[k] == values[k - 1]:  # a tie at the edge: all that share it take part

@@ -93,12 +93,13 @@ def kept_blocks(model: nn.Module, x: Any) -> list[Tensor] | None:
     shared = (
         isinstance(x, Tensor) and (x.device, x.dtype) == (place.device, place.dtype) and row_major(x) is x
     )
-    starts = [*range(0, len(x) - size + 1, size)]
-    if len(x) % size:
-        starts.append(len(x) - size)
-    if not shared or any((x.data_ptr() + start * x[:1].nbytes) % 64 for start in starts):
+    if not shared:
         return None
-    return [x[start : start + size] for start in starts] if len(x) >= size else list(input_blocks(model, x))
+    if len(x) < size:
+        return list(input_blocks(model, x))
+    starts = [*range(0, len(x) - size + 1, size), *([len(x) - size] if len(x) % size else [])]
+    aligned = all((x.data_ptr() + start * x[:1].nbytes) % 64 == 0 for start in starts)
+    return [x[start : start + size] for start in starts] if aligned else None
 
 
 def logits_in_blocks(model: nn.Module, x: Any) -> Iterator[tuple[int, Tensor]]:
