@@ -26,14 +26,14 @@ BASELINE_SETTINGS = {
     "icarl": (10, 128, 0.01),
     "gdumb": (20, 128, 0.01),
     "lwf": (10, 200, 0.001),
-    "lamaml": (10, 10, 0.01),
+    "lamaml": (10, 10, 0.1),
     "lfl": (3, 128, 0.01),
     "ewc": (10, 256, 0.001),
     "si": (10, 256, 0.001),
     "cclis": (50, 512, 1.0),
     "csrel": (100, 256, 0.001),
 }
-"""Epochs, batch and lr of the paper's baselines (the ViT's, on features)."""
+"""Epochs, batch and lr of the paper's baselines (the ViT's, on features); La-MAML's is where its learned rates start."""
 HALVED = ("finetuning", "replay", "der")
 """Methods with half the epochs where the task's number is told."""
 BASELINE_KEYS = ("epochs", "batch", "lr")
