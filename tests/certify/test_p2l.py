@@ -34,7 +34,7 @@ from cop2l.certify.examples import prior_rows
 from cop2l.certify.p2l import criterion, mp2l, p2l, top
 from cop2l.certify.record import bounds_of
 from cop2l.certify.scoring import score
-from cop2l.certify.training import Optimiser, balanced, update
+from cop2l.certify.training import Batches, Optimiser, balanced, update
 from cop2l.errors import UserError
 from cop2l.randomness import marks
 
@@ -161,6 +161,22 @@ def test_the_top_breaks_ties_by_mark_and_never_takes_what_is_gone():
         worst, found = top(losses, mark, k)
         assert found.tolist() == expected
         assert worst == float(losses.max())
+
+
+@pytest.mark.parametrize("width", [3, 100_000])  # many mini-batches fit into the room, or one
+def test_mini_batches_are_the_rows_in_their_order(width):
+    draw = torch.Generator().manual_seed(0)
+    batches = Batches()  # one object for all: its memory is used again
+    for sizes, epochs in (([5], 3), ([4, 4, 3], 2), ([4] * 11 + [2], 2), ([1], 1), ([2, 1], 9)):
+        n = sum(sizes)
+        x, y = torch.arange(2 * n).float()[:, None].expand(-1, width).contiguous(), torch.arange(2 * n)
+        orders = [torch.randperm(n, generator=draw) for _ in range(epochs)]
+        expected = [at.tolist() for order in orders for at in order.split(sizes)]
+        found = []
+        for some_x, some_y in batches.of([x[:n], y[:n]], iter(orders), sizes):
+            assert torch.equal(some_x[:, -1], some_y.float())
+            found.append(some_y.tolist())
+        assert found == expected
 
 
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
