@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import library, nn
 
 from cop2l.methods import method
 from cop2l.metrics import average_accuracy
@@ -20,7 +20,7 @@ from cop2l.streams import load
 
 warnings.simplefilter("ignore")
 # torchvision, which Avalanche imports, expects two operators that its wheel does not bring along.
-OPERATORS = torch.library.Library("torchvision", "DEF")
+OPERATORS = library.Library("torchvision", "DEF")
 for operator in ("nms", "qnms"):
     OPERATORS.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 

@@ -26,7 +26,7 @@ class TensorBoard(Watcher):
 
     def __init__(self, folder: str | Path) -> None:
         try:
-            self.library: Any = import_module("torch.utils.tensorboard")
+            self.tensorboard: Any = import_module("torch.utils.tensorboard")
         except ImportError:
             raise missing_extra("tensorboard", "tensorboard", "--log tensorboard") from None
         self.folder = Path(folder) / "tensorboard"
@@ -34,7 +34,7 @@ class TensorBoard(Watcher):
 
     def start(self, config: Config, stream: Stream, records: list[dict[str, Any]]) -> None:  # noqa: ARG002
         """Open the event file only now, when the run directory is known to be ours."""
-        self.writer = self.library.SummaryWriter(str(self.folder))
+        self.writer = self.tensorboard.SummaryWriter(str(self.folder))
 
     def progress(self, event: dict[str, Any]) -> None:
         """One curve per task and quantity."""
