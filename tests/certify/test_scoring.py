@@ -8,8 +8,8 @@ from torch import nn
 
 from cop2l.certify.examples import sample
 from cop2l.certify.learner import CoP2L
-from cop2l.certify.scoring import CHUNK, ExactnessError, classified, entries, predict, prove_exact, score
 from cop2l.certify.scoring import LARGE_BLOCK as BLOCK
+from cop2l.certify.scoring import ExactnessError, chunk_rows, classified, entries, predict, prove_exact, score
 from cop2l.certify.training import pinned_threads
 from cop2l.models import build
 
@@ -69,7 +69,7 @@ def test_alone_in_full_permuted_and_in_part(name, shape, more, threads, dtype):
 def test_many_blocks(classes, threads, dtype):
     """The softmax is taken over several blocks at once: their number must not show either."""
     model = build("linear", inputs=(16,), classes=classes, seed=0).to(dtype)
-    chunk = max(1, CHUNK // classes // BLOCK) * BLOCK
+    chunk = chunk_rows(classes, BLOCK)
     every = examples((16,), classes, dtype, chunk + BLOCK + 5)
     with pinned_threads(threads):
         losses, wrong = score(model, every)

@@ -11,12 +11,12 @@ from cop2l.certify.examples import sample
 from cop2l.certify.history import History, Memory, certified_mask
 from cop2l.certify.options import Options
 from cop2l.certify.record import Counts
-from cop2l.certify.scoring import score
+from cop2l.certify.scoring import LARGE_BLOCK, score
 from cop2l.errors import UserError
 from cop2l.randomness import marks
 from cop2l.streams.fingerprint import Fingerprint
 
-PASS_ROWS = 5120
+PASS_ROWS = 2 * LARGE_BLOCK  # whole blocks, of either size
 Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]]
 
 

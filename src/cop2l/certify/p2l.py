@@ -184,23 +184,21 @@ class _TrainingSet:
     def add(self, source: Examples, at: np.ndarray, weight: float) -> None:
         """These examples of the source, each with this weight."""
         if self._prior and not self._size:
-            self._append(self._prior, None, 1.0)
+            self._append(self._prior, np.arange(len(self._prior)), 1.0)
         if len(at):
             self._append(source, at, weight)
 
-    def _append(self, source: Examples, at: np.ndarray | None, weight: float) -> None:
-        x = source.x if at is None else source.inputs(at)
+    def _append(self, source: Examples, at: np.ndarray, weight: float) -> None:
+        x, index = source.inputs(at), torch.from_numpy(at).to(source.y.device)
         start, self._size = self._size, self._size + len(x)
         if not self._columns or self._size > len(self._columns[0]):
             self._grow(x, source.y)
         columns = [column[start : self._size] for column in self._columns]
         columns[0].copy_(x)
+        columns[1].copy_(source.y.index_select(0, index))
         columns[2].fill_(weight)
-        where = slice(None) if at is None else torch.from_numpy(at).to(source.y.device)
-        columns[1].copy_(source.y[where])
         if self._outside is not None:
-            tasks = source.task if at is None else source.task[at]
-            columns[3].copy_(self._outside[torch.from_numpy(tasks).to(source.y.device)])
+            columns[3].copy_(self._outside[torch.from_numpy(source.task[at]).to(source.y.device)])
 
     def _grow(self, x: Tensor, y: Tensor) -> None:
         """Room for half as many again."""

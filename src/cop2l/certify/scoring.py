@@ -1,8 +1,8 @@
 """Scores that do not depend, bit for bit, on the other examples that are scored.
 
 A matrix product's rounding depends on its shape and on memory alignment. So every forward pass has the same
-number of rows (short ones are filled with zeros), and inner widths of linear layers are filled with zeros up to a
-multiple of 16. That this suffices is a fact about the machine, not a theorem: `prove_exact` tests it on the model
+number of rows (the last one repeats some, or is filled with zeros), and inner widths of linear layers are filled with
+zeros up to a multiple of 16. That this suffices is a fact about the machine, not a theorem: `prove_exact` tests it on the model
 itself, and refuses where it fails.
 """
 
@@ -63,6 +63,11 @@ def scoring_mode(model: nn.Module) -> Iterator[None]:
 def block_rows(x: Any) -> int:
     """How many rows a block of such examples has: a function of the shape of one example alone."""
     return LARGE_BLOCK if math.prod(x.shape[1:]) <= FEW else BLOCK
+
+
+def chunk_rows(classes: int, block: int) -> int:
+    """How many rows are held together: whole blocks, at least one."""
+    return max(1, CHUNK // classes // block) * block
 
 
 def input_blocks(model: nn.Module, x: Any) -> Iterator[Tensor]:
@@ -221,7 +226,7 @@ class Pool:
     def _planned(self, like: Tensor) -> list[tuple[Tensor, _Chunk | None]]:
         """For every block, where its logits go, and the chunk that it completes, if any."""
         classes, size = like.shape[1], self._size
-        most = max(1, CHUNK // classes // size) * size
+        most = chunk_rows(classes, size)
         joined = self._outside is None  # otherwise each part hides other classes
         spans = [(0, len(self))] if joined else list(itertools.pairwise(self.starts))
         rooms = like.new_zeros(2, classes * min(most, len(self)))
@@ -241,13 +246,11 @@ class Pool:
         return places
 
 
-def score(
-    model: nn.Module, examples: Examples, outside: Tensor | None = None, *, errors: bool = True
-) -> tuple[Tensor, Tensor]:
-    """The cross-entropy of every example, and (if `errors`) whether it is misclassified."""
+def score(model: nn.Module, examples: Examples, outside: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The cross-entropy of every example, and whether it is misclassified."""
     n = len(examples)
-    losses, found = Pool(model, [examples], outside).score(errors=errors)
-    wrong = torch.zeros(n if errors else 0, dtype=torch.bool, device=losses.device)
+    losses, found = Pool(model, [examples], outside).score()
+    wrong = torch.zeros(n, dtype=torch.bool, device=losses.device)
     wrong[torch.from_numpy(found).to(losses.device)] = True
     return losses[:n], wrong
 
@@ -299,8 +302,7 @@ def prove_exact(model: nn.Module, examples: Examples, outside: Tensor | None = N
         raw = torch.cat([logits.clone() for _, logits in logits_in_blocks(model, some.x)])[:n]
         logits = raw.t().clone(memory_format=torch.contiguous_format)
         hide(logits, some.task, outside)
-        size = block_rows(some.x)
-        many = torch.arange(max(1, CHUNK // len(logits) // size) * size, device=raw.device) % n
+        many = torch.arange(chunk_rows(len(logits), block_rows(some.x)), device=raw.device) % n
         own = entries(some.y[many])
         _same_bits(reference[0][many], -_log_softmax_at(logits.index_select(1, many), own))
 

@@ -31,7 +31,7 @@ def published(group: Group, metric: str) -> Published | None:
     if len(found) != 1:
         return None
     value, sd = found[0]["value"], found[0]["sd"]
-    return Published(_in_our_unit(value, metric), _in_our_unit(sd, metric) if sd else None)
+    return Published(in_our_unit(value, metric), in_our_unit(sd, metric) if sd else None)
 
 
 def published_models(groups: Iterable[Group]) -> list[str]:
@@ -40,7 +40,8 @@ def published_models(groups: Iterable[Group]) -> list[str]:
     return sorted({str(row["model"]) for row in named if isinstance(row, Mapping) and row.get("model")})
 
 
-def _in_our_unit(number: str, metric: str) -> float:
+def in_our_unit(number: str, metric: str) -> float:
+    """A printed number; rates are between 0 and 1 with us."""
     return round(float(number) / 100, 6) if metric in PERCENT else float(number)
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from cop2l.report.groups import Spread
 from cop2l.report.metric import METRICS
-from cop2l.report.paper import PERCENT, Published, rows
+from cop2l.report.paper import Published, in_our_unit, rows
 from cop2l.report.reproduction.collect import command
 from cop2l.report.reproduction.explanations import Explanations
 from cop2l.report.reproduction.machines import Machines
@@ -87,11 +87,6 @@ def numbers(found: Sequence[Sample], why: Explanations) -> list[Number]:
             )
         made.append(Number(scenario, dataset, tasks, method, model, metric, paper, ours, status, words))
     return made
-
-
-def in_our_unit(number: str, metric: str) -> float:
-    """Rates are between 0 and 1 with us."""
-    return round(float(number) / 100, 6) if metric in PERCENT else float(number)
 
 
 def counterparts(

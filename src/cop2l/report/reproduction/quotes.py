@@ -13,9 +13,8 @@ from typing import Any
 from cop2l.errors import UserError
 from cop2l.report.figures.figure import percent
 from cop2l.report.metric import metric
-from cop2l.report.paper import rows
+from cop2l.report.paper import in_our_unit, rows
 from cop2l.report.reproduction.explanations import Explanations
-from cop2l.report.reproduction.numbers import in_our_unit
 from cop2l.report.reproduction.ours import USUAL_MODELS, Sample
 
 QUOTE = re.compile(r"\{([^{}]+)\}")
