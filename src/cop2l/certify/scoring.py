@@ -24,7 +24,7 @@ from cop2l.errors import UserError
 
 BLOCK = 256
 """Rows of a block; examples of few numbers come in larger ones, because a block of them is mostly book-keeping."""
-FEW, LARGE_BLOCK = 512, 2560
+FEW, LARGE_BLOCK = 512, 10 * BLOCK
 CHUNK = 2**17
 """How many logits (nothing else) are held together, if a block has not more."""
 WIDTH = 16
