@@ -151,16 +151,26 @@ def test_divergence_is_one_sentence():
 
 def test_the_top_breaks_ties_by_mark_and_never_takes_what_is_gone():
     draw = np.random.default_rng(0)
-    for _ in range(300):
+    for _ in range(600):
         n, k = int(draw.integers(1, 12)), int(draw.integers(1, 6))
-        losses = torch.from_numpy(draw.choice([-np.inf, 0.0, 0.5, 1.0, np.inf], n).astype(np.float32))
-        mark = draw.permutation(n).astype(np.uint64)
-        expected = sorted(
-            (i for i in range(n) if losses[i] > -np.inf), key=lambda i: (-float(losses[i]), mark[i])
-        )[:k]
-        worst, found = top(losses, mark, k)
+        rest, mark = draw.random(n) < 0.8, draw.permutation(n).astype(np.uint64)
+        losses = draw.choice([draw.choice([0.0, 0.5, 1.0, np.inf], n), draw.random(n)]).astype(np.float32)
+        losses[~rest] = -draw.choice([0.0, 0.5, 1.0, np.inf], n)[~rest]
+        expected = sorted(np.flatnonzero(rest), key=lambda i: (-float(losses[i]), mark[i]))[:k]
+        worst, found = top(torch.from_numpy(losses), rest, mark, k)
         assert found.tolist() == expected
-        assert worst == float(losses.max())
+        assert worst == max(losses[rest], default=-np.inf)
+
+
+def test_a_loss_that_is_not_a_number_is_the_worst():
+    losses, rest, mark = (
+        torch.tensor([1.0, np.nan, 3.0, 2.0]),
+        np.ones(4, bool),
+        np.arange(4, dtype=np.uint64),
+    )
+    assert np.isnan(top(losses, rest, mark, 2)[0])
+    rest[1] = False
+    assert top(losses, rest, mark, 2)[1].tolist() == [2, 3]
 
 
 @pytest.mark.parametrize("width", [3, 100_000])  # many mini-batches fit into the room, or one

@@ -25,12 +25,12 @@ from cop2l.certify.options import options as choose_options
 from cop2l.certify.p2l import Progress
 from cop2l.certify.record import Counts
 from cop2l.certify.scoring import (
+    ScoringMode,
     head_mask,
     logits_in_blocks,
     predict,
     prove_exact,
     score,
-    scoring_mode,
 )
 from cop2l.certify.training import exact_arithmetic, pinned_threads
 from cop2l.errors import UserError, unknown
@@ -392,7 +392,7 @@ class CoP2L:
         """How many outputs the model has, found by running it once."""
         if self._classes is None or x is not None:
             assert x is not None
-            with scoring_mode(self.model):
+            with ScoringMode(self.model):
                 try:
                     _, logits = next(iter(logits_in_blocks(self.model, x[:1])))
                 except (RuntimeError, ValueError, IndexError, TypeError) as error:

@@ -81,11 +81,11 @@ def mp2l(
     parts, weights = ([S, B], [1.0, options.omega]) if B else ([S], [1.0])
     pool = Pool(model, parts, outside, weights)  # line 2: S* <- S u B*
     mark = pool.laid_out([part.mark for part in parts], 0)
-    open_S = np.ones(n, bool) if candidates is None else candidates
-    taken = ~pool.laid_out([open_S, *(np.ones(len(part), bool) for part in parts[1:])], False)
-    closed = torch.from_numpy(taken.copy()).to(S.y.device)  # the same mask, where the losses are
+    eligible = np.ones(n, bool) if candidates is None else candidates
+    rest = pool.laid_out([eligible, *(np.ones(len(part), bool) for part in parts[1:])], False)  # S* \ C
+    pool.close(np.flatnonzero(~rest))
     buffer_starts = pool.starts[1]
-    certified = int(open_S.sum())
+    certified = int(eligible.sum())
     training = _TrainingSet(prior, outside, next(model.parameters()))
     optimiser = Optimiser(model, options)
     model.train()
@@ -97,14 +97,13 @@ def mp2l(
         if j == iterations:  # line 4: ... and k < K*
             break
         losses, wrong = pool.score(errors=iterations is None)
-        losses.masked_fill_(closed, -torch.inf)
-        worst, picked = top(losses, mark, options.k)  # line 3: the largest l * w
+        worst, picked = top(losses, rest, mark, options.k)  # line 3: the largest l * w
         if math.isnan(worst):
             raise UserError(
                 f"Training diverged at task {task}, iteration {j}: the loss is not a number; lower lr ({options.lr}) or omega."
             )
         if iterations is None:
-            errors = int(np.count_nonzero(~taken[wrong]))
+            errors = int(np.count_nonzero(wrong & rest[:n]))
             value = criterion(options, certified, own, errors, j)
             if value < best_value or options.stop == "none":
                 best, best_value = j, value
@@ -117,8 +116,8 @@ def mp2l(
                 break
             if options.stop != "none" and criterion(options, certified, own, 0, j + 1) >= best_value:
                 break  # what was picked alone costs too much: no later iteration can be the argmin
-        taken[picked] = True
-        closed.index_fill_(0, torch.from_numpy(picked).to(closed.device), True)
+        rest[picked] = False
+        pool.close(picked)
         of_S, of_B = picked[picked < n], picked[picked >= buffer_starts] - buffer_starts
         positions = np.where(picked < n, picked, picked - buffer_starts + n)
         blocks.append(positions)  # line 6: C_k <- C_{k-1} u {...}
@@ -157,20 +156,21 @@ def criterion(options: Options, n: int, picked: int, errors: int, iterations: in
     return (picked + errors) / n if n else 0.0
 
 
-def top(losses: Tensor, mark: np.ndarray, k: int) -> tuple[float, np.ndarray]:
-    """The largest loss, and the positions of the k largest: largest first, ties by the smaller mark, -inf never taken."""
-    if not len(losses):
+def top(losses: Tensor, rest: np.ndarray, mark: np.ndarray, k: int) -> tuple[float, np.ndarray]:
+    """The largest loss of the rest, and the positions of its k largest: largest first, ties by the smaller mark.
+
+    Losses outside the rest are not above 0 (see `Pool.close`), so that no one else is among k losses above 0.
+    """
+    if not rest.any():
         return -math.inf, np.empty(0, np.int64)
     largest = torch.topk(losses, min(k + 1, len(losses)))
     values, at = largest.values.cpu().numpy(), largest.indices.cpu().numpy()
-    worst = float(values[0])
-    if (values[1:] < values[:-1]).all() and worst > values[-1] > -np.inf:  # as nearly always: no ties
-        return worst, at[:k]
-    if len(values) > k and values[k] == values[k - 1]:  # a tie at the edge: all that share it take part
-        found = torch.nonzero(losses >= float(values[k])).flatten()
-        values, at = losses[found].cpu().numpy(), found.cpu().numpy()
-    order = np.lexsort((mark[at], -values))[:k]
-    return worst, at[order][values[order] > -np.inf]
+    if len(values) > k and values[-1] > 0 and (values[1:] < values[:-1]).all():  # as nearly always: no ties
+        return float(values[0]), at[:k]
+    every = np.flatnonzero(rest)
+    values = losses.cpu().numpy()[every]
+    order = np.lexsort((mark[every], -values))[:k]  # a NaN comes last
+    return float(values.max()), every[order]
 
 
 class _TrainingSet:

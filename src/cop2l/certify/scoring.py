@@ -9,7 +9,7 @@ itself, and refuses where it fails.
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,18 +45,30 @@ class _PaddedLinear(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-@contextmanager
-def scoring_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, no gradients, padded linear layers where a width asks for it; all put back afterwards."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
-    padded = any(p.dim() == 2 and p.shape[1] % WIDTH for p in model.parameters())
-    try:
-        with torch.no_grad(), _PaddedLinear() if padded else nullcontext():
-            yield
-    finally:
-        for module in training:
+class ScoringMode:
+    """Inside: evaluation mode, no gradients, padded linear layers where a width asks for it; then all is as before.
+
+    It looks at the model once, and is entered again and again.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules, self._training = list(model.modules()), list[nn.Module]()
+        padded = any(p.dim() == 2 and p.shape[1] % WIDTH for p in model.parameters())
+        self._layers: AbstractContextManager[Any] = _PaddedLinear() if padded else nullcontext()
+        self._gradients = True
+
+    def __enter__(self) -> None:
+        self._training = [module for module in self._modules if module.training]
+        for module in self._training:
+            module.training = False
+        self._gradients = torch.is_grad_enabled()
+        torch.set_grad_enabled(False)
+        self._layers.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._layers.__exit__(*error)
+        torch.set_grad_enabled(self._gradients)
+        for module in self._training:
             module.training = True
 
 
@@ -108,7 +120,7 @@ def kept_blocks(model: nn.Module, x: Any) -> list[Tensor] | None:
 
 
 def logits_in_blocks(model: nn.Module, x: Any) -> Iterator[tuple[int, Tensor]]:
-    """(start, logits) for consecutive blocks of rows of x; call it inside `scoring_mode`."""
+    """(start, logits) for consecutive blocks of rows of x; call it inside a `ScoringMode`."""
     start = 0
     for rows in input_blocks(model, x):
         yield start, model(rows)
@@ -168,6 +180,7 @@ class Pool:
         weights: Sequence[float] = (1.0,),
     ) -> None:
         self._model, self._parts, self._outside = model, parts, outside
+        self._mode = ScoringMode(model)
         self._size = block_rows(parts[0].x)
         self.starts = [0]
         for part in parts:
@@ -189,24 +202,27 @@ class Pool:
             whole[start : start + len(column)] = column
         return whole
 
+    def close(self, rows: np.ndarray) -> None:
+        """From now on these rows score log p <= 0 instead of weight * (-log p) >= 0."""
+        self._sign.index_fill_(0, torch.from_numpy(rows).to(self._sign.device), 1)
+
     def score(self, *, errors: bool = True) -> tuple[Tensor, np.ndarray]:
-        """Every row's weight * cross-entropy, and (if `errors`) where the first part's misclassified examples are.
+        """Every row's weight * cross-entropy, and (if `errors`) which of the first part's examples are misclassified.
 
         An example is classified correctly only if its class has strictly the largest logit: a tie, or a NaN, is an
         error. Whole blocks are computed, so that no example falls into a vector kernel's remainder.
         """
         place, counted = next(self._model.parameters()), len(self._parts[0]) if errors else 0
-        losses = place.new_empty(len(self))
-        wrong = [np.empty(0, np.int64)]
-        with scoring_mode(self._model):
+        losses, wrong = place.new_empty(len(self)), np.empty(counted, bool)
+        with self._mode:
             for chunk in self._chunks():
                 found = _log_softmax_at(chunk.logits, chunk.own, chunk.room)
                 here = slice(chunk.start, chunk.start + len(found))
                 torch.mul(found, self._sign[here], out=losses[here])
                 if chunk.start < counted:
-                    right = classified(chunk.logits, chunk.own)[: counted - chunk.start]
-                    wrong.append(np.flatnonzero(~right.cpu().numpy()) + chunk.start)
-        return losses, np.concatenate(wrong)
+                    right = classified(chunk.logits, chunk.own).cpu().numpy()[: counted - chunk.start]
+                    np.logical_not(right, out=wrong[here])
+        return losses, wrong
 
     def _chunks(self) -> Iterator[_Chunk]:
         block = 0
@@ -248,11 +264,8 @@ class Pool:
 
 def score(model: nn.Module, examples: Examples, outside: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The cross-entropy of every example, and whether it is misclassified."""
-    n = len(examples)
-    losses, found = Pool(model, [examples], outside).score()
-    wrong = torch.zeros(n, dtype=torch.bool, device=losses.device)
-    wrong[torch.from_numpy(found).to(losses.device)] = True
-    return losses[:n], wrong
+    losses, wrong = Pool(model, [examples], outside).score()
+    return losses[: len(examples)], torch.from_numpy(wrong).to(losses.device)
 
 
 def entries(y: Tensor) -> Tensor:
@@ -276,7 +289,7 @@ def classified(logits: Tensor, own: Tensor) -> Tensor:
 def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor | None = None) -> Tensor:
     """The class with the largest logit, for every example, on the CPU."""
     found = torch.empty(len(x), dtype=torch.int64)
-    with scoring_mode(model):
+    with ScoringMode(model):
         for start, raw in logits_in_blocks(model, x):
             count = min(len(raw), len(x) - start)
             logits = raw[:count].clone()
@@ -298,7 +311,7 @@ def prove_exact(model: nn.Module, examples: Examples, outside: Tensor | None = N
         at = torch.from_numpy(order).to(some.y.device)
         for expected, got in zip(reference, score(model, some.take(order), outside), strict=True):
             _same_bits(expected[at], got)
-    with scoring_mode(model):  # as many blocks of logits as are ever taken together
+    with ScoringMode(model):  # as many blocks of logits as are ever taken together
         raw = torch.cat([logits.clone() for _, logits in logits_in_blocks(model, some.x)])[:n]
         logits = raw.t().clone(memory_format=torch.contiguous_format)
         hide(logits, some.task, outside)

@@ -131,10 +131,10 @@ class Batches:
     def _copied(self, columns: list[Tensor], at: Tensor, sizes: list[int]) -> Iterator[tuple[Tensor, ...]]:
         x, *others = columns
         if self._memory is None or len(self._memory) < len(at):
-            self._memory = x.new_empty(len(at), *x.shape[1:])
+            self._memory = x.new_empty(len(at) + len(at) // 2, *x.shape[1:])  # the training set grows
         copies = [torch.index_select(x, 0, at, out=self._memory[: len(at)])]
         copies += [column.index_select(0, at) for column in others]
-        yield from zip(*(torch.split(copy, sizes) for copy in copies), strict=True)
+        yield from zip(*(copy.split_with_sizes(sizes) for copy in copies), strict=True)
 
 
 def update(

@@ -22,7 +22,7 @@ from cop2l.certify.form import check_form, same
 from cop2l.certify.history import History, Memory, certified_mask
 from cop2l.certify.record import bounds_of, sharing
 from cop2l.certify.repeats import Repeats
-from cop2l.certify.scoring import ExactnessError, head_mask, logits_in_blocks, prove_exact, scoring_mode
+from cop2l.certify.scoring import ExactnessError, ScoringMode, head_mask, logits_in_blocks, prove_exact
 from cop2l.certify.training import exact_arithmetic, pinned_threads
 from cop2l.certify.verdict import LEVELS, Level, Verdict
 from cop2l.errors import UserError
@@ -210,7 +210,7 @@ def _check_labels(y: Any, history: History) -> None:
 
 
 def _check_width(model: nn.Module, x: Any, certificate: Certificate) -> None:
-    with scoring_mode(model):
+    with ScoringMode(model):
         for _, logits in logits_in_blocks(model, x[:1]):
             if logits.shape[1:] != (certificate.classes,):
                 raise UserError("The model does not have as many outputs as the certificate has classes.")
