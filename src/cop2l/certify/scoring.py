@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from cop2l.certify.examples import Examples, row_major
 from cop2l.errors import UserError
+from cop2l.models.classifiers import Classifier
 
 BLOCK = 256
 """Rows of a block; examples of few numbers come in larger ones, because a block of them is mostly book-keeping."""
@@ -65,8 +66,8 @@ class ScoringMode:
         torch.set_grad_enabled(False)
         self._layers.__enter__()
 
-    def __exit__(self, *error: Any) -> None:
-        self._layers.__exit__(*error)
+    def __exit__(self, *error: object) -> None:
+        self._layers.__exit__(None, None, None)
         torch.set_grad_enabled(self._gradients)
         for module in self._training:
             module.training = True
@@ -180,7 +181,7 @@ class Pool:
         weights: Sequence[float] = (1.0,),
     ) -> None:
         self._model, self._parts, self._outside = model, parts, outside
-        self._mode = ScoringMode(model)
+        self._mode, self._takes_room = ScoringMode(model), isinstance(model, Classifier)
         self._size = block_rows(parts[0].x)
         self.starts = [0]
         for part in parts:
@@ -216,7 +217,7 @@ class Pool:
         losses, wrong = place.new_empty(len(self)), np.empty(counted, bool)
         with self._mode:
             for chunk in self._chunks():
-                found = _log_softmax_at(chunk.logits, chunk.own, chunk.room)
+                found = log_probability(chunk.logits, chunk.own, chunk.room)
                 here = slice(chunk.start, chunk.start + len(found))
                 torch.mul(found, self._sign[here], out=losses[here])
                 if chunk.start < counted:
@@ -228,12 +229,17 @@ class Pool:
         block = 0
         for part, kept in zip(self._parts, self._blocks, strict=True):
             for rows in kept or input_blocks(self._model, part.x):
-                logits = self._model(rows)
+                logits = None
                 if not self._places:
+                    logits = self._model(rows)
                     self._places = self._planned(logits)
                 place, complete = self._places[block]
-                repeated = len(logits) - len(place)  # rows that the block before it had
-                place.copy_(logits[repeated:] if repeated else logits)
+                repeated = len(rows) - len(place)  # rows that the block before it had
+                if logits is None:
+                    direct = self._takes_room and not repeated
+                    logits = self._model(rows, place) if direct else self._model(rows)
+                if logits.data_ptr() != place.data_ptr():
+                    place.copy_(logits[repeated:])
                 if complete:
                     hide(complete.logits, complete.heads, self._outside)
                     yield complete
@@ -273,7 +279,7 @@ def entries(y: Tensor) -> Tensor:
     return y * len(y) + torch.arange(len(y), device=y.device)
 
 
-def _log_softmax_at(logits: Tensor, own: Tensor, room: Tensor | None = None) -> Tensor:
+def log_probability(logits: Tensor, own: Tensor, room: Tensor | None = None) -> Tensor:
     """The logarithm of each row's probability of its own class."""
     return torch.log_softmax(logits, 0, out=room).view(-1).index_select(0, own)
 
@@ -317,7 +323,7 @@ def prove_exact(model: nn.Module, examples: Examples, outside: Tensor | None = N
         hide(logits, some.task, outside)
         many = torch.arange(chunk_rows(len(logits), block_rows(some.x)), device=raw.device) % n
         own = entries(some.y[many])
-        _same_bits(reference[0][many], -_log_softmax_at(logits.index_select(1, many), own))
+        _same_bits(reference[0][many], -log_probability(logits.index_select(1, many), own))
 
 
 def _same_bits(expected: Tensor, got: Tensor) -> None:
