@@ -103,8 +103,8 @@ def compress(model, case):
     histories, memory, place = [], Memory(case.options), next(model.parameters()).device
     for t, (x, y) in enumerate(zip(case.x, case.y, strict=True), start=1):
         histories.append(History(t, len(y), case.heads[t - 1]))
-        x, y = torch.from_numpy(x).to(place), torch.from_numpy(y).to(place)
-        compress_task(model, x, y, histories, memory, case.options, case.outside)
+        S = sample(torch.from_numpy(x).to(place), torch.from_numpy(y).to(place), t, case.options.seed)
+        compress_task(model, S, histories, memory, case.options, case.outside)
     return histories, memory
 
 
@@ -115,7 +115,7 @@ def rebuild_theta(model, histories, case):
         x, y = torch.from_numpy(x).to(place), torch.from_numpy(y).to(place)
         rows = np.union1d(history.first, history.second)
         examples.append((x[rows], y[rows], rows))
-        priors.append(prior_part(x, y, history.task, case.options))
+        priors.append(prior_part(sample(x, y, history.task, case.options.seed), history.task, case.options))
     reconstruct(model, histories, examples, case.options, case.outside, priors)
 
 

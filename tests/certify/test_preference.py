@@ -25,7 +25,7 @@ def rerun(model, case, present, kept=None, order=None):
         rows = rows if order is None else order.permutation(rows)
         x, y = torch.from_numpy(case.x[t - 1]), torch.from_numpy(case.y[t - 1])
         S, B = sample(x[rows], y[rows], t, case.options.seed, rows), memory.buffer()
-        own_prior = prior_part(x, y, t, case.options)
+        own_prior = prior_part(sample(x, y, t, case.options.seed), t, case.options)
         prior = memory.prior_set(own_prior)
         with exact_arithmetic():
             train_on_prior(model, prior, case.outside, case.options, t)

@@ -19,15 +19,14 @@ from cop2l.models import rebuild
 
 def compress_task(
     model: nn.Module,
-    x: Any,
-    y: Tensor,
+    S: Examples,
     histories: list[History],
     memory: Memory,
     options: Options,
     outside: Tensor | None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Learn the last task of `histories`: one turn of the loop of the paper's Algorithm 4, with its book-keeping.
+    """Learn S, the sample of the last of `histories`: one turn of the loop of the paper's Algorithm 4, with its book-keeping.
 
     Leaves theta_t in the model, and brings histories and memory up to date. An example that leaves the buffer moves to
     J only if it is in I (the printed line moves every one): reconstruction never sees the others. Where the policy
@@ -35,8 +34,8 @@ def compress_task(
     """
     t, now = len(histories), histories[-1]
     certified = certified_mask(now, options)
-    S, B = sample(x, y, t, options.seed), memory.buffer()  # line 4
-    own_prior = prior_part(x, y, t, options)
+    B = memory.buffer()  # line 4
+    own_prior = prior_part(S, t, options)
     prior = memory.prior_set(own_prior)
     with exact_arithmetic():
         train_on_prior(model, prior, outside, options, t)
@@ -58,7 +57,8 @@ def compress_task(
             past.second, past.left = _merge(past.second, past.left, gone, t)  # lines 12, 14: J_i, mu1_i
             past.first = np.setdiff1d(past.first, gone)  # line 13
         memory.candidates[past.task - 1] = held.take(np.flatnonzero(stays))
-    rest = np.setdiff1d(np.flatnonzero(certified), now.own)
+    certified[now.own] = False
+    rest = np.flatnonzero(certified)
     memory.candidates.append(S.take(rest[_stays(memory, now, rest, t, options)]))  # line 9: B_t
     memory.store_prior(own_prior, t)
     return outcome

@@ -30,19 +30,20 @@ class Examples:
         """The rows at these positions, copied, on the device of y."""
         at = torch.from_numpy(np.ascontiguousarray(index)).to(self.y.device)
         return Examples(
-            self.inputs(index),
+            self.inputs(at),
             self.y.index_select(0, at),
             self.task[index],
             self.row[index],
             self.mark[index],
         )
 
-    def inputs(self, index: np.ndarray) -> Tensor:
-        """The inputs at these positions, copied, in the plain memory layout, on the device of y."""
-        if not isinstance(self.x, Tensor):
-            return row_major(torch.from_numpy(self.x[index])).to(self.y.device)
-        at = torch.from_numpy(np.ascontiguousarray(index)).to(self.x.device)
-        return self.x.index_select(0, at).to(self.y.device)
+    def inputs(self, at: Tensor, room: Tensor | None = None) -> Tensor:
+        """The inputs at these positions, copied (into the room, if given), row by row, on the device of y."""
+        if isinstance(self.x, Tensor) and self.x.device == self.y.device:
+            return torch.index_select(self.x, 0, at, out=room)
+        rows = self.x[at.cpu() if isinstance(self.x, Tensor) else at.cpu().numpy()]
+        found = row_major(torch.as_tensor(rows)).to(self.y.device)
+        return found if room is None else room.copy_(found)
 
 
 def row_major(x: Tensor) -> Tensor:

@@ -1,14 +1,13 @@
 """What is remembered of each task, and how memory moves from one task to the next."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from cop2l.certify.buffers import Keeper
-from cop2l.certify.examples import Examples, join, prior_rows, sample
+from cop2l.certify.examples import Examples, join, prior_rows
 from cop2l.certify.options import Options
 from cop2l.certify.training import Optimiser, balanced, update
 from cop2l.randomness import marks
@@ -112,10 +111,8 @@ def train_on_prior(
     )
 
 
-def prior_part(x: Any, y: Tensor, task: int, options: Options) -> Examples | None:
+def prior_part(whole: Examples, task: int, options: Options) -> Examples | None:
     """P_t, or None without a prior split."""
     if not options.prior:
         return None
-    chosen = np.flatnonzero(prior_rows(len(y), options.prior, options.seed, task))
-    whole = sample(x, y, task, options.seed)
-    return whole.take(chosen)
+    return whole.take(np.flatnonzero(prior_rows(len(whole), options.prior, options.seed, task)))

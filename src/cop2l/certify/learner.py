@@ -86,6 +86,7 @@ class CoP2L:
             tensor.data = row_major(tensor.data)
         self._theta_0 = parameters(model)
         self._classes: int | None = None
+        self._shape: Any = None
         self._proved = False
         self._machines: list[dict[str, Any]] = []
         model.eval()
@@ -140,7 +141,7 @@ class CoP2L:
                 if not self._proved:
                     prove_exact(self.model, S, outside)
                 outcome = compress_task(
-                    self.model, x, labels, self.histories, self.memory, self.options, outside, shown
+                    self.model, S, self.histories, self.memory, self.options, outside, shown
                 )
                 if not self._proved:  # once more: initial weights of zero would prove nothing
                     prove_exact(self.model, S, outside)
@@ -389,9 +390,8 @@ class CoP2L:
         return x, labels, head
 
     def _width(self, x: Any = None) -> int:
-        """How many outputs the model has, found by running it once."""
-        if self._classes is None or x is not None:
-            assert x is not None
+        """How many outputs the model has, found by running it once on such inputs."""
+        if x is not None and self._shape != x.shape[1:]:
             with ScoringMode(self.model):
                 try:
                     _, logits = next(iter(logits_in_blocks(self.model, x[:1])))
@@ -401,7 +401,8 @@ class CoP2L:
                     ) from None
             if logits.dim() != 2:
                 raise UserError("The model must return one row of logits per example.")
-            self._classes = int(logits.shape[1])
+            self._shape, self._classes = x.shape[1:], int(logits.shape[1])
+        assert self._classes is not None
         return self._classes
 
     def _outside(self) -> Tensor | None:

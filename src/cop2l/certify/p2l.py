@@ -107,7 +107,7 @@ def mp2l(
             value = criterion(options, certified, own, errors, j)
             if value < best_value or options.stop == "none":
                 best, best_value = j, value
-                best_state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+                best_state = _copied(model.state_dict(), best_state)
             entry = {"task": task, "iteration": j, "picked": own}
             trace.append({**entry, "worst_loss": worst, "errors": errors, "bound": value})
             if progress:
@@ -173,6 +173,14 @@ def top(losses: Tensor, rest: np.ndarray, mark: np.ndarray, k: int) -> tuple[flo
     return float(values.max()), every[order]
 
 
+def _copied(state: dict[str, Tensor], room: dict[str, Tensor] | None) -> dict[str, Tensor]:
+    """A copy of the state, in the room if there is one."""
+    if room is None:
+        return {name: tensor.clone() for name, tensor in state.items()}
+    torch._foreach_copy_(list(room.values()), list(state.values()))
+    return room
+
+
 class _TrainingSet:
     """C in picking order (behind the prior examples, if any), with weights and heads, grown block by block."""
 
@@ -189,16 +197,16 @@ class _TrainingSet:
             self._append(source, at, weight)
 
     def _append(self, source: Examples, at: np.ndarray, weight: float) -> None:
-        x, index = source.inputs(at), torch.from_numpy(at).to(source.y.device)
-        start, self._size = self._size, self._size + len(x)
+        index = torch.from_numpy(at).to(source.y.device)
+        start, self._size = self._size, self._size + len(at)
         if not self._columns or self._size > len(self._columns[0]):
-            self._grow(x, source.y)
-        columns = [column[start : self._size] for column in self._columns]
-        columns[0].copy_(x)
-        columns[1].copy_(source.y.index_select(0, index))
-        columns[2].fill_(weight)
+            self._grow(source.inputs(index[:1]), source.y)
+        x, y, weights, *hidden = (column[start : self._size] for column in self._columns)
+        source.inputs(index, x)
+        torch.index_select(source.y, 0, index, out=y)
+        weights.fill_(weight)
         if self._outside is not None:
-            columns[3].copy_(self._outside[torch.from_numpy(source.task[at]).to(source.y.device)])
+            hidden[0].copy_(self._outside[torch.from_numpy(source.task[at]).to(source.y.device)])
 
     def _grow(self, x: Tensor, y: Tensor) -> None:
         """Room for half as many again."""

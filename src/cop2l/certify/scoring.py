@@ -188,6 +188,7 @@ class Pool:
             self.starts.append(self.starts[-1] - (-len(part) // self._size) * self._size)
         self._y = torch.cat([F.pad(part.y, (0, -len(part) % self._size)) for part in parts])
         self._sign = next(model.parameters()).new_empty(len(self._y))
+        self._losses = torch.empty_like(self._sign)
         for (start, end), weight in zip(itertools.pairwise(self.starts), weights, strict=True):
             self._sign[start:end] = -weight
         self._blocks = [kept_blocks(model, part.x) for part in parts]
@@ -210,11 +211,12 @@ class Pool:
     def score(self, *, errors: bool = True) -> tuple[Tensor, np.ndarray]:
         """Every row's weight * cross-entropy, and (if `errors`) which of the first part's examples are misclassified.
 
+        The first lasts until the next call.
         An example is classified correctly only if its class has strictly the largest logit: a tie, or a NaN, is an
         error. Whole blocks are computed, so that no example falls into a vector kernel's remainder.
         """
-        place, counted = next(self._model.parameters()), len(self._parts[0]) if errors else 0
-        losses, wrong = place.new_empty(len(self)), np.empty(counted, bool)
+        counted = len(self._parts[0]) if errors else 0
+        losses, wrong = self._losses, np.empty(counted, bool)
         with self._mode:
             for chunk in self._chunks():
                 found = log_probability(chunk.logits, chunk.own, chunk.room)

@@ -314,7 +314,8 @@ def _relearn(certificate: Certificate, data: Samples, model: nn.Module, outside:
     for history in certificate.histories:
         x, y, _ = _given_part(data[history.task], history)
         remade.append(History(history.task, history.rows, history.head, history.fingerprint))
-        compress_task(model, x.to(device), y.to(device), remade, memory, options, outside)
+        S = sample(x.to(device), y.to(device), history.task, options.seed)
+        compress_task(model, S, remade, memory, options, outside)
     for new, stated in zip(remade, certificate.histories, strict=True):
         for label in SET_NAMES:
             if not np.array_equal(getattr(new, label), getattr(stated, label)):
