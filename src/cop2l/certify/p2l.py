@@ -161,16 +161,14 @@ def top(losses: Tensor, rest: np.ndarray, mark: np.ndarray, k: int) -> tuple[flo
 
     Losses outside the rest are not above 0 (see `Pool.close`), so that no one else is among k losses above 0.
     """
-    if not rest.any():
-        return -math.inf, np.empty(0, np.int64)
     largest = torch.topk(losses, min(k + 1, len(losses)))
-    values, at = largest.values.cpu().numpy(), largest.indices.cpu().numpy()
-    if len(values) > k and values[-1] > 0 and (values[1:] < values[:-1]).all():  # as nearly always: no ties
-        return float(values[0]), at[:k]
+    found = largest.values.tolist()
+    if len(found) > k and found[-1] > 0 and all(one > next_ for one, next_ in itertools.pairwise(found)):
+        return found[0], largest.indices[:k].cpu().numpy()  # as nearly always: no ties
     every = np.flatnonzero(rest)
     values = losses.cpu().numpy()[every]
-    order = np.lexsort((mark[every], -values))[:k]  # a NaN comes last
-    return float(values.max()), every[order]
+    order = np.lexsort((mark[every], -values))[:k]
+    return float(values.max(initial=-math.inf)), every[order]
 
 
 def _copied(state: dict[str, Tensor], room: dict[str, Tensor] | None) -> dict[str, Tensor]:
