@@ -42,7 +42,7 @@ def test_the_run_directory_is_as_documented(finished):
     assert environment["stream"]["fingerprint"]
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
     assert [record["task"] for record in records] == [1, 2, 3]
-    keys = "task accuracy classes seconds learn_seconds peak_memory peak_cuda_allocated peak_cuda_reserved"
+    keys = "task accuracy classes seconds learn_seconds peak_memory peak_cuda_allocated peak_cuda_reserved total_cuda_allocated"
     assert {*keys.split(), "memory_used", "tasks", "claim"} == set(records[-1])
     assert records[-1]["peak_memory"] > 1e7
     assert set(records[1]["classes"]) == {"0", "1", "2", "3"}

@@ -13,6 +13,7 @@ from cop2l.errors import UserError
 from cop2l.report.groups import Spread
 from cop2l.report.paper import Published, rows
 from cop2l.report.reproduction import search
+from cop2l.report.reproduction.appendix import memory_cost
 from cop2l.report.reproduction.certificates import duels, verdicts
 from cop2l.report.reproduction.collect import collect, command, condensed
 from cop2l.report.reproduction.document import document, headline, sources
@@ -210,6 +211,27 @@ def test_a_seed_counts_once_and_the_cpu_first(tmp_path):
     make_run(tmp_path / "c", "replay", 1, **as_replay(device="cuda"))
     (sample,) = samples(find([tmp_path]).finished())
     assert [run.config["device"] for run in sample.runs] == ["cpu", "cuda"]
+
+
+def test_memory_on_a_gpu(tmp_path):
+    linear = as_replay(model="linear", device="cuda")
+    for seed in range(2):
+        records = make_run(tmp_path / f"{seed}", "replay", seed, **FEATURES, **linear) / "records.jsonl"
+        every = [json.loads(line) for line in records.read_text().splitlines()]
+        for s, record in enumerate(every):
+            record |= {"peak_cuda_allocated": 1e6 * (s + seed), "peak_cuda_reserved": 5e6}
+            record["total_cuda_allocated"] = 1e12 * s
+        records.write_text("".join(json.dumps(record) + "\n" for record in every))
+    collect(find([tmp_path]).finished(), tmp_path / "collected")
+    lines = memory_cost(find([tmp_path / "collected"]).finished()).splitlines()
+    found = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "| replay |" in line]
+    ours = {row[2]: row[5] for row in found if row[0] == "class-incremental"}
+    last = len(every) - 1
+    assert ours == {
+        "allocated-mb": f"{last + 0.5:.2f} ± 0.71 (2)",  # the largest of the tasks
+        "reserved-mb": "5.00 ± 0.00 (2)",
+        "cumulative-tb": f"{last / 2:.2f} ± 0.00 (2)",  # the mean over tasks
+    }
 
 
 def test_collected_runs_make_the_same_document(root, runs, text, tmp_path):

@@ -152,6 +152,7 @@ class Meter:
         self.device = device(config)
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
+            torch.cuda.reset_accumulated_memory_stats(self.device)
         with contextlib.suppress(OSError):  # elsewhere than on Linux it is the peak of the process so far
             Path("/proc/self/clear_refs").write_text("5")
         self.began = time.perf_counter()
@@ -171,8 +172,14 @@ class Meter:
             "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
             "peak_cuda_allocated": torch.cuda.max_memory_allocated(self.device) if cuda else None,
             "peak_cuda_reserved": torch.cuda.max_memory_reserved(self.device) if cuda else None,
+            "total_cuda_allocated": _total_allocated(self.device) if cuda else None,
             "memory_used": learner.memory_used,
         }
+
+
+def _total_allocated(where: torch.device) -> int:
+    """The bytes of all allocations since the meter was made, whether freed or not."""
+    return int(torch.cuda.memory_stats(where)["allocated_bytes.all.allocated"])
 
 
 def space(learner: Any, stream: Stream, config: Config) -> int:

@@ -2,9 +2,10 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from cop2l.errors import UserError
@@ -71,6 +72,8 @@ class Run:
     """What is odd about this run and does not keep it out of the tables."""
     peak_cuda_allocated: float | None = None
     peak_cuda_reserved: float | None = None
+    task_cuda_allocated: float | None = None
+    """The bytes of all allocations of a task, whether freed or not; mean over tasks."""
 
 
 @dataclass(frozen=True)
@@ -236,9 +239,10 @@ def _assembled(
         matrix=matrix,
         tasks=tasks,
         classes=tuple(_classes(record) for record in records),
-        peak_memory=_peak(records, "peak_memory"),
-        peak_cuda_allocated=_peak(records, "peak_cuda_allocated"),
-        peak_cuda_reserved=_peak(records, "peak_cuda_reserved"),
+        peak_memory=_over(records, "peak_memory"),
+        peak_cuda_allocated=_over(records, "peak_cuda_allocated"),
+        peak_cuda_reserved=_over(records, "peak_cuda_reserved"),
+        task_cuda_allocated=_over(records, "total_cuda_allocated", fmean),
         trace=(),
         config=config,
         environment=environment,
@@ -270,9 +274,11 @@ def _classes(record: Mapping[str, Any]) -> dict[int, float]:
         raise _DamageError("the classes in records.jsonl are not a map from class numbers") from None
 
 
-def _peak(records: Iterable[Mapping[str, Any]], name: str) -> float | None:
-    peaks = [p for r in records if isinstance(p := r.get(name), int | float)]
-    return float(max(peaks)) if peaks else None
+def _over(
+    records: Iterable[Mapping[str, Any]], name: str, how: Callable[[list[float]], float] = max
+) -> float | None:
+    found = [float(value) for r in records if isinstance(value := r.get(name), int | float)]
+    return how(found) if found else None
 
 
 def _trace(path: Path, notes: list[str]) -> tuple[Step, ...]:

@@ -11,7 +11,14 @@ from cop2l.report.runs import Run
 from cop2l.report.write import write
 
 ENVIRONMENT = ("cop2l", "python", "torch", "cuda", "cpu", "cores", "threads", "device")
-RECORD = ("seconds", "learn_seconds", "peak_memory", "peak_cuda_allocated", "peak_cuda_reserved")
+RECORD = (
+    "seconds",
+    "learn_seconds",
+    "peak_memory",
+    "peak_cuda_allocated",
+    "peak_cuda_reserved",
+    "total_cuda_allocated",
+)
 SHORT = {"class-incremental": "ci", "task-incremental": "ti", "domain-incremental": "di"}
 MOST_CLASSES = 10
 """Streams with more classes keep no accuracy per class: it would be most of the file."""
