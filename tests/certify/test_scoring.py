@@ -11,7 +11,7 @@ from cop2l.certify.learner import CoP2L
 from cop2l.certify.scoring import LARGE_BLOCK as BLOCK
 from cop2l.certify.scoring import ExactnessError, chunk_rows, classified, entries, predict, prove_exact, score
 from cop2l.certify.training import pinned_threads
-from cop2l.models import build
+from cop2l.models import Linear, build
 
 WIDTHS = (13, 50, 785)
 ROWS = 2 * BLOCK + 61
@@ -28,6 +28,8 @@ def models():
         yield f"linear {width}", "linear", (width,), {}
         yield f"mlp {width}-{width}", "mlp", (width,), {"hidden": width}
     yield "mlp 16-785", "mlp", (16,), {"hidden": 785}
+    yield "linear 384", "linear", (384,), {}
+    yield "mlp 784-512", "mlp", (784,), {"hidden": 512}
     yield "cnn 12x12", "cnn", (1, 12, 12), {}
 
 
@@ -179,6 +181,16 @@ def test_initial_weights_of_zero_hide_nothing():
 def test_good_models_are_not_refused(name):
     shape = (1, 12, 12)
     prove_exact(build(name, inputs=shape, classes=5, seed=0), examples(shape, 5, torch.float32, 300))
+
+
+def test_a_model_of_ours_with_a_forward_pass_of_the_users():
+    class Twice(Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    model, every = Twice((16,), 10), examples((16,), 10, torch.float32)
+    plain = F.cross_entropy(model(every.x), every.y, reduction="none")
+    assert torch.allclose(score(model, every)[0], plain)
 
 
 def test_only_a_strictly_largest_logit_is_correct():

@@ -181,7 +181,7 @@ class Pool:
         weights: Sequence[float] = (1.0,),
     ) -> None:
         self._model, self._parts, self._outside = model, parts, outside
-        self._mode, self._takes_room = ScoringMode(model), isinstance(model, Classifier)
+        self._mode, self._takes_room = ScoringMode(model), type(model).forward is Classifier.forward
         self._size = block_rows(parts[0].x)
         self.starts = [0]
         for part in parts:
