@@ -165,10 +165,13 @@ def top(losses: Tensor, rest: np.ndarray, mark: np.ndarray, k: int) -> tuple[flo
     found = largest.values.tolist()
     if len(found) > k and found[-1] > 0 and all(one > next_ for one, next_ in itertools.pairwise(found)):
         return found[0], largest.indices[:k].cpu().numpy()  # as nearly always: no ties
-    every = np.flatnonzero(rest)
-    values = losses.cpu().numpy()[every]
-    order = np.lexsort((mark[every], -values))[:k]
-    return float(values.max(initial=-math.inf)), every[order]
+    at = np.flatnonzero(rest)
+    values = losses.cpu().numpy()[at]
+    worst = float(values.max(initial=-math.inf))
+    if len(at) > k:
+        largest_k = values >= np.partition(values, -k)[-k]  # and all that are level with the last of them
+        at, values = at[largest_k], values[largest_k]
+    return worst, at[np.lexsort((mark[at], -values))[:k]]
 
 
 def _copied(state: dict[str, Tensor], room: dict[str, Tensor] | None) -> dict[str, Tensor]:
