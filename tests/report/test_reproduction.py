@@ -220,7 +220,7 @@ def test_memory_on_a_gpu(tmp_path):
         every = [json.loads(line) for line in records.read_text().splitlines()]
         for s, record in enumerate(every):
             record |= {"peak_cuda_allocated": 1e6 * (s + seed), "peak_cuda_reserved": 5e6}
-            record["total_cuda_allocated"] = 1e12 * s
+            record["total_cuda_allocated"] = 1e9 * s
         records.write_text("".join(json.dumps(record) + "\n" for record in every))
     collect(find([tmp_path]).finished(), tmp_path / "collected")
     lines = memory_cost(find([tmp_path / "collected"]).finished()).splitlines()
@@ -267,8 +267,8 @@ def test_commands_forget_the_machine(runs):
     without = next(run for run in runs if run.folder.name == "replay-1")
     assert command(without) == "cop2l run mnist scenario=class-incremental method=replay memory=2000 seed=1"
     sample = pick(samples(runs), MNIST, "replay")
-    assert sweep_command(sample).startswith("cop2l sweep mnist")
-    assert sweep_command(sample).endswith("seed=0,1,2")
+    assert sweep_command(sample.runs).startswith("cop2l sweep mnist")
+    assert sweep_command(sample.runs).endswith("seed=0,1,2")
 
 
 def test_order_and_gaps():

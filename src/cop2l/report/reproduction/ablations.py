@@ -82,7 +82,7 @@ def _by_memory(
     return paragraphs(
         f"**{stream.name}**",
         table(("memory", *names, "machine, seconds a run"), lines),
-        f"For example `{sweep_command(example)}`.",
+        f"For example `{sweep_command(example.runs)}`.",
     )
 
 

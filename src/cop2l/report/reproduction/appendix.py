@@ -31,7 +31,11 @@ def memory_cost(runs: Sequence[Run]) -> str:
     fields = {
         "allocated-mb": ("peak_cuda_allocated", MEGABYTE, ""),
         "reserved-mb": ("peak_cuda_reserved", MEGABYTE, ""),
-        "cumulative-tb": ("task_cuda_allocated", 1e12, "; all allocations of a task, freed or not"),
+        "cumulative-tb": (
+            "task_cuda_allocated",
+            1e9,
+            "; ours in GB: all allocations of a task, freed or not",
+        ),
     }
     for row in appendix("memory"):
         own = [
@@ -59,9 +63,10 @@ def memory_cost(runs: Sequence[Run]) -> str:
                 f"{row['value']} ± {row['sd']}",
                 ours,
                 status,
+                f"`{sweep_command(own)}`" if own else "–",
             )
         )
-    return table(("scenario", "method", "number", "how", "paper", "ours (seeds)", "status"), lines)
+    return table(("scenario", "method", "number", "how", "paper", "ours (seeds)", "status", "command"), lines)
 
 
 def early_stopping(found: Sequence[Sample]) -> str:
@@ -87,7 +92,7 @@ def early_stopping(found: Sequence[Sample]) -> str:
                 published_rate(in_percent(row)),
                 "; ".join(ours) or "–",
                 "**other backbone**" if ours else f"**not run**: {MISSING[row['model']]}",
-                f"`{sweep_command(own[0])}`" if own else "–",
+                f"`{sweep_command(own[0].runs)}`" if own else "–",
             )
         )
     return table(("early stopping", "model", "number", "paper", "ours (seeds)", "status", "command"), lines)
@@ -133,7 +138,7 @@ def class_wise(found: Sequence[Sample]) -> str:
                     + (_balance([s.mean for s in spreads]),)
                 )
         header = ("", *(f"class {c}" for c in range(1, 11)), "deviation between classes")
-        commands = [f"`{sweep_command(sample)}`" for sample in own]
+        commands = [f"`{sweep_command(sample.runs)}`" for sample in own]
         status = "other backbone" if own else f"not run: {MISSING['dino-resnet50']}"
         words = f"**{method}** (status of all its rows: {status})" + (
             f": {', '.join(commands)}" if own else ""

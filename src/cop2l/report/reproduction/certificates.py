@@ -73,7 +73,7 @@ def stream_table(found: Sequence[Sample], stream: Stream, machines: Machines) ->
         )
         for label, sample in own.items()
     ]
-    commands = [f"- {label}: `{sweep_command(sample)}`" for label, sample in own.items()]
+    commands = [f"- {label}: `{sweep_command(sample.runs)}`" for label, sample in own.items()]
     return paragraphs(table(HEADER, lines), folded("Commands", "\n".join(commands)))
 
 

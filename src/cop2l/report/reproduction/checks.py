@@ -30,7 +30,7 @@ def section(found: Sequence[Sample], every: Sequence[Number], machines: Machines
                 ", ".join(f"{key} {value}" for key, value in sample.changes) or f"head {stream.model}",
                 *(rate(sample.spread(metric)) for metric in ("accuracy", "forgetting")),
                 *(_published(sample, every, metric) for metric in ("accuracy", "forgetting")),
-                f"`{sweep_command(sample)}`",
+                f"`{sweep_command(sample.runs)}`",
                 machines.cell(sample),
             )
         )

@@ -244,7 +244,7 @@ def headline(given: Sources) -> str:
                 rate(certified.spread("accuracy")),
                 _bound(certified.spread("bound")),
                 _bound(held.spread("holdout")) if held else "–",
-                f"`{sweep_command(certified)}`",
+                f"`{sweep_command(certified.runs)}`",
             )
         )
     header = (

@@ -15,6 +15,7 @@ from cop2l.report.reproduction.explanations import Explanations
 from cop2l.report.reproduction.machines import Machines
 from cop2l.report.reproduction.markdown import points, published_rate, rate, table
 from cop2l.report.reproduction.ours import Sample, Stream, pick
+from cop2l.report.runs import Run
 
 Status = Literal["reproduced", "better", "differs", "other backbone", "other hardware", "not run"]
 STATUSES: tuple[Status, ...] = (
@@ -170,7 +171,7 @@ def _cells(number: Number, machines: Machines, standings: dict[str, str]) -> tup
         f"{number.paper.mean:.2f} ± {number.paper.sd:.2f} s" if seconds else published_rate(number.paper),
         "; ".join(_ours(sample, number) for sample in number.ours) or "–",
         f"**{number.status}**" + (f": {words}" if words else ""),
-        f"`{sweep_command(number.ours[0])}`" if number.ours else "–",
+        f"`{sweep_command(number.ours[0].runs)}`" if number.ours else "–",
         "; ".join(machines.cell(sample) for sample in number.ours) or "–",
     )
 
@@ -189,12 +190,12 @@ def _ours(sample: Sample, number: Number) -> str:
     return where + words
 
 
-def sweep_command(sample: Sample) -> str:
-    """The command that makes all the runs of a sample."""
-    words = command(sample.runs[0]).split(" ")
-    seeds = ",".join(str(run.seed) for run in sample.runs)
+def sweep_command(runs: Sequence[Run]) -> str:
+    """The command that makes all these runs, which differ in their seed."""
+    words = command(runs[0]).split(" ")
+    seeds = ",".join(str(run.seed) for run in runs)
     kept = [word for word in words[2:] if not word.startswith("seed=")]
-    verb = "sweep" if len(sample.runs) > 1 else "run"
+    verb = "sweep" if len(runs) > 1 else "run"
     return " ".join(["cop2l", verb, *kept, f"seed={seeds}"])
 
 
