@@ -29,8 +29,8 @@ KINDS = {
 INFORMATION = {
     r"made_by": "a name",
     r"data.*": "how the data may be had; the data itself is checked",
-    r"environment/(cop2l|python|numpy)": "no bit depends on it",
-    r"environment/(torch|platform|processor|instructions|device|dtype|block|threads)": "the bits were made again here",
+    r"environment/(python|numpy)": "no bit depends on it",
+    r"environment/(cop2l|torch|platform|processor|instructions|device|dtype|block|threads)": "the bits were made again here",
     r"environment/earlier": "the bits were made again here",
     r"options/(prior_(memory|epochs|lr)|max_iterations|gamma|batch|memory|omega)": "learning again gave the very same",
     r"scenario": "class- and domain-incremental streams are learned alike",

@@ -96,16 +96,17 @@ def test_data_gone_when_it_was_issued(tmp_path):
     assert "Task 1 has no bound" in str(verdict)
 
 
-def elsewhere(forgery, **change):
-    """As if another machine had issued it."""
-    forgery.content["environment"] |= {"processor": "another one", **change}
+def elsewhere(forgery, what):
+    """As if another machine, or another version of cop2l, had issued it."""
+    forgery.content["environment"][what] = "another one"
     return forgery
 
 
-def test_another_machine(tmp_path):
+@pytest.mark.parametrize("what", ["processor", "cop2l"])
+def test_another_machine(what, tmp_path):
     """If the bits come out the same, where they were made does not matter; if not, nothing is concluded."""
     path, data = certified(tmp_path)
-    assert verify(elsewhere(Forgery(path, tmp_path / "forged")).mend(), data).exit_code == 0
+    assert verify(elsewhere(Forgery(path, tmp_path / "forged"), what).mend(), data).exit_code == 0
     for change in ("errors", "weights", "sets", "iterations"):
         for here in (True, False):
             forgery = Forgery(path, tmp_path / "forged")
@@ -120,7 +121,7 @@ def test_another_machine(tmp_path):
                 sets["1/picked"] = torch.unique(torch.cat([sets["1/picked"], torch.tensor([0, 1, 2, 3])]))
                 for record in forgery.content["records"]:
                     record["missed"] = record["errors"] = None
-            verdict = verify((forgery if here else elsewhere(forgery)).mend(), data)
+            verdict = verify((forgery if here else elsewhere(forgery, what)).mend(), data)
             assert verdict.exit_code == (1 if here else 2), (change, here, str(verdict))
             assert (
                 here or "differs from the issuer's" in str(verdict) or "so does this machine" in str(verdict)

@@ -31,8 +31,9 @@ def environment(model: torch.nn.Module) -> dict[str, Any]:
     }
 
 
-BITS_DEPEND_ON = ("torch", "platform", "processor", "instructions", "device", "dtype", "block")
-"""Other Python or numpy versions do not change the bits; the verifier sets the thread count itself."""
+BITS_DEPEND_ON = ("cop2l", "torch", "platform", "processor", "instructions", "device", "dtype", "block")
+"""Another cop2l may learn or round otherwise. Other Python or numpy versions do not change the bits; the verifier sets
+the thread count itself."""
 
 
 @cache

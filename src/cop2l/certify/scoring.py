@@ -223,8 +223,8 @@ class Pool:
                 here = slice(chunk.start, chunk.start + len(found))
                 torch.mul(found, self._sign[here], out=losses[here])
                 if chunk.start < counted:
-                    right = classified(chunk.logits, chunk.own).cpu().numpy()[: counted - chunk.start]
-                    np.logical_not(right, out=wrong[here])
+                    right = classified(chunk.logits, chunk.own[: counted - chunk.start])
+                    np.logical_not(right.cpu().numpy(), out=wrong[here])
         return losses, wrong
 
     def _chunks(self) -> Iterator[_Chunk]:
@@ -287,11 +287,11 @@ def log_probability(logits: Tensor, own: Tensor, room: Tensor | None = None) -> 
 
 
 def classified(logits: Tensor, own: Tensor) -> Tensor:
-    """True where the own class's logit is strictly larger than every other; the logits are used up."""
+    """True where the own class's logit is strictly larger than every other, for so many rows; the logits are used up."""
     flat = logits.view(-1)
     mine = flat.index_select(0, own)
     flat.index_fill_(0, own, -torch.inf)
-    return mine > logits.amax(0)
+    return mine > logits[:, : len(own)].amax(0)
 
 
 def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor | None = None) -> Tensor:

@@ -11,7 +11,7 @@ Check a certificate without trusting it, in four levels:
   2  the arithmetic: every bound is recomputed from the counts
   3  with the data: fingerprints, and every error counted again
   4  the model: rebuilt bit for bit from the compression sets, and learned again from all the data
-Exit code 0: valid. 1: invalid. 2: cannot tell (data missing, another processor)."""
+Exit code 0: valid. 1: invalid. 2: cannot tell (data missing, another processor or version)."""
 
 
 def add(verbs: Any) -> None:
