@@ -26,7 +26,7 @@ Every number that the paper publishes, beside what this code gives. The page is 
 directories (condensed in `docs/results`), and never filled in by hand: `cop2l reproduce docs/results` makes it again,
 and the command in a row makes the runs behind it.
 
-**Status.** *reproduced*: within 2 combined standard deviations (ours counts up to 5 points) or 1 point of the paper,
+**Status.** *reproduced*: within 2 combined standard deviations (ours counts up to 2 points) or 1 point of the paper,
 with the same model. *better*: further away, on the better side. *differs*: further away, on the worse side, with the
 reason if it is known. *other backbone*: the paper's frozen backbone (DINO ViT-S/16 at 64 px) cannot be had here; we
 use DINOv2 ViT-S/14 at 224 and at 70 px, so that absolute numbers do not compare, and the order of the methods and the
