@@ -239,7 +239,7 @@ class Pool:
                 repeated = len(rows) - len(place)  # rows that the block before it had
                 if logits is None:
                     direct = self._takes_room and not repeated
-                    logits = self._model(rows, place) if direct else self._model(rows)
+                    logits = self._model(rows, room=place) if direct else self._model(rows)
                 if logits.data_ptr() != place.data_ptr():
                     place.copy_(logits[repeated:])
                 if complete:
