@@ -38,13 +38,17 @@ def _omega(sample: Sample) -> float:
     return float(sample.runs[0].config.get("omega") or 0)
 
 
+def weighed(found: Sequence[Sample]) -> dict[Stream, list[Sample]]:
+    """CoP2L over the sizes of the memory, on the streams that were run with several weights omega."""
+    streams = varied(found, {"omega", "memory"}, ("cop2l",))
+    return {stream: own for stream, own in streams.items() if len({_omega(s) for s in own}) > 1}
+
+
 def omega(found: Sequence[Sample], machines: Machines) -> str:
     """Replayed examples with the extra weight and without, over the sizes of the memory."""
     parts = []
-    for stream, own in varied(found, {"omega", "memory"}, ("cop2l",)).items():
+    for stream, own in weighed(found).items():
         weights = sorted({_omega(s) for s in own})
-        if len(weights) < 2:
-            continue
         parts.append(_by_memory(stream, own, [(f"omega {w:g}", _with_omega(w)) for w in weights], machines))
     return paragraphs(*parts) or NOT_RUN
 
@@ -75,7 +79,7 @@ def _by_memory(
         for _, chosen in kinds:
             sample = next((s for s in own if _memory(s) == memory and chosen(s)), None)
             cells += [rate(sample.spread(m)) if sample else "–" for m in ("accuracy", "forgetting")]
-        picked = [s for s in own if _memory(s) == memory and any(chosen(s) for _, chosen in kinds)]
+        picked = [s for _, chosen in kinds for s in own if _memory(s) == memory and chosen(s)]
         lines.append((str(memory), *cells, "; ".join(machines.cell(s) for s in picked)))
     names = [f"{label}, {metric}" for label, _ in kinds for metric in ("accuracy", "forgetting")]
     example = max(own, key=lambda s: (len(s.changes), len(s.runs)))

@@ -152,7 +152,7 @@ def analyses(
     notes: Mapping[str, str],
 ) -> list[str]:
     """The analyses of the paper's appendix."""
-    weights = ablations.varied(found, {"omega", "memory"}, ("cop2l",))
+    weights = ablations.weighed(found)
     sizes = ablations.varied(found, {"memory"}, ("cop2l", "replay"))
     return [
         "## Analyses of the appendix",
