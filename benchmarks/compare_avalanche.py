@@ -20,9 +20,8 @@ from cop2l.streams import load
 
 warnings.simplefilter("ignore")
 # torchvision, which Avalanche imports, expects two operators that its wheel does not bring along.
-OPERATORS = library.Library("torchvision", "DEF")
 for operator in ("nms", "qnms"):
-    OPERATORS.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    library.define(f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 from avalanche.benchmarks import dataset_benchmark, nc_benchmark  # noqa: E402
 from avalanche.benchmarks.utils import _make_taskaware_tensor_classification_dataset as dataset  # noqa: E402

@@ -57,8 +57,7 @@ def compress_task(
             past.second, past.left = _merge(past.second, past.left, gone, t)  # lines 12, 14: J_i, mu1_i
             past.first = np.setdiff1d(past.first, gone)  # line 13
         memory.candidates[past.task - 1] = held.take(np.flatnonzero(stays))
-    certified[now.own] = False
-    rest = np.flatnonzero(certified)
+    rest = np.flatnonzero(certified & ~np.isin(S.row, now.own))
     memory.candidates.append(S.take(rest[_stays(memory, now, rest, t, options)]))  # line 9: B_t
     memory.store_prior(own_prior, t)
     return outcome

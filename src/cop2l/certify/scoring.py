@@ -231,17 +231,15 @@ class Pool:
         block = 0
         for part, kept in zip(self._parts, self._blocks, strict=True):
             for rows in kept or input_blocks(self._model, part.x):
-                logits = None
+                room = self._places[block][0] if self._places and self._takes_room else rows[:0]
+                logits = self._model(rows, room=room) if len(room) == len(rows) else self._model(rows)
                 if not self._places:
-                    logits = self._model(rows)
                     self._places = self._planned(logits)
                 place, complete = self._places[block]
-                repeated = len(rows) - len(place)  # rows that the block before it had
-                if logits is None:
-                    direct = self._takes_room and not repeated
-                    logits = self._model(rows, room=place) if direct else self._model(rows)
                 if logits.data_ptr() != place.data_ptr():
-                    place.copy_(logits[repeated:])
+                    place.copy_(
+                        logits[len(rows) - len(place) :]
+                    )  # without those that the block before it had
                 if complete:
                     hide(complete.logits, complete.heads, self._outside)
                     yield complete
