@@ -97,7 +97,7 @@ def published_tables(
     every: Sequence[Number], found: Sequence[Sample], machines: Machines, why: Explanations
 ) -> list[str]:
     """A section for every published table."""
-    parts = ["## The published tables"]
+    parts = ["## The published tables", why.notes.get("tables", "")]
     for scenario, dataset, tasks in dict.fromkeys(number.title for number in every):
         shown = [number for number in every if number.title == (scenario, dataset, tasks)]
         references = references_of(found, scenario, dataset, tasks)
