@@ -46,17 +46,14 @@ def test_killed_at_twenty_random_moments(tmp_path, context, whole):
         duration = time.perf_counter() - began
         assert content(tmp_path / name) == expected["cop2l"]  # a forked process makes the same bits
     killed = 0
-    for number in range(5 * KILLS):
+    for number in range(5 * KILLS):  # on a busy machine some runs end before their moment comes
         folder = tmp_path / str(number)
         process = context.Process(target=run, args=(config, folder))
         process.start()
         time.sleep(moments.uniform(0.05, 0.85) * duration)
         process.kill()
         process.join()
-        if process.exitcode == -signal.SIGKILL:
-            killed += 1
-        else:  # it ended before its moment came: the machine was busier when the time was taken
-            duration *= 0.7
+        killed += process.exitcode == -signal.SIGKILL
         run(config, folder)
         assert content(folder) == expected["cop2l"], number
         if killed == KILLS:

@@ -1,7 +1,9 @@
 import json
 import math
 import os
+import platform
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -53,6 +55,18 @@ def test_the_run_directory_is_as_documented(finished):
     assert {line["task"] for line in trace} == {1, 2, 3}
     assert set(trace[0]) == {"task", "iteration", "picked", "worst_loss", "errors", "bound", "kept"}
     assert json.loads((folder / "summary.json").read_text()) == summary
+
+
+def test_a_run_starts_no_process(tmp_path, monkeypatch):
+    """For a moment a child would hold the lock of a run that was killed."""
+
+    def refuse(*given, **named):
+        raise AssertionError(f"a process was started: {given}")
+
+    monkeypatch.setattr(platform, "_uname_cache", None)
+    monkeypatch.setattr(platform, "_platform_cache", {})
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    run(configured(), tmp_path / "run")
 
 
 def test_the_summary_agrees_with_the_certificate_and_the_records(finished):

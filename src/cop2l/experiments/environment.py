@@ -16,7 +16,10 @@ from cop2l.certify.environment import processor
 
 
 def environment(device: torch.device, **more: Any) -> dict[str, Any]:
-    """Versions, device, CPU, threads and command, and whatever else describes where a run comes from."""
+    """Versions, device, CPU, threads and command, and whatever else describes where a run comes from.
+
+    Starts no process (`platform.platform()` would): just after its start, a child holds the lock of a run that is killed.
+    """
     cuda = device.type == "cuda"
     return {
         "cop2l": __version__,
@@ -24,7 +27,7 @@ def environment(device: torch.device, **more: Any) -> dict[str, Any]:
         "torch": torch.__version__,
         "numpy": np.__version__,
         "cuda": torch.version.cuda if cuda else None,
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
