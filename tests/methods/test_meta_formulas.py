@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from cop2l.methods import method
 from cop2l.methods.buffer import Buffer
 from cop2l.methods.cclis import contrastive, hardness
+from cop2l.methods.csrel import SideBySide
 from cop2l.models import build
 from cop2l.randomness import generator
 
@@ -174,7 +175,51 @@ def test_csrel_selects_what_is_learnable_and_not_yet_learned():
     with torch.no_grad():
         learned.initial = {name: torch.zeros_like(value) for name, value in learned.initial.items()}
     candidates = Buffer(x=x, y=y, t=torch.ones_like(y), reference=reference)
-    assert learned.coreset(candidates, 2, 1).tolist() == [2, 6]
+    assert learned.coresets([candidates], 2)[0].tolist() == [2, 6]
+
+
+@pytest.mark.parametrize("scenario", ["class-incremental", "task-incremental"])
+def test_csrel_selects_for_several_tasks_at_once_what_it_selects_for_each(scenario):
+    draws = torch.Generator().manual_seed(0)
+    learned = method("csrel")(
+        build("linear", inputs=(5,), classes=6),
+        scenario=scenario,
+        selection_steps=10,
+        selection_lr=0.1,
+        batch=8,
+    )
+    learned.heads, learned.outputs = [(0, 1), (2, 3), (4, 5)], 6
+    learned.masks = learned.head_masks()
+    tasks = [
+        Buffer(
+            x=torch.randn(n, 5, generator=draws),
+            y=torch.randint(2 * t, 2 * t + 2, (n,), generator=draws),
+            t=torch.full((n,), t + 1),
+            reference=torch.rand(n, generator=draws),
+        )
+        for t, n in enumerate([14, 14, 40])
+    ]
+    together = learned.selected(tasks, 12)
+    assert together.shape == (3, 12)
+    assert len({tuple(rows) for rows in together.tolist()}) == 3
+    for task, rows in zip(tasks, together, strict=True):
+        assert learned.selected([task], 12)[0].tolist() == rows.tolist()
+
+
+def test_csrel_trains_models_side_by_side_with_their_own_statistics():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+    model[0].requires_grad_(False)
+    x = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0))
+    pair, single = SideBySide(model, 2), SideBySide(model, 1)
+    before = {name: value.clone() for name, value in pair.state.items()}
+    both = pair(x)
+    for row in range(2):
+        single.restart()
+        assert_allclose(single(x[row : row + 1])[0].detach(), both[row].detach(), rtol=1e-4, atol=1e-6)
+        assert_allclose(single.state["1.running_mean"], pair.state["1.running_mean"][row], rtol=1e-5)
+    assert "0.weight" not in pair.state
+    pair.restart()
+    assert all(torch.equal(value, before[name]) for name, value in pair.state.items())
 
 
 def test_csrel_reference_losses_come_from_a_model_of_the_task_alone(two_weights, data, gradient):

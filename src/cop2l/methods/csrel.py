@@ -2,12 +2,14 @@
 
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
-from cop2l.methods.base import CommonOptions, Learner
+from cop2l.methods.base import BLOCK, CommonOptions, Learner
 from cop2l.methods.buffer import Buffer, cycle, uniform
 from cop2l.methods.sgd import SGD
 from cop2l.randomness import generator
@@ -64,11 +66,11 @@ class CSReL(Learner):
             if here < len(i):
                 loss = loss + o.alpha * self.loss(logits[here:], ys[i[here:]], tasks[i[here:]])
             sgd.step(loss)
-        new = self.referenced(x, y, t, total)
+        candidates = [self.buffer.of_task(task) for task in range(1, t)]
+        candidates.append(self.referenced(x, y, t, total))
         kept = Buffer()
-        for task in range(1, t + 1):
-            mine = new if task == t else self.buffer.of_task(task)
-            kept = kept.joined(**mine.rows(self.coreset(mine, self.memory // t, task)).columns)
+        for mine, rows in zip(candidates, self.coresets(candidates, self.memory // t), strict=True):
+            kept = kept.joined(**mine.rows(rows).columns)
         self.buffer = kept
 
     def referenced(self, x: Tensor, y: Tensor, t: int, total: int) -> Buffer:
@@ -81,28 +83,60 @@ class CSReL(Learner):
         x, y, t_column = x[rows], y[rows], torch.full_like(rows, t)
         return Buffer(x=x, y=y, t=t_column, reference=self.example_losses(model, x, y, t))
 
-    def coreset(self, candidates: Buffer, share: int, task: int) -> Tensor:
-        """The rows of a share, added in rounds by their reducible loss, the largest first."""
-        o, t = self.options, self.tasks_seen + 1
-        if len(candidates) <= share or not share:
-            return torch.arange(min(share, len(candidates)))
-        x, y, reference = candidates.values("x", "y", "reference")
-        draws = generator(self.seed, "coreset", t, task)
-        model, part = self.fresh(), -(-share // o.selections)
-        chosen = torch.empty(0, dtype=torch.long, device=x.device)
-        while len(chosen) < share:
-            model.load_state_dict(self.initial)
-            if len(chosen):
-                size = min(o.batch, len(chosen))
-                sgd = SGD(model.parameters(), o.selection_lr)
-                for i in cycle(len(chosen), size * o.selection_steps, draws).to(x.device).view(-1, size):
-                    rows = chosen[i]
-                    sgd.step(self.loss(model(x[rows]), y[rows], task))
-            reducible = self.example_losses(model, x, y, task) - reference
-            reducible[chosen] = -torch.inf
-            best = reducible.argsort(descending=True, stable=True)
-            chosen = torch.cat([chosen, best[: min(part, share - len(chosen))]])
-        return chosen.sort().values
+    def coresets(self, candidates: list[Buffer], share: int) -> list[Tensor]:
+        """Of each task the rows of its share; where a task has more candidates than that, they are selected.
+
+        All tasks at once on CUDA, where a step of many small models takes as long as a step of one; one after the other
+        on a processor, which multiplies a stack of matrices more slowly than each of them.
+        """
+        rows = [torch.arange(min(share, len(some))) for some in candidates]
+        contested = [k for k, some in enumerate(candidates) if len(some) > share > 0]
+        many = max(1, len(contested)) if self.device.type == "cuda" else 1
+        for first in range(0, len(contested), many):
+            some = contested[first : first + many]
+            for k, mine in zip(some, self.selected([candidates[k] for k in some], share), strict=True):
+                rows[k] = mine
+        return rows
+
+    def selected(self, candidates: list[Buffer], share: int) -> Tensor:
+        """A share of the rows of each task's candidates, added in rounds by their reducible loss, the largest first.
+
+        Each task has a small model of its own.
+        """
+        o, t, count = self.options, self.tasks_seen + 1, len(candidates)
+        models = SideBySide(self.fresh(), count)
+        tasks = [int(some.t[0]) for some in candidates]
+        draws = [generator(self.seed, "coreset", t, task) for task in tasks]
+        x, y, reference = padded(candidates).values("x", "y", "reference")
+        heads = torch.tensor(tasks, device=self.device)[:, None]
+        starts = torch.arange(0, y.numel(), y.shape[1], device=self.device)[
+            :, None
+        ]  # of each task's candidates
+
+        def losses(logits: Tensor, y: Tensor, reduction: str) -> Tensor:
+            own = self.own_head(logits, heads)
+            return F.cross_entropy(own.flatten(0, 1), y.flatten(), reduction=reduction)
+
+        part, blocks = -(-share // o.selections), -(-y.numel() // BLOCK)
+        chosen = torch.empty(count, 0, dtype=torch.long, device=self.device)
+        while (so_far := chosen.shape[1]) < share:
+            models.restart()
+            if size := min(o.batch, so_far):
+                sgd = SGD(models.trained, o.selection_lr)
+                orders = torch.stack([cycle(so_far, size * o.selection_steps, some) for some in draws])
+                at = (chosen.gather(1, orders.to(self.device)) + starts).view(count, -1, size)
+                for i, some_y in zip(at.unbind(1), y.flatten()[at].unbind(1), strict=True):
+                    some_x = x.flatten(0, 1).index_select(0, i.flatten()).view(count, size, *x.shape[2:])
+                    mean = losses(models(some_x), some_y, "mean")
+                    sgd.step(count * mean)  # the sum of the models' mean losses
+            models.model.eval()
+            with torch.no_grad():
+                logits = torch.cat([models(some) for some in x.tensor_split(blocks, 1)], 1)
+            models.model.train()
+            reducible = losses(logits, y, "none").view(y.shape) - reference
+            best = reducible.scatter(1, chosen, -torch.inf).argsort(dim=1, descending=True, stable=True)
+            chosen = torch.cat([chosen, best[:, : min(part, share - so_far)]], 1)
+        return chosen.sort(1).values
 
     def fresh(self) -> nn.Module:
         """A copy of the model with the initial weights."""
@@ -116,3 +150,48 @@ class CSReL(Learner):
         losses = F.cross_entropy(self.own_head(self.evaluated(model, x), t), y, reduction="none")
         model.train()
         return losses
+
+
+class SideBySide:
+    """Copies of a model that differ in what is trained (and in running statistics), one per row of the inputs."""
+
+    def __init__(self, model: nn.Module, count: int) -> None:
+        self.model = deepcopy(model)
+        frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
+        own = {name: value for name, value in self.model.state_dict().items() if name not in frozen}
+        self.initial = {name: value.clone() for name, value in own.items()}
+        self.alone = count == 1
+        if self.alone:  # a plain call is quicker
+            self.state = own
+            self.trained = [p for p in self.model.parameters() if p.requires_grad]
+        else:
+            self.state = {name: value.expand(count, *value.shape).clone() for name, value in own.items()}
+            self.trained = [
+                self.state[name] for name, _ in self.model.named_parameters() if name not in frozen
+            ]
+            for p in self.trained:
+                p.requires_grad_()
+        self.every = vmap(partial(functional_call, self.model), randomness="different")
+
+    def restart(self) -> None:
+        """All at the weights that the model came with."""
+        with torch.no_grad():
+            for name, value in self.initial.items():
+                self.state[name].copy_(value)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The logits of each row of inputs under its own model."""
+        logits: Tensor = self.model(x[0])[None] if self.alone else self.every(self.state, (x,))
+        return logits
+
+
+def padded(buffers: list[Buffer]) -> Buffer:
+    """One row of examples per buffer; the shorter are filled up with an example that is never selected."""
+    longest = torch.arange(max(map(len, buffers)), device=buffers[0].y.device)
+    rows = []
+    for buffer in buffers:
+        beyond = longest >= len(buffer)
+        row = buffer.rows(longest.masked_fill(beyond, 0))
+        row.columns["reference"] = row.reference.masked_fill(beyond, torch.inf)
+        rows.append(row)
+    return Buffer(**{name: torch.stack([row.columns[name] for row in rows]) for name in rows[0].columns})
