@@ -189,6 +189,31 @@ def test_mini_batches_are_the_rows_in_their_order(width):
         assert found == expected
 
 
+@pytest.mark.parametrize("offset", [0, 1])  # where the examples lie in memory must not matter
+def test_a_single_mini_batch_is_a_step_down_the_weighted_mean(offset):
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(8 * 25 + offset, generator=draw)[offset:].view(8, 25)
+    y, weight = torch.randint(3, (8,), generator=draw), torch.rand(8, generator=draw)
+    options = options_of(batch=8, lr=0.5)
+    found = []
+    for copy in (x, x.clone()):
+        model = model_of("mlp", 3).eval()
+        expected = model_of("mlp", 3).eval()
+        update(
+            model, Optimiser(model, options), copy, y, weight, None, options, epochs=2, purpose="u", task=1
+        )
+        for _ in range(2):
+            loss = (weight * F.cross_entropy(expected(x), y, reduction="none")).mean()
+            for p, g in zip(
+                expected.parameters(), torch.autograd.grad(loss, list(expected.parameters())), strict=True
+            ):
+                p.data -= 0.5 * g
+        for one, other in zip(model.parameters(), expected.parameters(), strict=True):
+            assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+        found.append(parameters(model))
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
 def test_the_optimisers_are_those_of_torch(name):
     draw = torch.Generator().manual_seed(0)
