@@ -169,6 +169,17 @@ class _Chunk:
     """The pool's own, of these rows."""
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where the logits of a block go."""
+
+    logits: Tensor
+    direct: bool
+    """Whether the model can write them there."""
+    completes: _Chunk | None
+    """The chunk of which this is the last block."""
+
+
 class Pool:
     """Examples that are scored together, again and again: laid out once, each part in whole blocks of its own.
 
@@ -195,7 +206,7 @@ class Pool:
         for (start, end), weight in zip(itertools.pairwise(self.starts), weights, strict=True):
             self._sign[start:end] = -weight
         self._blocks = [kept_blocks(model, part.x) for part in parts]
-        self._places: list[tuple[Tensor, _Chunk | None]] = []
+        self._places: list[_Place] = []
 
     def __len__(self) -> int:
         return len(self._y)
@@ -226,45 +237,50 @@ class Pool:
                 torch.mul(found, chunk.sign, out=chunk.losses)
                 if chunk.start < counted:
                     right = classified(chunk.logits, chunk.own[: counted - chunk.start])
-                    np.logical_not(right.cpu().numpy(), out=wrong[chunk.start : chunk.start + len(found)])
+                    np.logical_not(right.cpu().numpy(), out=wrong[chunk.start : chunk.start + right.shape[0]])
         return self._losses, wrong
 
     def _chunks(self) -> Iterator[_Chunk]:
         block = 0
         for part, kept in zip(self._parts, self._blocks, strict=True):
             for rows in kept or input_blocks(self._model, part.x):
-                room = self._places[block][0] if self._places and self._takes_room else rows[:0]
-                logits = self._model(rows, room=room) if len(room) == len(rows) else self._model(rows)
+                if self._places and self._places[block].direct:
+                    logits = self._model(rows, room=self._places[block].logits)
+                else:
+                    logits = self._model(rows)
                 if not self._places:
                     self._places = self._planned(logits)
-                place, complete = self._places[block]
-                if logits.data_ptr() != place.data_ptr():
-                    place.copy_(
-                        logits[len(rows) - len(place) :]
-                    )  # all, or without what the block before it had
-                if complete:
-                    hide(complete.logits, complete.heads, self._outside)
-                    yield complete
+                place = self._places[block]
+                if (
+                    logits.data_ptr() != place.logits.data_ptr()
+                ):  # all, or without what the block before it had
+                    place.logits.copy_(logits[len(rows) - len(place.logits) :])
+                if place.completes:
+                    hide(place.completes.logits, place.completes.heads, self._outside)
+                    yield place.completes
                 block += 1
 
-    def _planned(self, like: Tensor) -> list[tuple[Tensor, _Chunk | None]]:
-        """For every block, where its logits go, and the chunk that it completes, if any."""
+    def _planned(self, like: Tensor) -> list[_Place]:
+        """For every block, where its logits go."""
         classes, size = like.shape[1], self._size
         most = chunk_rows(classes, size)
         joined = self._outside is None  # otherwise each part hides other classes
         spans = [(0, len(self))] if joined else list(itertools.pairwise(self.starts))
         rooms = like.new_zeros(2, classes * min(most, len(self)))
-        places: list[tuple[Tensor, _Chunk | None]] = []
+        places: list[_Place] = []
         for (begin, end), part in zip(spans, self._parts, strict=False):
             for start in range(begin, end, most):
                 rows = min(most, end - start)
                 logits, room = (flat[: classes * rows].view(classes, rows) for flat in rooms)
                 own = entries(self._y[start : start + rows])
                 heads = part.task[start - begin : start - begin + rows]
-                for first, last in (self._covered(block) for block in range(start, start + rows, size)):
-                    places.append((logits[:, max(0, first - start) : last - start].t(), None))
                 sign, losses = (column[start : start + rows] for column in (self._sign, self._losses))
-                places[-1] = (places[-1][0], _Chunk(start, logits, room, own, heads, sign, losses))
+                chunk = _Chunk(start, logits, room, own, heads, sign, losses)
+                for block in range(start, start + rows, size):
+                    first, last = self._covered(block)
+                    here = logits[:, max(0, first - start) : last - start].t()
+                    whole, completes = first >= start, chunk if block + size == start + rows else None
+                    places.append(_Place(here, self._takes_room and whole, completes))
         return places
 
     def _covered(self, start: int) -> tuple[int, int]:
@@ -297,7 +313,7 @@ def classified(logits: Tensor, own: Tensor) -> Tensor:
     flat = logits.view(-1)
     mine = flat.index_select(0, own)
     flat.index_fill_(0, own, -torch.inf)
-    return mine > logits[:, : len(own)].amax(0)
+    return mine > logits[:, : own.shape[0]].amax(0)
 
 
 def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor | None = None) -> Tensor:

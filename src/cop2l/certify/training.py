@@ -130,9 +130,10 @@ class Batches:
 
     def _copied(self, columns: list[Tensor], at: Tensor, sizes: list[int]) -> Iterator[tuple[Tensor, ...]]:
         x, *others = columns
-        if self._memory is None or len(self._memory) < len(at):
-            self._memory = x.new_empty(len(at) + len(at) // 2, *x.shape[1:])  # the training set grows
-        copies = [torch.index_select(x, 0, at, out=self._memory[: len(at)])]
+        count = at.shape[0]
+        if self._memory is None or self._memory.shape[0] < count:
+            self._memory = x.new_empty(count + count // 2, *x.shape[1:])  # the training set grows
+        copies = [torch.index_select(x, 0, at, out=self._memory[:count])]
         copies += [column.index_select(0, at) for column in others]
         yield from zip(*(copy.split_with_sizes(sizes) for copy in copies), strict=True)
 
@@ -181,7 +182,7 @@ def update(
 
 def weighted_loss(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """What a step goes down: the mean of weight * cross-entropy (one product: fewer steps back than a mean of products)."""
-    return torch.dot(F.cross_entropy(logits, y, reduction="none"), weight * (1 / len(y)))
+    return torch.dot(F.cross_entropy(logits, y, reduction="none"), weight * (1 / y.shape[0]))
 
 
 def balanced(y: Tensor) -> Tensor:
