@@ -25,7 +25,7 @@ from cop2l.models.classifiers import Classifier
 
 BLOCK = 256
 """Rows of a block; examples of few numbers come in larger ones, because a block of them is mostly book-keeping."""
-FEW, LARGE_BLOCK = 512, 10 * BLOCK
+FEW, LARGE_BLOCK = 512, 8 * BLOCK
 CHUNK = 2**17
 """How many logits (nothing else) are held together, if a block has not more."""
 WIDTH = 16
