@@ -1,3 +1,6 @@
-"""The version, alone, so that reading it imports nothing."""
+"""The version, alone, so that reading it imports nothing.
 
-__version__ = "0.1.0"
+Raise it whenever what is learned changes by a bit: a certificate is made again, bit for bit, by the same version only.
+"""
+
+__version__ = "0.1.0.dev2"

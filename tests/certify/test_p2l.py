@@ -214,6 +214,21 @@ def test_a_single_mini_batch_is_a_step_down_the_weighted_mean(offset):
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
+def test_a_model_may_change_its_inputs_in_place():
+    class Doubles(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x.mul_(2))
+
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(8, 5, generator=draw), torch.randint(3, (8,), generator=draw)
+    before, options = x.clone(), options_of(batch=8)
+    model = Doubles(5, 3)
+    update(
+        model, Optimiser(model, options), x, y, torch.ones(8), None, options, epochs=3, purpose="u", task=1
+    )
+    assert torch.equal(x, before)
+
+
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
 def test_the_optimisers_are_those_of_torch(name):
     draw = torch.Generator().manual_seed(0)

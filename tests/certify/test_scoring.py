@@ -169,7 +169,7 @@ def test_initial_weights_of_zero_hide_nothing():
     nn.init.zeros_(model.head.weight)
     nn.init.zeros_(model.head.bias)
     every = examples((4,), 3, torch.float32, 60)
-    assert not prove_exact(model, every)
+    prove_exact(model, every)
     learner = CoP2L(model, memory=10, prior=0.0, k=8, epochs=1, max_iterations=3, stop="none", lr=0.5)
     with pytest.raises(ExactnessError):
         learner.learn(every.x, every.y)
@@ -177,10 +177,46 @@ def test_initial_weights_of_zero_hide_nothing():
     assert not model.head.weight.any()
 
 
+def test_a_branch_that_is_zero_at_first_hides_nothing():
+    """The scores differ from the start, and yet a part of the model has not been tested."""
+
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head, self.branch = nn.Linear(4, 3), nn.Linear(4, 3, bias=False)
+            nn.init.zeros_(self.branch.weight)
+
+        def forward(self, x):
+            return self.head(x) + self.branch(x - x.mean(0))
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Residual()
+    every = examples((4,), 3, torch.float32, 60)
+    learner = CoP2L(model, memory=10, prior=0.0, k=8, epochs=1, max_iterations=3, stop="none", lr=0.5)
+    with pytest.raises(ExactnessError):
+        learner.learn(every.x, every.y)
+
+
+def test_scoring_switches_modules_that_keep_their_mode_themselves():
+    class Told(nn.Linear):
+        def __setattr__(self, name, value):
+            if name == "training":
+                modes.append(value)
+            super().__setattr__(name, value)
+
+    modes: list[bool] = []
+    model, every = nn.Sequential(Told(4, 3)).train(), examples((4,), 3, torch.float32, 60)
+    modes.clear()
+    score(model, every)
+    assert modes == [False, True]
+    assert model.training
+
+
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
 def test_good_models_are_not_refused(name):
     shape = (1, 12, 12)
-    assert prove_exact(build(name, inputs=shape, classes=5, seed=0), examples(shape, 5, torch.float32, 300))
+    prove_exact(build(name, inputs=shape, classes=5, seed=0), examples(shape, 5, torch.float32, 300))
 
 
 def test_a_model_of_ours_with_a_forward_pass_of_the_users():

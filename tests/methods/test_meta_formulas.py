@@ -206,6 +206,36 @@ def test_csrel_selects_for_several_tasks_at_once_what_it_selects_for_each(scenar
         assert learned.selected([task], 12)[0].tolist() == rows.tolist()
 
 
+def test_csrel_never_selects_the_padding_of_a_shorter_task():
+    learned = method("csrel")(build("linear", inputs=(2,), classes=2), selection_steps=3, selection_lr=0.1)
+    tasks = [
+        Buffer(
+            x=torch.full((n, 2), torch.nan), y=torch.zeros(n, dtype=torch.int64),
+            t=torch.full((n,), t), reference=torch.zeros(n),
+        )
+        for t, n in ((1, 5), (2, 9))
+    ]  # fmt: skip
+    assert int(learned.selected(tasks, 4)[0].max()) < 5
+
+
+class Tied(torch.nn.Module):
+    """Two names for one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = torch.nn.Linear(3, 3)
+        self.other = torch.nn.Linear(3, 3)
+        self.other.weight = self.one.weight
+
+    def forward(self, x):
+        return self.other(self.one(x))
+
+
+def test_csrel_trains_tied_weights_side_by_side():
+    model, x = Tied(), torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0))
+    assert_allclose(SideBySide(model, 2)(x).detach(), model(x).detach(), rtol=1e-4, atol=1e-6)
+
+
 def test_csrel_trains_models_side_by_side_with_their_own_statistics():
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
     model[0].requires_grad_(False)

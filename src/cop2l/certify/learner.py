@@ -138,12 +138,13 @@ class CoP2L:
             outside = self._outside()
             with pinned_threads(self._threads()), exact_arithmetic():
                 S = sample(x, labels, history.task, self.options.seed)
-                proved = self._proved or prove_exact(self.model, S, outside)
+                if not self._proved:
+                    prove_exact(self.model, S, outside)
                 outcome = compress_task(
                     self.model, S, self.histories, self.memory, self.options, outside, shown
                 )
-                if not proved:
-                    prove_exact(self.model, S, outside)  # once more, with other weights
+                if not self._proved:  # once more: initial weights of zero would prove nothing
+                    prove_exact(self.model, S, outside)
                 self._check_unsaved(unsaved)
                 here = environment(self.model)
                 self._machines = [m for m in machines if m != here] + [here]

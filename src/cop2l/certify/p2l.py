@@ -89,7 +89,6 @@ def mp2l(
     training = _TrainingSet(prior, outside, next(model.parameters()))
     optimiser = Optimiser(model, options)
     model.train()
-    state = None if next(model.buffers(), None) is not None else model.state_dict()  # buffers may be replaced
     blocks: list[np.ndarray] = []  # line 1: C_0 <- {}
     own = 0  # |C n S|
     best, best_state, best_value = 0, None, math.inf
@@ -108,7 +107,7 @@ def mp2l(
             value = criterion(options, certified, own, errors, j)
             if value < best_value or options.stop == "none":
                 best, best_value = j, value
-                best_state = _copied(state or model.state_dict(), best_state)
+                best_state = _copied(model.state_dict(), best_state)
             entry = {"task": task, "iteration": j, "picked": own}
             trace.append({**entry, "worst_loss": worst, "errors": errors, "bound": value})
             if progress:

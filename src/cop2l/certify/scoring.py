@@ -61,7 +61,7 @@ class ScoringMode:
     def __enter__(self) -> None:
         self._training = [module for module in self._modules if module.training]
         for module in self._training:
-            object.__setattr__(module, "training", False)  # what nn.Module does in the end, ten times as fast
+            _switch(module, False)
         self._gradients = torch.is_grad_enabled()
         torch.set_grad_enabled(False)
         self._layers.__enter__()
@@ -70,7 +70,15 @@ class ScoringMode:
         self._layers.__exit__(None, None, None)
         torch.set_grad_enabled(self._gradients)
         for module in self._training:
-            object.__setattr__(module, "training", True)
+            _switch(module, True)
+
+
+def _switch(module: nn.Module, training: bool) -> None:
+    """Set its mode; past nn.Module's own look at what is assigned, which takes longer than a small product."""
+    if type(module).__setattr__ is nn.Module.__setattr__:
+        object.__setattr__(module, "training", training)
+    else:
+        module.training = training
 
 
 def block_rows(x: Any) -> int:
@@ -329,11 +337,8 @@ def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor |
     return found
 
 
-def prove_exact(model: nn.Module, examples: Examples, outside: Tensor | None = None) -> bool:
-    """Score some examples alone, in another order and in smaller company; refuse if a single bit changes.
-
-    False if that proved little, because half of the scores or more are those of other examples (as with weights of zero).
-    """
+def prove_exact(model: nn.Module, examples: Examples, outside: Tensor | None = None) -> None:
+    """Score some examples alone, in another order and in smaller company; refuse if a single bit changes."""
     n = min(len(examples), block_rows(examples.x) + 37)
     some = examples.take(np.linspace(0, len(examples) - 1, n).astype(np.int64))
     reference = score(model, some, outside)
@@ -351,7 +356,6 @@ def prove_exact(model: nn.Module, examples: Examples, outside: Tensor | None = N
         many = torch.arange(chunk_rows(len(logits), block_rows(some.x)), device=raw.device) % n
         own = entries(some.y[many])
         _same_bits(reference[0][many], -log_probability(logits.index_select(1, many), own))
-    return 2 * len(set(reference[0].tolist())) > n
 
 
 def _same_bits(expected: Tensor, got: Tensor) -> None:

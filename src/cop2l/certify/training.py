@@ -3,7 +3,7 @@
 import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -128,12 +128,23 @@ class Batches:
                 yield from self._copied(columns, at if here == every else at[: sum(here)], here)
                 at = at[sum(here) :]
 
-    def _copied(self, columns: list[Tensor], at: Tensor, sizes: list[int]) -> Iterator[tuple[Tensor, ...]]:
+    def same(self, columns: list[Tensor], times: int) -> Iterator[tuple[Tensor, ...]]:
+        """All rows as they stand, again and again: the order of a single mini-batch means nothing."""
         x, *others = columns
-        count = at.shape[0]
+        for _ in range(times):
+            yield (
+                self._room(x, x.shape[0]).copy_(x),
+                *others,
+            )  # a copy: the model may change its input in place
+
+    def _room(self, x: Tensor, count: int) -> Tensor:
         if self._memory is None or self._memory.shape[0] < count:
             self._memory = x.new_empty(count + count // 2, *x.shape[1:])  # the training set grows
-        copies = [torch.index_select(x, 0, at, out=self._memory[:count])]
+        return self._memory[:count]
+
+    def _copied(self, columns: list[Tensor], at: Tensor, sizes: list[int]) -> Iterator[tuple[Tensor, ...]]:
+        x, *others = columns
+        copies = [torch.index_select(x, 0, at, out=self._room(x, at.shape[0]))]
         copies += [column.index_select(0, at) for column in others]
         yield from zip(*(copy.split_with_sizes(sizes) for copy in copies), strict=True)
 
@@ -166,13 +177,12 @@ def update(
     if len(sizes) > 1 and sizes[-1] == 1:
         sizes[-2:] = [sizes[-2] + 1]
     with private_randomness(place.device, options.seed, purpose, task, iteration):
-        if len(sizes) == 1:  # the order of a single mini-batch means nothing, but where it lies in memory may
-            columns[0] = x if x.data_ptr() % 64 == 0 else x.clone()
-            every: Iterable[Sequence[Tensor]] = itertools.repeat(columns, epochs)
+        batches = batches or Batches()
+        if len(sizes) == 1:
+            every = batches.same(columns, epochs)
         else:
             order = generator(options.seed, f"{purpose} order", task, iteration)
-            shuffled = (torch.randperm(n, generator=order) for _ in range(epochs))
-            every = (batches or Batches()).of(columns, shuffled, sizes)
+            every = batches.of(columns, (torch.randperm(n, generator=order) for _ in range(epochs)), sizes)
         for some_x, some_y, some_w, *hidden in every:
             logits = model(some_x.to(place.dtype))
             if hidden:
@@ -182,7 +192,8 @@ def update(
 
 def weighted_loss(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """What a step goes down: the mean of weight * cross-entropy (one product: fewer steps back than a mean of products)."""
-    return torch.dot(F.cross_entropy(logits, y, reduction="none"), weight * (1 / y.shape[0]))
+    losses = F.cross_entropy(logits, y, reduction="none")
+    return torch.dot(losses, (weight * (1 / y.shape[0])).to(losses.dtype))
 
 
 def balanced(y: Tensor) -> Tensor:

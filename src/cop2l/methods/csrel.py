@@ -1,8 +1,10 @@
 """CSReL (Tong, Liu, Shi, Gong, 2025): keep the examples whose loss a small model could still reduce most."""
 
+import itertools
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -91,11 +93,14 @@ class CSReL(Learner):
         """
         rows = [torch.arange(min(share, len(some))) for some in candidates]
         contested = [k for k, some in enumerate(candidates) if len(some) > share > 0]
-        many = max(1, len(contested)) if self.device.type == "cuda" else 1
-        for first in range(0, len(contested), many):
-            some = contested[first : first + many]
-            for k, mine in zip(some, self.selected([candidates[k] for k in some], share), strict=True):
-                rows[k] = mine
+        try:
+            together = self.device.type == "cuda" and len(contested) > 1
+            found = list(self.selected([candidates[k] for k in contested], share)) if together else []
+        except RuntimeError:  # too little memory for all at once, or a model that cannot be stacked
+            found = []
+        found = found or [self.selected([candidates[k]], share)[0] for k in contested]
+        for k, mine in zip(contested, found, strict=True):
+            rows[k] = mine
         return rows
 
     def selected(self, candidates: list[Buffer], share: int) -> Tensor:
@@ -134,6 +139,9 @@ class CSReL(Learner):
                 logits = torch.cat([models(some) for some in x.tensor_split(blocks, 1)], 1)
             models.model.train()
             reducible = losses(logits, y, "none").view(y.shape) - reference
+            reducible = reducible.masked_fill(
+                reference == torch.inf, -torch.inf
+            )  # padding, also where a loss is NaN
             best = reducible.scatter(1, chosen, -torch.inf).argsort(dim=1, descending=True, stable=True)
             chosen = torch.cat([chosen, best[:, : min(part, share - so_far)]], 1)
         return chosen.sort(1).values
@@ -158,7 +166,8 @@ class SideBySide:
     def __init__(self, model: nn.Module, count: int) -> None:
         self.model = deepcopy(model)
         frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
-        own = {name: value for name, value in self.model.state_dict().items() if name not in frozen}
+        every = itertools.chain(self.model.named_parameters(), self.model.named_buffers())
+        own: dict[str, Any] = {name: value.detach() for name, value in every if name not in frozen}
         self.initial = {name: value.clone() for name, value in own.items()}
         self.alone = count == 1
         if self.alone:  # a plain call is quicker
