@@ -18,7 +18,7 @@ import sys
 import time
 from collections import Counter
 
-ROUNDS = 3
+ROUNDS = 7
 SCORING_LOSS = "loss in scoring"
 
 

@@ -101,12 +101,14 @@ def published_tables(
     for scenario, dataset, tasks in dict.fromkeys(number.title for number in every):
         shown = [number for number in every if number.title == (scenario, dataset, tasks)]
         references = references_of(found, scenario, dataset, tasks)
-        order = order_table(shown, references, why)
-        rows = number_table(shown, machines, standings(shown, references))
+        means = accuracies(references)
+        order = order_table(shown, means, why)
+        rows = number_table(shown, machines, standings(shown, means))
         head = f"### {TITLES[scenario]}: {dataset}, {tasks} tasks"
         if order:
             intro = "Average accuracy; in parentheses the rank and the gap to Replay in points."
-            rows = folded(f"All {len(shown)} numbers, with commands", rows)
+            every_row = paragraphs(rows, reference_table(references, machines))
+            rows = folded(f"All {len(shown)} numbers, with commands", every_row)
             parts.append(paragraphs(head, intro, order, rows))
         else:
             parts.append(paragraphs(head, rows))
@@ -115,22 +117,38 @@ def published_tables(
 
 def references_of(
     found: Sequence[Sample], scenario: str, dataset: str, tasks: int
-) -> dict[str, dict[str, float]]:
-    """Accuracies for orientation, by features."""
+) -> list[tuple[str, Sample]]:
+    """The methods for orientation, each with its label, on every kind of features."""
+    title = (scenario, dataset, tasks)
+    own = [s for s in streams(found) if (s.scenario, s.dataset, s.tasks) == title and s.features]
+    picked = [(label, pick(found, s, method, changes)) for method, changes, label in REFERENCES for s in own]
+    return [(label, sample) for label, sample in picked if sample]
+
+
+def accuracies(references: Sequence[tuple[str, Sample]]) -> dict[str, dict[str, float]]:
+    """Their mean accuracies, by features."""
     made: dict[str, dict[str, float]] = {}
-    for stream in streams(found):
-        if (stream.scenario, stream.dataset, stream.tasks) != (
-            scenario,
-            dataset,
-            tasks,
-        ) or not stream.features:
-            continue
-        for method, changes, label in REFERENCES:
-            sample = pick(found, stream, method, changes)
-            value = sample.spread("accuracy") if sample else None
-            if value is not None:
-                made.setdefault(stream.features, {})[label] = value.mean
+    for label, sample in references:
+        if value := sample.spread("accuracy"):
+            made.setdefault(sample.stream.features, {})[label] = value.mean
     return made
+
+
+def reference_table(references: Sequence[tuple[str, Sample]], machines: Machines) -> str:
+    """Their numbers, with commands."""
+    rows = [
+        (
+            label,
+            sample.stream.features,
+            *(rate(sample.spread(metric)) for metric in ("accuracy", "forgetting")),
+            f"`{sweep_command(sample.runs)}`",
+            machines.cell(sample),
+        )
+        for label, sample in references
+    ]
+    header = ("method", "features", "accuracy", "forgetting", "command", "machine, seconds a run")
+    words = "Without a published number to stand beside:"
+    return paragraphs(words, table(header, rows)) if rows else ""
 
 
 def bound_figures(found: Sequence[Sample], pictures: Pictures, note: str) -> list[str]:

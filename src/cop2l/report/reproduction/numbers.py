@@ -171,7 +171,7 @@ def _cells(number: Number, machines: Machines, standings: dict[str, str]) -> tup
         f"{number.paper.mean:.2f} ± {number.paper.sd:.2f} s" if seconds else published_rate(number.paper),
         "; ".join(_ours(sample, number) for sample in number.ours) or "–",
         f"**{number.status}**" + (f": {words}" if words else ""),
-        f"`{sweep_command(number.ours[0].runs)}`" if number.ours else "–",
+        "; ".join(f"`{sweep_command(sample.runs)}`" for sample in number.ours) or "–",
         "; ".join(machines.cell(sample) for sample in number.ours) or "–",
     )
 
