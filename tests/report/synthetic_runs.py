@@ -75,7 +75,7 @@ def make_run(
     **settings,
 ) -> Path:
     chance = random.Random(f"{method} {seed} {stream} {settings}")
-    loss, start = SKILL[method]
+    loss, start = SKILL.get(method, SKILL["replay"])
     certified = method == CERTIFYING
     luck = 1 + 0.3 * chance.random()
     matrix, records, trace = [], [], []

@@ -72,6 +72,11 @@ def root(tmp_path_factory):
         make_run(root / f"head-{seed}", "replay", seed, **FEATURES, **as_replay(model="mlp-head"))
         make_run(root / f"larger-{seed}", "replay", seed, **as_replay(lr=0.1))
         make_run(root / f"freplay-{seed}", "replay", seed, **FEATURES, **as_replay(model="linear"))
+        small = {"stream": "cifar10@dinov2-vits14-70"}
+        run = make_run(root / f"sreplay-{seed}", "replay", seed, **small, **as_replay(model="linear"))
+        say_command(run, f"cop2l run cifar10 {small['stream']} method=replay seed={seed}")
+        run = make_run(root / f"joint-{seed}", "joint", seed, **FEATURES, **as_replay(model="linear"))
+        say_command(run, f"cop2l run cifar10 method=joint seed={seed}")
     return root
 
 
@@ -153,6 +158,16 @@ def test_every_published_number_has_one_row(runs, text):
     assert len(rows_written) == in_tables + appendix
 
 
+def test_every_number_of_ours_has_its_command(text):
+    lines = text.splitlines()
+    both = next(line for line in lines if line.startswith("| replay | dino-vit | accuracy | 94.00"))
+    assert both.count("`cop2l sweep ") == 2
+    assert "`cop2l sweep cifar10 cifar10@dinov2-vits14-70 method=replay seed=0,1,2`" in both
+    unpublished = [line for line in lines if line.startswith("| joint | dinov2-vits14-224 |")]
+    assert len(unpublished) == 1
+    assert "(3) | `cop2l sweep cifar10 method=joint seed=0,1,2` | B, 16.0 s |" in unpublished[0]
+
+
 def test_a_row_has_paper_ours_status_command_machine_and_seconds(text):
     row = next(line for line in text.splitlines() if line.startswith("| cop2l | mlp | accuracy | 95.12"))
     assert "95.12 ± 0.18" in row
@@ -160,7 +175,7 @@ def test_a_row_has_paper_ours_status_command_machine_and_seconds(text):
     assert "**reproduced**" in row
     assert "`cop2l sweep mnist preset=paper seed=0,1,2`" in row
     assert "| B, 16.0 s |" in row
-    assert "| B | one CPU core | an invented CPU, unknown cores | torch 2.13.0 | 3 |" in text
+    assert "| B | one CPU core | an invented CPU, unknown cores | torch 2.13.0 | 9 |" in text
     assert "somewhere" not in text
 
 
@@ -237,7 +252,8 @@ def test_memory_on_a_gpu(tmp_path):
 
 def test_collected_runs_make_the_same_document(root, runs, text, tmp_path):
     written = collect(runs, tmp_path)
-    assert {path.name for path in written} == {"mnist-5-ci-mlp.jsonl", "cifar10-dinov2-vits14-224-5-ci.jsonl"}
+    features = {f"cifar10-dinov2-vits14-{side}-5-ci.jsonl" for side in (224, 70)}
+    assert {path.name for path in written} == {"mnist-5-ci-mlp.jsonl", *features}
     again = find([tmp_path]).finished()
     assert len(again) == len(runs)
     assert document(sources(again, None), Pictures(None, Path())) == text
