@@ -30,7 +30,7 @@ from cop2l.bounds import (
 )
 from cop2l.certify.buffers import OVERFLOW, Keeper
 from cop2l.certify.counting import counts
-from cop2l.certify.examples import prior_rows
+from cop2l.certify.examples import prior_rows, sample
 from cop2l.certify.p2l import criterion, mp2l, p2l, top
 from cop2l.certify.record import bounds_of
 from cop2l.certify.scoring import score
@@ -227,6 +227,37 @@ def test_a_model_may_change_its_inputs_in_place():
         model, Optimiser(model, options), x, y, torch.ones(8), None, options, epochs=3, purpose="u", task=1
     )
     assert torch.equal(x, before)
+
+
+def test_logits_may_have_another_precision_than_the_weights():
+    class Single(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x).float()
+
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(8, 5, generator=draw), torch.randint(3, (8,), generator=draw)
+    model, options = Single(5, 3).double(), options_of(batch=8)
+    before = model.weight.detach().clone()
+    weight = torch.ones(8, dtype=torch.float64)
+    update(model, Optimiser(model, options), x, y, weight, None, options, epochs=1, purpose="u", task=1)
+    assert not torch.equal(model.weight, before)
+
+
+def test_the_kept_iteration_is_put_back_although_state_dict_makes_copies():
+    """A hook of the user may clone what state_dict() gives: then it is not the model's own memory."""
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(60, 25, generator=draw), torch.randint(3, (60,), generator=draw)
+    options, ends = options_of(**SMALL, stop="preference"), []
+    for cloned in (False, True):
+        model = model_of("mlp", 3)
+        if cloned:
+            model.register_state_dict_post_hook(
+                lambda module, state, prefix, local: state.update({k: v.clone() for k, v in state.items()})
+            )
+        outcome = mp2l(model, sample(x, y, 1, 0), None, options, task=1)
+        assert 0 < outcome.iterations < len(outcome.trace) - 1  # an earlier iteration than the last was kept
+        ends.append(parameters(model))
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
 
 
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
