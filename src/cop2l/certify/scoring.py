@@ -259,9 +259,8 @@ class Pool:
                 if not self._places:
                     self._places = self._planned(logits)
                 place = self._places[block]
-                if (
-                    logits.data_ptr() != place.logits.data_ptr()
-                ):  # all, or without what the block before it had
+                if logits.data_ptr() != place.logits.data_ptr():
+                    # all rows, or those that the block before it did not have
                     place.logits.copy_(logits[len(rows) - len(place.logits) :])
                 if place.completes:
                     hide(place.completes.logits, place.completes.heads, self._outside)
@@ -287,8 +286,9 @@ class Pool:
                 for block in range(start, start + rows, size):
                     first, last = self._covered(block)
                     here = logits[:, max(0, first - start) : last - start].t()
-                    whole, completes = first >= start, chunk if block + size == start + rows else None
-                    places.append(_Place(here, self._takes_room and whole, completes))
+                    is_last = block + size == start + rows
+                    direct = self._takes_room and first >= start
+                    places.append(_Place(here, direct, chunk if is_last else None))
         return places
 
     def _covered(self, start: int) -> tuple[int, int]:

@@ -132,10 +132,8 @@ class Batches:
         """All rows as they stand, again and again: the order of a single mini-batch means nothing."""
         x, *others = columns
         for _ in range(times):
-            yield (
-                self._room(x, x.shape[0]).copy_(x),
-                *others,
-            )  # a copy: the model may change its input in place
+            copy = self._room(x, x.shape[0]).copy_(x)  # the model may change its input in place
+            yield copy, *others
 
     def _room(self, x: Tensor, count: int) -> Tensor:
         if self._memory is None or self._memory.shape[0] < count:

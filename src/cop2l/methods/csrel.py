@@ -1,6 +1,7 @@
 """CSReL (Tong, Liu, Shi, Gong, 2025): keep the examples whose loss a small model could still reduce most."""
 
 import itertools
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -93,15 +94,17 @@ class CSReL(Learner):
         """
         rows = [torch.arange(min(share, len(some))) for some in candidates]
         contested = [k for k, some in enumerate(candidates) if len(some) > share > 0]
-        try:
-            together = self.device.type == "cuda" and len(contested) > 1
-            found = list(self.selected([candidates[k] for k in contested], share)) if together else []
-        except RuntimeError:  # too little memory for all at once, or a model that cannot be stacked
-            found = []
-        found = found or [self.selected([candidates[k]], share)[0] for k in contested]
+        found = self.every_selected([candidates[k] for k in contested], share)
         for k, mine in zip(contested, found, strict=True):
             rows[k] = mine
         return rows
+
+    def every_selected(self, candidates: list[Buffer], share: int) -> list[Tensor]:
+        """`selected` for each task, together if that is quicker and can be done."""
+        if self.device.type == "cuda" and len(candidates) > 1:
+            with suppress(RuntimeError):  # too little memory for all, or a model that cannot be stacked
+                return list(self.selected(candidates, share))
+        return [self.selected([one], share)[0] for one in candidates]
 
     def selected(self, candidates: list[Buffer], share: int) -> Tensor:
         """A share of the rows of each task's candidates, added in rounds by their reducible loss, the largest first.
@@ -114,9 +117,7 @@ class CSReL(Learner):
         draws = [generator(self.seed, "coreset", t, task) for task in tasks]
         x, y, reference = padded(candidates).values("x", "y", "reference")
         heads = torch.tensor(tasks, device=self.device)[:, None]
-        starts = torch.arange(0, y.numel(), y.shape[1], device=self.device)[
-            :, None
-        ]  # of each task's candidates
+        begins = torch.arange(0, y.numel(), y.shape[1], device=self.device)[:, None]  # of each task's rows
 
         def losses(logits: Tensor, y: Tensor, reduction: str) -> Tensor:
             own = self.own_head(logits, heads)
@@ -129,7 +130,7 @@ class CSReL(Learner):
             if size := min(o.batch, so_far):
                 sgd = SGD(models.trained, o.selection_lr)
                 orders = torch.stack([cycle(so_far, size * o.selection_steps, some) for some in draws])
-                at = (chosen.gather(1, orders.to(self.device)) + starts).view(count, -1, size)
+                at = (chosen.gather(1, orders.to(self.device)) + begins).view(count, -1, size)
                 for i, some_y in zip(at.unbind(1), y.flatten()[at].unbind(1), strict=True):
                     some_x = x.flatten(0, 1).index_select(0, i.flatten()).view(count, size, *x.shape[2:])
                     mean = losses(models(some_x), some_y, "mean")
@@ -139,9 +140,7 @@ class CSReL(Learner):
                 logits = torch.cat([models(some) for some in x.tensor_split(blocks, 1)], 1)
             models.model.train()
             reducible = losses(logits, y, "none").view(y.shape) - reference
-            reducible = reducible.masked_fill(
-                reference == torch.inf, -torch.inf
-            )  # padding, also where a loss is NaN
+            reducible[reference == torch.inf] = -torch.inf  # the padding, also where its loss is not a number
             best = reducible.scatter(1, chosen, -torch.inf).argsort(dim=1, descending=True, stable=True)
             chosen = torch.cat([chosen, best[:, : min(part, share - so_far)]], 1)
         return chosen.sort(1).values
@@ -161,10 +160,13 @@ class CSReL(Learner):
 
 
 class SideBySide:
-    """Copies of a model that differ in what is trained (and in running statistics), one per row of the inputs."""
+    """A model several times over, one per row of the inputs: they differ in what is trained and in running statistics.
+
+    One alone is the model itself.
+    """
 
     def __init__(self, model: nn.Module, count: int) -> None:
-        self.model = deepcopy(model)
+        self.model = model
         frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
         every = itertools.chain(self.model.named_parameters(), self.model.named_buffers())
         own: dict[str, Any] = {name: value.detach() for name, value in every if name not in frozen}

@@ -14,9 +14,10 @@ from cop2l.report.reproduction.machines import Machines
 from cop2l.report.reproduction.markdown import folded, paragraphs, published_rate, rate, table
 from cop2l.report.reproduction.numbers import Number, number_table, numbers, sweep_command, tally
 from cop2l.report.reproduction.order import order_table, standings
-from cop2l.report.reproduction.ours import AS_PUBLISHED, CERTIFIED, Sample, pick, samples, streams
+from cop2l.report.reproduction.ours import CERTIFIED, Sample, pick, samples, streams
 from cop2l.report.reproduction.pictures import Pictures
 from cop2l.report.reproduction.quotes import filled
+from cop2l.report.reproduction.references import accuracies, reference_table, references_of
 from cop2l.report.runs import Run
 
 INTRODUCTION = """\
@@ -41,12 +42,6 @@ TITLES = {
     "task-incremental": "Task-incremental",
     "domain-incremental": "Domain-incremental",
 }
-REFERENCES = (
-    ("csrel", AS_PUBLISHED, "csrel"),
-    ("joint", AS_PUBLISHED, "joint"),
-    ("cop2l", CERTIFIED, "certified"),
-)
-"""Methods without a published row on the ViT, shown beside the others for orientation."""
 
 
 @dataclass(frozen=True)
@@ -113,42 +108,6 @@ def published_tables(
         else:
             parts.append(paragraphs(head, rows))
     return parts
-
-
-def references_of(
-    found: Sequence[Sample], scenario: str, dataset: str, tasks: int
-) -> list[tuple[str, Sample]]:
-    """The methods for orientation, each with its label, on every kind of features."""
-    title = (scenario, dataset, tasks)
-    own = [s for s in streams(found) if (s.scenario, s.dataset, s.tasks) == title and s.features]
-    picked = [(label, pick(found, s, method, changes)) for method, changes, label in REFERENCES for s in own]
-    return [(label, sample) for label, sample in picked if sample]
-
-
-def accuracies(references: Sequence[tuple[str, Sample]]) -> dict[str, dict[str, float]]:
-    """Their mean accuracies, by features."""
-    made: dict[str, dict[str, float]] = {}
-    for label, sample in references:
-        if value := sample.spread("accuracy"):
-            made.setdefault(sample.stream.features, {})[label] = value.mean
-    return made
-
-
-def reference_table(references: Sequence[tuple[str, Sample]], machines: Machines) -> str:
-    """Their numbers, with commands."""
-    rows = [
-        (
-            label,
-            sample.stream.features,
-            *(rate(sample.spread(metric)) for metric in ("accuracy", "forgetting")),
-            f"`{sweep_command(sample.runs)}`",
-            machines.cell(sample),
-        )
-        for label, sample in references
-    ]
-    header = ("method", "features", "accuracy", "forgetting", "command", "machine, seconds a run")
-    words = "Without a published number to stand beside:"
-    return paragraphs(words, table(header, rows)) if rows else ""
 
 
 def bound_figures(found: Sequence[Sample], pictures: Pictures, note: str) -> list[str]:
