@@ -1,0 +1,214 @@
+"""Reading a certificate: regular files, matching hashes, and a declared type and range for every number and text."""
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from cop2l.kernel.options import Options, Refusal, require
+
+FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 2, "certificate.json"
+MOST_BYTES, MOST = 2**25, 2**53
+SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
+FILES, HOLDOUT_FILES = ("sets.safetensors", "theta.safetensors", "theta_0.safetensors"), ("learner.safetensors",)
+ASSUMPTIONS = (
+    "Within each task the examples are independent draws from one distribution, the task's own.",
+    "The samples of different tasks, and the marks, are mutually independent.",
+    "The order, the sizes and the distributions of the tasks were not chosen by looking at earlier data.",
+    "The initial parameters, the representation of inputs, the options, the seed and the claim do not depend on the data.",
+    "Published constants that prepare inputs (mean and deviation of MNIST's pixels, say) are statistics of the public sample.",
+    "The bound is on the probability of error on new examples of the task's own distribution, not of any other.",
+)
+Content = dict[str, Any]
+
+
+class Unreadable(Refusal):
+    """The check itself cannot be made, so that nothing can be said of the certificate."""
+
+
+# ---- types and ranges
+
+Check = Callable[[Any, str], Any]
+
+
+def rule(good: Callable[[Any], bool], what: str) -> Check:
+    """A check of one value."""
+
+    def check(value: Any, where: str) -> Any:
+        require(good(value), f"The field {where} of the certificate is not {what}.")
+        return value
+
+    return check
+
+
+def integer(low: int = 0, high: int = MOST) -> Check:
+    """A whole number in a range; true is not one."""
+    return rule(lambda value: type(value) is int and low <= value <= high, f"a whole number from {low} to {high}")
+
+
+# nothing that could steer a terminal
+text = rule(lambda value: type(value) is str and len(value) <= 1000 and value.isprintable(), "a line of printable text")
+sha256 = rule(lambda value: type(value) is str and len(value) == 64 and not set(value) - set("0123456789abcdef"), "a SHA-256")
+share = rule(lambda value: type(value) is float and 0 <= value <= 1, "a number from 0.0 to 1.0")
+
+
+def choice(*allowed: Any) -> Check:
+    """One of some values."""
+    return rule(lambda value: any(type(value) is type(one) and value == one for one in allowed), f"one of {allowed}")
+
+
+def maybe(check: Check) -> Check:
+    """That, or null."""
+    return lambda value, where: None if value is None else check(value, where)
+
+
+def many(check: Check, least: int = 0, most: int = 10**6) -> Check:
+    """A list of such things."""
+    sized = rule(lambda value: type(value) is list and least <= len(value) <= most, f"a list of {least} to {most} entries")
+    return lambda value, where: [check(entry, f"{where}[{i}]") for i, entry in enumerate(sized(value, where))]
+
+
+def table(**columns: Check) -> Check:
+    """An object with exactly these keys."""
+
+    def check(value: Any, where: str) -> Content:
+        keys = set(value) ^ set(columns) if type(value) is dict else columns
+        require(type(value) is dict and not keys, f"{where} must have exactly its documented fields; look at {sorted(keys)[:5]}.")
+        return {key: inner(value[key], f"{where}.{key}") for key, inner in columns.items()}
+
+    return check
+
+
+def plain(value: Any, where: str, depth: int = 6) -> Any:
+    """Texts, finite numbers, truth values, null, and lists and objects of them."""
+    if isinstance(value, dict) and depth:
+        return {text(key, where): plain(inner, where, depth - 1) for key, inner in value.items()}
+    if isinstance(value, list) and depth:
+        return [plain(inner, where, depth - 1) for inner in value]
+    number = type(value) in (int, float) and abs(value) <= MOST  # neither NaN nor infinite
+    return value if value is None or type(value) is bool or number else text(value, where)
+
+
+def described(value: Any, where: str) -> Content:
+    """An object of plain values."""
+    require(type(value) is dict, f"The field {where} of the certificate is not an object.")
+    return dict(plain(value, where))
+
+
+def options_of(value: Any, where: str) -> Options:
+    """Options; one that is absent has its default, and 1, 1.0 and true are not the same."""
+    known = {field.name for field in fields(Options)}
+    require(type(value) is dict and set(value) <= known, f"The field {where} of the certificate is not a table of options.")
+    found = Options(**value)
+    stated = {key: inner for key, inner in found.as_dict().items() if key in value}
+    require(canonical(stated) == canonical(value), f"The field {where} is not written with the types of its options.")
+    return found
+
+
+SAMPLE = {"task": integer(1), "rows": integer(1), "head": many(integer(), least=1), "fingerprint": sha256}
+COUNTS = ("n", "prior", "compression", "evicted", "evicted_last", "picked", "iterations", "stopped")
+COUNTS_OF_DATA = ("errors", "missed", "selected", "compressed")
+RECORD = SAMPLE | dict.fromkeys(COUNTS, integer()) | dict.fromkeys(COUNTS_OF_DATA, maybe(integer()))
+KIND = choice("kl", "kl-tight", "preference", "combined", "buffer", "holdout")
+STATEMENT = table(family=choice("tasks"), task=integer(1), subject=choice(None), kind=KIND, value=share)
+CONTENT = {
+    "format": choice(FORMAT), "version": choice(VERSION), "made_by": text, "method": text, "options": options_of,
+    "scenario": choice(*SCENARIOS), "classes": integer(1), "model": described, "data": maybe(described), "machine": text,
+    "earlier": many(text), "threads": integer(1, 1024), "not_valid": many(text), "assumptions": choice(list(ASSUMPTIONS)),
+    "commitment": maybe(sha256), "statements": many(STATEMENT, least=1), "files": described, "digest": sha256,
+}  # fmt: skip
+HASHES = {"theta_0": sha256, "theta": sha256, "sets": sha256}
+
+
+# ---- files
+
+
+def canonical(value: Any) -> str:
+    """The one text of a JSON value: what is hashed, and what tells 1, 1.0 and true apart."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def content_digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 of the certificate's text without its digest."""
+    return hashlib.sha256(canonical({k: v for k, v in content.items() if k != "digest"}).encode()).hexdigest()
+
+
+@contextmanager
+def regular(path: Path) -> Iterator[Any]:
+    """A regular file, opened without waiting for anybody at its other end; if it cannot be read, `Unreadable`."""
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise Unreadable(f"{path} is not a regular file.")
+            yield file
+    except (OSError, ValueError, RecursionError, SafetensorError) as error:
+        if isinstance(error, Refusal):
+            raise
+        raise Unreadable(f"{path} cannot be read ({getattr(error, 'strerror', None) or type(error).__name__}).") from None
+
+
+def read(folder: Path) -> Content:
+    """The certificate in a folder, checked for form and hashes; nothing is recomputed. Its folder is added to it."""
+    path = folder / TEXT_FILE
+
+    def unique(pairs: list[tuple[str, Any]]) -> Content:
+        found = dict(pairs)
+        require(len(found) == len(pairs), f"{path} names a field twice: people and programs could read it differently.")
+        return found
+
+    def refused(word: str) -> Any:
+        raise Refusal(f"{path} has {word} where a number must be.")
+
+    with regular(path) as file:
+        raw = json.loads(file.read(MOST_BYTES), object_pairs_hook=unique, parse_constant=refused)
+    if not isinstance(raw, dict) or (raw.get("format"), raw.get("version")) != (FORMAT, VERSION):
+        raise Unreadable(f"{path} is not a cop2l certificate of format {VERSION}, the only one that this program reads.")
+    holdout = options_of(raw.get("options"), "options").kind == "holdout"
+    columns = SAMPLE | {"errors": integer()} if holdout else RECORD
+    more = {} if holdout else HASHES
+    content: Content = table(**CONTENT, **more, records=many(table(**columns), least=1))(raw, "The certificate")
+    require(content["digest"] == content_digest(raw), "The text of the certificate was changed: its digest does not match.")
+    names = HOLDOUT_FILES if holdout else FILES
+    require(set(content["files"]) == set(names), f"The certificate must name the files {', '.join(names)}, and no others.")
+    for name in names:
+        with regular(folder / name) as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        require(found == content["files"][name], f"The file {name} was changed: its hash does not match.")
+    check_records(content)
+    return {**content, "folder": folder}
+
+
+def tensors_of(path: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """The tensors of a file, if their names and shapes are the wanted ones; looked at before they are read."""
+    with regular(path), safe_open(path, framework="pt") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        require(shapes == wanted, f"{path.name} does not have the tensors and shapes that it must have.")
+        return {name: file.get_tensor(name) for name in wanted}
+
+
+def check_records(content: Content) -> None:
+    """What the text alone can show: tasks in order, counts that are possible, and one statement for each task."""
+    options, last, expected = content["options"], len(content["records"]), []
+    require(options.tasks in (None, last), f"The claim is for {options.tasks} tasks, and the certificate has {last}.")
+    for number, record in enumerate(content["records"], 1):
+        head, rows, errors = record["head"], record["rows"], record["errors"]
+        good = record["task"] == number and head == sorted(set(head)) and head[-1] < content["classes"]
+        if options.kind != "holdout":
+            rows, known, picked = record["n"], record["compression"] + record["evicted"], record["picked"]
+            good &= rows + record["prior"] == record["rows"] and record["evicted_last"] <= record["evicted"]
+            good &= max(known + (errors or 0), picked + (record["missed"] or 0), record["selected"] or 0) <= rows
+            good &= (record["compressed"] or 0) <= (record["selected"] or 0)
+            good &= options.marked == (record["selected"] is not None) == (record["compressed"] is not None)
+        require(good and (errors or 0) <= rows, f"The record of task {number} is impossible.")
+        counted = errors is not None and options.kind != "buffer"
+        expected += [(number, options.kind if counted else "buffer")] if counted or options.marked else []
+    stated = [(statement["task"], statement["kind"]) for statement in content["statements"]]
+    require(stated == expected, "There must be exactly one statement for each task, of the claimed kind, in order.")

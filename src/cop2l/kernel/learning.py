@@ -1,0 +1,534 @@
+"""CoP2L in its plainest form: the specification of the learner, bit for bit. No trick for speed stands here.
+
+The letters are the paper's: S a sample, B the buffer, C the compression set, K the number of kept iterations, I, J, G the sets
+of docs/theory.md. Three things make the bits a function of examples as a *set*: every forward pass that scores has the same
+number of rows; every mini-batch of an update has the same number of rows; all randomness is a function of (seed, purpose,
+task, iteration).
+"""
+
+import hashlib
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from cop2l.kernel.options import Options, require
+from cop2l.randomness import generator, marks, private_randomness
+
+# cuBLAS reads this when it starts; without it torch refuses to be deterministic on CUDA.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+Rows = np.ndarray
+NONE: Rows = np.empty(0, np.int64)
+
+# ---- exact arithmetic
+
+
+@contextmanager
+def exact_arithmetic(threads: int) -> Iterator[None]:
+    """Inside, torch is deterministic, in full precision and uses so many threads, whatever was set; then all is as before."""
+    cuda, cudnn, mode, count = (
+        torch.backends.cuda,
+        torch.backends.cudnn,
+        torch.get_deterministic_debug_mode(),
+        torch.get_num_threads(),
+    )
+    owners = [
+        getattr(backend, name, None) for backend in (cuda, cudnn, torch.backends.mkldnn) for name in ("matmul", "conv", "rnn")
+    ]
+    wanted: list[tuple[Any, str, Any]] = [
+        (owner, "fp32_precision", "ieee") for owner in owners if hasattr(owner, "fp32_precision")
+    ]
+    if not wanted:  # before torch 2.9
+        wanted = [(cuda.matmul, "allow_tf32", False), (cudnn, "allow_tf32", False)]
+    wanted += [(cudnn, "deterministic", True), (cudnn, "benchmark", False)]
+    before = [getattr(owner, name) for owner, name, _ in wanted]
+    try:
+        torch.set_deterministic_debug_mode(2)
+        torch.set_num_threads(threads)
+        for owner, name, value in wanted:
+            setattr(owner, name, value)
+        with torch.autocast("cuda", enabled=False), torch.autocast("cpu", enabled=False):
+            yield
+    finally:
+        for (owner, name, _), value in zip(wanted, before, strict=True):
+            setattr(owner, name, value)
+        torch.set_num_threads(count)
+        torch.set_deterministic_debug_mode(mode)
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of tensors: names, types, shapes and bits."""
+    whole = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name].detach().cpu().contiguous()
+        whole.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        whole.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return whole.hexdigest()
+
+
+# ---- examples
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Rows of one or several tasks: z = (x, y, mark), and where each comes from. `x` may be a memory map."""
+
+    x: Any
+    y: Tensor
+    task: Rows
+    row: Rows
+    mark: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def take(self, at: np.ndarray) -> "Examples":
+        """The rows at these positions, copied to the device of y, in the plain memory layout."""
+        where = torch.from_numpy(np.ascontiguousarray(at))
+        x = tensor(self.x[where.to(self.x.device) if isinstance(self.x, Tensor) else at])
+        y = self.y[where.to(self.y.device)]
+        # another layout (channels last) may be rounded differently
+        x = torch.empty(x.shape, dtype=x.dtype, device=y.device).copy_(x)
+        return Examples(x, y, self.task[at], self.row[at], self.mark[at])
+
+
+def tensor(rows: Any) -> Tensor:
+    """Rows of x as a tensor; of an array, a copy where torch could not share it."""
+    if isinstance(rows, Tensor):
+        return rows.detach()
+    return torch.from_numpy(rows if rows.flags.writeable and rows.flags.c_contiguous else np.array(rows))
+
+
+def sample(x: Any, y: Tensor, task: int, seed: int, rows: Rows | None = None) -> Examples:
+    """The sample of a task (or these rows of it). A mark is a 64-bit function of (seed, task, row), drawn before the data."""
+    rows = np.arange(len(y), dtype=np.int64) if rows is None else rows
+    every = marks(seed, "mark", task, n=int(rows.max()) + 1 if len(rows) else 0)
+    return Examples(x, y, np.full(len(rows), task, np.int64), rows, every[rows])
+
+
+def join(parts: Sequence[Examples | None]) -> Examples | None:
+    """All examples of the parts, in order; None if there are none."""
+    some = [part for part in parts if part is not None and len(part)]
+    if not some:
+        return None
+    columns = [np.concatenate([getattr(part, name) for part in some]) for name in ("task", "row", "mark")]
+    return Examples(torch.cat([part.x for part in some]), torch.cat([part.y for part in some]), *columns)
+
+
+def certified_rows(rows: int, task: int, options: Options) -> np.ndarray:
+    """A mask of the rows of a task: True for the certified part S_t, False for the prior part P_t.
+
+    The prior part is the floor(prior * rows) rows with the smallest second marks: fixed in advance, the same number for
+    equal tasks, and independent of the first marks and of the data.
+    """
+    certified = np.ones(rows, bool)
+    if options.prior:
+        second = marks(options.seed, "prior", task, n=rows)
+        certified[np.argsort(second, kind="stable")[: int(options.prior * rows)]] = False
+    return certified
+
+
+# ---- scoring: every forward pass has the same number of rows
+
+
+FEW, SMALL_BLOCK, LARGE_BLOCK, WIDTH = 512, 256, 2048, 16
+
+
+def block_rows(x: Any) -> int:
+    """How many rows a block of such examples has: a function of the shape of one example alone."""
+    return LARGE_BLOCK if math.prod(x.shape[1:]) <= FEW else SMALL_BLOCK
+
+
+class PaddedLinear(TorchFunctionMode):
+    """Inside, every linear layer's inner width is a multiple of 16; the added zeros change no sum."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Fill the width of an input and a weight."""
+        if func is F.linear and len(args) > 1 and (missing := -args[1].shape[-1] % WIDTH):
+            args = (F.pad(args[0], (0, missing)), F.pad(args[1], (0, missing)), *args[2:])
+        return func(*args, **(kwargs or {}))
+
+
+def score(model: nn.Module, part: Examples, outside: Tensor | None = None) -> tuple[Tensor, np.ndarray]:
+    """The cross-entropy of every example, and whether it is misclassified, in evaluation mode.
+
+    An example is right only if its class has strictly the largest logit: a tie, or a NaN, is an error. `outside` says for each
+    task which classes are not in its head (task-incremental): their logits are minus infinity, after the whole head was computed.
+    """
+    like, size, training = next(model.parameters()), block_rows(part.x), model.training
+    losses, wrong = torch.empty(len(part), dtype=like.dtype, device=like.device), np.empty(len(part), bool)
+    model.eval()
+    with torch.no_grad(), PaddedLinear():
+        for start in range(0, len(part), size):
+            rows = tensor(part.x[start : start + size]).to(like.device, like.dtype)
+            n, at = len(rows), torch.arange(size, device=like.device)
+            block = torch.zeros((size, *rows.shape[1:]), dtype=like.dtype, device=like.device)
+            block[:n] = rows
+            labels = F.pad(part.y[start : start + size], (0, size - n))
+            logits = model(block).t().contiguous()
+            if outside is not None:
+                tasks = torch.from_numpy(part.task[start : start + size]).to(like.device)
+                logits.masked_fill_(F.pad(outside[tasks], (0, 0, 0, size - n)).t(), -torch.inf)
+            losses[start : start + size] = -torch.log_softmax(logits, 0)[labels, at][:n]
+            own = logits[labels, at]
+            logits[labels, at] = -torch.inf
+            wrong[start : start + size] = ~(own > logits.amax(0)).cpu().numpy()[:n]
+    model.train(training)
+    return losses, wrong
+
+
+def check_alone(model: nn.Module, part: Examples, outside: Tensor | None = None) -> None:
+    """Score some examples alone, in another order and in smaller company; refuse if a single bit changes.
+
+    That fixed blocks make scores independent of each other is a fact about a machine and a model, and no theorem.
+    """
+    n, scattered = min(len(part), block_rows(part.x) + 37), np.random.default_rng(0)
+    some = part.take(np.linspace(0, len(part) - 1, n).astype(np.int64))
+    losses, wrong = score(model, some, outside)
+    orders = [scattered.permutation(n), scattered.permutation(n)[: max(1, n // 3)]]
+    for order in [*orders, *(scattered.integers(n, size=1) for _ in range(4))]:
+        again, wrong_again = score(model, some.take(order), outside)
+        expected = losses[torch.from_numpy(order).to(losses.device)]
+        differing = int((~((expected == again) | (expected.isnan() & again.isnan()))).sum())
+        require(
+            not differing and (wrong[order] == wrong_again).all(),
+            f"The score of an example depends on the examples scored with it ({differing} of {len(order)} differ for this model "
+            "on this machine), so nothing can be certified; use another model, dtype or device.",
+        )
+
+
+# ---- CoP2L
+
+
+class Optimiser:
+    """Plain SGD, SGD with momentum 0.9, or Adam (0.9, 0.999, 1e-8), with empty state: as every task begins."""
+
+    def __init__(self, model: nn.Module, options: Options, lr: float | None = None) -> None:
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.kind, self.lr, self.steps = options.optimiser, lr or options.lr, 0
+        self.first = [torch.zeros_like(p) for p in self.parameters]
+        self.second = [torch.zeros_like(p) for p in self.parameters]
+
+    def step(self, loss: Tensor) -> None:
+        """One step down the gradient of the loss."""
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        self.steps += 1
+        with torch.no_grad():
+            for p, g, first, second in zip(self.parameters, gradients, self.first, self.second, strict=True):
+                if self.kind == "sgd":
+                    p.add_(g, alpha=-self.lr)
+                elif self.kind == "momentum":
+                    p.add_(first.mul_(0.9).add_(g), alpha=-self.lr)
+                else:
+                    first.lerp_(g, 0.1)
+                    second.mul_(0.999).addcmul_(g, g, value=0.001)
+                    scale = second.sqrt().div_(math.sqrt(1 - 0.999**self.steps)).add_(1e-8)
+                    p.addcdiv_(first, scale, value=-self.lr / (1 - 0.9**self.steps))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What mP2L returns beside theta, which is left in the model. Positions count S first, then B."""
+
+    kept: Rows
+    """C: positions picked in the kept iterations, in picking order."""
+    picked: Rows
+    """Positions picked in any iteration up to the stop: the whole trajectory."""
+    message: int
+    """K, as it is paid for: how many iterations were kept or, on a grid, the next number of the grid."""
+    stopped: int
+    """How many iterations the trajectory has."""
+
+
+@dataclass
+class Sets:
+    """The book-keeping of one task: row numbers of its sample, sorted, and the messages."""
+
+    own: Rows = field(default_factory=lambda: NONE)
+    """C_t n S_t: picked and kept at the task itself."""
+    first: Rows = field(default_factory=lambda: NONE)
+    """I_t, the first compression set."""
+    second: Rows = field(default_factory=lambda: NONE)
+    """J_t, the second: examples of I_t that left the buffer."""
+    left: Rows = field(default_factory=lambda: NONE)
+    """mu1, one per example of J_t: the task after which it left."""
+    picked: Rows = field(default_factory=lambda: NONE)
+    """G_t: picked and kept at the task itself, or picked from the buffer in any iteration of a later task."""
+    iterations: int = 0
+    """mu2_t = K_t: how many iterations were kept, as it is paid for."""
+    stopped: int = 0
+    """How many iterations the trajectory of the task has."""
+
+
+SET_NAMES = ("own", "first", "second", "left", "picked")
+
+
+@dataclass
+class Plain:
+    """CoP2L: theta is in the model, and here is what is carried from task to task beside it."""
+
+    model: nn.Module
+    options: Options
+    outside: Tensor | None = None
+    """Task-incremental: row t says which classes do not belong to task t's head (row 0 is unused)."""
+    sets: list[Sets] = field(default_factory=list)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    """For each task: how many rows it has, and how many of them are certified."""
+    buffer: list[Examples] = field(default_factory=list)
+    """B_1..B_t: examples of the certified parts."""
+    prior: list[Examples] = field(default_factory=list)
+    """The stored prior examples, task by task."""
+
+    @property
+    def task(self) -> int:
+        """The number of the task that is learned next."""
+        return len(self.sets) + 1
+
+    def update(self, optimiser: Any, trained: Examples, weight: Tensor, epochs: int, purpose: str, iteration: int = 0) -> None:
+        """Some epochs of mini-batches in training mode; each step goes down the mean of weight * cross-entropy.
+
+        Every mini-batch has `batch` rows: one that has fewer is filled with its own rows again, from the first on, at weight
+        zero, so that batch normalisation sees rows of the training set only. A single mini-batch is not shuffled.
+        """
+        n, size, like, seed = len(trained), self.options.batch, next(self.model.parameters()), self.options.seed
+        hidden = None if self.outside is None else self.outside[torch.from_numpy(trained.task).to(like.device)]
+        order = generator(seed, f"{purpose} order", self.task, iteration)
+        self.model.train()
+        with private_randomness(like.device, seed, purpose, self.task, iteration):
+            for _ in range(epochs):
+                shuffled = torch.randperm(n, generator=order) if n > size else torch.arange(n)
+                for rows in torch.split(shuffled, size):
+                    at = rows.repeat(-(-size // len(rows)))[:size].to(like.device)
+                    factor = weight[at] * (1 / len(rows))
+                    factor[len(rows) :] = 0
+                    logits = self.model(trained.x[at].to(like.dtype))
+                    if hidden is not None:
+                        logits = logits.masked_fill(hidden[at], -torch.inf)
+                    losses = F.cross_entropy(logits, trained.y[at], reduction="none")
+                    optimiser.step(torch.dot(losses, factor.to(losses.dtype)))
+        self.model.eval()
+
+    def mp2l(
+        self, S: Examples, B: Examples | None, candidates: np.ndarray, prior: Examples | None,
+        message: int | None = None, longest: int | None = None,
+    ) -> Outcome:  # fmt: skip
+        r"""Algorithm 2, mP2L(theta, S, B, gamma, K), in blocks of k: pick the largest losses, train on all picked, repeat.
+
+        The block is a function of theta and of the pool S u B \ C as a set: the largest by (weight * loss, then smaller mark).
+        Without a message it runs to the stop and keeps the iteration of the least criterion, which reads S alone. With one it
+        performs that many iterations, or fewer if gamma stops it first.
+
+        candidates   mask over S: True for the certified part; the prior part is never picked nor counted
+        prior        examples that every update trains on beside C
+        longest      more iterations than this are refused
+        """
+        model, options, n, like = self.model, self.options, len(S), next(self.model.parameters())
+        pool = [S] if B is None else [S, B]  # line 2: S* <- S u B*
+        weight = np.concatenate([np.full(len(part), w) for part, w in zip(pool, (1.0, options.omega), strict=False)])
+        weights = torch.from_numpy(weight).to(like.device, like.dtype)
+        mark = np.concatenate([part.mark for part in pool])
+        rest = np.concatenate([candidates, np.ones(len(mark) - n, bool)])  # S* \ C
+        certified, last = int(candidates.sum()), options.max_iterations if message is None else message
+        optimiser, blocks = Optimiser(model, options), [NONE]  # line 1: C_0 <- {}
+        points, searching = options.grid_points, message is None
+        best, least, theta = 0, math.inf, model.state_dict()
+        j = own = 0
+        while True:
+            scored = [score(model, part, self.outside) for part in pool]
+            losses = (torch.cat([loss for loss, _ in scored]) * weights).cpu().numpy()
+            left = np.flatnonzero(rest)
+            worst = losses[left].max() if len(left) else -math.inf  # line 3: the largest l * w
+            require(not math.isnan(worst), f"Training diverged at task {self.task}, iteration {j}: the loss is not a number.")
+            stopped = not worst >= options.gamma  # line 4: while l * w >= gamma
+            if searching and (not points or j in points or stopped):
+                value = criterion(options, certified, own, int((scored[0][1] & rest[:n]).sum()), j)
+                if value < least or options.stop == "none":
+                    best, least = j, value
+                    theta = {name: part.clone() for name, part in model.state_dict().items()}
+            if stopped or j == last:
+                break
+            if searching and options.stop != "none" and criterion(options, certified, own, 0, j + 1) >= least:
+                break  # what was picked alone costs too much: no later iteration has a smaller criterion
+            require(j != longest, f"Task {self.task} does not stop after {j} iterations, as it is said to.")
+            picked = left[np.lexsort((mark[left], -losses[left]))[: options.k]]
+            rest[picked] = False
+            blocks.append(picked)  # line 6: C_k <- C_{k-1} u {...}
+            own += int((picked < n).sum())
+            C = np.concatenate(blocks)
+            in_S, in_B = (np.flatnonzero(mask) for mask in (n > C, n <= C))
+            now = join([S.take(C[in_S]), B.take(C[in_B] - n) if B is not None else None])
+            trained = join([prior, now.take(np.argsort(np.concatenate([in_S, in_B])))]) if now else None  # in picking order
+            assert trained is not None
+            factor = weights[torch.from_numpy(C).to(like.device)] if prior is None else balanced(trained.y).to(like.dtype)
+            j += 1
+            self.update(optimiser, trained, factor, options.epochs, "update", j)  # line 7: theta_k <- update(theta_{k-1}, C_k)
+        if searching:  # lines 10-12: k <- argmin of the criterion; all state goes back to it
+            model.load_state_dict(theta)
+        kept = best if searching else j
+        paid = next(point for point in points or (kept,) if point >= kept)
+        return Outcome(np.concatenate(blocks[: kept + 1]), np.concatenate(blocks), paid, j)  # line 13
+
+    def learn(self, S: Examples, longest: int | None = None) -> Any:
+        """Learn the sample of the next task: one turn of the loop of Algorithm 4, the compression function.
+
+        An example that leaves the buffer moves to J only if it is in I (the printed line moves every one). Where marks decide
+        who stays, the time of leaving is a function of row numbers, and nothing moves to J.
+        """
+        t, n, options = self.task, len(S), self.options
+        certified = certified_rows(n, t, options)
+        B = self.pool()  # line 4
+        own_prior = S.take(np.flatnonzero(~certified)) if options.prior else None
+        prior = self.train_on_prior(own_prior)
+        outcome = self.mp2l(
+            S, B, certified, prior, longest=longest
+        )  # line 5: theta_t, C* <- mP2L(theta_{t-1}, S_t, B*, gamma, inf)
+        self.sizes.append((n, int(certified.sum())))
+        kept, picked = outcome.kept, outcome.picked
+        own = np.sort(kept[kept < n])
+        for i, past in enumerate(self.sets, 1):
+            if B is not None:
+                past.first = np.union1d(past.first, _rows_of(i, B, kept[kept >= n] - n))  # line 7: I_i u (C* n S_i)
+                past.picked = np.union1d(past.picked, _rows_of(i, B, picked[picked >= n] - n))
+            held = self.buffer[i - 1]
+            still = self.stays(held.row, i, t)  # line 8: B_i <- sample(B_i, floor(m/t))
+            if not options.marked:
+                gone = np.intersect1d(held.row[~still], past.first)  # lines 10-11
+                rows = np.concatenate([past.second, gone])  # line 12: J_i
+                times = np.concatenate([past.left, np.full(len(gone), t, np.int64)])  # line 14: mu1_i
+                past.second, past.left = rows[np.argsort(rows)], times[np.argsort(rows)]
+                past.first = np.setdiff1d(past.first, gone)  # line 13
+            self.buffer[i - 1] = held.take(np.flatnonzero(still))
+        rest = np.setdiff1d(np.flatnonzero(certified), own)
+        self.buffer.append(S.take(rest[self.stays(rest, t, t)]))  # line 9: B_t
+        self.store_prior(own_prior)
+        self.sets.append(Sets(own, own, picked=own, iterations=outcome.message, stopped=outcome.stopped))  # line 6: mu2_t
+        return outcome
+
+    def reconstruct(self, sets: Sequence[Sets], known: Sequence[Examples], priors: Sequence[Examples | None]) -> None:
+        """Algorithm 5: turns theta_0 in the model into theta_T, from `known` = I_t u J_t, the prior parts and the messages alone.
+
+        It is exact for what `learn` made: each block picked from the full pool lies in the compression sets, and is the top of
+        the smaller pool too. Two corrections to the printed text: mP2L performs mu2_t iterations, not one more, and the buffer
+        is formed after the loop over i < t. Only the sizes of the tasks must be known beside.
+        """
+        for t, (found, every, own_prior) in enumerate(zip(sets, known, priors, strict=True), 1):
+            S = every.take(np.flatnonzero(np.isin(every.row, found.first)))  # line 3
+            prior = self.train_on_prior(own_prior)
+            everyone = np.ones(len(S), bool)
+            outcome = self.mp2l(
+                S, self.pool(), everyone, prior, message=found.iterations
+            )  # line 4: mP2L(theta, I_t, B*, gamma, mu2_t)
+            own = S.row[outcome.kept[outcome.kept < len(S)]]  # found, not believed
+            self.buffer.append(every.take(np.flatnonzero(~np.isin(every.row, own))))  # line 5: B_t <- (I_t \ C*) u J_t
+            for i, past in enumerate(sets[:t], 1):  # lines 6-11
+                rows = self.buffer[i - 1].row
+                still = self.stays(rows, i, t) if self.options.marked else ~np.isin(rows, past.second[past.left == t])
+                self.buffer[i - 1] = self.buffer[i - 1].take(np.flatnonzero(still))
+            self.store_prior(own_prior)
+            self.sets.append(found)
+
+    def pool(self) -> Examples | None:
+        """B*: what can be picked, each with weight omega; witnesses never are."""
+        return None if self.options.buffer == "witness" else join(self.buffer)
+
+    def stays(self, rows: Rows, task: int, after: int) -> np.ndarray:
+        """Which of these rows of `task` are in the buffer after task `after` (a mask over `rows`).
+
+        A function of (seed, task, after) and of row numbers: of no other example, and of no content.
+        """
+        (total, n), options = self.sizes[task - 1], self.options
+        if options.marked:
+            return np.asarray(marks(options.seed, "mark", task, n=total)[rows] < threshold(n, after, options))
+        keys = marks(options.seed, "uniform", task, after, n=total)[rows]  # sample(B_i, floor(m/s))
+        chosen = np.zeros(len(rows), bool)
+        chosen[np.argsort(keys, kind="stable")[: (options.memory - options.prior_memory_size) // after]] = True
+        return chosen
+
+    def train_on_prior(self, own: Examples | None) -> Examples | None:
+        """Before the first pick: epochs over the prior examples, stored and own, every class with the same total weight."""
+        prior, options = join([*self.prior, own]), self.options
+        if prior is not None and options.prior_epochs:
+            weight = balanced(prior.y).to(next(self.model.parameters()).dtype)
+            self.update(Optimiser(self.model, options, options.prior_lr), prior, weight, options.prior_epochs, "prior")
+        return prior
+
+    def store_prior(self, own: Examples | None) -> None:
+        """Keep an equal share of prior examples per task, balanced over its classes, in the order of their second marks."""
+        if own is not None:
+            self.prior.append(own)
+            share = self.options.prior_memory_size // self.task
+            self.prior = [part.take(balanced_order(part, self.options.seed)[:share]) for part in self.prior]
+
+
+def threshold(n: int, after: int, options: Options) -> np.uint64:
+    """2^64 tau: after task s an example of S_i stays iff its mark is below; tau = m'/(s n_i), fixed in advance.
+
+    The number kept is a sum of independent indicators with mean m' = a - sqrt(9.22 a), a = m + 1; by Chernoff it
+    reaches a with probability at most exp(-(a - m')^2 / 2a) <= 1/100 after any given task.
+    """
+    a = options.memory - options.prior_memory_size + 1
+    mean = max(0.0, a - math.sqrt(9.22 * a))
+    return np.uint64(min(int(mean / (after * n) * 2.0**64), 2**64 - 1)) if n else np.uint64(0)
+
+
+def balanced(y: Tensor) -> Tensor:
+    """Weights that give every class present the same total weight, with mean one."""
+    counts = torch.bincount(y)
+    return len(y) / ((counts > 0).sum() * counts[y]).double()
+
+
+def balanced_order(part: Examples, seed: int) -> np.ndarray:
+    """Positions such that every beginning of the list has nearly equal numbers of each class."""
+    if not len(part):
+        return NONE
+    order = np.argsort(marks(seed, "prior", int(part.task[0]), n=int(part.row.max()) + 1)[part.row], kind="stable")
+    labels, rank = part.y.cpu().numpy()[order], np.empty(len(order), np.int64)
+    for label in np.unique(labels):
+        rank[labels == label] = np.arange((labels == label).sum())
+    return np.asarray(order[np.argsort(rank, kind="stable")])
+
+
+def _rows_of(task: int, B: Examples, at: np.ndarray) -> Rows:
+    return np.asarray(B.row[at][B.task[at] == task])
+
+
+def criterion(options: Options, n: int, picked: int, errors: int, iterations: int) -> float:
+    """What early stopping minimises. It reads the current task alone; it is no bound, and nothing is claimed of it.
+
+    kl: the single-task bound of the paper. preference: (picked + errors)/n. combined: about the combined bound of this task:
+    errors alone where nothing was picked, else picks too, at the price of choosing how many.
+    """
+    rest, price = n - picked, -math.log(options.delta)
+    if options.stop in ("none", "preference") or not n:
+        return (picked + errors) / n if n else 0.0
+    if options.stop == "kl":
+        if not rest:
+            return 1.0
+        price += math.lgamma(n + 1) - math.lgamma(picked + 1) - math.lgamma(rest + 1)
+        price += math.log(2 * math.sqrt(rest) * (picked + 1) ** 2 * math.pi**2 / 6)
+        return kl_inverse(errors / rest, price / rest)
+    price += math.log(options.tasks or 1)
+    if not iterations:
+        return kl_inverse(errors / n, (price + math.log(4 / 3)) / n)
+    points = len(options.grid_points)
+    price += math.log(4 * (points - 1 if points else (iterations + 1) ** 2 * math.pi**2 / 6))
+    return kl_inverse((picked + errors) / n, (price + math.log(picked + errors + 1) / 2) / n)
+
+
+def kl_inverse(q: float, eps: float) -> float:
+    """sup{p : kl(q, p) <= eps}, by bisection to the last bit."""
+    low, high = min(q, 1.0), 1.0
+    while low < (middle := (low + high) / 2) < high:
+        left = q * math.log(q / middle) if q > 0 else 0.0
+        right = (1 - q) * math.log((1 - q) / (1 - middle)) if q < 1 else 0.0
+        low, high = (middle, high) if left + right <= eps else (low, middle)
+    return high

@@ -1,0 +1,324 @@
+"""The decision: does a certificate hold? Nothing in it is believed that can be made again."""
+
+import itertools
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cop2l.kernel.arithmetic import follows
+from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of
+from cop2l.kernel.learning import (
+    SET_NAMES,
+    Examples,
+    Plain,
+    Sets,
+    certified_rows,
+    check_alone,
+    digest,
+    exact_arithmetic,
+    sample,
+    score,
+    threshold,
+)
+from cop2l.kernel.options import Options, Refusal, require
+from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers
+from cop2l.kernel.verdict import Verdict, claim_in_words
+from cop2l.randomness import marks
+
+Samples = Mapping[int, tuple[Any, Any]]
+Say = Callable[[str], None]
+BITS = 2
+"""The number of this specification of the learned bits: it grows when `learning` gives other ones."""
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What the auditor accepts."""
+
+    repeated: float = 0.002
+    """The share of a task's rows that may repeat another of its rows. A copy is no independent draw; public data sets have a
+    few, and copies of a share r of the rows move an error rate that was counted by at most r."""
+    shared: int = 0
+    """How many rows of a task an earlier task may have too."""
+    operations: float = 2e13
+    """More arithmetic than this is refused: about ten minutes of one processor core."""
+
+
+@cache
+def processor() -> str:
+    """The processor's name."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return (names or [platform.processor() or "unknown"])[0]
+
+
+def machine(model: nn.Module) -> str:
+    """What must be equal for the bits to be made again; the number of threads is set, and the rest changes no bits."""
+    like, cpu = next(model.parameters()), torch.backends.cpu.get_cpu_capability()
+    device = torch.cuda.get_device_name(like.device) if like.device.type == "cuda" else like.device.type
+    system = f"{platform.system()} {platform.machine()}, {processor()}, {cpu}"
+    return f"bits {BITS}, torch {torch.__version__}, {system}, {device}, {str(like.dtype).removeprefix('torch.')}"
+
+
+def outside_heads(heads: Sequence[Sequence[int]], classes: int, scenario: str, device: Any) -> Tensor | None:
+    """Task-incremental: row t says which classes do not belong to task t's head (row 0 is unused). Otherwise None."""
+    if scenario != "task-incremental":
+        return None
+    outside = torch.ones(len(heads) + 1, classes, dtype=torch.bool)
+    for task, head in enumerate(heads, start=1):
+        outside[task, list(head)] = False
+    return outside.to(device)
+
+
+def counts(
+    options: Options, last: int, task: int, rows: int, sets: Sets, wrong: np.ndarray, *, gone: bool = False
+) -> dict[str, Any]:
+    """The integers of a task's bounds after task `last`.
+
+    `wrong` marks the misclassified rows. If the data is gone it marks those of the buffer alone, which has every example that the
+    threshold selects and that was never picked: enough for |c n R_t|, and nothing else is counted.
+    """
+    certified = certified_rows(rows, task, options)
+    n, picked, known = int(certified.sum()), np.zeros(rows, bool), np.zeros(rows, bool)
+    picked[sets.picked] = known[sets.first] = known[sets.second] = True
+    selected = certified & (marks(options.seed, "mark", task, n=rows) < threshold(n, last, options))
+    errors, missed = int((wrong & certified & ~known).sum()), int((wrong & certified & ~picked).sum())
+    compressed = int((selected & (wrong | picked)).sum())
+    return {
+        "n": n, "prior": rows - n, "compression": len(sets.first), "evicted": len(sets.second),
+        "evicted_last": int((sets.left == last).sum()), "errors": None if gone else errors, "picked": len(sets.picked),
+        "missed": None if gone else missed, "iterations": sets.iterations, "stopped": sets.stopped,
+        "selected": int(selected.sum()) if options.marked else None, "compressed": compressed if options.marked else None,
+    }  # fmt: skip
+
+
+def verify(
+    folders: Path | Sequence[Path], samples: Samples | None = None, model: nn.Module | None = None, *,
+    start: str | None = None, allowed: Allowed | None = None, say: Say = lambda _: None,
+) -> Verdict:  # fmt: skip
+    """Whether the certificate in a folder holds; several folders are the certificates of one run, in order, checked in one pass.
+
+    The verdict speaks of the last one. `samples` maps task numbers to (x, y), what the tasks were learned from. `model` is the
+    architecture, with the initial weights that its seed gives here. `start` is a hash of initial weights that the auditor was
+    handed before the data was seen. The certificate is never asked to fetch anything, nor to name code to run. `Unreadable` is
+    raised where no verdict can be made.
+    """
+
+    def decide(verdict: Verdict) -> bool:
+        run = _stated(verdict, [folders] if isinstance(folders, Path) else list(folders))
+        if model is None or run[-1]["options"].kind == "holdout":
+            verdict.doubt("The model was not given, so neither its errors nor how it was learned could be checked.")
+            return False
+        _check_start(verdict, run[-1], model, start)
+        _check_work(run[-1], model, allowed or Allowed(), say)
+        if not _check_samples(verdict, run[-1], samples or {}, allowed or Allowed()):
+            verdict.doubt("Without the data of all tasks the model could not be learned again.")
+            return False
+        return _check_learning(verdict, run, samples or {}, model, say)
+
+    return _decided(decide)
+
+
+def verify_holdout(
+    folder: Path, withheld: Samples, predict: Callable[[Any, int], Any], relearned: bool = False, allowed: Allowed | None = None
+) -> Verdict:
+    """Whether a hold-out certificate holds: errors on the withheld examples are counted again with the stored predictor.
+
+    `predict(x, task)` gives class numbers. That nothing withheld was learned from is the issuer's word, unless the caller has
+    learned again without it and got the stored predictor (`relearned`).
+    """
+
+    def decide(verdict: Verdict) -> bool:
+        certificate = _stated(verdict, [folder])[0]
+        require(certificate["options"].kind == "holdout", "This is not a hold-out certificate.")
+        complete = _check_samples(verdict, certificate, withheld, allowed or Allowed())
+        for record in certificate["records"]:
+            if record["task"] in withheld:
+                x, y = withheld[record["task"]]
+                errors = int((numbers(predict(x, record["task"])) != numbers(y)).sum())
+                require(errors == record["errors"], f"There are {errors} errors in the withheld part of task {record['task']}.")
+        verdict.checked.append("The errors on the withheld examples given were counted again: they are as stated.")
+        if relearned:
+            verdict.checked.append("Learning again without the withheld examples gave the same predictor, bit for bit.")
+        else:
+            verdict.doubt("That the withheld examples were not learned from is the issuer's word.")
+        return relearned and complete
+
+    return _decided(decide)
+
+
+def _decided(decide: Callable[[Verdict], bool]) -> Verdict:
+    """The only place where a verdict is completed. A refusal is a fault."""
+    verdict = Verdict()
+    try:
+        verdict._complete = decide(verdict)
+    except Unreadable:
+        raise
+    except Refusal as refusal:
+        verdict.fault(str(refusal))
+    return verdict
+
+
+def _stated(verdict: Verdict, folders: Sequence[Path]) -> list[Content]:
+    """The certificates of one run: their form, their agreement, and the arithmetic of every statement."""
+    run = [read(folder) for folder in folders]
+    last, times = run[-1], [len(one["records"]) for one in run]
+    verdict.claim, verdict.statements = claim_in_words(last), last["statements"]
+    require(all(a < b for a, b in itertools.pairwise(times)), "The certificates of the run are not in the order of its tasks.")
+    for one, time in zip(run, times, strict=True):
+        for name in ("method", "options", "scenario", "classes", "model", "data", "theta_0", "commitment", "not_valid"):
+            require(one.get(name) == last.get(name), f"The certificates after tasks {time} and {times[-1]} differ in {name}.")
+        for early, late in zip(one["records"], last["records"], strict=False):
+            good = (early["fingerprint"], early["head"]) == (late["fingerprint"], late["head"])
+            require(good, f"The certificates of the run speak of different data for task {early['task']}.")
+        messages = [record.get("iterations", 0) for record in one["records"]]
+        for stated in one["statements"]:
+            record = one["records"][stated["task"] - 1]
+            good = follows(stated["value"], stated["kind"], record, messages, one["options"])
+            require(good, f"The bound stated for task {stated['task']} after task {time} is smaller than its counts allow.")
+    verdict.checked.append("Every file has the documented form, and every hash matches.")
+    number = sum(len(one["statements"]) for one in run)
+    verdict.checked.append(f"{number} bounds follow from the stated counts (signs at 60 digits).")
+    for reason in last["not_valid"]:
+        verdict.fault(f"The certificate declares itself not valid: {reason}")
+    if not last["commitment"]:
+        verdict.word.append("Seed, delta, options and claim were chosen before the data was seen (no commitment is named).")
+    verdict.word += [f"Assumption: {sentence}" for sentence in ASSUMPTIONS]
+    for task in sorted({record["task"] for record in last["records"]} - {stated["task"] for stated in last["statements"]}):
+        verdict.doubt(f"Task {task} has no bound: its data was gone when the certificate was issued.")
+    return run
+
+
+def _check_samples(verdict: Verdict, certificate: Content, samples: Samples, allowed: Allowed) -> bool:
+    """Whether the data is what was learned from, of all tasks, and looks like independent draws as far as copies show."""
+    copies, given = Copies(), 0
+    for record in certificate["records"]:
+        task, size = record["task"], record["rows"]
+        if task not in samples:
+            verdict.doubt(f"The data of task {task} was not given.")
+            continue
+        x, y = samples[task]
+        labels = numbers(y)
+        good = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer) and len(x) == len(labels) == size
+        require(good, f"The data of task {task} does not have the {size} labelled examples that the certificate states.")
+        require(np.isin(labels, record["head"]).all(), f"The data of task {task} has labels outside the classes of the task.")
+        good = fingerprint(size, blocks_of(x, labels)) == record["fingerprint"]
+        require(good, f"The data of task {task} is not the data of the certificate: its fingerprint differs.")
+        repeated, shared = copies.add(x, labels)
+        if repeated or shared:
+            verdict.claim.append(f"Task {task}: {repeated} of {size} rows repeat another, {shared} are rows of an earlier task.")
+        if repeated > allowed.repeated * size:
+            verdict.doubt(f"{repeated} of the {size} rows of task {task} repeat another, so they are no independent draws.")
+        if shared > allowed.shared:
+            verdict.doubt(f"{shared} of the {size} rows of task {task} are rows of an earlier task too.")
+        given += 1
+    verdict.checked.append(f"The data of {given} tasks has the stated fingerprints.")
+    return given == len(certificate["records"])
+
+
+def _check_work(certificate: Content, model: nn.Module, allowed: Allowed, say: Say) -> None:
+    """Refuse before anything is learned if it would take more arithmetic than is allowed."""
+    options, size, scored, trained = certificate["options"], sum(p.numel() for p in model.parameters()), 0, 0
+    for record in certificate["records"]:
+        stopped, free = record["stopped"], record["prior"] + options.prior_memory_size
+        scored += (stopped + 2) * (record["rows"] + options.memory)
+        trained += options.epochs * (options.k * stopped * (stopped + 1) // 2 + (free + options.batch) * stopped)
+        trained += options.prior_epochs * (free + options.batch) if options.prior else 0
+    operations = float(4 * size * (scored + 3 * trained))
+    say(f"verification takes about {operations:.1e} operations ({scored} examples scored, {trained} trained on, and once more)")
+    if operations > allowed.operations:
+        raise Unreadable(
+            f"Verification takes {operations:.1e} operations, {allowed.operations:.1e} are allowed; raise the limit."
+        )
+
+
+def _stored(certificate: Content, name: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The stored tensors, of the types and shapes of others and where those are; nothing larger is ever read."""
+    file = certificate["folder"] / f"{name}.safetensors"
+    found = tensors_of(file, {key: tuple(value.shape) for key, value in like.items()})
+    require(all(found[key].dtype == like[key].dtype for key in like), f"{file.name} does not have the types that it must have.")
+    require(digest(found) == certificate[name], f"The hash of {name} in the certificate is not that of {file.name}.")
+    return {key: value.to(like[key].device) for key, value in found.items()}
+
+
+def _check_start(verdict: Verdict, certificate: Content, model: nn.Module, start: str | None) -> None:
+    """The initial parameters must not depend on the data: those that a seed gives do not, nor those committed to before."""
+    if certificate["theta_0"] == digest(model.state_dict()):
+        verdict.checked.append("The initial parameters are those that the model's seed gives.")
+    elif certificate["theta_0"] == start:
+        verdict.checked.append("The initial parameters have the hash that was committed to before.")
+    else:
+        verdict.doubt("The initial parameters are not those that a seed gives here: they may have been fitted to the data.")
+
+
+def _check_learning(verdict: Verdict, run: Sequence[Content], samples: Samples, model: nn.Module, say: Say) -> bool:
+    """Whether learning again gives all that is stated, at the time of every certificate, and so does rebuilding."""
+    last, like, here = run[-1], next(model.parameters()), machine(model)
+    options, records = last["options"], last["records"]
+    other = sorted({there for one in run for there in (one["machine"], *one["earlier"])} - {here})
+    theta_0 = _stored(last, "theta_0", model.state_dict())
+    outside = outside_heads([record["head"] for record in records], last["classes"], last["scenario"], like.device)
+    parts = []
+    for task, (x, y) in sorted((record["task"], samples[record["task"]]) for record in records):
+        labels = torch.from_numpy(numbers(y).astype(np.int64)).to(like.device)
+        parts.append(sample(x.to(like.device) if isinstance(x, Tensor) else x, labels, task, options.seed))
+    plain, again = Plain(model, options, outside), Plain(model, options, outside)
+    try:
+        with exact_arithmetic(last["threads"]):
+            model.load_state_dict(theta_0)
+            _learn_again(plain, run, parts, bool(other), say)
+            model.load_state_dict(theta_0)
+            _rebuild(again, plain, parts)
+        require(digest(model.state_dict()) == last["theta"], "The model rebuilt from the compression sets is another one.")
+    except Refusal as refusal:
+        if not other or isinstance(refusal, Unreadable):
+            raise
+        verdict.doubt(f"{refusal} But it was made on another machine: {other[0]}; this one is: {here}.")
+        return False
+    known, free = sum(len(one.first) + len(one.second) for one in plain.sets), sum(record["prior"] for record in records)
+    verdict.checked += [
+        "Learning again from all the data gave the same sets and parameters, bit for bit.",
+        f"All errors of {len(run)} certificate{'s' * (len(run) > 1)} were counted again: they are as stated.",
+        f"The model was rebuilt, bit for bit, from {known} picked and {free} set-aside examples and the messages alone.",
+    ]
+    return True
+
+
+def _learn_again(plain: Plain, run: Sequence[Content], parts: Sequence[Examples], elsewhere: bool, say: Say) -> None:
+    """Learn all tasks; after each that has a certificate compare sets, messages, parameters and counts."""
+    model, outside, at = plain.model, plain.outside, {len(one["records"]): one for one in run}
+    for t, (record, S) in enumerate(zip(run[-1]["records"], parts, strict=True), 1):
+        say(f"learning task {t} of {len(parts)} again")
+        check_alone(model, S, outside)
+        plain.learn(S, longest=2 * record["stopped"] + 64 if elsewhere else record["stopped"])
+        check_alone(model, S, outside)
+        for name, made in (("theta", model.state_dict()), ("sets", set_tensors(plain.sets))) if t in at else ():
+            require(digest(made) == at[t][name], f"Learning again gives another {name} than that stated after task {t}.")
+            _stored(at[t], name, made)
+        for i, (stated, part) in enumerate(zip(at[t]["records"], parts, strict=False) if t in at else (), 1):
+            wrong, gone = score(model, part, outside)[1], stated["errors"] is None
+            found = counts(plain.options, t, i, len(part), plain.sets[i - 1], wrong, gone=gone)
+            good = found == {name: stated[name] for name in found}
+            require(good, f"The counts of task {i} after task {t} are not those that the data gives.")
+
+
+def _rebuild(again: Plain, plain: Plain, parts: Sequence[Examples]) -> None:
+    """Rebuild theta_T from the compression sets, the set-aside examples and the messages alone."""
+    known = [part.take(np.union1d(sets.first, sets.second)) for part, sets in zip(parts, plain.sets, strict=True)]
+    free = [np.flatnonzero(~certified_rows(len(part), t, plain.options)) for t, part in enumerate(parts, 1)]
+    priors = [part.take(rows) if plain.options.prior else None for part, rows in zip(parts, free, strict=True)]
+    again.sizes = plain.sizes
+    again.reconstruct(plain.sets, known, priors)
+
+
+def set_tensors(sets: Sequence[Sets]) -> dict[str, Tensor]:
+    """The sets of all tasks as tensors: what a certificate's file holds, and what is hashed."""
+    return {f"{t}/{name}": torch.from_numpy(getattr(one, name)) for t, one in enumerate(sets, 1) for name in SET_NAMES}
