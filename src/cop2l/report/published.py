@@ -17,6 +17,7 @@ ABOUT = ("stream", "tasks", "scenario", "model", "method")
 NEEDED = (*ABOUT, "metric", "value")
 OPTIONAL = ("sd", "source")
 """Any further column is a key of the configuration; its cell, if there is one, must be the run's value."""
+MOST_DIGITS = 12
 
 
 class Published(NamedTuple):
@@ -86,7 +87,7 @@ def _row(where: str, names: Sequence[str], cells: Sequence[str]) -> Row:
             raise UserError(f"In {where} the column {name} is empty; fill it, or remove the line.")
     if row["metric"] not in METRICS:
         raise UserError(f"In {where}: {unknown('metric', row['metric'], METRICS)}")
-    if not row["tasks"].isdecimal():
+    if not row["tasks"].isdecimal() or len(row["tasks"]) > MOST_DIGITS:
         raise UserError(f"In {where} the number of tasks is {row['tasks']!r}; give a whole number.")
     further = [name for name in names if name not in (*NEEDED, *OPTIONAL)]
     return Row(
@@ -106,7 +107,7 @@ def _row(where: str, names: Sequence[str], cells: Sequence[str]) -> Row:
 def _in_our_unit(where: str, row: Mapping[str, str], name: str) -> float:
     """A number as it is printed, in the unit of our summaries: rates are between 0 and 1 with us."""
     number = _float(row[name])
-    if number is None:
+    if number is None or abs(number) > 10**MOST_DIGITS or (name == "sd" and number < 0):
         raise UserError(f"In {where} the {name} is {row[name]!r}; give a number such as 95.12.")
     return round(number / float(SCALES[METRICS[row["metric"]].unit]), 6)
 
