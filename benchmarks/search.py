@@ -1,6 +1,6 @@
 """The search for settings of CoP2L: accuracy on a validation split, and certificates, of every setting in a file.
 
-    python benchmarks/search.py docs/results/search.jsonl --out again.jsonl --workers 2
+    python benchmarks/search.py reproduction/results/search.jsonl --out again.jsonl --workers 2
 
 Each line of the file names a stream, its number of tasks, a model, a seed and the options; a line of results holds the
 same and what came of it. A tenth of each task's training part is set aside for validation and never learned; the test

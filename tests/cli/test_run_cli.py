@@ -84,6 +84,33 @@ def test_run_takes_a_file_of_ones_own_and_ones_own_data(capsys):
     assert json.loads(Path("out/summary.json").read_text())["accuracy"] > 0.8
 
 
+def test_a_list_of_the_stream_makes_one_run(capsys):
+    import numpy as np
+
+    y = np.arange(80) % 4
+    np.savez("mine.npz", x=3 * np.eye(6)[y], y=y)
+    Path("mine.toml").write_text("""
+        stream = "mine.npz"
+        method = "finetuning"
+        epochs = 1
+        [data]
+        groups = [[0, 3], [1, 2]]
+    """)
+    assert main(["run", "mine.toml", "--out", "file"]) == 0
+    assert main(["run", "mine.toml", "data.groups=[[0],[3],[1,2]]", "--out", "given"]) == 0
+    classes = [
+        [
+            sorted(json.loads(line)["classes"])
+            for line in Path(f"{out}/records.jsonl").read_text().splitlines()
+        ]
+        for out in ("file", "given")
+    ]
+    assert classes == [
+        [["0", "3"], ["0", "1", "2", "3"]],
+        [["0"], ["0", "3"], ["0", "1", "2", "3"]],
+    ]
+
+
 LONG = ["run", "synthetic", *SMALL, "tasks=12", "prior_epochs=600", "--out", "run"]
 
 

@@ -1,4 +1,6 @@
 import dataclasses
+import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -8,9 +10,6 @@ from cop2l.errors import UserError
 from cop2l.experiments import grid
 from cop2l.experiments.catalogue import keys
 from cop2l.experiments.config import FIELDS, Config, typed
-
-REPOSITORY = Path(__file__).parents[2]
-PUBLISHED = sorted((REPOSITORY / "configs").glob("*.toml"))
 
 
 def configured(table, *pairs):
@@ -68,6 +67,9 @@ def test_overrides_have_the_type_of_their_field():
         ("methods.repaly.lr=3", "There is no method named 'repaly'; did you mean 'replay'?"),
         ("models.cnn.lrr=3", "There is no key named 'lrr'; did you mean 'lr'?"),
         ("seed=[]", "seed is an empty list; give it at least one value."),
+        ("seed=[a,b]", "[a,b] is no list; write its texts in quotes, or a,b without brackets."),
+        ("streams.cifar11.tasks=5", "There is no stream named 'cifar11'; did you mean 'cifar10'?"),
+        ("paper.model=mlp", "There is no key named 'paper.model'; did you mean 'model'?"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(pair, sentence):
@@ -104,11 +106,12 @@ def test_deeper_sections_win_and_the_command_line_wins_over_all():
     assert configured(table, "methods.cop2l.k=7", "method=replay").k is None
 
 
-def test_lists_make_a_grid_and_lists_in_a_section_only_where_it_applies():
+def test_a_grid_has_a_run_for_each_of_its_values_and_that_of_a_section_only_where_it_applies():
     table = tomllib.loads("""
+        [grid]
         method = ["cop2l", "replay"]
         seed = [0, 1]
-        [methods.cop2l]
+        [methods.cop2l.grid]
         omega = [1.0, 15.0]
     """)
     runs = grid.expand(table)
@@ -124,14 +127,149 @@ def test_lists_make_a_grid_and_lists_in_a_section_only_where_it_applies():
     assert len({run.hash for run in runs}) == 6
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("seed = [0, 1]", "seed is a list; write it under [grid] to make a run of each of its values."),
+        (
+            'method = ["cop2l"]',
+            "method is a list; write it under [grid] to make a run of each of its values.",
+        ),
+        (
+            "[methods.replay]\nlr = [0.1, 0.2]",
+            "lr is a list; write it under [grid] to make a run of each of its values.",
+        ),
+        ("[grid]\nseed = 3", "seed is 3 under [grid]; give a list there, or one value outside."),
+        ("seed = 3\n[grid]\nseed = [3]", "seed is given twice, as a value and under [grid]; keep one."),
+        (
+            "data.n = 3\n[grid]\ndata.n = [3]",
+            "data.n is given twice, as a value and under [grid]; keep one.",
+        ),
+        ("[grid]\nseeed = [1]", "There is no key named 'seeed'; did you mean 'seed'?"),
+        (
+            "[grid.methods.replay]\nlr = [1]",
+            "Write the grid of a section inside it: [methods.replay.grid], not [grid.methods.replay].",
+        ),
+        ("grid = 3", "grid is 3; it is the name of a table, write [grid]."),
+        ("methods = 3", "methods is 3; it is the name of a table, write [methods]."),
+        ("methods.replay = 3", "methods.replay is 3; write a table, [methods.replay]."),
+    ],
+)
+def test_a_list_that_is_no_grid_and_a_grid_that_is_no_list_are_refused(text, sentence):
+    with pytest.raises(UserError) as error:
+        grid.expand(tomllib.loads(text))
+    assert str(error.value) == sentence
+
+
+def test_lists_in_the_tables_are_lists():
+    table = tomllib.loads("""
+        [data]
+        columns = ["a", "1"]
+        groups = [[0, 1], [2, 3]]
+        [architecture]
+        widths = [64, 32]
+    """)
+    (run,) = grid.expand(table)
+    assert run.data == {"columns": ["a", "1"], "groups": [[0, 1], [2, 3]]}
+    assert run.architecture == {"widths": [64, 32]}
+    json.dumps(run.as_record())
+    with pytest.raises(UserError, match="is no number, text, truth value or list"):
+        grid.expand(tomllib.loads("[data]\ndays = [2026-01-01]"))
+
+
+@pytest.mark.parametrize(
+    ("pair", "data"),
+    [
+        ("data.columns=a,b", {"columns": ["a", "b"]}),
+        ('data.columns=["a","b"]', {"columns": ["a", "b"]}),
+        ("data.groups=[[0,1],[2,3]]", {"groups": [[0, 1], [2, 3]]}),
+        ("data.classes=3,1,2", {"classes": [3, 1, 2]}),
+        ("data.n=5", {"n": 5}),
+        ("streams.mnist.data.columns=a,b", {"columns": ["a", "b"]}),
+    ],
+)
+def test_lists_in_the_tables_are_lists_on_the_command_line(pair, data):
+    assert configured({}, pair).data == data
+
+
+def test_a_grid_over_the_keys_of_a_table_is_written_as_one():
+    table = tomllib.loads('[grid]\ndata.columns = [["a"], ["a", "b"]]\narchitecture.hidden = [8, 16]')
+    runs = grid.expand(table)
+    assert [(run.data["columns"], run.architecture["hidden"]) for run in runs] == [
+        (["a"], 8),
+        (["a"], 16),
+        (["a", "b"], 8),
+        (["a", "b"], 16),
+    ]
+    given = grid.overrides(["grid.data.n=50,100", "grid.seed=3"])
+    assert [(run.data, run.seed) for run in grid.expand({}, given)] == [({"n": 50}, 3), ({"n": 100}, 3)]
+    assert len(grid.expand(table, grid.overrides(["data.columns=c,d", "architecture.hidden=8"]))) == 1
+
+
+def test_a_later_word_on_a_key_takes_it_out_of_the_grid(tmp_path):
+    (tmp_path / "below.toml").write_text("[grid]\nseed = [0, 1]\nmemory = [10, 20]\n")
+    (tmp_path / "above.toml").write_text('base = "below.toml"\nseed = 7\n')
+    table = grid.read(tmp_path / "above.toml")
+    assert [(run.seed, run.memory) for run in grid.expand(table)] == [(7, 10), (7, 20)]
+    assert configured(table, "memory=5").memory == 5
+
+
+def test_the_methods_of_a_grid_may_depend_on_its_scenario():
+    table = tomllib.loads("""
+        [grid]
+        scenario = ["class-incremental", "task-incremental"]
+        method = ["cop2l", "replay"]
+        [scenarios.task-incremental.grid]
+        method = ["lwf"]
+    """)
+    assert [run.method for run in grid.expand(table)] == ["cop2l", "replay", "lwf"]
+
+
+def test_a_stream_has_the_sections_of_its_data_of_its_features_and_of_its_name():
+    table = tomllib.loads("""
+        [grid]
+        stream = ["cifar10@dinov2-vits14-224", "cifar100@dino-resnet50-64"]
+        [streams.cifar10]
+        tasks = 5
+        [streams.cifar100.grid]
+        tasks = [10, 20]
+        [streams."@dino-resnet50-64"]
+        epochs = 30
+        [streams."cifar10@dinov2-vits14-224"]
+        memory = 7
+        [streams."@dino-resnet50-64".methods.replay]
+        batch = 9
+    """)
+    runs = grid.expand(table, grid.overrides(["method=cop2l,replay"]))
+    assert [(run.method, run.tasks, run.epochs, run.memory, run.batch) for run in runs] == [
+        ("cop2l", 5, None, 7, None),
+        ("replay", 5, None, 7, None),
+        ("cop2l", 10, 30, 2000, None),
+        ("cop2l", 20, 30, 2000, None),
+        ("replay", 10, 30, 2000, 9),
+        ("replay", 20, 30, 2000, 9),
+    ]
+
+
+def test_the_examples_of_the_documentation():
+    text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    one, many = (tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL))
+    below = grid.merged(grid.read(one.pop("base")), one)
+    assert configured(below).memory == 500
+    assert configured(below, "model=cnn", "memory=7").k == 48
+    assert len(grid.expand(many)) == 3 * 2 * (2 + 1)
+
+
 def test_one_run_is_wanted_and_a_grid_is_given():
     with pytest.raises(UserError, match=r"a grid of 2 runs; use cop2l sweep, or choose one: seed=0\."):
         configured({}, "seed=0,1")
+    with pytest.raises(UserError, match=r"use cop2l sweep, or choose one: data\.n=50\."):
+        configured({}, "grid.data.n=50,100")
 
 
 def test_the_hash_is_of_what_decides_the_result():
     config = Config()
-    assert config.hash == Config(name="other", paper={"dataset": "mnist"}).hash
+    assert config.hash == Config(name="other").hash
     for field, value in (("seed", 1), ("threads", 2), ("delta", 0.1), ("options", {"alpha": 1})):
         assert dataclasses.replace(config, **{field: value}).hash != config.hash
 
@@ -176,15 +314,6 @@ def test_every_builtin_configuration_is_one_run_of_a_known_stream(name):
     assert known_stream(config.stream)
 
 
-@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
-def test_every_published_experiment_names_its_runs(path):
-    assert path.read_text().startswith("# ")
-    runs = grid.expand(grid.read(path))
-    assert len(runs) >= 10
-    assert len({run.hash for run in runs}) == len(runs)
-    assert all(known_stream(run.stream) for run in runs)
-
-
 def known_stream(name):
     from cop2l.models.backbones import BACKBONES
     from cop2l.streams import NAMES
@@ -193,21 +322,6 @@ def known_stream(name):
     return data in NAMES and (not features or features.rpartition("-")[0] in BACKBONES)
 
 
-def test_the_papers_numbers_are_found_for_every_row_that_a_published_experiment_names():
-    import csv
-
-    rows = csv.DictReader((REPOSITORY / "src/cop2l/report/paper_numbers.csv").read_text().splitlines())
-    columns = ("scenario", "dataset", "tasks", "method", "model")
-    known = {tuple(row[column] for column in columns) for row in rows}
-    named = set()
-    for path in PUBLISHED:
-        for run in grid.expand(grid.read(path)):
-            if run.paper:
-                named.add(tuple(str(run.paper[column]) for column in columns))
-    assert named - known == set()
-    assert known - named == set()  # and every published row is named by an experiment
-
-
 def test_a_type_nobody_declared():
-    with pytest.raises(UserError, match="paper takes a table"):
-        typed("paper", 3)
+    with pytest.raises(UserError, match="data takes a table"):
+        typed("data", 3)

@@ -5,7 +5,6 @@ import math
 import random
 from pathlib import Path
 
-PAPER = {"dataset": "mnist", "scenario": "class-incremental", "tasks": 5, "model": "mlp"}
 CERTIFYING = "cop2l"
 SKILL = {"cop2l": (0.02, 0.99), "replay": (0.035, 0.985), "finetuning": (0.6, 0.99)}
 """What a method loses per later task, and how well it learns a task at first; invented."""
@@ -71,7 +70,6 @@ def make_run(
     tasks: int = 5,
     finished_tasks: int | None = None,
     not_valid: tuple[str, ...] = (),
-    paper: dict | None = PAPER,
     **settings,
 ) -> Path:
     chance = random.Random(f"{method} {seed} {stream} {settings}")
@@ -96,7 +94,7 @@ def make_run(
             trace += invented_trace(chance, s, own[-1]["iterations"])
     config = {"method": method, "stream": stream, "scenario": scenario, "model": "mlp", "seed": seed}
     config |= {"memory": 2000, "preset": "certified" if certified else None, "omega": 15, "hash": folder.name}
-    config |= {"delta": 0.05, "holdout": 0.1, "paper": paper, **settings}
+    config |= {"delta": 0.05, "holdout": 0.1, **settings}
     write(folder, "config.json", config)
     write(
         folder,
@@ -134,7 +132,7 @@ def make_runs(root: Path) -> Path:
     for method in SKILL:
         for seed in range(3):
             make_run(root / f"{method}-{seed}", method, seed)
-    shared = {"stream": "permuted-mnist", "scenario": "domain-incremental", "paper": None}
+    shared = {"stream": "permuted-mnist", "scenario": "domain-incremental"}
     make_run(root / "shared-0", "cop2l", 0, not_valid=(SHARED,), **shared)
     make_run(root / "shared-1", "replay", 0, not_valid=(SHARED,), **shared)
     make_run(root / "unfinished", "replay", 3, finished_tasks=2)

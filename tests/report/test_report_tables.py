@@ -57,24 +57,6 @@ def test_where_all_are_equal_none_is_best(tmp_path):
     assert not any(cell.best for cell in table.filled)
 
 
-def test_the_papers_numbers_stand_beside_ours(found):
-    accuracy, forgetting = tables(found, "accuracy", "forgetting")
-    assert accuracy.cells[0][0].paper == (0.9512, 0.0018)
-    assert forgetting.cells[0][0].paper == (0.0335, 0.0024)
-    assert accuracy.cells[1][0].paper is None  # the paper has no finetuning on MNIST
-    assert accuracy.cells[0][1].paper is None  # the configuration names no row
-    text = formats.markdown([accuracy])
-    assert "(95.12 ± 0.18)" in text
-    assert "the paper's in parentheses, with mlp" in text
-
-
-def test_paper_keys_beyond_the_columns_do_no_harm(tmp_path):
-    paper = {"table": "appendix", "dataset": "mnist", "tasks": 5, "model": "mlp", "scenario": None}
-    run = read(make_run(tmp_path / "run", paper=paper))
-    (table,) = comparisons(group([run]), ["accuracy"])
-    assert table.cells[0][0].paper == (0.9512, 0.0018)
-
-
 def test_other_settings_are_other_rows_with_the_fewest_words(tmp_path):
     runs = []
     for preset, stop, omega in (("certified", "preference", 15), ("paper", "kl", 25)):

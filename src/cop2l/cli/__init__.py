@@ -16,7 +16,7 @@ from cop2l._version import __version__
 from cop2l.errors import UserError
 
 VERB_MODULES = (
-    "run", "sweep", "compare", "report", "plot", "reproduce", "verify", "bound", "life", "data", "features", "listing",
+    "run", "sweep", "compare", "report", "plot", "verify", "bound", "life", "data", "features", "listing",
 )  # fmt: skip
 
 DESCRIPTION = """\

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 DEFAULT_METRICS = ["accuracy", "forgetting", "bound"]
 
@@ -12,7 +13,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "compare",
         help="a table of methods and streams, mean and deviation over seeds",
         description="Compare runs: methods as rows, streams as columns, mean and standard deviation over the seeds,"
-        " the best in bold, and the paper's number beside ours where a configuration names a published row.",
+        " the best in bold, and published numbers beside them if a file gives some.",
         epilog="Example: cop2l compare runs/ --metric accuracy preference --format markdown",
     )
     verb.add_argument("runs", nargs="+", metavar="RUNS", help="run directories, or folders that hold some")
@@ -36,21 +37,28 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     verb.add_argument(
         "--over", nargs="+", default=["seed"], metavar="KEY", help="configuration keys to average over (seed)"
     )
+    verb.add_argument(
+        "--beside",
+        type=Path,
+        metavar="FILE",
+        help="published numbers to set beside the runs that they are about (CSV; docs/report.md names its columns)",
+    )
     verb.set_defaults(run=compare)
 
 
 def compare(arguments: argparse.Namespace) -> None:
     """Read the runs and print the tables."""
-    from cop2l.report import formats
+    from cop2l.report import formats, published
     from cop2l.report.comparison import comparisons
     from cop2l.report.groups import group, repeated
     from cop2l.report.runs import find
 
     write = formats.chosen(arguments.format, terminal=sys.stdout.isatty())
+    beside = published.read(arguments.beside) if arguments.beside else ()
     found = find(arguments.runs)
     for left in found.left_out:
         print(f"Left out: {left.sentence}", file=sys.stderr)
     groups = group(found.finished(), arguments.over)
     for sentence in repeated(groups):
         print(sentence, file=sys.stderr)
-    print(write(comparisons(groups, arguments.metric)), end="")
+    print(write(comparisons(groups, arguments.metric, beside)), end="")

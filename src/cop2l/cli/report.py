@@ -21,18 +21,26 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     verb.add_argument(
         "--over", nargs="+", default=["seed"], metavar="KEY", help="configuration keys to average over (seed)"
     )
+    verb.add_argument(
+        "--beside",
+        type=Path,
+        metavar="FILE",
+        help="published numbers to set beside the runs that they are about (CSV; docs/report.md names its columns)",
+    )
     verb.set_defaults(run=report)
 
 
 def report(arguments: argparse.Namespace) -> None:
     """Read the runs and write the page."""
+    from cop2l.report import published
     from cop2l.report.page import page
     from cop2l.report.runs import find
     from cop2l.report.write import write
 
+    beside = published.read(arguments.beside) if arguments.beside else ()
     found = find(arguments.runs)
     for left in found.left_out:
         print(f"Left out: {left.sentence}", file=sys.stderr)
     runs = found.finished()
-    write(arguments.out, page(found, arguments.over, arguments.title).encode())
+    write(arguments.out, page(found, arguments.over, arguments.title, beside).encode())
     print(f"{arguments.out}: {len(runs)} run{'s' if len(runs) != 1 else ''} on one page")

@@ -8,12 +8,13 @@ import sys
 from typing import Any
 
 EPILOG = """\
-A list anywhere in the configuration, or commas in key=value, make a grid. Finished runs are skipped.
+The lists under [grid] in the configuration, and commas in key=value, make a grid. Finished runs are skipped.
+A key of a table takes a list as it is (data.columns=a,b); its grid is grid.data.KEY=value,value.
 
 examples:
   cop2l sweep digits method=cop2l,replay seed=0,1,2 --workers 2
-  cop2l sweep configs/mnist-mlp.toml --ray
-  cop2l sweep configs/mnist-mlp.toml --ray 10.0.0.5:6379 --out /shared/runs"""
+  cop2l sweep mine.toml --ray
+  cop2l sweep mine.toml --ray 10.0.0.5:6379 --out /shared/runs"""
 
 
 def add(verbs: Any) -> None:
@@ -21,7 +22,7 @@ def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "sweep",
         help="run a grid of experiments, in local processes or on a Ray cluster",
-        description="Run every combination of the lists in a configuration.",
+        description="Run every combination of the values in the grid of a configuration.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -6,14 +6,14 @@ import math
 import tomllib
 import typing
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from cop2l.errors import UserError, unknown
 from cop2l.streams.task import SCENARIOS
 
-TABLES = ("options", "data", "architecture", "paper")
-UNHASHED = ("name", "paper")
+TABLES = ("options", "data", "architecture")
+UNHASHED = ("name",)
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,6 @@ class Config:
     """Threads of the process; results are exact at a fixed number."""
     name: str = ""
     """What the configuration is called."""
-    paper: dict[str, Any] = field(default_factory=dict)
-    """The published row that this run reproduces: dataset, tasks, model (scenario and method follow), table;
-    false: none."""
 
     def __post_init__(self) -> None:
         if self.scenario is not None and self.scenario not in SCENARIOS:
@@ -140,11 +137,7 @@ def build(flat: Mapping[str, Any]) -> Config:
             values[key] = typed(key, value)
         elif flat.get(table) not in (False, "false"):
             values.setdefault(table, {})[rest] = loose(value)
-    config = Config(**values)
-    if config.paper:
-        row = {"scenario": config.scenario, "method": config.method, **config.paper}
-        config = replace(config, paper=row)
-    return config
+    return Config(**values)
 
 
 def from_toml(text: str) -> Any:
@@ -160,9 +153,16 @@ def loose(value: Any) -> Any:
     parsed = from_toml(value) if isinstance(value, str) else value
     if parsed is None:
         return value
-    if not isinstance(parsed, bool | int | float | str | list):
+    if not is_plain(parsed):
         raise UserError(f"{value!r} is no number, text, truth value or list; write it as one of these.")
     return parsed
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is a number, a text, a truth value or a list of such."""
+    return (
+        all(map(is_plain, value)) if isinstance(value, list) else isinstance(value, bool | int | float | str)
+    )
 
 
 def typed(key: str, value: Any) -> Any:

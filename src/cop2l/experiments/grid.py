@@ -1,25 +1,45 @@
-"""Configurations from TOML and from key=value, and the grid of runs that their lists make.
+"""Configurations from TOML and from key=value, and the grid of runs that they make.
 
 A file may hold sections that apply to one choice only, nested as deep as one likes:
-`[methods.replay]`, `[scenarios.task-incremental]`, `[models.cnn]`, `[models.cnn.methods.cop2l]`. What is said
-deeper wins, and what is given on the command line wins over the file. `base = "mnist"` starts from another
-configuration. A list anywhere makes a grid: one run for each of its values.
+`[methods.replay]`, `[scenarios.task-incremental]`, `[models.cnn]`, `[models.cnn.methods.cop2l]`. A stream has the
+sections of its name, of its data (`[streams.cifar10]`) and of its features (`[streams."@dinov2-vits14-224"]`). What
+is said deeper wins, and what is given on the command line wins over the file. `base = "mnist"` starts from another
+configuration: a built-in one, or a file beside this one.
+
+Under `[grid]`, and under the grid of a section (`[methods.cop2l.grid]`), a key has a list: one run for each of its
+values. Elsewhere a key has one value; those of the tables (`[data]`, `[architecture]`, `[options]`) may be lists,
+and stay lists.
 """
 
 import json
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from cop2l.errors import UserError, unknown
-from cop2l.experiments.config import FIELDS, TABLES, Config, build, from_toml
+from cop2l.experiments.config import FIELDS, TABLES, Config, build, from_toml, loose
 from cop2l.streams.task import SCENARIOS
 
-SECTIONS = {"methods": "method", "scenarios": "scenario", "models": "model", "presets": "preset"}
+SECTIONS = {
+    "streams": "stream",
+    "methods": "method",
+    "scenarios": "scenario",
+    "models": "model",
+    "presets": "preset",
+}
+"""Sections and the keys that choose among them; of two equally deep ones, the later wins."""
+APART = ("stream", "scenario", "model", "method", "preset")
+"""The order in which a grid is taken apart: which methods are run may depend on the stream and the scenario."""
+GRID = "grid"
 HIDDEN = "_"
 """A file whose name starts so is a base of others, and no configuration of its own."""
+
+
+class Values(list[Any]):
+    """The values of a key of a grid: one run for each."""
 
 
 def builtin_names() -> list[str]:
@@ -47,8 +67,37 @@ def _read(name: str, above: tuple[str, ...]) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{name} is not valid TOML: {error}.") from error
     base = table.pop("base", None)
+    if str(base).endswith(".toml"):
+        base = path.parent / base
     below = _read(str(base), (*above, name)) if base is not None else {}
-    return merged(below, {"name": path.stem, **table})
+    return merged(below, {"name": path.stem, **placed(table)})
+
+
+def placed(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with every list of its [grid], and of the grids of its sections, at its key.
+
+    >>> placed({"memory": 500, "grid": {"seed": [0, 1]}})
+    {'memory': 500, 'seed': [0, 1]}
+    """
+    here = {key: value for key, value in table.items() if key != GRID}
+    for key in (*SECTIONS, GRID):
+        if not isinstance(table.get(key, {}), dict):
+            raise UserError(f"{key} is {table[key]!r}; it is the name of a table, write [{key}].")
+    for section in SECTIONS:
+        for name, inner in here.get(section, {}).items():
+            if not isinstance(inner, dict):
+                raise UserError(f"{section}.{name} is {inner!r}; write a table, [{section}.{name}].")
+            here[section] = {**here[section], name: placed(inner)}
+    for key, values in flattened(table.get(GRID, {})).items():
+        first, dot, rest = key.partition(".")
+        if first in SECTIONS:
+            raise UserError(f"Write the grid of a section inside it: [{key}.grid], not [grid.{key}].")
+        if not isinstance(values, list):
+            raise UserError(f"{key} is {values!r} under [grid]; give a list there, or one value outside.")
+        if key in flattened(here):
+            raise UserError(f"{key} is given twice, as a value and under [grid]; keep one.")
+        here = merged(here, {first: {rest: Values(values)} if dot else Values(values)})
+    return here
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,21 +116,32 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 def overrides(pairs: Iterable[str]) -> dict[str, Any]:
     """The command line's key=value pairs as a nested table; values stay text until their type is known.
 
-    >>> overrides(["seed=0,1", "methods.replay.lr=.1"])
-    {'seed': ['0', '1'], 'methods': {'replay': {'lr': '.1'}}}
+    Several values make a grid, but for the keys of tables, whose lists are lists: their grid is `grid.data.n=50,100`.
+
+    >>> given = overrides(["seed=0,1", "methods.replay.lr=.1", "data.columns=a,b"])
+    >>> given
+    {'seed': ['0', '1'], 'methods': {'replay': {'lr': '.1'}}, 'data': {'columns': ['a', 'b']}}
+    >>> type(given["seed"]).__name__, type(given["data"]["columns"]).__name__
+    ('Values', 'list')
     """
     table: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key.strip():
             raise UserError(f"Write an override as key=value, for example seed=3; {pair!r} is not.")
-        *path, last = key.strip().split(".")
+        *places, last = key.strip().split(".")
+        path = [place for place in places if place != GRID]
+        value = listed(text.strip())
+        if GRID in places:
+            value = Values(value if isinstance(value, list) else [value])
+        elif isinstance(value, list):
+            value = list(map(loose, value)) if path and path[-1] in TABLES else Values(value)
         inner = table
         for part in path:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
                 raise UserError(f"{part} is given twice, as a value and as a table; keep one.")
-        inner[last] = listed(text.strip())
+        inner[last] = value
     return table
 
 
@@ -89,19 +149,23 @@ def listed(text: str) -> Any:
     """A value, or the list of values that commas or brackets make of it."""
     if text.startswith("["):
         value = from_toml(text)
-        return text if value is None else value
+        if value is None:
+            raise UserError(f"{text} is no list; write its texts in quotes, or a,b without brackets.")
+        return value
     return [part.strip() for part in text.split(",")] if "," in text else text
 
 
 def expand(table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> list[Config]:
-    """Every run of the grid that a table and the overrides make; one run if there is no list."""
-    sections = {key: value for key, value in (given or {}).items() if key in SECTIONS}
-    plain = {key: value for key, value in (given or {}).items() if key not in SECTIONS}
-    whole = merged(table, sections)
+    """Every run of the grid that a table and the overrides make; one run if there is no grid."""
+    given = placed(given or {})
+    sections = {key: value for key, value in given.items() if key in SECTIONS}
+    plain = {key: value for key, value in given.items() if key not in SECTIONS}
+    whole = merged(placed(table), sections)
     check(whole)
+    single_values(flattened(plain))
     unique = {config.hash: config for config in map(build, settings(whole, flattened(plain)))}
     for config in unique.values():
-        for key in SECTIONS.values():
+        for key in APART[1:]:  # a stream may be a folder of any name
             check_choice(key, getattr(config, key))
     return list(unique.values())
 
@@ -111,19 +175,19 @@ def single(table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> 
     runs = expand(table, given)
     if len(runs) == 1:
         return runs[0]
-    first, records = runs[0], [run.as_record() for run in runs]
-    varied = [k for k in FIELDS if len({json.dumps(r[k], sort_keys=True) for r in records}) > 1]
-    example = " ".join(f"{key}={getattr(first, key)}" for key in varied)
+    records = [flattened(asdict(run)) for run in runs]
+    varied = [key for key in records[0] if len({json.dumps(record.get(key)) for record in records}) > 1]
+    example = " ".join(f"{key.removeprefix('options.')}={records[0][key]}" for key in varied)
     raise UserError(
         f"This configuration is a grid of {len(runs)} runs; use cop2l sweep, or choose one: {example}."
     )
 
 
 def settings(table: Mapping[str, Any], given: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Flat settings without lists: the first list is taken apart, and the rest follows."""
+    """Flat settings without a grid: the first key of it is taken apart, and the rest follows."""
     flat = flat_settings(table, given)
-    for key in (*SECTIONS.values(), "stream", *flat):
-        if isinstance(values := flat.get(key), list):
+    for key in (*APART, *flat):
+        if isinstance(values := flat.get(key), Values):
             if not values:
                 raise UserError(f"{key} is an empty list; give it at least one value.")
             for value in values:
@@ -154,9 +218,21 @@ def _levels(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     yield depth, flattened({key: value for key, value in table.items() if key not in SECTIONS})
     for section, key in SECTIONS.items():
-        inner = table.get(section, {}).get(chosen[key]) if isinstance(chosen[key], str) else None
-        if inner is not None:
-            yield from _levels(inner, chosen, depth + 1)
+        for name in section_names(key, chosen[key]):
+            if name in table.get(section, {}):
+                yield from _levels(table[section][name], chosen, depth + 1)
+
+
+def section_names(key: str, choice: Any) -> Sequence[str]:
+    """The sections that a choice opens; none while it is still open.
+
+    >>> section_names("stream", "cifar10@dinov2-vits14-224")
+    ('cifar10', '@dinov2-vits14-224', 'cifar10@dinov2-vits14-224')
+    """
+    if not isinstance(choice, str):
+        return ()
+    data, at, features = choice.partition("@")
+    return (data, at + features, choice) if key == "stream" and at else (choice,)
 
 
 def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,7 +286,9 @@ def option_names(methods: Iterable[str]) -> list[str]:
 
 def check(table: Mapping[str, Any], methods: Sequence[str] = ()) -> None:
     """Refuse what no run would read: sections of unknown names, and unknown keys in any section."""
-    for key in flattened({key: value for key, value in table.items() if key not in SECTIONS}):
+    flat = flattened({key: value for key, value in table.items() if key not in SECTIONS})
+    single_values(flat)
+    for key in flat:
         if not declared(key) and key not in (own := option_names(methods or choices("method"))):
             raise unknown("key", key, [*FIELDS, *own])
     for section, choice in SECTIONS.items():
@@ -219,9 +297,18 @@ def check(table: Mapping[str, Any], methods: Sequence[str] = ()) -> None:
             check(inner, [name] if section == "methods" else methods)
 
 
+def single_values(flat: Mapping[str, Any]) -> None:
+    """Refuse a list for a key that has one value in a run."""
+    for key, value in flat.items():
+        if isinstance(value, list) and not isinstance(value, Values) and "." not in key:
+            raise UserError(f"{key} is a list; write it under [grid] to make a run of each of its values.")
+
+
 def check_choice(key: str, name: str | None) -> None:
-    """Refuse a name that does not exist."""
-    if name is not None and name not in (known := choices(key)):
+    """Refuse a name that does not exist; a stream may be a file of the user's, or features of any name."""
+    if name is None or (key == "stream" and any(sign in name for sign in "@./\\")):
+        return
+    if name not in (known := choices(key)):
         raise unknown(key, name, known)
 
 
@@ -230,5 +317,7 @@ def choices(key: str) -> Collection[str]:
     from cop2l.certify.options import PRESETS
     from cop2l.methods import METHODS
     from cop2l.models import MODELS
+    from cop2l.streams import NAMES
 
-    return {"method": METHODS, "scenario": SCENARIOS, "model": MODELS, "preset": PRESETS}[key]
+    known = {"stream": NAMES, "method": METHODS, "scenario": SCENARIOS, "model": MODELS, "preset": PRESETS}
+    return known[key]

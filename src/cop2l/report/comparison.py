@@ -6,10 +6,9 @@ from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
 
 from cop2l.errors import UserError
 from cop2l.report.groups import Group, Place, Spread
-from cop2l.report.metric import Metric, metric
-from cop2l.report.paper import Published, published
+from cop2l.report.metric import SCALES, Metric, metric
+from cop2l.report.published import Published, Row, published
 
-SCALES = {"%": "100", "s": "1", "x": "1", "MB": "0.000001"}
 DIGITS = {"%": 2, "s": 1, "x": 2, "MB": 0}
 
 
@@ -19,7 +18,7 @@ class Cell:
 
     group: Group
     ours: Spread
-    paper: Published | None
+    published: Published | None
     valid: bool
     best: bool = False
 
@@ -42,14 +41,14 @@ class Comparison:
         return [cell for row in self.cells for cell in row if cell]
 
 
-def compare(groups: Sequence[Group], metric: Metric) -> Comparison:
-    """The comparison of groups in one metric; rows and columns without any number are left out."""
+def compare(groups: Sequence[Group], metric: Metric, beside: Sequence[Row] = ()) -> Comparison:
+    """The comparison of groups in one metric, published numbers beside them; empty rows and columns are left out."""
     found: dict[tuple[str, Place], Cell] = {}
     for group in sorted(groups, key=lambda group: group.order):
         ours = metric.over_seeds(group)
         if ours is not None:
             valid = not (metric.certified and group.not_valid)
-            found[group.label, group.place] = Cell(group, ours, published(group, metric.name), valid)
+            found[group.label, group.place] = Cell(group, ours, published(beside, group, metric.name), valid)
     labels = tuple(dict.fromkeys(label for label, _ in found))
     places = tuple(sorted({place for _, place in found}))
     best = {place: _best([c for (_, p), c in found.items() if p == place], metric) for place in places}
@@ -60,9 +59,11 @@ def compare(groups: Sequence[Group], metric: Metric) -> Comparison:
     return Comparison(metric, labels, names, places, cells, shared)
 
 
-def comparisons(groups: Sequence[Group], names: Sequence[str]) -> list[Comparison]:
+def comparisons(
+    groups: Sequence[Group], names: Sequence[str], beside: Sequence[Row] = ()
+) -> list[Comparison]:
     """One comparison per metric; a metric that no run has is left out, unless that leaves nothing."""
-    made = [compare(groups, metric(name)) for name in names]
+    made = [compare(groups, metric(name), beside) for name in names]
     filled = [comparison for comparison in made if comparison.filled]
     if not filled:
         raise UserError(f"None of these runs has {', '.join(names)}; choose another metric.")

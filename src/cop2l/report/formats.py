@@ -9,7 +9,7 @@ from typing import Any
 
 from cop2l.errors import unknown
 from cop2l.report.comparison import Cell, Comparison, written, written_sd
-from cop2l.report.paper import published_models
+from cop2l.report.published import sources
 
 NOT_VALID = "†"
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
@@ -21,7 +21,7 @@ def text(comparisons: Sequence[Comparison], *, bold: bool = False) -> str:
     for table in comparisons:
         grid = [["method", *table.columns]]
         grid += [
-            [label, *(_ours(cell, table, "", "" if bold else "*") + _papers(cell, table) for cell in row)]
+            [label, *(_ours(cell, table, "", "" if bold else "*") + _beside(cell, table) for cell in row)]
             for label, row in zip(table.rows, table.cells, strict=True)
         ]
         widths = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
@@ -50,7 +50,7 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
             "|" + "---|" + "---:|" * len(table.columns),
         ]
         for label, row in zip(table.rows, table.cells, strict=True):
-            words = [_pipe(_ours(cell, table, "**", "**") + _papers(cell, table)) for cell in row]
+            words = [_pipe(_ours(cell, table, "**", "**") + _beside(cell, table)) for cell in row]
             lines.append("| " + " | ".join([_pipe(label), *words]) + " |")
         reasons = [f"\n{_pipe(sentence)}" for sentence in _reasons(table)]
         blocks.append("\n".join([_pipe(caption(table, "best in bold")), "", *lines, *reasons]))
@@ -77,7 +77,7 @@ def latex(comparisons: Sequence[Comparison]) -> str:
                     if cell and cell.best
                     else _tex(_ours(cell, table))
                 )
-                + _tex(_papers(cell, table))
+                + _tex(_beside(cell, table))
                 for cell in row
             ]
             lines.append("    " + " & ".join([_tex(label), *words]) + r" \\")
@@ -130,9 +130,9 @@ def caption(table: Comparison, best: str) -> str:
         words.append(f"mean ± sd over {span} seeds")
     if any(cell.best for cell in table.filled):
         words.append(best)
-    if beside := [cell.group for cell in table.filled if cell.paper]:
-        models = ", ".join(published_models(beside))
-        words.append(f"the paper's in parentheses{f', with {models}' if models else ''}")
+    if beside := [cell.published for cell in table.filled if cell.published]:
+        where = sources(beside)
+        words.append(f"published numbers in parentheses{f', from {where}' if where else ''}")
     return f"{table.metric.title}, {unit} ({'; '.join(words)})"
 
 
@@ -148,8 +148,8 @@ def _ours(cell: Cell | None, table: Comparison, before: str = "", after: str = "
     return f"{before}{words}{after}" if cell.best else words
 
 
-def _papers(cell: Cell | None, table: Comparison) -> str:
-    return f" ({_pair(*cell.paper, table)})" if cell and cell.paper else ""
+def _beside(cell: Cell | None, table: Comparison) -> str:
+    return f" ({_pair(*cell.published[:2], table)})" if cell and cell.published else ""
 
 
 def _pair(mean: float, sd: float | None, table: Comparison) -> str:
@@ -182,8 +182,9 @@ def _records(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
             "seeds": cell.ours.seeds,
             "mean": cell.ours.mean,
             "sd": cell.ours.sd,
-            "paper": cell.paper.mean if cell.paper else None,
-            "paper_sd": cell.paper.sd if cell.paper else None,
+            "published": cell.published.mean if cell.published else None,
+            "published_sd": cell.published.sd if cell.published else None,
+            "source": cell.published.source if cell.published else None,
             "best": cell.best,
             "not_valid": list(cell.group.not_valid),
         }
@@ -194,7 +195,7 @@ def _records(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
 
 def _record_names() -> tuple[str, ...]:
     before = ("metric", "method", "setting", "stream", "scenario", "model", "tasks", "seeds", "mean", "sd")
-    return (*before, "paper", "paper_sd", "best", "not_valid")
+    return (*before, "published", "published_sd", "source", "best", "not_valid")
 
 
 def _pipe(word: str) -> str:

@@ -1,7 +1,7 @@
 """Runs that differ in their seed only form a group; groups on the same stream are compared."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from statistics import fmean, stdev
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from cop2l.report.runs import Run
 
 SHOWN_BY_PLACE = frozenset({"method", "stream", "scenario", "model", "tasks"})
-NOT_A_SETTING = frozenset({"seed", "hash", "device", "threads", "folder", "paper", "name"})
+NOT_A_SETTING = frozenset({"seed", "hash", "device", "threads", "folder", "name"})
 """Keys of a configuration that do not make it another experiment."""
 
 SPEAKING_KEYS = (
@@ -105,7 +105,7 @@ def spread(values: Iterable[float]) -> Spread:
 def group(runs: Sequence[Run], over: Sequence[str] = ("seed",)) -> list[Group]:
     """Sort runs into groups; `over` names the configuration keys that are averaged over."""
     ignored = SHOWN_BY_PLACE | NOT_A_SETTING | set(over)
-    settings = [{k: v for k, v in _flat(run.config) if k not in ignored} for run in runs]
+    settings = [{k: v for k, v in settings_of(run.config).items() if k not in ignored} for run in runs]
     places = [place_of(run) for run in runs]
     shown = _telling_keys(runs, settings, places)
     members: dict[tuple[Place, str, str], list[int]] = {}
@@ -128,6 +128,17 @@ def by_place(runs: Sequence[Run], over: Sequence[str] = ("seed",)) -> list[list[
 def place_of(run: Run) -> Place:
     """Where a run stands in a comparison."""
     return Place(run.stream, run.scenario, run.model, len(run.matrix))
+
+
+def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys and values; those of a table under their own names where the configuration has no such key."""
+    settings: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            settings |= {inner if inner not in config else f"{key}.{inner}": v for inner, v in value.items()}
+        else:
+            settings[key] = value
+    return settings
 
 
 def repeated(groups: Iterable[Group]) -> list[str]:
@@ -171,15 +182,6 @@ def _telling_keys(
 
 def _kinds(cell: Iterable[dict[str, Any]], keys: Sequence[str]) -> int:
     return len({_key([setting.get(key) for key in keys]) for setting in cell})
-
-
-def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Keys and values; those of a table under their own names where the configuration has no such key."""
-    for key, value in config.items():
-        if isinstance(value, Mapping) and key not in NOT_A_SETTING:
-            yield from ((inner if inner not in config else f"{key}.{inner}", v) for inner, v in value.items())
-        else:
-            yield key, value
 
 
 def _key(value: Any) -> str:

@@ -21,6 +21,9 @@ KIND_TITLES = {
     "holdout": "hold-out",
 }
 
+SCALES = {"%": "100", "s": "1", "x": "1", "MB": "0.000001"}
+"""What a number of a run is multiplied by where it is displayed."""
+
 
 @dataclass(frozen=True)
 class Metric:

@@ -13,14 +13,14 @@ from typing import Any
 from cop2l import __version__
 from cop2l.errors import missing_extra
 from cop2l.report import theme, words
-from cop2l.report.comparison import Cell, column_names, compare, written, written_sd
+from cop2l.report.comparison import Cell, Comparison, column_names, compare, written, written_sd
 from cop2l.report.figures import FIGURES
 from cop2l.report.figures.figure import Figure, Key, Panel, interactive, vega_lite
 from cop2l.report.figures.learning import against
 from cop2l.report.groups import Group, Place, by_place, repeated
 from cop2l.report.markup import Child, Markup, join, table, tag
 from cop2l.report.metric import METRICS, Metric
-from cop2l.report.paper import published_models
+from cop2l.report.published import Published, Row, sources
 from cop2l.report.runs import Found, Run
 
 SUMMARY_METRICS = ("accuracy", "forgetting", "plasticity", "bound", "worst-bound", "holdout", "seconds")
@@ -29,8 +29,10 @@ MOST_ROWS = 600
 MOST_CLAIMS = 3
 
 
-def page(found: Found, over: Sequence[str] = ("seed",), title: str | None = None) -> str:
-    """The whole page; `over` names the configuration keys that are averaged over."""
+def page(
+    found: Found, over: Sequence[str] = ("seed",), title: str | None = None, beside: Sequence[Row] = ()
+) -> str:
+    """The whole page; `over` names the configuration keys that are averaged over, `beside` holds published numbers."""
     by_stream = by_place(found.runs, over)
     groups = [group for own in by_stream for group in own]
     title = title or words.title(groups)
@@ -42,7 +44,7 @@ def page(found: Found, over: Sequence[str] = ("seed",), title: str | None = None
         for i, (name, place, own) in enumerate(zip(names, places, by_stream, strict=True), 1)
     ]
     sections = [
-        ("summary", "Summary", _summary(streams)),
+        ("summary", "Summary", _summary(streams, beside)),
         *((anchor, name, _stream(place, own)) for anchor, name, place, own in streams),
         ("certificates", "Certificates", _certificates(groups)),
         ("verify", "Verify", _verify(groups)),
@@ -129,18 +131,24 @@ def _section(anchor: str, name: str, content: Child) -> Markup:
     )
 
 
-def _summary(streams: Sequence[tuple[str, str, Place, list[Group]]]) -> Iterator[Child]:
+def _summary(
+    streams: Sequence[tuple[str, str, Place, list[Group]]], beside: Sequence[Row]
+) -> Iterator[Child]:
+    shown: list[Published] = []
     for anchor, name, place, groups in streams:
         if len(streams) > 1:
             yield tag("h3", tag("a", name, href=f"#{anchor}"))
         yield tag("p", f"{place.scenario.capitalize()}, {place.tasks} tasks, {place.model}.", class_="quiet")
-        yield _summary_table(name, groups)
+        compared = [compare(groups, METRICS[metric], beside) for metric in SUMMARY_METRICS]
+        compared = [comparison for comparison in compared if comparison.filled]
+        shown += [cell.published for comparison in compared for cell in comparison.filled if cell.published]
+        yield _summary_table(name, groups, compared)
         claims = [claim for group in groups if (claim := _claim(group))]
         if len(claims) > MOST_CLAIMS:
             yield tag("details", tag("summary", "What these runs certify, in words"), claims)
         else:
             yield claims
-    yield tag("p", _legend_words([group for *_, own in streams for group in own]), class_="quiet")
+    yield tag("p", _legend_words([group for *_, own in streams for group in own], shown), class_="quiet")
 
 
 def _claim(group: Group) -> Markup | None:
@@ -151,12 +159,15 @@ def _claim(group: Group) -> Markup | None:
     return tag("p", tag("strong", group.label), ". ", " ".join([certified, *more]))
 
 
-def _legend_words(groups: Sequence[Group]) -> str:
+def _legend_words(groups: Sequence[Group], shown: Sequence[Published]) -> str:
     several = max(len(group.runs) for group in groups) > 1
     sentences = ["Mean ± sample standard deviation over the seeds." if several else "One seed."]
     sentences.append("Bold: the best of a column among the methods of a stream.")
-    if models := published_models(groups):
-        sentences.append(f"“paper”: the published number, with the paper's model ({words.listing(models)}).")
+    if shown:
+        where = sources(shown)
+        sentences.append(
+            f"“published”: from {where}." if where else "“published”: from the file that was given."
+        )
     if any(group.not_valid for group in groups):
         sentences.append("†: not a guarantee, for the reason given above; never the best.")
     sentences.append(
@@ -165,9 +176,7 @@ def _legend_words(groups: Sequence[Group]) -> str:
     return " ".join(sentences)
 
 
-def _summary_table(name: str, groups: Sequence[Group]) -> Markup:
-    compared = [compare(groups, METRICS[metric]) for metric in SUMMARY_METRICS]
-    compared = [comparison for comparison in compared if comparison.filled]
+def _summary_table(name: str, groups: Sequence[Group], compared: Sequence[Comparison]) -> Markup:
     by_label = [{cell.group.label: cell for cell in comparison.filled} for comparison in compared]
     titles = {
         "bound": "claimed bound, mean",
@@ -198,12 +207,12 @@ def _summary_cell(cell: Cell | None, metric: Metric) -> Child:
     mean = tag("span", minus, class_="best" if cell.best else None)
     sd = tag("span", written_sd(cell.ours.sd, metric), class_="sd")
     mark = None if cell.valid else tag("span", "†", class_="mark", title="not valid")
-    kind = tag("span", cell.group.claim or "", class_="paper") if metric.name == "bound" else None
-    paper = None
-    if cell.paper:
-        theirs = written(cell.paper.mean, metric) + written_sd(cell.paper.sd, metric)
-        paper = tag("span", f"paper {theirs}", class_="paper")
-    return [mean, sd, mark, kind, paper]
+    kind = tag("span", cell.group.claim or "", class_="beneath") if metric.name == "bound" else None
+    published = None
+    if cell.published:
+        theirs = written(cell.published.mean, metric) + written_sd(cell.published.sd, metric)
+        published = tag("span", f"published {theirs}", class_="beneath")
+    return [mean, sd, mark, kind, published]
 
 
 def _stream(place: Place, groups: Sequence[Group]) -> Iterator[Child]:

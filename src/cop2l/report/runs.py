@@ -142,7 +142,7 @@ def read(folder: str | Path) -> Run | LeftOut:
 
 
 def collection(file: Path) -> list[Run | LeftOut]:
-    """The runs of a file that `cop2l reproduce --collect` wrote: one finished run per line, without weights."""
+    """The runs of a file of collected runs: one finished run per line, without weights."""
     results: list[Run | LeftOut] = []
     try:
         for line in _lines(file):

@@ -1,0 +1,139 @@
+"""Beyond the paper: every kind of certificate on every stream, and who is tighter."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from cop2l.report.figures.figure import percent
+from cop2l.report.groups import Spread
+from cop2l.report.metric import KINDS
+from reproduction.machines import Machines
+from reproduction.markdown import folded, paragraphs, points, rate, table
+from reproduction.numbers import sweep_command
+from reproduction.ours import AS_PUBLISHED, CERTIFIED, Sample, Stream, pick, streams
+
+HALF = (("holdout", 0.5),)
+TENTH = (("holdout", 0.1),)
+CONTENDERS = (
+    ("cop2l", AS_PUBLISHED, "CoP2L, paper"),
+    ("cop2l", (("buffer", "threshold"),), "CoP2L, paper with a threshold buffer"),
+    ("cop2l", CERTIFIED, "CoP2L, certified"),
+    ("replay", HALF, "Replay, half held out"),
+    ("replay", TENTH, "Replay, a tenth held out"),
+)
+HEADER = ("what", "accuracy", "test error", *KINDS, "claim / test error", "seconds")
+
+
+@dataclass(frozen=True)
+class Duel:
+    """`certified` beside the paper's CoP2L and beside Replay with half of each task held out, on one stream."""
+
+    stream: Stream
+    accuracy: dict[str, Spread]
+    mean: dict[str, Spread]
+    """The claimed bound, mean over the tasks."""
+    worst: dict[str, Spread]
+    valid: bool
+    chosen: bool
+    """Whether the settings of `certified` were chosen on such pictures."""
+
+
+def contenders(found: Sequence[Sample], stream: Stream) -> dict[str, Sample]:
+    """The samples on a stream that certify something, by their names in the tables."""
+    picked = {label: pick(found, stream, method, changes) for method, changes, label in CONTENDERS}
+    return {label: sample for label, sample in picked.items() if sample and sample.spread("bound")}
+
+
+def duels(found: Sequence[Sample], chosen_on: Collection[str] = ()) -> list[Duel]:
+    """One for every stream on which `certified` was run; its settings were chosen on these data sets."""
+    made = []
+    for stream in streams(found):
+        own = contenders(found, stream)
+        if "CoP2L, certified" not in own:
+            continue
+        accuracy, mean, worst = (
+            {label: value for label, s in own.items() if (value := s.spread(metric))}
+            for metric in ("accuracy", "bound", "worst-bound")
+        )
+        valid = not any(run.not_valid for sample in own.values() for run in sample.runs)
+        made.append(Duel(stream, accuracy, mean, worst, valid, stream.pictures in chosen_on))
+    return made
+
+
+def stream_table(found: Sequence[Sample], stream: Stream, machines: Machines) -> str:
+    """Every kind of bound on one stream: mean over tasks / worst task."""
+    own = contenders(found, stream)
+    lines = [
+        (
+            label + ("†" if any(run.not_valid for run in sample.runs) else ""),
+            rate(sample.spread("accuracy")),
+            percent(sample.spread("test-error")),
+            *(_both(sample, kind) for kind in KINDS),
+            f"{ratio.mean:.2f}" if (ratio := sample.spread("ratio-bound")) else "–",
+            machines.cell(sample),
+        )
+        for label, sample in own.items()
+    ]
+    commands = [f"- {label}: `{sweep_command(sample.runs)}`" for label, sample in own.items()]
+    return paragraphs(table(HEADER, lines), folded("Commands", "\n".join(commands)))
+
+
+def _both(sample: Sample, kind: str) -> str:
+    mean, worst = sample.spread(kind), sample.spread(f"worst-{kind}")
+    if mean is None or worst is None:
+        return "–"
+    words = f"{percent(mean.mean, upwards=True)} / {percent(worst.mean, upwards=True)}"
+    return f"**{words}**" if sample.runs[0].claim == kind else words
+
+
+def verdicts(all_duels: Sequence[Duel]) -> str:
+    """Who is tighter and who is more accurate, stream by stream; then in one sentence each."""
+    lines = [
+        (
+            duel.stream.name + ("" if duel.valid else "†") + ("‡" if duel.chosen else ""),
+            *_against(duel, "CoP2L, paper"),
+            *_against(duel, "Replay, half held out"),
+            *_against(duel, "Replay, a tenth held out"),
+        )
+        for duel in all_duels
+    ]
+    rivals = ("paper", "half held out", "a tenth held out")
+    header = (
+        "stream",
+        *(f"against {r}: {what}" for r in rivals for what in ("accuracy, points", "bound, points")),
+    )
+    return paragraphs(table(header, lines), *_sentences(all_duels))
+
+
+def _against(duel: Duel, rival: str) -> tuple[str, str]:
+    if rival not in duel.mean:
+        return "–", "–"
+    ours = "CoP2L, certified"
+    accuracy = duel.accuracy[ours].mean - duel.accuracy[rival].mean
+    mean = duel.mean[ours].mean - duel.mean[rival].mean
+    worst = duel.worst[ours].mean - duel.worst[rival].mean
+    return points(accuracy), f"{points(mean)} / worst {points(worst)}"
+
+
+def _sentences(all_duels: Sequence[Duel]) -> list[str]:
+    ours, said = "CoP2L, certified", []
+    for rival in ("CoP2L, paper", "Replay, half held out", "Replay, a tenth held out"):
+        met = [d for d in all_duels if rival in d.mean]
+        if not met:
+            continue
+        tighter = [d for d in met if d.mean[ours].mean < d.mean[rival].mean]
+        both = [d for d in tighter if d.accuracy[ours].mean > d.accuracy[rival].mean]
+        looser = [d.stream.name for d in met if d not in tighter]
+        words = (
+            f"Against {rival}: `certified` has the smaller claimed bound (mean over tasks) on {len(tighter)} of"
+            f" {len(met)} streams, and also the higher accuracy on {len(both)} of them."
+        )
+        fresh = [[d for d in some if not d.chosen] for some in (tighter, met, both)]
+        if len(fresh[1]) < len(met):
+            words += (
+                f" On streams whose pictures took no part in the choice of its settings: on {len(fresh[0])} of"
+                f" {len(fresh[1])}, and also the higher accuracy on {len(fresh[2])}."
+            )
+        if looser:
+            words += f" **The rival's certificate is tighter on:** {'; '.join(looser)}."
+        said.append(words)
+    return said

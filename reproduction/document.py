@@ -1,0 +1,250 @@
+"""docs/reproduction.md, from runs alone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cop2l.report.figures.figure import percent
+from cop2l.report.groups import Spread
+from cop2l.report.runs import Run
+from reproduction import ablations, appendix, checks, search
+from reproduction.certificates import contenders, duels, stream_table, verdicts
+from reproduction.explanations import Explanations
+from reproduction.explanations import read as read_explanations
+from reproduction.machines import Machines
+from reproduction.markdown import folded, paragraphs, published_rate, rate, table
+from reproduction.numbers import Number, number_table, numbers, sweep_command, tally
+from reproduction.order import order_table, standings
+from reproduction.ours import CERTIFIED, Sample, Stream, pick, samples, streams
+from reproduction.pictures import Pictures
+from reproduction.quotes import filled
+from reproduction.references import accuracies, reference_table, references_of
+
+INTRODUCTION = """\
+# Reproduction
+
+Every number that the paper publishes, beside what this code gives. The page is made by `python -m reproduction` from run
+directories (condensed in `reproduction/results`), and never filled in by hand: `python -m reproduction` makes it again,
+and the command in a row makes the runs behind it.
+
+**Status.** *reproduced*: within 2 combined standard deviations (ours counts up to 2 points) or 1 point of the paper,
+with the same model. *better*: further away, on the better side. *differs*: further away, on the worse side, with the
+reason if it is known. *other backbone*: the paper's frozen backbone (DINO ViT-S/16 at 64 px) cannot be had here; we
+use DINOv2 ViT-S/14 at 224 and at 70 px, so that absolute numbers do not compare, and the order of the methods and the
+gaps to Replay do. *other hardware*: times; the paper's are of an RTX 4090 with the backbone inside the loop, ours of
+the machine named in the row on cached features. *not run*: with what is missing. Ours is mean ± standard deviation
+over seeds, whose number is in parentheses; all numbers are in per cent unless they say otherwise. † marks
+certificates that are not valid, because the backbone saw the data or because tasks share pictures. ‡ marks streams
+of pictures on which the settings of `certified` were chosen: there its certificates do not pay for the choice."""
+
+TITLES = {
+    "class-incremental": "Class-incremental",
+    "task-incremental": "Task-incremental",
+    "domain-incremental": "Domain-incremental",
+}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Everything the document is made of."""
+
+    runs: tuple[Run, ...]
+    explanations: Explanations
+    search: list[dict[str, object]]
+
+
+def sources(runs: Sequence[Run], folder: Path | None) -> Sources:
+    """The runs, and what a folder of results says about them: explanations.toml and search.jsonl."""
+    return Sources(
+        tuple(runs),
+        filled(read_explanations(folder / "explanations.toml" if folder else None), samples(runs)),
+        search.read(folder / "search.jsonl" if folder else None),
+    )
+
+
+def document(given: Sources, pictures: Pictures) -> str:
+    """The whole document."""
+    found, machines = samples(given.runs), Machines(given.runs)
+    every = numbers(found, given.explanations)
+    notes = given.explanations.notes
+    return (
+        paragraphs(
+            INTRODUCTION,
+            "Machines; a run uses one thread of its machine.",
+            machines.table(),
+            "How many of the numbers in the paper's tables have which status:",
+            tally(every),
+            *published_tables(every, found, machines, given.explanations),
+            *bound_figures(found, pictures, notes.get("bounds", "")),
+            "## Checks",
+            "Runs with a setting that the paper does not state, made to find out why a number differs.",
+            checks.section(found, every, machines),
+            notes.get("checks", ""),
+            *analyses(found, given.runs, machines, pictures, notes),
+            *beyond(found, machines, given, notes),
+            surprises(given.explanations),
+        )
+        + "\n"
+    )
+
+
+def published_tables(
+    every: Sequence[Number], found: Sequence[Sample], machines: Machines, why: Explanations
+) -> list[str]:
+    """A section for every published table."""
+    parts = ["## The published tables", why.notes.get("tables", "")]
+    for scenario, dataset, tasks in dict.fromkeys(number.title for number in every):
+        shown = [number for number in every if number.title == (scenario, dataset, tasks)]
+        references = references_of(found, scenario, dataset, tasks)
+        means = accuracies(references)
+        order = order_table(shown, means, why)
+        rows = number_table(shown, machines, standings(shown, means))
+        head = f"### {TITLES[scenario]}: {dataset}, {tasks} tasks"
+        if order:
+            intro = "Average accuracy; in parentheses the rank and the gap to Replay in points."
+            every_row = paragraphs(rows, reference_table(references, machines))
+            rows = folded(f"All {len(shown)} numbers, with commands", every_row)
+            parts.append(paragraphs(head, intro, order, rows))
+        else:
+            parts.append(paragraphs(head, rows))
+    return parts
+
+
+def bound_figures(found: Sequence[Sample], pictures: Pictures, note: str) -> list[str]:
+    """The per-task bounds of every stream."""
+    intro = (
+        "Bounds on every task after the last one, against the test error: a band of one standard deviation over the"
+        " seeds, and box plots. `kl` is the paper's formula."
+    )
+    shown = [pictures.bounds(found, stream) for stream in streams(found)]
+    over = [pictures.bounds_by_memory(found, stream) for stream in streams(found)]
+    return ["## Bounds task by task", intro, note, *filter(None, shown), *filter(None, over)]
+
+
+def analyses(
+    found: Sequence[Sample],
+    runs: Sequence[Run],
+    machines: Machines,
+    pictures: Pictures,
+    notes: Mapping[str, str],
+) -> list[str]:
+    """The analyses of the paper's appendix."""
+    weights = ablations.weighed(found)
+    sizes = ablations.varied(found, {"memory"}, ("cop2l", "replay"))
+    return [
+        "## Analyses of the appendix",
+        "### The weight of replayed examples (omega)",
+        ablations.omega(found, machines),
+        *(pictures.against_memory("omega", own) for own in weights.values()),
+        notes.get("omega", ""),
+        "### Buffer size",
+        ablations.buffer_size(found, machines),
+        *(pictures.against_memory("buffer", own) for own in sizes.values()),
+        notes.get("buffer-size", ""),
+        "### Task order",
+        "Average cumulative accuracy after each task, mean ± standard deviation over the orders.",
+        ablations.task_order(runs),
+        *pictures.task_order(runs),
+        notes.get("task-order", ""),
+        "### Memory",
+        appendix.memory_cost(runs),
+        notes.get("memory", ""),
+        "### Early stopping",
+        appendix.early_stopping(found),
+        notes.get("early-stopping", ""),
+        "### Class by class",
+        appendix.class_wise(found),
+        *pictures.classes(found),
+        notes.get("class-wise", ""),
+        "### Plasticity against forgetting",
+        appendix.plasticity(found),
+        *pictures.plasticity(found),
+        notes.get("plasticity", ""),
+    ]
+
+
+def beyond(
+    found: Sequence[Sample],
+    machines: Machines,
+    given: Sources,
+    notes: Mapping[str, str],
+) -> list[str]:
+    """What the paper does not have: other certificates, another preset, and the search that led to it."""
+    made = duels(found, search.datasets(given.search))
+    parts = [
+        "## Beyond the paper",
+        "### `certified` against the paper's CoP2L and against hold-out",
+        (
+            "Differences in points: for accuracy, more is better for `certified`; for bounds (the claimed one; mean over"
+            " tasks / worst task), less is."
+        ),
+        verdicts(made) if made else ablations.NOT_RUN,
+        notes.get("certified", ""),
+        "### Every certificate on every stream",
+        (
+            "Mean over tasks / worst task, means over seeds; the claim is bold. The last but one column divides the claim"
+            " by the test error."
+        ),
+    ]
+    certifying = [stream for stream in streams(found) if contenders(found, stream)]
+    parts += [paragraphs(f"**{s.name}**", stream_table(found, s, machines)) for s in certifying]
+    return [*parts, "### The search for the settings", search.section(given.search), notes.get("search", "")]
+
+
+def surprises(why: Explanations) -> str:
+    """The most surprising differences, and what explains them."""
+    if not why.surprises:
+        return ""
+    items = [f"{i}. **{s['title']}** {s['text']}" for i, s in enumerate(why.surprises, 1)]
+    return paragraphs("## The five most surprising differences, and what explains them", "\n".join(items))
+
+
+HEADLINE = (
+    Stream("mnist", "", "class-incremental", 5, "mlp"),
+    Stream("fashion-mnist", "", "class-incremental", 5, "mlp"),
+    Stream("permuted-mnist, disjoint", "", "domain-incremental", 10, "mlp"),
+    Stream("cifar10", "dinov2-vits14-224", "class-incremental", 5, "linear"),
+    Stream("cifar100", "dinov2-vits14-224", "class-incremental", 10, "linear"),
+)
+
+
+def headline(given: Sources) -> str:
+    """A few rows for a front page."""
+    found = samples(given.runs)
+    every = numbers(found, given.explanations)
+    lines = []
+    for stream in HEADLINE:
+        sample, certified = pick(found, stream, "cop2l"), pick(found, stream, "cop2l", CERTIFIED)
+        held = pick(found, stream, "replay", (("holdout", 0.5),))
+        if sample is None or certified is None:
+            continue
+        paper = [n for n in every if sample in n.ours and n.metric == "accuracy"]
+        bad = any(run.not_valid for run in certified.runs)
+        chosen = stream.pictures in search.datasets(given.search)
+        lines.append(
+            (
+                stream.name + ("†" if bad else "") + ("‡" if chosen else ""),
+                published_rate(paper[0].paper) if paper else "–",
+                rate(sample.spread("accuracy")),
+                _bound(sample.spread("kl")),
+                rate(certified.spread("accuracy")),
+                _bound(certified.spread("bound")),
+                _bound(held.spread("holdout")) if held else "–",
+                f"`{sweep_command(certified.runs)}`",
+            )
+        )
+    header = (
+        "stream",
+        "paper's accuracy",
+        "ours, paper's settings",
+        "its bound (paper's formula)",
+        "certified: accuracy",
+        "its bound",
+        "Replay, half held out: bound",
+        "command",
+    )
+    return table(header, lines) + "\n"
+
+
+def _bound(value: Spread | None) -> str:
+    return "–" if value is None else percent(value.mean, upwards=True)

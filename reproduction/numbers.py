@@ -1,0 +1,196 @@
+"""One row per published number: what the paper says, what we get, and how the two stand to each other."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cop2l.report.groups import Spread
+from cop2l.report.metric import METRICS
+from cop2l.report.published import Published
+from cop2l.report.runs import Run
+from reproduction.collect import command
+from reproduction.explanations import Explanations
+from reproduction.machines import Machines
+from reproduction.markdown import points, published_rate, rate, table
+from reproduction.ours import Sample, Stream, pick
+from reproduction.published import Row, tables
+
+Status = Literal["reproduced", "better", "differs", "other backbone", "other hardware", "not run"]
+STATUSES: tuple[Status, ...] = (
+    "reproduced",
+    "better",
+    "differs",
+    "other backbone",
+    "other hardware",
+    "not run",
+)
+POINT = 0.01
+DEVIATIONS = 2.0
+MOST_DEVIATION = 0.02
+"""Our own deviation counts up to two points: runs that scatter more have reproduced nothing."""
+OWN_MODELS = ("mlp", "cnn")
+"""Models that we train as the paper does; the others are frozen backbones."""
+STANDS_FOR = "dino-vit"
+"""The published backbone that our features are compared with."""
+MISSING = {
+    "dino-resnet50": "weights of the DINO ResNet50 (on the web only)",
+    "dino-vit": "a run on our features",
+    "resnet18": "weights of the ImageNet ResNet18 (on the web only)",
+}
+MISSING_DATA = {"emnist-letters": "the EMNIST letters (on the web only)"}
+HEADER = ("method", "model", "number", "paper", "ours (seeds)", "status", "command", "machine, seconds a run")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A published number and ours."""
+
+    scenario: str
+    dataset: str
+    tasks: int
+    method: str
+    model: str
+    metric: str
+    paper: Published
+    ours: tuple[Sample, ...]
+    """One sample, or one per kind of features; none if it was not run."""
+    status: Status
+    words: str
+
+    @property
+    def title(self) -> tuple[str, str, int]:
+        """The table that it stands in."""
+        return self.scenario, self.dataset, self.tasks
+
+
+def numbers(found: Sequence[Sample], why: Explanations) -> list[Number]:
+    """Every number of the published tables."""
+    made = []
+    for row in tables():
+        ours = counterparts(found, row)
+        status, words = judged(ours, row.paper, row.metric, row.model)
+        if status == "not run":
+            words = f"missing: {missing(row.dataset, row.model)}"
+        elif status == "differs":
+            about = row._asdict()
+            del about["paper"]
+            words = why.why("differs", **about)
+        made.append(Number(*row, ours, status, words))
+    return made
+
+
+def counterparts(found: Sequence[Sample], row: Row) -> tuple[Sample, ...]:
+    """Our samples for a published row, with the published settings; for its ViT, on other features."""
+    scenario, dataset, tasks, method, model, *_ = row
+    if model in OWN_MODELS:
+        sample = pick(found, Stream(dataset, "", scenario, tasks, model), method)
+        return (sample,) if sample else ()
+    if model != STANDS_FOR:
+        return ()
+    head = "multi-head" if scenario == "task-incremental" else "linear"
+    kinds = sorted({s.stream.features for s in found if s.stream.features}, key=resolution, reverse=True)
+    picked = [pick(found, Stream(dataset, kind, scenario, tasks, head), method) for kind in kinds]
+    return tuple(sample for sample in picked if sample)
+
+
+def resolution(features: str) -> int:
+    """The side of the pictures that features were made of.
+
+    >>> resolution("dinov2-vits14-224")
+    224
+    """
+    end = re.search(r"(\d+)$", features)
+    return int(end[1]) if end else 0
+
+
+def judged(ours: Sequence[Sample], paper: Published, metric: str, model: str) -> tuple[Status, str]:
+    """How our number stands to the published one."""
+    if not ours:
+        return "not run", ""
+    if metric == "seconds":
+        return "other hardware", ""
+    if model not in OWN_MODELS:
+        return "other backbone", ""
+    value = ours[0].spread(metric)
+    if value is None:
+        return "not run", ""
+    return compared(value, paper, METRICS[metric].better), ""
+
+
+def compared(ours: Spread, paper: Published, better: str) -> Status:
+    """Reproduced: within two combined standard deviations or one point; otherwise better, or it differs.
+
+    >>> compared(Spread(0.95, 0.001, 3), Published(0.945, 0.002), "higher")
+    'reproduced'
+    >>> compared(Spread(0.90, 0.001, 3), Published(0.945, 0.002), "lower")
+    'better'
+    """
+    gap = round(ours.mean - paper.mean, 9)  # one point is one point, whatever the binary digits
+    if abs(gap) <= max(POINT, DEVIATIONS * math.hypot(min(ours.sd or 0, MOST_DEVIATION), paper.sd or 0)):
+        return "reproduced"
+    return "better" if (gap > 0) == (better == "higher") else "differs"
+
+
+def missing(dataset: str, model: str) -> str:
+    """What a row that was not run would need."""
+    if dataset in MISSING_DATA:
+        return MISSING_DATA[dataset]
+    return MISSING.get(model, "a run (long on a CPU)")
+
+
+def number_table(shown: Sequence[Number], machines: Machines, standings: dict[str, str]) -> str:
+    """The rows of one published table; `standings` has rank and gap of a row on another backbone."""
+    return table(HEADER, [_cells(number, machines, standings) for number in shown])
+
+
+def key(number: Number) -> str:
+    """The name of a row, for looking up its standing."""
+    parts = (number.scenario, number.dataset, number.tasks, number.method, number.model, number.metric)
+    return " ".join(map(str, parts))
+
+
+def _cells(number: Number, machines: Machines, standings: dict[str, str]) -> tuple[str, ...]:
+    seconds = number.metric == "seconds"
+    words = standings.get(key(number), "") if number.status == "other backbone" else number.words
+    return (
+        number.method,
+        number.model,
+        number.metric,
+        f"{number.paper.mean:.2f} ± {number.paper.sd:.2f} s" if seconds else published_rate(number.paper),
+        "; ".join(_ours(sample, number) for sample in number.ours) or "–",
+        f"**{number.status}**" + (f": {words}" if words else ""),
+        "; ".join(f"`{sweep_command(sample.runs)}`" for sample in number.ours) or "–",
+        "; ".join(machines.cell(sample) for sample in number.ours) or "–",
+    )
+
+
+def _ours(sample: Sample, number: Number) -> str:
+    where = f"{resolution(sample.stream.features)} px: " if sample.stream.features else ""
+    value = sample.spread(number.metric)
+    if value is None:
+        return f"{where}–"
+    if number.metric == "seconds":
+        deviation = "" if value.sd is None else f" ± {value.sd:.2f}"
+        return f"{where}{value.mean:.2f}{deviation} s ({value.seeds})"
+    words = rate(value)
+    if number.status in ("differs", "better"):
+        words += f", {points(value.mean - number.paper.mean)}"
+    return where + words
+
+
+def sweep_command(runs: Sequence[Run]) -> str:
+    """The command that makes all these runs, which differ in their seed."""
+    words = command(runs[0]).split(" ")
+    seeds = ",".join(str(run.seed) for run in runs)
+    kept = [word for word in words[2:] if not word.startswith("seed=")]
+    verb = "sweep" if len(runs) > 1 else "run"
+    return " ".join(["cop2l", verb, *kept, f"seed={seeds}"])
+
+
+def tally(all_numbers: Sequence[Number]) -> str:
+    """How many numbers have which status."""
+    counts = Counter(number.status for number in all_numbers)
+    return table(("status", "numbers"), [(status, str(counts[status])) for status in STATUSES])

@@ -1,0 +1,43 @@
+"""The paper's numbers: its tables, in the form that `--beside` reads, and its appendix."""
+
+import csv
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from cop2l.report.published import Published, read
+
+HERE = Path(__file__).parent
+BACKBONES = {"dino-vits16-64": "dino-vit", "dino-resnet50-64": "dino-resnet50"}
+"""The frozen backbones of the tables: the features with us, and the name in the document."""
+
+
+class Row(NamedTuple):
+    """A number of the paper's tables; on features, the model is the backbone."""
+
+    scenario: str
+    dataset: str
+    tasks: int
+    method: str
+    model: str
+    metric: str
+    paper: Published
+
+
+@cache
+def tables() -> tuple[Row, ...]:
+    """Every number of the paper's tables."""
+    made = []
+    for row in read(HERE / "numbers.csv"):
+        dataset, _, features = row.place.stream.partition("@")
+        model = BACKBONES.get(features, row.place.model)
+        made.append(
+            Row(row.place.scenario, dataset, row.place.tasks, row.method, model, row.metric, row.number)
+        )
+    return tuple(made)
+
+
+@cache
+def appendix() -> tuple[dict[str, str], ...]:
+    """Every number of the appendix, as it is printed."""
+    return tuple(csv.DictReader((HERE / "appendix.csv").read_text(encoding="utf-8").splitlines()))

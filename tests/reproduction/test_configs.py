@@ -1,0 +1,77 @@
+"""The paper's experiments: every file names its runs, and every published number has its runs."""
+
+from pathlib import Path
+
+import pytest
+
+from cop2l.experiments import grid
+from cop2l.models.backbones import BACKBONES
+from cop2l.report.published import read
+from cop2l.streams import NAMES
+
+FOLDER = Path(__file__).parents[2] / "reproduction"
+RUNS = {
+    "certified": 40,
+    "domains": 50,
+    "domains-disjoint": 60,
+    "early-stopping": 30,
+    "imagenette": 50,
+    "memory": 300,
+    "memory-cost": 20,
+    "omega": 100,
+    "order": 20,
+    "pictures": 90,
+    "table-1": 600,
+}
+
+
+def runs_of(name):
+    return grid.expand(grid.read(FOLDER / "configs" / f"{name}.toml"))
+
+
+def test_every_file_is_counted():
+    assert {path.stem for path in (FOLDER / "configs").iterdir()} == set(RUNS)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_experiment_names_its_runs(name):
+    assert (FOLDER / "configs" / f"{name}.toml").read_text().startswith("# ")
+    runs = runs_of(name)
+    assert len({run.hash for run in runs}) == len(runs) == RUNS[name]
+    for run in runs:
+        data, _, features = run.stream.partition("@")
+        assert data in NAMES
+        assert not features or features.rpartition("-")[0] in BACKBONES
+
+
+def test_every_published_number_is_about_runs_of_an_experiment():
+    wanted = {(row.place, row.method, row.settings) for row in read(FOLDER / "numbers.csv")}
+    found = set()
+    for name in ("table-1", "imagenette", "pictures", "domains"):
+        for run in runs_of(name):
+            settings = [("memory", str(run.memory))]
+            settings += [("images", run.images)] * (run.scenario == "domain-incremental")
+            found.add(((run.stream, run.scenario, run.model, run.tasks), run.method, tuple(settings)))
+    assert found == wanted
+
+
+def test_settings_of_the_tables():
+    """A few runs in full, as the paper states them."""
+    runs = {
+        (r.stream, r.scenario, r.model, r.tasks, r.method): r
+        for n in ("table-1", "pictures")
+        for r in runs_of(n)
+    }
+
+    def cop2l(*place):
+        run = runs[*place, "cop2l"]
+        return run.preset, run.k, run.omega, run.epochs, run.batch, run.lr
+
+    ci, ti = "class-incremental", "task-incremental"
+    assert cop2l("cifar10@dino-vits16-64", ci, "linear", 5) == ("paper", 4, 25.0, 2, 256, 0.001)
+    assert cop2l("cifar100@dino-resnet50-64", ti, "multi-head", 20) == ("paper", 16, 1.0, 2, 256, 0.001)
+    assert cop2l("emnist-letters", ci, "cnn", 13) == ("paper", 105, 20.0, 15, 130, 0.0006)
+    assert cop2l("mnist", ci, "cnn", 5) == ("paper", 48, 25.0, 25, 256, 0.0009)
+    icarl = [r for r in runs.values() if r.method == "icarl"]
+    assert {(r.stream.endswith("dino-resnet50-64"), r.epochs) for r in icarl} == {(True, 30), (False, 10)}
+    assert {r.stream.partition("@")[2] for r in runs.values() if r.method == "csrel"} == {"dino-resnet50-64"}
