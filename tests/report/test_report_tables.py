@@ -9,6 +9,7 @@ import pytest
 from synthetic_runs import SHARED, make_run
 
 from cop2l.errors import UserError
+from cop2l.files import read_json, write_json
 from cop2l.report import formats
 from cop2l.report.comparison import comparisons, rounded
 from cop2l.report.groups import by_place, group, repeated
@@ -138,9 +139,9 @@ def test_mean_worst_and_ratio_of_every_kind(found, kind):
 
 def test_a_kind_that_some_task_lacks_is_no_number(tmp_path):
     folder = make_run(tmp_path / "run")
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = read_json(folder / "summary.json")
     del summary["tasks"][2]["bounds"]["kl"]
-    (folder / "summary.json").write_text(json.dumps(summary))
+    write_json(folder / "summary.json", summary)
     assert METRICS["kl"].of(read(folder)) is None
 
 

@@ -44,11 +44,11 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 def reproduce(arguments: argparse.Namespace) -> None:
     """Read the runs, and write the document, the collection or the headline."""
+    from cop2l.files import write_text
     from cop2l.report.reproduction.collect import collect
     from cop2l.report.reproduction.document import document, headline, sources
     from cop2l.report.reproduction.pictures import Pictures
     from cop2l.report.runs import find
-    from cop2l.report.write import write
 
     found = find(arguments.runs)
     for left in found.left_out:
@@ -63,5 +63,5 @@ def reproduce(arguments: argparse.Namespace) -> None:
         print(headline(given), end="")
         return
     folder = None if arguments.no_figures else arguments.figures or beside / "figures"
-    write(arguments.out, document(given, Pictures(folder, beside)).encode())
+    write_text(arguments.out, document(given, Pictures(folder, beside)))
     print(arguments.out)

@@ -93,7 +93,8 @@ def as_csv(comparisons: Sequence[Comparison]) -> str:
     writer.writeheader()
     for record in _records(comparisons):
         setting = " ".join(f"{k}={v}" for k, v in record["setting"].items())
-        writer.writerow({**record, "setting": setting, "not_valid": " ".join(record["not_valid"])})
+        row = {**record, "setting": setting, "not_valid": " ".join(record["not_valid"])}
+        writer.writerow({key: _inert(value) for key, value in row.items()})
     return out.getvalue()
 
 
@@ -195,6 +196,11 @@ def _records(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
 def _record_names() -> tuple[str, ...]:
     before = ("metric", "method", "setting", "stream", "scenario", "model", "tasks", "seeds", "mean", "sd")
     return (*before, "paper", "paper_sd", "best", "not_valid")
+
+
+def _inert(cell: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula; numbers stay numbers."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 def _pipe(word: str) -> str:
