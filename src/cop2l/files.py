@@ -276,6 +276,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
 def append_lines(path: str | Path, values: Sequence[Mapping[str, Any]]) -> None:
     """Add JSON lines, each with a checksum of its content and its place, and see them onto the disk."""
     path = Path(path)
+    require(path)
     new = not path.exists()
     before = b"" if new else read_bytes(path)
     if before and not before.endswith(b"\n"):
@@ -312,8 +313,8 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
         try:
             value = parse(line)
         except ValueError as error:
-            if number > len(lines):
-                break  # the beginning of an object is never JSON
+            if number > len(lines) and line[:2] in (b"{", b'{"'):
+                break  # the beginning of an object, which is never JSON itself
             raise DamagedError(path, f"line {number} is {error}") from None
         try:
             values.append(_checked(value, partial(_line_digest, number)))

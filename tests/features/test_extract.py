@@ -19,7 +19,6 @@ from cop2l.errors import UserError
 from cop2l.features import entries, extract, extraction, find, load_stream
 from cop2l.features.store import root
 from cop2l.files import Lock
-from cop2l.streams import home
 
 
 @pytest.fixture(autouse=True)
@@ -172,7 +171,7 @@ def test_two_processes_do_not_meet(file):
     (entry,) = entries()
     (entry.folder / "entry.json").unlink()
     with (
-        Lock(home() / "locks" / f"{entry.folder.name}.lock", "busy"),
+        Lock(root().parent / "locks" / f"{entry.folder.name}.lock", "busy"),
         pytest.raises(UserError, match=f"Another process .process {os.getpid()} on"),
     ):
         extract(pictures(), TINY, size=24, weights=file)

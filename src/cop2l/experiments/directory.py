@@ -108,13 +108,9 @@ class RunDirectory:
                 f"{self.path} has {free >> 20} MiB free and the run needs about {needed >> 20} MiB;"
                 " make room or choose another folder with --out."
             )
-        file = self.path / "environment.json"
-        if file.exists():
-            first = read_json(file)
-            resumed = [*first.pop("resumed", []), environment]
-            write_json(file, {**first, "resumed": resumed})
-        else:
-            write_json(file, environment)
+        if first := self._environment():
+            environment = {**first, "resumed": [*first.get("resumed", []), environment]}
+        write_json(self.path / "environment.json", environment)
         if not (self.path / "config.json").exists():
             write_json(self.path / "config.json", config)
 
@@ -123,12 +119,11 @@ class RunDirectory:
 
         Damage is refused first; then what a kill left beyond the state is dropped from the disk.
         """
-        if (self.path / "environment.json").exists():
-            read_json(self.path / "environment.json")
+        self._environment()
         state = standing(self.state)
         if state.exists():
-            learner.restore(state)
             check_certificate(state / "certificate")
+            learner.restore(state)
         lines = {name: read_lines(self.path / name) for name in ("records.jsonl", "trace.jsonl")}
         records = lines["records.jsonl"][: learner.tasks_seen]
         self._check(records, lines["trace.jsonl"], learner.tasks_seen)
@@ -156,6 +151,14 @@ class RunDirectory:
     def finish(self, summary: dict[str, Any]) -> None:
         """The summary; its presence says that the run is finished."""
         write_json(self.path / "summary.json", summary)
+
+    def _environment(self) -> dict[str, Any]:
+        """Where the run began and was resumed; empty before it began."""
+        file = self.path / "environment.json"
+        found = read_json(file) if file.exists() else {}
+        if not isinstance(found.get("resumed", []), list):
+            raise DamagedError(file, "not the environment of a run")
+        return found
 
     def _issued(self, task: int) -> Path:
         return self.certificates / f"after-{task:02d}"
@@ -196,11 +199,11 @@ def check_certificate(folder: Path) -> None:
         return
     for file in folder.iterdir():
         require(file)
-    if (folder / "holdout.json").exists():
-        read_json(folder / "holdout.json")
-    path = folder / "certificate.json"
-    if not (folder / "theta.safetensors").exists():
-        read_json(path)  # of the hold-out alone
+    path, alone = folder / "certificate.json", not (folder / "theta.safetensors").exists()
+    for file in (path,) if alone else folder.glob("holdout.json"):
+        if read_json(file).get("kind") != "holdout":
+            raise DamagedError(file, "not a hold-out certificate")
+    if alone:
         return
     try:
         content = parse(read_bytes(path))
