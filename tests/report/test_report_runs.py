@@ -4,7 +4,7 @@ import pytest
 from synthetic_runs import make_run
 
 from cop2l.errors import UserError
-from cop2l.files import append_lines, read_json, read_lines, write_json
+from cop2l.files import append_lines, read_json, read_lines, write_json, write_lines
 from cop2l.report.comparison import comparisons
 from cop2l.report.groups import group
 from cop2l.report.runs import LeftOut, Run, find, read
@@ -104,6 +104,24 @@ def test_a_damaged_trace_costs_its_figure_only(tmp_path):
     run = read(folder)
     assert run.trace == ()
     assert "trace.jsonl" in run.notes[0]
+
+
+def test_a_trace_that_lost_its_end_costs_its_figure_only(tmp_path):
+    folder = make_run(tmp_path / "run")
+    trace, records = read_lines(folder / "trace.jsonl"), read_lines(folder / "records.jsonl")
+    counted = [record | {"trace": sum(s["task"] == record["task"] for s in trace)} for record in records]
+    write_lines(folder / "records.jsonl", counted)
+    assert len(read(folder).trace) == len(trace)
+    write_lines(folder / "trace.jsonl", trace[:-1])
+    assert read(folder).trace == ()
+    assert "lines of trace.jsonl are missing" in read(folder).notes[0]
+
+
+def test_the_newest_certificate_is_the_one_of_the_largest_number(tmp_path):
+    folder = make_run(tmp_path / "run")
+    for name in ("after-99", "after-100", "after-100.old", "after-last"):
+        (folder / "certificates" / name).mkdir()
+    assert read(folder).certificate.name == "after-100"
 
 
 def test_an_iteration_written_twice_counts_once(tmp_path):

@@ -200,7 +200,10 @@ def _record_names() -> tuple[str, ...]:
 
 def _inert(cell: Any) -> Any:
     """A cell that no spreadsheet takes for a formula; numbers stay numbers."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+    if not isinstance(cell, str):
+        return cell
+    formula = cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return "'" * formula + cell.replace("\r", " ")  # csv does not quote a carriage return
 
 
 def _pipe(word: str) -> str:
