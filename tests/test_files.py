@@ -182,9 +182,9 @@ def test_a_replacement_of_a_folder_is_undone_or_complete(tmp_path):
     files.replace_folder(folder, filled("one"))
     files.replace_folder(folder, filled("two"))
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
-    folder.rename(tmp_path / "folder.old")
-    filled("three")(tmp_path / "folder.new")
-    assert files.standing(folder) == tmp_path / "folder.old"
+    folder.rename(tmp_path / ".folder.old")
+    filled("three")(tmp_path / ".folder.new")
+    assert files.standing(folder) == tmp_path / ".folder.old"
     files.recover(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
     assert (folder / "file").read_text() == "two"

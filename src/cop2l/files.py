@@ -115,17 +115,16 @@ def move(source: Path, path: Path) -> None:
 def replace_folder(folder: str | Path, fill: Callable[[Path], object]) -> None:
     """Let `fill` write a new folder, and put it in the place of the old one once it is complete.
 
-    A kill leaves the old folder, or the new one, or (between two renames) the old one as `.old`: see `recover`.
+    A kill leaves the old folder, or the new one, or (between two renames) the old one as `.NAME.old`: see `recover`.
     """
     folder = Path(folder)
     new, old = _beside(folder)
-    remove(new)
+    recover(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _discarded_on_error(new):
         fill(new)
         for written in (*new.rglob("*"), new):
             _sync(written)
-    remove(old)
     if folder.exists():
         folder.rename(old)
     new.rename(folder)
@@ -135,7 +134,7 @@ def replace_folder(folder: str | Path, fill: Callable[[Path], object]) -> None:
 
 
 def standing(folder: Path) -> Path:
-    """Where a folder's last whole content lies: in `.old`, if a kill came between two renames."""
+    """Where a folder's last whole content lies: in `.NAME.old`, if a kill came between two renames."""
     old = _beside(folder)[1]
     return old if old.exists() and not folder.exists() else folder
 
@@ -169,7 +168,9 @@ def numbered(folder: Path, prefix: str) -> list[Path]:
 
 
 def _beside(folder: Path) -> tuple[Path, Path]:
-    return folder.with_name(folder.name + TEMPORARY), folder.with_name(folder.name + RETIRED)
+    """Where the new and the old folder are meanwhile: hidden, so that they are nobody's copies."""
+    place = folder.absolute()
+    return place.with_name(f".{place.name}{TEMPORARY}"), place.with_name(f".{place.name}{RETIRED}")
 
 
 @contextmanager

@@ -202,11 +202,19 @@ def test_what_a_kill_leaves_is_repaired(config, half, finished, tmp_path):
     append_lines(folder / "trace.jsonl", [{"task": 2, "iteration": 0}])
     with (folder / "records.jsonl").open("ab") as file:
         file.write(b'{"task": 2, "acc')
-    (folder / "state").rename(folder / "state.old")
-    (folder / "state.new").mkdir()
+    (folder / "state").rename(folder / ".state.old")
+    (folder / ".state.new").mkdir()
     shutil.copytree(folder / "certificates" / "after-01", folder / "certificates" / "after-02")
-    shutil.copytree(folder / "certificates" / "after-01", folder / "certificates" / "after-02.new")
+    shutil.copytree(folder / "certificates" / "after-01", folder / "certificates" / ".after-02.new")
     (folder / ".summary.json.0123abcd.new").write_text("{")
+    for file in (folder / "records.jsonl", folder / "certificates" / "after-01" / "certificate.json"):
+        whole = file.read_bytes()
+        file.write_bytes(whole.replace(b": 1", b": 2", 1))
+        damaged = snapshot(folder)
+        with pytest.raises(UserError, match="damaged"):
+            run(config, folder)
+        assert snapshot(folder) == damaged  # nothing is repaired beside damage
+        file.write_bytes(whole)
     run(config, folder)
     assert content(folder) == content(finished)
 
@@ -316,6 +324,18 @@ def test_a_summary_of_another_run_is_no_summary(finished, config, tmp_path):
     write_json(tmp_path / "run" / "summary.json", {"accuracy": 1.0, "matrix": []})
     with pytest.raises(UserError, match="not the summary of this run"):
         run(config, tmp_path / "run")
+
+
+def test_a_learner_that_a_kill_left_between_two_renames_is_found(finished, tmp_path):
+    shutil.copytree(finished / "state", tmp_path / ".grown.old")
+    (tmp_path / ".grown.new").mkdir()
+    assert life.load(tmp_path / "grown").tasks_seen == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["grown"]
+
+
+def test_a_learner_is_found_from_within_its_folder(finished, monkeypatch):
+    monkeypatch.chdir(finished / "state")
+    assert life.load(".").tasks_seen == 2
 
 
 def test_learning_never_replaces_a_folder_that_is_no_learner(finished, tmp_path):

@@ -184,8 +184,8 @@ class RunDirectory:
     def _repair(self, finished: int) -> None:
         """Undo the replacements that a kill interrupted, and drop what is newer than the state."""
         recover(self.state)
-        for left in (*self.certificates.glob("after-*.old"), *self.certificates.glob("after-*.new")):
-            recover(left.with_suffix(""))
+        for left in (*self.certificates.glob(".after-*.old"), *self.certificates.glob(".after-*.new")):
+            recover(left.with_name(left.stem.removeprefix(".")))
         for folder in numbered(self.certificates, "after-"):
             if int(folder.name.removeprefix("after-")) > finished:
                 remove(folder)
