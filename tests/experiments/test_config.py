@@ -165,12 +165,12 @@ def test_lists_in_the_tables_are_lists():
     table = tomllib.loads("""
         [data]
         columns = ["a", "1"]
-        groups = [[0, 1], [2, 3]]
+        task_classes = [[0, 1], [2, 3]]
         [architecture]
         widths = [64, 32]
     """)
     (run,) = grid.expand(table)
-    assert run.data == {"columns": ["a", "1"], "groups": [[0, 1], [2, 3]]}
+    assert run.data == {"columns": ["a", "1"], "task_classes": [[0, 1], [2, 3]]}
     assert run.architecture == {"widths": [64, 32]}
     json.dumps(run.as_record())
     with pytest.raises(UserError, match="is no number, text, truth value or list"):
@@ -182,7 +182,7 @@ def test_lists_in_the_tables_are_lists():
     [
         ("data.columns=a,b", {"columns": ["a", "b"]}),
         ('data.columns=["a","b"]', {"columns": ["a", "b"]}),
-        ("data.groups=[[0,1],[2,3]]", {"groups": [[0, 1], [2, 3]]}),
+        ("data.task_classes=[[0,1],[2,3]]", {"task_classes": [[0, 1], [2, 3]]}),
         ("data.classes=3,1,2", {"classes": [3, 1, 2]}),
         ("data.n=5", {"n": 5}),
         ("streams.mnist.data.columns=a,b", {"columns": ["a", "b"]}),

@@ -14,7 +14,7 @@ from cop2l.certify.record import Counts
 from cop2l.certify.scoring import LARGE_BLOCK, score
 from cop2l.errors import UserError
 from cop2l.randomness import marks
-from cop2l.streams.fingerprint import Fingerprint
+from cop2l.streams.fingerprints import Fingerprint
 
 PASS_ROWS = 2 * LARGE_BLOCK  # whole blocks, of either size
 Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]]

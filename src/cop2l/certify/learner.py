@@ -34,7 +34,7 @@ from cop2l.certify.scoring import (
 )
 from cop2l.certify.training import exact_arithmetic, pinned_threads
 from cop2l.errors import UserError, unknown
-from cop2l.streams.fingerprint import fingerprint
+from cop2l.streams.fingerprints import fingerprint
 from cop2l.streams.task import SCENARIOS
 
 STATE_FORMAT = "cop2l-learner 1"
