@@ -21,7 +21,6 @@ from torch.overrides import TorchFunctionMode
 
 from cop2l.certify.examples import Examples, row_major
 from cop2l.errors import UserError
-from cop2l.models.classifiers import Classifier
 
 BLOCK = 256
 """Rows of a block; examples of few numbers come in larger ones, because a block of them is mostly book-keeping."""
@@ -203,7 +202,7 @@ class Pool:
         weights: Sequence[float] = (1.0,),
     ) -> None:
         self._model, self._parts, self._outside = model, parts, outside
-        self._mode, self._takes_room = ScoringMode(model), type(model).forward is Classifier.forward
+        self._mode, self._takes_room = ScoringMode(model), False
         self._size = block_rows(parts[0].x)
         self.starts = [0]
         for part in parts:
