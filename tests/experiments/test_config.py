@@ -10,6 +10,7 @@ from cop2l.errors import UserError
 from cop2l.experiments import grid
 from cop2l.experiments.catalogue import keys
 from cop2l.experiments.config import FIELDS, Config, typed
+from cop2l.models import build
 
 
 def configured(table, *pairs):
@@ -312,6 +313,28 @@ def test_configurations_that_cannot_be_read(tmp_path, monkeypatch, name, sentenc
 def test_every_builtin_configuration_is_one_run_of_a_known_stream(name):
     config = grid.single(grid.read(name))
     assert known_stream(config.stream)
+
+
+@pytest.mark.parametrize("name", ["digits", "synthetic", "mnist"])
+@pytest.mark.parametrize("model", ["linear", "mlp", "multi-head"])
+def test_a_configuration_takes_another_model(name, model):
+    config = grid.single(grid.read(name), {"model": model})
+    build(config.model, inputs=(1, 28, 28), classes=10, **config.architecture)
+
+
+def test_a_stream_of_features_stands_for_the_settings_of_features():
+    config = grid.single(grid.read("cifar10@dinov2-vits14-70"), {"method": "replay"})
+    like = grid.single(grid.read("cifar10"), {"method": "replay", "stream": "cifar10@dinov2-vits14-70"})
+    assert (config.stream, config.model, config.lr) == ("cifar10@dinov2-vits14-70", "linear", like.lr)
+    assert config.name == config.stream
+
+
+def test_another_stream_in_the_place_of_a_configuration_says_what_to_type(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.npz").touch()
+    for name in ("emnist-letters", "mine.npz"):
+        with pytest.raises(UserError, match=f"write: cop2l run mnist stream={name}"):
+            grid.read(name)
 
 
 def known_stream(name):
