@@ -21,6 +21,7 @@ from cop2l.certify.history import History
 from cop2l.certify.options import Options
 from cop2l.certify.record import Counts, bounds_of, sharing
 from cop2l.errors import UserError
+from cop2l.kernel.arithmetic import percent
 
 FORMAT, VERSION = "cop2l-certificate", 1
 SET_NAMES = ("own", "first", "second", "left", "picked")
@@ -325,7 +326,9 @@ def table(certificate: Certificate) -> str:
         counted = c.missed if ours else c.errors
         kept = c.picked if ours else c.compression + c.evicted
         value, kind = (
-            (f"{100 * bound.value:8.2f}%", bound.kind) if bound else (f"{'-':>9}", "data not at hand")
+            (percent(bound.value).replace(" ", "").rjust(9), bound.kind)
+            if bound
+            else (f"{'-':>9}", "data not at hand")
         )
         lines.append(
             f"{c.task:>4} {c.n:>9} {kept:>7} {'-' if counted is None else counted:>7} {value}  {kind}"
