@@ -23,6 +23,7 @@ from cop2l.randomness import marks
 
 Samples = Mapping[int, tuple[Any, Any]]
 Say = Callable[[str], None]
+UNCOMMITTED = "Seed, options, delta, the claim and the number of tasks were chosen before the data was seen."
 BITS = 2
 """The number of this specification of the learned bits: it grows when `learning` gives other ones."""
 
@@ -178,9 +179,7 @@ def _stated(verdict: Verdict, folders: Sequence[Path]) -> list[Content]:
     verdict.checked.append(f"{number} bounds follow from the stated counts (signs at 60 digits).")
     for reason in last["not_valid"]:
         verdict.fault(f"The certificate declares itself not valid: {reason}")
-    if not last["commitment"]:
-        verdict.word.append("Seed, delta, options and claim were chosen before the data was seen (no commitment is named).")
-    verdict.word += [f"Assumption: {sentence}" for sentence in ASSUMPTIONS]
+    verdict.word += [UNCOMMITTED, *(f"Assumption: {sentence}" for sentence in ASSUMPTIONS)]
     for task in sorted({record["task"] for record in last["records"]} - {stated["task"] for stated in last["statements"]}):
         verdict.doubt(f"Task {task} has no bound: its data was gone when the certificate was issued.")
     return run
@@ -215,16 +214,20 @@ def _check_samples(verdict: Verdict, certificate: Content, samples: Samples, all
 
 def _check_work(certificate: Content, model: nn.Module, allowed: Allowed, say: Say) -> None:
     """Refuse before anything is learned if it would take more arithmetic than is allowed."""
-    options, size, scored, trained = certificate["options"], sum(p.numel() for p in model.parameters()), 0, 0
+    options, scored, trained = certificate["options"], 0, 0
     for record in certificate["records"]:
         stopped, free = record["stopped"], record["prior"] + options.prior_memory_size
         scored += (stopped + 2) * (record["rows"] + options.memory)
         trained += options.epochs * (options.k * stopped * (stopped + 1) // 2 + (free + options.batch) * stopped)
         trained += options.prior_epochs * (free + options.batch) if options.prior else 0
-    operations = float(4 * size * (scored + 3 * trained))
+    operations = float(4 * _size(model) * (scored + 3 * trained))
     say(f"verification takes about {operations:.1e} operations ({scored} examples scored, {trained} trained on, and once more)")
     if operations > allowed.operations:
         raise Unreadable(f"Verification takes {operations:.1e} operations and {allowed.operations:.1e} are allowed.")
+
+
+def _size(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
 
 
 def _stored(certificate: Content, name: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -257,6 +260,9 @@ def _check_learning(verdict: Verdict, run: Sequence[Content], samples: Samples, 
     for task, (x, y) in sorted((record["task"], samples[record["task"]]) for record in records):
         labels = torch.from_numpy(numbers(y).astype(np.int64)).to(like.device)
         parts.append(sample(x.to(like.device) if isinstance(x, Tensor) else x, labels, task, options.seed))
+    probe = torch.zeros((2, *parts[0].x.shape[1:]), dtype=like.dtype, device=like.device)
+    stated, made = (last["classes"], last["model"].get("parameters")), (model.eval()(probe).shape[1], _size(model))
+    require(stated == made, f"The model has {made[0]} outputs and {made[1]} parameters, not {stated[0]} and {stated[1]}.")
     plain, again = Plain(model, options, outside), Plain(model, options, outside)
     try:
         with learning.exact_arithmetic(last["threads"]):
