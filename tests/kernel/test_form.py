@@ -18,7 +18,7 @@ from cop2l.kernel.form import FILES, TEXT_FILE, Unreadable, read, tensors_of
 from cop2l.kernel.options import Refusal, grid_points
 
 MANY = settings(
-    derandomize=True, deadline=None, database=None, max_examples=300,
+    derandomize=True, deadline=None, database=None, max_examples=150,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 KINDS = ("preference", "kl", "kl-tight", "buffer", "holdout")
