@@ -245,7 +245,7 @@ ALONE = """
 import sys
 from pathlib import Path
 from cop2l.certify.verify import verify
-allowed = {"errors", "randomness", "bounds", "streams", "models", "features", "metrics", "certify", "_version"}
+allowed = {"errors", "randomness", "files", "bounds", "streams", "models", "features", "metrics", "certify", "_version"}
 rooms = {name.split(".")[1] for name in sys.modules if name.startswith("cop2l.")}
 assert rooms <= allowed, rooms - allowed
 verdict = verify(sys.argv[1])

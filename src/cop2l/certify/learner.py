@@ -1,6 +1,5 @@
 """CoP2L: the learner that certifies itself."""
 
-import json
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -10,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cop2l.certify.certificate import SET_NAMES, Certificate, issue
@@ -34,6 +31,7 @@ from cop2l.certify.scoring import (
 )
 from cop2l.certify.training import exact_arithmetic, pinned_threads
 from cop2l.errors import UserError, unknown
+from cop2l.files import read_tensors, write_tensors
 from cop2l.streams.fingerprint import fingerprint
 from cop2l.streams.task import SCENARIOS
 
@@ -233,7 +231,6 @@ class CoP2L:
     def save(self, folder: str | Path) -> None:
         """Everything needed to learn the next task later, in one file, written at once; and the certificate."""
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         tensors: dict[str, Tensor] = {}
         for name, theta in (("theta_0", self._theta_0), ("theta", parameters(self.model))):
             tensors |= {f"{name}/{key}": value for key, value in theta.items()}
@@ -261,11 +258,7 @@ class CoP2L:
                 for h in self.histories
             ],
         }
-        partial = folder / f".{STATE_FILE}.partial"
-        save_file(
-            {key: value.contiguous() for key, value in tensors.items()}, partial, {"state": json.dumps(state)}
-        )
-        partial.replace(folder / STATE_FILE)
+        write_tensors(folder / STATE_FILE, tensors, state)
         if self.certificate is not None:
             self.certificate.save(folder / "certificate")
 
@@ -512,12 +505,7 @@ def _read_state(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     path = folder / STATE_FILE
     if not path.exists():
         raise UserError(f"There is no saved learner in {folder}: the file {STATE_FILE} is missing.")
-    try:
-        with safe_open(path, framework="pt") as file:
-            state = json.loads(file.metadata()["state"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise UserError(f"{path} is damaged ({error}); restore it from a copy.") from None
+    tensors, state = read_tensors(path)
     if state.get("format") != STATE_FORMAT:
         raise UserError(f"{path} is not a learner that this version of cop2l can read.")
     return state, tensors

