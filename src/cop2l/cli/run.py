@@ -10,7 +10,7 @@ from typing import Any
 EPILOG = """\
 Keys (key=value, as many as you like; 'cop2l list keys' explains them):
   method stream scenario tasks order_seed images folder stream_seed model memory seed
-  preset k omega gamma epochs batch lr optimiser buffer stop prior claim anytime
+  preset k omega gamma epochs batch lr optimiser buffer stop prior kind anytime
   delta holdout device threads
   and data.KEY, architecture.KEY and the method's own options.
 

@@ -174,7 +174,7 @@ class RunDirectory:
             task = record["task"]
             if record.get("trace") != sum(line.get("task") == task for line in trace):
                 raise DamagedError(self.path / "trace.jsonl", f"lines of task {task} are missing")
-            if record.get("claim") is not None:
+            if record.get("kind") is not None:
                 issued = standing(self._issued(task))
                 require(issued, "folder")
                 if not issued.exists():
