@@ -1,47 +1,87 @@
-"""Checking a hold-out certificate: what a method without a certificate of its own can carry."""
+"""The hold-out certificate: what any method can carry, from examples that it never learned from."""
 
-import json
-import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cop2l.bounds import anytime_log_delta, holdout_certificate
-from cop2l.certify.verdict import Level, Verdict
+import numpy as np
+
+from cop2l.bounds import holdout_certificate
+from cop2l.certify.bounding import log_delta
+from cop2l.certify.certificate import Certificate, content_of, sealed
 from cop2l.errors import UserError
+from cop2l.files import file_digest, write_json_text
+from cop2l.kernel.form import HOLDOUT_FILES, TEXT_FILE
+from cop2l.kernel.options import Options
+from cop2l.kernel.samples import blocks_of, fingerprint, numbers
+from cop2l.kernel.verify import machine
+
+Samples = Mapping[int, tuple[Any, Any]]
 
 
-def holdout_content(folder: Path) -> dict[str, Any] | None:
-    """The JSON of a hold-out certificate; None if the folder holds something else."""
-    try:
-        content = json.loads((folder / "certificate.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) and content.get("kind") == "holdout" else None
+@dataclass(frozen=True)
+class HoldoutCertificate(Certificate):
+    """A certificate whose evidence is the learner itself, as it was saved at that time."""
+
+    learner: Any = None
+
+    def save(self, folder: str | Path) -> None:
+        """Write the learner and, last, the text."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / HOLDOUT_FILES[0]
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            self.learner.save(scratch)
+            files = list(Path(scratch).glob("*.safetensors"))
+            if len(files) != 1:
+                raise UserError("A hold-out certificate needs a method that saves itself in one safetensors file.")
+            files[0].replace(target)
+        write_json_text(folder / TEXT_FILE, sealed(self.content | {"files": {target.name: file_digest(target)}}))
 
 
-def verify_holdout(content: dict[str, Any], upto: int) -> Verdict:
-    """Levels 1 and 2; the model and the withheld examples are not in the file, so the counts stay the issuer's word."""
-    levels = [Level(1), Level(2), Level(3), Level(4)][:upto]
-    try:
-        after, delta, tasks = content["after"], content["delta"], content["tasks"]
-        numbers = [entry["task"] for entry in tasks]
-        if numbers != list(range(1, after + 1)) or content["sharing"] not in ("fixed", "anytime"):
-            levels[0].fail("The tasks are not those up to the one after which the certificate was issued.")
-        log_delta = math.log(delta)
-        if content["sharing"] == "anytime":
-            log_delta = anytime_log_delta(log_delta, after)
-        for entry in tasks if upto >= 2 else []:
-            expected = float(holdout_certificate(entry["n"], entry["errors"], after, log_delta))
-            if not abs(expected - entry["bounds"]["holdout"]) <= 1e-9:
-                levels[1].fail(f"The bound stated for task {entry['task']} does not follow from its counts.")
-        reasons = tuple(str(reason) for reason in content["not_valid"])
-    except (UserError, KeyError, TypeError, ValueError, AttributeError) as error:
-        levels[0].fail(f"The certificate does not have the documented form: {type(error).__name__} {error}.")
-        return Verdict(levels[:1], upto=upto)
-    if upto >= 2 and levels[1].status == "holds":
-        levels[1].say(
-            f"{len(tasks)} hold-out bounds were recomputed from the counts; each is what is stated."
-        )
-    for level in levels[2:]:
-        level.doubt("A hold-out certificate carries neither the model nor the withheld examples.")
-    return Verdict(levels, reasons, upto=upto)
+def issue_holdout(
+    learner: Any,
+    withheld: Samples,
+    options: Options,
+    *,
+    method: str,
+    settings: Mapping[str, Any],
+    classes: int,
+    heads: Sequence[Sequence[int]],
+    model: Mapping[str, Any],
+    threads: int,
+    **fields: Any,
+) -> HoldoutCertificate:
+    """The certificate of a learner from the withheld examples of every task that it has learned.
+
+    With probability at least 1 - delta over the draw of the withheld examples, the error rate on every task t is at most its bound,
+    for all t at once: theorem `holdout` of docs/theory.md. `fields` are further fields of the certificate.
+    """
+    last, records, statements = learner.tasks_seen, [], []
+    for task in range(1, last + 1):
+        x, y = withheld[task]
+        if not len(y):
+            raise UserError(f"Nothing is withheld of task {task}; choose a larger holdout share.")
+        told = task if learner.scenario == "task-incremental" else None
+        errors = int((numbers(learner.predict(x, task=told)) != numbers(y)).sum())
+        found = fingerprint(len(y), blocks_of(x, np.asarray(y)))
+        head = sorted(int(c) for c in heads[task - 1])
+        records.append({"task": task, "rows": len(y), "head": head, "fingerprint": found, "errors": errors})
+        value = float(holdout_certificate(len(y), errors, last, log_delta(options, last)))
+        statements.append({"family": "tasks", "task": task, "subject": None, "kind": "holdout", "value": value})
+    content = content_of(
+        method,
+        options,
+        statements,
+        records,
+        settings=dict(settings),
+        scenario=learner.scenario,
+        classes=classes,
+        model=dict(model),
+        machine=machine(learner.model),
+        threads=threads,
+        **fields,
+    )
+    return HoldoutCertificate(content, options, learner=learner)
