@@ -293,6 +293,10 @@ class Plain:
         """The number of the task that is learned next."""
         return len(self.sets) + 1
 
+    def optimiser(self, lr: float | None = None) -> Any:
+        """An optimiser with empty state."""
+        return Optimiser(self.model, self.options, lr)
+
     def update(self, optimiser: Any, trained: Examples, weight: Tensor, epochs: int, purpose: str, iteration: int = 0) -> None:
         """Some epochs of mini-batches in training mode; each step goes down the mean of weight * cross-entropy.
 
@@ -338,7 +342,7 @@ class Plain:
         mark = np.concatenate([part.mark for part in pool])
         rest = np.concatenate([candidates, np.ones(len(mark) - n, bool)])  # S* \ C
         certified, last = int(candidates.sum()), options.max_iterations if message is None else message
-        optimiser, blocks = Optimiser(model, options), [NONE]  # line 1: C_0 <- {}
+        optimiser, blocks = self.optimiser(), [NONE]  # line 1: C_0 <- {}
         points, searching = options.grid_points, message is None
         best, least, theta = 0, math.inf, model.state_dict()
         j = own = 0
@@ -458,7 +462,7 @@ class Plain:
         prior, options = join([*self.prior, own]), self.options
         if prior is not None and options.prior_epochs:
             weight = balanced(prior.y).to(next(self.model.parameters()).dtype)
-            self.update(Optimiser(self.model, options, options.prior_lr), prior, weight, options.prior_epochs, "prior")
+            self.update(self.optimiser(options.prior_lr), prior, weight, options.prior_epochs, "prior")
         return prior
 
     def store_prior(self, own: Examples | None) -> None:
