@@ -1,5 +1,6 @@
 """The hold-out certificate: what any method can carry, from examples that it never learned from."""
 
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from cop2l.bounds import holdout_certificate
 from cop2l.certify.bounding import log_delta
 from cop2l.certify.certificate import Certificate, content_of, sealed
 from cop2l.errors import UserError
-from cop2l.files import file_digest, write_json_text
+from cop2l.files import file_digest, write_text
 from cop2l.kernel.form import HOLDOUT_FILES, TEXT_FILE
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of, fingerprint, numbers
@@ -38,7 +39,8 @@ class HoldoutCertificate(Certificate):
             if len(files) != 1:
                 raise UserError("A hold-out certificate needs a method that saves itself in one safetensors file.")
             files[0].replace(target)
-        write_json_text(folder / TEXT_FILE, sealed(self.content | {"files": {target.name: file_digest(target)}}))
+        content = sealed({**self.content, "files": {target.name: file_digest(target)}})
+        write_text(folder / TEXT_FILE, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def issue_holdout(
