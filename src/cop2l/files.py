@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from cop2l.errors import UserError
+from cop2l.kernel.form import canonical
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,23 +53,14 @@ def file_digest(path: str | Path) -> str:
 
 def json_digest(value: Any) -> str:
     """SHA-256 of a JSON value: keys sorted, no spaces, ASCII."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
 def tensor_digest(tensors: Mapping[str, "Tensor"]) -> str:
-    """SHA-256 of tensors by name: names, types, shapes and bits."""
-    import torch
+    """SHA-256 of tensors by name, as the kernel takes it."""
+    from cop2l.kernel.learning import digest
 
-    whole = hashlib.sha256()
-    for name in sorted(tensors):
-        value = tensors[name].detach().cpu().contiguous()
-        whole.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        bits = value.reshape(-1)
-        if bits.stride() != (1,):  # torch allows any stride where there is at most one element
-            bits = bits.clone(memory_format=torch.contiguous_format)
-        whole.update(bits.view(torch.uint8).numpy().data)
-    return whole.hexdigest()
+    return digest(tensors)
 
 
 # ---- whole files and folders

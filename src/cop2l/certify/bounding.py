@@ -36,14 +36,27 @@ def bounds_of(record: Mapping[str, Any], options: Options, messages: Sequence[in
         first, second, late = record["compression"], record["evicted"], record["evicted_last"]
         found["kl"] = kl_certificate(n, first, second, errors, messages, task, last, share, grid=grid)
         found["kl-tight"] = kl_tight_certificate(
-            n, first + late, second - late, errors, messages, task, last, share, grid=grid, marked=options.marked
+            n,
+            first + late,
+            second - late,
+            errors,
+            messages,
+            task,
+            last,
+            share,
+            grid=grid,
+            marked=options.marked,
         )
     if not options.marked:
         return found
     if (missed := record["missed"]) is not None:
-        found["preference"] = preference_certificate(n, record["picked"], missed, kept, last, share, grid=grid)
+        found["preference"] = preference_certificate(
+            n, record["picked"], missed, kept, last, share, grid=grid
+        )
         if options.buffer == "witness":
-            found["combined"] = combined_certificate(n, record["picked"], missed, kept, last, share, grid=grid)
+            found["combined"] = combined_certificate(
+                n, record["picked"], missed, kept, last, share, grid=grid
+            )
     selected, compressed = record["selected"], record["compressed"]
     if options.buffer == "witness":  # the same argument on R_t
         same = combined_certificate(selected, 0, compressed, kept, last, share, grid=grid)

@@ -1,6 +1,6 @@
 """The certificate: what is claimed, of which model and data, and everything needed to check it."""
 
-import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cop2l._version import __version__
 from cop2l.certify.bounding import bounds_of
 from cop2l.errors import UserError
+from cop2l.files import file_digest, write_text
 from cop2l.kernel import form
 from cop2l.kernel.arithmetic import percent
 from cop2l.kernel.options import Options, Refusal
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 class Certificate:
     """Upper bounds on the true error of one model on every task seen, with the evidence.
 
-    With probability at least 1 - delta over the draw of all samples and marks, under the assumptions listed, the error rate on every
-    task t is at most its bound, for all t at once.
+    With probability at least 1 - delta over the draw of all samples and marks, under the assumptions listed, the error
+    rate on every task t is at most its bound, for all t at once.
     """
 
     content: dict[str, Any]
@@ -57,7 +58,7 @@ class Certificate:
         return tuple(self.content["not_valid"])
 
     def information(self, task: int) -> dict[str, float]:
-        """Bounds of other kinds for a task: for comparison, not claimed. Choosing the least afterwards is not covered by delta."""
+        """Bounds of other kinds for a task: to compare with, not claimed; delta does not cover choosing the least."""
         if self.kind == "holdout":
             return {}
         messages = [record["iterations"] for record in self.records]
@@ -69,8 +70,6 @@ class Certificate:
         """Write the certificate into a new folder; the text last, so that it never names a file that is not there."""
         from safetensors.torch import save_file
 
-        from cop2l.files import write_json_text
-
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         if self.tensors is None:
@@ -79,8 +78,9 @@ class Certificate:
         for name, tensors in self.tensors.items():
             path = folder / f"{name}.safetensors"
             save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, path)
-            files[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
-        write_json_text(folder / form.TEXT_FILE, sealed(self.content | {"files": files}))
+            files[path.name] = file_digest(path)
+        text = json.dumps(sealed({**self.content, "files": files}), indent=1, allow_nan=False)
+        write_text(folder / form.TEXT_FILE, f"{text}\n")
 
     def __str__(self) -> str:
         return table(self)
@@ -149,7 +149,9 @@ def table(certificate: Certificate) -> str:
         numbers = [record.get("prior", 0), record.get("n", record["rows"]), record.get("picked", 0)]
         cells = [*numbers, "-" if errors is None else errors, shown[0]]
         widths = zip((9, 8, 7, 7, 9), cells, strict=True)
-        lines.append(f"{record['task']:>4} " + " ".join(f"{cell:>{width}}" for width, cell in widths) + f"  {shown[1]}")
+        lines.append(
+            f"{record['task']:>4} " + " ".join(f"{cell:>{width}}" for width, cell in widths) + f"  {shown[1]}"
+        )
     when = "of this run, one after each task at most, " if options.anytime else ""
     lines.append(
         f"With probability at least {100 * (1 - options.delta):.10g} % over the draw of the data, "

@@ -1,7 +1,7 @@
 """The learner's fast path. Its specification is `cop2l.kernel.learning.Plain`: the same bits, in less time.
 
-What is gained: inputs are laid out in blocks once and for all; logits of several blocks are taken together; the training set grows
-in place; a step of the optimiser is a few calls for all parameters together.
+What is gained: inputs are laid out in blocks once and for all; logits of several blocks are taken together; the training
+set grows in place; a step of the optimiser is a few calls for all parameters together.
 """
 
 import itertools
@@ -148,8 +148,8 @@ class _Chunk:
 class Pool:
     """Examples that are scored together, again and again: laid out once, each part in whole blocks of its own.
 
-    Positions count rows of this layout: part i's rows begin at `starts[i]`, and what is left of its last block is padding, which is
-    scored like everything else and never picked.
+    Positions count rows of this layout: part i's rows begin at `starts[i]`, and what is left of its last block is padding,
+    which is scored like everything else and never picked.
     """
 
     def __init__(
@@ -316,7 +316,7 @@ class TrainingSet:
 
     def weight(self) -> Tensor:
         """The weights of the examples; classes weigh the same where there is a prior part."""
-        x, y, weight = (column[: self._size] for column in self._columns)
+        _, y, weight = (column[: self._size] for column in self._columns)
         return balanced(y).to(self._like.dtype) if self._prior is not None else weight
 
 

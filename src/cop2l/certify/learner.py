@@ -54,9 +54,9 @@ class CoP2L:
     ) -> None:
         """`options` are the fields of `cop2l.kernel.options.Options`; what is not given comes from the preset.
 
-        `not_valid` are reasons, in sentences, why the certificates' assumptions do not hold for this data. `data` says how the data
-        can be had again (stream, tasks, order_seed, holdout ...), and `commitment` is the hash of a commitment made before: both are
-        written into certificates.
+        `not_valid` are reasons, in sentences, why the certificates' assumptions do not hold for this data. `data` says how
+        the data can be had again (stream, tasks, order_seed, holdout ...), and `commitment` is the hash of a commitment made
+        before: both are written into certificates.
         """
         if scenario not in SCENARIOS:
             raise unknown("scenario", scenario, SCENARIOS)
@@ -105,8 +105,9 @@ class CoP2L:
     ) -> None:
         """Learn the next task; on an error or an interruption the learner is as before. Nothing is certified: see `certify`.
 
-        x, y: arrays or tensors (x may be a memory map), labels 0..classes-1 of the whole stream. `classes`: the task's own classes,
-        fixed in advance; needed if task-incremental. `progress`: a callable, or None for a bar on a terminal and nothing otherwise.
+        x, y: arrays or tensors (x may be a memory map), labels 0..classes-1 of the whole stream. `classes`: the task's own
+        classes, fixed in advance; needed if task-incremental. `progress`: a callable, or None for a bar on a terminal and
+        nothing otherwise.
         """
         x, found, head = self._checked(x, y, classes)
         print_of_data = fingerprint(len(found), blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y)))
@@ -129,9 +130,10 @@ class CoP2L:
     def certify(self, data: Mapping[int, Data] | None = None) -> Certificate:
         """The certificate for every task seen; `data` maps task numbers to (x, y) or to a callable that yields blocks.
 
-        A task's data is read once, for counting only, and must be what the task was learned from. For a task without data the bound
-        is made from the memory alone, where marks decide what is kept; it is looser. There is one certificate after the last task
-        (tasks=T fixed in advance), or one after any task (tasks=None): another one with other bounds would spend delta twice.
+        A task's data is read once, for counting only, and must be what the task was learned from. For a task without data
+        the bound is made from the memory alone, where marks decide what is kept; it is looser. There is one certificate after
+        the last task (tasks=T fixed in advance), or one after any task (tasks=None): another one with other bounds would spend
+        delta twice.
         """
         data, last = dict(data or {}), self.tasks_seen
         if not last:
@@ -148,11 +150,13 @@ class CoP2L:
         statements = claimed(self.options, records)
         kinds = [statement["kind"] for statement in statements]
         if not kinds:
-            raise UserError("Without the data of any task there is nothing to certify from; give data={1: (x, y), ...}.")
+            raise UserError(
+                "Without the data of any task there is nothing to certify from; give data={1: (x, y), ...}."
+            )
         if self.issued not in (None, kinds):
             raise UserError(
-                f"After task {last} a certificate was issued already, with other data at hand; a second one would spend delta twice. "
-                "Use that one, or learn the next task first."
+                f"After task {last} a certificate was issued already, with other data at hand; a second one would spend "
+                "delta twice. Use that one, or learn the next task first."
             )
         content = content_of(
             "cop2l",
@@ -180,7 +184,14 @@ class CoP2L:
         from cop2l.certify.commitment import commitment
 
         return commitment(
-            "cop2l", self.options, None, self.scenario, self._width(), self.description, self.data, digest(self.theta_0)
+            "cop2l",
+            self.options,
+            None,
+            self.scenario,
+            self._width(),
+            self.description,
+            self.data,
+            digest(self.theta_0),
         )
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
@@ -226,7 +237,12 @@ class CoP2L:
                 wrong[held.row] = misclassified(self.model, held, engine.outside)
         else:
             wrong = self._misclassified(task, data, rows)
-        identity = {"task": task, "rows": rows, "head": list(self.heads[task - 1]), "fingerprint": self.fingerprints[task - 1]}
+        identity = {
+            "task": task,
+            "rows": rows,
+            "head": list(self.heads[task - 1]),
+            "fingerprint": self.fingerprints[task - 1],
+        }
         return {**identity, **counts(self.options, last, task, rows, sets, wrong, gone=data is None)}
 
     def _misclassified(self, task: int, data: Data, rows: int) -> np.ndarray:
@@ -236,7 +252,10 @@ class CoP2L:
         def blocks() -> Iterator[tuple[Any, Any]]:
             nonlocal start
             for x, y in data() if callable(data) else blocks_of(*data):
-                x, y = x if isinstance(x, Tensor) else np.asarray(x), y if isinstance(y, Tensor) else np.asarray(y)
+                x, y = (
+                    x if isinstance(x, Tensor) else np.asarray(x),
+                    y if isinstance(y, Tensor) else np.asarray(y),
+                )
                 if len(x) != len(y) or start + len(y) > rows:
                     raise UserError(
                         f"The data given for task {task} has {len(x)} inputs and {len(y)} labels from row {start} on; "
@@ -249,7 +268,9 @@ class CoP2L:
 
         found = fingerprint(rows, blocks())
         if start != rows or found != self.fingerprints[task - 1]:
-            raise UserError(f"The data given for task {task} is not what it was learned from: its fingerprint differs.")
+            raise UserError(
+                f"The data given for task {task} is not what it was learned from: its fingerprint differs."
+            )
         return wrong
 
     def _checked(self, x: Any, y: Any, classes: Sequence[int] | None) -> tuple[Any, Tensor, tuple[int, ...]]:
@@ -274,7 +295,9 @@ class CoP2L:
                 f"Labels must be 0 to {width - 1} (the model has {width} outputs), but y has {low if low < 0 else high}."
             )
         if classes is None and self.scenario == "task-incremental":
-            raise UserError("A task-incremental task needs its own classes, fixed in advance: learn(x, y, classes=(...)).")
+            raise UserError(
+                "A task-incremental task needs its own classes, fixed in advance: learn(x, y, classes=(...))."
+            )
         head = tuple(range(width)) if classes is None else tuple(sorted({int(c) for c in classes}))
         if not head or head[0] < 0 or head[-1] >= width:
             raise UserError(f"classes must name outputs of the model, 0 to {width - 1}, but they are {head}.")
@@ -298,7 +321,9 @@ class CoP2L:
             self._shape, self._classes = x.shape[1:], int(logits.shape[1])
         width = self._classes or self.description.get("classes")
         if width is None:
-            raise UserError("How many classes the model has is not known before the first task; set model.description.")
+            raise UserError(
+                "How many classes the model has is not known before the first task; set model.description."
+            )
         return int(width)
 
     def _outside(self, heads: Sequence[tuple[int, ...]]) -> Tensor | None:
@@ -308,7 +333,12 @@ class CoP2L:
     def _all_or_nothing(self) -> Iterator[None]:
         """If anything goes wrong inside, the learner is as before."""
         engine, theta = self.engine, parameters(self.model)
-        state = [replace(one) for one in engine.sets], list(engine.sizes), list(engine.buffer), list(engine.prior)
+        state = (
+            [replace(one) for one in engine.sets],
+            list(engine.sizes),
+            list(engine.buffer),
+            list(engine.prior),
+        )
         own = self.heads, self.fingerprints, self.machines, self.issued, self.certificate
         hidden = unsaved(self.model)
         try:
@@ -316,7 +346,8 @@ class CoP2L:
             for name, value in unsaved(self.model).items():
                 if not torch.equal(value, hidden[name]):
                     raise UserError(
-                        f"The model's buffer {name!r} changes in training but is not in its state_dict; register it as persistent."
+                        f"The model's buffer {name!r} changes in training but is not in its state_dict; "
+                        "register it as persistent."
                     )
         except BaseException as error:
             load_parameters(self.model, theta)

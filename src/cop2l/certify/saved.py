@@ -46,7 +46,12 @@ def save(learner: "CoP2L", folder: Path) -> None:
         "threads": learner.threads,
         "issued": learner.issued,
         "tasks": [
-            {"head": list(head), "fingerprint": found, "sizes": list(sizes), "numbers": [one.iterations, one.stopped]}
+            {
+                "head": list(head),
+                "fingerprint": found,
+                "sizes": list(sizes),
+                "numbers": [one.iterations, one.stopped],
+            }
             for head, found, sizes, one in zip(
                 learner.heads, learner.fingerprints, engine.sizes, engine.sets, strict=True
             )
@@ -79,8 +84,12 @@ def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
     note, tensors = _read(folder)
     if model is None:
         if not note["model"].get("name"):
-            raise UserError(f"The learner in {folder} has a model of your own; pass it: CoP2L.load(folder, model=...).")
-        model = rebuilt(note["model"], {name: value for name, value in tensors.items() if name.startswith("theta/")})
+            raise UserError(
+                f"The learner in {folder} has a model of your own; pass it: CoP2L.load(folder, model=...)."
+            )
+        model = rebuilt(
+            note["model"], {name: value for name, value in tensors.items() if name.startswith("theta/")}
+        )
         if note["machines"] and ", cpu, " not in note["machines"][-1] and torch.cuda.is_available():
             model = model.cuda()
     names = ("scenario", "not_valid", "data", "commitment")
@@ -147,7 +156,14 @@ def _stored_certificate(folder: Path, learner: "CoP2L") -> Certificate | None:
     found = read(folder)
     if len(found.records) != learner.tasks_seen:
         return None
-    return replace(found, tensors={"theta_0": learner.theta_0, "theta": _theta(learner), "sets": set_tensors(learner.engine.sets)})
+    return replace(
+        found,
+        tensors={
+            "theta_0": learner.theta_0,
+            "theta": _theta(learner),
+            "sets": set_tensors(learner.engine.sets),
+        },
+    )
 
 
 def _theta(learner: "CoP2L") -> dict[str, Tensor]:

@@ -10,17 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from cop2l.certify.certificate import content_digest
 from cop2l.errors import UserError
 from cop2l.experiments.config import Config
 from cop2l.files import (
     DamagedError,
     Lock,
     append_lines,
-    file_digest,
     is_leftover,
     numbered,
-    parse,
     read_bytes,
     read_json,
     read_lines,
@@ -32,6 +29,8 @@ from cop2l.files import (
     write_json,
     write_lines,
 )
+from cop2l.kernel import form
+from cop2l.kernel.options import Refusal
 
 FILES = ("config.json", "environment.json", "records.jsonl", "trace.jsonl", "summary.json")
 OURS_BEFORE_CONFIG = ("lock", "environment.json", "error.txt")
@@ -195,26 +194,11 @@ class RunDirectory:
 
 def check_certificate(folder: Path) -> None:
     """Refuse a certificate's folder whose files are not those that were written; `verify` checks what they say."""
-    if not folder.exists():
-        return
-    for file in folder.iterdir():
-        require(file)
-    path, alone = folder / "certificate.json", not (folder / "theta.safetensors").exists()
-    for file in (path,) if alone else folder.glob("holdout.json"):
-        if read_json(file).get("kind") != "holdout":
-            raise DamagedError(file, "not a hold-out certificate")
-    if alone:
-        return
-    try:
-        content = parse(read_bytes(path))
-        whole = content["digest"] == content_digest(content)
-        whole = whole and all(file_digest(folder / n) == found for n, found in content["files"].items())
-    except UserError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError, OSError):
-        whole = False
-    if not whole:
-        raise DamagedError(folder, "a file of it was changed")
+    if folder.exists():
+        try:
+            form.read(folder)
+        except Refusal as refusal:
+            raise DamagedError(folder, str(refusal).rstrip(".")) from None
 
 
 def _ends(path: Path) -> bool:

@@ -120,9 +120,10 @@ KIND = choice("kl", "kl-tight", "preference", "combined", "buffer", "holdout")
 STATEMENT = table(family=choice("tasks"), task=integer(1), subject=choice(None), kind=KIND, value=share)
 CONTENT = {
     "format": choice(FORMAT), "version": choice(VERSION), "made_by": text, "method": text, "options": options_of,
-    "settings": maybe(described),    "scenario": choice(*SCENARIOS), "classes": integer(1), "model": described, "data": maybe(described), "machine": text,
-    "earlier": many(text), "threads": integer(1, 1024), "not_valid": many(text), "assumptions": choice(list(ASSUMPTIONS)),
-    "commitment": maybe(sha256), "statements": many(STATEMENT, least=1), "files": described, "digest": sha256,
+    "settings": maybe(described), "scenario": choice(*SCENARIOS), "classes": integer(1), "model": described,
+    "data": maybe(described), "machine": text, "earlier": many(text), "threads": integer(1, 1024), "not_valid": many(text),
+    "assumptions": choice(list(ASSUMPTIONS)), "commitment": maybe(sha256), "statements": many(STATEMENT, least=1),
+    "files": described, "digest": sha256,
 }  # fmt: skip
 HASHES = {"theta_0": sha256, "theta": sha256, "sets": sha256}
 

@@ -321,4 +321,4 @@ def _rebuild(again: Plain, plain: Plain, parts: Sequence[Examples]) -> None:
 
 def set_tensors(sets: Sequence[Sets]) -> dict[str, Tensor]:
     """The sets of all tasks as tensors: what a certificate's file holds, and what is hashed."""
-    return {f"{t}/{name}": torch.from_numpy(getattr(one, name)) for t, one in enumerate(sets, 1) for name in SET_NAMES}
+    return {f"{t}/{name}": torch.from_numpy(getattr(one, name).copy()) for t, one in enumerate(sets, 1) for name in SET_NAMES}
