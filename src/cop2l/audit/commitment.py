@@ -12,7 +12,9 @@ from cop2l.kernel.verdict import Verdict
 CHOSEN = "method, options, seed, delta, kind, claim, number of tasks, scenario, classes, model, initial parameters and cut"
 
 
-def check_commitment(notes: Verdict, certificate: Mapping[str, Any], given: str | Path | Mapping[str, Any] | None) -> str | None:
+def check_commitment(
+    notes: Verdict, certificate: Mapping[str, Any], given: str | Path | Mapping[str, Any] | None
+) -> str | None:
     """Compare a certificate with a commitment (its hash, its file or its content); the hash of theta_0 if it is kept."""
     named = certificate["commitment"]
     if given is None:
@@ -42,6 +44,8 @@ def _wanted(given: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any] 
     if len(text) == 64 and not set(text) - set(string.hexdigits) and not Path(text).exists():
         return text.lower(), None
     if not Path(text).exists():
-        raise UserError(f"{text} is neither the SHA-256 of a commitment nor its file; give the one you were handed.")
+        raise UserError(
+            f"{text} is neither the SHA-256 of a commitment nor its file; give the one you were handed."
+        )
     content = read(text)
     return commitment_hash(content), content

@@ -61,7 +61,9 @@ def samples_for(
         stated = certificate["scenario"] if key == "scenario" else (certificate["data"] or {}).get(key)
         if canonical(stated) != canonical(value):
             notes.fault(_otherwise(key, stated, value))
-    notes.checked.append("The samples were given task by task: how they were cut is not the certificate's choice.")
+    notes.checked.append(
+        "The samples were given task by task: how they were cut is not the certificate's choice."
+    )
     return Samples(given, given)
 
 
@@ -71,25 +73,43 @@ def task_arrays(path: Path) -> Pairs | None:
         return None
     try:
         with regular(path) as file, np.load(file, allow_pickle=False) as content:
-            tasks = [int(name[2:]) for name in content.files if name.startswith("x_") and name[2:].isdecimal()]
+            tasks = [
+                int(name[2:]) for name in content.files if name.startswith("x_") and name[2:].isdecimal()
+            ]
             return {task: (content[f"x_{task}"], content[f"y_{task}"]) for task in tasks} or None
     except Unreadable:
         raise
-    except (ValueError, OSError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        raise Unreadable(f"{path} is not a readable .npz file of plain arrays ({type(error).__name__}).") from None
+    except (
+        ValueError,
+        OSError,
+        KeyError,
+        EOFError,
+        NotImplementedError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise Unreadable(
+            f"{path} is not a readable .npz file of plain arrays ({type(error).__name__})."
+        ) from None
 
 
-def _cut(notes: Verdict, certificate: Mapping[str, Any], source: str, typed: dict[str, Any], as_stated: bool) -> Samples:
+def _cut(
+    notes: Verdict, certificate: Mapping[str, Any], source: str, typed: dict[str, Any], as_stated: bool
+) -> Samples:
     _refuse_special(Path(source))
     recipe = certificate["data"] or {}
     stated = {key: value for key, value in recipe.items() if key not in NO_CUT and value is not None}
     stated.setdefault("scenario", certificate["scenario"])
+    if isinstance(stated.get("columns"), str):
+        stated["columns"] = [stated["columns"]]
     share, share_seed = (recipe.get(key) for key in SPLIT)
     if "holdout" in typed and canonical(typed["holdout"]) != canonical(share):
         notes.fault(_otherwise("holdout", share, typed["holdout"]))
     typed.pop("holdout", None)
     if stated["scenario"] != certificate["scenario"]:
-        notes.fault(f"The certificate is {certificate['scenario']}, and its data is said to be cut {stated['scenario']}.")
+        notes.fault(
+            f"The certificate is {certificate['scenario']}, and its data is said to be cut {stated['scenario']}."
+        )
     standard, trouble = _standard(source)
     usual = USUAL | ({"scenario": standard.scenario, "tasks": len(standard)} if standard else {})
     accepted = _compare(notes, source, stated, typed, usual, as_stated)
@@ -114,7 +134,12 @@ def _cut(notes: Verdict, certificate: Mapping[str, Any], source: str, typed: dic
 
 
 def _compare(
-    notes: Verdict, source: str, stated: dict[str, Any], typed: dict[str, Any], usual: dict[str, Any], as_stated: bool
+    notes: Verdict,
+    source: str,
+    stated: dict[str, Any],
+    typed: dict[str, Any],
+    usual: dict[str, Any],
+    as_stated: bool,
 ) -> list[str]:
     """Every stated option must be usual or typed; those that were accepted otherwise."""
     accepted = []
@@ -143,12 +168,16 @@ def _check_stream(notes: Verdict, certificate: Mapping[str, Any], stream: Stream
     for record in certificate["records"]:
         head = sorted(stream.heads[record["task"] - 1]) if record["task"] <= len(stream) else None
         if head is None:
-            notes.fault(f"The stream has {len(stream)} tasks, and the certificate speaks of task {record['task']}.")
+            notes.fault(
+                f"The stream has {len(stream)} tasks, and the certificate speaks of task {record['task']}."
+            )
         elif head != record["head"]:
             notes.fault(f"The classes of task {record['task']} are not those that the stream gives it.")
     for reason in stream.not_valid:
         if reason not in certificate["not_valid"]:
-            notes.fault(f"On this stream no certificate is valid: {reason} The certificate does not declare it.")
+            notes.fault(
+                f"On this stream no certificate is valid: {reason} The certificate does not declare it."
+            )
 
 
 def _split(notes: Verdict, stream: Stream, tasks: int, share: Any, seed: Any) -> Samples:
@@ -218,4 +247,3 @@ def _text(value: Any) -> str:
 def only(samples: Pairs, tasks: int) -> Pairs:
     """The samples of the first tasks."""
     return {task: pair for task, pair in samples.items() if task <= tasks}
-

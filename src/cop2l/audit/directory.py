@@ -1,49 +1,23 @@
 """A whole run directory: every certificate that was issued, and every file that repeats what they say."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cop2l.audit.finding import NUMBERED
 from cop2l.certify.certificate import read as read_certificate
 from cop2l.errors import UserError
 from cop2l.experiments.config import FIELDS, Config
 from cop2l.experiments.learners import recipe
 from cop2l.experiments.measure import COUNTS, informal, summarise
 from cop2l.files import read_json, read_lines, read_tensors, standing
-from cop2l.kernel.form import TEXT_FILE, Unreadable
+from cop2l.kernel.form import Unreadable
 from cop2l.kernel.learning import digest
 from cop2l.kernel.verdict import Verdict
 
-FILES = ("config.json", "records.jsonl", "summary.json", "certificates")
-NUMBERED = re.compile(r"after-(\d{1,7})", re.ASCII)
 CLOSE = 1e-9
 BAD_FORM = (KeyError, TypeError, AttributeError, IndexError, ValueError, ZeroDivisionError)
 Content = Mapping[str, Any]
-
-
-def find(path: Path, notes: Verdict) -> tuple[list[Path], Path | None]:
-    """The folders of the certificates, in the order of their numbers, and the run directory that they lie in, if any."""
-    if not path.exists():
-        raise Unreadable(f"There is nothing at {path}; give a certificate's folder or a run directory.")
-    if path.name == TEXT_FILE:
-        return [path.parent], None
-    if (path / TEXT_FILE).exists():
-        return [path], None
-    if not any((path / name).exists() for name in FILES):
-        if (path / "certificate" / TEXT_FILE).exists():
-            return [path / "certificate"], None
-        raise Unreadable(f"There is no certificate in {path}; give a certificate's folder or a run directory.")
-    found: dict[int, Path] = {}
-    for folder in sorted((path / "certificates").glob("*")):
-        match = NUMBERED.fullmatch(folder.name)
-        if match is None:
-            notes.doubt(f"certificates/{folder.name!r:.60} is not the name of a certificate and was ignored.")
-        elif int(match[1]) in found:
-            notes.fault(f"There are two certificates after task {int(match[1])}.")
-        else:
-            found[int(match[1])] = folder
-    return [found[number] for number in sorted(found)], path
 
 
 def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> None:
@@ -62,7 +36,11 @@ def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> Non
     try:
         _check_times(notes, run, certificates, records)
         for record in records:
-            _check_record(notes, record, next((one for one in certificates if len(one["records"]) == record["task"]), None))
+            _check_record(
+                notes,
+                record,
+                next((one for one in certificates if len(one["records"]) == record["task"]), None),
+            )
         if config is not None:
             _check_config(notes, config, certificates[-1])
         if config is not None and summary is not None:
@@ -71,10 +49,18 @@ def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> Non
         notes.fault(f"The files of the run do not have the documented form ({type(error).__name__}).")
         return
     if not notes.faults:
-        notes.checked.append("config.json, records.jsonl, summary.json and the state agree with the certificates, and with each other.")
-    notes.word.append("Accuracies, times, the trace and the environment of the run: no certificate speaks of them.")
-    if certificates[-1]["options"].kind != "holdout" and any("holdout" in row for row in records[-1]["tasks"]):
-        notes.word.append("The errors on withheld examples, which are shown beside the claim for information.")
+        notes.checked.append(
+            "config.json, records.jsonl, summary.json and the state agree with the certificates, and with each other."
+        )
+    notes.word.append(
+        "Accuracies, times, the trace and the environment of the run: no certificate speaks of them."
+    )
+    if certificates[-1]["options"].kind != "holdout" and any(
+        "holdout" in row for row in records[-1]["tasks"]
+    ):
+        notes.word.append(
+            "The errors on withheld examples, which are shown beside the claim for information."
+        )
 
 
 def nothing_issued(run: Path) -> Verdict:
@@ -99,7 +85,9 @@ def _object(notes: Verdict, path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _check_times(notes: Verdict, run: Path, certificates: Sequence[Content], records: Sequence[Content]) -> None:
+def _check_times(
+    notes: Verdict, run: Path, certificates: Sequence[Content], records: Sequence[Content]
+) -> None:
     """No certificate may be missing: one after each task or, if their number was fixed in advance, one after the last."""
     last = certificates[-1]
     times = [len(one["records"]) for one in certificates]
@@ -111,8 +99,12 @@ def _check_times(notes: Verdict, run: Path, certificates: Sequence[Content], rec
     learned = _learned(notes, run, last)
     for what, seen in (("records.jsonl has", len(records)), ("the saved learner has", learned)):
         if seen is not None and seen != times[-1]:
-            notes.fault(f"The last certificate speaks of {times[-1]} tasks, and {what} {seen}: newer certificates were removed, or it was put there.")
-    expected = [last["options"].tasks] if last["options"].tasks else list(range(1, max(times[-1], len(records)) + 1))
+            notes.fault(
+                f"The last certificate speaks of {times[-1]} tasks, and {what} {seen}: newer certificates were removed, or it was put there."
+            )
+    expected = (
+        [last["options"].tasks] if last["options"].tasks else list(range(1, max(times[-1], len(records)) + 1))
+    )
     for time in sorted(set(expected) - set(times)):
         notes.fault(f"The certificate after task {time} is missing.")
     for time in sorted(set(times) - set(expected)):
@@ -131,7 +123,9 @@ def _learned(notes: Verdict, run: Path, last: Content) -> int | None:
     except UserError as error:
         notes.fault(str(error))
         return None
-    theta = {name.removeprefix("theta/"): value for name, value in tensors.items() if name.startswith("theta/")}
+    theta = {
+        name.removeprefix("theta/"): value for name, value in tensors.items() if name.startswith("theta/")
+    }
     if "theta" in last and digest(theta) != last["theta"]:
         notes.fault("The saved learner does not have the parameters that the last certificate speaks of.")
     return len(note["tasks"]) if "tasks" in note else int(note["tasks_seen"])
@@ -150,7 +144,9 @@ def _check_record(notes: Verdict, record: Content, certificate: Content | None) 
         return
     for row, counts in zip(rows, certificate["records"], strict=True):
         t = row["task"]
-        wanted = {s["kind"]: s["value"] for s in certificate["statements"] if s["task"] == t} | read.information(t)
+        wanted = {
+            s["kind"]: s["value"] for s in certificate["statements"] if s["task"] == t
+        } | read.information(t)
         if options.kind == "holdout":
             same = row["holdout"] == {"n": counts["rows"], "errors": counts["errors"]}
         else:
@@ -158,9 +154,15 @@ def _check_record(notes: Verdict, record: Content, certificate: Content | None) 
             if "holdout" in row:
                 wanted["holdout"] = informal(row["holdout"], options, task)
         if not same:
-            notes.fault(f"The counts of task {t} in the record of task {task} are not those of the certificate.")
-        if set(wanted) != set(row["bounds"]) or any(not abs(row["bounds"][k] - v) <= CLOSE for k, v in wanted.items()):
-            notes.fault(f"The bounds of task {t} in the record of task {task} do not follow from the certificate.")
+            notes.fault(
+                f"The counts of task {t} in the record of task {task} are not those of the certificate."
+            )
+        if set(wanted) != set(row["bounds"]) or any(
+            not abs(row["bounds"][k] - v) <= CLOSE for k, v in wanted.items()
+        ):
+            notes.fault(
+                f"The bounds of task {t} in the record of task {task} do not follow from the certificate."
+            )
 
 
 def _configured(config: Content) -> Config:
@@ -170,9 +172,15 @@ def _configured(config: Content) -> Config:
 def _check_config(notes: Verdict, config: Content, last: Content) -> None:
     """The configuration must say what the certificate says."""
     own, options, chosen = {**config["options"], **config}, last["options"].as_dict(), _configured(config)
-    stated = dict(options) | {"method": last["method"], "scenario": last["scenario"], "threads": last["threads"]}
+    stated = dict(options) | {
+        "method": last["method"],
+        "scenario": last["scenario"],
+        "threads": last["threads"],
+    }
     if last["options"].kind == "holdout":
-        stated = {key: stated[key] for key in ("delta", "seed", "kind", "tasks", "method", "scenario", "threads")}
+        stated = {
+            key: stated[key] for key in ("delta", "seed", "kind", "tasks", "method", "scenario", "threads")
+        }
         stated = {key: value for key, value in (last["settings"] or {}).items() if key not in stated} | stated
     stated["tasks"] = config["tasks"] if stated["tasks"] is None and config["anytime"] else stated["tasks"]
     stated |= {"model": last["model"].get("name")}
@@ -184,7 +192,9 @@ def _check_config(notes: Verdict, config: Content, last: Content) -> None:
         notes.fault(f"config.json differs from the certificate in {', '.join(sorted(wrong)[:10])}.")
 
 
-def _check_summary(notes: Verdict, summary: Content, config: Config, records: list[dict[str, Any]], last: Content) -> None:
+def _check_summary(
+    notes: Verdict, summary: Content, config: Config, records: list[dict[str, Any]], last: Content
+) -> None:
     """The summary is a function of the records."""
     expected = summarise(config, last["scenario"], last["not_valid"], records)
     wrong = sorted(key for key in {*expected, *summary} if summary.get(key) != expected.get(key))

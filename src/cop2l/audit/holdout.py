@@ -47,7 +47,9 @@ def verify_run(
             learner = _usable(notes, "The stored learner cannot be used", lambda one=one: _stored(one, given))
         predict = _predictor(learner, one)
         with threads(one["threads"]):
-            found = verify_holdout(one["folder"], withheld if learner else {}, predict, again.get(last, False), allowed)
+            found = verify_holdout(
+                one["folder"], withheld if learner else {}, predict, again.get(last, False), allowed
+            )
         if one is not certificates[-1]:
             notes.faults += [f"After task {last}: {fault}" for fault in found.faults]
     return found
@@ -67,8 +69,14 @@ def _new(certificate: Mapping[str, Any], given: str | Builder | None) -> Any:
     if model is None:
         raise UserError("its model is the issuer's own; give the function that builds it with --model")
     more = {"seed": certificate["options"].seed} if "seed" not in settings else {}
-    extra = {"data": certificate["data"], "not_valid": certificate["not_valid"], "commitment": certificate["commitment"]}
-    return method(name)(model, scenario=certificate["scenario"], **settings, **more, **(extra if name == "cop2l" else {}))
+    extra = {
+        "data": certificate["data"],
+        "not_valid": certificate["not_valid"],
+        "commitment": certificate["commitment"],
+    }
+    return method(name)(
+        model, scenario=certificate["scenario"], **settings, **more, **(extra if name == "cop2l" else {})
+    )
 
 
 def _stored(certificate: Mapping[str, Any], given: str | Builder | None) -> Any:
@@ -81,7 +89,10 @@ def _stored(certificate: Mapping[str, Any], given: str | Builder | None) -> Any:
         name = FILE if certificate["method"] == "cop2l" else SAVED_METHOD
         shutil.copyfile(certificate["folder"] / HOLDOUT_FILES[0], Path(scratch) / name)
         learner.restore(scratch)
-    require(learner.tasks_seen == len(certificate["records"]), "The stored learner has learned another number of tasks.")
+    require(
+        learner.tasks_seen == len(certificate["records"]),
+        "The stored learner has learned another number of tasks.",
+    )
     return learner
 
 
@@ -96,7 +107,9 @@ def _learned_again(
     """For each time of a certificate, whether learning without the withheld examples gives the stored learner, bit for bit."""
     last, found = certificates[-1], dict[int, bool]()
     if samples.stream is None or len(samples.learned) < len(last["records"]):
-        notes.doubt("Learning again needs the data as a stream, so that the withheld part can be told from the rest.")
+        notes.doubt(
+            "Learning again needs the data as a stream, so that the withheld part can be told from the rest."
+        )
         return found
     times = {len(one["records"]): one for one in certificates}
     with threads(last["threads"]):  # from the beginning: CoP2L keeps their number
@@ -131,17 +144,25 @@ def _check_copies(notes: Verdict, samples: Samples, allowed: Allowed) -> None:
     for task, (x, y) in samples.withheld.items():
         _, shared = copies.add(x, y)
         if shared > allowed.repeated * len(y) + allowed.shared:
-            notes.doubt(f"{shared} of the {len(y)} withheld examples of task {task} are copies of examples that were learned from.")
+            notes.doubt(
+                f"{shared} of the {len(y)} withheld examples of task {task} are copies of other examples, learned from or withheld."
+            )
 
 
-def _check_work(certificate: Mapping[str, Any], learner: Any, samples: Samples, allowed: Allowed, say: Say) -> None:
+def _check_work(
+    certificate: Mapping[str, Any], learner: Any, samples: Samples, allowed: Allowed, say: Say
+) -> None:
     settings, size = certificate["settings"] or {}, sum(p.numel() for p in learner.model.parameters())
-    numbers = [value for key, value in settings.items() if type(value) is int and any(word in key for word in PASSES)]
+    numbers = [
+        value for key, value in settings.items() if type(value) is int and any(word in key for word in PASSES)
+    ]
     rows = sum(len(y) for _, y in samples.learned.values())
     operations = 12.0 * size * rows * max(1, sum(numbers))
     say(f"verification takes about {operations:.1e} operations: learning again, with memory beside the task")
     if operations > allowed.operations:
-        raise Unreadable(f"Verification takes {operations:.1e} operations, {allowed.operations:.1e} are allowed; raise the limit.")
+        raise Unreadable(
+            f"Verification takes {operations:.1e} operations, {allowed.operations:.1e} are allowed; raise the limit."
+        )
 
 
 def _bits(file: Path) -> str:

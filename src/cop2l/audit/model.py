@@ -19,7 +19,9 @@ Builder = Callable[[int], nn.Module]
 KINDS = ("float32", "float64", "float16", "bfloat16")
 
 
-def model_for(certificate: Mapping[str, Any], given: str | Builder | None, stored: Path, prefix: str = "") -> nn.Module | None:
+def model_for(
+    certificate: Mapping[str, Any], given: str | Builder | None, stored: Path, prefix: str = ""
+) -> nn.Module | None:
     """The model with the initial weights of its seed; None if it is the issuer's own and nothing was given.
 
     `stored` is a file that holds its tensors, under `prefix`. Names and shapes are compared with it before anything is allocated.
@@ -28,9 +30,15 @@ def model_for(certificate: Mapping[str, Any], given: str | Builder | None, store
     if given is not None:
         seed = described.get("seed")
         model = own_model(given, seed if type(seed) is int else certificate["options"].seed)
-        require(shapes_of(model) == stored_shapes(stored, prefix), f"The model that {given} builds has other tensors than {stored.name}.")
+        require(
+            shapes_of(model) == stored_shapes(stored, prefix),
+            f"The model that {given} builds has other tensors than {stored.name}.",
+        )
     elif described.get("name") in MODELS:
-        require(described_shapes(described) == stored_shapes(stored, prefix), f"The model described has other tensors than {stored.name}.")
+        require(
+            described_shapes(described) == stored_shapes(stored, prefix),
+            f"The model described has other tensors than {stored.name}.",
+        )
         model = rebuild(described)
     else:
         return None
@@ -60,7 +68,9 @@ def named(name: str) -> Builder:
     try:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"--model must name a function as package.module:function; {name!r} does not ({error}).") from None
+        raise UserError(
+            f"--model must name a function as package.module:function; {name!r} does not ({error})."
+        ) from None
     if not callable(found):
         raise UserError(f"--model must name a function, and {name} is none.")
     return found  # type: ignore[no-any-return]
@@ -80,7 +90,11 @@ def described_shapes(described: Mapping[str, Any]) -> Shapes:
         with torch.device("meta"):
             return shapes_of(rebuild(described))
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        sentence = str(error) if isinstance(error, UserError) else f"no such model can be built ({type(error).__name__})."
+        sentence = (
+            str(error)
+            if isinstance(error, UserError)
+            else f"no such model can be built ({type(error).__name__})."
+        )
         require(False, f"The model is not described correctly: {sentence}")
         raise
 

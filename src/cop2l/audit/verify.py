@@ -6,7 +6,8 @@ from typing import Any
 
 from cop2l.audit.commitment import check_commitment
 from cop2l.audit.cut import samples_for
-from cop2l.audit.directory import check_run, find, nothing_issued
+from cop2l.audit.directory import check_run, nothing_issued
+from cop2l.audit.finding import find
 from cop2l.audit.holdout import verify_run
 from cop2l.audit.model import Builder, model_for
 from cop2l.kernel import verify as kernel
@@ -72,7 +73,7 @@ def _model(notes: Verdict, certificate: Mapping[str, Any], given: str | Builder 
 def lowered(verdict: Verdict, notes: Verdict, allowed: Allowed) -> Verdict:
     """The kernel's verdict with everything that was found around it."""
     for name in PARTS:
-        getattr(verdict, name).extend(getattr(notes, name))
+        getattr(verdict, name).extend(printable(sentence) for sentence in getattr(notes, name))
     usual = Allowed()
     if (allowed.repeated, allowed.shared) != (usual.repeated, usual.shared):
         verdict.claim.append(
@@ -82,3 +83,6 @@ def lowered(verdict: Verdict, notes: Verdict, allowed: Allowed) -> Verdict:
     return verdict
 
 
+def printable(sentence: str) -> str:
+    """A sentence that cannot steer a terminal, whatever the names of keys and files in it are."""
+    return "".join(letter if letter.isprintable() else "?" for letter in sentence)

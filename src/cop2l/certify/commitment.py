@@ -78,8 +78,12 @@ def read(path: str | Path) -> dict[str, Any]:
     except UserError:
         raise
     except ValueError as error:
-        raise UserError(f"{path} is not a commitment ({error}); give the file that cop2l commit wrote.") from None
+        raise UserError(
+            f"{path} is not a commitment ({error}); give the file that cop2l commit wrote."
+        ) from None
     known = isinstance(content, dict) and (content.get("format"), content.get("version")) == (FORMAT, VERSION)
     if not known:
-        raise UserError(f"{path} is not a commitment of version {VERSION}; give the file that cop2l commit wrote.")
+        raise UserError(
+            f"{path} is not a commitment of version {VERSION}; give the file that cop2l commit wrote."
+        )
     return dict(content)

@@ -37,7 +37,9 @@ class HoldoutCertificate(Certificate):
             self.learner.save(scratch)
             files = list(Path(scratch).glob("*.safetensors"))
             if len(files) != 1:
-                raise UserError("A hold-out certificate needs a method that saves itself in one safetensors file.")
+                raise UserError(
+                    "A hold-out certificate needs a method that saves itself in one safetensors file."
+                )
             files[0].replace(target)
         content = sealed({**self.content, "files": {target.name: file_digest(target)}})
         write_text(folder / TEXT_FILE, json.dumps(content, indent=1, allow_nan=False) + "\n")
@@ -72,7 +74,9 @@ def issue_holdout(
         head = sorted(int(c) for c in heads[task - 1])
         records.append({"task": task, "rows": len(y), "head": head, "fingerprint": found, "errors": errors})
         value = float(holdout_certificate(len(y), errors, last, log_delta(options, last)))
-        statements.append({"family": "tasks", "task": task, "subject": None, "kind": "holdout", "value": value})
+        statements.append(
+            {"family": "tasks", "task": task, "subject": None, "kind": "holdout", "value": value}
+        )
     content = content_of(
         method,
         options,

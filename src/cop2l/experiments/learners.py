@@ -10,6 +10,7 @@ from cop2l.certify.commitment import commitment
 from cop2l.errors import UserError
 from cop2l.experiments.config import Config
 from cop2l.kernel.options import Options as KernelOptions
+from cop2l.kernel.options import Refusal
 from cop2l.streams.task import Stream
 
 OPTION_KEYS = ("k", "omega", "gamma", "epochs", "batch", "lr", "optimiser", "buffer", "stop", "prior")
@@ -44,7 +45,9 @@ def new_learner(config: Config, stream: Stream, commitment: str | None = None) -
     if config.model is None:
         raise UserError("The configuration names no model; add model=, see: cop2l list models.")
     if config.kind == "holdout" and not config.holdout:
-        raise UserError("The claim is the hold-out bound and nothing is withheld; add for example holdout=0.1.")
+        raise UserError(
+            "The claim is the hold-out bound and nothing is withheld; add for example holdout=0.1."
+        )
     model = models.build(
         config.model,
         inputs=tuple(stream[0].x.shape[1:]),
@@ -94,7 +97,12 @@ def recipe(config: Config, scenario: str, tasks: int) -> dict[str, Any]:
 def holdout_options(config: Config, tasks: int) -> KernelOptions:
     """What a hold-out certificate depends on."""
     fixed = None if config.anytime else tasks
-    return KernelOptions(kind="holdout", delta=config.delta, seed=config.seed, tasks=fixed, memory=max(2000, tasks))
+    try:
+        return KernelOptions(
+            memory=max(2000, tasks), kind="holdout", delta=config.delta, seed=config.seed, tasks=fixed
+        )
+    except Refusal as refusal:
+        raise UserError(str(refusal)) from None
 
 
 def settings_of(learner: Any) -> dict[str, Any]:
@@ -114,12 +122,21 @@ def committed(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
     """The commitment of a run, before its first task."""
     kind = kind_of(config, learner)
     if kind is None:
-        raise UserError(f"{config.method} certifies nothing here, so there is nothing to commit to; add holdout=0.1.")
+        raise UserError(
+            f"{config.method} certifies nothing here, so there is nothing to commit to; add holdout=0.1."
+        )
     if kind != "holdout":
         return dict(learner.commitment())
     options, cut = holdout_options(config, len(stream)), recipe(config, stream.scenario, len(stream))
     return commitment(
-        config.method, options, settings_of(learner), stream.scenario, stream.classes, described(learner), cut, None
+        config.method,
+        options,
+        settings_of(learner),
+        stream.scenario,
+        stream.classes,
+        described(learner),
+        cut,
+        None,
     )
 
 

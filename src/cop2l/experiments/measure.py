@@ -97,7 +97,10 @@ def certify(
         row.update({count: record[count] for count in COUNTS})
         if held:
             x, y = held[t]
-            row["holdout"] = {"n": len(y), "errors": int((~correct(learner, Task(x, y, t), stream.scenario)).sum())}
+            row["holdout"] = {
+                "n": len(y),
+                "errors": int((~correct(learner, Task(x, y, t), stream.scenario)).sum()),
+            }
             row["bounds"]["holdout"] = informal(row["holdout"], certificate.options, last)
     return certificate
 
