@@ -17,7 +17,7 @@ from cop2l.report.comparison import Cell, Comparison, column_names, compare, quo
 from cop2l.report.figures import FIGURES
 from cop2l.report.figures.figure import Figure, Key, Panel, interactive, vega_lite
 from cop2l.report.figures.learning import against
-from cop2l.report.groups import Group, Place, by_place, repeated
+from cop2l.report.groups import Benchmark, Group, by_benchmark, repeated
 from cop2l.report.markup import Child, Markup, join, table, tag
 from cop2l.report.metric import METRICS, Metric
 from cop2l.report.published import Published, Row, sources
@@ -33,19 +33,19 @@ def page(
     found: Found, over: Sequence[str] = ("seed",), title: str | None = None, beside: Sequence[Row] = ()
 ) -> str:
     """The whole page; `over` names the configuration keys that are averaged over, `beside` holds published numbers."""
-    by_stream = by_place(found.runs, over)
+    by_stream = by_benchmark(found.runs, over)
     groups = [group for own in by_stream for group in own]
     title = title or words.title(groups)
     bundle, script = _bundle(), _text("page.js")
-    places = [own[0].place for own in by_stream]
-    names, _ = column_names(places)
+    benchmarks = [own[0].benchmark for own in by_stream]
+    names, _ = column_names(benchmarks)
     streams = [
-        (f"stream-{i}", name, place, own)
-        for i, (name, place, own) in enumerate(zip(names, places, by_stream, strict=True), 1)
+        (f"stream-{i}", name, benchmark, own)
+        for i, (name, benchmark, own) in enumerate(zip(names, benchmarks, by_stream, strict=True), 1)
     ]
     sections = [
         ("summary", "Summary", _summary(streams, beside)),
-        *((anchor, name, _stream(place, own)) for anchor, name, place, own in streams),
+        *((anchor, name, _stream(benchmark, own)) for anchor, name, benchmark, own in streams),
         ("certificates", "Certificates", _certificates(groups)),
         ("verify", "Verify", _verify(groups)),
         ("runs", "Runs", _runs(found.runs, groups)),
@@ -105,7 +105,7 @@ def _not_valid(groups: Sequence[Group]) -> list[tuple[str, str]]:
     against: dict[tuple[str, str], list[str]] = {}
     for group in groups:
         if group.not_valid:
-            against.setdefault((group.place.stream, " ".join(group.not_valid)), []).append(group.label)
+            against.setdefault((group.benchmark.stream, " ".join(group.not_valid)), []).append(group.label)
     return [(f"{words.listing(labels)} on {s}", reasons) for (s, reasons), labels in against.items()]
 
 
@@ -132,13 +132,17 @@ def _section(anchor: str, name: str, content: Child) -> Markup:
 
 
 def _summary(
-    streams: Sequence[tuple[str, str, Place, list[Group]]], beside: Sequence[Row]
+    streams: Sequence[tuple[str, str, Benchmark, list[Group]]], beside: Sequence[Row]
 ) -> Iterator[Child]:
     shown: list[Published] = []
-    for anchor, name, place, groups in streams:
+    for anchor, name, benchmark, groups in streams:
         if len(streams) > 1:
             yield tag("h3", tag("a", name, href=f"#{anchor}"))
-        yield tag("p", f"{place.scenario.capitalize()}, {place.tasks} tasks, {place.model}.", class_="quiet")
+        yield tag(
+            "p",
+            f"{benchmark.scenario.capitalize()}, {benchmark.tasks} tasks, {benchmark.model}.",
+            class_="quiet",
+        )
         compared = [compare(groups, METRICS[metric], beside) for metric in SUMMARY_METRICS]
         compared = [comparison for comparison in compared if comparison.filled]
         shown += [cell.published for comparison in compared for cell in comparison.filled if cell.published]
@@ -214,8 +218,10 @@ def _summary_cell(cell: Cell | None, metric: Metric) -> Child:
     return [mean, sd, mark, kind, published]
 
 
-def _stream(place: Place, groups: Sequence[Group]) -> Iterator[Child]:
-    yield tag("p", f"{place.scenario.capitalize()}, {place.tasks} tasks, {place.model}.", class_="quiet")
+def _stream(benchmark: Benchmark, groups: Sequence[Group]) -> Iterator[Child]:
+    yield tag(
+        "p", f"{benchmark.scenario.capitalize()}, {benchmark.tasks} tasks, {benchmark.model}.", class_="quiet"
+    )
     for group_list, reasons in _not_valid(groups):
         yield _alarm(
             f"Not valid: {group_list}.", f"{reasons} The bounds below are no guarantee for these runs."
@@ -340,7 +346,7 @@ def _runs(runs: Sequence[Run], groups: Sequence[Group]) -> Iterator[Child]:
     yield tag("h3", "Configurations")
     for group in groups:
         seeds = ", ".join(str(run.seed) for run in group.runs)
-        summary = tag("summary", f"{group.label} on {group.place.stream}, seeds {seeds}")
+        summary = tag("summary", f"{group.label} on {group.benchmark.stream}, seeds {seeds}")
         made = [{**run.config, **_descriptions(run.environment)} for run in group.runs]
         yield tag("details", summary, _settings(made, f"Configuration of {group.label}"))
     yield tag("h3", "Environments")

@@ -131,7 +131,7 @@ def unbroken(sentence: str) -> str:
 
 def title(groups: Sequence[Group]) -> str:
     """A title for the page."""
-    streams = list(dict.fromkeys(group.place.stream for group in groups))
+    streams = list(dict.fromkeys(group.benchmark.stream for group in groups))
     return f"Continual learning on {listing(streams)}" if streams else "Continual learning"
 
 

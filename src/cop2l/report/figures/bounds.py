@@ -164,7 +164,7 @@ def compression(groups: Sequence[Group]) -> Figure | None:
         panels.append(Panel(titled(group), chart, f"{group.label}, mean over tasks: {words} examples."))
         table += [
             (group.label, str(task), *(_count(points.get(task)) for points in (sizes, *counts.values())))
-            for task in range(1, group.place.tasks + 1)
+            for task in range(1, group.benchmark.tasks + 1)
         ]
     return Figure(
         "compression",
@@ -229,7 +229,7 @@ def iterations(groups: Sequence[Group]) -> Figure | None:
                 )
             )
         table += [row for run in group.runs for task in tasks if (row := _stop_row(group, run, task))]
-    left_out = any(g.place.tasks > most for g in shown)
+    left_out = any(g.benchmark.tasks > most for g in shown)
     return Figure(
         "iterations",
         "Bound against iteration, and where early stopping lands",
@@ -285,7 +285,7 @@ def _bound_rows(group: Group, kinds: Sequence[str]) -> list[tuple[str, ...]]:
             _count(sizes.get(task)),
             *(rate_text(series.get(label, {}).get(task), upwards=label in KIND_LABELS) for label in labels),
         )
-        for task in range(1, group.place.tasks + 1)
+        for task in range(1, group.benchmark.tasks + 1)
     ]
 
 

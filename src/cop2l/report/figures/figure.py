@@ -75,36 +75,36 @@ def lines(
     from_zero: bool = True,
     upwards: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Lines with a band of one standard deviation; hovering over a place lists every series there.
+    """Lines with a band of one standard deviation; hovering lists every series at that x.
 
     The series named in `upwards` are bounds, whose digits are rounded upwards.
     """
     import altair as alt
 
-    places = sorted({place for points in series.values() for place in points})
+    positions = sorted({position for points in series.values() for position in points})
     rows = [
         {
-            "x": place,
+            "x": position,
             "series": label,
             "mean": s.mean,
             "low": s.mean - (s.sd or 0),
             "high": min(1.0, s.mean + (s.sd or 0)),
         }
         for label, points in series.items()
-        for place, s in sorted(points.items())
+        for position, s in sorted(points.items())
     ]
     table = [
         {
-            "x": place,
+            "x": position,
             **{
-                f"s{i}": rate_text(points.get(place), upwards=label in upwards) + " %"
+                f"s{i}": rate_text(points.get(position), upwards=label in upwards) + " %"
                 for i, (label, points) in enumerate(series.items())
             },
         }
-        for place in places
+        for position in positions
     ]
     base = alt.Chart({"values": rows}).encode(
-        x=alt.X("x:O", title=x, sort=places, axis=alt.Axis(labelOverlap=True)),
+        x=alt.X("x:O", title=x, sort=positions, axis=alt.Axis(labelOverlap=True)),
         color=alt.Color("series:N", scale=colour_scale(keys), legend=None),
     )
     scale = alt.Scale(zero=from_zero, nice=5)
@@ -123,7 +123,7 @@ def lines(
         alt.Chart({"values": table})
         .mark_rect(color=theme.colour("ink"))
         .encode(
-            x=alt.X("x:O", sort=places),
+            x=alt.X("x:O", sort=positions),
             tooltip=tooltip,
         )
     )
@@ -219,14 +219,14 @@ def picture(figures: Sequence[Figure]) -> dict[str, Any]:
 
 def _add_legend(encoding: dict[str, Any], keys: Sequence[Key]) -> None:
     """Put the legend, which the page draws itself, into a picture."""
-    place = {"orient": "bottom", "title": None, "columns": 3, "offset": 24}
+    layout = {"orient": "bottom", "title": None, "columns": 3, "offset": 24}
     symbol = {"line": "stroke", "dot": "circle", "square": "square"}[keys[0].mark]
     for channel in ("color", "strokeDash"):
         if "legend" in encoding.get(channel, {}):
-            encoding[channel]["legend"] = {**place, "symbolType": symbol, "symbolOpacity": 1}
+            encoding[channel]["legend"] = {**layout, "symbolType": symbol, "symbolOpacity": 1}
     if "legend" in encoding.get("opacity", {}):
         shades = {"values": [0, 0.5, 0.8, 0.9, 1], "format": "~%", "symbolFillColor": theme.colour("accent")}
-        encoding["opacity"]["legend"] = {**place, "columns": 5, "symbolType": symbol, **shades}
+        encoding["opacity"]["legend"] = {**layout, "columns": 5, "symbolType": symbol, **shades}
 
 
 def vega_lite() -> str | None:

@@ -22,13 +22,13 @@ def matrix(groups: Sequence[Group]) -> Figure | None:
     for group in groups:
         rows = [
             {"after": s, "task": t, **_cell(spread(run.matrix[s - 1][t - 1] for run in group.runs))}
-            for s in range(1, group.place.tasks + 1)
+            for s in range(1, group.benchmark.tasks + 1)
             for t in range(1, s + 1)
         ]
         chart = _heat_map(
-            rows, "task", "after", ("task", "after task"), written=group.place.tasks <= MOST_WRITTEN
+            rows, "task", "after", ("task", "after task"), written=group.benchmark.tasks <= MOST_WRITTEN
         )
-        height = 200 if group.place.tasks <= 10 else 260
+        height = 200 if group.benchmark.tasks <= 10 else 260
         final = rate_text(spread(run.accuracy for run in group.runs))
         words = f"{group.label}: accuracy on each task after each task; average after the last {final} %."
         panels.append(Panel(group.label, chart | {"height": height}, words))
@@ -73,7 +73,7 @@ def progress(groups: Sequence[Group]) -> Figure | None:
         tuple(
             (g.label, str(s), *(rate_text(series[g.label].get(s)) for series in tables))
             for g in groups
-            for s in range(1, g.place.tasks + 1)
+            for s in range(1, g.benchmark.tasks + 1)
         ),
     )
 
@@ -164,12 +164,14 @@ def classes_by_task(groups: Sequence[Group]) -> Figure | None:
     for group in shown:
         rows = [
             {"after": s, "class": name, **_cell(value)}
-            for s in range(1, group.place.tasks + 1)
+            for s in range(1, group.benchmark.tasks + 1)
             for name, value in _class_spreads(group, s - 1).items()
         ]
         names = {row["class"] for row in rows}
         chart = _heat_map(rows, "after", "class", ("after task", "class"), written=False)
-        words = f"{group.label}: accuracy of {len(names)} classes after each of {group.place.tasks} tasks."
+        words = (
+            f"{group.label}: accuracy of {len(names)} classes after each of {group.benchmark.tasks} tasks."
+        )
         panels.append(Panel(group.label, chart | {"height": min(420, 18 * len(names) + 20)}, words))
         table += [(group.label, str(row["after"]), str(row["class"]), row["accuracy"]) for row in rows]
     return Figure(
@@ -221,7 +223,7 @@ def against(groups: Sequence[Group], key: str, metric: Metric) -> Figure | None:
 
 def _over_time(group: Group, measure: Callable[..., float | None]) -> dict[int, Spread]:
     points = {}
-    for s in range(1, group.place.tasks + 1):
+    for s in range(1, group.benchmark.tasks + 1):
         values = [value for run in group.runs if (value := measure(run.matrix[:s])) is not None]
         if values:
             points[s] = spread(values)
