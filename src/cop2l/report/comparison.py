@@ -36,6 +36,10 @@ class Comparison:
     shared: str
     """What all the columns have in common and their names therefore leave out."""
 
+    def of(self, group: Group) -> Cell | None:
+        """The cell of a group."""
+        return next((cell for cell in self.filled if cell.group is group), None)
+
     @property
     def filled(self) -> list[Cell]:
         """The cells that hold a number."""

@@ -1,8 +1,9 @@
 """A figure: panels side by side, one legend, and the table of the numbers behind it."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,14 @@ class Panel:
     """One chart of a figure, and what it shows in words, for those who cannot see it."""
 
     title: str
-    spec: dict[str, Any]
-    """Vega-Lite, without width and configuration."""
+    draw: Callable[[], dict[str, Any]]
+    """Makes the chart; called where Altair is installed and the chart is wanted."""
     description: str
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """Vega-Lite, without width and configuration."""
+        return self.draw()
 
 
 @dataclass(frozen=True)
@@ -164,9 +170,10 @@ def save(figures: Sequence[Figure], path: Path, *, scale: float = 2.0) -> None:
     if kind not in SUFFIXES:
         raise UserError(f"{path} is no picture; give --out a name that ends in .png, .svg or .pdf.")
     try:
+        import altair  # noqa: F401
         import vl_convert
     except ImportError:
-        raise missing_extra("vl-convert-python", "all", "Saving a picture") from None
+        raise missing_extra("vl-convert-python", "report", "Saving a picture") from None
     description, version = picture(figures), vega_lite()
     if kind == ".png":
         content = vl_convert.vegalite_to_png(description, vl_version=version, scale=scale)
