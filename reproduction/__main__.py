@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cop2l.errors import UserError
+from cop2l.files import write_text
 from cop2l.report.runs import find
-from cop2l.report.write import write
 from reproduction.collect import collect
 from reproduction.document import document, headline, sources
 from reproduction.pictures import Pictures
@@ -83,7 +83,7 @@ def reproduce(arguments: argparse.Namespace) -> None:
         print(headline(given), end="")
         return
     folder = None if arguments.no_figures else arguments.figures or beside / "figures"
-    write(arguments.out, document(given, Pictures(folder, beside)).encode())
+    write_text(arguments.out, document(given, Pictures(folder, beside)))
     print(arguments.out)
 
 

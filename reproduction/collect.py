@@ -7,8 +7,8 @@ from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any
 
+from cop2l.files import read_json, read_lines, write_text
 from cop2l.report.runs import Run
-from cop2l.report.write import write
 
 ENVIRONMENT = ("cop2l", "python", "torch", "cuda", "cpu", "cores", "threads", "device")
 RECORD = (
@@ -35,7 +35,7 @@ def collect(runs: Iterable[Run], folder: Path) -> list[Path]:
     for path, lines in fresh.items():
         old = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         kept = {str(json.loads(line)["config"].get("hash")): line for line in old} | lines
-        write(path, "".join(f"{kept[key]}\n" for key in sorted(kept)).encode())
+        write_text(path, "".join(f"{kept[key]}\n" for key in sorted(kept)))
     return sorted(fresh)
 
 
@@ -49,8 +49,8 @@ def file_name(run: Run) -> str:
 
 def condensed(run: Run) -> dict[str, Any]:
     """One line of a file: what the tables and figures need of a run directory."""
-    read = {name: json.loads((run.folder / f"{name}.json").read_text()) for name in ("summary", "config")}
-    records = [json.loads(line) for line in (run.folder / "records.jsonl").read_text().splitlines()]
+    read = {name: read_json(run.folder / f"{name}.json") for name in ("summary", "config")}
+    records = read_lines(run.folder / "records.jsonl")
     classes = all(len(record.get("classes") or {}) <= MOST_CLASSES for record in records)
     return {
         "folder": "/".join(run.folder.parts[-2:]),

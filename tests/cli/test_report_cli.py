@@ -9,6 +9,7 @@ import pytest
 from synthetic_runs import make_runs
 
 from cop2l.cli import main
+from cop2l.files import read_json
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def test_compare_takes_single_runs(runs, capsys):
     folders = [str(runs / f"replay-{seed}") for seed in (0, 2)]
     assert main(["compare", *folders, "--json", "--metric", "accuracy"]) == 0
     (cell,) = json.loads(capsys.readouterr().out)
-    accuracies = [json.loads((Path(f) / "summary.json").read_text())["accuracy"] for f in folders]
+    accuracies = [read_json(Path(f) / "summary.json")["accuracy"] for f in folders]
     assert cell["seeds"] == 2
     assert cell["mean"] == pytest.approx(sum(accuracies) / 2)
 
@@ -122,7 +123,7 @@ def test_a_damaged_run_is_named_and_the_others_are_compared(runs, tmp_path, caps
     (damaged / "summary.json").write_text("{")
     assert main(["compare", str(runs / "cop2l-0"), str(damaged)]) == 0
     said = capsys.readouterr()
-    assert "is damaged: summary.json is not JSON" in said.err
+    assert "is damaged: summary.json (not JSON)" in said.err
     assert "cop2l" in said.out
 
 

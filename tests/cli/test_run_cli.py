@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cop2l.cli import main
+from cop2l.files import read_json
 
 SMALL = ("data.n=100", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
 
@@ -40,7 +41,7 @@ def test_run_prints_json_alone_on_stdout(capsys):
     assert main(["run", "digits", "method=finetuning", "epochs=2", "--out", "here", "--json"]) == 0
     printed = capsys.readouterr()
     summary = json.loads(printed.out)
-    assert summary == json.loads(Path("here/summary.json").read_text())
+    assert summary == read_json("here/summary.json")
     assert len(summary["matrix"]) == 5
     assert "task 5/5" in printed.err
 

@@ -12,6 +12,7 @@ import pytest
 from cop2l.cli import main
 from cop2l.experiments import grid, sweep
 from cop2l.experiments.directory import RunDirectory
+from cop2l.files import read_json
 
 SMALL = ("data.n=60", "architecture.hidden=8", "memory=30", "tasks=2", "epochs=2")
 SIX = ("synthetic", *SMALL, "method=finetuning,replay", "seed=0,1,2")
@@ -166,7 +167,7 @@ def test_a_sweep_of_six_runs_on_a_real_ray():
 
     config = grid.single(grid.read("synthetic"), grid.overrides([*SMALL, "method=replay", "seed=1"]))
     mine = run(config, "mine")
-    theirs = json.loads((Path("runs") / config.hash / "summary.json").read_text())
+    theirs = read_json(Path("runs") / config.hash / "summary.json")
     assert {k: v for k, v in mine.items() if k != "seconds"} == {
         k: v for k, v in theirs.items() if k != "seconds"
     }

@@ -1,6 +1,6 @@
 """What a run directory holds, in a form in which two runs can be compared bit for bit, timings apart."""
 
-import json
+from cop2l.files import read_json, read_lines
 
 TIMES = ("seconds", "learn_seconds", "peak_memory")
 SMALL = ("data.n=100", "tasks=3", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
@@ -23,9 +23,9 @@ def content(folder):
             continue
         found[name] = file.read_bytes()
         if name == "records.jsonl":
-            found[name] = [timeless(json.loads(line)) for line in file.read_text().splitlines()]
+            found[name] = [timeless(record) for record in read_lines(file)]
         if name == "summary.json":
-            found[name] = timeless(json.loads(file.read_text()))
+            found[name] = timeless(read_json(file))
     return found
 
 

@@ -75,7 +75,8 @@ def dying(config, folder, operation):
 
         return count
 
-    for owner, name in ((Path, "rename"), (Path, "replace"), (Path, "mkdir"), (os, "fsync"), (os, "rmdir")):
+    path_names, os_names = ("rename", "replace", "mkdir"), ("fsync", "rmdir", "unlink")
+    for owner, name in (*((Path, name) for name in path_names), *((os, name) for name in os_names)):
         setattr(owner, name, counted(getattr(owner, name)))
     run(config, folder)
 

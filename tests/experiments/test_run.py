@@ -17,6 +17,7 @@ from cop2l.experiments import learners, measure
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.run import run
 from cop2l.experiments.watch import Watcher
+from cop2l.files import read_json, read_lines
 
 REPLAY = ("method=replay", "epochs=2", "lr=0.1")
 
@@ -34,27 +35,30 @@ def test_the_run_directory_is_as_documented(finished):
         *("config.json", "environment.json", "records.jsonl", "summary.json", "trace.jsonl"),
         *("certificates", "state", "lock"),
     }
-    config = json.loads((folder / "config.json").read_text())
+    config = read_json(folder / "config.json")
     assert config["hash"] == configured().hash
     assert config["gamma"] == -math.log(0.5)  # what the configuration leaves open is resolved
     assert config["scenario"] == "class-incremental"
-    environment = json.loads((folder / "environment.json").read_text())
+    environment = read_json(folder / "environment.json")
     assert environment["torch"] == torch.__version__
     assert environment["threads"] == 1
     assert environment["stream"]["fingerprint"]
-    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    records = read_lines(folder / "records.jsonl")
     assert [record["task"] for record in records] == [1, 2, 3]
     keys = "task accuracy classes seconds learn_seconds peak_memory peak_cuda_allocated peak_cuda_reserved total_cuda_allocated"
-    assert {*keys.split(), "memory_used", "tasks", "claim"} == set(records[-1])
+    assert {*keys.split(), "memory_used", "tasks", "claim", "trace"} == set(records[-1])
     assert records[-1]["peak_memory"] > 1e7
     assert set(records[1]["classes"]) == {"0", "1", "2", "3"}
     assert [sorted(path.name for path in (folder / "certificates").iterdir())] == [
         ["after-01", "after-02", "after-03"]
     ]
-    trace = [json.loads(line) for line in (folder / "trace.jsonl").read_text().splitlines()]
+    trace = read_lines(folder / "trace.jsonl")
+    assert [record["trace"] for record in records] == [
+        sum(line["task"] == task for line in trace) for task in (1, 2, 3)
+    ]
     assert {line["task"] for line in trace} == {1, 2, 3}
     assert set(trace[0]) == {"task", "iteration", "picked", "worst_loss", "errors", "bound", "kept"}
-    assert json.loads((folder / "summary.json").read_text()) == summary
+    assert read_json(folder / "summary.json") == summary
 
 
 def test_a_run_starts_no_process(tmp_path, monkeypatch):
@@ -71,7 +75,7 @@ def test_a_run_starts_no_process(tmp_path, monkeypatch):
 
 def test_the_summary_agrees_with_the_certificate_and_the_records(finished):
     folder, summary = finished
-    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    records = read_lines(folder / "records.jsonl")
     assert summary["matrix"] == [record["accuracy"] for record in records]
     assert summary["tasks"] == records[-1]["tasks"]
     assert summary["accuracy"] == sum(summary["matrix"][-1]) / 3
@@ -142,7 +146,7 @@ def test_a_run_that_is_interrupted_again_and_again_ends_in_the_same_bits(tmp_pat
         assert len((tmp_path / "parts" / "records.jsonl").read_text().splitlines()) == finished
     run(config, tmp_path / "parts")
     assert content(tmp_path / "parts") == content(tmp_path / "whole")
-    environment = json.loads((tmp_path / "parts" / "environment.json").read_text())
+    environment = read_json(tmp_path / "parts" / "environment.json")
     assert len(environment["resumed"]) == 2
 
 

@@ -1,6 +1,5 @@
 """Extraction: once, in shards, resumed to the same bytes, under a hash of everything it depends on."""
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from tiny_backbone import TINY, pictures, weights
 from cop2l.errors import UserError
 from cop2l.features import entries, extract, extraction, find, load_stream
 from cop2l.features.store import root
+from cop2l.files import Lock
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,9 @@ def test_killed_half_way_and_resumed_gives_the_same_bytes(file, tmp_path, monkey
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:100], lambda b: b"", lambda b: b[:-4]])
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:100], lambda b: b"", lambda b: b[:-4], lambda b: b[:-1] + bytes([b[-1] ^ 1])]
+)
 def test_a_damaged_shard_is_computed_again(file, damage):
     whole = content(extract(pictures(), TINY, size=24, weights=file))
     (entry,) = entries()
@@ -100,7 +102,7 @@ def test_a_damaged_shard_is_computed_again(file, damage):
     (entry.folder / "entry.json").unlink()
     with pytest.raises(StopError):
         extract(pictures(), TINY, size=24, weights=file, progress=stop)
-    (shard,) = root().glob(".*/train/000000008.npy")
+    (shard,) = root().glob(".*/train/000000008.safetensors")
     shard.write_bytes(damage(shard.read_bytes()))
     assert content(extract(pictures(), TINY, size=24, weights=file)) == whole
 
@@ -168,15 +170,11 @@ def test_two_processes_do_not_meet(file):
     extract(pictures(), TINY, size=24, weights=file)
     (entry,) = entries()
     (entry.folder / "entry.json").unlink()
-    partial = root() / f".{entry.folder.name}.partial"
-    partial.mkdir()
-    held = os.open(partial, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)
-    try:
-        with pytest.raises(UserError, match="Another process"):
-            extract(pictures(), TINY, size=24, weights=file)
-    finally:
-        os.close(held)
+    with (
+        Lock(root().parent / "locks" / f"{entry.folder.name}.lock", "busy"),
+        pytest.raises(UserError, match=f"Another process .process {os.getpid()} on"),
+    ):
+        extract(pictures(), TINY, size=24, weights=file)
     extract(pictures(), TINY, size=24, weights=file)
 
 

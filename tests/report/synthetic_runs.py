@@ -1,9 +1,10 @@
 """Run directories with invented numbers, in the layout of docs/run_directory.md: for tests only."""
 
-import json
 import math
 import random
 from pathlib import Path
+
+from cop2l import files
 
 CERTIFYING = "cop2l"
 SKILL = {"cop2l": (0.02, 0.99), "replay": (0.035, 0.985), "finetuning": (0.6, 0.99)}
@@ -12,13 +13,11 @@ SHARED = "Tasks share examples, so their samples are not independent."
 
 
 def write(folder: Path, name: str, value) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(json.dumps(value, indent=2))
+    files.write_json(folder / name, value)
 
 
 def write_lines(folder: Path, name: str, values) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text("".join(json.dumps(value) + "\n" for value in values))
+    files.write_lines(folder / name, values)
 
 
 def invented_task(chance: random.Random, task: int, seen: int, error: float, certified: bool) -> dict:

@@ -1,12 +1,12 @@
 """Figures: the numbers behind them, and the pictures."""
 
-import json
 import re
 
 import pytest
 from synthetic_runs import make_run
 
 from cop2l.errors import UserError
+from cop2l.files import read_json, write_json, write_lines
 from cop2l.report import theme
 from cop2l.report.figures import FIGURES, draw
 from cop2l.report.figures.bounds import MOST_PANELS, MOST_POINTS, iterations
@@ -114,16 +114,16 @@ def test_forgetting_is_that_of_the_summary(mnist):
 
 def test_a_long_trace_is_thinned_and_keeps_the_early_stopping_point(tmp_path):
     folder = make_run(tmp_path / "run", tasks=MOST_PANELS + 8)
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = read_json(folder / "summary.json")
     for task in summary["tasks"]:
         task["iterations"] = 1234
-    (folder / "summary.json").write_text(json.dumps(summary))
+    write_json(folder / "summary.json", summary)
     steps = [
         {"task": t, "iteration": j, "bound": 0.5, "picked": j, "errors": 0}
         for t in range(1, MOST_PANELS + 9)
         for j in range(2000)
     ]
-    (folder / "trace.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    write_lines(folder / "trace.jsonl", steps)
     figure = iterations(group([read(folder)]))
     assert len(figure.panels) == MOST_PANELS
     assert len(figure.rows) == MOST_PANELS + 8

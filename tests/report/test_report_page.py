@@ -1,6 +1,5 @@
 """The page as text: self-contained, safe, complete, the same every time."""
 
-import json
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from itertools import pairwise
 import pytest
 from synthetic_runs import SHARED, make_run, make_runs
 
+from cop2l.files import read_json, write_json
 from cop2l.report import words
 from cop2l.report.groups import group
 from cop2l.report.page import PAGE_FIGURES, page
@@ -129,20 +129,20 @@ def test_no_claim_without_a_valid_certificate(found):
 
 def test_whether_holdout_is_tighter_is_said_either_way(tmp_path):
     folder = make_run(tmp_path / "run")
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = read_json(folder / "summary.json")
     for bound, expected in ((0.0, "looser"), (1.0, "tighter"), (None, "No hold-out was measured")):
         for task in summary["tasks"]:
             task["bounds"]["holdout"] = bound
-        (folder / "summary.json").write_text(json.dumps(summary))
+        write_json(folder / "summary.json", summary)
         assert expected in words.against_holdout(group([read(folder)])[0])
 
 
 def test_html_in_files_stays_text(tmp_path):
     folder = make_run(tmp_path / "evil", stream=EVIL, **{EVIL: EVIL})
     for name in ("summary.json", "environment.json"):
-        values = json.loads((folder / name).read_text())
+        values = read_json(folder / name)
         values |= {"method": EVIL, "model": EVIL, "not_valid": [EVIL], EVIL: EVIL}
-        (folder / name).write_text(json.dumps(values))
+        write_json(folder / name, values)
     make_run(tmp_path / EVIL.replace("/", ""), finished_tasks=1)
     outline = Outline(page(find([tmp_path]), title=EVIL))
     assert outline.all("img") == []

@@ -1,12 +1,10 @@
 """Reading run directories: what is finished is read exactly, everything else becomes one sentence."""
 
-import json
-import math
-
 import pytest
 from synthetic_runs import make_run
 
 from cop2l.errors import UserError
+from cop2l.files import append_lines, read_json, read_lines, write_json, write_lines
 from cop2l.report.comparison import comparisons
 from cop2l.report.groups import group
 from cop2l.report.runs import LeftOut, Run, find, read
@@ -14,7 +12,7 @@ from cop2l.report.runs import LeftOut, Run, find, read
 
 def test_a_finished_run_is_what_its_files_say(tmp_path):
     folder = make_run(tmp_path / "run", seed=4)
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = read_json(folder / "summary.json")
     run = read(folder)
     assert isinstance(run, Run)
     assert [list(row) for row in run.matrix] == summary["matrix"]
@@ -55,13 +53,15 @@ def test_an_unfinished_run_is_a_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
-        ("summary.json", "{", "summary.json is not JSON"),
-        ("summary.json", "[]", "summary.json is not an object"),
-        ("summary.json", "[" * 100_000, "summary.json is not JSON"),
-        ("config.json", None, "config.json is missing"),
-        ("records.jsonl", '{"task": 1}\n', "records.jsonl has 1 lines for 5 tasks"),
-        ("records.jsonl", "{}\nnonsense\n", "line 2 of records.jsonl is not JSON"),
-        ("records.jsonl", b"\xff\xfe", "records.jsonl is not text"),
+        ("summary.json", "{", "summary.json (not JSON)"),
+        ("summary.json", "[]", "summary.json (not an object)"),
+        ("summary.json", "[" * 100_000, "summary.json (not JSON)"),
+        ("summary.json", "{}", "summary.json (without its checksum)"),
+        ("config.json", None, "config.json (missing)"),
+        ("records.jsonl", "", "records.jsonl has 0 lines for 5 tasks"),
+        ("records.jsonl", '{"task": 1}\n', "records.jsonl (line 1 is without its checksum)"),
+        ("records.jsonl", "nonsense\n", "records.jsonl (line 1 is not JSON)"),
+        ("records.jsonl", b"\xff\xfe\n", "records.jsonl (line 1 is not text)"),
     ],
 )
 def test_a_damaged_file_is_a_sentence(tmp_path, file, content, words):
@@ -79,17 +79,17 @@ def test_a_damaged_file_is_a_sentence(tmp_path, file, content, words):
     assert left.sentence.endswith("delete it and run its command again.")
 
 
-JUNK = [None, True, -1, 2, 0.5, math.nan, 10**400, "x", [], {}, [[]], [{}], [[1, 2]], {"a": []}]
+JUNK = [None, True, -1, 2, 0.5, 10**400, "x", [], {}, [[]], [{}], [[1, 2]], {"a": []}]
 
 
 def test_no_value_of_a_summary_can_break_the_reader(tmp_path):
     """Every field of a summary replaced by every kind of junk: a run or a sentence, and tables either way."""
     folder = make_run(tmp_path / "run")
-    whole = json.loads((folder / "summary.json").read_text())
+    whole = read_json(folder / "summary.json")
     kinds = {"whole": 0, "left out": 0}
     for key in whole:
         for value in JUNK:
-            (folder / "summary.json").write_text(json.dumps(whole | {key: value}))
+            write_json(folder / "summary.json", whole | {key: value})
             result = read(folder)
             kinds["whole" if isinstance(result, Run) else "left out"] += 1
             if isinstance(result, Run):
@@ -100,17 +100,34 @@ def test_no_value_of_a_summary_can_break_the_reader(tmp_path):
 def test_a_damaged_trace_costs_its_figure_only(tmp_path):
     folder = make_run(tmp_path / "run")
     with (folder / "trace.jsonl").open("a") as file:
-        file.write('{"task": ')
+        file.write('{"task": \n')
     run = read(folder)
     assert run.trace == ()
     assert "trace.jsonl" in run.notes[0]
 
 
+def test_a_trace_that_lost_its_end_costs_its_figure_only(tmp_path):
+    folder = make_run(tmp_path / "run")
+    trace, records = read_lines(folder / "trace.jsonl"), read_lines(folder / "records.jsonl")
+    counted = [record | {"trace": sum(s["task"] == record["task"] for s in trace)} for record in records]
+    write_lines(folder / "records.jsonl", counted)
+    assert len(read(folder).trace) == len(trace)
+    write_lines(folder / "trace.jsonl", trace[:-1])
+    assert read(folder).trace == ()
+    assert "lines of trace.jsonl are missing" in read(folder).notes[0]
+
+
+def test_the_newest_certificate_is_the_one_of_the_largest_number(tmp_path):
+    folder = make_run(tmp_path / "run")
+    for name in ("after-99", "after-100", "after-100.old", "after-last"):
+        (folder / "certificates" / name).mkdir()
+    assert read(folder).certificate.name == "after-100"
+
+
 def test_an_iteration_written_twice_counts_once(tmp_path):
     folder = make_run(tmp_path / "run")
-    first = json.loads((folder / "trace.jsonl").read_text().splitlines()[0])
-    with (folder / "trace.jsonl").open("a") as file:
-        file.write(json.dumps(first | {"bound": 0.875}) + "\n")
+    first = read_lines(folder / "trace.jsonl")[0]
+    append_lines(folder / "trace.jsonl", [first | {"bound": 0.875}])
     assert read(folder).trace[0].bound == 0.875
 
 

@@ -9,6 +9,7 @@ import pytest
 from synthetic_runs import SHARED, make_run
 
 from cop2l.errors import UserError
+from cop2l.files import read_json, write_json
 from cop2l.report import formats
 from cop2l.report.comparison import comparisons, quoted, rounded, written
 from cop2l.report.groups import by_benchmark, group, repeated
@@ -119,11 +120,22 @@ def test_mean_worst_and_ratio_of_every_kind(found, kind):
     assert METRICS[f"ratio-{kind}"].of(run) == pytest.approx(fmean(values) / (1 - run.accuracy))
 
 
+def test_no_cell_of_a_csv_is_a_formula(tmp_path):
+    names = ("=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "a=1")
+    for number, name in enumerate(names):
+        make_run(tmp_path / str(number), stream=name, tasks=2)
+    rows = list(csv.DictReader(io.StringIO(formats.as_csv(tables(find([tmp_path]), "accuracy")))))
+    assert sorted(row["stream"] for row in rows) == sorted(
+        ["a=1", "'=1+1", "'+1", "'-1", "'@SUM(A1)", "'\tx", "' x"]
+    )
+    assert all(0 <= float(row["mean"]) <= 1 for row in rows)
+
+
 def test_a_kind_that_some_task_lacks_is_no_number(tmp_path):
     folder = make_run(tmp_path / "run")
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = read_json(folder / "summary.json")
     del summary["tasks"][2]["bounds"]["kl"]
-    (folder / "summary.json").write_text(json.dumps(summary))
+    write_json(folder / "summary.json", summary)
     assert METRICS["kl"].of(read(folder)) is None
 
 

@@ -10,6 +10,7 @@ import pytest
 from synthetic_runs import make_run
 
 from cop2l.errors import UserError
+from cop2l.files import read_json, read_lines, write_json, write_lines
 from cop2l.report.groups import Spread
 from cop2l.report.published import Published
 from cop2l.report.runs import find
@@ -45,12 +46,12 @@ def as_replay(**changes):
 
 def set_summary(folder, **values):
     path = folder / "summary.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    write_json(path, read_json(path) | values)
 
 
 def say_command(folder, words):
     path = folder / "environment.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"command": words, "device": "cpu"}))
+    write_json(path, read_json(path) | {"command": words, "device": "cpu"})
 
 
 @pytest.fixture(scope="module")
@@ -234,11 +235,11 @@ def test_memory_on_a_gpu(tmp_path):
     linear = as_replay(model="linear", device="cuda")
     for seed in range(2):
         records = make_run(tmp_path / f"{seed}", "replay", seed, **FEATURES, **linear) / "records.jsonl"
-        every = [json.loads(line) for line in records.read_text().splitlines()]
+        every = read_lines(records)
         for s, record in enumerate(every):
             record |= {"peak_cuda_allocated": 1e6 * (s + seed), "peak_cuda_reserved": 5e6}
             record["total_cuda_allocated"] = 1e9 * s
-        records.write_text("".join(json.dumps(record) + "\n" for record in every))
+        write_lines(records, every)
     collect(find([tmp_path]).finished(), tmp_path / "collected")
     lines = memory_cost(find([tmp_path / "collected"]).finished()).splitlines()
     found = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "| replay |" in line]

@@ -148,7 +148,7 @@ def test_pictures_of_mixed_sizes_and_broken_ones(tmp_path, private_home):
         picture(tmp_path / "train" / "bee" / f"{i}.png", 6, 6 + (i == 3), i)
         picture(tmp_path / "test" / "bee" / f"{i}.png", 6, 6, i)
     refused("give the size that all are resized to, such as size=64", tmp_path)
-    assert not list((private_home / "pictures").iterdir()), "nothing half-written"
+    assert not list(private_home.rglob("pictures/*")), "nothing half-written"
     assert streams.load(tmp_path, size=4)[0].x.shape[2:] == (4, 4)
     (tmp_path / "train" / "bee" / "3.png").write_bytes(
         (tmp_path / "train" / "bee" / "2.png").read_bytes()[:60]

@@ -3,21 +3,15 @@
 from cop2l.bounds.binomial import binomial_tail_inverse, log_binomial, log_binomial_above
 from cop2l.bounds.bound import Bound
 from cop2l.bounds.combined import combined_certificate
-from cop2l.bounds.compression import kl_certificate, kl_tight_certificate, single_task_kl_bound
+from cop2l.bounds.compression import kl_certificate, kl_tight_certificate
 from cop2l.bounds.holdout import holdout_certificate
 from cop2l.bounds.kl import kl, kl_inverse_lower, kl_inverse_upper
-from cop2l.bounds.preference import (
-    base_certificate,
-    buffer_certificate,
-    preference_certificate,
-    preference_epsilon,
-)
-from cop2l.bounds.sharing import anytime_log_delta, log_zeta
+from cop2l.bounds.preference import buffer_certificate, preference_certificate, preference_epsilon
+from cop2l.bounds.sharing import anytime_log_delta, log_weight, log_zeta
 
 __all__ = [
     "Bound",
     "anytime_log_delta",
-    "base_certificate",
     "binomial_tail_inverse",
     "buffer_certificate",
     "combined_certificate",
@@ -29,8 +23,8 @@ __all__ = [
     "kl_tight_certificate",
     "log_binomial",
     "log_binomial_above",
+    "log_weight",
     "log_zeta",
     "preference_certificate",
     "preference_epsilon",
-    "single_task_kl_bound",
 ]

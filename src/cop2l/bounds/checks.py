@@ -59,6 +59,16 @@ def task_of(task: Any, tasks: Any) -> tuple[int, int]:
     return t, T
 
 
+def points(grid: Any, *iterations: int) -> int | None:
+    """N, the number of points of a declared grid, or None; a grid of one point is that of no iterations at all."""
+    if grid is None:
+        return None
+    N = count("grid", grid, least=1)
+    if N == 1 and any(iterations):
+        raise UserError("grid must have at least 2 points where iterations were kept, not 1.")
+    return N
+
+
 def real(name: str, value: Any) -> float:
     """`value` as a float; NaN and bools are refused."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):

@@ -4,10 +4,10 @@ import math
 
 from cop2l.bounds.binomial import tail_inverse
 from cop2l.bounds.bound import Bound, bounded
-from cop2l.bounds.checks import count, log_confidence, within
+from cop2l.bounds.checks import count, log_confidence, points, within
 from cop2l.bounds.outer import down
-from cop2l.bounds.preference import preference_certificate
-from cop2l.bounds.sharing import per_task
+from cop2l.bounds.preference import preferent
+from cop2l.bounds.sharing import log_zeta, one_of, per_task
 from cop2l.errors import UserError
 
 UNPICKED = 0.75
@@ -17,7 +17,14 @@ VACUOUS = "There are too few examples, or too many errors, for this confidence: 
 
 
 def combined_certificate(
-    n: int, picked: int, missed: int, iterations: int, tasks: int, log_delta: float
+    n: int,
+    picked: int,
+    missed: int,
+    iterations: int,
+    tasks: int,
+    log_delta: float,
+    *,
+    grid: int | None = None,
 ) -> Bound:
     """Our certificate for one task of T when no example of a past task can be picked (the witness buffer).
 
@@ -30,7 +37,9 @@ def combined_certificate(
     all: nothing of it is picked at task t, nothing of it can be picked later, and early stopping at s > t reads only
     S_s. So they meet S_t as a hold-out; the union over K = 0, 1, 2, ... costs 3/4 + (1/4) sum_{K>0} zeta(K) < 1.
 
-    n: task t's certified sample; picked: |G|; missed: |M|, theta_T's errors outside G; iterations: K. Not in the paper.
+    n: task t's certified sample; picked: |G|; missed: |M|, theta_T's errors outside G; iterations: K; grid: N, if K is one
+    of N numbers declared in advance, 0 among them: then 1/(N - 1) in place of zeta(K), and the shares sum to one. Not in
+    the paper.
 
     >>> round(float(combined_certificate(5000, 0, 150, 0, tasks=5, log_delta=math.log(0.05))), 7)
     0.0363849
@@ -41,10 +50,11 @@ def combined_certificate(
     kept = count("iterations", iterations)
     T = count("tasks", tasks, least=1)
     confidence = log_confidence(log_delta)
+    N = points(grid, kept)
     if kept:
         rest = down(confidence + math.log1p(-UNPICKED))
-        found = preference_certificate(whole, g, m, kept, T, rest)
-        return Bound(found.value, "combined", found.reason, found.terms)
+        weight = log_zeta(kept) if N is None else one_of(N - 1)
+        return preferent("combined", whole, g + m, weight, T, rest, {"picked": g, "missed": m})
     if g:
         raise UserError(f"picked must be 0 where iterations = 0, not {g}.")
     share = per_task(down(confidence + math.log(UNPICKED)), T)

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from cop2l.bounds.binomial import log_binomial_above, tail_inverse
 from cop2l.bounds.bound import Bound, bounded
-from cop2l.bounds.checks import count, counts, log_confidence, one_per_task, task_of, within
+from cop2l.bounds.checks import count, counts, log_confidence, one_per_task, points, task_of, within
 from cop2l.bounds.kl import ratio_inverse
 from cop2l.bounds.outer import up
-from cop2l.bounds.sharing import log_zeta
+from cop2l.bounds.sharing import log_weight, log_zeta
 from cop2l.errors import UserError
 
 NOTHING_LEFT = "Every example is in the compression set, so no example is left to count errors on."
@@ -26,6 +26,8 @@ def kl_certificate(
     task: int,
     tasks: int,
     log_delta: float,
+    *,
+    grid: int | None = None,
 ) -> Bound:
     """The paper's certificate for task t of T.
 
@@ -36,14 +38,15 @@ def kl_certificate(
             - sum_{s=1..T} ln zeta(mu2_s).
 
     n: size of task t's sample; compression: |I|; evicted: |J|; errors: theta_T's errors on the n' others;
-    iterations: mu2_1..mu2_T; task: t; tasks: T. The printed zeta does not sum to one; ours does.
+    iterations: mu2_1..mu2_T; task: t; tasks: T; grid: N, if every mu2_s is one of N numbers declared in advance: then 1/N
+    in place of zeta(mu2_s). The printed zeta does not sum to one; ours does.
 
     >>> sizes = {"n": 10_000, "compression": 300, "evicted": 20, "errors": 100}
     >>> bound = kl_certificate(**sizes, iterations=[75] * 5, task=2, tasks=5, log_delta=math.log(0.05))
     >>> round(float(bound), 7)
     0.1858721
     """
-    run = _Run.checked(n, compression, evicted, errors, iterations, task, tasks, log_delta)
+    run = _Run.checked(n, compression, evicted, errors, iterations, task, tasks, log_delta, grid)
     if run.T == 1 and run.J:
         raise UserError("evicted must be 0 when tasks is 1: nothing leaves the buffer before the end.")
     prices = run.paper_prices()
@@ -60,7 +63,8 @@ def kl_tight_certificate(
     tasks: int,
     log_delta: float,
     *,
-    priority: bool = False,
+    grid: int | None = None,
+    marked: bool = False,
 ) -> Bound:
     """The paper's certificate with the improvements that its proof allows for nothing.
 
@@ -75,49 +79,29 @@ def kl_tight_certificate(
     T-t-1 times of eviction are left (where none is, for t >= T-1, an eviction costs no message); errors are 0/1, so
     the binomial tail replaces its Chernoff bound. On equal arguments it is never larger than `kl_certificate`.
 
-    priority: the time of eviction is a function of the indices or marks (priority or threshold buffer). Then there is
-    no J: every picked example is in I, evicted is 0, and nothing is paid for |J|.
+    marked: marks that were drawn in advance decide who stays (threshold buffer), so the time of eviction is a function of
+    the indices. Then there is no J: every picked example is in I, evicted is 0, and nothing is paid for |J|.
 
     >>> sizes = {"n": 10_000, "compression": 300, "evicted": 20, "errors": 100}
     >>> bound = kl_tight_certificate(**sizes, iterations=[75] * 5, task=2, tasks=5, log_delta=math.log(0.05))
     >>> round(float(bound), 7)
     0.1835354
     """
-    run = _Run.checked(n, compression, evicted, errors, iterations, task, tasks, log_delta)
-    if priority and run.J:
-        raise UserError("evicted must be 0 with a priority buffer: count those examples in compression.")
+    run = _Run.checked(n, compression, evicted, errors, iterations, task, tasks, log_delta, grid)
+    if marked and run.J:
+        raise UserError(
+            "evicted must be 0 where marks decide who stays: count those examples in compression."
+        )
     prices = run.prices()
-    if not priority:
+    if not marked:
         prices |= {
             "|J| ln(T-t-1)": run.J * math.log(max(run.T - run.t - 1, 1)),
             "-ln zeta(|J|)": -log_zeta(run.J),
         }
-    prices["messages"] = -math.fsum(map(log_zeta, run.messages[run.t - 1 :]))
+    prices["messages"] = run.price_of(run.messages[run.t - 1 :])
     # The paper's bound is above this one, but the two are rounded apart: the smaller is still an upper bound.
     value = min(run.binomial(prices), run.chernoff(run.paper_prices()))
     return run.certificate("kl-tight", prices, value)
-
-
-def single_task_kl_bound(n: int, compression: int, errors: int, log_delta: float) -> float:
-    """The bound that mP2L's early stopping minimises over its iterations: a criterion, not a certificate.
-
-      kl^-1( errors/n' ; [ln C(n,m) + ln(2 sqrt(n')) - ln zeta(m) - ln delta]/n' ),   n' = n - m.
-
-    n: the current task's examples; compression: m, those of them in C; errors: on the n' others. 1 if n' = 0.
-    It pays neither for the other tasks nor, with a buffer to pick from, for the number of iterations.
-
-    >>> round(single_task_kl_bound(10_000, 200, 100, math.log(0.05)), 7)
-    0.1299366
-    """
-    n = count("n", n)
-    m = within("compression", compression, "n", n)
-    rest = n - m
-    wrong = within("errors", errors, "n - compression", rest)
-    log_delta = log_confidence(log_delta)
-    if rest == 0:
-        return 1.0
-    eps = log_binomial_above(n, m) + math.log(2.0 * math.sqrt(rest)) - log_zeta(m) - log_delta
-    return ratio_inverse(wrong, rest, up(eps))
 
 
 class _Run(NamedTuple):
@@ -131,6 +115,7 @@ class _Run(NamedTuple):
     t: int
     T: int
     log_delta: float
+    grid: int | None
 
     @classmethod
     def checked(
@@ -143,6 +128,7 @@ class _Run(NamedTuple):
         task: int,
         tasks: int,
         log_delta: float,
+        grid: int | None,
     ) -> "_Run":
         n = count("n", n)
         I = within("compression", compression, "n", n)
@@ -150,7 +136,7 @@ class _Run(NamedTuple):
         errors = within("errors", errors, "n - compression - evicted", n - I - J)
         t, T = task_of(task, tasks)
         messages = one_per_task(counts("iterations", iterations), T)
-        return cls(n, I, J, errors, messages, t, T, log_confidence(log_delta))
+        return cls(n, I, J, errors, messages, t, T, log_confidence(log_delta), points(grid, *messages))
 
     def prices(self) -> dict[str, float]:
         return {
@@ -164,8 +150,11 @@ class _Run(NamedTuple):
         return self.prices() | {
             "|J| ln(T-1)": self.J * math.log(max(self.T - 1, 1)),
             "-ln zeta(|J|)": -log_zeta(self.J),
-            "messages": -math.fsum(map(log_zeta, self.messages)),
+            "messages": self.price_of(self.messages),
         }
+
+    def price_of(self, messages: Sequence[int]) -> float:
+        return 0.0 - math.fsum(log_weight(kept, self.grid) for kept in messages)
 
     @property
     def rest(self) -> int:

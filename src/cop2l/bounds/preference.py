@@ -1,14 +1,13 @@
 """The bound for compressions with the preference property, and the certificates made of it."""
 
 import math
-from collections.abc import Sequence
 
 from cop2l.bounds.binomial import decay, log_mass, tail_factor
 from cop2l.bounds.bound import Bound, bounded
-from cop2l.bounds.checks import count, counts, log_confidence, one_per_task, within
+from cop2l.bounds.checks import count, log_confidence, within
 from cop2l.bounds.kl import TINY, upper_inverse
 from cop2l.bounds.outer import SLACK, WIDTH, down, outer
-from cop2l.bounds.sharing import log_zeta, per_task
+from cop2l.bounds.sharing import log_weight, per_task
 
 ALL_KEPT = "Every example is picked or misclassified, so nothing supports a bound."
 NO_EXAMPLE = "There is no example to support a bound."
@@ -68,7 +67,14 @@ def epsilon(k: int, n: int, log_delta: float) -> float:
 
 
 def preference_certificate(
-    n: int, picked: int, missed: int, iterations: int, tasks: int, log_delta: float
+    n: int,
+    picked: int,
+    missed: int,
+    iterations: int,
+    tasks: int,
+    log_delta: float,
+    *,
+    grid: int | None = None,
 ) -> Bound:
     """Our certificate for one task of T, learned with the threshold buffer.
 
@@ -78,7 +84,8 @@ def preference_certificate(
 
     n: size of task t's sample; picked: |G|, its examples picked at task t in the K iterations kept, or from the
     buffer at a later task in any iteration, kept or not; missed: |M|, theta_T's errors on the n - |G| others;
-    iterations: K, which is chosen after seeing the data: zeta pays for it. Not in the paper.
+    iterations: K, which is chosen after seeing the data: zeta pays for it; grid: N, if K is one of N numbers declared
+    in advance: 1/N in place of zeta(K). Not in the paper.
 
     >>> round(float(preference_certificate(10_000, 300, 120, 75, tasks=5, log_delta=math.log(0.05))), 7)
     0.0543949
@@ -86,12 +93,18 @@ def preference_certificate(
     whole = count("n", n)
     g = within("picked", picked, "n", whole)
     m = within("missed", missed, "n - picked", whole - g)
-    kept = (count("iterations", iterations),)
-    return _preferent("preference", whole, g + m, kept, tasks, log_delta, {"picked": g, "missed": m})
+    weight = log_weight(iterations, grid)
+    return preferent("preference", whole, g + m, weight, tasks, log_delta, {"picked": g, "missed": m})
 
 
 def buffer_certificate(
-    n_selected: int, compressed: int, iterations: int, tasks: int, log_delta: float
+    n_selected: int,
+    compressed: int,
+    iterations: int,
+    tasks: int,
+    log_delta: float,
+    *,
+    grid: int | None = None,
 ) -> Bound:
     """Our certificate for a task whose data is gone, from what the threshold selects.
 
@@ -101,55 +114,28 @@ def buffer_certificate(
 
     where R holds the examples of task t with mark u <= tau_{t,T}, picked or not. n_selected: |R|; compressed: those
     of R that are in G (see `preference_certificate`), and of the others those that theta_T misclassifies;
-    iterations: K. Not in the paper.
+    iterations: K; grid: as there. Not in the paper.
 
     >>> round(float(buffer_certificate(400, 30, 75, tasks=5, log_delta=math.log(0.05))), 7)
     0.1694434
     """
     whole = count("n_selected", n_selected)
     k = within("compressed", compressed, "n_selected", whole)
-    return _preferent("buffer", whole, k, (count("iterations", iterations),), tasks, log_delta, {})
+    return preferent("buffer", whole, k, log_weight(iterations, grid), tasks, log_delta, {})
 
 
-def base_certificate(
-    n: int, compressed: int, iterations: Sequence[int], tasks: int, log_delta: float
+def preferent(
+    kind: str, n: int, k: int, log_weight: float, tasks: int, log_delta: float, terms: dict[str, float]
 ) -> Bound:
-    """The certificate for tasks that transform the same n base examples.
-
-    With probability at least 1 - delta over the draw of the base examples and their marks, for every task t at once:
-
-      risk_t(theta_T) <= eps( |c_t|, n, (delta/T) prod_{s=1..T} zeta(K_s) ),   eps = `preference_epsilon`.
-
-    compressed: |c_t|, the base examples that have a version in the kept C of any task, and of the others those whose
-    version for task t theta_T misclassifies; iterations: K_1..K_T. Not in the paper.
-
-    >>> round(float(base_certificate(10_000, 400, [20, 20, 20], tasks=3, log_delta=math.log(0.05))), 7)
-    0.0558428
-    """
-    whole = count("n", n)
-    k = within("compressed", compressed, "n", whole)
-    kept = one_per_task(counts("iterations", iterations), count("tasks", tasks, least=1))
-    return _preferent("base", whole, k, kept, tasks, log_delta, {})
-
-
-def _preferent(
-    kind: str,
-    n: int,
-    k: int,
-    iterations: Sequence[int],
-    tasks: int,
-    log_delta: float,
-    terms: dict[str, float],
-) -> Bound:
+    """The bound eps(k, n, (delta/T) weight), with its terms; the weight is what the choice of K leaves."""
     T = count("tasks", tasks, least=1)
     log_delta = log_confidence(log_delta)
-    messages = math.fsum(map(log_zeta, iterations))
-    share = down(per_task(log_delta, T) + messages)
+    share = down(per_task(log_delta, T) + log_weight)
     terms |= {
         "compressed": k,
         "examples": n,
         "ln(T/delta)": math.log(T) - log_delta,
-        "messages": -messages,
+        "messages": 0.0 - log_weight,
         "epsilon": -share,
     }
     if n == 0:

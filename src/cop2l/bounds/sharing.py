@@ -2,7 +2,7 @@
 
 import math
 
-from cop2l.bounds.checks import count, log_confidence
+from cop2l.bounds.checks import count, log_confidence, points
 from cop2l.bounds.outer import down
 
 LOG_ZETA_0 = math.log(6.0 / math.pi**2)
@@ -17,6 +17,23 @@ def log_zeta(k: int) -> float:
     (-0.4977003, -5.1028705)
     """
     return down(LOG_ZETA_0 - 2.0 * math.log(count("k", k) + 1.0))
+
+
+def log_weight(iterations: int, grid: int | None = None) -> float:
+    """The logarithm of what the choice of K = iterations leaves of delta, rounded down: ln zeta(K), or ln 1/N on a grid.
+
+    grid: N, how many numbers of iterations may be kept at all, if those were declared before the data was seen.
+
+    >>> round(log_weight(75), 7), round(log_weight(75, grid=21), 7)
+    (-9.159167, -3.0445224)
+    """
+    kept, N = count("iterations", iterations), points(grid, iterations)
+    return log_zeta(kept) if N is None else one_of(N)
+
+
+def one_of(N: int) -> float:
+    """The logarithm of 1/N, rounded down."""
+    return down(-math.log(N)) if N > 1 else 0.0
 
 
 def anytime_log_delta(log_delta: float, tasks: int) -> float:

@@ -1,341 +1,160 @@
 """The certificate: what is claimed, of which model and data, and everything needed to check it."""
 
-import hashlib
 import json
-import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from cop2l._version import __version__
-from cop2l.bounds import Bound
-from cop2l.certify.compress import digest
-from cop2l.certify.history import History
-from cop2l.certify.options import Options
-from cop2l.certify.record import Counts, bounds_of, sharing
+from cop2l.certify.bounding import bounds_of
 from cop2l.errors import UserError
+from cop2l.files import file_digest, write_text
+from cop2l.kernel import form
 from cop2l.kernel.arithmetic import percent
+from cop2l.kernel.options import Options, Refusal
 
-FORMAT, VERSION = "cop2l-certificate", 1
-SET_NAMES = ("own", "first", "second", "left", "picked")
-
-ASSUMPTIONS = (
-    "Within each task the examples are independent draws from one distribution, the task's own.",
-    "The samples of different tasks, and the marks, are mutually independent.",
-    "The order, the sizes and the distributions of the tasks were not chosen by looking at earlier data.",
-    "The initial parameters, the representation of inputs, the options and the claim were fixed independently of the data.",
-    "The bound is on the probability of error on new examples of the task's own distribution, not of any other.",
-)
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
-class TaskRecord:
-    """One task's line: the integers, the bounds, and what the data was."""
-
-    counts: Counts
-    bounds: dict[str, Bound]
-    fingerprint: str
-    head: tuple[int, ...]
-
-    def __getattr__(self, name: str) -> Any:
-        if name in Counts.__dataclass_fields__:
-            return getattr(self.counts, name)
-        raise AttributeError(name)
-
-
-@dataclass
 class Certificate:
     """Upper bounds on the true error of one model on every task seen, with the evidence.
 
-    With probability at least 1 - delta over the draw of all samples and marks, under the assumptions listed, the
-    error rate on every task t is at most the bound of the claimed kind, for all t at once.
+    With probability at least 1 - delta over the draw of all samples and marks, under the assumptions listed, the error
+    rate on every task t is at most its bound, for all t at once.
     """
 
+    content: dict[str, Any]
+    """The fields of certificate.json; docs/certificate.md explains each."""
     options: Options
-    scenario: str
-    classes: int
-    model: dict[str, Any]
-    environment: dict[str, Any]
-    histories: list[History]
-    records: list[TaskRecord]
-    theta_0: dict[str, Tensor]
-    theta: dict[str, Tensor]
-    not_valid: tuple[str, ...] = ()
-    data: dict[str, Any] | None = None
-    """How the data can be had and cut again, for those who verify; nothing is concluded from it."""
-    examples: dict[str, Tensor] = field(default_factory=dict)
-    """Only in a portable certificate: the examples of the compression sets and of the prior parts."""
+    tensors: "Mapping[str, Mapping[str, Tensor]] | None" = None
+    """The files beside it (sets, theta_0, theta); None if it was read without them."""
 
     @property
-    def tasks(self) -> list[TaskRecord]:
-        """One record per task seen; `tasks[0]` is task 1."""
-        return self.records
+    def records(self) -> list[dict[str, Any]]:
+        """The integers of every task; `records[0]` is task 1."""
+        return list(self.content["records"])
 
     @property
-    def claim(self) -> str:
-        """The kind of bound that was named in advance."""
-        return self.options.claim
+    def statements(self) -> list[dict[str, Any]]:
+        """What is claimed."""
+        return list(self.content["statements"])
 
     @property
-    def sharing(self) -> str:
-        """Fixed or anytime: how delta is shared over time."""
-        return sharing(self.options, len(self.records))
+    def kind(self) -> str:
+        """The kind of bound that is claimed."""
+        return self.options.kind
 
     @property
-    def valid(self) -> bool:
-        """Whether nothing is known against the assumptions."""
-        return not self.not_valid
+    def bounds(self) -> dict[int, float]:
+        """The claimed bound of every task that has one."""
+        return {statement["task"]: statement["value"] for statement in self.statements}
 
-    def bound(self, task: int) -> Bound | None:
-        """The claimed bound on this task (the buffer's, if the task's data was not at hand); None if there is none."""
-        found = self.records[task - 1].bounds
-        return found.get(self.claim) or found.get("buffer")
+    @property
+    def not_valid(self) -> tuple[str, ...]:
+        """Why the assumptions are known not to hold; empty if nothing is known."""
+        return tuple(self.content["not_valid"])
+
+    def information(self, task: int) -> dict[str, float]:
+        """Bounds of other kinds for a task: to compare with, not claimed; delta does not cover choosing the least."""
+        if self.kind == "holdout":
+            return {}
+        messages = [record["iterations"] for record in self.records]
+        every = bounds_of(self.records[task - 1], self.options, messages)
+        claimed = {statement["kind"] for statement in self.statements if statement["task"] == task}
+        return {kind: float(bound) for kind, bound in every.items() if kind not in claimed}
+
+    def save(self, folder: str | Path) -> None:
+        """Write the certificate into a new folder; the text last, so that it never names a file that is not there."""
+        from safetensors.torch import save_file
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.tensors is None:
+            raise UserError("This certificate was read without its tensors; copy its folder instead.")
+        files = {}
+        for name, tensors in self.tensors.items():
+            path = folder / f"{name}.safetensors"
+            save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, path)
+            files[path.name] = file_digest(path)
+        text = json.dumps(sealed({**self.content, "files": files}), indent=1, allow_nan=False)
+        write_text(folder / form.TEXT_FILE, f"{text}\n")
 
     def __str__(self) -> str:
         return table(self)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the certificate as a new folder, all at once; an older certificate of that name is replaced."""
-        folder = Path(folder).resolve()
-        if folder.exists() and not ((folder / "certificate.json").is_file() or not any(folder.iterdir())):
-            raise UserError(f"{folder} exists and is not a certificate; choose another folder.")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        building = folder.with_name(f".{folder.name}.partial")  # one a kill left behind is used again
-        shutil.rmtree(building, ignore_errors=True)
-        building.mkdir()
-        try:
-            sets = {
-                f"{h.task}/{name}": torch.from_numpy(np.array(getattr(h, name), np.int64))
-                for h in self.histories
-                for name in SET_NAMES
-            }
-            parts = {"sets": sets, "theta_0": self.theta_0, "theta": self.theta}
-            if self.examples:
-                parts["examples"] = self.examples
-            for name, tensors in parts.items():
-                save_file(
-                    {key: value.contiguous() for key, value in tensors.items()},
-                    building / f"{name}.safetensors",
-                )
-            content = describe(self)
-            content["files"] = {
-                f"{name}.safetensors": file_digest(building / f"{name}.safetensors") for name in parts
-            }
-            content["digest"] = content_digest(content)
-            (building / "certificate.json").write_text(
-                json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
-            if folder.exists():
-                shutil.rmtree(folder)
-            building.rename(folder)
-        except BaseException:
-            shutil.rmtree(building, ignore_errors=True)
-            raise
-        return folder
 
-    @staticmethod
-    def load(folder: str | Path) -> "Certificate":
-        """Read a certificate; nothing in it is believed beyond its form: `verify` checks it."""
-        return parse(*read(Path(folder)))
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content with its digest."""
+    return {**content, "digest": form.content_digest(content)}
 
 
-def issue(
+def read(folder: str | Path) -> Certificate:
+    """The certificate in a folder, checked for form and hashes only, without its tensors: see `cop2l.verify`."""
+    try:
+        content = form.read(Path(folder))
+    except Refusal as refusal:
+        raise UserError(str(refusal)) from None
+    options = content["options"]
+    return Certificate({**content, "options": options.as_dict()}, options)
+
+
+def content_of(
+    method: str,
     options: Options,
-    scenario: str,
-    classes: int,
-    model: dict[str, Any],
-    environment: dict[str, Any],
-    histories: Sequence[History],
-    counts: Sequence[Counts],
-    theta_0: dict[str, Tensor],
-    theta: dict[str, Tensor],
-    not_valid: Sequence[str],
-    data: dict[str, Any] | None = None,
-    examples: dict[str, Tensor] | None = None,
-) -> Certificate:
-    """A certificate from the integers; the bounds are computed here and nowhere else."""
-    messages = [history.iterations for history in histories]
-    records = [
-        TaskRecord(c, bounds_of(c, options, messages), history.fingerprint, history.head)
-        for c, history in zip(counts, histories, strict=True)
-    ]
-    return Certificate(
-        options,
-        scenario,
-        classes,
-        model,
-        environment,
-        list(histories),
-        records,
-        theta_0,
-        theta,
-        tuple(not_valid),
-        data,
-        examples or {},
-    )
-
-
-def describe(certificate: Certificate) -> dict[str, Any]:
-    """The certificate's JSON, without the digests of its files (docs/certificate.md explains every field)."""
+    statements: Sequence[Mapping[str, Any]],
+    records: Sequence[Mapping[str, Any]],
+    **fields: Any,
+) -> dict[str, Any]:
+    """The text of a certificate, but for the hashes of its files and its digest."""
     return {
-        "format": FORMAT,
-        "version": VERSION,
+        "format": form.FORMAT,
+        "version": form.VERSION,
         "made_by": f"cop2l {__version__}",
-        "tasks": len(certificate.records),
-        "delta": certificate.options.delta,
-        "sharing": certificate.sharing,
-        "claim": certificate.claim,
-        "valid": certificate.valid,
-        "not_valid": list(certificate.not_valid),
-        "assumptions": list(ASSUMPTIONS),
-        "scenario": certificate.scenario,
-        "classes": certificate.classes,
-        "model": certificate.model,
-        "options": certificate.options.as_dict(),
-        "data": certificate.data,
-        "environment": certificate.environment,
-        "theta_0": digest(certificate.theta_0),
-        "theta": digest(certificate.theta),
-        "records": [
-            {
-                **asdict(record.counts),
-                "rows": history.rows,
-                "head": list(record.head),
-                "fingerprint": record.fingerprint,
-                "bounds": {
-                    kind: {"value": b.value, "reason": b.reason, "terms": b.terms}
-                    for kind, b in record.bounds.items()
-                },
-            }
-            for record, history in zip(certificate.records, certificate.histories, strict=True)
-        ],
+        "method": method,
+        "options": options.as_dict(),
+        "assumptions": list(form.ASSUMPTIONS),
+        "statements": [dict(statement) for statement in statements],
+        "records": [dict(record) for record in records],
+        "settings": None,
+        "data": None,
+        "commitment": None,
+        "earlier": [],
+        "not_valid": [],
+        **fields,
     }
 
 
-def read(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
-    """The JSON and the tensors of a certificate's folder, unchecked."""
-    path = folder / "certificate.json"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique)
-    except FileNotFoundError:
-        raise UserError(
-            f"There is no certificate in {folder}: the file certificate.json is missing."
-        ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not readable as JSON ({error}); ask for the certificate again.") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise UserError(f"{path} is not a cop2l certificate.")
-    if content.get("version") != VERSION:
-        raise UserError(
-            f"{path} has version {content.get('version')!r}; this program reads version {VERSION}: use a matching cop2l."
-        )
-    tensors = {}
-    for name in ("sets", "theta_0", "theta", "examples"):
-        file = folder / f"{name}.safetensors"
-        if name == "examples" and not file.exists():
-            continue
-        try:
-            tensors[name] = load_file(file)
-        except (OSError, SafetensorError) as error:
-            raise UserError(
-                f"{file} is missing or damaged ({error}); ask for the certificate again."
-            ) from None
-    return content, tensors
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; one that names a key twice reads differently to people and to programs."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise UserError("The certificate's text names a field twice; ask for the certificate again.")
+def claimed(options: Options, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One statement for every task: of the claimed kind or, where the data is gone, from the buffer (if that is possible)."""
+    messages, found = [record["iterations"] for record in records], []
+    for record in records:
+        kind = options.kind if record["errors"] is not None else "buffer"
+        bounds = bounds_of(record, options, messages)
+        if kind in bounds:
+            statement = {"family": "tasks", "task": record["task"], "subject": None, "kind": kind}
+            found.append({**statement, "value": float(bounds[kind])})
     return found
 
 
-def parse(content: dict[str, Any], tensors: dict[str, dict[str, Tensor]]) -> Certificate:
-    """A certificate from its JSON and tensors; a wrong form is a UserError that names what is wrong."""
-    try:
-        options = Options(**content["options"])
-        histories, records = [], []
-        for entry in content["records"]:
-            task = entry["task"]
-            sets = {name: tensors["sets"][f"{task}/{name}"].numpy() for name in SET_NAMES}
-            histories.append(
-                History(
-                    task,
-                    entry["rows"],
-                    tuple(entry["head"]),
-                    entry["fingerprint"],
-                    entry["iterations"],
-                    **sets,
-                )
-            )
-            counts = Counts(**{f.name: entry[f.name] for f in fields(Counts)})
-            bounds = {
-                kind: Bound(b["value"], kind, b["reason"], b["terms"]) for kind, b in entry["bounds"].items()
-            }
-            records.append(TaskRecord(counts, bounds, entry["fingerprint"], tuple(entry["head"])))
-        return Certificate(
-            options,
-            content["scenario"],
-            content["classes"],
-            content["model"],
-            content["environment"],
-            histories,
-            records,
-            tensors["theta_0"],
-            tensors["theta"],
-            tuple(content["not_valid"]),
-            content["data"],
-            tensors.get("examples", {}),
-        )
-    except UserError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"The certificate does not have the documented form: {type(error).__name__} {error}."
-        ) from None
-
-
-def content_digest(content: dict[str, Any]) -> str:
-    """SHA-256 of the JSON without its digest, in canonical form."""
-    rest = {key: value for key, value in content.items() if key != "digest"}
-    return hashlib.sha256(
-        json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    ).hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def table(certificate: Certificate) -> str:
-    """A readable table: task, n, kept, errors, bound."""
-    lines = [f"{'task':>4} {'n':>9} {'kept':>7} {'errors':>7} {'error <=':>9}  kind"]
-    ours = certificate.claim in ("preference", "combined")
+    """A readable table: task, examples, picks, errors, bound."""
+    options, bounds = certificate.options, {s["task"]: s for s in certificate.statements}
+    lines = [f"{'task':>4} {'set aside':>9} {'certify':>8} {'picked':>7} {'errors':>7} {'error <=':>9}  kind"]
     for record in certificate.records:
-        c, bound = record.counts, certificate.bound(record.counts.task)
-        counted = c.missed if ours else c.errors
-        kept = c.picked if ours else c.compression + c.evicted
-        value, kind = (
-            (percent(bound.value).replace(" ", "").rjust(9), bound.kind)
-            if bound
-            else (f"{'-':>9}", "data not at hand")
-        )
+        stated, errors = bounds.get(record["task"]), record.get("missed", record["errors"])
+        shown = (percent(stated["value"]), stated["kind"]) if stated else ("-", "its data was gone")
+        numbers = [record.get("prior", 0), record.get("n", record["rows"]), record.get("picked", 0)]
+        cells = [*numbers, "-" if errors is None else errors, shown[0]]
+        widths = zip((9, 8, 7, 7, 9), cells, strict=True)
         lines.append(
-            f"{c.task:>4} {c.n:>9} {kept:>7} {'-' if counted is None else counted:>7} {value}  {kind}"
+            f"{record['task']:>4} " + " ".join(f"{cell:>{width}}" for width, cell in widths) + f"  {shown[1]}"
         )
-    confidence = f"{100 * (1 - certificate.options.delta):g} %"
+    when = "of this run, one after each task at most, " if options.anytime else ""
     lines.append(
-        f"With probability at least {confidence} over the draw of the data, all of these hold at once ({certificate.sharing})."
+        f"With probability at least {100 * (1 - options.delta):.10g} % over the draw of the data, "
+        f"all statements {when}hold at once."
     )
-    lines += [f"NOT VALID: {reason}" for reason in certificate.not_valid]
-    return "\n".join(lines)
+    return "\n".join(lines + [f"NOT VALID: {reason}" for reason in certificate.not_valid])

@@ -1,44 +1,31 @@
 """CoP2L: the learner that certifies itself."""
 
-import json
 import sys
-import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from cop2l.certify.certificate import SET_NAMES, Certificate, issue
-from cop2l.certify.compress import compress_task, load_parameters, parameters, rebuilt
-from cop2l.certify.counting import Data, compressed_in_buffer, counts, misclassified_rows
-from cop2l.certify.environment import environment
-from cop2l.certify.examples import row_major, sample
-from cop2l.certify.history import History, Memory, certified_mask
-from cop2l.certify.options import Options
-from cop2l.certify.options import options as choose_options
-from cop2l.certify.p2l import Progress
-from cop2l.certify.record import Counts
-from cop2l.certify.scoring import (
-    ScoringMode,
-    head_mask,
-    logits_in_blocks,
-    predict,
-    prove_exact,
-    score,
-)
-from cop2l.certify.training import exact_arithmetic, pinned_threads
+from cop2l.certify import saved
+from cop2l.certify.certificate import Certificate, claimed, content_of
+from cop2l.certify.fast import Fast, Progress, ScoringMode, input_blocks, misclassified, predict
+from cop2l.certify.inputs import check_finite, inputs, labels
+from cop2l.certify.presets import OptionValues
+from cop2l.certify.presets import options as choose_options
 from cop2l.errors import UserError, unknown
-from cop2l.streams.fingerprints import fingerprint
+from cop2l.kernel.learning import check_alone, digest, exact_arithmetic, sample
+from cop2l.kernel.options import Options, Refusal
+from cop2l.kernel.samples import blocks_of, fingerprint
+from cop2l.kernel.verify import counts, machine, outside_heads, set_tensors
 from cop2l.streams.task import SCENARIOS
 
-STATE_FORMAT = "cop2l-learner 1"
-STATE_FILE = "learner.safetensors"
+Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]]
+"""A task's data: arrays or memory maps, or a callable that yields (x, y) blocks."""
 
 
 class CoP2L:
@@ -50,8 +37,9 @@ class CoP2L:
     >>> learner = CoP2L(build("linear", inputs=stream[0].x.shape[1:], classes=stream.classes, seed=0), memory=50)
     >>> for x, y, t in stream:
     ...     learner.learn(x, y)
-    >>> learner.tasks_seen, len(learner.certificate.tasks), learner.certificate.claim
-    (2, 2, 'combined')
+    >>> certificate = learner.certify({t: (x, y) for x, y, t in stream})
+    >>> learner.tasks_seen, sorted(certificate.bounds), certificate.kind
+    (2, [1, 2], 'combined')
     """
 
     def __init__(
@@ -62,44 +50,51 @@ class CoP2L:
         preset: str = "certified",
         not_valid: Sequence[str] = (),
         data: dict[str, Any] | None = None,
-        **options: Any,
+        commitment: str | None = None,
+        **options: Unpack[OptionValues],
     ) -> None:
-        """`options` are the fields of `cop2l.certify.options.Options`; what is not given comes from the preset.
+        """`options` are the fields of `cop2l.kernel.options.Options`; what is not given comes from the preset.
 
-        `not_valid` are reasons, in sentences, why the certificates' assumptions do not hold for this data. `data` says
-        how the data can be had again (stream, tasks, order_seed, holdout ...): it is written into certificates.
+        `not_valid` are reasons, in sentences, why the certificates' assumptions do not hold for this data. `data` says how
+        the data can be had again (stream, tasks, order_seed, holdout ...), and `commitment` is the hash of a commitment made
+        before: both are written into certificates.
         """
         if scenario not in SCENARIOS:
             raise unknown("scenario", scenario, SCENARIOS)
         if not any(p.requires_grad for p in model.parameters()):
             raise UserError("The model has no parameters to learn.")
-        self.model = model
-        self.scenario = scenario
+        for value in [*model.parameters(), *model.buffers()]:  # in the plain memory layout
+            value.data = torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value.data)
+        model.eval()
+        self.model, self.scenario, self.data, self.commitment_hash = model, scenario, data, commitment
         self.options: Options = choose_options(preset, **options)
         self.not_valid = tuple(not_valid)
-        self.data = data
-        self.memory = Memory(self.options)
-        self.histories: list[History] = []
         self.certificate: Certificate | None = None
-        self.trace: list[dict[str, Any]] = []
-        for tensor in [*model.parameters(), *model.buffers()]:
-            tensor.data = row_major(tensor.data)
-        self._theta_0 = parameters(model)
+        self.heads: list[tuple[int, ...]] = []
+        self.fingerprints: list[str] = []
+        self.engine = Fast(model, self.options)
+        self.theta_0 = parameters(model)
+        self.machines: list[str] = []
+        self.threads = torch.get_num_threads()
+        self.issued: list[str] | None = None
+        """Of the certificate after the newest task: the kinds of its statements."""
         self._classes: int | None = None
         self._shape: Any = None
-        self._proved = False
-        self._machines: list[dict[str, Any]] = []
-        model.eval()
 
     @property
     def tasks_seen(self) -> int:
         """How many tasks were learned."""
-        return len(self.histories)
+        return len(self.engine.sets)
 
     @property
     def memory_used(self) -> int:
         """How many examples of past tasks are kept; a threshold buffer may, rarely, exceed the memory."""
-        return len(self.memory)
+        return sum(len(part) for part in [*self.engine.buffer, *self.engine.prior])
+
+    @property
+    def trace(self) -> list[dict[str, Any]]:
+        """The iterations of the newest task."""
+        return self.engine.trace
 
     def learn(
         self,
@@ -109,240 +104,175 @@ class CoP2L:
         classes: Sequence[int] | None = None,
         progress: Progress | bool | None = None,
     ) -> None:
-        """Learn the next task and certify it; on an error or an interruption the learner is as before.
+        """Learn the next task; on an error or an interruption the learner is as before. Nothing is certified: see `certify`.
 
-        x, y: arrays or tensors (x may be a memory map), labels 0..classes-1 of the whole stream. `classes`: the task's
-        own classes, fixed in advance; needed if task-incremental. `progress`: a callable, or None for a bar on a
-        terminal and nothing otherwise.
+        x, y: arrays or tensors (x may be a memory map), labels 0..classes-1 of the whole stream. `classes`: the task's own
+        classes, fixed in advance; needed if task-incremental. `progress`: a callable, or None for a bar on a terminal and
+        nothing otherwise.
         """
-        x, labels, head = self._checked(x, y, classes)
-        shown = _progress(progress)
-        device = next(self.model.parameters()).device
-        history = History(
-            self.tasks_seen + 1,
-            len(labels),
-            head,
-            fingerprint(x, y if isinstance(y, Tensor) else np.asarray(y)),
-        )
-        if isinstance(x, Tensor):
-            x = x.to(device)
-        labels = labels.to(device)
-        before = parameters(self.model), list(self.memory.candidates), list(self.memory.prior)
-        past, machines, unsaved = (
-            [History(**vars(h)) for h in self.histories],
-            self._machines,
-            self._unsaved(),
-        )
-        try:
-            self.histories.append(history)
-            outside = self._outside()
-            with pinned_threads(self._threads()), exact_arithmetic():
-                S = sample(x, labels, history.task, self.options.seed)
-                if not self._proved:
-                    prove_exact(self.model, S, outside)
-                outcome = compress_task(
-                    self.model, S, self.histories, self.memory, self.options, outside, shown
-                )
-                if not self._proved:  # once more: initial weights of zero would prove nothing
-                    prove_exact(self.model, S, outside)
-                self._check_unsaved(unsaved)
-                here = environment(self.model)
-                self._machines = [m for m in machines if m != here] + [here]
-            certificate = self._certify({history.task: (x, y)}, known=history.task)
-        except BaseException:
-            load_parameters(self.model, before[0])
-            self._check_unsaved(unsaved, put_back=True)
-            self.model.eval()
-            self.memory.candidates, self.memory.prior = before[1], before[2]
-            self.histories, self._machines = past, machines
-            raise
-        finally:
-            _close(shown)
-        self._proved = True
-        self.trace, self.certificate = outcome.trace, certificate
+        x, found, head = self._checked(x, y, classes)
+        print_of_data = fingerprint(len(found), blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y)))
+        device, engine = next(self.model.parameters()).device, self.engine
+        x, found = x.to(device) if isinstance(x, Tensor) else x, found.to(device)
+        first = not self.machines
+        with self._all_or_nothing(), _shown(progress) as engine.progress, exact_arithmetic(self.threads):
+            engine.outside = self._outside([*self.heads, head])
+            S = sample(x, found, engine.task, self.options.seed)
+            if first:
+                check_alone(self.model, S, engine.outside)
+            engine.learn(S)
+            if first:  # once more: initial weights of zero would show nothing
+                check_alone(self.model, S, engine.outside)
+            self.heads, self.fingerprints = [*self.heads, head], [*self.fingerprints, print_of_data]
+            here = machine(self.model)
+            self.machines = [other for other in self.machines if other != here] + [here]
+            self.issued = self.certificate = None
 
-    def certify(self, data: Mapping[int, Data] | None = None, *, portable: bool = False) -> Certificate:
-        """A certificate for every task seen; `data` maps task numbers to (x, y) or to a callable that yields blocks.
+    def certify(self, data: Mapping[int, Data] | None = None) -> Certificate:
+        """The certificate for every task seen; `data` maps task numbers to (x, y) or to a callable that yields blocks.
 
-        A task's data is read once, for counting only, and must be what the task was learned from. For a task without
-        data the buffer certificate is issued, from the memory alone, if the buffer is a threshold buffer. With
-        `portable`, the examples of the compression sets travel in the certificate (they must be in `data`).
+        A task's data is read once, for counting only, and must be what the task was learned from. For a task without data
+        the bound is made from the memory alone, where marks decide what is kept; it is looser. There is one certificate after
+        the last task (tasks=T fixed in advance), or one after any task (tasks=None): another one with other bounds would spend
+        delta twice.
         """
-        return self._certify(data, portable=portable)
-
-    def _certify(
-        self, data: Mapping[int, Data] | None, *, portable: bool = False, known: int | None = None
-    ) -> Certificate:
-        """`known`: the task whose data was just learned, so that its fingerprint need not be taken again."""
-        data = dict(data or {})
-        last = self.tasks_seen
+        data, last = dict(data or {}), self.tasks_seen
         if not last:
             raise UserError("There is nothing to certify yet; learn a task first.")
-        for task in data:
-            if task not in range(1, last + 1):
-                raise UserError(f"There is no task {task} to certify; tasks 1 to {last} were learned.")
-        outside = self._outside()
-        with pinned_threads(self._threads()), exact_arithmetic():
-            found = [self._counted(h, data.get(h.task), outside, h.task == known) for h in self.histories]
-            here = environment(self.model)
-        certificate = issue(
+        if self.options.tasks not in (None, last):
+            raise UserError(
+                f"The claim is for {self.options.tasks} tasks, fixed in advance, and {last} were learned; "
+                "learn the others first, or make a learner with tasks=None, which certifies after any task."
+            )
+        if strange := set(data) - set(range(1, last + 1)):
+            raise UserError(f"There is no task {min(strange)} to certify; tasks 1 to {last} were learned.")
+        with exact_arithmetic(self.threads):
+            records = [self._record(task, data.get(task)) for task in range(1, last + 1)]
+        statements = claimed(self.options, records)
+        kinds = [statement["kind"] for statement in statements]
+        if not kinds:
+            raise UserError(
+                "Without the data of any task there is nothing to certify from; give data={1: (x, y), ...}."
+            )
+        if self.issued not in (None, kinds):
+            raise UserError(
+                f"After task {last} a certificate was issued already, with other data at hand; a second one would spend "
+                "delta twice. Use that one, or learn the next task first."
+            )
+        content = content_of(
+            "cop2l",
             self.options,
+            statements,
+            records,
+            scenario=self.scenario,
+            classes=self._width(),
+            model=self.description,
+            data=self.data,
+            machine=self.machines[-1],
+            earlier=self.machines[:-1],
+            threads=self.threads,
+            not_valid=list(self.not_valid),
+            commitment=self.commitment_hash,
+        )
+        theta, sets = parameters(self.model), set_tensors(self.engine.sets)
+        tensors = {"theta_0": self.theta_0, "theta": theta, "sets": sets}
+        hashes = {name: digest(part) for name, part in tensors.items()}
+        self.certificate, self.issued = Certificate({**content, **hashes}, self.options, tensors), kinds
+        return self.certificate
+
+    def commitment(self) -> dict[str, Any]:
+        """What is fixed before learning, to be handed to an auditor (docs/certificate.md)."""
+        from cop2l.certify.commitment import commitment
+
+        return commitment(
+            "cop2l",
+            self.options,
+            None,
             self.scenario,
             self._width(),
-            self._description(),
-            {**here, "earlier": [machine for machine in self._machines if machine != here]},
-            [History(**vars(h)) for h in self.histories],
-            found,
-            self._theta_0,
-            parameters(self.model),
-            self.not_valid,
+            self.description,
             self.data,
-            self._portable(data) if portable else None,
+            digest(self.theta_0),
         )
-        self.certificate = certificate
-        return certificate
-
-    def _counted(self, history: History, data: Data | None, outside: Tensor | None, known: bool) -> Counts:
-        wrong = compressed = None
-        if data is not None:
-            wrong, print_found = misclassified_rows(
-                self.model, data, history, self.options, outside, fingerprinted=not known
-            )
-            if not known and print_found != history.fingerprint:
-                raise UserError(
-                    f"The data given for task {history.task} is not what it was learned from: its fingerprint differs."
-                )
-        elif self.options.marked:
-            held = self.memory.candidates[history.task - 1]
-            wrong_there = score(self.model, held, outside)[1].cpu().numpy()
-            compressed = compressed_in_buffer(history, self.options, self.tasks_seen, held.row, wrong_there)
-        return counts(history, self.options, self.tasks_seen, wrong, compressed)
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
         """The class of each example, on the CPU; task-incremental learners need the task's number."""
-        x = _inputs(x)
         if self.scenario != "task-incremental":
             task = None
         elif task not in range(1, self.tasks_seen + 1):
             raise UserError(
                 f"A task-incremental learner predicts for one of its tasks: give task=1..{self.tasks_seen}."
             )
-        with exact_arithmetic():
-            return predict(self.model, x, task, self._outside())
+        with exact_arithmetic(torch.get_num_threads()):
+            return predict(self.model, inputs(x), task, self._outside(self.heads))
 
     def save(self, folder: str | Path) -> None:
         """Everything needed to learn the next task later, in one file, written at once; and the certificate."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        tensors: dict[str, Tensor] = {}
-        for name, theta in (("theta_0", self._theta_0), ("theta", parameters(self.model))):
-            tensors |= {f"{name}/{key}": value for key, value in theta.items()}
-        for name, parts in (("candidates", self.memory.candidates), ("prior", self.memory.prior)):
-            for number, part in enumerate(parts):
-                tensors |= {
-                    f"{name}/{number}/x": part.x.cpu(),
-                    f"{name}/{number}/y": part.y.cpu(),
-                    f"{name}/{number}/row": torch.from_numpy(np.array(part.row)),
-                }
-        for history in self.histories:
-            for name in SET_NAMES:
-                tensors[f"sets/{history.task}/{name}"] = torch.from_numpy(np.array(getattr(history, name)))
-        state = {
-            "format": STATE_FORMAT,
-            "options": self.options.as_dict(),
-            "scenario": self.scenario,
-            "not_valid": list(self.not_valid),
-            "data": self.data,
-            "model": self._description(),
-            "classes": self._classes,
-            "machines": self._machines,
-            "histories": [
-                {key: value for key, value in asdict(h).items() if key not in SET_NAMES}
-                for h in self.histories
-            ],
-        }
-        partial = folder / f".{STATE_FILE}.partial"
-        save_file(
-            {key: value.contiguous() for key, value in tensors.items()}, partial, {"state": json.dumps(state)}
-        )
-        partial.replace(folder / STATE_FILE)
-        if self.certificate is not None:
-            self.certificate.save(folder / "certificate")
+        saved.save(self, Path(folder))
 
     def restore(self, folder: str | Path) -> None:
         """Put this learner, made with the same model and options, into the saved state."""
-        state, tensors = _read_state(Path(folder))
-        if state["options"] != self.options.as_dict() or state["scenario"] != self.scenario:
-            changed = [
-                name for name, value in self.options.as_dict().items() if state["options"].get(name) != value
-            ]
-            raise UserError(
-                f"The saved learner has other options ({', '.join(changed) or 'scenario'}); use those it was made with."
-            )
-        self._put(state, tensors, Path(folder))
+        saved.restore(self, Path(folder))
 
     @classmethod
     def load(cls, folder: str | Path, model: nn.Module | None = None) -> "CoP2L":
         """A learner from its folder; `model` (same architecture) is needed only for a model of your own."""
-        state, tensors = _read_state(Path(folder))
-        if model is None:
-            if not state["model"].get("name"):
-                raise UserError(
-                    f"The learner in {folder} has a model of your own; pass it: CoP2L.load(folder, model=...)."
+        return saved.load(cls, Path(folder), model)
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The model, for people and for those who build it again."""
+        kind = type(self.model)
+        own = {"name": None, "class": f"{kind.__module__}.{kind.__qualname__}"}
+        described = getattr(self.model, "description", None) or own
+        return {**described, "parameters": sum(p.numel() for p in self.model.parameters())}
+
+    def _record(self, task: int, data: Data | None) -> dict[str, Any]:
+        """The integers of one task, from its data or from the memory alone."""
+        engine, last = self.engine, self.tasks_seen
+        rows, sets = engine.sizes[task - 1][0], engine.sets[task - 1]
+        wrong = np.zeros(rows, bool)
+        if data is None:
+            held = engine.buffer[task - 1]
+            if self.options.marked and len(held):
+                wrong[held.row] = misclassified(self.model, held, engine.outside)
+        else:
+            wrong = self._misclassified(task, data, rows)
+        identity = {
+            "task": task,
+            "rows": rows,
+            "head": list(self.heads[task - 1]),
+            "fingerprint": self.fingerprints[task - 1],
+        }
+        return {**identity, **counts(self.options, last, task, rows, sets, wrong, gone=data is None)}
+
+    def _misclassified(self, task: int, data: Data, rows: int) -> np.ndarray:
+        """Which rows of a task the model misclassifies, from one pass over its data, which must be what was learned from."""
+        device, wrong, start = next(self.model.parameters()).device, np.zeros(rows, bool), 0
+
+        def blocks() -> Iterator[tuple[Any, Any]]:
+            nonlocal start
+            for x, y in data() if callable(data) else blocks_of(*data):
+                x, y = (
+                    x if isinstance(x, Tensor) else np.asarray(x),
+                    y if isinstance(y, Tensor) else np.asarray(y),
                 )
-            theta = {name: tensors[name] for name in tensors if name.startswith("theta/")}
-            model = rebuilt(
-                state["model"], theta, state["machines"][-1]["device"] if state["machines"] else "cpu"
-            )
-        given = dict(state["options"])
-        learner = cls(
-            model, scenario=state["scenario"], not_valid=state["not_valid"], data=state["data"], **given
-        )
-        learner._put(state, tensors, Path(folder))
-        return learner
-
-    def _put(self, state: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> None:
-        def part(prefix: str) -> dict[str, Tensor]:
-            return {
-                key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)
-            }
-
-        try:
-            load_parameters(self.model, part("theta/"))
-        except RuntimeError as error:
-            raise UserError(
-                f"The model does not fit the saved learner: {str(error).splitlines()[0]}"
-            ) from None
-        self._theta_0 = part("theta_0/")
-        self._classes, self._machines = state["classes"], state["machines"]
-        self.not_valid = tuple(state["not_valid"])
-        self.histories = []
-        for entry in state["histories"]:
-            sets: dict[str, Any] = {
-                name: tensors[f"sets/{entry['task']}/{name}"].numpy() for name in SET_NAMES
-            }
-            self.histories.append(History(**{**entry, "head": tuple(entry["head"]), **sets}))
-        device = next(self.model.parameters()).device
-        memory = Memory(self.options)
-        for name, into in (("candidates", memory.candidates), ("prior", memory.prior)):
-            for number in range(len(self.histories)):
-                if f"{name}/{number}/row" in tensors:
-                    held = part(f"{name}/{number}/")
-                    into.append(
-                        sample(
-                            held["x"].to(device),
-                            held["y"].to(device),
-                            number + 1,
-                            self.options.seed,
-                            held["row"].numpy(),
-                        )
+                if len(x) != len(y) or start + len(y) > rows:
+                    raise UserError(
+                        f"The data given for task {task} has {len(x)} inputs and {len(y)} labels from row {start} on; "
+                        f"it was learned from {rows} examples."
                     )
-        self.memory = memory
-        stored = folder / "certificate"
-        self.certificate = Certificate.load(stored) if stored.exists() else None
-        if self.certificate is not None and len(self.certificate.tasks) != len(self.histories):
-            self.certificate = None  # the process was killed between writing the learner and its certificate
-        self.model.eval()
+                part = sample(x, labels(y).to(device), task, self.options.seed)
+                wrong[start : start + len(y)] = misclassified(self.model, part, self.engine.outside)
+                start += len(y)
+                yield x, y
+
+        found = fingerprint(rows, blocks())
+        if start != rows or found != self.fingerprints[task - 1]:
+            raise UserError(
+                f"The data given for task {task} is not what it was learned from: its fingerprint differs."
+            )
+        return wrong
 
     def _checked(self, x: Any, y: Any, classes: Sequence[int] | None) -> tuple[Any, Tensor, tuple[int, ...]]:
         """The task's data in usable form; every wrong input is refused here, before anything changes."""
@@ -353,26 +283,14 @@ class CoP2L:
             )
         if self.options.memory < task:
             raise UserError(
-                f"memory={self.options.memory} is smaller than the number of tasks, {task}; give each task at least one place."
+                f"memory={self.options.memory} is smaller than the number of tasks, {task}; give each task at least one example."
             )
-        if self.options.k == 1 and any(
-            isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.model.modules()
-        ):
-            raise UserError(
-                "A model with batch normalisation cannot train on a single example; use k=2 or more."
-            )
-        x = _inputs(x)
-        labels = _labels(y)
-        if len(x) != len(labels):
-            raise UserError(f"x has {len(x)} examples and y has {len(labels)} labels; they must be as many.")
-        if not len(labels):
+        x, found = inputs(x), labels(y)
+        if len(x) != len(found):
+            raise UserError(f"x has {len(x)} examples and y has {len(found)} labels; they must be as many.")
+        if not len(found):
             raise UserError("The task is empty; give at least one example.")
-        if all_prior(self.options, len(labels), task):
-            raise UserError(
-                "The prior part takes every example of the task; lower prior or give more examples."
-            )
-        width = self._width(x)
-        low, high = int(labels.min()), int(labels.max())
+        width, low, high = self._width(x), int(found.min()), int(found.max())
         if low < 0 or high >= width:
             raise UserError(
                 f"Labels must be 0 to {width - 1} (the model has {width} outputs), but y has {low if low < 0 else high}."
@@ -384,156 +302,95 @@ class CoP2L:
         head = tuple(range(width)) if classes is None else tuple(sorted({int(c) for c in classes}))
         if not head or head[0] < 0 or head[-1] >= width:
             raise UserError(f"classes must name outputs of the model, 0 to {width - 1}, but they are {head}.")
-        if not np.isin(labels.numpy(), head).all():
+        if not np.isin(found.numpy(), head).all():
             raise UserError(f"y has labels outside the task's own classes {head}.")
-        _check_finite(x)
-        return x, labels, head
+        check_finite(x)
+        return x, found, head
 
     def _width(self, x: Any = None) -> int:
-        """How many outputs the model has, found by running it once on such inputs."""
+        """How many outputs the model has: found by running it once on such inputs, or from its description."""
         if x is not None and self._shape != x.shape[1:]:
-            with ScoringMode(self.model):
-                try:
-                    _, logits = next(iter(logits_in_blocks(self.model, x[:1])))
-                except (RuntimeError, ValueError, IndexError, TypeError) as error:
-                    raise UserError(
-                        f"The model cannot take inputs of shape {tuple(x.shape[1:])}: {str(error).splitlines()[0]}"
-                    ) from None
+            try:
+                with ScoringMode(self.model):
+                    logits = self.model(next(input_blocks(self.model, x[:1])))
+            except (RuntimeError, ValueError, IndexError, TypeError) as error:
+                raise UserError(
+                    f"The model cannot take inputs of shape {tuple(x.shape[1:])}: {str(error).splitlines()[0]}"
+                ) from None
             if logits.dim() != 2:
                 raise UserError("The model must return one row of logits per example.")
             self._shape, self._classes = x.shape[1:], int(logits.shape[1])
-        assert self._classes is not None
-        return self._classes
-
-    def _outside(self) -> Tensor | None:
-        if self.scenario != "task-incremental":
-            return None
-        device = next(self.model.parameters()).device
-        return head_mask([h.head for h in self.histories], self._width(), device)
-
-    def _threads(self) -> int:
-        """Training rounds differently with another number of threads: all tasks use that of the first."""
-        return int(self._machines[0]["threads"]) if self._machines else torch.get_num_threads()
-
-    def _unsaved(self) -> dict[str, Tensor]:
-        """Buffers that are not in the model's state_dict, so that they could not be rolled back or saved."""
-        saved = self.model.state_dict().keys()
-        return {name: value.clone() for name, value in self.model.named_buffers() if name not in saved}
-
-    def _check_unsaved(self, before: dict[str, Tensor], *, put_back: bool = False) -> None:
-        for name, value in self._unsaved().items():
-            if put_back:
-                self.model.get_buffer(name).copy_(before[name])
-            elif not torch.equal(value, before[name]):
-                raise UserError(
-                    f"The model's buffer {name!r} changes in training but is not in its state_dict; register it as persistent."
-                )
-
-    def _description(self) -> dict[str, Any]:
-        kind = type(self.model)
-        described = getattr(self.model, "description", None) or {
-            "name": None,
-            "class": f"{kind.__module__}.{kind.__qualname__}",
-        }
-        return {**described, "parameters": sum(p.numel() for p in self.model.parameters())}
-
-    def _portable(self, data: Mapping[int, Data]) -> dict[str, Tensor]:
-        warnings.warn(
-            "A portable certificate contains training examples: they leave the house with it.", stacklevel=3
-        )
-        found = {}
-        for history in self.histories:
-            if history.task not in data or callable(data[history.task]):
-                raise UserError(
-                    f"A portable certificate needs the data of every task as arrays; task {history.task}'s is missing."
-                )
-            x, y = data[history.task]  # type: ignore[misc]
-            wanted = np.union1d(
-                np.union1d(history.first, history.second),
-                np.flatnonzero(~certified_mask(history, self.options)),
+        width = self._classes or self.description.get("classes")
+        if width is None:
+            raise UserError(
+                "How many classes the model has is not known before the first task; set model.description."
             )
-            found[f"{history.task}/row"] = torch.from_numpy(wanted)
-            part = sample(_inputs(x), _labels(y), history.task, self.options.seed).take(wanted)
-            found[f"{history.task}/x"], found[f"{history.task}/y"] = part.x.cpu(), part.y.cpu()
-        return found
+        return int(width)
+
+    def _outside(self, heads: Sequence[tuple[int, ...]]) -> Tensor | None:
+        return outside_heads(heads, self._width(), self.scenario, next(self.model.parameters()).device)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """If anything goes wrong inside, the learner is as before."""
+        engine, theta = self.engine, parameters(self.model)
+        state = (
+            [replace(one) for one in engine.sets],
+            list(engine.sizes),
+            list(engine.buffer),
+            list(engine.prior),
+        )
+        own = self.heads, self.fingerprints, self.machines, self.issued, self.certificate
+        hidden = unsaved(self.model)
+        try:
+            yield
+            for name, value in unsaved(self.model).items():
+                if not torch.equal(value, hidden[name]):
+                    raise UserError(
+                        f"The model's buffer {name!r} changes in training but is not in its state_dict; "
+                        "register it as persistent."
+                    )
+        except BaseException as error:
+            load_parameters(self.model, theta)
+            for name, value in hidden.items():
+                self.model.get_buffer(name).copy_(value)
+            self.model.eval()
+            engine.sets, engine.sizes, engine.buffer, engine.prior = state
+            self.heads, self.fingerprints, self.machines, self.issued, self.certificate = own
+            if isinstance(error, Refusal):
+                raise UserError(str(error)) from None
+            raise
 
 
-def all_prior(options: Options, n: int, task: int) -> bool:
-    """Whether nothing of the task is left to certify."""
-    return not certified_mask(History(task, n, ()), options).any()
+def parameters(model: nn.Module) -> dict[str, Tensor]:
+    """theta: all parameters and buffers of the model, copied to the CPU."""
+    return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
 
 
-def _inputs(x: Any) -> Any:
-    if isinstance(x, Tensor):
-        return x.detach()
-    x = _array(x, "x must be an array of numbers whose first dimension counts the examples.")
-    if not x.flags.c_contiguous:
-        return x if isinstance(x, np.memmap) else torch.from_numpy(np.ascontiguousarray(x))
-    with (
-        warnings.catch_warnings()
-    ):  # a read-only array, such as a memory map, is shared: nothing here writes to it
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        return torch.from_numpy(x)
+def load_parameters(model: nn.Module, theta: Mapping[str, Tensor]) -> None:
+    """Put theta into the model, wherever that is."""
+    device = next(model.parameters()).device
+    model.load_state_dict({name: value.to(device) for name, value in theta.items()})
 
 
-def _array(values: Any, wanted: str) -> np.ndarray:
-    """An array that torch can take: numbers, in this machine's byte order."""
-    try:
-        array = values if isinstance(values, np.ndarray) else np.asarray(values)
-        if not array.dtype.isnative:
-            array = array.astype(array.dtype.newbyteorder("="))
-        torch.from_numpy(np.empty(0, array.dtype))
-    except (TypeError, ValueError):
-        raise UserError(wanted) from None
-    if array.ndim == 0:
-        raise UserError(wanted)
-    return array
+def unsaved(model: nn.Module) -> dict[str, Tensor]:
+    """Buffers that are not in the model's state_dict, so that they could not be rolled back or saved."""
+    kept = model.state_dict().keys()
+    return {name: value.clone() for name, value in model.named_buffers() if name not in kept}
 
 
-def _labels(y: Any) -> Tensor:
-    wanted = "y must be a one-dimensional array of integer class numbers."
-    labels = y.detach().cpu() if isinstance(y, Tensor) else torch.from_numpy(np.array(_array(y, wanted)))
-    if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise UserError(wanted)
-    return labels.to(torch.int64)
-
-
-def _check_finite(x: Any) -> None:
-    for start in range(0, len(x), 4096):
-        part = x[start : start + 4096]
-        part = part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
-        if not part.is_floating_point() or bool(torch.isfinite(part.sum())):
-            continue  # a sum with a NaN or an infinite part is never finite, and a sum is quicker
-        if not bool(torch.isfinite(part).all()):
-            raise UserError("x contains NaN or infinite values; clean the data first.")
-
-
-def _read_state(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    path = folder / STATE_FILE
-    if not path.exists():
-        raise UserError(f"There is no saved learner in {folder}: the file {STATE_FILE} is missing.")
-    try:
-        with safe_open(path, framework="pt") as file:
-            state = json.loads(file.metadata()["state"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise UserError(f"{path} is damaged ({error}); restore it from a copy.") from None
-    if state.get("format") != STATE_FORMAT:
-        raise UserError(f"{path} is not a learner that this version of cop2l can read.")
-    return state, tensors
-
-
-def _progress(progress: Progress | bool | None) -> Progress | None:
+@contextmanager
+def _shown(progress: Progress | bool | None) -> Iterator[Progress | None]:
+    """A callable that is told of progress: the user's, a bar on a terminal, or nothing."""
     if callable(progress):
-        return progress
-    if progress is False or not sys.stderr.isatty():
-        return None
-    from cop2l.certify.bar import Bar
+        yield progress
+    elif progress is False or not sys.stderr.isatty():
+        yield None
+    else:
+        from cop2l.certify.bar import Bar
 
-    return Bar()
-
-
-def _close(progress: Progress | None) -> None:
-    close = getattr(progress, "close", None)
-    if close is not None:
-        close()
+        bar = Bar()
+        try:
+            yield bar
+        finally:
+            bar.close()

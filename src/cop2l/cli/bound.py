@@ -76,9 +76,15 @@ def _options(one: argparse.ArgumentParser, kind: str) -> None:
         one.add_argument("--task", metavar="t", help="the task's number, for the sentence only")
     if kind == "kl-tight":
         one.add_argument(
-            "--priority",
+            "--marked",
             action="store_true",
-            help="the time of eviction follows from the indices (priority or threshold buffer): no J",
+            help="marks drawn in advance decide who stays in the buffer (threshold, witness): no J",
+        )
+    if kind != "holdout":
+        one.add_argument(
+            "--grid",
+            metavar="MAX",
+            help="only the iterations 0, 1, 2, 3, 4, 6, 8, 12, ... and MAX may be kept, as declared in advance",
         )
     one.add_argument("--tasks", metavar="T", default="1", help="number of tasks (default 1)")
     one.add_argument("--delta", metavar="D", default="0.05", help="1 - confidence, in (0, 1] (default 0.05)")
@@ -115,6 +121,8 @@ def _certificate(arguments: argparse.Namespace, log_delta: float) -> "Bound":
     n, errors = _whole("--n", arguments.n), _whole("--errors", arguments.errors)
     if kind == "holdout":
         return bounds.holdout_certificate(n, errors, tasks, log_delta)
+    each = [_whole("--iterations", text) for text in arguments.iterations.split(",")]
+    grid = _points(arguments.grid, each)
     picked = _whole("--compression", arguments.compression)
     if kind in OURS:
         if not 0 <= picked <= n:
@@ -123,19 +131,39 @@ def _certificate(arguments: argparse.Namespace, log_delta: float) -> "Bound":
             raise UserError(
                 f"--errors must be from 0 to --n less --compression = {n - picked}, not {errors}."
             )
-        kept = _whole("--iterations", arguments.iterations)
+        if len(each) != 1:
+            raise UserError(
+                f"--iterations must be one number, that of the task, not {arguments.iterations!r}."
+            )
+        (kept,) = each
         if kind == "buffer":
-            return bounds.buffer_certificate(n, picked + errors, kept, tasks, log_delta)
+            return bounds.buffer_certificate(n, picked + errors, kept, tasks, log_delta, grid=grid)
         if kind == "combined":
-            return bounds.combined_certificate(n, picked, errors, kept, tasks, log_delta)
-        return bounds.preference_certificate(n, picked, errors, kept, tasks, log_delta)
+            return bounds.combined_certificate(n, picked, errors, kept, tasks, log_delta, grid=grid)
+        return bounds.preference_certificate(n, picked, errors, kept, tasks, log_delta, grid=grid)
     evicted = _whole("--evicted", arguments.evicted)
-    each = [_whole("--iterations", text) for text in arguments.iterations.split(",")]
+    counts = (n, picked, evicted, errors, each, arguments.task, tasks, log_delta)
     if kind == "kl":
-        return bounds.kl_certificate(n, picked, evicted, errors, each, arguments.task, tasks, log_delta)
-    return bounds.kl_tight_certificate(
-        n, picked, evicted, errors, each, arguments.task, tasks, log_delta, priority=arguments.priority
-    )
+        return bounds.kl_certificate(*counts, grid=grid)
+    return bounds.kl_tight_certificate(*counts, grid=grid, marked=arguments.marked)
+
+
+def _points(text: str | None, iterations: list[int]) -> int | None:
+    """How many numbers of iterations the grid up to MAX has, if all those given are among them."""
+    if text is None:
+        return None
+    from cop2l.kernel.options import grid_points
+
+    last = _whole("--grid", text)
+    if not 0 <= last <= 10**9:
+        raise UserError(f"--grid must be an integer from 0 to 10^9, not {last}.")
+    found = grid_points(last)
+    for kept in iterations:
+        if kept not in found:
+            raise UserError(
+                f"--iterations must be numbers of the grid {', '.join(map(str, found))}, not {kept}."
+            )
+    return len(found)
 
 
 def _whole(option: str, text: str) -> int:
@@ -167,6 +195,7 @@ def _record(arguments: argparse.Namespace, log_delta: float, share: float, resul
         "tasks": arguments.tasks,
         "delta": float(arguments.delta),
         "log_delta": log_delta,
+        "grid": None if getattr(arguments, "grid", None) is None else int(arguments.grid),
         "anytime": arguments.anytime,
         "anytime_log_delta": share if arguments.anytime else None,
         "terms": result.terms,

@@ -32,15 +32,15 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 def report(arguments: argparse.Namespace) -> None:
     """Read the runs and write the page."""
+    from cop2l.files import write_text
     from cop2l.report import published
     from cop2l.report.page import page
     from cop2l.report.runs import find
-    from cop2l.report.write import write
 
     beside = published.read(arguments.beside) if arguments.beside else ()
     found = find(arguments.runs)
     for left in found.left_out:
         print(f"Left out: {left.sentence}", file=sys.stderr)
     runs = found.finished()
-    write(arguments.out, page(found, arguments.over, arguments.title, beside).encode())
+    write_text(arguments.out, page(found, arguments.over, arguments.title, beside))
     print(f"{arguments.out}: {len(runs)} run{'s' if len(runs) != 1 else ''} on one page")

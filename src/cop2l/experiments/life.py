@@ -9,8 +9,10 @@ from torch import Tensor
 
 from cop2l.errors import UserError
 from cop2l.experiments import samples
-from cop2l.experiments.directory import replace_folder, write_text
+from cop2l.experiments.directory import check_certificate
+from cop2l.files import recover, replace_folder, standing, write_array, write_text
 from cop2l.methods import METHODS, method
+from cop2l.methods.base import SAVED_METHOD, read_state
 
 SAVED_COP2L = "learner.safetensors"
 
@@ -19,19 +21,29 @@ def load(folder: str | Path) -> Any:
     """The learner saved in a folder, or in the state/ of a run directory."""
     place = state_of(folder)
     if (place / SAVED_COP2L).exists():
+        check_certificate(place / "certificate")
         return method("cop2l").load(place)  # type: ignore[attr-defined]
-    if (place / "method.json").exists():
-        from cop2l.methods.base import read_record
-
+    if (place / SAVED_METHOD).exists():
         names = {home.rpartition(":")[2]: name for name, home in METHODS.items()}
-        return method(names[read_record(place)["method"]]).load(place)  # type: ignore[attr-defined]
+        _, note = read_state(place)
+        return method(names[note["method"]]).load(place)  # type: ignore[attr-defined]
     raise UserError(f"There is no saved learner in {folder}; give a run directory or a folder saved before.")
+
+
+def saved(folder: Path) -> bool:
+    """Whether a folder holds a saved learner itself."""
+    return (folder / SAVED_COP2L).exists() or (folder / SAVED_METHOD).exists()
 
 
 def state_of(folder: str | Path) -> Path:
     """Where the learner itself lies."""
     folder = Path(folder)
-    return folder / "state" if (folder / "state").is_dir() else folder
+    state = standing(folder / "state")
+    if state.is_dir():
+        return state
+    if standing(folder) != folder:  # a kill came between two renames
+        recover(folder)
+    return folder
 
 
 def learn(
@@ -51,6 +63,8 @@ def learn(
     place = Path(out) if out is not None else state_of(folder)
     if out is None and (place.parent / "records.jsonl").exists():
         raise UserError(f"{folder} belongs to a run, which stays as it is; name a new folder with --out.")
+    if place.exists() and not saved(place) and (not place.is_dir() or any(place.iterdir())):
+        raise UserError(f"{place} exists and is not a saved learner; choose another folder with --out.")
     learner = load(folder)
     old = dict(_archived(learner, entry, label) for entry in archive)
     x, y = samples.read(data, outputs(learner), label)
@@ -124,6 +138,4 @@ def write_classes(path: str | Path, classes: Tensor) -> None:
     if path.suffix != ".npy":
         write_text(path, "".join(f"{number}\n" for number in classes.tolist()))
         return
-    temporary = path.with_name(f".{path.name}")
-    np.save(temporary, classes.numpy())
-    temporary.replace(path)
+    write_array(path, classes.numpy())

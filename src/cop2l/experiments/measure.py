@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,8 +15,8 @@ from cop2l import metrics
 from cop2l.bounds import anytime_log_delta, holdout_certificate
 from cop2l.certify.counting import blocks_of
 from cop2l.experiments.config import Config
-from cop2l.experiments.directory import write_json
 from cop2l.experiments.learners import device
+from cop2l.files import write_json
 from cop2l.streams.task import Stream, Task
 from cop2l.streams.withhold import withhold
 
@@ -164,17 +163,25 @@ class Meter:
 
     def reading(self, learner: Any) -> dict[str, Any]:
         """Seconds, bytes, and how many examples the learner keeps."""
-        unit = 1 if sys.platform == "darwin" else 1024
         cuda = self.device.type == "cuda"
         return {
             "seconds": time.perf_counter() - self.began,
             "learn_seconds": self.learn_seconds,
-            "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
+            "peak_memory": _peak_memory(),
             "peak_cuda_allocated": torch.cuda.max_memory_allocated(self.device) if cuda else None,
             "peak_cuda_reserved": torch.cuda.max_memory_reserved(self.device) if cuda else None,
             "total_cuda_allocated": _total_allocated(self.device) if cuda else None,
             "memory_used": learner.memory_used,
         }
+
+
+def _peak_memory() -> int | None:
+    """Bytes; None where the system does not tell (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _total_allocated(where: torch.device) -> int:

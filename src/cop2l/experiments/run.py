@@ -20,10 +20,9 @@ def run(config: Config, folder: str | Path, watchers: Sequence[Watcher] = ()) ->
     """
     with RunDirectory(folder) as directory, threads(config.threads), Watchers(watchers) as watch:
         directory.check(config)
-        if (finished := directory.summary) is not None:
+        if (finished := directory.summary(config)) is not None:
             return finished
-        stream, learner = prepare(config, directory)
-        records = directory.resume(learner)
+        stream, learner, records = prepare(config, directory)
         watch.start(config, stream, records)
         for task in stream[learner.tasks_seen :]:
             meter = measure.Meter(config)
@@ -44,10 +43,12 @@ def run(config: Config, folder: str | Path, watchers: Sequence[Watcher] = ()) ->
     return summary
 
 
-def prepare(config: Config, directory: RunDirectory) -> tuple[Stream, Any]:
-    """The stream, and the learner before its first task; what is run, and where, is put down."""
+def prepare(config: Config, directory: RunDirectory) -> tuple[Stream, Any, list[dict[str, Any]]]:
+    """The stream, the learner where the run goes on, the records so far; what is run, and where, is put down."""
     stream = load_stream(config)
     learner = new_learner(config, stream)
+    space = measure.space(learner, stream, config)
+    records = directory.resume(learner)
     where = environment(device(config), stream=stream.description, model=learner.model.description)
-    directory.begin(resolved(config, stream, learner), where, measure.space(learner, stream, config))
-    return stream, learner
+    directory.begin(resolved(config, stream, learner), where, space)
+    return stream, learner, records

@@ -12,8 +12,8 @@ from typing import Any
 
 from cop2l.errors import UserError, missing_extra
 from cop2l.experiments.config import UNHASHED, Config
-from cop2l.experiments.directory import write_text
 from cop2l.experiments.grid import flattened
+from cop2l.files import write_text
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,9 @@ def attempt(config: Config, folder: str) -> Answer:
 
 
 def warm_context() -> Any:
-    """Processes that are forked from one that has imported torch, and what torch's exact mode imports."""
-    context = multiprocessing.get_context("forkserver")
+    """Processes that are forked, where they can be, from one that has imported torch and what its exact mode imports."""
+    known = multiprocessing.get_all_start_methods()
+    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in known else "spawn")
     context.set_forkserver_preload(["cop2l.experiments.run", "torch._inductor.config"])
     return context
 

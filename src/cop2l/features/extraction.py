@@ -1,11 +1,9 @@
 """The features of a data set, computed once: in shards, so that an interruption costs one shard at most."""
 
-import os
 import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from torch import Tensor, nn
 
 from cop2l.errors import UserError
 from cop2l.features.store import PARTS, Entry, Writer, content_hash, lookup
+from cop2l.files import Lock, read_tensors, write_tensors
 from cop2l.models.backbones import Backbone
 from cop2l.models.libraries import backbone as named
 from cop2l.models.weights import state_hash
@@ -93,7 +92,8 @@ def extract(
         return entry
     look = Look(network.to(place), backbone, size, place, precision)
     writer = Writer(spec)
-    with _alone(writer):
+    busy = "Another process ({holder}) is computing these features; wait until it is done."
+    with Lock(writer.lock, busy):
         start = time.monotonic()
         for part, (x, y) in parts.items():
             shards = _shards(look, x, writer.folder / part, part, progress)
@@ -142,7 +142,7 @@ def _shards(look: Look, x: Any, folder: Path, part: str, progress: Progress | No
     start, computed = time.monotonic(), 0
     for begin in range(0, len(x), SHARD):
         end = min(begin + SHARD, len(x))
-        path = folder / f"{begin:09d}.npy"
+        path = folder / f"{begin:09d}.safetensors"
         features = _read(path, end - begin)
         if features is None:
             batches = []
@@ -154,7 +154,7 @@ def _shards(look: Look, x: Any, folder: Path, part: str, progress: Progress | No
                     rate = computed / max(time.monotonic() - start, 1e-9)
                     progress({"part": part, "done": first + len(batches[-1]), "total": len(x), "rate": rate})
             features = np.concatenate(batches)
-            _store(path, features)
+            write_tensors(path, {"features": torch.from_numpy(features)}, {})
         yield features
 
 
@@ -176,36 +176,12 @@ def _batch(x: Any, first: int, last: int, size: int) -> np.ndarray:
 
 
 def _read(path: Path, rows: int) -> np.ndarray | None:
+    """A shard that was stored before; None if it is missing or damaged, for then it is computed again."""
     try:
-        features: np.ndarray = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        features = read_tensors(path)[0]["features"].numpy()
+    except (UserError, KeyError):
         return None
     return features if features.shape[:1] == (rows,) else None
-
-
-def _store(path: Path, features: np.ndarray) -> None:
-    scratch = path.with_suffix(".tmp")
-    with scratch.open("wb") as file:
-        np.save(file, features)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path)
-
-
-@contextmanager
-def _alone(writer: Writer) -> Iterator[None]:
-    """One process per entry: a second one would write to the same files."""
-    import fcntl
-
-    writer.folder.mkdir(parents=True, exist_ok=True)
-    folder = os.open(writer.folder, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise UserError("Another process is computing these features; wait until it is done.") from None
-    finally:
-        os.close(folder)
 
 
 def _device(name: str) -> torch.device:

@@ -1,6 +1,5 @@
 """Features that were computed elsewhere become a cache entry."""
 
-import hashlib
 import re
 import zipfile
 import zlib
@@ -11,6 +10,7 @@ import numpy as np
 
 from cop2l.errors import UserError
 from cop2l.features.store import CHUNK, PARTS, Entry, Writer, content_hash, lookup
+from cop2l.files import file_digest
 from cop2l.models.backbones import BACKBONES
 
 ARRAYS = tuple(f"{letter}_{part}" for part in PARTS for letter in "xy")
@@ -35,7 +35,7 @@ def import_features(
         "dataset": dataset,
         "backbone": backbone,
         "size": size,
-        "imported": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "imported": file_digest(path),
     }
     if (entry := lookup(content_hash(spec))) is not None:
         return entry

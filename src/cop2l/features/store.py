@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from cop2l.errors import UserError
+from cop2l.files import file_digest, read_json, replace_folder, write_json
 from cop2l.streams import home
 
 PARTS = ("train", "test")
@@ -122,6 +123,8 @@ class Writer:
         self.key = content_hash(spec)
         self.target = root() / f"{stream_name(spec).replace('/', '_').replace(':', '_')}-{self.key}"
         self.folder = root() / f".{self.target.name}.partial"
+        self.lock = home() / "locks" / f"{self.target.name}.lock"
+        """One process per entry: a second one would write to the same files."""
         self.parts: dict[str, dict[str, int]] = {}
 
     def write(
@@ -152,12 +155,11 @@ class Writer:
 
     def finish(self, **about: Any) -> Entry:
         """Name the folder: from here on the entry exists."""
-        files = {path.name: _sha256(path) for path in sorted(self.folder.glob("*.npy"))}
+        files = {path.name: file_digest(path) for path in sorted(self.folder.glob("*.npy"))}
         text = {"format": FORMAT, "key": self.key, "spec": self.spec, "parts": self.parts, "files": files}
         text |= about
-        (self.folder / "entry.json").write_text(json.dumps(text, indent=1, sort_keys=True) + "\n")
-        shutil.rmtree(self.target, ignore_errors=True)  # only what is no entry, or a damaged one
-        self.folder.replace(self.target)
+        write_json(self.folder / "entry.json", text)
+        replace_folder(self.target, self.folder.rename)  # in the place of a damaged one, if there is any
         return Entry(self.target, text)
 
     def discard(self) -> None:
@@ -165,15 +167,10 @@ class Writer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _read(path: Path) -> dict[str, Any] | None:
     """What an entry says about itself; None if it is damaged, or of another version."""
     try:
-        about = dict(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
+        about = read_json(path)
+    except UserError:
         return None
     return about if about.get("format") == FORMAT and about.keys() >= NEEDED else None

@@ -1,6 +1,5 @@
 """What the baselines share: data on the device, batches, heads, saving; how they learn is their own."""
 
-import json
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -11,17 +10,18 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cop2l.errors import UserError, unknown
+from cop2l.files import read_tensors, write_tensors
 from cop2l.methods.buffer import Buffer, cycle
 from cop2l.methods.protocol import Progress
 from cop2l.methods.sgd import SGD
 from cop2l.randomness import derive, generator, private_randomness
 from cop2l.streams.task import SCENARIOS, Scenario
 
+SAVED_METHOD = "method.safetensors"
 BLOCK = 1024
 """Examples per forward pass outside training."""
 
@@ -256,56 +256,44 @@ class Learner(ABC):
     # ---- saving
 
     def save(self, folder: str | Path) -> None:
-        """Everything needed to go on later; `method.json`, written last, names the file of the tensors."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        """Everything needed to go on later, in one file, written at once."""
         groups = {
             "model": self.model.state_dict(),
             "initial": self.initial,
             "buffer": self.buffer.columns,
             "kept": self.kept,
         }
-        flat = {
-            f"{group}.{name}": value for group, values in groups.items() for name, value in values.items()
-        }
-        name = f"after-{self.tasks_seen:03}.safetensors"
-        temporary = folder / f".{name}.partial"
-        save_file({key: v.detach().cpu().contiguous().clone() for key, v in flat.items()}, temporary)
-        temporary.replace(folder / name)
-        record = {
+        note = {
             **self.identity(),
             "tasks_seen": self.tasks_seen,
             "heads": self.heads,
             "outputs": self.outputs,
-            "tensors": name,
             "model": getattr(self.model, "description", None),
         }
-        temporary = folder / ".method.json.partial"
-        temporary.write_text(json.dumps(record, indent=1) + "\n")
-        temporary.replace(folder / "method.json")
-        for old in folder.glob("after-*.safetensors"):
-            if old.name != name:
-                old.unlink()
+        flat = {
+            f"{group}.{name}": value for group, values in groups.items() for name, value in values.items()
+        }
+        write_tensors(Path(folder) / SAVED_METHOD, flat, note)
 
     def restore(self, folder: str | Path) -> None:
         """Put a freshly constructed method (same model class, same options) into the saved state."""
-        record = read_record(folder)
+        tensors, note = read_state(folder)
         for key, mine in self.identity().items():
-            if record[key] != mine:
+            if note[key] != mine:
                 raise UserError(
-                    f"{folder} was saved with {key} {record[key]!r}, not {mine!r}; construct it so."
+                    f"{folder} was saved with {key} {note[key]!r}, not {mine!r}; construct it so."
                 )
         groups: dict[str, dict[str, Tensor]] = {"model": {}, "initial": {}, "buffer": {}, "kept": {}}
-        for key, value in load_file(Path(folder) / record["tensors"], device=str(self.device)).items():
+        for key, value in tensors.items():
             group, _, name = key.partition(".")
-            groups[group][name] = value
+            groups[group][name] = value.to(self.device)
         self.model.load_state_dict(groups["model"])
         self.initial = groups["initial"]
         self.buffer = Buffer(**groups["buffer"])
         self.kept = groups["kept"]
-        self.tasks_seen = record["tasks_seen"]
-        self.heads = [tuple(head) for head in record["heads"]]
-        self.outputs = record["outputs"]
+        self.tasks_seen = note["tasks_seen"]
+        self.heads = [tuple(head) for head in note["heads"]]
+        self.outputs = note["outputs"]
         self.masks = self.head_masks()
 
     def identity(self) -> dict[str, Any]:
@@ -321,21 +309,21 @@ class Learner(ABC):
     @classmethod
     def load(cls, folder: str | Path, model: nn.Module | None = None) -> Self:
         """The saved method; `model` may be left out if it was made by cop2l.models.build."""
-        record = read_record(folder)
+        _, note = read_state(folder)
         if model is None:
-            if not record["model"]:
+            if not note["model"]:
                 raise UserError(
                     f"{folder} holds the weights of a model of your own; pass an instance as model=."
                 )
             from cop2l.models import rebuild
 
-            model = rebuild(record["model"])
+            model = rebuild(note["model"])
         loaded = cls(
             model,
-            memory=record["memory"],
-            seed=record["seed"],
-            scenario=record["scenario"],
-            **record["options"],
+            memory=note["memory"],
+            seed=note["seed"],
+            scenario=note["scenario"],
+            **note["options"],
         )
         loaded.restore(folder)
         return loaded
@@ -348,10 +336,9 @@ def shared(data: Any) -> Tensor:
         return data if isinstance(data, Tensor) else torch.as_tensor(np.asarray(data))
 
 
-def read_record(folder: str | Path) -> dict[str, Any]:
-    """The `method.json` of a folder."""
-    path = Path(folder) / "method.json"
+def read_state(folder: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a saved method, and what it says about itself."""
+    path = Path(folder) / SAVED_METHOD
     if not path.exists():
         raise UserError(f"There is no saved method in {folder}; give the folder that save() wrote.")
-    record: dict[str, Any] = json.loads(path.read_text())
-    return record
+    return read_tensors(path)

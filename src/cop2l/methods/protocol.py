@@ -34,7 +34,7 @@ class Method(Protocol):
         """Class of each example, int64 on the CPU; `task` (from 1) selects the head if task-incremental."""
 
     def save(self, folder: str | Path) -> None:
-        """Everything needed to go on later, as JSON and safetensors in a folder; written atomically."""
+        """Everything needed to go on later, in a folder, without pickle; each file is written at once."""
 
     def restore(self, folder: str | Path) -> None:
         """Put a freshly constructed method (same model class, same options) into the saved state."""

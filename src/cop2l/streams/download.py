@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cop2l.errors import UserError, unknown
+from cop2l.files import move
 from cop2l.streams.catalog import DATASETS, DataSet, data_set
 from cop2l.streams.domains import DOMAINS
 from cop2l.streams.folders import downloads
@@ -104,7 +105,7 @@ def _install(content: Path, target: Path) -> None:
     for source in sorted(content.iterdir()):
         final = target / source.name
         try:
-            source.replace(final)
+            move(source, final)
         except OSError:
             # The folder exists, perhaps since a moment ago, by another process that gets the same.
             if not (source.is_dir() and final.is_dir()):

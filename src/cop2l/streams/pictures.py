@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -10,6 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from cop2l.errors import UserError
+from cop2l.files import write_array
 from cop2l.streams.folders import home
 from cop2l.streams.progress import bar, say
 
@@ -88,14 +88,7 @@ class Pictures(Sequence[np.ndarray]):
             return self._decoded(side)
         file = home() / "pictures" / f"{self._key(side)}.npy"
         if not file.is_file():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            partial = file.with_name(f".{os.getpid()}-{file.name}")
-            try:
-                with partial.open("wb") as stream:
-                    np.save(stream, self._decoded(side))
-                partial.replace(file)
-            finally:
-                partial.unlink(missing_ok=True)
+            write_array(file, self._decoded(side))
         decoded: np.ndarray = np.load(file, mmap_mode="r")
         return decoded
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from cop2l.errors import UserError, missing_extra
+from cop2l.files import write_bytes
 from cop2l.kernel.arithmetic import percent
 from cop2l.report import theme
 from cop2l.report.comparison import rounded
 from cop2l.report.groups import Spread
-from cop2l.report.write import write
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -181,7 +181,7 @@ def save(figures: Sequence[Figure], path: Path, *, scale: float = 2.0) -> None:
         content = vl_convert.vegalite_to_pdf(description, vl_version=version)
     else:
         content = vl_convert.vegalite_to_svg(description, vl_version=version).encode()
-    write(path, content)
+    write_bytes(path, content)
 
 
 def picture(figures: Sequence[Figure]) -> dict[str, Any]:

@@ -1,0 +1,477 @@
+"""The learner's fast path. Its specification is `cop2l.kernel.learning.Plain`: the same bits, in less time.
+
+What is gained: inputs are laid out in blocks once and for all; logits of several blocks are taken together; the training
+set grows in place; a step of the optimiser is a few calls for all parameters together.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cop2l.kernel import learning
+from cop2l.kernel.learning import (
+    NONE,
+    WIDTH,
+    Examples,
+    Outcome,
+    PaddedLinear,
+    Plain,
+    balanced,
+    block_rows,
+    criterion,
+)
+from cop2l.kernel.options import Options, Refusal
+from cop2l.randomness import generator, private_randomness
+
+CHUNK = 2**17
+"""How many logits (nothing else) are held together, if a block has not more."""
+Progress = Callable[[dict[str, Any]], None]
+
+
+class Optimiser(learning.Optimiser):
+    """The kernel's optimiser, all parameters at once: a step of a small model is mostly book-keeping."""
+
+    def __init__(self, model: nn.Module, options: Options, lr: float | None = None) -> None:
+        super().__init__(model, options, lr)
+        self._values = [p.detach() for p in self.parameters]  # the same memory
+
+    def step(self, loss: Tensor) -> None:
+        """One step down the gradient of the loss."""
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        self.steps += 1
+        if self.kind == "sgd":
+            torch._foreach_add_(self._values, gradients, alpha=-self.lr)
+        elif self.kind == "momentum":
+            torch._foreach_mul_(self.first, 0.9)
+            torch._foreach_add_(self.first, gradients)
+            torch._foreach_add_(self._values, self.first, alpha=-self.lr)
+        else:
+            torch._foreach_lerp_(self.first, gradients, 0.1)
+            torch._foreach_mul_(self.second, 0.999)
+            torch._foreach_addcmul_(self.second, gradients, gradients, 0.001)
+            scale = torch._foreach_sqrt(self.second)
+            torch._foreach_div_(scale, math.sqrt(1 - 0.999**self.steps))
+            torch._foreach_add_(scale, 1e-8)
+            torch._foreach_addcdiv_(self._values, self.first, scale, -self.lr / (1 - 0.9**self.steps))
+
+
+class ScoringMode:
+    """Inside: evaluation mode, no gradients, padded linear layers where a width asks for it; then all is as before.
+
+    It looks at the model once, and is entered again and again.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules, self._training = list(model.modules()), list[nn.Module]()
+        padded = any(p.dim() == 2 and p.shape[1] % WIDTH for p in model.parameters())
+        self._layers: AbstractContextManager[Any] = PaddedLinear() if padded else nullcontext()
+        self._gradients = True
+
+    def __enter__(self) -> None:
+        self._training = [module for module in self._modules if module.training]
+        for module in self._training:
+            _switch(module, False)
+        self._gradients = torch.is_grad_enabled()
+        torch.set_grad_enabled(False)
+        self._layers.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._layers.__exit__(None, None, None)
+        torch.set_grad_enabled(self._gradients)
+        for module in self._training:
+            _switch(module, True)
+
+
+def _switch(module: nn.Module, training: bool) -> None:
+    """Set its mode; past nn.Module's own look at what is assigned, which takes longer than a small product."""
+    if type(module).__setattr__ is nn.Module.__setattr__:
+        object.__setattr__(module, "training", training)
+    else:
+        module.training = training
+
+
+def row_major(x: Tensor) -> bool:
+    """Whether x has the plain memory layout: kernels may round another one (channels last) differently."""
+    return x.stride() == torch.empty(x.shape, dtype=x.dtype, device="meta").stride()
+
+
+def input_blocks(model: nn.Module, x: Any) -> Iterator[Tensor]:
+    """X in blocks of the same number of rows, where the model is; rows beyond the end are zeros. A block lasts until the next."""
+    like, size = next(model.parameters()), block_rows(x)
+    scratch: Tensor | None = None
+    for start in range(0, len(x), size):
+        rows = learning.tensor(x[start : start + size]).to(device=like.device, dtype=like.dtype)
+        if len(rows) < size or rows.data_ptr() % 64 or not row_major(rows):
+            if scratch is None:
+                scratch = torch.empty((size, *rows.shape[1:]), dtype=like.dtype, device=like.device)
+            scratch[: len(rows)] = rows
+            scratch[len(rows) :] = 0
+            rows = scratch
+        yield rows
+
+
+def kept_blocks(model: nn.Module, x: Any) -> list[Tensor] | None:
+    """X in blocks to be used again and again, if they can be views of it (the last one may be a copy); else None."""
+    like, size = next(model.parameters()), block_rows(x)
+    if not isinstance(x, Tensor) or (x.device, x.dtype) != (like.device, like.dtype) or not row_major(x):
+        return None
+    whole = range(0, len(x) - size + 1, size)
+    if any((x.data_ptr() + start * x[:1].nbytes) % 64 for start in whole):
+        return None
+    last = [block.clone() for block in input_blocks(model, x[len(whole) * size :])]
+    return [*(x[start : start + size] for start in whole), *last]
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Consecutive rows whose logits are held together: fewer and larger steps follow than for each block."""
+
+    start: int
+    logits: Tensor
+    """Classes along the first dimension, where a softmax over few classes is much quicker."""
+    scratch: Tensor
+    """Memory of the same shape, used at every pass: fresh memory costs more than what is done in it."""
+    own: Tensor
+    """Where, in the flat matrix of logits, each row's own class is."""
+    outside: Tensor | None
+    """Logits that are not in the row's head."""
+
+
+class Pool:
+    """Examples that are scored together, again and again: laid out once, each part in whole blocks of its own.
+
+    Positions count rows of this layout: part i's rows begin at `starts[i]`, and what is left of its last block is padding,
+    which is scored like everything else and never picked.
+    """
+
+    def __init__(
+        self, model: nn.Module, parts: Sequence[Examples], outside: Tensor | None, weights: Sequence[float]
+    ) -> None:
+        self._model, self._parts, self._outside, self._mode = model, parts, outside, ScoringMode(model)
+        self._size, like = block_rows(parts[0].x), next(model.parameters())
+        self.starts = [0]
+        for part in parts:
+            self.starts.append(self.starts[-1] - (-len(part) // self._size) * self._size)
+        self._y = torch.cat([F.pad(part.y, (0, -len(part) % self._size)) for part in parts])
+        self._weight = torch.empty(len(self._y), dtype=like.dtype, device=like.device)
+        for (start, end), weight in zip(itertools.pairwise(self.starts), weights, strict=True):
+            self._weight[start:end] = -weight
+        self._losses, self._closed = (
+            torch.empty_like(self._weight),
+            torch.zeros_like(self._weight, dtype=torch.bool),
+        )
+        self._blocks = [kept_blocks(model, part.x) for part in parts]
+        self._chunks: list[_Chunk] = []
+
+    def __len__(self) -> int:
+        return len(self._y)
+
+    def laid_out(self, columns: Sequence[np.ndarray], padding: Any) -> np.ndarray:
+        """One array for each part, brought into the layout."""
+        whole = np.full(len(self), padding, columns[0].dtype)
+        for start, column in zip(self.starts, columns, strict=False):
+            whole[start : start + len(column)] = column
+        return whole
+
+    def close(self, rows: np.ndarray) -> None:
+        """From now on the loss of these rows is minus infinity."""
+        self._closed.index_fill_(0, torch.from_numpy(rows).to(self._closed.device), True)
+
+    def score(self, *, errors: bool) -> tuple[Tensor, np.ndarray]:
+        """Every row's weight * cross-entropy, and (if `errors`) which of the first part's examples are misclassified.
+
+        The first lasts until the next call.
+        """
+        counted = len(self._parts[0]) if errors else 0
+        wrong = np.empty(counted, bool)
+        with self._mode:
+            for chunk in self._computed():
+                end = chunk.start + chunk.logits.shape[1]
+                if chunk.outside is not None:
+                    chunk.logits.masked_fill_(chunk.outside, -torch.inf)
+                found = (
+                    torch.log_softmax(chunk.logits, 0, out=chunk.scratch).view(-1).index_select(0, chunk.own)
+                )
+                torch.mul(found, self._weight[chunk.start : end], out=self._losses[chunk.start : end])
+                if chunk.start < counted:
+                    flat, own = chunk.logits.view(-1), chunk.own[: counted - chunk.start]
+                    mine = flat.index_select(0, own)
+                    flat.index_fill_(0, own, -torch.inf)
+                    right = mine > chunk.logits[:, : len(own)].amax(0)
+                    np.logical_not(right.cpu().numpy(), out=wrong[chunk.start : chunk.start + len(own)])
+        return self._losses.masked_fill_(self._closed, -torch.inf), wrong
+
+    def _computed(self) -> Iterator[_Chunk]:
+        """Every chunk, when its logits are there."""
+        start, chunks = 0, iter(self._chunks)
+        chunk = next(chunks, None)
+        for part, kept in zip(self._parts, self._blocks, strict=True):
+            for rows in kept or input_blocks(self._model, part.x):
+                logits = self._model(rows)
+                if chunk is None:
+                    chunks = iter(self._planned(logits))
+                    chunk = next(chunks)
+                at = start - chunk.start
+                chunk.logits[:, at : at + self._size].copy_(logits.t())
+                start += self._size
+                if start == chunk.start + chunk.logits.shape[1]:
+                    yield chunk
+                    chunk = next(chunks, None)
+
+    def _planned(self, like: Tensor) -> list[_Chunk]:
+        """The layout in chunks of whole blocks."""
+        classes, most = like.shape[1], max(1, CHUNK // like.shape[1] // self._size) * self._size
+        both = like.new_zeros(2, classes * min(most, len(self)))
+        task = torch.from_numpy(self.laid_out([part.task for part in self._parts], 0)).to(like.device)
+        for start in range(0, len(self), most):
+            y = self._y[start : start + most]
+            logits, scratch = (flat[: classes * len(y)].view(classes, len(y)) for flat in both)
+            own = y * len(y) + torch.arange(len(y), device=y.device)
+            hidden = None
+            if self._outside is not None:
+                hidden = (
+                    self._outside.index_fill(0, task.new_zeros(1), False)[task[start : start + most]]
+                    .t()
+                    .contiguous()
+                )
+            self._chunks.append(_Chunk(start, logits, scratch, own, hidden))
+        return self._chunks
+
+
+def top(losses: Tensor, rest: np.ndarray, mark: np.ndarray, k: int) -> tuple[float, np.ndarray]:
+    """The largest loss, and the positions of the k largest: largest first, ties by the smaller mark. Closed rows are -inf."""
+    largest = torch.topk(losses, min(k + 1, len(losses)))
+    found = largest.values.tolist()
+    if (
+        len(found) > k
+        and found[-1] > -math.inf
+        and all(one > other for one, other in itertools.pairwise(found))
+    ):
+        return found[0], largest.indices[:k].cpu().numpy()  # as nearly always: no ties
+    at = np.flatnonzero(rest)
+    values = losses.cpu().numpy()[at]
+    worst = float(values.max(initial=-math.inf))
+    if len(at) > k:
+        largest_k = values >= np.partition(values, -k)[-k]  # and all that are level with the last of them
+        at, values = at[largest_k], values[largest_k]
+    return worst, at[np.lexsort((mark[at], -values))[:k]]
+
+
+class TrainingSet:
+    """C in picking order (behind the prior examples, if any), with weights, grown block by block."""
+
+    def __init__(self, prior: Examples | None, like: Tensor) -> None:
+        self._prior, self._like, self._size = prior, like, 0
+        self._columns: list[Tensor] = []  # x, y, weight
+        self._task = NONE
+        if prior is not None:
+            self.add(prior, np.arange(len(prior)), np.ones(len(prior)))
+
+    def add(self, source: Examples, at: np.ndarray, weight: np.ndarray) -> None:
+        """These examples of the source, with these weights."""
+        index = torch.from_numpy(at).to(source.y.device)
+        if isinstance(source.x, Tensor) and source.x.device == source.y.device:
+            rows = source.x.index_select(0, index)
+        else:
+            rows = source.take(at).x
+        new = [
+            rows,
+            source.y.index_select(0, index),
+            torch.from_numpy(weight).to(index.device, self._like.dtype),
+        ]
+        end = self._size + len(at)
+        if not self._columns or end > len(self._columns[0]):
+            grown = [
+                torch.empty((end + end // 2 + 256, *part.shape[1:]), dtype=part.dtype, device=part.device)
+                for part in new
+            ]
+            for old, larger in zip(self._columns, grown, strict=False):
+                larger[: self._size] = old[: self._size]
+            self._columns = grown
+        for column, part in zip(self._columns, new, strict=True):
+            column[self._size : end] = part
+        self._task = np.concatenate([self._task, source.task[at]])
+        self._size = end
+
+    def reorder(self, count: int, order: np.ndarray) -> None:
+        """Bring the last `count` examples into this order."""
+        first = self._size - count
+        index = torch.from_numpy(order).to(self._columns[0].device)
+        for column in self._columns:
+            column[first : self._size] = column[first : self._size][index]
+        self._task[first:] = self._task[first:][order]
+
+    def examples(self) -> Examples:
+        """What is trained on."""
+        x, y, _ = (column[: self._size] for column in self._columns)
+        return Examples(x, y, self._task, self._task, self._task)
+
+    def weight(self) -> Tensor:
+        """The weights of the examples; classes weigh the same where there is a prior part."""
+        _, y, weight = (column[: self._size] for column in self._columns)
+        return balanced(y).to(self._like.dtype) if self._prior is not None else weight
+
+
+@dataclass
+class Fast(Plain):
+    """CoP2L with the bits of `Plain`."""
+
+    progress: Progress | None = None
+    trace: list[dict[str, Any]] = field(default_factory=list)
+    """One entry per iteration of the newest task: picked, worst_loss, errors, bound, kept."""
+
+    def optimiser(self, lr: float | None = None) -> Optimiser:
+        """An optimiser with empty state."""
+        return Optimiser(self.model, self.options, lr)
+
+    def update(
+        self, optimiser: Any, trained: Examples, weight: Tensor, epochs: int, purpose: str, iteration: int = 0
+    ) -> None:
+        """Epochs of mini-batches, each filled up to `batch` rows with its own rows at weight zero."""
+        n, size, like, seed = (
+            len(trained),
+            self.options.batch,
+            next(self.model.parameters()),
+            self.options.seed,
+        )
+        hidden = (
+            None if self.outside is None else self.outside[torch.from_numpy(trained.task).to(like.device)]
+        )
+        columns = [trained.x, trained.y, weight, *([] if hidden is None else [hidden])]
+        order = generator(seed, f"{purpose} order", self.task, iteration)
+        single = _filled(columns, torch.arange(n), size) if n <= size else None
+        harmless = type(self.model).__module__.startswith(
+            "cop2l.models."
+        )  # its forward pass never changes its input
+        if not self.model.training:
+            self.model.train()
+        with private_randomness(like.device, seed, purpose, self.task, iteration):
+            for _ in range(epochs):
+                if single is not None:
+                    x, *others = single
+                    batches = iter([(x if harmless else x.clone(), *others)])
+                else:
+                    shuffled = torch.randperm(n, generator=order).to(like.device)
+                    batches = (_filled(columns, rows, size) for rows in torch.split(shuffled, size))
+                for x, y, factor, *outside in batches:
+                    logits = self.model(x.to(like.dtype))
+                    if outside:
+                        logits = logits.masked_fill(outside[0], -torch.inf)
+                    losses = F.cross_entropy(logits, y, reduction="none")
+                    optimiser.step(torch.dot(losses, factor.to(losses.dtype)))
+
+    def mp2l(
+        self,
+        S: Examples,
+        B: Examples | None,
+        candidates: np.ndarray,
+        prior: Examples | None,
+        message: int | None = None,
+        longest: int | None = None,
+    ) -> Outcome:
+        """Algorithm 2, as `Plain.mp2l` has it."""
+        model, options, n, searching = self.model, self.options, len(S), message is None
+        parts, weights = ([S, B], [1.0, options.omega]) if B is not None else ([S], [1.0])
+        pool = Pool(model, parts, self.outside, weights)
+        mark = pool.laid_out([part.mark for part in parts], 0)
+        rest = pool.laid_out([candidates, *(np.ones(len(part), bool) for part in parts[1:])], False)
+        pool.close(np.flatnonzero(~rest))
+        begin, certified = pool.starts[1], int(candidates.sum())
+        training, optimiser = TrainingSet(prior, next(model.parameters())), self.optimiser()
+        points, last = options.grid_points, options.max_iterations if searching else message
+        blocks, best, least, theta = [NONE], 0, math.inf, None
+        self.trace, own, j = [], 0, 0
+        model.train()
+        while True:
+            losses, wrong = pool.score(errors=searching)
+            worst, picked = top(losses, rest, mark, options.k)
+            if math.isnan(worst):
+                raise Refusal(
+                    f"Training diverged at task {self.task}, iteration {j}: the loss is not a number; "
+                    f"lower lr ({options.lr}) or omega."
+                )
+            stopped = not worst >= options.gamma
+            if searching:
+                errors = int(np.count_nonzero(wrong & rest[:n]))
+                value = criterion(options, certified, own, errors, j)
+                if (not points or j in points or stopped) and (value < least or options.stop == "none"):
+                    best, least = j, value
+                    theta = _copied(model.state_dict(), theta)
+                self._say(j, own, worst, errors, value)
+            if stopped or j == last:
+                break
+            if searching and options.stop != "none" and criterion(options, certified, own, 0, j + 1) >= least:
+                break
+            if j == longest:
+                raise Refusal(f"Task {self.task} does not stop after {j} iterations, as it is said to.")
+            rest[picked] = False
+            pool.close(picked)
+            of_S, of_B = np.flatnonzero(picked < n), np.flatnonzero(picked >= begin)
+            training.add(S, picked[of_S], np.ones(len(of_S)))
+            if B is not None and len(of_B):
+                training.add(B, picked[of_B] - begin, np.full(len(of_B), options.omega))
+                if len(of_S):
+                    training.reorder(len(picked), np.argsort(np.concatenate([of_S, of_B])))
+            blocks.append(np.where(picked < n, picked, picked - begin + n))
+            own += len(of_S)
+            j += 1
+            self.update(optimiser, training.examples(), training.weight(), options.epochs, "update", j)
+        model.eval()
+        if theta is not None:
+            model.load_state_dict(theta)
+        kept = best if searching else j
+        for step in self.trace:
+            step["kept"] = step["iteration"] == kept
+        paid = next(point for point in points or (kept,) if point >= kept)
+        return Outcome(np.concatenate(blocks[: kept + 1]), np.concatenate(blocks), paid, j)
+
+    def _say(self, iteration: int, picked: int, worst: float, errors: int, value: float) -> None:
+        event = {"task": self.task, "iteration": iteration, "picked": picked}
+        self.trace.append({**event, "worst_loss": worst, "errors": errors, "bound": value})
+        if self.progress:
+            self.progress(self.trace[-1])
+
+
+def _filled(columns: Sequence[Tensor], rows: Tensor, size: int) -> tuple[Tensor, ...]:
+    """The rows of a mini-batch: x, y, factor and, if task-incremental, what is outside the head."""
+    count = len(rows)
+    at = rows if count == size else rows.repeat(-(-size // count))[:size]
+    x, y, weight, *hidden = (column.index_select(0, at.to(column.device)) for column in columns)
+    factor = weight * (1 / count)
+    factor[count:] = 0
+    return x, y, factor, *hidden
+
+
+def _copied(state: dict[str, Tensor], scratch: dict[str, Tensor] | None) -> dict[str, Tensor]:
+    """A copy of the state, in the memory of an earlier one if there is one."""
+    if scratch is None:
+        return {name: value.clone() for name, value in state.items()}
+    torch._foreach_copy_(list(scratch.values()), list(state.values()))
+    return scratch
+
+
+def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor | None = None) -> Tensor:
+    """The class with the largest logit, for every example, on the CPU."""
+    found, start = torch.empty(len(x), dtype=torch.int64), 0
+    with ScoringMode(model):
+        for rows in input_blocks(model, x):
+            count = min(len(rows), len(x) - start)
+            logits = model(rows)[:count]
+            if task is not None and outside is not None:
+                logits = logits.masked_fill(outside[task], -torch.inf)
+            found[start : start + count] = logits.argmax(1).cpu()
+            start += count
+    return found
+
+
+def misclassified(model: nn.Module, part: Examples, outside: Tensor | None) -> np.ndarray:
+    """Which examples are misclassified, as the kernel counts them."""
+    return Pool(model, [part], outside, [1.0]).score(errors=True)[1]

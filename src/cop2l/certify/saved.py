@@ -1,0 +1,172 @@
+"""A learner on disk: one checked file, read without pickle."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from cop2l.certify.certificate import Certificate, read
+from cop2l.errors import UserError
+from cop2l.files import read_tensors, write_tensors
+from cop2l.kernel.learning import SET_NAMES, Sets, sample
+from cop2l.kernel.verify import set_tensors
+from cop2l.models import rebuild
+
+if TYPE_CHECKING:
+    from cop2l.certify.learner import CoP2L
+
+FORMAT = "cop2l-learner 2"
+FILE = "learner.safetensors"
+
+
+def save(learner: "CoP2L", folder: Path) -> None:
+    """Write the learner and, if there is one, its certificate."""
+    from cop2l.certify.learner import parameters
+
+    engine = learner.engine
+    tensors = {f"sets/{name}": value for name, value in set_tensors(engine.sets).items()}
+    for name, theta in (("theta_0", learner.theta_0), ("theta", parameters(learner.model))):
+        tensors |= {f"{name}/{key}": value for key, value in theta.items()}
+    for name, parts in (("buffer", engine.buffer), ("prior", engine.prior)):
+        for number, part in enumerate(parts):
+            columns = {"x": part.x.cpu(), "y": part.y.cpu(), "row": torch.from_numpy(part.row.copy())}
+            tensors |= {f"{name}/{number}/{key}": value for key, value in columns.items()}
+    note = {
+        "format": FORMAT,
+        "options": learner.options.as_dict(),
+        "scenario": learner.scenario,
+        "not_valid": list(learner.not_valid),
+        "data": learner.data,
+        "commitment": learner.commitment_hash,
+        "model": learner.description,
+        "classes": learner._classes,
+        "machines": learner.machines,
+        "threads": learner.threads,
+        "issued": learner.issued,
+        "tasks": [
+            {
+                "head": list(head),
+                "fingerprint": found,
+                "sizes": list(sizes),
+                "numbers": [one.iterations, one.stopped],
+            }
+            for head, found, sizes, one in zip(
+                learner.heads, learner.fingerprints, engine.sizes, engine.sets, strict=True
+            )
+        ],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tensors(folder / FILE, tensors, note)
+    if learner.certificate is not None:
+        learner.certificate.save(folder / "certificate")
+
+
+def restore(learner: "CoP2L", folder: Path) -> None:
+    """Put a learner, made with the same model and options, into the saved state."""
+    note, tensors = _read(folder)
+    mine = learner.options.as_dict()
+    changed = [name for name, value in mine.items() if note["options"].get(name) != value]
+    if note["scenario"] != learner.scenario:
+        changed.append("scenario")
+    if note["commitment"] != learner.commitment_hash:
+        changed.append("commitment")
+    if changed:
+        raise UserError(f"The saved learner has another {', '.join(changed)}; use what it was made with.")
+    _put(learner, note, tensors, folder)
+
+
+def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
+    """A learner from its folder (or from the state of a run directory)."""
+    if not (folder / FILE).exists() and (folder / "state" / FILE).exists():
+        folder = folder / "state"
+    note, tensors = _read(folder)
+    if model is None:
+        if not note["model"].get("name"):
+            raise UserError(
+                f"The learner in {folder} has a model of your own; pass it: CoP2L.load(folder, model=...)."
+            )
+        model = rebuilt(
+            note["model"], {name: value for name, value in tensors.items() if name.startswith("theta/")}
+        )
+        if note["machines"] and ", cpu, " not in note["machines"][-1] and torch.cuda.is_available():
+            model = model.cuda()
+    names = ("scenario", "not_valid", "data", "commitment")
+    learner = cls(model, **{name: note[name] for name in names}, **note["options"])
+    _put(learner, note, tensors, folder)
+    return learner
+
+
+def rebuilt(description: dict[str, Any], theta: dict[str, Tensor]) -> nn.Module:
+    """One of cop2l's own models with its seed's weights, in the precision of theta."""
+    model = rebuild({key: value for key, value in description.items() if key != "parameters"})
+    kinds = [value.dtype for value in theta.values() if value.is_floating_point()]
+    return model.to(kinds[0] if kinds else None)
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    if not (folder / FILE).exists():
+        raise UserError(f"There is no saved learner in {folder}: the file {FILE} is missing.")
+    tensors, note = read_tensors(folder / FILE)
+    if note.get("format") != FORMAT:
+        raise UserError(f"{folder / FILE} is not a learner that this version of cop2l can read.")
+    return note, tensors
+
+
+def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> None:
+    from cop2l.certify.learner import load_parameters
+
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+    try:
+        load_parameters(learner.model, part("theta/"))
+    except RuntimeError as error:
+        raise UserError(f"The model does not fit the saved learner: {str(error).splitlines()[0]}") from None
+    engine, tasks = learner.engine, note["tasks"]
+    learner.theta_0, learner._classes, learner.machines = part("theta_0/"), note["classes"], note["machines"]
+    learner.threads, learner.issued = note["threads"], note["issued"]
+    learner.not_valid = tuple(dict.fromkeys([*note["not_valid"], *learner.not_valid]))
+    learner.heads = [tuple(task["head"]) for task in tasks]
+    learner.fingerprints = [task["fingerprint"] for task in tasks]
+    engine.sizes = [tuple(task["sizes"]) for task in tasks]
+    engine.sets = []
+    for number, task in enumerate(tasks, 1):
+        rows: dict[str, Any] = {name: tensors[f"sets/{number}/{name}"].numpy() for name in SET_NAMES}
+        engine.sets.append(Sets(**rows, iterations=task["numbers"][0], stopped=task["numbers"][1]))
+    device, seed = next(learner.model.parameters()).device, learner.options.seed
+    engine.buffer, engine.prior = (
+        [
+            sample(held["x"].to(device), held["y"].to(device), number + 1, seed, held["row"].numpy())
+            for number in range(len(tasks))
+            if (held := part(f"{name}/{number}/"))
+        ]
+        for name in ("buffer", "prior")
+    )
+    engine.outside = learner._outside(learner.heads) if tasks else None
+    learner.certificate = _stored_certificate(folder / "certificate", learner)
+    learner.model.eval()
+
+
+def _stored_certificate(folder: Path, learner: "CoP2L") -> Certificate | None:
+    """The certificate saved beside the learner; None if it is of an earlier task (the process was killed between two files)."""
+    if not folder.exists():
+        return None
+    found = read(folder)
+    if len(found.records) != learner.tasks_seen:
+        return None
+    return replace(
+        found,
+        tensors={
+            "theta_0": learner.theta_0,
+            "theta": _theta(learner),
+            "sets": set_tensors(learner.engine.sets),
+        },
+    )
+
+
+def _theta(learner: "CoP2L") -> dict[str, Tensor]:
+    from cop2l.certify.learner import parameters
+
+    return parameters(learner.model)

@@ -1,0 +1,434 @@
+"""Files that are whole, or not there: written at once, carrying a checksum, read without trust, locked."""
+
+import errno
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from cop2l.errors import UserError
+from cop2l.kernel.form import canonical
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+TEMPORARY = ".new"
+RETIRED = ".old"
+SHORT = 16
+"""Digits of the checksum of one line."""
+# Opening a FIFO must not wait for its other end; Windows knows neither these, nor text mode for our bytes.
+PLAIN = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+
+
+class DamagedError(UserError):
+    """A file that is not what was written; `reason` says in a few words what is wrong with it."""
+
+    def __init__(self, path: str | Path, reason: object) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = Path(path), str(reason)
+
+    def __str__(self) -> str:
+        return f"{self.path} is damaged ({self.reason}); restore it from a copy."
+
+
+# ---- hashing
+
+
+def file_digest(path: str | Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def json_digest(value: Any) -> str:
+    """SHA-256 of a JSON value: keys sorted, no spaces, ASCII."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def tensor_digest(tensors: Mapping[str, "Tensor"]) -> str:
+    """SHA-256 of tensors by name, as the kernel takes it."""
+    from cop2l.kernel.learning import digest
+
+    return digest(tensors)
+
+
+# ---- whole files and folders
+
+
+def replace_file(path: str | Path, fill: Callable[[Path], object]) -> None:
+    """Let `fill` write a new file, and put it in the place of the old one once it is on the disk."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
+    with _discarded_on_error(new):
+        fill(new)
+        move(new, path)
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    replace_file(path, lambda new: new.write_bytes(content))
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_array(path: str | Path, array: "np.ndarray") -> None:
+    """Write a `.npy` file whole or not at all."""
+    import numpy as np
+
+    def fill(new: Path) -> None:
+        with new.open("xb") as file:
+            np.save(file, array)
+
+    replace_file(path, fill)
+
+
+def move(source: Path, path: Path) -> None:
+    """Put a finished file in its place on the same disk, and see it there."""
+    _sync(source)
+    source.replace(path)
+    _sync(path.parent)
+
+
+def replace_folder(folder: str | Path, fill: Callable[[Path], object]) -> None:
+    """Let `fill` write a new folder, and put it in the place of the old one once it is complete.
+
+    A kill leaves the old folder, or the new one, or (between two renames) the old one as `.NAME.old`: see `recover`.
+    """
+    folder = Path(folder)
+    new, old = _beside(folder)
+    recover(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _discarded_on_error(new):
+        fill(new)
+        for written in (*new.rglob("*"), new):
+            _sync(written)
+    if folder.exists():
+        folder.rename(old)
+    new.rename(folder)
+    _sync(folder.parent)
+    with suppress(OSError):
+        remove(old)
+
+
+def standing(folder: Path) -> Path:
+    """Where a folder's last whole content lies: in `.NAME.old`, if a kill came between two renames."""
+    old = _beside(folder)[1]
+    return old if old.exists() and not folder.exists() else folder
+
+
+def recover(folder: Path) -> None:
+    """Undo a replacement of the folder that a kill interrupted."""
+    new, old = _beside(folder)
+    if standing(folder) == old:
+        old.rename(folder)
+    remove(old)
+    remove(new)
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether a file is one that `replace_file` was writing when it was killed."""
+    return re.fullmatch(rf"\..+\.[0-9a-f]{{8}}{re.escape(TEMPORARY)}", path.name) is not None
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a folder or a link (never what it points to), if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def numbered(folder: Path, prefix: str) -> list[Path]:
+    """The folders called `prefix` and digits, in the order of their numbers; what else is there is not meant."""
+    found = [p for p in folder.glob(f"{prefix}*") if re.fullmatch("[0-9]+", p.name.removeprefix(prefix))]
+    return sorted((p for p in found if p.is_dir()), key=lambda p: (int(p.name.removeprefix(prefix)), p.name))
+
+
+def _beside(folder: Path) -> tuple[Path, Path]:
+    """Where the new and the old folder are meanwhile: hidden, so that they are nobody's copies."""
+    place = folder.absolute()
+    return place.with_name(f".{place.name}{TEMPORARY}"), place.with_name(f".{place.name}{RETIRED}")
+
+
+@contextmanager
+def _discarded_on_error(new: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        with suppress(OSError):
+            remove(new)
+        if os.strerror(errno.ENOSPC) in str(error):  # safetensors wraps the system's error in its own
+            raise UserError(
+                f"The disk of {new.parent} is full; make room and run the same command again to continue."
+            ) from error
+        raise
+
+
+def _sync(path: Path) -> None:
+    """See a file, or what a folder lists, onto the disk; Windows cannot open folders, and needs not."""
+    if os.name == "nt" and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# ---- reading
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The bytes of a regular file; a FIFO, a folder or a device is refused at once."""
+    try:
+        handle = os.open(path, os.O_RDONLY | PLAIN)
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise DamagedError(path, "not a regular file")
+            with os.fdopen(handle, "rb", closefd=False) as file:
+                return file.read()
+        finally:
+            os.close(handle)
+    except (FileNotFoundError, NotADirectoryError):
+        raise DamagedError(path, "missing") from None
+    except OSError as error:
+        raise UserError(f"Cannot read {path} ({error.strerror}); check its permissions.") from None
+
+
+def require(path: Path, kind: str = "file") -> None:
+    """Refuse what is there and is not a plain "file" or "folder"; a link is neither."""
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not (stat.S_ISDIR if kind == "folder" else stat.S_ISREG)(mode):
+        raise DamagedError(path, "not a folder" if kind == "folder" else "not a regular file")
+
+
+def parse(content: bytes) -> Any:
+    """A JSON value, or a ValueError in a few words; a key named twice, or a number that is none, is an error."""
+    try:
+        value = json.loads(content.decode(), object_pairs_hook=_unique, parse_constant=_no_number)
+        json.dumps(value, allow_nan=False)  # what cannot be written again was not written by us: 1e999
+    except UnicodeDecodeError:
+        raise ValueError("not text") from None
+    except (ValueError, RecursionError):
+        raise ValueError("not JSON") from None
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is named twice")
+    return found
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(word)
+
+
+def _as_read(value: Any) -> Any:
+    """A value as it will be read: keys are text, tuples are lists."""
+    return json.loads(json.dumps(value, allow_nan=False))
+
+
+# ---- JSON with a checksum
+
+
+def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON object whole or not at all, with `sha256`, the `json_digest` of the rest."""
+    rest = _as_read(value)
+    write_text(path, json.dumps({**rest, "sha256": json_digest(rest)}, indent=1) + "\n")
+
+
+def read_json(path: str | Path) -> dict[str, Any]:
+    """The object that `write_json` wrote, without its checksum."""
+    content = read_bytes(path)
+    try:
+        return _checked(parse(content), json_digest)
+    except ValueError as error:
+        raise DamagedError(path, error) from None
+
+
+def append_lines(path: str | Path, values: Sequence[Mapping[str, Any]]) -> None:
+    """Add JSON lines, each with a checksum of its content and its place, and see them onto the disk."""
+    path = Path(path)
+    require(path)
+    new = not path.exists()
+    before = b"" if new else read_bytes(path)
+    if before and not before.endswith(b"\n"):
+        write_lines(path, [*read_lines(path), *values])
+        return
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | PLAIN | NO_LINK, 0o666)
+    except OSError as error:
+        raise UserError(f"Cannot write {path} ({error.strerror}); remove what is in its place.") from None
+    with os.fdopen(handle, "ab") as file:
+        file.write(_lines(values, before.count(b"\n")))
+        file.flush()
+        os.fsync(file.fileno())
+    if new:
+        _sync(path.parent)
+
+
+def write_lines(path: str | Path, values: Sequence[Mapping[str, Any]]) -> None:
+    """Write a file of JSON lines whole or not at all."""
+    write_bytes(path, _lines(values, 0))
+
+
+def read_lines(path: str | Path) -> list[dict[str, Any]]:
+    """The JSON lines of a file, none if it is not there.
+
+    A line that is changed, cut or missing is refused. Only the end of the file may be unfinished, as a kill leaves it:
+    a last line without its newline counts if it is complete, and is left out if it is not.
+    """
+    if not Path(path).exists():
+        return []
+    *lines, last = read_bytes(path).split(b"\n")
+    values = []
+    for number, line in enumerate([*lines, last] if last else lines, 1):
+        try:
+            value = parse(line)
+        except ValueError as error:
+            if number > len(lines) and line[:2] in (b"{", b'{"'):
+                break  # the beginning of an object, which is never JSON itself
+            raise DamagedError(path, f"line {number} is {error}") from None
+        try:
+            values.append(_checked(value, partial(_line_digest, number)))
+        except ValueError as error:
+            raise DamagedError(path, f"line {number} is {error}") from None
+    return values
+
+
+def _lines(values: Sequence[Mapping[str, Any]], before: int) -> bytes:
+    text = []
+    for number, value in enumerate(values, before + 1):
+        rest = _as_read(value)
+        text.append(json.dumps({**rest, "sha256": _line_digest(number, rest)}) + "\n")
+    return "".join(text).encode()
+
+
+def _line_digest(number: int, rest: dict[str, Any]) -> str:
+    """The place counts, so that a line that is missing shows."""
+    return json_digest([number, rest])[:SHORT]
+
+
+def _checked(value: Any, digest: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("not an object")  # noqa: TRY004
+    if "sha256" not in value:
+        raise ValueError("without its checksum")
+    if value.pop("sha256") != digest(value):
+        raise ValueError("changed: its checksum does not fit")
+    return value
+
+
+# ---- tensors with a checksum
+
+
+def write_tensors(path: str | Path, tensors: Mapping[str, "Tensor"], note: Mapping[str, Any]) -> None:
+    """Write tensors and a JSON note as one safetensors file, whole or not at all, with a checksum over both."""
+    from safetensors.torch import save_file
+
+    plain: dict[str, Tensor] = {}
+    storages: set[int] = set()
+    for name, value in tensors.items():
+        value = value.detach().cpu().contiguous()
+        place = value.untyped_storage().data_ptr()
+        plain[name] = value.clone() if place in storages else value  # the format has no shared memory
+        storages.add(place)
+    text = _as_read(note)
+    # One entry only: several would be written in an order that changes from process to process.
+    about = {"cop2l": json.dumps({"note": text, "sha256": json_digest([text, tensor_digest(plain)])})}
+    replace_file(path, lambda new: save_file(plain, new, about))
+
+
+def read_tensors(path: str | Path) -> tuple[dict[str, "Tensor"], dict[str, Any]]:
+    """The tensors and the note of a file that `write_tensors` wrote, on the CPU."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    content = read_bytes(path)
+    try:
+        size = int.from_bytes(content[:8], "little")
+        about = parse(parse(content[8 : 8 + size])["__metadata__"]["cop2l"].encode())
+        note, expected = about["note"], about["sha256"]
+        tensors = load(content)
+        fits = expected == json_digest([note, tensor_digest(tensors)]) and isinstance(note, dict)
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError):
+        raise DamagedError(path, "not a complete file of tensors with a note") from None
+    if not fits:
+        raise DamagedError(path, "its checksum does not fit")
+    return tensors, note
+
+
+# ---- locking
+
+
+class Lock:
+    """Held by one process at a time; `busy` is the sentence for the others, with {holder} for who that is.
+
+    The file stays when the lock is released: removing it would let two processes hold two files of one name.
+    """
+
+    def __init__(self, path: str | Path, busy: str) -> None:
+        from filelock import FileLock
+
+        self.path, self.busy = Path(path), busy
+        self._lock = FileLock(str(path), timeout=0, thread_local=False)
+
+    def __enter__(self) -> Self:
+        from filelock import Timeout
+
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._refuse_other_files()
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise UserError(self.busy.replace("{holder}", self._holder())) from None
+        text = f"process {os.getpid()} on {socket.gethostname()}".ljust(300)[:300] + "\n"
+        with suppress(OSError), self._opened(os.O_RDWR) as handle:
+            os.write(handle, text.encode())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def _refuse_other_files(self) -> None:
+        """A link, a FIFO, a folder or somebody's own file of that name is not touched."""
+        with suppress(FileNotFoundError):
+            about = self.path.lstat()
+            ours = stat.S_ISREG(about.st_mode) and about.st_nlink == 1
+            if not ours or (about.st_size > 1 and not self._holder().startswith("process ")):
+                raise UserError(f"{self.path} is something else than a lock; remove it and try again.")
+
+    def _holder(self) -> str:
+        with suppress(OSError), self._opened(os.O_RDONLY) as handle:
+            return os.read(handle, 300).decode(errors="replace").strip(" \0\n")
+        return "its name cannot be read"
+
+    @contextmanager
+    def _opened(self, how: int) -> Iterator[int]:
+        """The file after its first byte, which is the one that is locked on Windows."""
+        handle = os.open(self.path, how | PLAIN | NO_LINK)
+        try:
+            os.lseek(handle, 1, os.SEEK_SET)
+            yield handle
+        finally:
+            os.close(handle)

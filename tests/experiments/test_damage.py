@@ -1,0 +1,346 @@
+"""A damaged run directory: what is read is what was written, or one sentence says that it is not."""
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from run_files import configured, content
+
+from cop2l.errors import UserError
+from cop2l.experiments import learners, life
+from cop2l.experiments.directory import RunDirectory, check_certificate
+from cop2l.experiments.run import run
+from cop2l.experiments.watch import Watcher
+from cop2l.files import append_lines, file_digest, parse, read_lines, write_json
+from cop2l.report.runs import Run, read
+
+PLACES, PLACES_IN_CERTIFICATES = 200, 40
+CONFIGS = {
+    "cop2l": configured("tasks=2"),
+    "replay": configured("method=replay", "holdout=0.2", "tasks=2", "epochs=1"),
+}
+
+
+class Stop(Watcher):
+    """Interrupts after the first task."""
+
+    def task(self, record):
+        raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def config(request):
+    return CONFIGS[request.param]
+
+
+@pytest.fixture(scope="module")
+def finished(config, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    run(config, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def half(config, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("half") / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run(config, folder, [Stop()])
+    return folder
+
+
+def files_of(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
+
+
+def snapshot(folder):
+    """Every name with what it is; the lock apart, which every process writes."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink():
+            found[str(path)] = path.readlink()
+        elif path.is_file() and path.name != "lock":
+            found[str(path)] = path.read_bytes()
+        else:
+            found[str(path)] = path.is_dir()
+    return found
+
+
+def damages(file):
+    """The file with one bit changed, and cut, at random places; put back afterwards."""
+    whole, places = file.read_bytes(), random.Random(file.name)
+    try:
+        for number in range(how_many(file) if whole else 0):
+            place = places.randrange(len(whole))
+            if number % 2:
+                broken = whole[:place]
+            else:
+                broken = bytearray(whole)
+                broken[place] ^= 1 << places.randrange(8)
+            file.write_bytes(broken)
+            yield f"{'cut' if number % 2 else 'bit flipped'} at {place}"
+    finally:
+        file.write_bytes(whole)
+
+
+def how_many(file):
+    """Fewer for certificates, of which a run has many."""
+    return PLACES_IN_CERTIFICATES if (file.parent / "certificate.json").exists() else PLACES
+
+
+def state(learner, scratch):
+    """All that a learner is, as the digests of the files that it saves."""
+    learner.save(scratch)
+    return {str(path.relative_to(scratch)): file_digest(path) for path in files_of(scratch)}
+
+
+def refused_or(read):
+    """What is read, or the sentence that refuses it."""
+    try:
+        return read()
+    except UserError as error:
+        refused = error
+    assert str(refused).endswith("."), refused
+    assert "\n" not in str(refused)
+    return refused
+
+
+def test_resuming_a_damaged_run_is_refused_before_anything_is_touched(config, half, tmp_path):
+    stream = learners.load_stream(config)
+    learner = learners.new_learner(config, stream)
+
+    def resumed():
+        with RunDirectory(half) as directory:
+            directory.check(config)
+            assert directory.summary(config) is None
+            return directory.resume(learner)
+
+    records, whole, before = resumed(), state(learner, tmp_path / "state"), snapshot(half)
+    assert whole == {
+        str(path.relative_to(half / "state")): file_digest(path) for path in files_of(half / "state")
+    }
+    refused = dict.fromkeys(files_of(half), 0)
+    for file in refused:
+        for damage in damages(file):
+            broken = before | {str(file): file.read_bytes()}
+            found = refused_or(resumed)
+            if isinstance(found, UserError):
+                assert snapshot(half) == broken, (file, damage)
+                refused[file] += 1
+            else:
+                assert (found, state(learner, tmp_path / "state")) == (records, whole), (file, damage)
+    assert snapshot(half) == before
+    # Almost all: what is not refused changes a space, or the end of the last line.
+    assert all(count > 0.8 * how_many(file) for file, count in refused.items() if file.stat().st_size), (
+        refused
+    )
+
+
+def test_reading_a_damaged_finished_run(config, finished, tmp_path):
+    result, report, before = run(config, finished), read(finished), snapshot(finished)
+    whole = state(life.load(finished), tmp_path / "state")
+    assert isinstance(report, Run)
+    for file in files_of(finished):
+        where = file.relative_to(finished).parts[0]
+        for damage in damages(file):
+            if where == "certificates":
+                found = refused_or(lambda file=file: check_certificate(file.parent))
+                spaces = json_of(file.read_bytes()) == json_of(before[str(file)])
+                assert isinstance(found, UserError) != spaces, (file, damage)
+            elif where == "state":
+                found = refused_or(lambda: life.load(finished))
+                if not isinstance(found, UserError):
+                    assert state(found, tmp_path / "state") == whole, (file, damage)
+            else:
+                found = refused_or(lambda: run(config, finished))
+                assert isinstance(found, UserError) or found == result, (file, damage)
+                seen = read(finished)
+                known = isinstance(seen, Run) and (seen == report or (seen.trace == () and seen.notes))
+                assert known or seen.sentence.endswith("."), (file, damage)
+    assert snapshot(finished) == before
+
+
+def json_of(content):
+    """What JSON says, whatever its spaces; other bytes as they are."""
+    try:
+        return parse(content)
+    except ValueError:
+        return content
+
+
+def test_a_damaged_run_goes_on_only_to_the_same_end(config, half, finished, tmp_path):
+    places, ends = random.Random(1), {"same": 0, "refused": 0}
+    names = [path.relative_to(half) for path in files_of(half) if path.stat().st_size]
+    for number in range(30):
+        folder = tmp_path / str(number)
+        shutil.copytree(half, folder)
+        file = folder / places.choice(names)
+        whole = bytearray(file.read_bytes())
+        spaces = [i for i, byte in enumerate(whole) if byte == ord(" ")] if file.suffix == ".json" else []
+        if number % 2 and spaces:
+            whole[places.choice(spaces)] = ord("\n")
+        else:
+            whole[places.randrange(len(whole))] ^= 1 << places.randrange(8)
+        file.write_bytes(whole)
+        try:
+            run(config, folder)
+        except UserError:
+            ends["refused"] += 1
+            continue
+        kept = {
+            name: found for name, found in content(folder).items() if name != str(file.relative_to(folder))
+        }
+        assert kept.items() <= content(finished).items()
+        ends["same"] += 1
+    assert min(ends.values()) > 3, ends
+
+
+def test_what_a_kill_leaves_is_repaired(config, half, finished, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(half, folder)
+    append_lines(folder / "trace.jsonl", [{"task": 2, "iteration": 0}])
+    with (folder / "records.jsonl").open("ab") as file:
+        file.write(b'{"task": 2, "acc')
+    (folder / "state").rename(folder / ".state.old")
+    (folder / ".state.new").mkdir()
+    shutil.copytree(folder / "certificates" / "after-01", folder / "certificates" / "after-02")
+    shutil.copytree(folder / "certificates" / "after-01", folder / "certificates" / ".after-02.new")
+    (folder / ".summary.json.0123abcd.new").write_text("{")
+    for file in (folder / "records.jsonl", folder / "certificates" / "after-01" / "certificate.json"):
+        whole = file.read_bytes()
+        file.write_bytes(whole.replace(b": 1", b": 2", 1))
+        damaged = snapshot(folder)
+        with pytest.raises(UserError, match="damaged"):
+            run(config, folder)
+        assert snapshot(folder) == damaged  # nothing is repaired beside damage
+        file.write_bytes(whole)
+    run(config, folder)
+    assert content(folder) == content(finished)
+
+
+def test_a_last_line_without_its_newline_counts(config, half, finished, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(half, folder)
+    for name in ("records.jsonl", "trace.jsonl"):
+        (folder / name).write_bytes((folder / name).read_bytes().removesuffix(b"\n"))
+    run(config, folder)
+    assert content(folder) == content(finished)
+
+
+def test_a_lost_line_or_certificate_is_damage(tmp_path):
+    config = CONFIGS["cop2l"]
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path / "run", [Stop()])
+    trace = tmp_path / "run" / "trace.jsonl"
+    whole = trace.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for left, words in ((lines[1:], r"line 1 is changed"), (lines[:-1], "lines of task 1 are missing")):
+        trace.write_bytes(b"".join(left))
+        with pytest.raises(UserError, match=rf"trace.jsonl is damaged \({words}"):
+            run(config, tmp_path / "run")
+    trace.write_bytes(whole)
+    (tmp_path / "run" / "certificates" / "after-01").rename(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=r"after-01 is damaged \(missing\)"):
+        run(config, tmp_path / "run")
+    assert read_lines(trace)
+
+
+FILES = ("config.json", "environment.json", "records.jsonl", "trace.jsonl", "summary.json", "lock")
+FOLDERS = ("state", "certificates", "certificates/after-01")
+
+
+def linked(path):
+    path.rename(path.with_name("moved")) if path.exists() else path.with_name("moved").write_text(
+        "years of work"
+    )
+    path.symlink_to(path.with_name("moved"))
+
+
+def replaced(fill):
+    def replace(path):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+        fill(path)
+
+    return replace
+
+
+HOSTILE = {
+    "a link": linked,
+    "a link to nothing": replaced(lambda path: path.symlink_to("nowhere")),
+    "a link to itself": replaced(lambda path: path.symlink_to(path)),
+    "a link to a device": replaced(lambda path: path.symlink_to("/dev/zero")),
+    "a FIFO": replaced(lambda path: os.mkfifo(path)),
+    "a folder": replaced(lambda path: path.mkdir()),
+    "a file of text": replaced(lambda path: path.write_text("hello\n")),
+    "deep": replaced(lambda path: path.write_text("[" * 100_000 + "\n")),
+    "deep objects": replaced(lambda path: path.write_text('{"a":' * 100_000 + "\n")),
+    "a huge integer": replaced(lambda path: path.write_text('{"task": ' + "9" * 5000 + "}\n")),
+    "a huge number": replaced(lambda path: path.write_text('{"task": 1e999, "sha256": ""}\n')),
+    "another file": replaced(lambda path: write_json(path, {"task": 10**400, "hash": [], "resumed": 3})),
+    "empty": replaced(lambda path: path.write_text("")),
+}
+UNIX_ONLY = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs links and FIFOs")
+
+
+@UNIX_ONLY
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_run_directory_is_refused_in_one_sentence(half, config, tmp_path, kind):
+    for name in (*FILES, *FOLDERS):
+        folder = tmp_path / name.replace("/", " ")
+        shutil.copytree(half, folder)
+        HOSTILE[kind](folder / name)
+        before = snapshot(folder)
+        found = refused_or(lambda folder=folder: run(config, folder))
+        if kind == "empty" and (name == "lock" or (name, config.method) == ("trace.jsonl", "replay")):
+            assert found["method"] == config.method  # a lock is empty at first, and a baseline has no trace
+            continue
+        assert isinstance(found, UserError), (name, found)
+        assert snapshot(folder) == before
+        assert read(folder).sentence.endswith(".")
+
+
+@UNIX_ONLY
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_files_inside_the_folders(half, config, tmp_path, kind):
+    (learner,) = [file for file in files_of(half / "state") if file.parent.name == "state"]
+    for file in (learner, half / "certificates" / "after-01" / "certificate.json"):
+        name = file.relative_to(half)
+        folder = tmp_path / name.parts[0]
+        shutil.copytree(half, folder)
+        HOSTILE[kind](folder / name)
+        before = snapshot(folder)
+        if kind == "a link" and name.parts[0] == "state":
+            assert life.load(folder).tasks_seen == 1
+            continue
+        assert isinstance(refused_or(lambda folder=folder: run(config, folder)), UserError)
+        assert snapshot(folder) == before
+
+
+def test_a_summary_of_another_run_is_no_summary(finished, config, tmp_path):
+    shutil.copytree(finished, tmp_path / "run")
+    write_json(tmp_path / "run" / "summary.json", {"accuracy": 1.0, "matrix": []})
+    with pytest.raises(UserError, match="not the summary of this run"):
+        run(config, tmp_path / "run")
+
+
+def test_a_learner_that_a_kill_left_between_two_renames_is_found(finished, tmp_path):
+    shutil.copytree(finished / "state", tmp_path / ".grown.old")
+    (tmp_path / ".grown.new").mkdir()
+    assert life.load(tmp_path / "grown").tasks_seen == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["grown"]
+
+
+def test_a_learner_is_found_from_within_its_folder(finished, monkeypatch):
+    monkeypatch.chdir(finished / "state")
+    assert life.load(".").tasks_seen == 2
+
+
+def test_learning_never_replaces_a_folder_that_is_no_learner(finished, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
+    with pytest.raises(UserError, match="is not a saved learner; choose another folder"):
+        life.learn(finished, "data.npz", out=tmp_path / "thesis")
+    assert Path(tmp_path / "thesis" / "chapter.txt").exists()
