@@ -59,13 +59,13 @@ GOOD = {
     bounds.kl_inverse_upper: {"q": 0.2, "epsilon": 0.1},
     bounds.kl_inverse_lower: {"q": 0.2, "epsilon": 0.1},
 }
-GRIDS = {
+GRIDS = (
     bounds.kl_certificate,
     bounds.kl_tight_certificate,
     bounds.preference_certificate,
     bounds.combined_certificate,
     bounds.buffer_certificate,
-}
+)
 SEQUENCES = {bounds.kl_certificate, bounds.kl_tight_certificate}
 REALS = {"log_delta", "q", "p", "epsilon"}
 
@@ -93,10 +93,7 @@ def test_wrong_kinds_of_numbers_are_refused_by_name(function, argument):
     arguments = GOOD[function]
     float(function(**arguments))  # the arguments themselves are good
     wrong = [math.nan, "5", True, np.bool_(True), [1.5]]
-    if argument == "grid":
-        wrong += [0]
-    else:
-        wrong += [None]
+    wrong.append(0 if argument == "grid" else None)
     if argument not in REALS:
         wrong += [-1, 2.0, np.float64(3), 10**13]
     if argument == "iterations" and function in SEQUENCES:
