@@ -104,24 +104,26 @@ class RanPAC(FrozenFeatures):
         return outputs.masked_fill(~self.classes_seen(), -torch.inf)
 
 
-def spectrum(G: Tensor, C: Tensor, few: list[tuple[Tensor, Tensor]] | None) -> tuple[Tensor, Tensor, Tensor]:
-    """B, e and A with (G + lambda I)^-1 C = B A/(e + lambda) for every lambda > 0.
+def spectrum(
+    G: Tensor, C: Tensor, few: list[tuple[Tensor, Tensor]] | None
+) -> tuple[list[Tensor], Tensor, Tensor]:
+    """B (as factors), e and A with (G + lambda I)^-1 C = B (A / (e + lambda)) for every lambda > 0.
 
-    From the eigenvectors of G = H^T H; or, where the rows of H are fewer than its columns, from those of H H^T, which are as
-    few.
+    From the eigenvectors of G = H^T H; or, where H has fewer rows than columns, from those of H H^T, which are as few.
     """
     if few is None:
         values, basis = torch.linalg.eigh(G)
-        return basis, values.clamp(min=0), basis.T @ C
+        return [basis], values.clamp(min=0), basis.T @ C
     H, Y = (torch.cat(blocks) for blocks in zip(*few, strict=True))
     values, vectors = torch.linalg.eigh(H @ H.T)
-    return H.T @ vectors, values.clamp(min=0), vectors.T @ Y
+    return [H.T, vectors], values.clamp(min=0), vectors.T @ Y
 
 
-def squared_errors(h: Tensor, Y: Tensor, basis: Tensor, values: Tensor, onto: Tensor) -> Tensor:
-    """For each ridge parameter, the squared error of the solution in a `spectrum`, summed over examples."""
-    along = h @ basis
-    return torch.stack([(along @ (onto / (values + ridge)[:, None]) - Y).square().sum() for ridge in RIDGES])
+def squared_errors(h: Tensor, Y: Tensor, basis: list[Tensor], values: Tensor, onto: Tensor) -> Tensor:
+    """For each ridge parameter, the squared error of the solution that a `spectrum` gives, summed over examples."""
+    for factor in basis:
+        h = h @ factor
+    return torch.stack([(h @ (onto / (values + ridge)[:, None]) - Y).square().sum() for ridge in RIDGES])
 
 
 def normal(seed: int, purpose: str, n: int) -> np.ndarray:
