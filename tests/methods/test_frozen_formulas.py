@@ -230,6 +230,7 @@ def test_inputs_are_read_a_block_at_a_time(name, monkeypatch):
             return len(x)
 
         def __getitem__(self, rows):
+            assert isinstance(rows, slice)
             found = x[rows]
             assert len(found) <= 16
             return found
