@@ -53,7 +53,7 @@ def page(
     tables = [table for stream in streams for table in stream["tables"]]
     shown = [cell.published for table in tables for cell in table.filled if cell.published]
     bundle, script = _bundle(), Markup(_text("page.js"))  # noqa: S704 (a file of ours)
-    certified = [group.runs[0] for group in groups if group.runs[0].certificate and group.claim != "holdout"]
+    certified = [group.runs[0] for group in groups if group.runs[0].certificate and group.kind != "holdout"]
     return _environment().get_template("page.html").render(
         title=title or sentences.title(groups),
         version=__version__,
@@ -132,7 +132,7 @@ def _runs(groups: Sequence[Group]) -> Iterator[tuple[Any, ...]]:
                 run.seed,
                 written(run.accuracy, METRICS["accuracy"]),
                 written(run.seconds, METRICS["seconds"]),
-                "not valid" if run.not_valid else run.claim or "none",
+                "not valid" if run.not_valid else run.kind or "none",
             )
 
 

@@ -78,7 +78,7 @@ VERDICTS = (
 def claim(group: Group) -> str | None:
     """What the runs of a group certify, in one sentence; None if they certify nothing."""
     per_run = [values for run in group.runs if (values := bounds_of(run, "bound"))]
-    if not group.claim or group.not_valid or len(per_run) != len(group.runs):
+    if not group.kind or group.not_valid or len(per_run) != len(group.runs):
         return None
     largest = [max(values) for values in zip(*per_run, strict=True)]
     confidence = {run.delta for run in group.runs}
@@ -93,7 +93,7 @@ def claim(group: Group) -> str | None:
     listed = listing(rates) if shown is largest else f"{rates[0]} to {rates[1]}"
     largest_words = " (for each task, the largest over the runs)" if several else ""
     return unbroken(
-        f"{who} by the bound “{group.claim}”, with probability at least {100 * (1 - delta):g} % over the draw of its"
+        f"{who} by the bound “{group.kind}”, with probability at least {100 * (1 - delta):g} % over the draw of its"
         f" data, a true error of at most {listed} %{largest_words} on {tasks}."
     )
 
@@ -101,14 +101,14 @@ def claim(group: Group) -> str | None:
 def claim_in_context(group: Group) -> str | None:
     """The claim of a group beside the paper's formula and a hold-out; None if it claims nothing but a hold-out."""
     certified = claim(group)
-    if not certified or group.claim == "holdout":
+    if not certified or group.kind == "holdout":
         return None
     return " ".join(s for s in (certified, against_paper(group), against_holdout(group)) if s)
 
 
 def against_holdout(group: Group) -> str | None:
     """Whether a hold-out would have been the tighter certificate, said openly."""
-    if not group.claim or group.claim == "holdout":
+    if not group.kind or group.kind == "holdout":
         return None
     ours, held = METRICS["bound"].over_seeds(group), METRICS["holdout"].over_seeds(group)
     if ours is None:
@@ -125,7 +125,7 @@ def against_holdout(group: Group) -> str | None:
 def against_paper(group: Group) -> str | None:
     """The claimed bound beside the paper's formula on the same run."""
     ours, paper = METRICS["bound"].over_seeds(group), METRICS["kl"].over_seeds(group)
-    if group.claim in (None, "kl") or ours is None or paper is None:
+    if group.kind in (None, "kl") or ours is None or paper is None:
         return None
     times = f"{paper.mean / ours.mean:.1f} times as much"
     return unbroken(
