@@ -32,9 +32,9 @@ def content(tasks: int = 2, kind: str = "preference", **options: Any) -> dict[st
         records = [{name: one[name] for name in names} for one in records]
     found = {
         "format": FORMAT, "version": VERSION, "made_by": "a test", "method": "cop2l",
-        "options": {"kind": kind, "delta": 0.05, "seed": 3, "tasks": tasks} | options, "settings": {"lr": 0.1},
+        "options": {"kind": kind, "delta": 0.05, "seed": 3, "tasks": tasks} | options, "settings": None,
         "scenario": "class-incremental", "classes": 2 * tasks, "model": {"name": "mlp", "layers": [4, 4]},
-        "data": {"name": "invented"}, "machine": "this one", "earlier": [], "threads": 1, "not_valid": [],
+        "data": {"lr": 0.1}, "machine": "this one", "earlier": [], "threads": 1, "not_valid": [],
         "assumptions": list(ASSUMPTIONS), "commitment": None, "records": records,
         "statements": [
             {"family": "tasks", "task": task, "subject": None, "kind": kind, "value": 0.9} for task in range(1, tasks + 1)

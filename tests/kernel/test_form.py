@@ -261,7 +261,8 @@ def test_texts_that_are_too_long_or_not_printable_are_refused(tmp_path):
     for name in ("made_by", "method", "machine"):
         for text in ("x" * 1001, "a\x00b", "\x1b]0;title\x07", "line\nline", "\u2028", "\ud83d", "\u200b"):
             refused(folders.write(tmp_path / "one", folders.content() | {name: text}), name)
-        read(folders.write(tmp_path / "one", folders.content() | {name: "x" * 1000}))
+        if name != "method":
+            read(folders.write(tmp_path / "one", folders.content() | {name: "x" * 1000}))
     for name in ("settings", "model", "data"):
         deep: object = 1
         for _ in range(7):
@@ -286,7 +287,7 @@ def test_deep_json_is_refused(tmp_path, opening):
     for depth in (10, 500, *range(900, 1000, 7), 5000, 200_000):
         nested = opening * depth + "1" + closing * depth
         for place in (
-            '"settings": {"lr": 0.1}',
+            '"data": {"lr": 0.1}',
             '"delta": 0.05',
             '"kind": "preference"',
             '"value": 0.9',

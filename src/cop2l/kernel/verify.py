@@ -4,7 +4,6 @@ import itertools
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from cop2l.kernel import learning
 from cop2l.kernel.arithmetic import follows
 from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of
-from cop2l.kernel.learning import Examples, Plain, Sets, digest, sample, score
+from cop2l.kernel.learning import Examples, Plain, Sets, digest, sample, score, size_of
 from cop2l.kernel.options import Options, Refusal, require
 from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers
 from cop2l.kernel.verdict import Verdict, claim_in_words
@@ -41,11 +40,9 @@ class Allowed:
     """More arithmetic than this is refused: about ten minutes of one processor core."""
 
 
-@cache
 def processor() -> str:
     """The processor's name."""
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.exists() else []
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return (names or [platform.processor() or "unknown"])[0]
 
@@ -103,7 +100,7 @@ def verify(
     """
 
     def decide(verdict: Verdict) -> bool:
-        run = _stated(verdict, [folders] if isinstance(folders, Path) else list(folders))
+        run = _stated(verdict, [folders] if isinstance(folders, Path) else list(folders), allowed or Allowed())
         if model is None or run[-1]["options"].kind == "holdout":
             verdict.doubt("The model was not given, so neither its errors nor how it was learned could be checked.")
             return False
@@ -127,7 +124,7 @@ def verify_holdout(
     """
 
     def decide(verdict: Verdict) -> bool:
-        certificate = _stated(verdict, [folder])[0]
+        certificate = _stated(verdict, [folder], allowed or Allowed())[0]
         require(certificate["options"].kind == "holdout", "This is not a hold-out certificate.")
         complete = _check_samples(verdict, certificate, withheld, allowed or Allowed())
         for record in certificate["records"]:
@@ -157,10 +154,11 @@ def _decided(decide: Callable[[Verdict], bool]) -> Verdict:
     return verdict
 
 
-def _stated(verdict: Verdict, folders: Sequence[Path]) -> list[Content]:
+def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list[Content]:
     """The certificates of one run: their form, their agreement, and the arithmetic of every statement."""
     run = [read(folder) for folder in folders]
     last, times = run[-1], [len(one["records"]) for one in run]
+    _limit(allowed, 1e6 * sum(record["rows"] for one in run for record in one["records"]))
     verdict.claim, verdict.statements = claim_in_words(last), last["statements"]
     require(all(a < b for a, b in itertools.pairwise(times)), "The certificates of the run are not in the order of its tasks.")
     for one, time in zip(run, times, strict=True):
@@ -180,6 +178,8 @@ def _stated(verdict: Verdict, folders: Sequence[Path]) -> list[Content]:
     for reason in last["not_valid"]:
         verdict.fault(f"The certificate declares itself not valid: {reason}")
     verdict.word += [UNCOMMITTED, *(f"Assumption: {sentence}" for sentence in ASSUMPTIONS)]
+    if gone := [stated["task"] for stated in last["statements"] if stated["kind"] == "buffer" != last["options"].kind]:
+        verdict.word.append(f"The data of tasks {gone} was gone when the certificate was issued, and not to get a smaller bound.")
     for task in sorted({record["task"] for record in last["records"]} - {stated["task"] for stated in last["statements"]}):
         verdict.doubt(f"Task {task} has no bound: its data was gone when the certificate was issued.")
     return run
@@ -220,14 +220,14 @@ def _check_work(certificate: Content, model: nn.Module, allowed: Allowed, say: S
         scored += (stopped + 2) * (record["rows"] + options.memory)
         trained += options.epochs * (options.k * stopped * (stopped + 1) // 2 + (free + options.batch) * stopped)
         trained += options.prior_epochs * (free + options.batch) if options.prior else 0
-    operations = float(4 * _size(model) * (scored + 3 * trained))
+    operations = float(4 * size_of(model) * (scored + 3 * trained))
     say(f"verification takes about {operations:.1e} operations ({scored} examples scored, {trained} trained on, and once more)")
+    _limit(allowed, operations)
+
+
+def _limit(allowed: Allowed, operations: float) -> None:
     if operations > allowed.operations:
-        raise Unreadable(f"Verification takes {operations:.1e} operations and {allowed.operations:.1e} are allowed.")
-
-
-def _size(model: nn.Module) -> int:
-    return sum(p.numel() for p in model.parameters())
+        raise Unreadable(f"Verification takes about {operations:.1e} operations, and {allowed.operations:.1e} are allowed.")
 
 
 def _stored(certificate: Content, name: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -241,27 +241,25 @@ def _stored(certificate: Content, name: str, like: Mapping[str, Tensor]) -> dict
 
 def _check_start(verdict: Verdict, certificate: Content, model: nn.Module, start: str | None) -> None:
     """The initial parameters must not depend on the data: those that a seed gives do not, nor those committed to before."""
-    if certificate["theta_0"] == digest(model.state_dict()):
-        verdict.checked.append("The initial parameters are those that the model's seed gives.")
-    elif certificate["theta_0"] == start:
-        verdict.checked.append("The initial parameters have the hash that was committed to before.")
-    else:
+    if certificate["theta_0"] not in (digest(model.state_dict()), start):
         verdict.doubt("The initial parameters are not those that a seed gives here: they may have been fitted to the data.")
+    else:
+        way = "have the hash that was committed to before" if certificate["theta_0"] == start else "are those of the model's seed"
+        verdict.checked.append(f"The initial parameters {way}.")
 
 
 def _check_learning(verdict: Verdict, run: Sequence[Content], samples: Samples, model: nn.Module, say: Say) -> bool:
     """Whether learning again gives all that is stated, at the time of every certificate, and so does rebuilding."""
     last, like, here = run[-1], next(model.parameters()), machine(model)
-    options, records = last["options"], last["records"]
+    options, records, parts = last["options"], last["records"], []
     other = sorted({there for one in run for there in (one["machine"], *one["earlier"])} - {here})
     theta_0 = _stored(last, "theta_0", model.state_dict())
     outside = outside_heads([record["head"] for record in records], last["classes"], last["scenario"], like.device)
-    parts = []
     for task, (x, y) in sorted((record["task"], samples[record["task"]]) for record in records):
         labels = torch.from_numpy(numbers(y).astype(np.int64)).to(like.device)
         parts.append(sample(x.to(like.device) if isinstance(x, Tensor) else x, labels, task, options.seed))
     probe = torch.zeros((2, *parts[0].x.shape[1:]), dtype=like.dtype, device=like.device)
-    stated, made = (last["classes"], last["model"].get("parameters")), (model.eval()(probe).shape[1], _size(model))
+    stated, made = (last["classes"], last["model"].get("parameters")), (model.eval()(probe).shape[1], size_of(model))
     require(stated == made, f"The model has {made[0]} outputs and {made[1]} parameters, not {stated[0]} and {stated[1]}.")
     plain, again = Plain(model, options, outside), Plain(model, options, outside)
     try:
