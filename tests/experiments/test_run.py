@@ -38,7 +38,7 @@ def test_the_run_directory_is_as_documented(finished):
     }
     config = read_json(folder / "config.json")
     assert config["hash"] == configured().hash
-    assert config["gamma"] == -math.log(0.5)  # what the configuration leaves open is resolved
+    assert config["options"]["gamma"] == -math.log(0.5)  # what the configuration leaves open is resolved
     assert config["scenario"] == "class-incremental"
     environment = read_json(folder / "environment.json")
     assert environment["torch"] == torch.__version__
@@ -307,8 +307,8 @@ def test_the_process_is_left_as_it_was(tmp_path):
 @pytest.mark.parametrize(
     ("pairs", "sentence"),
     [
-        (("method=replay", "preset=paper"), "replay has no presets"),
-        (("method=replay", "k=3"), "no option of Replay named 'k'"),
+        (("method=replay", "preset=paper"), "replay has no option preset"),
+        (("method=replay", "k=3"), "replay has no option k; for cop2l alone, write methods.cop2l.k."),
         (("method=replay", "kind=kl"), "replay can only claim the hold-out bound"),
         (("kind=holdout",), "nothing is withheld; add for example holdout=0.1"),
         (("device=gpu",), "There is no device 'gpu'"),

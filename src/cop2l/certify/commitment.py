@@ -48,10 +48,11 @@ def commitment(
 
 def committed_by(certificate: Mapping[str, Any]) -> dict[str, Any]:
     """The commitment that a certificate, as the kernel reads it, fulfils: made from its own fields."""
-    fields = ("method", "options", "settings", "scenario", "classes", "model", "data")
+    names = ("method", "options", "settings", "scenario", "classes", "model", "data")
+    fields: dict[str, Any] = {name: certificate[name] for name in names}
     number = certificate["machine"].partition(",")[0].removeprefix("bits ")
     bits = int(number) if number.isdecimal() and len(number) < 6 else None
-    return commitment(*(certificate[name] for name in fields), certificate.get("theta_0"), bits)
+    return commitment(**fields, theta_0=certificate.get("theta_0"), bits=bits)
 
 
 def commitment_hash(content: Mapping[str, Any]) -> str:

@@ -117,15 +117,14 @@ def class_numbers(text: str | None) -> list[int] | None:
 
 def issued(learner: Any) -> dict[str, Any]:
     """What a learner certifies, for JSON."""
-    certificate = getattr(learner, "certificate", None)
-    return {
-        "tasks_seen": learner.tasks_seen,
-        "kind": certificate.kind if certificate is not None else None,
-        "tasks": [
-            {"task": record["task"], "n": record["n"], "bounds": _bounds(certificate, record["task"])}
-            for record in (certificate.records if certificate is not None else [])
-        ],
-    }
+    certificate: Certificate | None = getattr(learner, "certificate", None)
+    if certificate is None:
+        return {"tasks_seen": learner.tasks_seen, "kind": None, "tasks": []}
+    tasks = [
+        {"task": record["task"], "n": record["n"], "bounds": _bounds(certificate, record["task"])}
+        for record in certificate.records
+    ]
+    return {"tasks_seen": learner.tasks_seen, "kind": certificate.kind, "tasks": tasks}
 
 
 def _bounds(certificate: Certificate, task: int) -> dict[str, float]:
