@@ -86,13 +86,14 @@ def placed(table: Mapping[str, Any]) -> dict[str, Any]:
     >>> placed({"memory": 500, "grid": {"seed": [0, 1]}})
     {'memory': 500, 'seed': [0, 1]}
     """
-    here, grid = {key: value for key, value in table.items() if key != GRID}, table.get(GRID, {})
+    here, grid = dict(table), table.get(GRID, {})
     if grid in (True, False, "true", "false"):  # CoP2L has an option of this name
-        here, grid = {**here, GRID: grid}, {}
-        table = here | {GRID: grid}
-    for key in (*SECTIONS, GRID):
-        if not isinstance(table.get(key, {}), dict):
-            raise UserError(f"{key} is {table[key]!r}; it is the name of a table, write [{key}].")
+        grid = {}
+    else:
+        here.pop(GRID, None)
+    for key, inner in {GRID: grid, **{key: here[key] for key in SECTIONS if key in here}}.items():
+        if not isinstance(inner, dict):
+            raise UserError(f"{key} is {inner!r}; it is the name of a table, write [{key}].")
     for section in SECTIONS:
         for name, inner in here.get(section, {}).items():
             if not isinstance(inner, dict):
@@ -187,12 +188,12 @@ def build(flat: Mapping[str, Any]) -> Config:
         if key in FIELDS:
             values.setdefault(key, typed(key, value))
             continue
-        if not declared(key):
-            table, rest, value = "options", key, options.typed(flat.get("method", Config.method), key, value)
+        if declared(key):
+            found = loose(value)
         else:
-            value = loose(value)
+            table, rest, found = "options", key, options.typed(flat.get("method", Config.method), key, value)
         if flat.get(table) not in (False, "false"):
-            values.setdefault(table, {})[rest] = value
+            values.setdefault(table, {})[rest] = found
     config = Config(**values)
     options.check(config)
     return config
@@ -313,12 +314,7 @@ def check(table: Mapping[str, Any], methods: Sequence[str] = ()) -> None:
 def single_values(flat: Mapping[str, Any]) -> None:
     """Refuse a list for a key that has one value in a run."""
     for key, value in flat.items():
-        if (
-            isinstance(value, list)
-            and not isinstance(value, Values)
-            and "." not in key
-            and not is_listed(key)
-        ):
+        if type(value) is list and "." not in key and not is_listed(key):  # and no Values
             raise UserError(f"{key} is a list; write it under [grid] to make a run of each of its values.")
 
 

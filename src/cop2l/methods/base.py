@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from math import inf
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ class MethodOptions:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value, kind = getattr(self, field.name), type(getattr(type(self), field.name, None))
+            value, kind = getattr(self, field.name), cast("type", type(field.default))
             positive = field.name in self.positive
             if kind is bool:
                 good, wanted = isinstance(value, bool), "true or false"
