@@ -81,7 +81,7 @@ def drawn(number):
     case = case_of(
         one(*SCENARIOS), [int(n) for n in draw.integers(low, high, tasks)], data_seed=number,
         noise=one(0.05, 0.3), values=one(2, 3, 9), k=one(1, 3, 8) if last else 8, buffer=one("uniform", "threshold", "threshold", "witness"),
-        stop=one("kl", "preference", "combined", "none"), grid=last is not None and one(True, False), max_iterations=last,
+        stop=one("kl", "preference", "combined", "none", "none"), grid=last is not None and one(True, False), max_iterations=last,
         optimiser=optimiser, lr=0.01 if optimiser == "adam" else one(0.05, 0.3), omega=one(1.0, 8.0),
         gamma=one(0.1, 0.6931471805599453), prior=prior, prior_memory=one(0.0, 0.5, 0.8), prior_epochs=one(0, 2),
         prior_lr=one(None, 0.2), memory=memory, epochs=one(1, 2, 4), batch=one(5, 64), seed=int(draw.integers(2**31)),
