@@ -75,10 +75,10 @@ class Case:
         place = next(model.parameters()).device
         return kind(model, self.options, outside_heads(self.heads, self.classes, self.scenario, place))
 
-    def sample(self, t, place="cpu", rows=None):
-        """Task t's sample with its marks; an array that is no tensor stays what it is."""
+    def sample(self, t, place="cpu", rows=None, raw=False):
+        """Task t's sample with its marks; raw: x is handed on as it is."""
         x, y = self.x[t - 1], torch.from_numpy(self.y[t - 1]).to(place)
-        x = torch.from_numpy(x).to(place) if type(x) is np.ndarray else x
+        x = x if raw else torch.as_tensor(x, device=place)
         if rows is None:
             return sample(x, y, t, self.options.seed)
         return sample(x[rows], y[torch.from_numpy(rows).to(place)], t, self.options.seed, rows)
@@ -161,4 +161,4 @@ def certified(case, t):
 
 def digests(x):
     """The bits of an array or a tensor."""
-    return digest({"x": x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x))})
+    return digest({"x": x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x, x.dtype.newbyteorder("=")))})

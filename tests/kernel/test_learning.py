@@ -53,7 +53,7 @@ def compared(model, case, given=lambda x: x):
         engine, after = case.engine(model, kind), []
         with exact_arithmetic(1):
             for t in range(1, case.tasks + 1):
-                outcome = engine.learn(same.sample(t, place))
+                outcome = engine.learn(same.sample(t, place, raw=place.type == "cpu"))
                 numbers = [part.tolist() for part in (outcome.kept, outcome.picked)]
                 after.append({**standing(engine), "outcome": (*numbers, outcome.message, outcome.stopped)})
                 assert not any(module.training for module in model.modules())
@@ -163,6 +163,7 @@ FORMS = {
     "memory map": on_disk,
     "memory map, columns first": lambda folder: on_disk(folder, "F"),
     "columns first": lambda folder: lambda x: np.asfortranarray(x),
+    "other bytes first": lambda folder: lambda x: x.astype(">f4"),
     "read only": lambda folder: lambda x: np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape),
     "not aligned": lambda folder: lambda x: torch.from_numpy(np.concatenate([x[:1], x]))[1:],
     "channels last": lambda folder: lambda x: torch.from_numpy(x.reshape(-1, 1, 5, 5)).to(memory_format=torch.channels_last),

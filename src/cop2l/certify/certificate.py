@@ -97,8 +97,8 @@ def read(folder: str | Path) -> Certificate:
         content = form.read(Path(folder))
     except Refusal as refusal:
         raise UserError(str(refusal)) from None
-    options = content["options"]
-    return Certificate({**content, "options": options.as_dict()}, options)
+    options, own = content["options"], {key: value for key, value in content.items() if key != "folder"}
+    return Certificate({**own, "options": options.as_dict()}, options)
 
 
 def content_of(
