@@ -1,8 +1,10 @@
 """What a run says to people."""
 
+from statistics import fmean
 from typing import Any
 
 from cop2l.experiments.config import Config
+from cop2l.kernel.arithmetic import percent
 from cop2l.streams.task import Stream
 
 
@@ -14,8 +16,8 @@ def title(config: Config, stream: Stream) -> str:
     )
 
 
-def percent(rate: float) -> str:
-    """A rate as people read it."""
+def rounded(rate: float) -> str:
+    """A rate as people read it; a bound is shown by `percent`, which never rounds down."""
     return f"{100 * rate:.1f} %"
 
 
@@ -34,17 +36,17 @@ def span(seconds: float) -> str:
 def claimed(record: dict[str, Any]) -> float | None:
     """The largest of the claimed bounds over the tasks of a record; None if nothing is claimed."""
     return max(
-        (row["bounds"][record["claim"]] for row in record["tasks"] if record["claim"] in row["bounds"]),
+        (row["bounds"][record["kind"]] for row in record["tasks"] if record["kind"] in row["bounds"]),
         default=None,
     )
 
 
 def outcome(record: dict[str, Any]) -> str:
     """A finished task in a few words: mean accuracy, and the worst bound of the claim."""
-    words = [f"accuracy {percent(sum(record['accuracy']) / len(record['accuracy']))}"]
+    words = [f"accuracy {rounded(fmean(record['accuracy']))}"]
     bound = claimed(record)
     if bound is not None:
-        words.append(f"certified error at most {percent(bound)} on every task ({record['claim']})")
+        words.append(f"certified error at most {percent(bound)} on every task ({record['kind']})")
     return ", ".join([*words, span(record["seconds"])])
 
 
@@ -55,7 +57,7 @@ def state(event: dict[str, Any]) -> str:
         if event.get("worst_loss") is not None:
             words.append(f"worst loss {event['worst_loss']:.3f}")
         if event.get("bound") is not None:
-            words.append(f"bound {event['bound']:.4f}")
+            words.append(f"bound {percent(event['bound'])}")
         return "  ".join(words)
     return f"epoch {event['epoch']} of {event['epochs']}  loss {event['loss']:.4f}"
 
@@ -63,9 +65,9 @@ def state(event: dict[str, Any]) -> str:
 def brief(summary: dict[str, Any]) -> str:
     """The averages of a finished run, in one line."""
     forgetting = summary["forgetting"]
-    words = [f"average accuracy {percent(summary['accuracy'])}"]
-    words += [f"forgetting {percent(forgetting)}"] if forgetting is not None else []
-    return ", ".join([*words, f"plasticity {percent(summary['plasticity'])}", span(summary["seconds"])])
+    words = [f"average accuracy {rounded(summary['accuracy'])}"]
+    words += [f"forgetting {rounded(forgetting)}"] if forgetting is not None else []
+    return ", ".join([*words, f"plasticity {rounded(summary['plasticity'])}", span(summary["seconds"])])
 
 
 def done(name: str, summary: dict[str, Any] | None) -> str:
@@ -79,7 +81,7 @@ def table(summary: dict[str, Any]) -> str:
     certified = summary["tasks"][0]["picked"] is not None
     heads = ["task", "certified" if certified else "examples", "picked", "test error", *kinds]
     lines = [
-        [row["task"], row["n"], row["picked"], percent(row["test_error"])]
+        [row["task"], row["n"], row["picked"], rounded(row["test_error"])]
         + [percent(row["bounds"][kind]) if kind in row["bounds"] else "" for kind in kinds]
         for row in summary["tasks"]
     ]
@@ -89,10 +91,10 @@ def table(summary: dict[str, Any]) -> str:
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     text = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
     text.append(brief(summary))
-    if summary["claim"]:
+    if summary["kind"]:
         text.append(
-            f"The claim is the column {summary['claim']}: with probability at least {1 - summary['delta']:g},"
+            f"The claim is the column {summary['kind']}: with probability at least {1 - summary['delta']:g},"
             " over the draw of the examples, the true error on every task is at most that."
         )
-    text += [f"Not valid: {reason}" for reason in summary["not_valid"] if summary["claim"]]
+    text += [f"Not valid: {reason}" for reason in summary["not_valid"] if summary["kind"]]
     return "\n".join(text)

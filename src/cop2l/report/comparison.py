@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 
 from cop2l.errors import UserError
-from cop2l.report.groups import Group, Place, Spread
+from cop2l.kernel.arithmetic import percent
+from cop2l.report.groups import Benchmark, Group, Spread
 from cop2l.report.metric import SCALES, Metric, metric
 from cop2l.report.published import Published, Row, published
 
@@ -30,10 +31,14 @@ class Comparison:
     metric: Metric
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    places: tuple[Place, ...]
+    benchmarks: tuple[Benchmark, ...]
     cells: tuple[tuple[Cell | None, ...], ...]
     shared: str
     """What all the columns have in common and their names therefore leave out."""
+
+    def of(self, group: Group) -> Cell | None:
+        """The cell of a group."""
+        return next((cell for cell in self.filled if cell.group is group), None)
 
     @property
     def filled(self) -> list[Cell]:
@@ -43,20 +48,26 @@ class Comparison:
 
 def compare(groups: Sequence[Group], metric: Metric, beside: Sequence[Row] = ()) -> Comparison:
     """The comparison of groups in one metric, published numbers beside them; empty rows and columns are left out."""
-    found: dict[tuple[str, Place], Cell] = {}
+    found: dict[tuple[str, Benchmark], Cell] = {}
     for group in sorted(groups, key=lambda group: group.order):
         ours = metric.over_seeds(group)
         if ours is not None:
             valid = not (metric.certified and group.not_valid)
-            found[group.label, group.place] = Cell(group, ours, published(beside, group, metric.name), valid)
+            found[group.label, group.benchmark] = Cell(
+                group, ours, published(beside, group, metric.name), valid
+            )
     labels = tuple(dict.fromkeys(label for label, _ in found))
-    places = tuple(sorted({place for _, place in found}))
-    best = {place: _best([c for (_, p), c in found.items() if p == place], metric) for place in places}
+    benchmarks = tuple(sorted({benchmark for _, benchmark in found}))
+    best = {
+        benchmark: _best([c for (_, p), c in found.items() if p == benchmark], metric)
+        for benchmark in benchmarks
+    }
     cells = tuple(
-        tuple(_marked(found.get((label, place)), best[place], metric) for place in places) for label in labels
+        tuple(_marked(found.get((label, benchmark)), best[benchmark], metric) for benchmark in benchmarks)
+        for label in labels
     )
-    names, shared = column_names(places)
-    return Comparison(metric, labels, names, places, cells, shared)
+    names, shared = column_names(benchmarks)
+    return Comparison(metric, labels, names, benchmarks, cells, shared)
 
 
 def comparisons(
@@ -70,38 +81,44 @@ def comparisons(
     return filled
 
 
-def column_names(places: Sequence[Place]) -> tuple[tuple[str, ...], str]:
-    """Short names for places: what differs between them; and what they share.
+def column_names(benchmarks: Sequence[Benchmark]) -> tuple[tuple[str, ...], str]:
+    """Short names for benchmarks: what differs between them; and what they share.
 
-    >>> column_names([Place("mnist", "class-incremental", model, 5) for model in ("mlp", "cnn")])
+    >>> column_names([Benchmark("mnist", "class-incremental", model, 5) for model in ("mlp", "cnn")])
     (('mnist, mlp', 'mnist, cnn'), 'class-incremental, 5 tasks')
     """
-    scenarios = {place.scenario for place in places}
-    models = {place.model for place in places}
-    tasks = {place.tasks for place in places}
+    scenarios = {benchmark.scenario for benchmark in benchmarks}
+    models = {benchmark.model for benchmark in benchmarks}
+    tasks = {benchmark.tasks for benchmark in benchmarks}
     names = tuple(
         ", ".join(
-            [place.stream]
-            + [place.scenario] * (len(scenarios) > 1)
-            + [place.model] * (len(models) > 1)
-            + [_tasks(place.tasks)] * (len(tasks) > 1)
+            [benchmark.stream]
+            + [benchmark.scenario] * (len(scenarios) > 1)
+            + [benchmark.model] * (len(models) > 1)
+            + [_tasks(benchmark.tasks)] * (len(tasks) > 1)
         )
-        for place in places
+        for benchmark in benchmarks
     )
     shared = [*scenarios] * (len(scenarios) == 1) + [*models] * (len(models) == 1)
     shared += [_tasks(n) for n in tasks] * (len(tasks) == 1)
     return names, ", ".join(shared)
 
 
-def written(value: float, metric: Metric, digits: int | None = None) -> str:
+def written(value: float, metric: Metric) -> str:
     """A number of this metric in its display unit; bounds are rounded upwards.
 
     >>> from cop2l.report.metric import METRICS
     >>> written(0.95121, METRICS["accuracy"]), written(0.05121, METRICS["kl"])
     ('95.12', '5.13')
     """
-    digits = DIGITS[metric.unit] if digits is None else digits
-    return rounded(value, digits, SCALES[metric.unit], upwards=metric.certified and metric.unit == "%")
+    if metric.certified and metric.unit == "%":
+        return percent(value).removesuffix(" %")
+    return rounded(value, DIGITS[metric.unit], SCALES[metric.unit])
+
+
+def quoted(number: Published, metric: Metric) -> str:
+    """A published mean and its deviation as they were printed: not rounded upwards once more."""
+    return rounded(number.mean, DIGITS[metric.unit], SCALES[metric.unit]) + written_sd(number.sd, metric)
 
 
 def written_sd(value: float | None, metric: Metric) -> str:
@@ -109,11 +126,11 @@ def written_sd(value: float | None, metric: Metric) -> str:
     return "" if value is None else f" ± {rounded(value, DIGITS[metric.unit], SCALES[metric.unit])}"
 
 
-def rounded(value: float, digits: int, scale: str, *, upwards: bool = False) -> str:
+def rounded(value: float, digits: int, scale: str) -> str:
     """A number times the scale with so many digits, and no minus before a zero."""
-    # In decimals: 100 times 0.07 is a little more than 7 in binary, and would be rounded up.
-    exact = Decimal(repr(float(value))) * Decimal(scale)
-    number = exact.quantize(Decimal(1).scaleb(-digits), ROUND_CEILING if upwards else ROUND_HALF_EVEN)
+    number = (Decimal(repr(float(value))) * Decimal(scale)).quantize(
+        Decimal(1).scaleb(-digits), ROUND_HALF_EVEN
+    )
     return f"{abs(number) if number == 0 else number}"
 
 
