@@ -22,6 +22,7 @@ from cop2l.files import file_digest
 from cop2l.kernel.form import ASSUMPTIONS, FILES, Unreadable
 from cop2l.kernel.learning import digest
 from cop2l.kernel.options import Options
+from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.kernel.verdict import Verdict
 from cop2l.kernel.verify import Allowed, verify, verify_holdout
 from cop2l.models import build
@@ -616,6 +617,17 @@ def test_what_cannot_be_read(tmp_path, honest):
         verify(forgery.folder, data, model())
 
 
+def test_a_model_that_cannot_be_run_on_the_data(honest):
+    """A forger's data, of another shape, with its own fingerprint: no verdict, and no crash."""
+    folder, data, model = honest
+    for task in (1, 2):
+        (x, y), forgery = data[task], Forgery(folder)
+        forgery.content["records"][task - 1]["fingerprint"] = fingerprint(26, blocks_of(x[:, 1:], y))
+        with pytest.raises(Unreadable, match="could not be run on this data here") as caught:
+            verify(forgery.sign(), {**data, task: (x[:, 1:], y)}, model())
+        assert "\n" not in str(caught.value)
+
+
 # ---- hold-out certificates
 
 
@@ -624,7 +636,6 @@ def a_holdout(folder, data, errors):
     from cop2l.bounds import holdout_certificate
     from cop2l.certify.bounding import log_delta
     from cop2l.certify.certificate import content_of
-    from cop2l.kernel.samples import blocks_of, fingerprint
 
     options = Options(kind="holdout", tasks=len(data))
     folder.mkdir()

@@ -103,8 +103,7 @@ def tensor(rows: Any) -> Tensor:
     """Rows of x as a tensor; of an array, a copy where torch could not share it."""
     if isinstance(rows, Tensor):
         return rows.detach()
-    shared = rows.flags.writeable and rows.flags.c_contiguous and rows.dtype.isnative
-    return torch.from_numpy(rows if shared else np.array(rows, rows.dtype.newbyteorder("=")))
+    return torch.from_numpy(np.require(rows, rows.dtype.newbyteorder("="), ["C", "W"]))
 
 
 def sample(x: Any, y: Tensor, task: int, seed: int, rows: Rows | None = None) -> Examples:
