@@ -105,7 +105,7 @@ def test_reconstruction(kind, buffer):
 def test_learn_save_load_and_verify(tmp_path, name, shape, more, optimiser):
     case = case_of("class-incremental", [60, 60], inputs=int(np.prod(shape)), values=9, copies=False)
     case.x = [x.reshape(-1, *shape) for x in case.x]
-    options = {**SMALL, "optimiser": optimiser, "lr": 0.01 if optimiser == "adam" else 0.05}
+    options = {**SMALL, "optimiser": optimiser, "lr": 0.05 if optimiser == "sgd" and name != "cnn" else 0.01}
 
     def made():
         return build(name, inputs=shape, classes=case.classes, seed=0, **more).cuda()

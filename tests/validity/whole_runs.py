@@ -18,7 +18,7 @@ from cop2l.kernel.options import Options
 from cop2l.methods import method
 from cop2l.models import build
 from cop2l.randomness import marks
-from cop2l.streams.synthetic import synthetic
+from cop2l.streams.clouds import synthetic
 from cop2l.streams.task import Task
 from cop2l.streams.withhold import withhold
 
