@@ -24,9 +24,9 @@ def write_data(path, n=240, classes=4, seed=0):
     return path
 
 
-def made(folder, data, **changes):
+def made(folder, source, **changes):
     """A run directory."""
-    run(Config(**{"stream": str(data), **SMALL, **changes}), folder)
+    run(Config(**{"stream": str(source), **SMALL, **changes}), folder)
     return folder
 
 
