@@ -87,7 +87,7 @@ def kind_of(config: Config, learner: Method) -> str | None:
 
 def recipe(config: Config, scenario: str, tasks: int) -> dict[str, Any]:
     """How the tasks' samples are made again: what a verifier needs beside the data itself."""
-    known = {"order_seed": config.order_seed, "holdout": config.holdout or None}
+    known: dict[str, Any] = {"order_seed": config.order_seed, "holdout": config.holdout or None}
     known |= {"images": config.images} if config.images != "shared" else {}
     known |= {"seed": config.stream_seed} if config.stream_seed else {}
     known |= {"holdout_seed": config.seed} if config.holdout else {}
