@@ -48,11 +48,11 @@ def commitment(
 
 def committed_by(certificate: Mapping[str, Any]) -> dict[str, Any]:
     """The commitment that a certificate, as the kernel reads it, fulfils: made from its own fields."""
-    names = ("method", "options", "settings", "scenario", "classes", "model", "data")
-    fields: dict[str, Any] = {name: certificate[name] for name in names}
+    fields = ("method", "options", "settings", "scenario", "classes", "model", "data")
     number = certificate["machine"].partition(",")[0].removeprefix("bits ")
     bits = int(number) if number.isdecimal() and len(number) < 6 else None
-    return commitment(**fields, theta_0=certificate.get("theta_0"), bits=bits)
+    stated = {name: certificate[name] for name in fields}
+    return commitment(**stated, theta_0=certificate.get("theta_0"), bits=bits)
 
 
 def commitment_hash(content: Mapping[str, Any]) -> str:

@@ -119,13 +119,15 @@ def class_numbers(text: str | None) -> list[int] | None:
 def issued(learner: Method) -> dict[str, Any]:
     """What a learner certifies, for JSON."""
     certificate: Certificate | None = getattr(learner, "certificate", None)
-    if certificate is None:
-        return {"tasks_seen": learner.tasks_seen, "kind": None, "tasks": []}
-    tasks = [
-        {"task": record["task"], "n": record["n"], "bounds": _bounds(certificate, record["task"])}
-        for record in certificate.records
-    ]
-    return {"tasks_seen": learner.tasks_seen, "kind": certificate.kind, "tasks": tasks}
+    rows = (
+        []
+        if certificate is None
+        else [
+            {"task": record["task"], "n": record["n"], "bounds": _bounds(certificate, record["task"])}
+            for record in certificate.records
+        ]
+    )
+    return {"tasks_seen": learner.tasks_seen, "kind": certificate and certificate.kind, "tasks": rows}
 
 
 def _bounds(certificate: Certificate, task: int) -> dict[str, float]:
