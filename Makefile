@@ -33,7 +33,7 @@ bench: $(VENV)/dev.stamp  ## the benchmarks: ratios measured side by side
 
 compare-avalanche: $(VENV)/dev.stamp  ## the baselines beside Avalanche 0.6, in an environment of its own
 	$(PYTHON) -m venv .avalanche/venv
-	.avalanche/venv/bin/pip install --disable-pip-version-check --quiet avalanche-lib==0.6.0 torch==2.13.0 torchvision==0.28.0 safetensors scipy pooch pillow
+	.avalanche/venv/bin/pip install --disable-pip-version-check --quiet avalanche-lib==0.6.0 torch==2.13.0 torchvision==0.28.0 safetensors pooch pillow
 	.avalanche/venv/bin/pip install --disable-pip-version-check --quiet --no-deps --editable .
 	.avalanche/venv/bin/python -W ignore benchmarks/compare_avalanche.py
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from cop2l.errors import UserError
 from cop2l.files import write_text
 from cop2l.report.runs import find
-
 from reproduction.collect import collect
 from reproduction.document import document, headline, sources
 from reproduction.pictures import Pictures

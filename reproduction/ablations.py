@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from cop2l.metrics import average_accuracy
-from cop2l.report.figures.figure import percent
+from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import spread
 from cop2l.report.runs import Run
 from reproduction.machines import Machines
@@ -108,7 +108,7 @@ def task_order(runs: Sequence[Run]) -> str:
         lines = []
         for method, own in sorted(methods.items()):
             after = [spread(average_accuracy(r.matrix[:s]) for r in own) for s in range(1, stream.tasks + 1)]
-            lines.append((method, str(len({r.config["order_seed"] for r in own})), *map(percent, after)))
+            lines.append((method, str(len({r.config["order_seed"] for r in own})), *map(rate_text, after)))
         header = ("method", "orders", *(f"after task {s}" for s in range(1, stream.tasks + 1)))
         parts.append(paragraphs(f"**{stream.name}**", table(header, lines)))
     return paragraphs(*parts) or NOT_RUN

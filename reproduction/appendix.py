@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean, pstdev
 
-from cop2l.report.figures.figure import percent
+from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Spread, spread
 from cop2l.report.metric import bounds_of
 from cop2l.report.published import Published
@@ -134,7 +134,7 @@ def class_wise(found: Sequence[Sample]) -> str:
                 spreads = _classes_after(sample, after)
                 where = f"ours, {resolution(sample.stream.features)} px, after task {after}"
                 lines.append(
-                    (where, *map(percent, spreads))
+                    (where, *map(rate_text, spreads))
                     + ("",) * (10 - len(spreads))
                     + (_balance([s.mean for s in spreads]),)
                 )

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from cop2l.report.figures.figure import percent
+from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Spread
 from cop2l.report.metric import KINDS
 from reproduction.machines import Machines
@@ -66,7 +66,7 @@ def stream_table(found: Sequence[Sample], stream: Stream, machines: Machines) ->
         (
             label + ("†" if any(run.not_valid for run in sample.runs) else ""),
             rate(sample.spread("accuracy")),
-            percent(sample.spread("test-error")),
+            rate_text(sample.spread("test-error")),
             *(_both(sample, kind) for kind in KINDS),
             f"{ratio.mean:.2f}" if (ratio := sample.spread("ratio-bound")) else "–",
             machines.cell(sample),
@@ -81,7 +81,7 @@ def _both(sample: Sample, kind: str) -> str:
     mean, worst = sample.spread(kind), sample.spread(f"worst-{kind}")
     if mean is None or worst is None:
         return "–"
-    words = f"{percent(mean.mean, upwards=True)} / {percent(worst.mean, upwards=True)}"
+    words = f"{rate_text(mean.mean, upwards=True)} / {rate_text(worst.mean, upwards=True)}"
     return f"**{words}**" if sample.runs[0].claim == kind else words
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cop2l.report.figures.figure import percent
+from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Spread
 from cop2l.report.runs import Run
 from reproduction import ablations, appendix, checks, search
@@ -247,4 +247,4 @@ def headline(given: Sources) -> str:
 
 
 def _bound(value: Spread | None) -> str:
-    return "–" if value is None else percent(value.mean, upwards=True)
+    return "–" if value is None else rate_text(value.mean, upwards=True)

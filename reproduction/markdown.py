@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from cop2l.report.figures.figure import percent
+from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Spread
 from cop2l.report.published import Published
 
@@ -31,14 +31,14 @@ def picture(path: Path, beside: Path, words: str) -> str:
 
 def rate(value: Spread | None, *, upwards: bool = False) -> str:
     """A rate in per cent, with its deviation and the number of seeds."""
-    return "–" if value is None else f"{percent(value, upwards=upwards)} ({value.seeds})"
+    return "–" if value is None else f"{rate_text(value, upwards=upwards)} ({value.seeds})"
 
 
 def published_rate(value: Published | None) -> str:
     """A published rate in per cent."""
     if value is None:
         return "–"
-    return percent(value.mean) + ("" if value.sd is None else f" ± {percent(value.sd)}")
+    return rate_text(value.mean) + ("" if value.sd is None else f" ± {rate_text(value.sd)}")
 
 
 def points(value: float) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cop2l.certify.options import PRESETS
+
 from cop2l.report.groups import Spread, spread
 from cop2l.report.metric import METRICS
 from cop2l.report.runs import Run

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from cop2l.errors import UserError
-from cop2l.report.figures.figure import percent
+from cop2l.report.figures.figure import rate_text
 from cop2l.report.metric import metric
 from reproduction.explanations import Explanations
 from reproduction.ours import USUAL_MODELS, Sample
@@ -50,7 +50,7 @@ def _value(quote: str, found: Sequence[Sample]) -> str:
             f"'{quote}' is no quotation; write: METRIC of METHOD [with OPTION VALUE, ...] on STREAM."
         )
     value = _published(form) if form["paper"] else _ours(form, found)
-    return percent(value, digits=1, upwards=metric(form["metric"]).certified)
+    return rate_text(value, digits=1, upwards=metric(form["metric"]).certified)
 
 
 def _ours(form: re.Match[str], found: Sequence[Sample]) -> float | None:

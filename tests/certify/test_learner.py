@@ -310,7 +310,7 @@ def test_arrays_memory_maps_lists_and_blocks_give_the_same_certificate(tmp_path)
 @pytest.mark.parametrize("scenario", ["class-incremental", "task-incremental"])
 def test_the_buffer_certificate_needs_no_data(options, scenario):
     """From memory alone: the same counts and bounds as with all the data at hand, after every task."""
-    case = a_case(scenario, (60, 60, 60))
+    case = a_case(scenario, (80, 80, 80))
     learner = a_learner(case, **{**options, "memory": 60})
     for t in range(1, case.tasks + 1):
         learn(learner, case, (t,))

@@ -8,7 +8,7 @@ from scipy.stats import binom
 
 from cop2l.certify.learner import CoP2L
 from cop2l.models import build
-from cop2l.streams.synthetic import synthetic
+from cop2l.streams.clouds import synthetic
 
 DELTA = 0.3
 SAME = {"k": 4, "lr": 0.1, "batch": 64, "omega": 2.0, "delta": DELTA}

@@ -20,7 +20,7 @@ from cop2l.certify.training import pinned_threads
 from cop2l.certify.verify import verify
 from cop2l.cli import main
 from cop2l.models import build
-from cop2l.streams.synthetic import synthetic
+from cop2l.streams.clouds import synthetic
 
 SMALL = {
     "prior": 0.0, "buffer": "threshold", "k": 4, "epochs": 2, "lr": 0.05, "batch": 16, "memory": 16, "max_iterations": 3,

@@ -68,7 +68,7 @@ def test_anytime_uses_the_share_of_this_time(capsys, line):
 def test_the_sentence(capsys):
     first, *rest = bound(capsys, f"kl {KL}").splitlines()
     assert first == (
-        "With probability at least 95 % over the draw of the data, the error rate on task 2 of 5 is at most 18.6 %."
+        "With probability at least 95 % over the draw of the data, the error rate on task 2 of 5 is at most 18.59 %."
     )
     text = "\n".join(rest)
     assert "ln C(n,|I|)" in text
@@ -107,7 +107,7 @@ def test_printed_percentages_are_rounded_up(capsys):
 
 def test_a_vacuous_bound_says_why(capsys):
     text = bound(capsys, "holdout --n 10 --errors 10")
-    assert "at most 100 %" in text
+    assert "at most 100.00 %" in text
     assert "says nothing: every withheld example is misclassified." in text
     record = json.loads(bound(capsys, "kl --n 10 --compression 10 --errors 0 --iterations 3 --task 1 --json"))
     assert record["bound"] == 1.0

@@ -75,6 +75,14 @@ def test_mistakes_are_one_sentence_and_exit_2(arguments, sentence, capsys):
     assert captured.err.count("\n") == 1
 
 
+def test_a_data_set_without_sources_is_one_sentence(monkeypatch, capsys):
+    monkeypatch.delitem(mirrors.MIRRORS, "mnist")
+    assert main(["data", "get", "mnist"]) == 2
+    assert "no source is known" in capsys.readouterr().err
+    assert main(["data", "list"]) == 0
+    assert "not here; no source is known" in capsys.readouterr().out.splitlines()[0]
+
+
 def test_a_failed_download_exits_2(monkeypatch, capsys):
     monkeypatch.setitem(mirrors.MIRRORS, "mnist", ())
     assert main(["data", "get", "mnist"]) == 2

@@ -95,10 +95,10 @@ def test_a_list_of_the_stream_makes_one_run(capsys):
         method = "finetuning"
         epochs = 1
         [data]
-        groups = [[0, 3], [1, 2]]
+        task_classes = [[0, 3], [1, 2]]
     """)
     assert main(["run", "mine.toml", "--out", "file"]) == 0
-    assert main(["run", "mine.toml", "data.groups=[[0],[3],[1,2]]", "--out", "given"]) == 0
+    assert main(["run", "mine.toml", "data.task_classes=[[0],[3],[1,2]]", "--out", "given"]) == 0
     classes = [
         [
             sorted(json.loads(line)["classes"])

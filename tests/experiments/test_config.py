@@ -10,6 +10,7 @@ from cop2l.errors import UserError
 from cop2l.experiments import grid
 from cop2l.experiments.catalogue import keys
 from cop2l.experiments.config import FIELDS, Config, typed
+from cop2l.models import build
 
 
 def configured(table, *pairs):
@@ -165,12 +166,12 @@ def test_lists_in_the_tables_are_lists():
     table = tomllib.loads("""
         [data]
         columns = ["a", "1"]
-        groups = [[0, 1], [2, 3]]
+        task_classes = [[0, 1], [2, 3]]
         [architecture]
         widths = [64, 32]
     """)
     (run,) = grid.expand(table)
-    assert run.data == {"columns": ["a", "1"], "groups": [[0, 1], [2, 3]]}
+    assert run.data == {"columns": ["a", "1"], "task_classes": [[0, 1], [2, 3]]}
     assert run.architecture == {"widths": [64, 32]}
     json.dumps(run.as_record())
     with pytest.raises(UserError, match="is no number, text, truth value or list"):
@@ -182,7 +183,7 @@ def test_lists_in_the_tables_are_lists():
     [
         ("data.columns=a,b", {"columns": ["a", "b"]}),
         ('data.columns=["a","b"]', {"columns": ["a", "b"]}),
-        ("data.groups=[[0,1],[2,3]]", {"groups": [[0, 1], [2, 3]]}),
+        ("data.task_classes=[[0,1],[2,3]]", {"task_classes": [[0, 1], [2, 3]]}),
         ("data.classes=3,1,2", {"classes": [3, 1, 2]}),
         ("data.n=5", {"n": 5}),
         ("streams.mnist.data.columns=a,b", {"columns": ["a", "b"]}),
@@ -312,6 +313,28 @@ def test_configurations_that_cannot_be_read(tmp_path, monkeypatch, name, sentenc
 def test_every_builtin_configuration_is_one_run_of_a_known_stream(name):
     config = grid.single(grid.read(name))
     assert known_stream(config.stream)
+
+
+@pytest.mark.parametrize("name", ["digits", "synthetic", "mnist"])
+@pytest.mark.parametrize("model", ["linear", "mlp", "multi-head"])
+def test_a_configuration_takes_another_model(name, model):
+    config = grid.single(grid.read(name), {"model": model})
+    build(config.model, inputs=(1, 28, 28), classes=10, **config.architecture)
+
+
+def test_a_stream_of_features_stands_for_the_settings_of_features():
+    config = grid.single(grid.read("cifar10@dinov2-vits14-70"), {"method": "replay"})
+    like = grid.single(grid.read("cifar10"), {"method": "replay", "stream": "cifar10@dinov2-vits14-70"})
+    assert (config.stream, config.model, config.lr) == ("cifar10@dinov2-vits14-70", "linear", like.lr)
+    assert config.name == config.stream
+
+
+def test_another_stream_in_the_place_of_a_configuration_says_what_to_type(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.npz").touch()
+    for name in ("emnist-letters", "mine.npz"):
+        with pytest.raises(UserError, match=f"write: cop2l run mnist stream={name}"):
+            grid.read(name)
 
 
 def known_stream(name):

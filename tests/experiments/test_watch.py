@@ -39,9 +39,9 @@ def test_lines_are_one_per_task_and_a_sign_of_life_when_it_takes_long(stream):
     assert out.getvalue().splitlines() == [
         "cop2l on synthetic (class-incremental, 3 tasks), mlp, memory 30, seed 0",
         "going on after task 1",
-        "  task 2/3  iteration 7  picked 56  worst loss 1.250  bound 0.3210",
+        "  task 2/3  iteration 7  picked 56  worst loss 1.250  bound 32.11 %",
         "  task 2/3  epoch 3 of 20  loss 0.5000",
-        "task 2/3  accuracy 90.0 %, certified error at most 20.0 % on every task (preference), 2.0 s",
+        "task 2/3  accuracy 90.0 %, certified error at most 20.01 % on every task (preference), 2.0 s",
     ]
     quiet = io.StringIO()
     watch.Lines(quiet, every=60.0).progress(STEP)
@@ -66,9 +66,9 @@ def test_the_live_view_has_a_bar_per_task_and_fits_into_eighty_columns(stream, w
     lines = drawn(live, console)
     live.close()
     assert lines[0].split() == ["task", "iteration", "picked", "worst", "loss", "bound", "accuracy", "time"]
-    assert lines[1].split() == ["1/3", "━" * 12, "10", "80", "0.1000", "90.0", "%", "2.0", "s"]
+    assert lines[1].split() == ["1/3", "━" * 12, "10", "80", "10.01", "%", "90.0", "%", "2.0", "s"]
     assert lines[2].split()[:1] == ["2/3"]
-    assert lines[2].split()[2:6] == ["7", "56", "1.2500", "0.3210"]
+    assert lines[2].split()[2:6] == ["7", "56", "1.2500", "32.11"]
     assert lines[3].strip().startswith("about 4.0 s left") or lines[3].strip().startswith("about 3.9 s left")
 
 
@@ -110,6 +110,6 @@ def test_the_table_of_a_baseline_has_no_column_of_picks():
     }
     text = words.table(summary).splitlines()
     assert text[0].split() == ["task", "examples", "test", "error", "holdout"]
-    assert text[1].split() == ["1", "10", "50.0", "%", "90.0", "%"]
+    assert text[1].split() == ["1", "10", "50.0", "%", "90.01", "%"]
     assert text[2] == "average accuracy 50.0 %, plasticity 50.0 %, 1 min 30 s"
     assert text[-1] == "Not valid: Tasks share examples."

@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from cop2l.cli import main
 from cop2l.errors import UserError
 from cop2l.features import entries, find, import_features, load_stream
 from cop2l.features.importing import names_from_file
@@ -52,6 +53,15 @@ def test_an_import_is_a_stream(tmp_path):
         assert set(test.y) == set(stream.heads[t - 1])
     assert stream.description["features"]["key"] == entry.key
     json.dumps(stream.description)
+
+
+def test_the_name_of_features_runs(tmp_path, capsys):
+    """`cop2l run DATA@BACKBONE-PX`, as docs/features.md says."""
+    import_features(saved(tmp_path))
+    out = tmp_path / "run"
+    assert main(["run", "cifar10@dinov2-vits14-70", "method=finetuning", "epochs=1", "--out", str(out)]) == 0
+    assert json.loads((out / "config.json").read_text())["model"] == "linear"
+    assert "average accuracy" in capsys.readouterr().out
 
 
 def test_a_task_is_a_slice_of_the_memory_map(tmp_path):

@@ -249,11 +249,21 @@ def test_a_wrong_checksum_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.setenv("COP2L_HOME", str(tmp_path))
     folder = tmp_path / "weights"
     folder.mkdir()
-    source = weights.Source("w.pth", "0" * 64, url="https://example.invalid/w.pth")
+    source = weights.WeightsFile("w.pth", "0" * 64, url="https://example.invalid/w.pth")
     (folder / "w.pth").write_bytes(b"something else")
     with pytest.raises(UserError, match="wrong checksum"):
         weights.fetch([source])
     assert not list(folder.iterdir())
+
+
+def test_a_file_without_a_published_checksum_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COP2L_HOME", str(tmp_path))
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "w.pth").write_bytes(b"weights")
+    weights.fetch([weights.WeightsFile("w.pth", None, url="https://example.invalid/w.pth")])
+    said = capsys.readouterr().err
+    assert "No checksum of w.pth is published, so none was compared" in said
+    assert hashlib.sha256(b"weights").hexdigest() in said
 
 
 def test_sources_are_tried_in_order(tmp_path, monkeypatch, capsys):
@@ -270,8 +280,8 @@ def test_sources_are_tried_in_order(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(weights, "_from_mirror", unreachable)
     monkeypatch.setattr(weights, "_from_package", package)
     digest = hashlib.sha256(content).hexdigest()
-    mirror = weights.Source("a.pth", digest[:8], url="https://example.invalid/a.pth")
-    registry = weights.Source("b.pth", digest, package="somewhere==1.0", member="b.pth")
+    mirror = weights.WeightsFile("a.pth", digest[:8], url="https://example.invalid/a.pth")
+    registry = weights.WeightsFile("b.pth", digest, package="somewhere==1.0", member="b.pth")
     file = weights.fetch([mirror, registry])
     assert file.read_bytes() == content
     said = capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Every model by name: shapes, seeds, descriptions, and the sizes that the experiments pin."""
 
+import hashlib
 import json
 
 import pytest
@@ -46,6 +47,36 @@ def test_weights_are_a_function_of_the_seed(name):
     other = build(name, inputs=INPUTS[name], classes=10, seed=6)
     assert same(first, again)
     assert not same(first, other)
+
+
+DIGESTS = {
+    "cnn": "4376c44bc4e879aa",
+    "linear": "9e07afa3604cafbc",
+    "mlp": "e644f180f09a5dba",
+    "mlp-head": "49f70bfb9cdf36fd",
+    "multi-head": "e617a70546e711c0",
+}
+
+
+def test_initial_weights_are_these_bits_on_every_machine(name):
+    state = build(name, inputs=INPUTS[name], classes=10, seed=5).state_dict()
+    digest = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in state.values()))
+    assert digest.hexdigest()[:16] == DIGESTS[name]
+
+
+def test_initial_weights_are_uniform_within_the_usual_width(name):
+    model = build(name, inputs=INPUTS[name], classes=10, seed=5)
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            width = layer.weight[0].numel() ** -0.5
+            for tensor in (layer.weight, layer.bias):
+                scaled = tensor.detach().double().flatten() / width
+                n = len(scaled)
+                assert -1 <= scaled.min() < 0 < scaled.max() < 1
+                assert abs(scaled.mean()) < 5 / (3 * n) ** 0.5
+                assert abs(scaled.square().mean() - 1 / 3) < 5 * (4 / 45 / n) ** 0.5
+    tensors = [tuple(p.flatten()[:2].tolist()) for p in model.parameters()]
+    assert len(set(tensors)) == len(tensors), "every tensor has draws of its own"
 
 
 def test_a_description_survives_json(name):

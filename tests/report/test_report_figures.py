@@ -10,7 +10,7 @@ from cop2l.files import read_json, write_json, write_lines
 from cop2l.report import theme
 from cop2l.report.figures import FIGURES, draw
 from cop2l.report.figures.bounds import MOST_PANELS, MOST_POINTS, iterations
-from cop2l.report.figures.figure import percent, save
+from cop2l.report.figures.figure import rate_text, save
 from cop2l.report.groups import by_place, group, spread
 from cop2l.report.runs import read
 
@@ -77,7 +77,7 @@ def test_the_bound_figure_shows_means_over_seeds(mnist):
     ours = next(g for g in mnist if g.method == "cop2l")
     expected = spread(run.tasks[2].bounds["preference"] for run in ours.runs)
     row = next(row for row in figure.rows if row[:2] == ("cop2l", "3"))
-    assert row[figure.header.index("ours (preference)")] == percent(expected, upwards=True)
+    assert row[figure.header.index("ours (preference)")] == rate_text(expected, upwards=True)
     (points,) = [
         [r for r in rows if r.get("series") == "ours (preference)" and r["x"] == 3]
         for rows in figure.panels[0].spec["datasets"].values()
@@ -106,8 +106,8 @@ def test_forgetting_is_that_of_the_summary(mnist):
     figure = FIGURES["progress"](mnist)
     last = next(row for row in figure.rows if row[:2] == ("replay", "5"))
     replay = next(g for g in mnist if g.method == "replay")
-    assert last[2] == percent(spread(run.accuracy for run in replay.runs))
-    assert last[3] == percent(spread(run.forgetting for run in replay.runs))
+    assert last[2] == rate_text(spread(run.accuracy for run in replay.runs))
+    assert last[3] == rate_text(spread(run.forgetting for run in replay.runs))
 
 
 def test_a_long_trace_is_thinned_and_keeps_the_early_stopping_point(tmp_path):

@@ -11,9 +11,10 @@ from synthetic_runs import SHARED, make_run
 from cop2l.errors import UserError
 from cop2l.files import read_json, write_json
 from cop2l.report import formats
-from cop2l.report.comparison import comparisons, rounded
+from cop2l.report.comparison import comparisons, quoted, rounded, written
 from cop2l.report.groups import by_place, group, repeated
 from cop2l.report.metric import KINDS, METRICS, bounds_of
+from cop2l.report.published import Published
 from cop2l.report.runs import find, read
 
 
@@ -139,11 +140,15 @@ def test_a_kind_that_some_task_lacks_is_no_number(tmp_path):
 
 
 def test_bounds_are_rounded_upwards_and_nothing_is_minus_zero():
-    assert rounded(0.07, 2, "100", upwards=True) == "7.00"
-    assert rounded(0.070001, 2, "100", upwards=True) == "7.01"
-    assert rounded(0.070001, 2, "100") == "7.00"
+    assert written(0.070001, METRICS["kl"]) == "7.01"
+    assert written(1e-300, METRICS["kl"]) == "0.01"
+    assert written(0.070001, METRICS["accuracy"]) == "7.00"
     assert rounded(-0.00001, 2, "100") == "0.00"
-    assert rounded(1e-300, 2, "100", upwards=True) == "0.01"
+
+
+def test_a_published_bound_is_quoted_as_printed():
+    """0.2968 is a little more than that in binary: rounded upwards once more it would be 29.69."""
+    assert quoted(Published(0.2968, 0.001), METRICS["kl"]) == "29.68 ± 0.10"
 
 
 def test_csv_and_json_hold_the_same_unrounded_numbers(found):

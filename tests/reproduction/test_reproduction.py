@@ -350,7 +350,7 @@ def test_explanations_reach_the_document(runs, tmp_path):
     assert "A note on memory." in text
     assert "2 settings were tried, in 4 runs, on 1 streams." in text
     assert search.settings(search.read(tmp_path / "search.jsonl")) == 2
-    assert "| 1 | `prior=0.5` | 90.00 ± 0.00 (2) | 10.00 ± 0.00 (2) | 10.00 ± 0.00 (2) |" in text
+    assert "| 1 | `prior=0.5` | 90.00 ± 0.00 (2) | 10.00 ± 0.00 (2) | 10.01 ± 0.00 (2) |" in text
 
 
 def test_sentences_quote_the_runs(runs):

@@ -34,7 +34,7 @@ def test_unknown_names_suggest_the_nearest(tmp_path):
     refused("did you mean 'cifar100'", "cifar-100")
     refused("choose one of: .*mnist", "zzzz")
     refused("did you mean 'class-incremental'", "mnist", scenario="class_incremental")
-    refused("did you mean 'groups'", "mnist", group=1)
+    refused("did you mean 'task_classes'", "mnist", task_class=1)
     refused("no file or folder", "data/mine.csv")
     refused("no file or folder", str(tmp_path / "mine"))
 

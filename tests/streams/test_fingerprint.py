@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cop2l.streams import fingerprint
-from cop2l.streams.fingerprint import BLOCK_BYTES, Fingerprint
+from cop2l.streams.fingerprints import BLOCK_BYTES, Fingerprint
 
 X = np.random.default_rng(0).normal(size=(50, 3, 4)).astype(np.float32)
 Y = np.arange(50) % 7

@@ -109,6 +109,14 @@ def table(y=Y):
     return pa.table({"a": X[:, 0], "label": y, "b": X[:, 1], "c": X[:, 2]})
 
 
+def test_one_text_is_one_column(tmp_path):
+    wide = pa.table({"abc": X[:, 0], "a": X[:, 1], "label": Y})
+    parquet.write_table(wide, tmp_path / "wide.parquet")
+    alone, listed = (streams.load(tmp_path / "wide.parquet", columns=c) for c in ("abc", ["abc"]))
+    assert alone.description == listed.description
+    assert set(alone[0].x.ravel()) <= set(X[:, 0])
+
+
 def test_parquet_and_csv(tmp_path):
     parquet.write_table(table(), tmp_path / "all.parquet")
     csv.write_csv(table(), tmp_path / "all.csv")

@@ -66,15 +66,15 @@ def test_the_order_of_classes_is_fixed_unless_a_seed_shuffles_it():
 
 
 def test_groups_and_tasks():
-    assert class_incremental(data(), groups=[[5], [0, 1, 2]]).heads == ((5,), (0, 1, 2))
+    assert class_incremental(data(), task_classes=[[5], [0, 1, 2]]).heads == ((5,), (0, 1, 2))
     assert len(class_incremental(data(), tasks=6)) == 6
     for options, word in (
         ({"tasks": 4}, "1, 2, 3, 6"),
         ({"tasks": 0}, "1, 2, 3, 6"),
-        ({"groups": [[0], [0]]}, "disjoint"),
-        ({"groups": [[0], [9]]}, "between 0 and 5"),
-        ({"groups": [[0], []]}, "disjoint"),
-        ({"groups": [[0], [1]], "tasks": 3}, "2 tasks"),
+        ({"task_classes": [[0], [0]]}, "disjoint"),
+        ({"task_classes": [[0], [9]]}, "between 0 and 5"),
+        ({"task_classes": [[0], []]}, "disjoint"),
+        ({"task_classes": [[0], [1]], "tasks": 3}, "2 tasks"),
     ):
         with pytest.raises(UserError, match=word):
             class_incremental(data(), **options)
@@ -91,15 +91,15 @@ def test_domains_of_the_data_are_the_tasks():
         domain_incremental(data(domain=site), tasks=2)
 
 
-def test_without_domains_the_place_in_the_group_is_the_label():
+def test_without_domains_the_number_in_the_group_is_the_label():
     stream = domain_incremental(data(), order_seed=4)
-    groups = stream.description["groups"]
+    groups = stream.description["task_classes"]
     assert stream.classes == 2
     for (x, y, _), group in zip(stream, groups, strict=True):
         original = (x[:, 0].astype(int) // 4) % 6
-        assert [group[place] for place in y] == original.tolist()
+        assert [group[number] for number in y] == original.tolist()
     with pytest.raises(UserError, match="same number"):
-        domain_incremental(data(), groups=[[0], [1, 2]])
+        domain_incremental(data(), task_classes=[[0], [1, 2]])
 
 
 def test_unknown_scenario_names_the_nearest():

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from cop2l.certify import saved
 from cop2l.certify.certificate import Certificate, claimed, content_of
 from cop2l.certify.fast import Fast, Progress, ScoringMode, input_blocks, misclassified, predict
 from cop2l.certify.inputs import check_finite, inputs, labels
+from cop2l.certify.presets import OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.learning import check_alone, digest, exact_arithmetic, sample
@@ -50,7 +51,7 @@ class CoP2L:
         not_valid: Sequence[str] = (),
         data: dict[str, Any] | None = None,
         commitment: str | None = None,
-        **options: Any,
+        **options: Unpack[OptionValues],
     ) -> None:
         """`options` are the fields of `cop2l.kernel.options.Options`; what is not given comes from the preset.
 

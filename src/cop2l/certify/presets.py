@@ -1,10 +1,38 @@
 """The presets of CoP2L: named sets of options."""
 
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from cop2l.errors import UserError, unknown
-from cop2l.kernel.options import Options, Refusal
+from cop2l.kernel.options import Family, Kind, Options, Refusal
+
+
+class OptionValues(TypedDict, total=False):
+    """The options as keywords: what type checkers and editors know of them. `Options` declares and explains them."""
+
+    memory: int
+    k: int
+    omega: float
+    gamma: float
+    epochs: int
+    batch: int
+    lr: float
+    optimiser: Literal["sgd", "momentum", "adam"]
+    buffer: Literal["uniform", "threshold", "witness"]
+    stop: Literal["kl", "preference", "combined", "none"]
+    grid: bool
+    max_iterations: int | None
+    prior: float
+    prior_memory: float
+    prior_epochs: int
+    prior_lr: float | None
+    delta: float
+    seed: int
+    kind: Kind
+    claim: Sequence[Family]
+    tasks: int | None
+
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"buffer": "uniform", "stop": "kl", "kind": "kl"},

@@ -133,8 +133,8 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     engine.sizes = [tuple(task["sizes"]) for task in tasks]
     engine.sets = []
     for number, task in enumerate(tasks, 1):
-        sets = Sets(**{name: tensors[f"sets/{number}/{name}"].numpy() for name in SET_NAMES})
-        engine.sets.append(replace(sets, iterations=task["numbers"][0], stopped=task["numbers"][1]))
+        rows: dict[str, Any] = {name: tensors[f"sets/{number}/{name}"].numpy() for name in SET_NAMES}
+        engine.sets.append(Sets(**rows, iterations=task["numbers"][0], stopped=task["numbers"][1]))
     device, seed = next(learner.model.parameters()).device, learner.options.seed
     engine.buffer, engine.prior = (
         [

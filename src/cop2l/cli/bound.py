@@ -203,11 +203,14 @@ def _record(arguments: argparse.Namespace, log_delta: float, share: float, resul
 
 
 def _lines(arguments: argparse.Namespace, delta: Decimal, share: float, result: "Bound") -> list[str]:
+    from cop2l.kernel.arithmetic import percent
+
     tasks = arguments.tasks
     where = f" on this task, one of {tasks}," if tasks > 1 else ""
     if arguments.task is not None:
         where = f" on task {arguments.task} of {tasks}"
-    confidence, rate = _confidence_text(delta), _percent(result.value)
+    digits = max(2, -Decimal(result.value).adjusted())  # a small bound keeps three of them
+    confidence, rate = _confidence_text(delta), percent(result.value, digits)
     lines = [
         f"With probability at least {confidence} over the draw of the data, the error rate{where} is at most {rate}."
     ]
@@ -230,12 +233,3 @@ def _confidence_text(delta: Decimal) -> str:
     if delta < Decimal("1e-6"):
         return f"1 - {delta:e}"
     return f"{PRECISE.subtract(100, PRECISE.multiply(100, delta)).normalize(PRECISE):f} %"
-
-
-def _percent(value: float) -> str:
-    """Three digits, rounded up: what is printed is a bound too."""
-    percent = 100 * Decimal(value)
-    step = Decimal(1).scaleb(min(0, percent.adjusted() - 2))
-    while value < 1.0 and percent.quantize(step, ROUND_CEILING) == 100:
-        step /= 10
-    return f"{percent.quantize(step, ROUND_CEILING).normalize():f} %"

@@ -41,7 +41,8 @@ def show(arguments: argparse.Namespace) -> None:
         return
     width = max(len(str(row["name"])) for row in rows)
     for row in rows:
-        where = row["folder"] or f"not here; 'cop2l data get {row['name']}' downloads {row['megabytes']} MB"
+        got = f"'cop2l data get {row['name']}' downloads {row['megabytes']} MB"
+        where = row["folder"] or f"not here; {got if row['sources'] else 'no source is known'}"
         print(f"{row['name']:<{width}}  {row['classes']:>3} classes  {row['tasks']:>2} tasks  {where}")
     others = {name: line for name, line in catalogue().items() if name not in {row["name"] for row in rows}}
     for name, line in others.items():
@@ -58,9 +59,9 @@ def get(arguments: argparse.Namespace) -> None:
 def path(arguments: argparse.Namespace) -> None:
     """Show where a data set, or everything downloaded, lies."""
     from cop2l.streams import download
-    from cop2l.streams.places import downloads
+    from cop2l.streams.folders import downloads
 
-    _print(downloads() if arguments.name is None else download.place(arguments.name), arguments)
+    _print(downloads() if arguments.name is None else download.folder(arguments.name), arguments)
 
 
 def _print(folder: Any, arguments: argparse.Namespace) -> None:

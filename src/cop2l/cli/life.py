@@ -72,7 +72,7 @@ def learn(arguments: argparse.Namespace) -> int:
 def predict(arguments: argparse.Namespace) -> int:
     """Predict the class of each example."""
     from cop2l.experiments import life
-    from cop2l.experiments.words import percent
+    from cop2l.experiments.words import rounded
 
     classes, accuracy = life.predict(
         arguments.state, arguments.data, label=arguments.label, task=arguments.task
@@ -85,5 +85,5 @@ def predict(arguments: argparse.Namespace) -> int:
     if not arguments.out:
         print("\n".join(map(str, classes.tolist())))
     if accuracy is not None:
-        print(f"accuracy {percent(accuracy)} on {len(classes)} examples", file=sys.stderr)
+        print(f"accuracy {rounded(accuracy)} on {len(classes)} examples", file=sys.stderr)
     return 0

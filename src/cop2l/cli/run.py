@@ -29,7 +29,11 @@ def add(verbs: Any) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("config", metavar="NAME|FILE", help="a built-in configuration or a TOML file")
+    parser.add_argument(
+        "config",
+        metavar="NAME|FILE",
+        help="a built-in configuration, a TOML file, or a stream of features such as cifar10@resnet18-64",
+    )
     parser.add_argument("overrides", metavar="key=value", nargs="*", help="what to change in it")
     parser.add_argument("--out", metavar="DIR", help="the run directory (default: runs/ and the run's hash)")
     parser.add_argument("--log", choices=("tensorboard", "mlflow"), help="also log there")

@@ -34,6 +34,7 @@ SECTIONS = {
 APART = ("stream", "scenario", "model", "method", "preset")
 """The order in which a grid is taken apart: which methods are run may depend on the stream and the scenario."""
 GRID = "grid"
+FEATURES = "_features"
 HIDDEN = "_"
 """A file whose name starts so is a base of others, and no configuration of its own."""
 
@@ -57,9 +58,13 @@ def _read(name: str, above: tuple[str, ...]) -> dict[str, Any]:
     if name in above:
         raise UserError(f"The configuration {name} is its own base; remove one of the base lines.")
     path, builtin = Path(name), files("cop2l") / "configs" / f"{name}.toml"
+    if "@" in name and path.suffix != ".toml":  # a stream of features: what all of them have in common
+        return _read(FEATURES, above) | {"name": name, "stream": name}
     if path.suffix == ".toml" and not path.is_file():
         raise UserError(f"There is no file {name}; give one, or one of: {', '.join(builtin_names())}.")
     if path.suffix != ".toml" and not builtin.is_file():
+        if path.exists() or name in choices("stream"):
+            raise UserError(f"{name} is a stream and no configuration; write: cop2l run mnist stream={name}.")
         raise unknown("configuration", name, builtin_names())
     source = path if path.suffix == ".toml" else builtin
     try:

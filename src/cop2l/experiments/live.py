@@ -10,7 +10,8 @@ from rich.table import Table
 
 from cop2l.experiments.config import Config
 from cop2l.experiments.watch import Watcher
-from cop2l.experiments.words import claimed, percent, span, title
+from cop2l.experiments.words import claimed, rounded, span, title
+from cop2l.kernel.arithmetic import percent
 from cop2l.streams.task import Stream
 
 COP2L = {"iteration": "iteration", "picked": "picked", "worst_loss": "worst loss", "bound": "bound"}
@@ -60,7 +61,7 @@ class Live(Watcher):
         for record in self.done[-shown:]:
             own = record["tasks"][-1]
             last = {"iteration": own["iterations"], "picked": own["picked"], "bound": claimed(record)}
-            accuracy = percent(sum(record["accuracy"]) / len(record["accuracy"]))
+            accuracy = rounded(sum(record["accuracy"]) / len(record["accuracy"]))
             table.add_row(*self.row(record["task"], 1, 1, last), accuracy, span(record["seconds"]))
         if len(self.done) < self.tasks:
             total = self.event.get("epochs")
@@ -71,7 +72,7 @@ class Live(Watcher):
     def row(self, task: int, part: float, whole: float | None, values: dict[str, Any]) -> list[Any]:
         """A task's number, its bar (which pulses where nobody knows the whole), and the newest values."""
         bar = ProgressBar(total=whole, completed=part, width=12, pulse=whole is None)
-        return [f"{task}/{self.tasks}", bar, *(shortened(values.get(name)) for name in self.columns)]
+        return [f"{task}/{self.tasks}", bar, *(shortened(name, values.get(name)) for name in self.columns)]
 
     def left(self) -> str | None:
         """The time left, judged by the tasks that are done; nothing before there is one."""
@@ -82,6 +83,8 @@ class Live(Watcher):
         return f"about {span(mean * (self.tasks - len(self.done)) - spent)} left"
 
 
-def shortened(value: Any) -> str:
+def shortened(name: str, value: Any) -> str:
     """A value in few characters."""
+    if name == "bound" and value is not None:
+        return percent(value)
     return "" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)

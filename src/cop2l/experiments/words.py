@@ -3,6 +3,7 @@
 from typing import Any
 
 from cop2l.experiments.config import Config
+from cop2l.kernel.arithmetic import percent
 from cop2l.streams.task import Stream
 
 
@@ -14,8 +15,8 @@ def title(config: Config, stream: Stream) -> str:
     )
 
 
-def percent(rate: float) -> str:
-    """A rate as people read it."""
+def rounded(rate: float) -> str:
+    """A rate as people read it; a bound is shown by `percent`, which never rounds down."""
     return f"{100 * rate:.1f} %"
 
 
@@ -41,7 +42,7 @@ def claimed(record: dict[str, Any]) -> float | None:
 
 def outcome(record: dict[str, Any]) -> str:
     """A finished task in a few words: mean accuracy, and the worst bound of the claim."""
-    words = [f"accuracy {percent(sum(record['accuracy']) / len(record['accuracy']))}"]
+    words = [f"accuracy {rounded(sum(record['accuracy']) / len(record['accuracy']))}"]
     bound = claimed(record)
     if bound is not None:
         words.append(f"certified error at most {percent(bound)} on every task ({record['claim']})")
@@ -55,7 +56,7 @@ def state(event: dict[str, Any]) -> str:
         if event.get("worst_loss") is not None:
             words.append(f"worst loss {event['worst_loss']:.3f}")
         if event.get("bound") is not None:
-            words.append(f"bound {event['bound']:.4f}")
+            words.append(f"bound {percent(event['bound'])}")
         return "  ".join(words)
     return f"epoch {event['epoch']} of {event['epochs']}  loss {event['loss']:.4f}"
 
@@ -63,9 +64,9 @@ def state(event: dict[str, Any]) -> str:
 def brief(summary: dict[str, Any]) -> str:
     """The averages of a finished run, in one line."""
     forgetting = summary["forgetting"]
-    words = [f"average accuracy {percent(summary['accuracy'])}"]
-    words += [f"forgetting {percent(forgetting)}"] if forgetting is not None else []
-    return ", ".join([*words, f"plasticity {percent(summary['plasticity'])}", span(summary["seconds"])])
+    words = [f"average accuracy {rounded(summary['accuracy'])}"]
+    words += [f"forgetting {rounded(forgetting)}"] if forgetting is not None else []
+    return ", ".join([*words, f"plasticity {rounded(summary['plasticity'])}", span(summary["seconds"])])
 
 
 def done(name: str, summary: dict[str, Any] | None) -> str:
@@ -79,7 +80,7 @@ def table(summary: dict[str, Any]) -> str:
     certified = summary["tasks"][0]["picked"] is not None
     heads = ["task", "certified" if certified else "examples", "picked", "test error", *kinds]
     lines = [
-        [row["task"], row["n"], row["picked"], percent(row["test_error"])]
+        [row["task"], row["n"], row["picked"], rounded(row["test_error"])]
         + [percent(row["bounds"][kind]) if kind in row["bounds"] else "" for kind in kinds]
         for row in summary["tasks"]
     ]

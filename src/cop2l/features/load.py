@@ -32,13 +32,17 @@ def _features(
     scenario: str | None = None,
     tasks: int | None = None,
     order_seed: int | None = None,
-    groups: Sequence[Sequence[int]] | None = None,
+    task_classes: Sequence[Sequence[int]] | None = None,
     **strange: Any,
 ) -> Stream:
     for option in strange:
-        raise unknown("option of a stream of features", option, ("scenario", "tasks", "order_seed", "groups"))
+        raise unknown(
+            "option of a stream of features", option, ("scenario", "tasks", "order_seed", "task_classes")
+        )
     data = labelled(entry)
-    stream = cut(data, scenario or "class-incremental", tasks=tasks, order_seed=order_seed, groups=groups)
+    stream = cut(
+        data, scenario or "class-incremental", tasks=tasks, order_seed=order_seed, task_classes=task_classes
+    )
     saw = tuple(entry.about["pretrained_on"])
     reasons = not_valid(entry.about["spec"]["dataset"], saw)
     return replace(stream, pretrained_on=saw, not_valid=stream.not_valid + reasons)

@@ -20,7 +20,7 @@ SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
 FILES, HOLDOUT_FILES = ("sets.safetensors", "theta.safetensors", "theta_0.safetensors"), ("learner.safetensors",)
 ASSUMPTIONS = (
     "Within each task the examples are independent draws from one distribution, the task's own.",
-    "The samples of different tasks, and the marks, are mutually independent.",
+    "The samples of different tasks, and the marks, are independent: neither rows nor seed were chosen with the other in view.",
     "The order, the sizes and the distributions of the tasks were not chosen by looking at earlier data.",
     "The initial parameters, the representation of inputs, the options, the seed and the claim do not depend on the data.",
     "Published constants that prepare inputs (mean and deviation of MNIST's pixels, say) are statistics of the public sample.",
@@ -183,6 +183,8 @@ def read(folder: Path) -> Content:
         with regular(folder / name) as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         require(found == content["files"][name], f"The file {name} was changed: its hash does not match.")
+    good = holdout or (content["method"] == "cop2l" and content["settings"] is None)
+    require(good, "Only CoP2L has certificates of its own, without settings; other methods have hold-out certificates.")
     check_records(content)
     return {**content, "folder": folder}
 

@@ -35,22 +35,14 @@ NONE: Rows = np.empty(0, np.int64)
 @contextmanager
 def exact_arithmetic(threads: int) -> Iterator[None]:
     """Inside, torch is deterministic, in full precision and uses so many threads, whatever was set; then all is as before."""
-    cuda, cudnn, mode, count = (
-        torch.backends.cuda,
-        torch.backends.cudnn,
-        torch.get_deterministic_debug_mode(),
-        torch.get_num_threads(),
-    )
-    owners = [
-        getattr(backend, name, None) for backend in (cuda, cudnn, torch.backends.mkldnn) for name in ("matmul", "conv", "rnn")
-    ]
-    wanted: list[tuple[Any, str, Any]] = [
-        (owner, "fp32_precision", "ieee") for owner in owners if hasattr(owner, "fp32_precision")
-    ]
+    cuda, cudnn, mkldnn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
+    products = [getattr(backend, name, None) for backend in (cuda, cudnn, mkldnn) for name in ("matmul", "conv", "rnn")]
+    wanted: list[tuple[Any, str, Any]] = [(p, "fp32_precision", "ieee") for p in products if hasattr(p, "fp32_precision")]
     if not wanted:  # before torch 2.9
         wanted = [(cuda.matmul, "allow_tf32", False), (cudnn, "allow_tf32", False)]
     wanted += [(cudnn, "deterministic", True), (cudnn, "benchmark", False)]
     before = [getattr(owner, name) for owner, name, _ in wanted]
+    mode, count = torch.get_deterministic_debug_mode(), torch.get_num_threads()
     try:
         torch.set_deterministic_debug_mode(2)
         torch.set_num_threads(threads)
@@ -71,9 +63,7 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         value = tensors[name].detach().cpu()
         whole.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        flat = torch.empty(value.numel(), dtype=value.dtype).copy_(
-            value.reshape(-1)
-        )  # torch lets a single element have any stride
+        flat = torch.empty(value.numel(), dtype=value.dtype).copy_(value.reshape(-1))  # one element may have any stride
         whole.update(flat.view(torch.uint8).numpy().data)
     return whole.hexdigest()
 
@@ -202,11 +192,8 @@ def check_alone(model: nn.Module, part: Examples, outside: Tensor | None = None)
         again, wrong_again = score(model, some.take(order), outside)
         expected = losses[torch.from_numpy(order).to(losses.device)]
         differing = int((~((expected == again) | (expected.isnan() & again.isnan()))).sum())
-        require(
-            not differing and (wrong[order] == wrong_again).all(),
-            f"The score of an example depends on the examples scored with it ({differing} of {len(order)} differ for this model "
-            "on this machine), so nothing can be certified; use another model, dtype or device.",
-        )
+        good = not differing and (wrong[order] == wrong_again).all()
+        require(good, "Scores depend on the examples scored together (this model, this machine): use another model or device.")
 
 
 # ---- CoP2L
@@ -395,9 +382,7 @@ class Plain:
         B = self.pool()  # line 4
         own_prior = S.take(np.flatnonzero(~certified)) if options.prior else None
         prior = self.train_on_prior(own_prior)
-        outcome = self.mp2l(
-            S, B, certified, prior, longest=longest
-        )  # line 5: theta_t, C* <- mP2L(theta_{t-1}, S_t, B*, gamma, inf)
+        outcome = self.mp2l(S, B, certified, prior, longest=longest)  # line 5: theta_t, C* <- mP2L(theta_{t-1}, S_t, B*)
         self.sizes.append((n, int(certified.sum())))
         kept, picked = outcome.kept, outcome.picked
         own = np.sort(kept[kept < n])
@@ -430,10 +415,7 @@ class Plain:
         for t, (found, every, own_prior) in enumerate(zip(sets, known, priors, strict=True), 1):
             S = every.take(np.flatnonzero(np.isin(every.row, found.first)))  # line 3
             prior = self.train_on_prior(own_prior)
-            everyone = np.ones(len(S), bool)
-            outcome = self.mp2l(
-                S, self.pool(), everyone, prior, message=found.iterations
-            )  # line 4: mP2L(theta, I_t, B*, gamma, mu2_t)
+            outcome = self.mp2l(S, self.pool(), np.ones(len(S), bool), prior, message=found.iterations)  # line 4: K = mu2_t
             own = S.row[outcome.kept[outcome.kept < len(S)]]  # found, not believed
             self.buffer.append(every.take(np.flatnonzero(~np.isin(every.row, own))))  # line 5: B_t <- (I_t \ C*) u J_t
             for i, past in enumerate(sets[:t], 1):  # lines 6-11

@@ -12,21 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cop2l.kernel import learning
 from cop2l.kernel.arithmetic import follows
 from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of
-from cop2l.kernel.learning import (
-    SET_NAMES,
-    Examples,
-    Plain,
-    Sets,
-    certified_rows,
-    check_alone,
-    digest,
-    exact_arithmetic,
-    sample,
-    score,
-    threshold,
-)
+from cop2l.kernel.learning import Examples, Plain, Sets, digest, sample, score
 from cop2l.kernel.options import Options, Refusal, require
 from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers
 from cop2l.kernel.verdict import Verdict, claim_in_words
@@ -34,6 +23,7 @@ from cop2l.randomness import marks
 
 Samples = Mapping[int, tuple[Any, Any]]
 Say = Callable[[str], None]
+UNCOMMITTED = "Seed, options, delta, the claim and the number of tasks were chosen before the data was seen."
 BITS = 2
 """The number of this specification of the learned bits: it grows when `learning` gives other ones."""
 
@@ -84,12 +74,12 @@ def counts(
     """The integers of a task's bounds after task `last`.
 
     `wrong` marks the misclassified rows. If the data is gone it marks those of the buffer alone, which has every example that the
-    threshold selects and that was never picked: enough for |c n R_t|, and nothing else is counted.
+    learning.threshold selects and that was never picked: enough for |c n R_t|, and nothing else is counted.
     """
-    certified = certified_rows(rows, task, options)
+    certified = learning.certified_rows(rows, task, options)
     n, picked, known = int(certified.sum()), np.zeros(rows, bool), np.zeros(rows, bool)
     picked[sets.picked] = known[sets.first] = known[sets.second] = True
-    selected = certified & (marks(options.seed, "mark", task, n=rows) < threshold(n, last, options))
+    selected = certified & (marks(options.seed, "mark", task, n=rows) < learning.threshold(n, last, options))
     errors, missed = int((wrong & certified & ~known).sum()), int((wrong & certified & ~picked).sum())
     compressed = int((selected & (wrong | picked)).sum())
     return {
@@ -189,9 +179,7 @@ def _stated(verdict: Verdict, folders: Sequence[Path]) -> list[Content]:
     verdict.checked.append(f"{number} bounds follow from the stated counts (signs at 60 digits).")
     for reason in last["not_valid"]:
         verdict.fault(f"The certificate declares itself not valid: {reason}")
-    if not last["commitment"]:
-        verdict.word.append("Seed, delta, options and claim were chosen before the data was seen (no commitment is named).")
-    verdict.word += [f"Assumption: {sentence}" for sentence in ASSUMPTIONS]
+    verdict.word += [UNCOMMITTED, *(f"Assumption: {sentence}" for sentence in ASSUMPTIONS)]
     for task in sorted({record["task"] for record in last["records"]} - {stated["task"] for stated in last["statements"]}):
         verdict.doubt(f"Task {task} has no bound: its data was gone when the certificate was issued.")
     return run
@@ -226,18 +214,20 @@ def _check_samples(verdict: Verdict, certificate: Content, samples: Samples, all
 
 def _check_work(certificate: Content, model: nn.Module, allowed: Allowed, say: Say) -> None:
     """Refuse before anything is learned if it would take more arithmetic than is allowed."""
-    options, size, scored, trained = certificate["options"], sum(p.numel() for p in model.parameters()), 0, 0
+    options, scored, trained = certificate["options"], 0, 0
     for record in certificate["records"]:
         stopped, free = record["stopped"], record["prior"] + options.prior_memory_size
         scored += (stopped + 2) * (record["rows"] + options.memory)
         trained += options.epochs * (options.k * stopped * (stopped + 1) // 2 + (free + options.batch) * stopped)
         trained += options.prior_epochs * (free + options.batch) if options.prior else 0
-    operations = float(4 * size * (scored + 3 * trained))
+    operations = float(4 * _size(model) * (scored + 3 * trained))
     say(f"verification takes about {operations:.1e} operations ({scored} examples scored, {trained} trained on, and once more)")
     if operations > allowed.operations:
-        raise Unreadable(
-            f"Verification takes {operations:.1e} operations, {allowed.operations:.1e} are allowed; raise the limit."
-        )
+        raise Unreadable(f"Verification takes {operations:.1e} operations and {allowed.operations:.1e} are allowed.")
+
+
+def _size(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
 
 
 def _stored(certificate: Content, name: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -270,9 +260,12 @@ def _check_learning(verdict: Verdict, run: Sequence[Content], samples: Samples, 
     for task, (x, y) in sorted((record["task"], samples[record["task"]]) for record in records):
         labels = torch.from_numpy(numbers(y).astype(np.int64)).to(like.device)
         parts.append(sample(x.to(like.device) if isinstance(x, Tensor) else x, labels, task, options.seed))
+    probe = torch.zeros((2, *parts[0].x.shape[1:]), dtype=like.dtype, device=like.device)
+    stated, made = (last["classes"], last["model"].get("parameters")), (model.eval()(probe).shape[1], _size(model))
+    require(stated == made, f"The model has {made[0]} outputs and {made[1]} parameters, not {stated[0]} and {stated[1]}.")
     plain, again = Plain(model, options, outside), Plain(model, options, outside)
     try:
-        with exact_arithmetic(last["threads"]):
+        with learning.exact_arithmetic(last["threads"]):
             model.load_state_dict(theta_0)
             _learn_again(plain, run, parts, bool(other), say)
             model.load_state_dict(theta_0)
@@ -297,9 +290,9 @@ def _learn_again(plain: Plain, run: Sequence[Content], parts: Sequence[Examples]
     model, outside, at = plain.model, plain.outside, {len(one["records"]): one for one in run}
     for t, (record, S) in enumerate(zip(run[-1]["records"], parts, strict=True), 1):
         say(f"learning task {t} of {len(parts)} again")
-        check_alone(model, S, outside)
+        learning.check_alone(model, S, outside)
         plain.learn(S, longest=2 * record["stopped"] + 64 if elsewhere else record["stopped"])
-        check_alone(model, S, outside)
+        learning.check_alone(model, S, outside)
         for name, made in (("theta", model.state_dict()), ("sets", set_tensors(plain.sets))) if t in at else ():
             require(digest(made) == at[t][name], f"Learning again gives another {name} than that stated after task {t}.")
             _stored(at[t], name, made)
@@ -313,7 +306,7 @@ def _learn_again(plain: Plain, run: Sequence[Content], parts: Sequence[Examples]
 def _rebuild(again: Plain, plain: Plain, parts: Sequence[Examples]) -> None:
     """Rebuild theta_T from the compression sets, the set-aside examples and the messages alone."""
     known = [part.take(np.union1d(sets.first, sets.second)) for part, sets in zip(parts, plain.sets, strict=True)]
-    free = [np.flatnonzero(~certified_rows(len(part), t, plain.options)) for t, part in enumerate(parts, 1)]
+    free = [np.flatnonzero(~learning.certified_rows(len(part), t, plain.options)) for t, part in enumerate(parts, 1)]
     priors = [part.take(rows) if plain.options.prior else None for part, rows in zip(parts, free, strict=True)]
     again.sizes = plain.sizes
     again.reconstruct(plain.sets, known, priors)
@@ -321,4 +314,6 @@ def _rebuild(again: Plain, plain: Plain, parts: Sequence[Examples]) -> None:
 
 def set_tensors(sets: Sequence[Sets]) -> dict[str, Tensor]:
     """The sets of all tasks as tensors: what a certificate's file holds, and what is hashed."""
-    return {f"{t}/{name}": torch.from_numpy(getattr(one, name).copy()) for t, one in enumerate(sets, 1) for name in SET_NAMES}
+    return {
+        f"{t}/{name}": torch.from_numpy(getattr(one, name).copy()) for t, one in enumerate(sets, 1) for name in learning.SET_NAMES
+    }

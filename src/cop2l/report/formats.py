@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from cop2l.errors import unknown
-from cop2l.report.comparison import Cell, Comparison, written, written_sd
+from cop2l.report.comparison import Cell, Comparison, quoted, written, written_sd
 from cop2l.report.published import sources
 
 NOT_VALID = "†"
@@ -141,7 +141,7 @@ def _ours(cell: Cell | None, table: Comparison, before: str = "", after: str = "
     """Our number, between two marks if it is the best."""
     if cell is None:
         return "–"
-    words = _pair(cell.ours.mean, cell.ours.sd, table)
+    words = written(cell.ours.mean, table.metric) + written_sd(cell.ours.sd, table.metric)
     if cell.ours.seeds < max(other.ours.seeds for other in table.filled):
         words += f" [{cell.ours.seeds}]"
     if not cell.valid:
@@ -150,11 +150,7 @@ def _ours(cell: Cell | None, table: Comparison, before: str = "", after: str = "
 
 
 def _beside(cell: Cell | None, table: Comparison) -> str:
-    return f" ({_pair(*cell.published[:2], table)})" if cell and cell.published else ""
-
-
-def _pair(mean: float, sd: float | None, table: Comparison) -> str:
-    return written(mean, table.metric) + written_sd(sd, table.metric)
+    return f" ({quoted(cell.published, table.metric)})" if cell and cell.published else ""
 
 
 def _reasons(table: Comparison) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 from cop2l import __version__
 from cop2l.errors import missing_extra
 from cop2l.report import theme, words
-from cop2l.report.comparison import Cell, Comparison, column_names, compare, written, written_sd
+from cop2l.report.comparison import Cell, Comparison, column_names, compare, quoted, written, written_sd
 from cop2l.report.figures import FIGURES
 from cop2l.report.figures.figure import Figure, Key, Panel, interactive, vega_lite
 from cop2l.report.figures.learning import against
@@ -210,8 +210,7 @@ def _summary_cell(cell: Cell | None, metric: Metric) -> Child:
     kind = tag("span", cell.group.claim or "", class_="beneath") if metric.name == "bound" else None
     published = None
     if cell.published:
-        theirs = written(cell.published.mean, metric) + written_sd(cell.published.sd, metric)
-        published = tag("span", f"published {theirs}", class_="beneath")
+        published = tag("span", f"published {quoted(cell.published, metric)}", class_="beneath")
     return [mean, sd, mark, kind, published]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cop2l.report.figures.figure import percent
+from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Group
 from cop2l.report.metric import METRICS, bounds_of
 
@@ -88,7 +88,7 @@ def claim(group: Group) -> str | None:
     who = "The run certifies" if count == 1 else f"Each of the {count} runs certifies"
     tasks = "task 1" if len(largest) == 1 else f"tasks 1 to {len(largest)}, all at once"
     shown = largest if len(largest) <= MOST_LISTED else [min(largest), max(largest)]
-    rates = [percent(value, 1, upwards=True) for value in shown]
+    rates = [rate_text(value, 1, upwards=True) for value in shown]
     listed = listing(rates) if shown is largest else f"{rates[0]} to {rates[1]}"
     largest_words = "" if count == 1 else " (for each task, the largest over the runs)"
     return unbroken(
@@ -109,7 +109,7 @@ def against_holdout(group: Group) -> str | None:
     better = "looser" if ours.mean > held.mean else "tighter"
     return unbroken(
         f"On average over tasks it is {better} than the hold-out bound of the same runs:"
-        f" {percent(ours, upwards=True)} % against {percent(held, upwards=True)} %."
+        f" {rate_text(ours, upwards=True)} % against {rate_text(held, upwards=True)} %."
     )
 
 
@@ -119,7 +119,9 @@ def against_paper(group: Group) -> str | None:
     if group.claim in (None, "kl") or ours is None or paper is None:
         return None
     times = f"{paper.mean / ours.mean:.1f} times as much"
-    return unbroken(f"The paper's formula gives {percent(paper, upwards=True)} % for the same runs, {times}.")
+    return unbroken(
+        f"The paper's formula gives {rate_text(paper, upwards=True)} % for the same runs, {times}."
+    )
 
 
 def unbroken(sentence: str) -> str:

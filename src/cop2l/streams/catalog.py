@@ -10,9 +10,9 @@ import numpy as np
 
 from cop2l.errors import UserError, missing_extra, unknown
 from cop2l.streams import cifar, idx, label_sets
+from cop2l.streams.folders import roots
 from cop2l.streams.own import hold_out
 from cop2l.streams.pictures import Pictures, Scaled, from_folders
-from cop2l.streams.places import roots
 from cop2l.streams.scenarios import Labelled
 
 Files = tuple[Path, ...]

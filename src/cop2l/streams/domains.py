@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
@@ -90,18 +89,20 @@ class Rotated:
 
     def __init__(self, prepare: Prepare, degrees: int, side: int) -> None:
         self.prepare = prepare
-        self.matrix = rotation(degrees, side)
+        self.sources, self.weights = rotation(degrees, side)
 
     def __call__(self, x: np.ndarray) -> Any:
+        pixels = x.reshape(-1, self.sources.shape[1]).T.astype(np.float32)
+        turned = sum(w[:, None] * pixels[s] for s, w in zip(self.sources, self.weights, strict=True))
         # Two values per axis are interpolated: rounding back to bytes keeps one way to prepare pictures.
-        turned = self.matrix @ x.reshape(-1, self.matrix.shape[1]).T.astype(np.float32)
-        return self.prepare(np.rint(turned.T).astype(np.uint8).reshape(x.shape))
+        return self.prepare(np.rint(np.transpose(turned)).astype(np.uint8).reshape(x.shape))
 
 
-def rotation(degrees: int, side: int) -> csr_array:
-    """The bilinear rotation of a square picture as a sparse matrix: an output pixel mixes at most four.
+def rotation(degrees: int, side: int) -> tuple[np.ndarray, np.ndarray]:
+    """The bilinear rotation of a square picture: for each output pixel the four that it mixes, and their weights.
 
-    >>> (rotation(90, 2) @ [1, 2, 3, 4]).tolist()
+    >>> sources, weights = rotation(90, 2)
+    >>> (weights * np.array([1, 2, 3, 4])[sources]).sum(axis=0).tolist()
     [2.0, 4.0, 1.0, 3.0]
     """
     quarter: dict[int, tuple[float, float]] = {0: (1, 0), 90: (0, 1), 180: (-1, 0), 270: (0, -1)}
@@ -113,14 +114,10 @@ def rotation(degrees: int, side: int) -> csr_array:
     from_row = cosine * row + sine * column + centre
     from_column = -sine * row + cosine * column + centre
     top, left = np.floor(from_row).astype(int), np.floor(from_column).astype(int)
-    output, source, weight = [], [], []
-    for down in (0, 1):
-        for right in (0, 1):
-            r, c = top + down, left + right
-            w = (1 - np.abs(from_row - r)) * (1 - np.abs(from_column - c))
-            inside = (r >= 0) & (r < side) & (c >= 0) & (c < side) & (w > 0)
-            output.append(np.flatnonzero(inside))
-            source.append((r * side + c)[inside])
-            weight.append(w[inside])
-    entries = (np.concatenate(weight).astype(np.float32), (np.concatenate(output), np.concatenate(source)))
-    return csr_array(entries, shape=(side * side, side * side))
+    sources, weights = np.zeros((4, side * side), int), np.zeros((4, side * side), np.float32)
+    for number, (down, right) in enumerate(np.ndindex(2, 2)):
+        r, c = top + down, left + right
+        inside = (r >= 0) & (r < side) & (c >= 0) & (c < side)
+        sources[number, inside] = (r * side + c)[inside]
+        weights[number, inside] = ((1 - np.abs(from_row - r)) * (1 - np.abs(from_column - c)))[inside]
+    return sources, weights

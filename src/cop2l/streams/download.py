@@ -11,7 +11,7 @@ from cop2l.errors import UserError, unknown
 from cop2l.files import move
 from cop2l.streams.catalog import DATASETS, DataSet, data_set
 from cop2l.streams.domains import DOMAINS
-from cop2l.streams.places import downloads
+from cop2l.streams.folders import downloads
 from cop2l.streams.progress import say
 
 STALE_SECONDS = 24 * 3600
@@ -41,7 +41,7 @@ def get(name: str) -> Path:
     return folder_of(found)
 
 
-def place(name: str) -> Path:
+def folder(name: str) -> Path:
     """The folder of a data set that is on this machine."""
     wanted = _with_files(name)
     found = wanted.locate()
@@ -68,7 +68,7 @@ def sources(name: str) -> tuple[Source, ...]:
     from cop2l.streams.mirrors import MIRRORS
     from cop2l.streams.registries import REGISTRIES
 
-    return (*MIRRORS[name], *REGISTRIES.get(name, ()))
+    return (*MIRRORS.get(name, ()), *REGISTRIES.get(name, ()))
 
 
 def _download(wanted: DataSet) -> Path:
@@ -95,13 +95,13 @@ def _download(wanted: DataSet) -> Path:
         say(f"{wanted.title} is verified and in {folder_of(found)}.")
         return folder_of(found)
     raise UserError(
-        f"{wanted.title} could not be downloaded ({'; '.join(reasons)}); "
+        f"{wanted.title} could not be downloaded ({'; '.join(reasons) or 'no source is known'}); "
         "get its files elsewhere and name their folder in the environment variable COP2L_DATA."
     )
 
 
 def _install(content: Path, target: Path) -> None:
-    """Move verified files into place: whole folders where they are new, else file by file."""
+    """Move verified files to where they belong: whole folders where they are new, else file by file."""
     for source in sorted(content.iterdir()):
         final = target / source.name
         try:
@@ -134,7 +134,7 @@ def state() -> list[dict[str, object]]:
                 "tasks": data.tasks,
                 "folder": str(folder_of(found)) if found else None,
                 "sources": [source.label for source in ways],
-                "megabytes": ways[0].megabytes,
+                "megabytes": ways[0].megabytes if ways else None,
             }
         )
     return rows

@@ -21,13 +21,14 @@ def read(
     path: Path,
     *,
     label: str = "label",
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     domain: str | None = None,
     classes: int | Sequence[Any] | None = None,
     test_share: float = TEST_SHARE,
     seed: int = 0,
 ) -> Labelled:
     """The labelled data of one file or folder; what it is, is seen from its name and content."""
+    columns = [columns] if isinstance(columns, str) else columns
     names: tuple[str, ...] | None = None
     train: Part
     test: Part | None
@@ -227,9 +228,9 @@ def _from_table(
     domains = _plain(table[domain], domain, file) if domain else None
     if not inputs:
         raise UserError(f"{file} has no column of inputs beside {label!r}; add one.")
-    if len(inputs) == 1:
-        return _column(table[inputs[0]], inputs[0], file), y, domains
     values = [_column(table[name], name, file) for name in inputs]
+    if len(values) == 1 and (isinstance(values[0], Pictures) or values[0].ndim > 1):
+        return values[0], y, domains
     if any(isinstance(v, Pictures) or v.ndim != 1 for v in values):
         raise UserError(
             f"Choose one column of arrays or pictures in {file}, or several of numbers, with columns."

@@ -25,7 +25,7 @@ def from_arrays(
     scenario: str | None = None,
     tasks: int | None = None,
     order_seed: int | None = None,
-    groups: Sequence[Sequence[int]] | None = None,
+    task_classes: Sequence[Sequence[int]] | None = None,
     classes: int | Sequence[Any] | None = None,
     domain: Any = None,
     domain_test: Any = None,
@@ -53,7 +53,7 @@ def from_arrays(
         seed=seed,
     )
     usual = "class-incremental" if domain is None else "domain-incremental"
-    return cut(data, scenario or usual, tasks=tasks, order_seed=order_seed, groups=groups)
+    return cut(data, scenario or usual, tasks=tasks, order_seed=order_seed, task_classes=task_classes)
 
 
 Part = tuple[Any, Any, Any]

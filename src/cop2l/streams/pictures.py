@@ -10,7 +10,7 @@ import numpy as np
 
 from cop2l.errors import UserError
 from cop2l.files import write_array
-from cop2l.streams.places import home
+from cop2l.streams.folders import home
 from cop2l.streams.progress import bar, say
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")

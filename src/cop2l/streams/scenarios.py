@@ -9,7 +9,7 @@ import torch
 
 from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
-from cop2l.streams.fingerprint import fingerprint
+from cop2l.streams.fingerprints import fingerprint
 from cop2l.streams.pictures import Pictures
 from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task
 
@@ -111,10 +111,10 @@ def class_incremental(
     *,
     tasks: int | None = None,
     order_seed: int | None = None,
-    groups: Sequence[Sequence[int]] | None = None,
+    task_classes: Sequence[Sequence[int]] | None = None,
 ) -> Stream:
     """Each task brings new classes; one head over all of them."""
-    return _by_classes(data, "class-incremental", tasks, order_seed, groups)
+    return _by_classes(data, "class-incremental", tasks, order_seed, task_classes)
 
 
 def task_incremental(
@@ -122,10 +122,10 @@ def task_incremental(
     *,
     tasks: int | None = None,
     order_seed: int | None = None,
-    groups: Sequence[Sequence[int]] | None = None,
+    task_classes: Sequence[Sequence[int]] | None = None,
 ) -> Stream:
     """Each task brings new classes, and its number is known when predicting."""
-    return _by_classes(data, "task-incremental", tasks, order_seed, groups)
+    return _by_classes(data, "task-incremental", tasks, order_seed, task_classes)
 
 
 def domain_incremental(
@@ -133,15 +133,15 @@ def domain_incremental(
     *,
     tasks: int | None = None,
     order_seed: int | None = None,
-    groups: Sequence[Sequence[int]] | None = None,
+    task_classes: Sequence[Sequence[int]] | None = None,
 ) -> Stream:
     """The same classes in every task, inputs that change.
 
     The tasks are the data's domains where it has them (a site, a year). Otherwise groups of classes are
-    the domains, and a label is the place of the class within its group.
+    the domains, and a label is the number of the class within its group.
     """
     if data.domain is None or data.domain_test is None:
-        return _places_in_groups(data, tasks, order_seed, groups)
+        return _numbered_within_tasks(data, tasks, order_seed, task_classes)
     number = len(np.unique(data.domain))
     if tasks not in (None, number):
         raise UserError(f"{data.name} has {number} domains, so it makes {number} tasks, not {tasks}.")
@@ -166,19 +166,19 @@ def cut(data: Labelled, scenario: str, **options: Any) -> Stream:
     return CUTS[scenario](data, **options)
 
 
-def _groups(
-    data: Labelled, tasks: int | None, order_seed: int | None, groups: Sequence[Sequence[int]] | None
+def _task_classes(
+    data: Labelled, tasks: int | None, order_seed: int | None, task_classes: Sequence[Sequence[int]] | None
 ) -> tuple[tuple[int, ...], ...]:
-    if groups is None:
+    if task_classes is None:
         return class_groups(data.classes, data.tasks if tasks is None else tasks, order_seed)
-    given = tuple(tuple(int(c) for c in group) for group in groups)
+    given = tuple(tuple(int(c) for c in group) for group in task_classes)
     flat = [c for group in given for c in group]
     if not all(given) or len(set(flat)) != len(flat) or not set(flat) <= set(range(data.classes)):
         raise UserError(
-            f"Give groups as disjoint lists of classes between 0 and {data.classes - 1}, not {groups!r}."
+            f"Give task_classes as disjoint lists of classes between 0 and {data.classes - 1}, not {task_classes!r}."
         )
     if tasks not in (None, len(given)):
-        raise UserError(f"{len(given)} groups make {len(given)} tasks; leave out tasks={tasks}.")
+        raise UserError(f"{len(given)} lists of classes make {len(given)} tasks; leave out tasks={tasks}.")
     return given
 
 
@@ -187,35 +187,37 @@ def _by_classes(
     scenario: Scenario,
     tasks: int | None,
     order_seed: int | None,
-    groups: Sequence[Sequence[int]] | None,
+    task_classes: Sequence[Sequence[int]] | None,
 ) -> Stream:
-    heads = _groups(data, tasks, order_seed, groups)
+    heads = _task_classes(data, tasks, order_seed, task_classes)
     train = [np.flatnonzero(np.isin(data.y, head)) for head in heads]
     test = [np.flatnonzero(np.isin(data.y_test, head)) for head in heads]
     return _stream(data, scenario, train, test, heads=heads, order_seed=order_seed)
 
 
-def _places_in_groups(
-    data: Labelled, tasks: int | None, order_seed: int | None, groups: Sequence[Sequence[int]] | None
+def _numbered_within_tasks(
+    data: Labelled, tasks: int | None, order_seed: int | None, task_classes: Sequence[Sequence[int]] | None
 ) -> Stream:
-    sets = _groups(data, tasks, order_seed, groups)
+    sets = _task_classes(data, tasks, order_seed, task_classes)
     size = len(sets[0])
     if any(len(group) != size for group in sets):
-        raise UserError("The groups of a domain-incremental stream must have the same number of classes.")
+        raise UserError(
+            "The tasks of a domain-incremental stream must have the same number of classes; correct task_classes."
+        )
     heads = (tuple(range(size)),) * len(sets)
-    place = np.zeros(data.classes, np.int64)
+    number = np.zeros(data.classes, np.int64)
     for group in sets:
-        place[list(group)] = np.arange(size)
+        number[list(group)] = np.arange(size)
     train = [np.flatnonzero(np.isin(data.y, group)) for group in sets]
     test = [np.flatnonzero(np.isin(data.y_test, group)) for group in sets]
-    places = replace(
+    renumbered = replace(
         data,
-        y=place[data.y],
-        y_test=place[data.y_test],
-        names=tuple(f"place {p}" for p in range(size)),
-        description=data.description | {"groups": [list(group) for group in sets]},
+        y=number[data.y],
+        y_test=number[data.y_test],
+        names=tuple(f"number {n}" for n in range(size)),
+        description=data.description | {"task_classes": [list(group) for group in sets]},
     )
-    return _stream(places, "domain-incremental", train, test, heads=heads, order_seed=order_seed)
+    return _stream(renumbered, "domain-incremental", train, test, heads=heads, order_seed=order_seed)
 
 
 def _stream(

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from cop2l.kernel.arithmetic import percent
 from cop2l.report import theme
-from cop2l.report.figures.figure import Figure, Key, Panel, colour_scale, lines, percent
+from cop2l.report.figures.figure import Figure, Key, Panel, colour_scale, lines, rate_text
 from cop2l.report.groups import Group, Spread, spread
 from cop2l.report.metric import KINDS, test_errors
 from cop2l.report.runs import Run, Step, TaskRecord
@@ -36,7 +37,8 @@ def bounds(groups: Sequence[Group]) -> Figure | None:
     for group in shown:
         series = _series(group)
         words = ", ".join(
-            f"{label} {percent(fmean(s.mean for s in points.values()))} %" for label, points in series.items()
+            f"{label} {rate_text(fmean(s.mean for s in points.values()), upwards=label in KIND_LABELS)} %"
+            for label, points in series.items()
         )
         panels.append(
             Panel(
@@ -131,7 +133,7 @@ def compression(groups: Sequence[Group]) -> Figure | None:
                 "part": key.label,
                 "order": order,
                 "examples": s.mean,
-                "share": f"{percent(s.mean / sizes[task].mean)} % of n" if sizes.get(task) else "–",
+                "share": f"{rate_text(s.mean / sizes[task].mean)} % of n" if sizes.get(task) else "–",
             }
             for order, (name, key, account) in enumerate(parts)
             for task, s in counts[name].items()
@@ -211,7 +213,7 @@ def iterations(groups: Sequence[Group]) -> Figure | None:
             tooltip = [
                 "seed:O",
                 "iteration:Q",
-                alt.Tooltip("bound:Q", title=_criterion(group), format=".2%"),
+                alt.Tooltip("shown:N", title=_criterion(group)),
                 "picked:Q",
                 "errors:Q",
                 "kept:N",
@@ -281,7 +283,7 @@ def _bound_rows(group: Group, kinds: Sequence[str]) -> list[tuple[str, ...]]:
             titled(group),
             str(task),
             _count(sizes.get(task)),
-            *(percent(series.get(label, {}).get(task), upwards=label in KIND_LABELS) for label in labels),
+            *(rate_text(series.get(label, {}).get(task), upwards=label in KIND_LABELS) for label in labels),
         )
         for task in range(1, group.place.tasks + 1)
     ]
@@ -327,6 +329,7 @@ def _step_row(step: Step, run: Run) -> dict[str, Any]:
     return {
         "iteration": step.iteration,
         "bound": step.bound,
+        "shown": percent(step.bound),
         "seed": run.seed,
         "picked": step.picked,
         "errors": step.errors,
@@ -339,8 +342,8 @@ def _stop_row(group: Group, run: Run, task: int) -> tuple[str, ...] | None:
     if not steps:
         return None
     kept, last = _record(run, task).iterations, max(steps)
-    there = percent(steps[kept].bound, upwards=True) if kept in steps else "–"
-    at_last = percent(steps[last].bound, upwards=True)
+    there = rate_text(steps[kept].bound, upwards=True) if kept in steps else "–"
+    at_last = rate_text(steps[last].bound, upwards=True)
     return (
         group.label,
         str(run.seed),

@@ -8,6 +8,7 @@ from typing import Any
 
 from cop2l.errors import UserError, missing_extra
 from cop2l.files import write_bytes
+from cop2l.kernel.arithmetic import percent
 from cop2l.report import theme
 from cop2l.report.comparison import rounded
 from cop2l.report.groups import Spread
@@ -51,18 +52,18 @@ class Figure:
     """True if a third of the page is wide enough for a panel."""
 
 
-def percent(value: float | Spread | None, digits: int = 2, *, upwards: bool = False) -> str:
+def rate_text(value: float | Spread | None, digits: int = 2, *, upwards: bool = False) -> str:
     """A rate as it is written in tables and tooltips; a bound is rounded upwards, never below itself.
 
-    >>> percent(Spread(0.05121, 0.001, 3)), percent(0.05121, upwards=True)
+    >>> rate_text(Spread(0.05121, 0.001, 3)), rate_text(0.05121, upwards=True)
     ('5.12 ± 0.10', '5.13')
     """
     if value is None:
         return "–"
     if isinstance(value, Spread):
-        sd = "" if value.sd is None else f" ± {percent(value.sd, digits)}"
-        return percent(value.mean, digits, upwards=upwards) + sd
-    return rounded(value, digits, "100", upwards=upwards)
+        sd = "" if value.sd is None else f" ± {rate_text(value.sd, digits)}"
+        return rate_text(value.mean, digits, upwards=upwards) + sd
+    return percent(value, digits).removesuffix(" %") if upwards else rounded(value, digits, "100")
 
 
 def lines(
@@ -96,7 +97,7 @@ def lines(
         {
             "x": place,
             **{
-                f"s{i}": percent(points.get(place), upwards=label in upwards) + " %"
+                f"s{i}": rate_text(points.get(place), upwards=label in upwards) + " %"
                 for i, (label, points) in enumerate(series.items())
             },
         }

@@ -6,7 +6,7 @@ from typing import Any
 from cop2l.errors import UserError
 from cop2l.metrics import average_accuracy, forgetting
 from cop2l.report import theme
-from cop2l.report.figures.figure import Figure, Key, Panel, colour_scale, lines, percent, series_keys
+from cop2l.report.figures.figure import Figure, Key, Panel, colour_scale, lines, rate_text, series_keys
 from cop2l.report.groups import Group, Spread, spread
 from cop2l.report.metric import Metric
 from cop2l.report.runs import Run
@@ -29,7 +29,7 @@ def matrix(groups: Sequence[Group]) -> Figure | None:
             rows, "task", "after", ("task", "after task"), written=group.place.tasks <= MOST_WRITTEN
         )
         height = 200 if group.place.tasks <= 10 else 260
-        final = percent(spread(run.accuracy for run in group.runs))
+        final = rate_text(spread(run.accuracy for run in group.runs))
         words = f"{group.label}: accuracy on each task after each task; average after the last {final} %."
         panels.append(Panel(group.label, chart | {"height": height}, words))
         table += [(group.label, str(row["after"]), str(row["task"]), row["accuracy"]) for row in rows]
@@ -58,7 +58,7 @@ def progress(groups: Sequence[Group]) -> Figure | None:
         series = {group.label: _over_time(group, measure) for group in groups}
         tables.append(series)
         ends = ", ".join(
-            f"{label} {percent(points[max(points)])} %" for label, points in series.items() if points
+            f"{label} {rate_text(points[max(points)])} %" for label, points in series.items() if points
         )
         if ends:
             chart = lines(series, keys, "after task", short, from_zero=False)
@@ -71,7 +71,7 @@ def progress(groups: Sequence[Group]) -> Figure | None:
         keys,
         ("method", "after task", *(f"{title}, %" for title, *_ in measured)),
         tuple(
-            (g.label, str(s), *(percent(series[g.label].get(s)) for series in tables))
+            (g.label, str(s), *(rate_text(series[g.label].get(s)) for series in tables))
             for g in groups
             for s in range(1, g.place.tasks + 1)
         ),
@@ -112,8 +112,8 @@ def plasticity(groups: Sequence[Group]) -> Figure | None:
     table = tuple(
         (
             group.label,
-            percent(spread(run.plasticity for run in group.runs)),
-            percent(spread(run.forgetting for run in group.runs if run.forgetting is not None)),
+            rate_text(spread(run.plasticity for run in group.runs)),
+            rate_text(spread(run.forgetting for run in group.runs if run.forgetting is not None)),
         )
         for group in shown
     )
@@ -197,8 +197,13 @@ def against(groups: Sequence[Group], key: str, metric: Metric) -> Figure | None:
     if metric.unit != "%":
         raise UserError(f"{metric.name} is not a rate; choose accuracy, forgetting, plasticity or a bound.")
     keys = series_keys(list(series))
-    words = "; ".join(f"{label} up to {percent(max(p.values()))} %" for label, p in series.items())
-    chart = lines(series, keys, key, metric.title, from_zero=False)
+    words = "; ".join(
+        f"{label} up to {rate_text(max(p.values()), upwards=metric.certified)} %"
+        for label, p in series.items()
+    )
+    chart = lines(
+        series, keys, key, metric.title, from_zero=False, upwards=[*series] if metric.certified else ()
+    )
     return Figure(
         f"against-{key}",
         f"{metric.title.capitalize()} against {key}",
@@ -207,7 +212,9 @@ def against(groups: Sequence[Group], key: str, metric: Metric) -> Figure | None:
         keys,
         ("method", key, f"{metric.title}, %"),
         tuple(
-            (label, str(v), percent(s)) for label, points in series.items() for v, s in sorted(points.items())
+            (label, str(v), rate_text(s, upwards=metric.certified))
+            for label, points in series.items()
+            for v, s in sorted(points.items())
         ),
     )
 
@@ -231,7 +238,7 @@ def _classes(run: Run, index: int) -> dict[int, float]:
 
 
 def _cell(value: Spread) -> dict[str, Any]:
-    return {"value": value.mean, "accuracy": percent(value), "short": f"{100 * value.mean:.0f}"}
+    return {"value": value.mean, "accuracy": rate_text(value), "short": f"{100 * value.mean:.0f}"}
 
 
 def _by(rows: Sequence[dict[str, Any]], name: str) -> Iterator[list[dict[str, Any]]]:

@@ -1,0 +1,113 @@
+"""Streams by name: a data set, a synthetic stream, or the user's own file or folder."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from cop2l.errors import UserError, unknown
+from cop2l.streams.catalog import DATASETS, SIDE, data_set, decoded, digits
+from cop2l.streams.clouds import synthetic
+from cop2l.streams.domains import DOMAINS, IMAGES, views
+from cop2l.streams.scenarios import Labelled, cut
+from cop2l.streams.task import SCENARIOS, Stream
+
+NAMES = (*DATASETS, *DOMAINS, "digits", "synthetic")
+OWN = ("label", "columns", "domain", "classes", "test_share")
+
+
+def load(
+    name: str | Path,
+    *,
+    scenario: str | None = None,
+    tasks: int | None = None,
+    order_seed: int | None = None,
+    images: str = "shared",
+    folder: str | Path | None = None,
+    download: bool = True,
+    seed: int = 0,
+    **options: Any,
+) -> Stream:
+    """The stream of a data set by name, or of the user's own file or folder by path.
+
+    `folder` is where a named data set lies; without it, $COP2L_DATA and the downloads are searched, and what
+    is nowhere is downloaded, with a word on stderr, unless `download` is False. `order_seed`
+    shuffles the classes (or domains) before they are cut; `task_classes` lists the classes of each task. `domains`
+    ("permuted" or "rotated") makes a domain-incremental stream of a data set of square pictures; then
+    `images` are "shared" between the tasks or "disjoint", and `seed` draws the domains. `size` resizes
+    pictures that lie in files. Own data: `label`, `columns`, `domain`, `classes`, `test_share` (where there is
+    no test part, `seed` draws one). Options of `synthetic` go to it.
+    """
+    if scenario is not None and scenario not in SCENARIOS:
+        raise unknown("scenario", scenario, SCENARIOS)
+    if images not in IMAGES:
+        raise unknown("choice of images", images, IMAGES)
+    if name == "synthetic":
+        if order_seed is not None:
+            raise UserError("The synthetic stream has no order of classes; choose another problem instead.")
+        _only_known(options, tuple(inspect.signature(synthetic).parameters))
+        given: dict[str, Any] = {"tasks": tasks, "scenario": scenario, **options}
+        return synthetic(seed=seed, **{k: v for k, v in given.items() if v is not None})
+    _only_known(options, ("task_classes", "domains", "size", *OWN))
+    task_classes, domains, size = (options.pop(key, None) for key in ("task_classes", "domains", "size"))
+    source = str(name)
+    if source in DOMAINS:
+        source, domains = DOMAINS[source]
+    stored = labelled(source, folder=folder, download=download, seed=seed, **options)
+    data = decoded(stored, size, SIDE if source in DATASETS else None)
+    if domains is not None:
+        if scenario not in (None, "domain-incremental") or order_seed is not None or task_classes is not None:
+            raise UserError(
+                "Permuted and rotated domains leave no choice of scenario, order_seed or task_classes."
+            )
+        return views(data, domains, tasks=tasks, images=images, seed=seed)
+    usual = "class-incremental" if data.domain is None else "domain-incremental"
+    return cut(data, scenario or usual, tasks=tasks, order_seed=order_seed, task_classes=task_classes)
+
+
+def _only_known(options: dict[str, Any], known: tuple[str, ...]) -> None:
+    strange = sorted(set(options) - set(known))
+    if strange:
+        raise unknown("option of this stream", strange[0], known)
+
+
+def labelled(
+    name: str | Path,
+    *,
+    folder: str | Path | None = None,
+    download: bool = True,
+    seed: int = 0,
+    **options: Any,
+) -> Labelled:
+    """The labelled data of a name or path, uncut, as stored: pictures are bytes or `Pictures`."""
+    text = str(name)
+    known = text in DATASETS or text == "digits"
+    if known and options:
+        raise UserError(f"{text} has its labels and its test part; leave out {', '.join(sorted(options))}.")
+    if text == "digits":
+        return digits()
+    if known:
+        if download and folder is None and data_set(text).locate() is None:
+            from cop2l.streams.download import get
+
+            get(text)
+        return data_set(text).open(folder)
+    path = Path(name).expanduser()
+    if not path.exists():
+        if "/" in text or "\\" in text or path.suffix:
+            raise UserError(f"There is no file or folder {path}; give the path of your data.")
+        raise unknown("data set", text, NAMES)
+    if folder is not None:
+        raise UserError(f"{path} is found by its path; leave out folder.")
+    from cop2l.streams import files
+
+    return files.read(path, seed=seed, **options)
+
+
+def catalogue() -> dict[str, str]:
+    """Every name that `load` knows, with one line about it."""
+    lines = {d.name: f"{d.title}: {d.classes} classes, {d.tasks} tasks" for d in DATASETS.values()}
+    lines["permuted-mnist"] = "MNIST, pixels in another order in each of 10 tasks (domain-incremental)"
+    lines["rotated-mnist"] = "MNIST, turned by another angle in each of 10 tasks (domain-incremental)"
+    lines["digits"] = "1797 digits of 8 x 8 pixels, inside scikit-learn: 10 classes, 5 tasks"
+    lines["synthetic"] = "clouds on a grid, with risks known exactly: 6 classes, 3 tasks"
+    return lines
