@@ -22,6 +22,7 @@ from torture_bases import Base, Certificate
 
 from cop2l.certify.certificate import claimed
 from cop2l.kernel.form import SCENARIOS, Unreadable, canonical
+from cop2l.kernel.learning import digest
 from cop2l.kernel.options import Options, Refusal
 
 Draw = random.Random
@@ -241,7 +242,7 @@ def an_option(f: Forgery, draw: Draw) -> None:
     """One option, in all certificates of the run or in one; the kind of the statements follows."""
     name = draw.choice(list(OPTIONS))
     value = draw.choice(OPTIONS[name])
-    f.what[-1] += f" {name}"
+    f.what[-1] = f"the option {name}"
     for one in f.run if draw.random() < 0.8 else [f.one(draw)]:
         one.content["options"][name] = deepcopy(value)
         if name == "kind":
@@ -408,12 +409,11 @@ SAME = {
     "machine": "where it was made is no part of the claim: the bits came out the same here",
     "earlier": "where it was made is no part of the claim: the bits came out the same here",
     "threads": "where it was made is no part of the claim: the bits came out the same here",
-    "digest": "a hash of other fields",
-    "files": "a hash of other fields",
 }
 WORD = {
     "options": "an honest run with these options gives the same counts, parameters and bounds; "
     "that they were chosen in advance is listed as the issuer's word",
+    "gone": "an honest issuer whose data was gone states the same; that it was gone is listed as the issuer's word",
     "commitment": "whether the commitment was handed over before is the auditor's to say, and the verdict says so",
     "data": "the recipe of the cut is quoted as stated; the data itself was checked (the command line compares the recipe)",
     "model": "the description is quoted as stated; the model was the auditor's (the command line builds it from the description)",
@@ -450,26 +450,35 @@ def reasons(f: Forgery, verdict: Any) -> list[str]:
                 return [f"BROKEN: a smaller bound, {mine_of_task['value']} instead of {true['value']}"]
         for path in changed(original.content, content):
             name = "head" if "head" in path else str(path[0])
+            if name in ("digest", "files"):
+                continue  # hashes of what else was changed
             if name == "statements" and path[-1] == "value":
                 low = content["statements"][path[1]]["value"] < original.content["statements"][path[1]]["value"]
-                same_options = canonical(content["options"]) == canonical(original.content["options"])
                 found.append("the bound is larger: it states less" if not low else
                              "the bound is smaller by less than 1e-9 of it: the float before was rounded outwards"
-                             if same_options else WORD["options"])  # fmt: skip
-            elif name == "records" and name not in path[2:] and not same_kind(content, original.content):
-                found.append("other counts belong to other options: " + WORD["options"])
+                             if same_options(content, original.content) else WORD["options"])  # fmt: skip
+            elif name in ("records", "statements") and (gone(content) != gone(original.content)):
+                if not all(any(f"task {task} was gone" in word for word in verdict.word) for task in gone(content)):
+                    return ["BROKEN: a task's data is said to be gone, and the verdict does not list it as the issuer's word"]
+                found.append(WORD["gone"])
+            elif name in ("records", "statements", "theta", "sets") and not same_options(content, original.content):
+                found.append(WORD["options"])
             elif name in SAME or name in WORD:
                 found.append((SAME | WORD)[name])
             else:
                 return [f"BROKEN: {'.'.join(map(str, path))} was changed"]
-        options = canonical(content["options"]) != canonical(original.content["options"])
-        if options and not any(CHOSEN in sentence for sentence in verdict.word):
+        if not same_options(content, original.content) and not any(CHOSEN in sentence for sentence in verdict.word):
             return ["BROKEN: options were changed, and the verdict does not list them as the issuer's word"]
-    return found or ["nothing was changed but its spelling"]
+    return found or ["a hash was not spelled as before"]
 
 
-def same_kind(one: dict[str, Any], two: dict[str, Any]) -> bool:
-    return canonical(one["options"]) == canonical(two["options"]) and one["scenario"] == two["scenario"]
+def same_options(one: dict[str, Any], two: dict[str, Any]) -> bool:
+    return canonical(one["options"]) == canonical(two["options"])
+
+
+def gone(content: dict[str, Any]) -> list[int]:
+    """The tasks whose data is said to have been gone."""
+    return [record["task"] for record in content["records"] if record["errors"] is None]
 
 
 # ---- one forgery
@@ -477,7 +486,23 @@ def same_kind(one: dict[str, Any], two: dict[str, Any]) -> bool:
 
 def forged(number: int, seed: int, bases: dict[str, Base]) -> tuple[Forgery, bool]:
     """The forgery of a number, and whether the auditor has the data and the model."""
-    draw = Draw(f"{seed} {number}")
+    attempt = 0
+    while True:  # until something was changed
+        f, given = attempted(Draw(f"{seed} {number} {attempt}"), number, bases)
+        attempt += 1
+        if f.keep or any(different(one, two) for one, two in zip(f.run, f.base.run, strict=True)):
+            return f, given
+
+
+def different(one: Certificate, two: Certificate) -> bool:
+    """Whether the text or a tensor differs."""
+    if canonical(one.content) != canonical(two.content) or {*one.tensors} != {*two.tensors}:
+        return True
+    return any(digest(one.tensors[name]) != digest(two.tensors[name]) for name in one.tensors)
+
+
+def attempted(draw: Draw, number: int, bases: dict[str, Base]) -> tuple[Forgery, bool]:
+    """One or two changes to an honest run, with the bounds mended or not."""
     names = [name for name in bases if not name.endswith("(sibling)")]
     base = bases[names[number % len(names)]]
     f = Forgery(base, bases[f"{base.name} (sibling)"], deepcopy(base.run))
@@ -501,8 +526,7 @@ class Tally:
     def add(self, number: int, seed: int, bases: dict[str, Base], folder: Path) -> None:
         """Make a forgery, have it judged, and judge the judgement."""
         f, given = forged(number, seed, bases)
-        name = f.what[0].split(" ", 2)[0] + " " + f.what[0].split(" ", 2)[1] if f.what[0].startswith("an option") else f.what[0]
-        label = name if len(f.what) == 1 else "two of these"
+        label = f.what[0] if len(f.what) == 1 else "two of these"
         try:
             folders = [one.write(folder / str(i), frozenset(f.keep)) for i, one in enumerate(f.run)]
         except (ValueError, RuntimeError, TypeError):  # what cannot be written attacks nobody

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -22,7 +22,7 @@ ASSUMPTIONS = (
     "Within each task the examples are independent draws from one distribution, the task's own.",
     "The samples of different tasks, and the marks, are independent: neither rows nor seed were chosen with the other in view.",
     "The order, the sizes and the distributions of the tasks were not chosen by looking at earlier data.",
-    "The initial parameters, the representation of inputs, the options, the seed and the claim do not depend on the data.",
+    "Initial parameters, representation of inputs, options, seed, claim and the classes of each task do not depend on the data.",
     "Published constants that prepare inputs (mean and deviation of MNIST's pixels, say) are statistics of the public sample.",
     "The bound is on the probability of error on new examples of the task's own distribution, not of any other.",
 )
@@ -80,10 +80,14 @@ def table(**columns: Check) -> Check:
 
     def check(value: Any, where: str) -> Content:
         keys = set(value) ^ set(columns) if type(value) is dict else columns
-        require(type(value) is dict and not keys, f"{where} must have exactly its documented fields; look at {sorted(keys)[:5]}.")
+        require(type(value) is dict and not keys, f"{where} must have exactly its documented fields; look at {_few(keys)}.")
         return {key: inner(value[key], f"{where}.{key}") for key, inner in columns.items()}
 
     return check
+
+
+def _few(keys: Iterable[str]) -> str:
+    return ", ".join(f"{key!r:.40}" for key in sorted(keys)[:5])
 
 
 def plain(value: Any, where: str, depth: int = 6) -> Any:

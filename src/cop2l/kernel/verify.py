@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cop2l.kernel import learning
 from cop2l.kernel.arithmetic import follows
-from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of
+from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, canonical, read, tensors_of
 from cop2l.kernel.learning import Examples, Plain, Sets, digest, sample, score
 from cop2l.kernel.options import Options, Refusal, require
 from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers
@@ -24,6 +24,8 @@ from cop2l.randomness import marks
 Samples = Mapping[int, tuple[Any, Any]]
 Say = Callable[[str], None]
 UNCOMMITTED = "Seed, options, delta, the claim and the number of tasks were chosen before the data was seen."
+TERM = 1e5
+"""One term of a sum at 60 digits takes as long as so many operations of learning; a bound has at most one for each row."""
 BITS = 2
 """The number of this specification of the learned bits: it grows when `learning` gives other ones."""
 
@@ -74,7 +76,7 @@ def counts(
     """The integers of a task's bounds after task `last`.
 
     `wrong` marks the misclassified rows. If the data is gone it marks those of the buffer alone, which has every example that the
-    learning.threshold selects and that was never picked: enough for |c n R_t|, and nothing else is counted.
+    threshold selects and that was never picked: enough for |c n R_t|, and nothing else is counted.
     """
     certified = learning.certified_rows(rows, task, options)
     n, picked, known = int(certified.sum()), np.zeros(rows, bool), np.zeros(rows, bool)
@@ -103,13 +105,13 @@ def verify(
     """
 
     def decide(verdict: Verdict) -> bool:
-        run = _stated(verdict, [folders] if isinstance(folders, Path) else list(folders))
+        run = _stated(verdict, [folders] if isinstance(folders, Path) else list(folders), allowed or Allowed())
         if model is None or run[-1]["options"].kind == "holdout":
             verdict.doubt("The model was not given, so neither its errors nor how it was learned could be checked.")
             return False
         _check_start(verdict, run[-1], model, start)
-        _check_work(run[-1], model, allowed or Allowed(), say)
-        if not _check_samples(verdict, run[-1], samples or {}, allowed or Allowed()):
+        _check_work(_operations(run[-1], model, say), allowed or Allowed())
+        if not _check_samples(verdict, run[-1], samples or {}, allowed or Allowed(), next(model.parameters()).dtype):
             verdict.doubt("Without the data of all tasks the model could not be learned again.")
             return False
         return _check_learning(verdict, run, samples or {}, model, say)
@@ -127,7 +129,7 @@ def verify_holdout(
     """
 
     def decide(verdict: Verdict) -> bool:
-        certificate = _stated(verdict, [folder])[0]
+        certificate = _stated(verdict, [folder], allowed or Allowed())[0]
         require(certificate["options"].kind == "holdout", "This is not a hold-out certificate.")
         complete = _check_samples(verdict, certificate, withheld, allowed or Allowed())
         for record in certificate["records"]:
@@ -157,7 +159,7 @@ def _decided(decide: Callable[[Verdict], bool]) -> Verdict:
     return verdict
 
 
-def _stated(verdict: Verdict, folders: Sequence[Path]) -> list[Content]:
+def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list[Content]:
     """The certificates of one run: their form, their agreement, and the arithmetic of every statement."""
     run = [read(folder) for folder in folders]
     last, times = run[-1], [len(one["records"]) for one in run]
@@ -170,6 +172,7 @@ def _stated(verdict: Verdict, folders: Sequence[Path]) -> list[Content]:
             good = (early["fingerprint"], early["head"]) == (late["fingerprint"], late["head"])
             require(good, f"The certificates of the run speak of different data for task {early['task']}.")
         messages = [record.get("iterations", 0) for record in one["records"]]
+        _check_work(TERM * sum(one["records"][stated["task"] - 1]["rows"] for stated in one["statements"]), allowed)
         for stated in one["statements"]:
             record = one["records"][stated["task"] - 1]
             good = follows(stated["value"], stated["kind"], record, messages, one["options"])
@@ -180,14 +183,21 @@ def _stated(verdict: Verdict, folders: Sequence[Path]) -> list[Content]:
     for reason in last["not_valid"]:
         verdict.fault(f"The certificate declares itself not valid: {reason}")
     verdict.word += [UNCOMMITTED, *(f"Assumption: {sentence}" for sentence in ASSUMPTIONS)]
+    verdict.word += [
+        f"The data of task {stated['task']} was gone when the certificate was issued, and was not left out after looking at it."
+        for stated in last["statements"]
+        if stated["kind"] != last["options"].kind
+    ]
     for task in sorted({record["task"] for record in last["records"]} - {stated["task"] for stated in last["statements"]}):
         verdict.doubt(f"Task {task} has no bound: its data was gone when the certificate was issued.")
     return run
 
 
-def _check_samples(verdict: Verdict, certificate: Content, samples: Samples, allowed: Allowed) -> bool:
+def _check_samples(
+    verdict: Verdict, certificate: Content, samples: Samples, allowed: Allowed, kind: torch.dtype = torch.float32
+) -> bool:
     """Whether the data is what was learned from, of all tasks, and looks like independent draws as far as copies show."""
-    copies, given = Copies(), 0
+    copies, given = Copies(kind), 0
     for record in certificate["records"]:
         task, size = record["task"], record["rows"]
         if task not in samples:
@@ -212,8 +222,14 @@ def _check_samples(verdict: Verdict, certificate: Content, samples: Samples, all
     return given == len(certificate["records"])
 
 
-def _check_work(certificate: Content, model: nn.Module, allowed: Allowed, say: Say) -> None:
-    """Refuse before anything is learned if it would take more arithmetic than is allowed."""
+def _check_work(operations: float, allowed: Allowed) -> None:
+    """Refuse before anything is done if it would take more arithmetic than is allowed."""
+    if operations > allowed.operations:
+        raise Unreadable(f"Verification takes {operations:.1e} operations and {allowed.operations:.1e} are allowed.")
+
+
+def _operations(certificate: Content, model: nn.Module, say: Say) -> float:
+    """About how much arithmetic it is to learn again."""
     options, scored, trained = certificate["options"], 0, 0
     for record in certificate["records"]:
         stopped, free = record["stopped"], record["prior"] + options.prior_memory_size
@@ -222,8 +238,19 @@ def _check_work(certificate: Content, model: nn.Module, allowed: Allowed, say: S
         trained += options.prior_epochs * (free + options.batch) if options.prior else 0
     operations = float(4 * _size(model) * (scored + 3 * trained))
     say(f"verification takes about {operations:.1e} operations ({scored} examples scored, {trained} trained on, and once more)")
-    if operations > allowed.operations:
-        raise Unreadable(f"Verification takes {operations:.1e} operations and {allowed.operations:.1e} are allowed.")
+    return operations
+
+
+def _check_model(certificate: Content, model: nn.Module, shape: Sequence[int]) -> None:
+    """The model must take such inputs, and be as large as the certificate says."""
+    like = next(model.parameters())
+    try:
+        outputs = tuple(model.eval()(torch.zeros((2, *shape), dtype=like.dtype, device=like.device)).shape[1:])
+    except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
+        raise Refusal(f"The model cannot take inputs of shape {tuple(shape)} ({type(error).__name__}).") from None
+    stated, made = ((certificate["classes"],), certificate["model"].get("parameters")), (outputs, _size(model))
+    good = canonical(stated) == canonical(made)
+    require(good, f"The model has outputs of shape {made[0]} and {made[1]} parameters, not {stated[0]} and {stated[1]!r:.40}.")
 
 
 def _size(model: nn.Module) -> int:
@@ -255,14 +282,12 @@ def _check_learning(verdict: Verdict, run: Sequence[Content], samples: Samples, 
     options, records = last["options"], last["records"]
     other = sorted({there for one in run for there in (one["machine"], *one["earlier"])} - {here})
     theta_0 = _stored(last, "theta_0", model.state_dict())
-    outside = outside_heads([record["head"] for record in records], last["classes"], last["scenario"], like.device)
     parts = []
     for task, (x, y) in sorted((record["task"], samples[record["task"]]) for record in records):
         labels = torch.from_numpy(numbers(y).astype(np.int64)).to(like.device)
         parts.append(sample(x.to(like.device) if isinstance(x, Tensor) else x, labels, task, options.seed))
-    probe = torch.zeros((2, *parts[0].x.shape[1:]), dtype=like.dtype, device=like.device)
-    stated, made = (last["classes"], last["model"].get("parameters")), (model.eval()(probe).shape[1], _size(model))
-    require(stated == made, f"The model has {made[0]} outputs and {made[1]} parameters, not {stated[0]} and {stated[1]}.")
+    _check_model(last, model, parts[0].x.shape[1:])
+    outside = outside_heads([record["head"] for record in records], last["classes"], last["scenario"], like.device)
     plain, again = Plain(model, options, outside), Plain(model, options, outside)
     try:
         with learning.exact_arithmetic(last["threads"]):
