@@ -1,47 +1,21 @@
 """A room imports only from rooms above it in the list of CONTRIBUTING.md."""
 
-import ast
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from cop2l import _HOMES
+from docs.import_graph import PACKAGE, PICTURE, edges, imports, picture, rooms
 
-ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "cop2l"
 ANYWHERE = ("_version", "__version__")
 TOP = ("__init__", "__main__")
-
-
-def rooms():
-    """The rows of the table in CONTRIBUTING.md, each a set of names, from the top."""
-    section = (ROOT / "CONTRIBUTING.md").read_text().split("## Rooms")[1].split("\n## ")[0]
-    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
-    return [re.findall(r"`(\w+)/?`", row) for row in rows]
 
 
 def room_of(module):
     """cop2l.bounds.kl -> bounds; cop2l.CoP2L, which is imported when used -> certify."""
     parts = _HOMES.get(module.removeprefix("cop2l."), module).split(".")
     return parts[1] if len(parts) > 1 else "__init__"
-
-
-def imports(path):
-    """The modules of cop2l that a file imports, anywhere in it."""
-    package = path.relative_to(ROOT / "src").parent.parts
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "cop2l")
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
-            module = ".".join(part for part in (base, node.module) if part)
-            if module == "cop2l":
-                yield from (f"cop2l.{alias.name}" for alias in node.names)
-            elif module.startswith("cop2l."):
-                yield module
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -69,14 +43,13 @@ def test_imports_go_up(path):
         assert place[there] <= place[here], f"{path.name} imports {module}, which is in a room below"
 
 
-def test_the_check_sees_imports_inside_functions_and_relative_ones(tmp_path, monkeypatch):
+def test_the_check_sees_imports_inside_functions_and_relative_ones(tmp_path):
     file = tmp_path / "src" / "cop2l" / "bounds" / "bad.py"
     file.parent.mkdir(parents=True)
     file.write_text(
         "def f():\n    from cop2l import certify\n    from ..streams import load\n    import cop2l.cli.run\n"
     )
-    monkeypatch.setitem(globals(), "ROOT", tmp_path)
-    assert sorted(imports(file)) == ["cop2l.certify", "cop2l.cli.run", "cop2l.streams"]
+    assert sorted(imports(file, tmp_path)) == ["cop2l.certify", "cop2l.cli.run", "cop2l.streams"]
 
 
 WITHOUT_TORCH = """
@@ -93,3 +66,8 @@ assert "torch" not in sys.modules
 def test_bounds_report_files_and_the_names_of_streams_do_without_torch():
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_picture_of_the_rooms_is_that_of_the_imports():
+    assert ("certify", "kernel") in edges()
+    assert PICTURE.read_text(encoding="utf-8") == picture(), "run: python docs/import_graph.py"
