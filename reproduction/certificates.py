@@ -82,7 +82,7 @@ def _both(sample: Sample, kind: str) -> str:
     if mean is None or worst is None:
         return "–"
     words = f"{rate_text(mean.mean, upwards=True)} / {rate_text(worst.mean, upwards=True)}"
-    return f"**{words}**" if sample.runs[0].claim == kind else words
+    return f"**{words}**" if sample.runs[0].kind == kind else words
 
 
 def verdicts(all_duels: Sequence[Duel]) -> str:

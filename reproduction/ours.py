@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from cop2l.certify.options import PRESETS
-
+from cop2l.certify.presets import PRESETS
 from cop2l.report.groups import Spread, spread
 from cop2l.report.metric import METRICS
 from cop2l.report.runs import Run
@@ -106,7 +105,7 @@ def changes_of(run: Run) -> tuple[Change, ...]:
     if run.method == "cop2l" and config.get("preset") != "paper":
         own = PRESETS["certified"] | (ON_FEATURES if "@" in run.stream else {})
         found.append(("preset", config.get("preset") or "certified"))
-        found += _unequal(config, {key: own[key] for key in own if key in config and key != "claim"})
+        found += _unequal(config, {key: own[key] for key in own if key in config and key != "kind"})
     elif run.method == "cop2l":
         wanted = COP2L_SETTINGS.get((run.scenario, run.model), (None,) * len(COP2L_KEYS))
         as_published = {"buffer": "uniform", "stop": "kl", "max_iterations": None}

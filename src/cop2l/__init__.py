@@ -10,9 +10,9 @@ from cop2l._version import __version__
 
 if TYPE_CHECKING:
     from cop2l.certify.learner import CoP2L as CoP2L
-    from cop2l.certify.verify import verify as verify
+    from cop2l.audit.verify import verify as verify
 
-_HOMES = {"CoP2L": "cop2l.certify.learner", "verify": "cop2l.certify.verify"}
+_HOMES = {"CoP2L": "cop2l.certify.learner", "verify": "cop2l.audit.verify"}
 
 __all__ = ["CoP2L", "__version__", "verify"]
 

@@ -46,7 +46,7 @@ def test_the_run_directory_is_as_documented(finished):
     records = read_lines(folder / "records.jsonl")
     assert [record["task"] for record in records] == [1, 2, 3]
     keys = "task accuracy classes seconds learn_seconds peak_memory peak_cuda_allocated peak_cuda_reserved total_cuda_allocated"
-    assert {*keys.split(), "memory_used", "tasks", "claim", "trace"} == set(records[-1])
+    assert {*keys.split(), "memory_used", "tasks", "kind", "trace"} == set(records[-1])
     assert records[-1]["peak_memory"] > 1e7
     assert set(records[1]["classes"]) == {"0", "1", "2", "3"}
     assert [sorted(path.name for path in (folder / "certificates").iterdir())] == [
@@ -79,7 +79,7 @@ def test_the_summary_agrees_with_the_certificate_and_the_records(finished):
     assert summary["matrix"] == [record["accuracy"] for record in records]
     assert summary["tasks"] == records[-1]["tasks"]
     assert summary["accuracy"] == sum(summary["matrix"][-1]) / 3
-    assert summary["claim"] == "preference"
+    assert summary["kind"] == "preference"
     assert summary["not_valid"] == []
     certificate = Certificate.load(folder / "certificates" / "after-03")
     assert certificate.sharing == "fixed"
@@ -241,7 +241,7 @@ def test_what_is_held_out_is_not_learned_and_bounds_the_risk(tmp_path, pairs):
         first["holdout"]["n"], first["holdout"]["errors"], 1, anytime_log_delta(math.log(0.05), 1)
     )
     assert first["bounds"]["holdout"] == float(early)
-    assert summary["claim"] == ("holdout" if pairs else "preference")
+    assert summary["kind"] == ("holdout" if pairs else "preference")
     folder = tmp_path / "run" / "certificates" / "after-03"
     file = folder / ("certificate.json" if pairs else "holdout.json")
     issued = json.loads(file.read_text())
@@ -274,7 +274,7 @@ def test_the_other_scenarios(tmp_path, scenario, pairs):
 
 def test_a_baseline_without_holdout_has_no_claim_and_no_certificate(tmp_path):
     summary = run(configured(*REPLAY), tmp_path / "run")
-    assert summary["claim"] is None
+    assert summary["kind"] is None
     assert all(row["bounds"] == {} and row["picked"] is None for row in summary["tasks"])
     assert not (tmp_path / "run" / "certificates").exists()
 
@@ -299,8 +299,8 @@ def test_the_process_is_left_as_it_was(tmp_path):
     [
         (("method=replay", "preset=paper"), "replay has no presets"),
         (("method=replay", "k=3"), "no option of Replay named 'k'"),
-        (("method=replay", "claim=kl"), "replay can only claim the hold-out bound"),
-        (("claim=holdout",), "nothing is withheld; add for example holdout=0.1"),
+        (("method=replay", "kind=kl"), "replay can only claim the hold-out bound"),
+        (("kind=holdout",), "nothing is withheld; add for example holdout=0.1"),
         (("device=gpu",), "There is no device 'gpu'"),
         (("device=cuda:99",), "This machine has no device 'cuda:99'"),
         (("data.m=3",), "m"),

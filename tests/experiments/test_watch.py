@@ -6,7 +6,7 @@ from run_files import configured
 from cop2l.experiments import learners, watch, words
 
 
-def record(task, claim="preference", picked=80):
+def record(task, kind="preference", picked=80):
     rows = [
         {
             "task": t,
@@ -14,11 +14,11 @@ def record(task, claim="preference", picked=80):
             "picked": picked,
             "iterations": 10,
             "test_error": 0.1,
-            "bounds": {claim: 0.1 * t},
+            "bounds": {kind: 0.1 * t},
         }
         for t in range(1, task + 1)
     ]
-    return {"task": task, "accuracy": [0.9] * task, "seconds": 2.0, "claim": claim, "tasks": rows}
+    return {"task": task, "accuracy": [0.9] * task, "seconds": 2.0, "kind": kind, "tasks": rows}
 
 
 STEP = {"task": 2, "iteration": 7, "picked": 56, "worst_loss": 1.25, "errors": 3, "bound": 0.321}
@@ -104,7 +104,7 @@ def test_the_table_of_a_baseline_has_no_column_of_picks():
         "plasticity": 0.5,
         "seconds": 90.0,
         "tasks": [{"task": 1, "n": 10, "picked": None, "test_error": 0.5, "bounds": {"holdout": 0.9}}],
-        "claim": "holdout",
+        "kind": "holdout",
         "delta": 0.05,
         "not_valid": ["Tasks share examples."],
     }

@@ -115,7 +115,7 @@ def make_run(
             "seconds": 15.0 + seed,
             "tasks": records[-1]["tasks"],
             "matrix": matrix,
-            "claim": "preference" if certified else "holdout",
+            "kind": "preference" if certified else "holdout",
             "not_valid": list(not_valid),
             **{
                 key: config[key]

@@ -59,10 +59,10 @@ def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     for seed in range(3):
         run = make_run(root / f"cop2l-{seed}", "cop2l", seed, **as_paper())
-        set_summary(run, accuracy=0.95 + 0.001 * seed, forgetting=0.3, claim="kl")
+        set_summary(run, accuracy=0.95 + 0.001 * seed, forgetting=0.3, kind="kl")
         say_command(run, f"/somewhere/bin/cop2l run mnist preset=paper seed={seed} --out /somewhere/else")
         run = make_run(root / f"replay-{seed}", "replay", seed, **as_replay())
-        set_summary(run, accuracy=0.98, forgetting=0.01, claim=None)
+        set_summary(run, accuracy=0.98, forgetting=0.01, kind=None)
         half = make_run(root / f"half-{seed}", "replay", seed, **as_replay(holdout=0.5))
         set_summary(half, accuracy=0.9)
         make_run(root / f"certified-{seed}", "cop2l", seed, preset="certified", holdout=0, device="cpu")
@@ -422,7 +422,7 @@ def test_the_front_page_shows_the_headline(capsys):
 
 
 def test_only_public_names_of_the_report_are_used():
-    allowed = ("cop2l.report", "cop2l.errors", "cop2l.metrics", "cop2l.certify.options")
+    allowed = ("cop2l.report", "cop2l.files", "cop2l.errors", "cop2l.metrics", "cop2l.certify.presets")
     found = set()
     for path in sorted((ROOT / "reproduction").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):

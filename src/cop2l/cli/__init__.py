@@ -8,6 +8,7 @@ stand inside the function, so that `cop2l --help` and `cop2l bound` stay quick.
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
@@ -16,8 +17,11 @@ from cop2l._version import __version__
 from cop2l.errors import UserError
 
 VERB_MODULES = (
-    "run", "sweep", "compare", "report", "plot", "verify", "bound", "life", "data", "features", "listing",
+    "run", "commit", "sweep", "compare", "report", "plot", "verify", "bound", "life", "data", "features", "listing",
 )  # fmt: skip
+
+CANNOT_VERIFY = 3
+"""The exit code where `verify` itself could not do its work: 0, 1 and 2 are verdicts."""
 
 DESCRIPTION = """\
 Continual learning that certifies itself: learn tasks one after the other, and after every task
@@ -50,22 +54,47 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; errors meant for the user are one sentence on stderr and exit code 2."""
-    arguments = parser().parse_args(argv)
+    """Run one verb; errors meant for the user are one sentence on stderr and exit code 2, for `verify` 3."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    verifying = next((word for word in given if not word.startswith("-")), None) == "verify"
+    failed = CANNOT_VERIFY if verifying else 2
+    try:
+        arguments = parser().parse_args(given)
+    except SystemExit as end:
+        raise SystemExit(failed if end.code == 2 else end.code) from None
     try:
         code = int(arguments.run(arguments) or 0)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has gone; nothing is left to say, at exit neither
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return CANNOT_VERIFY if verifying else 0
     except KeyboardInterrupt:
         if arguments.debug:
             raise
         print("Interrupted.", file=sys.stderr)
         return 130
     except (UserError, OSError) as error:
-        if arguments.debug:
+        if arguments.debug and not verifying:
             raise
         print(f"cop2l: {error}", file=sys.stderr)
-        return 2
+        return failed
+    except Exception as error:
+        if not verifying:
+            raise
+        if arguments.debug:  # a traceback would end with the exit code of an invalid certificate
+            traceback.print_exc()
+        print(f"cop2l: the check could not be made: {_sentence(error)}", file=sys.stderr)
+        return failed
     return code
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "there is not enough memory."
+    words = (str(error).splitlines() or [""])[0][:500]
+    words = "".join(letter for letter in words if letter.isprintable())
+    return (
+        words
+        if isinstance(error, ValueError) and words
+        else f"{type(error).__name__}: {words or 'no reason given'}."
+    )

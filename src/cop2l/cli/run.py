@@ -10,7 +10,7 @@ from typing import Any
 EPILOG = """\
 Keys (key=value, as many as you like; 'cop2l list keys' explains them):
   method stream scenario tasks order_seed images folder stream_seed model memory seed
-  preset k omega gamma epochs batch lr optimiser buffer stop prior claim anytime
+  preset k omega gamma epochs batch lr optimiser buffer stop prior kind anytime
   delta holdout device threads
   and data.KEY, architecture.KEY and the method's own options.
 
@@ -36,6 +36,7 @@ def add(verbs: Any) -> None:
     )
     parser.add_argument("overrides", metavar="key=value", nargs="*", help="what to change in it")
     parser.add_argument("--out", metavar="DIR", help="the run directory (default: runs/ and the run's hash)")
+    parser.add_argument("--commitment", metavar="FILE", help="refuse to differ from it (see: cop2l commit)")
     parser.add_argument("--log", choices=("tensorboard", "mlflow"), help="also log there")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON; progress on stderr")
     parser.set_defaults(run=run)
@@ -43,18 +44,20 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run it, show it, and say where the results are."""
+    from cop2l.certify import commitment
     from cop2l.experiments import grid, watch, words
     from cop2l.experiments.loggers import LOGGERS
     from cop2l.experiments.run import run as experiment
 
     config = grid.single(grid.read(arguments.config), grid.overrides(arguments.overrides))
+    promised = commitment.read(arguments.commitment) if arguments.commitment else None
     folder = Path(arguments.out or Path("runs") / config.hash)
     watchers = [watch.usual(sys.stderr if arguments.json else None)]
     if arguments.log:
         watchers.append(LOGGERS[arguments.log](folder))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        summary = experiment(config, folder, watchers)
+        summary = experiment(config, folder, watchers, promised)
     except KeyboardInterrupt:
         print("Stopped; run the same command again to go on after the last finished task.", file=sys.stderr)
         return 130

@@ -70,8 +70,8 @@ class Config:
     """Further options of the method; also given by their bare names."""
     delta: float = 0.05
     """The probability that a certificate may fail."""
-    claim: str | None = None
-    """Which bound is the claim, named in advance; the others are shown for information."""
+    kind: str | None = None
+    """Which kind of bound is the claim, named in advance; the others are shown for information."""
     anytime: bool = False
     """CoP2L: the number of tasks is not fixed in advance, so that more can be learned after the run."""
     holdout: float = 0.0

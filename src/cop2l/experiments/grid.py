@@ -319,7 +319,7 @@ def check_choice(key: str, name: str | None) -> None:
 
 def choices(key: str) -> Collection[str]:
     """What a key that names something may name."""
-    from cop2l.certify.options import PRESETS
+    from cop2l.certify.presets import PRESETS
     from cop2l.methods import METHODS
     from cop2l.models import MODELS
     from cop2l.streams import NAMES

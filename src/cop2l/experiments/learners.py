@@ -6,9 +6,11 @@ from typing import Any
 import torch
 
 from cop2l import methods, models
-from cop2l.certify.options import Options as CoP2LOptions
+from cop2l.certify.commitment import commitment
 from cop2l.errors import UserError
 from cop2l.experiments.config import Config
+from cop2l.kernel.options import Options as KernelOptions
+from cop2l.kernel.options import Refusal
 from cop2l.streams.task import Stream
 
 OPTION_KEYS = ("k", "omega", "gamma", "epochs", "batch", "lr", "optimiser", "buffer", "stop", "prior")
@@ -18,7 +20,7 @@ CERTIFIES_ITSELF = "cop2l"
 def options_of(name: str) -> list[str]:
     """The names of all the options of a method."""
     cls: Any = methods.method(name)
-    declared = CoP2LOptions if name == CERTIFIES_ITSELF else cls.Options
+    declared = KernelOptions if name == CERTIFIES_ITSELF else cls.Options
     return [field.name for field in fields(declared)]
 
 
@@ -38,10 +40,14 @@ def load_stream(config: Config) -> Stream:
     )
 
 
-def new_learner(config: Config, stream: Stream) -> Any:
-    """The method of a configuration with its model, before the first task."""
+def new_learner(config: Config, stream: Stream, commitment: str | None = None) -> Any:
+    """The method of a configuration with its model, before the first task; `commitment` is what certificates name."""
     if config.model is None:
         raise UserError("The configuration names no model; add model=, see: cop2l list models.")
+    if config.kind == "holdout" and not config.holdout:
+        raise UserError(
+            "The claim is the hold-out bound and nothing is withheld; add for example holdout=0.1."
+        )
     model = models.build(
         config.model,
         inputs=tuple(stream[0].x.shape[1:]),
@@ -55,47 +61,91 @@ def new_learner(config: Config, stream: Stream) -> Any:
             "tasks": None if config.anytime else len(stream),
             "delta": config.delta,
             "not_valid": stream.not_valid,
-            "data": recipe(config, stream),
+            "data": recipe(config, stream.scenario, len(stream)),
+            "commitment": commitment,
         }
-        given |= {key: value for key in ("preset", "claim") if (value := getattr(config, key)) is not None}
+        given |= {"preset": config.preset} if config.preset is not None else {}
+        given |= {"kind": config.kind} if config.kind not in (None, "holdout") else {}
     elif config.preset is not None:
         raise UserError(
             f"{config.method} has no presets; give CoP2L's as methods.cop2l.preset={config.preset}."
         )
-    elif config.claim not in (None, "holdout"):
-        raise UserError(f"{config.method} can only claim the hold-out bound; leave claim out.")
-    if config.claim == "holdout":
-        given.pop("claim", None)
-        if not config.holdout:
-            raise UserError(
-                "The claim is the hold-out bound and nothing is withheld; add for example holdout=0.1."
-            )
+    elif config.kind not in (None, "holdout"):
+        raise UserError(f"{config.method} can only claim the hold-out bound; leave kind out.")
     return methods.method(config.method)(
         model, memory=config.memory, seed=config.seed, scenario=stream.scenario, **given, **config.options
     )
 
 
-def recipe(config: Config, stream: Stream) -> dict[str, Any]:
+def kind_of(config: Config, learner: Any) -> str | None:
+    """The kind of bound that a run claims; None if it certifies nothing."""
+    if config.method == CERTIFIES_ITSELF and config.kind != "holdout":
+        return str(learner.options.kind)
+    return "holdout" if config.holdout else None
+
+
+def recipe(config: Config, scenario: str, tasks: int) -> dict[str, Any]:
     """How the tasks' samples are made again: what a verifier needs beside the data itself."""
-    return {
-        "stream": config.stream,
-        "scenario": stream.scenario,
-        "tasks": len(stream),
-        "order_seed": config.order_seed,
-        "images": config.images,
-        "seed": config.stream_seed,
-        "options": config.data,
-        "holdout": config.holdout or None,
-        "holdout_seed": config.seed,
-    }
+    known = {"order_seed": config.order_seed, "holdout": config.holdout or None}
+    known |= {"images": config.images} if config.images != "shared" else {}
+    known |= {"seed": config.stream_seed} if config.stream_seed else {}
+    known |= {"holdout_seed": config.seed} if config.holdout else {}
+    stated = {"stream": config.stream, "scenario": scenario, "tasks": tasks, **known, **config.data}
+    return {key: value for key, value in stated.items() if value is not None}
+
+
+def holdout_options(config: Config, tasks: int) -> KernelOptions:
+    """What a hold-out certificate depends on."""
+    fixed = None if config.anytime else tasks
+    try:
+        return KernelOptions(
+            memory=max(2000, tasks), kind="holdout", delta=config.delta, seed=config.seed, tasks=fixed
+        )
+    except Refusal as refusal:
+        raise UserError(str(refusal)) from None
+
+
+def settings_of(learner: Any) -> dict[str, Any]:
+    """All options of a method, for JSON."""
+    options = learner.options
+    if isinstance(options, KernelOptions):
+        return options.as_dict()
+    return {"memory": learner.memory, **asdict(options)}
+
+
+def described(learner: Any) -> dict[str, Any]:
+    """The description of a learner's model."""
+    return dict(learner.model.description)
+
+
+def committed(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
+    """The commitment of a run, before its first task."""
+    kind = kind_of(config, learner)
+    if kind is None:
+        raise UserError(
+            f"{config.method} certifies nothing here, so there is nothing to commit to; add holdout=0.1."
+        )
+    if kind != "holdout":
+        return dict(learner.commitment())
+    options, cut = holdout_options(config, len(stream)), recipe(config, stream.scenario, len(stream))
+    return commitment(
+        config.method,
+        options,
+        settings_of(learner),
+        stream.scenario,
+        stream.classes,
+        described(learner),
+        cut,
+        None,
+    )
 
 
 def resolved(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
     """What config.json holds: every key with its value, the defaults of the method and the stream included."""
-    own = asdict(learner.options)
+    own = settings_of(learner)
     record = config.as_record() | {key: own[key] for key in OPTION_KEYS if key in own}
     record["options"] = {key: value for key, value in own.items() if key not in record}
-    return record | {"scenario": stream.scenario, "tasks": len(stream)}
+    return record | {"scenario": stream.scenario, "tasks": len(stream), "kind": kind_of(config, learner)}
 
 
 def device(config: Config) -> torch.device:

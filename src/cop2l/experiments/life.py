@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from cop2l.certify.certificate import Certificate
 from cop2l.errors import UserError
 from cop2l.experiments import samples
 from cop2l.experiments.directory import check_certificate
@@ -71,7 +72,7 @@ def learn(
     if y is None:
         raise UserError(f"{data} has no labels; add y, or name the column that holds them with --label.")
     learner.learn(x, y, classes=classes, progress=progress)
-    if hasattr(learner, "certify"):
+    if hasattr(learner, "certify") and learner.options.tasks in (None, learner.tasks_seen):
         learner.certify(data=old | {learner.tasks_seen: (x, y)})
     replace_folder(place, learner.save)
     return learner, place
@@ -117,19 +118,20 @@ def class_numbers(text: str | None) -> list[int] | None:
 def issued(learner: Any) -> dict[str, Any]:
     """What a learner certifies, for JSON."""
     certificate = getattr(learner, "certificate", None)
-    rows = certificate.tasks if certificate is not None else []
     return {
         "tasks_seen": learner.tasks_seen,
-        "claim": certificate.claim if certificate is not None else None,
+        "kind": certificate.kind if certificate is not None else None,
         "tasks": [
-            {
-                "task": row.task,
-                "n": row.n,
-                "bounds": {kind: float(bound) for kind, bound in row.bounds.items()},
-            }
-            for row in rows
+            {"task": record["task"], "n": record["n"], "bounds": _bounds(certificate, record["task"])}
+            for record in (certificate.records if certificate is not None else [])
         ],
     }
+
+
+def _bounds(certificate: Certificate, task: int) -> dict[str, float]:
+    """What is claimed of a task, and bounds of other kinds for information."""
+    stated = {s["kind"]: s["value"] for s in certificate.statements if s["task"] == task}
+    return stated | certificate.information(task)
 
 
 def write_classes(path: str | Path, classes: Tensor) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,14 @@ import numpy as np
 import torch
 
 from cop2l import metrics
-from cop2l.bounds import anytime_log_delta, holdout_certificate
-from cop2l.certify.counting import blocks_of
+from cop2l.bounds import holdout_certificate
+from cop2l.certify.bounding import log_delta
+from cop2l.certify.certificate import Certificate
+from cop2l.certify.holdout import issue_holdout
 from cop2l.experiments.config import Config
-from cop2l.experiments.learners import device
-from cop2l.files import write_json
+from cop2l.experiments.learners import described, device, holdout_options, kind_of, recipe, settings_of
+from cop2l.kernel.options import Options
+from cop2l.kernel.samples import blocks_of
 from cop2l.streams.task import Stream, Task
 from cop2l.streams.withhold import withhold
 
@@ -56,35 +59,61 @@ def evaluate(learner: Any, stream: Stream, rows: list[dict[str, Any]]) -> dict[s
     return {"accuracy": accuracy, "classes": classes}
 
 
-Write = Callable[[Path], None]
-
-
 def certify(
-    learner: Any, stream: Stream, config: Config, rows: list[dict[str, Any]]
-) -> tuple[Write | None, str | None]:
-    """Every bound after the newest task, added to the rows; how to write the certificate, and its claim."""
-    seen = range(1, learner.tasks_seen + 1)
-    certificate, claim = None, "holdout" if config.holdout else None
-    if hasattr(learner, "certify"):
-        certificate = learner.certify(data={t: archived(stream, t, config) for t in seen})
-        claim = config.claim or certificate.claim
-        for row, part in zip(rows, certificate.tasks, strict=True):
-            row.update({count: getattr(part, count) for count in COUNTS})
-            row["bounds"] = {kind: float(bound) for kind, bound in part.bounds.items()}
-    held = [hold_out(learner, stream, t, config) for t in seen] if config.holdout else []
-    for row, part in zip(rows, held, strict=False):
-        row["bounds"]["holdout"] = part["bounds"]["holdout"]
-        row["holdout"] = {"n": part["n"], "errors": part["errors"]}
+    learner: Any, stream: Stream, config: Config, rows: list[dict[str, Any]], commitment: str | None = None
+) -> Certificate | None:
+    """The one certificate that is due after the newest task, if any; its counts and bounds are added to the rows.
 
-    def write(folder: Path) -> None:
-        if certificate is not None:
-            certificate.save(folder)
+    There is one after the last task or, `anytime`, one after each: either the method's own or the hold-out one, since delta is
+    spent once. Bounds of other kinds are information.
+    """
+    last, kind = learner.tasks_seen, kind_of(config, learner)
+    if kind is None or not (config.anytime or last == len(stream)):
+        return None
+    held = withheld(stream, last, config) if config.holdout else {}
+    if kind == "holdout":
+        certificate: Certificate = issue_holdout(
+            learner,
+            held,
+            holdout_options(config, len(stream)),
+            method=config.method,
+            settings=settings_of(learner),
+            classes=stream.classes,
+            heads=stream.heads,
+            model=described(learner),
+            threads=config.threads,
+            data=recipe(config, stream.scenario, len(stream)),
+            not_valid=list(stream.not_valid),
+            commitment=commitment,
+        )
+    else:
+        certificate = learner.certify(data={t: archived(stream, t, config) for t in range(1, last + 1)})
+    for row, record in zip(rows, certificate.records, strict=True):
+        t = row["task"]
+        row["bounds"] = {kind: certificate.bounds[t], **certificate.information(t)}
+        if kind == "holdout":
+            row["holdout"] = {"n": record["rows"], "errors": record["errors"]}
+            continue
+        row.update({count: record[count] for count in COUNTS})
         if held:
-            folder.mkdir(parents=True, exist_ok=True)
-            name = "certificate.json" if certificate is None else "holdout.json"
-            write_json(folder / name, hold_out_record(learner, stream, config, held))
+            x, y = held[t]
+            row["holdout"] = {
+                "n": len(y),
+                "errors": int((~correct(learner, Task(x, y, t), stream.scenario)).sum()),
+            }
+            row["bounds"]["holdout"] = informal(row["holdout"], certificate.options, last)
+    return certificate
 
-    return write if certificate is not None or held else None, claim
+
+def informal(held: dict[str, int], options: Options, last: int) -> float:
+    """The hold-out bound beside a claim of another kind: for information."""
+    return float(holdout_certificate(held["n"], held["errors"], last, log_delta(options, last)))
+
+
+def withheld(stream: Stream, last: int, config: Config) -> dict[int, tuple[Any, Any]]:
+    """The examples of the first tasks that were withheld."""
+    parts = [split(task, config)[1] for task in stream[:last]]
+    return {part.t: (part.x, part.y) for part in parts if part is not None}
 
 
 def archived(stream: Stream, t: int, config: Config) -> Callable[[], Iterator[tuple[Any, Any]]]:
@@ -92,46 +121,9 @@ def archived(stream: Stream, t: int, config: Config) -> Callable[[], Iterator[tu
 
     def blocks() -> Iterator[tuple[Any, Any]]:
         learned, _ = split(stream[t - 1], config)
-        yield from blocks_of((learned.x, learned.y))
+        yield from blocks_of(learned.x, learned.y)
 
     return blocks
-
-
-def hold_out(learner: Any, stream: Stream, t: int, config: Config) -> dict[str, Any]:
-    """The hold-out bound of task t, from the examples that were withheld."""
-    _, part = split(stream[t - 1], config)
-    assert part is not None
-    log_delta = math.log(config.delta)
-    if sharing(learner, stream, config) == "anytime":
-        log_delta = anytime_log_delta(log_delta, learner.tasks_seen)
-    errors = int((~correct(learner, part, stream.scenario)).sum()) if len(part.y) else 0
-    bound = holdout_certificate(len(part.y), errors, learner.tasks_seen, log_delta)
-    return {"task": t, "n": len(part.y), "errors": errors, "bounds": {"holdout": float(bound)}}
-
-
-def sharing(learner: Any, stream: Stream, config: Config) -> str:
-    """Fixed: the certificate after the last task, named in advance. Anytime: all of a stream hold together."""
-    return "fixed" if learner.tasks_seen == len(stream) and not config.anytime else "anytime"
-
-
-def hold_out_record(
-    learner: Any, stream: Stream, config: Config, held: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """What certificate.json says where the hold-out bound is the only one."""
-    return {
-        "kind": "holdout",
-        "says": "With probability at least 1 - delta over the draw of the withheld examples, the risk of the"
-        " learner on every task listed is at most its bound.",
-        "method": config.method,
-        "after": learner.tasks_seen,
-        "delta": config.delta,
-        "sharing": sharing(learner, stream, config),
-        "share": config.holdout,
-        "seed": config.seed,
-        "stream": stream.description,
-        "not_valid": list(stream.not_valid),
-        "tasks": held,
-    }
 
 
 def finite(event: dict[str, Any]) -> dict[str, Any]:
@@ -196,7 +188,9 @@ def space(learner: Any, stream: Stream, config: Config) -> int:
     return int(3 * model + 2 * config.memory * example) + (16 << 20)
 
 
-def summarise(config: Config, stream: Stream, records: list[dict[str, Any]]) -> dict[str, Any]:
+def summarise(
+    config: Config, scenario: str, not_valid: Sequence[str], records: list[dict[str, Any]]
+) -> dict[str, Any]:
     """The content of summary.json: a function of the records, so that a resumed run ends in the same one."""
     matrix = [record["accuracy"] for record in records]
     return {
@@ -208,11 +202,11 @@ def summarise(config: Config, stream: Stream, records: list[dict[str, Any]]) -> 
         "matrix": matrix,
         "method": config.method,
         "stream": config.stream,
-        "scenario": stream.scenario,
+        "scenario": scenario,
         "model": config.model,
         "seed": config.seed,
         "memory": config.memory,
         "delta": config.delta,
-        "claim": records[-1]["claim"],
-        "not_valid": list(stream.not_valid),
+        "kind": records[-1]["kind"],
+        "not_valid": list(not_valid),
     }

@@ -4,25 +4,34 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cop2l.certify.commitment import commitment_hash, differing
+from cop2l.errors import UserError
 from cop2l.experiments import measure
 from cop2l.experiments.config import Config
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.environment import environment, threads
-from cop2l.experiments.learners import device, load_stream, new_learner, resolved
+from cop2l.experiments.learners import committed, device, load_stream, new_learner, resolved
 from cop2l.experiments.watch import Watcher, Watchers
 from cop2l.streams.task import Stream
 
 
-def run(config: Config, folder: str | Path, watchers: Sequence[Watcher] = ()) -> dict[str, Any]:
-    """Learn every task; after each, evaluate on all tasks seen, certify, and store. Returns the summary.
+def run(
+    config: Config,
+    folder: str | Path,
+    watchers: Sequence[Watcher] = (),
+    commitment: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Learn every task; after each, evaluate on all tasks seen, certify what is due, and store. Returns the summary.
 
-    A run that was stopped goes on after its last finished task; one that is finished is not run again.
+    A run that was stopped goes on after its last finished task; one that is finished is not run again. A run that differs from
+    a `commitment` made before is refused; its certificates name the commitment's hash.
     """
+    promised = None if commitment is None else commitment_hash(commitment)
     with RunDirectory(folder) as directory, threads(config.threads), Watchers(watchers) as watch:
         directory.check(config)
         if (finished := directory.summary(config)) is not None:
             return finished
-        stream, learner, records = prepare(config, directory)
+        stream, learner, records = prepare(config, directory, commitment)
         watch.start(config, stream, records)
         for task in stream[learner.tasks_seen :]:
             meter = measure.Meter(config)
@@ -31,22 +40,27 @@ def run(config: Config, folder: str | Path, watchers: Sequence[Watcher] = ()) ->
             meter.learned()
             rows = measure.rows(records, learned)
             accuracies = measure.evaluate(learner, stream, rows)
-            certificate, claim = measure.certify(learner, stream, config, rows)
+            certificate = measure.certify(learner, stream, config, rows, promised)
+            kind, save = (certificate.kind, certificate.save) if certificate else (None, None)
             records.append(
-                {"task": task.t, **accuracies, "claim": claim, "tasks": rows, **meter.reading(learner)}
+                {"task": task.t, **accuracies, "kind": kind, "tasks": rows, **meter.reading(learner)}
             )
-            directory.store(records[-1], measure.trace(learner), certificate, learner.save)
+            directory.store(records[-1], measure.trace(learner), save, learner.save)
             watch.task(records[-1])
-        summary = measure.summarise(config, stream, records)
+        summary = measure.summarise(config, stream.scenario, stream.not_valid, records)
         directory.finish(summary)
         watch.finish(summary)
     return summary
 
 
-def prepare(config: Config, directory: RunDirectory) -> tuple[Stream, Any, list[dict[str, Any]]]:
+def prepare(
+    config: Config, directory: RunDirectory, commitment: dict[str, Any] | None = None
+) -> tuple[Stream, Any, list[dict[str, Any]]]:
     """The stream, the learner where the run goes on, the records so far; what is run, and where, is put down."""
     stream = load_stream(config)
-    learner = new_learner(config, stream)
+    learner = new_learner(config, stream, None if commitment is None else commitment_hash(commitment))
+    if commitment is not None and (names := differing(committed(config, stream, learner), commitment)):
+        raise UserError(f"This run is not what was committed to: it differs in {', '.join(names[:10])}.")
     space = measure.space(learner, stream, config)
     records = directory.resume(learner)
     where = environment(device(config), stream=stream.description, model=learner.model.description)

@@ -35,7 +35,7 @@ def span(seconds: float) -> str:
 def claimed(record: dict[str, Any]) -> float | None:
     """The largest of the claimed bounds over the tasks of a record; None if nothing is claimed."""
     return max(
-        (row["bounds"][record["claim"]] for row in record["tasks"] if record["claim"] in row["bounds"]),
+        (row["bounds"][record["kind"]] for row in record["tasks"] if record["kind"] in row["bounds"]),
         default=None,
     )
 
@@ -45,7 +45,7 @@ def outcome(record: dict[str, Any]) -> str:
     words = [f"accuracy {rounded(sum(record['accuracy']) / len(record['accuracy']))}"]
     bound = claimed(record)
     if bound is not None:
-        words.append(f"certified error at most {percent(bound)} on every task ({record['claim']})")
+        words.append(f"certified error at most {percent(bound)} on every task ({record['kind']})")
     return ", ".join([*words, span(record["seconds"])])
 
 
@@ -90,10 +90,10 @@ def table(summary: dict[str, Any]) -> str:
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     text = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
     text.append(brief(summary))
-    if summary["claim"]:
+    if summary["kind"]:
         text.append(
-            f"The claim is the column {summary['claim']}: with probability at least {1 - summary['delta']:g},"
+            f"The claim is the column {summary['kind']}: with probability at least {1 - summary['delta']:g},"
             " over the draw of the examples, the true error on every task is at most that."
         )
-    text += [f"Not valid: {reason}" for reason in summary["not_valid"] if summary["claim"]]
+    text += [f"Not valid: {reason}" for reason in summary["not_valid"] if summary["kind"]]
     return "\n".join(text)

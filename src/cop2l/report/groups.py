@@ -79,10 +79,10 @@ class Group:
         return rank, self.method, values
 
     @property
-    def claim(self) -> str | None:
+    def kind(self) -> str | None:
         """The kind of bound that was named in advance."""
-        claims = {run.claim for run in self.runs}
-        return claims.pop() if len(claims) == 1 else None
+        kinds = {run.kind for run in self.runs}
+        return kinds.pop() if len(kinds) == 1 else None
 
     @property
     def not_valid(self) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ class Metric:
 
 def bounds_of(run: Run, kind: str) -> list[float] | None:
     """The bounds of one kind, task by task; None unless every task has one. "bound" is the run's claim."""
-    named = run.claim if kind == "bound" else kind
+    named = run.kind if kind == "bound" else kind
     values = [task.bounds[named] for task in run.tasks if named in task.bounds]
     return values if values and len(values) == len(run.tasks) else None
 

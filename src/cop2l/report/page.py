@@ -153,7 +153,7 @@ def _summary(
 
 def _claim(group: Group) -> Markup | None:
     certified = words.claim(group)
-    if not certified or group.claim == "holdout":
+    if not certified or group.kind == "holdout":
         return None
     more = [sentence for sentence in (words.against_paper(group), words.against_holdout(group)) if sentence]
     return tag("p", tag("strong", group.label), ". ", " ".join([certified, *more]))
@@ -207,7 +207,7 @@ def _summary_cell(cell: Cell | None, metric: Metric) -> Child:
     mean = tag("span", minus, class_="best" if cell.best else None)
     sd = tag("span", written_sd(cell.ours.sd, metric), class_="sd")
     mark = None if cell.valid else tag("span", "†", class_="mark", title="not valid")
-    kind = tag("span", cell.group.claim or "", class_="beneath") if metric.name == "bound" else None
+    kind = tag("span", cell.group.kind or "", class_="beneath") if metric.name == "bound" else None
     published = None
     if cell.published:
         published = tag("span", f"published {quoted(cell.published, metric)}", class_="beneath")
@@ -311,7 +311,7 @@ def _verify(groups: Sequence[Group]) -> Iterator[Child]:
         " and, with the data at hand, the errors counted again and the model rebuilt bit for bit from the compression"
         " sets.",
     )
-    runs = [group.runs[0] for group in groups if group.runs[0].certificate and group.claim != "holdout"]
+    runs = [group.runs[0] for group in groups if group.runs[0].certificate and group.kind != "holdout"]
     commands = "\n".join(f"cop2l verify {shlex.quote(str(run.folder))}" for run in runs[:8])
     if commands:
         yield tag("pre", tag("code", commands), tabindex=0)
@@ -330,7 +330,7 @@ def _runs(runs: Sequence[Run], groups: Sequence[Group]) -> Iterator[Child]:
             str(run.seed),
             written(run.accuracy, METRICS["accuracy"]),
             written(run.seconds, METRICS["seconds"]),
-            "not valid" if run.not_valid else run.claim or "none",
+            "not valid" if run.not_valid else run.kind or "none",
         ]
         for group in groups
         for run in group.runs

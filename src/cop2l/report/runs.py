@@ -51,7 +51,7 @@ class Run:
     model: str
     seed: int
     delta: float | None
-    claim: str | None
+    kind: str | None
     not_valid: tuple[str, ...]
     accuracy: float
     forgetting: float | None
@@ -237,7 +237,7 @@ def _assembled(
         model=read_summary.text("model"),
         seed=read_summary.count("seed"),
         delta=read_summary.number("delta") if summary.get("delta") is not None else None,
-        claim=read_summary.text("claim") if summary.get("claim") is not None else None,
+        kind=read_summary.text("kind") if summary.get("kind") is not None else None,
         not_valid=tuple(str(reason) for reason in read_summary.rows("not_valid", str)),
         accuracy=_rate(summary.get("accuracy"), "summary.json", "accuracy"),
         forgetting=None if forgetting is None else read_summary.number("forgetting"),

@@ -77,7 +77,7 @@ VERDICTS = (
 def claim(group: Group) -> str | None:
     """What the runs of a group certify, in one sentence; None if they certify nothing."""
     per_run = [values for run in group.runs if (values := bounds_of(run, "bound"))]
-    if not group.claim or group.not_valid or len(per_run) != len(group.runs):
+    if not group.kind or group.not_valid or len(per_run) != len(group.runs):
         return None
     largest = [max(values) for values in zip(*per_run, strict=True)]
     confidence = {run.delta for run in group.runs}
@@ -92,14 +92,14 @@ def claim(group: Group) -> str | None:
     listed = listing(rates) if shown is largest else f"{rates[0]} to {rates[1]}"
     largest_words = "" if count == 1 else " (for each task, the largest over the runs)"
     return unbroken(
-        f"{who} by the bound “{group.claim}”, with probability at least {100 * (1 - delta):g} % over the draw of its"
+        f"{who} by the bound “{group.kind}”, with probability at least {100 * (1 - delta):g} % over the draw of its"
         f" data, a true error of at most {listed} %{largest_words} on {tasks}."
     )
 
 
 def against_holdout(group: Group) -> str | None:
     """Whether a hold-out would have been the tighter certificate, said openly."""
-    if not group.claim or group.claim == "holdout":
+    if not group.kind or group.kind == "holdout":
         return None
     ours, held = METRICS["bound"].over_seeds(group), METRICS["holdout"].over_seeds(group)
     if ours is None:
@@ -116,7 +116,7 @@ def against_holdout(group: Group) -> str | None:
 def against_paper(group: Group) -> str | None:
     """The claimed bound beside the paper's formula on the same run."""
     ours, paper = METRICS["bound"].over_seeds(group), METRICS["kl"].over_seeds(group)
-    if group.claim in (None, "kl") or ours is None or paper is None:
+    if group.kind in (None, "kl") or ours is None or paper is None:
         return None
     times = f"{paper.mean / ours.mean:.1f} times as much"
     return unbroken(

@@ -1,0 +1,51 @@
+"""Whether what was chosen is what was committed to before the data was seen."""
+
+import string
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cop2l.certify.commitment import commitment_hash, committed_by, differing, read
+from cop2l.errors import UserError
+from cop2l.kernel.verdict import Verdict
+
+CHOSEN = "method, options, seed, delta, kind, claim, number of tasks, scenario, classes, model, initial parameters and cut"
+
+
+def check_commitment(
+    notes: Verdict, certificate: Mapping[str, Any], given: str | Path | Mapping[str, Any] | None
+) -> str | None:
+    """Compare a certificate with a commitment (its hash, its file or its content); the hash of theta_0 if it is kept."""
+    named = certificate["commitment"]
+    if given is None:
+        if named:
+            notes.word.append(
+                f"Seed, delta, options and claim were chosen before the data was seen: a commitment {named[:12]}... is named, and was "
+                "not given here; if you were handed it before, give it with --commitment."
+            )
+        return None
+    wanted, content = _wanted(given)
+    kept = committed_by(certificate)
+    if named not in (None, wanted):
+        notes.fault(f"The certificate names another commitment, {named}, than {wanted}.")
+    if commitment_hash(kept) != wanted:
+        names = f" in {', '.join(differing(kept, content)[:10])}" if content else ""
+        notes.fault(f"The certificate is not what was committed to ({wanted[:12]}...): it differs{names}.")
+        return None
+    notes.checked.append(f"Everything that must be chosen in advance was committed to: {CHOSEN} ({wanted}).")
+    return certificate.get("theta_0")
+
+
+def _wanted(given: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any] | None]:
+    """The hash, and the content if there is more than the hash."""
+    if isinstance(given, Mapping):
+        return commitment_hash(given), dict(given)
+    text = str(given)
+    if len(text) == 64 and not set(text) - set(string.hexdigits) and not Path(text).exists():
+        return text.lower(), None
+    if not Path(text).exists():
+        raise UserError(
+            f"{text} is neither the SHA-256 of a commitment nor its file; give the one you were handed."
+        )
+    content = read(text)
+    return commitment_hash(content), content

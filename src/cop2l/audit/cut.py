@@ -1,0 +1,249 @@
+"""The samples of the tasks: given one by one, or loaded and cut as is usual or as the auditor says, never as the issuer likes."""
+
+import shlex
+import stat
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cop2l.features import load_stream
+from cop2l.kernel.form import Unreadable, canonical, regular
+from cop2l.kernel.verdict import Verdict
+from cop2l.streams.own import TEST_SHARE
+from cop2l.streams.task import Stream
+from cop2l.streams.withhold import withhold
+
+FLAGS = {
+    "scenario": "--scenario", "tasks": "--tasks", "order_seed": "--order-seed", "images": "--images", "seed": "--stream-seed",
+    "groups": "--task-classes", "label": "--label", "columns": "--columns", "domain": "--domain", "classes": "--classes",
+    "test_share": "--test-share", "holdout": "--holdout",
+}  # fmt: skip
+"""How the auditor types an option of a cut; any other as --option KEY=VALUE."""
+USUAL = {"images": "shared", "seed": 0, "label": "label", "test_share": TEST_SHARE}
+SPLIT = ("holdout", "holdout_seed")
+NO_CUT = ("stream", "folder", "download", *SPLIT)
+"""Keys of a recipe that say where data lies, which is the reader's to say, or what is withheld, which a seed decides."""
+SEEDS = ("seed", "order_seed", "problem")
+MOST = 10**8
+"""Rows that a stated cut may make up: a larger number is nobody's data."""
+BAD = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, OSError)
+Pairs = dict[int, tuple[Any, Any]]
+
+
+@dataclass
+class Samples:
+    """What each task was learned from, and what was withheld."""
+
+    learned: Pairs = field(default_factory=dict)
+    withheld: Pairs = field(default_factory=dict)
+    stream: Stream | None = None
+
+
+def samples_for(
+    notes: Verdict,
+    certificate: Mapping[str, Any],
+    data: str | Path | Mapping[int, tuple[Any, Any]] | None,
+    typed: Mapping[str, Any],
+    as_stated: bool = False,
+) -> Samples:
+    """The samples, from a mapping, an .npz file of x_1, y_1, x_2, ..., or a stream that is cut; none if nothing is given."""
+    if data is None:
+        return Samples()
+    given = dict(data) if isinstance(data, Mapping) else task_arrays(Path(data))
+    if given is None:
+        return _cut(notes, certificate, str(data), dict(typed), as_stated)
+    for key, value in typed.items():
+        stated = certificate["scenario"] if key == "scenario" else (certificate["data"] or {}).get(key)
+        if canonical(stated) != canonical(value):
+            notes.fault(_otherwise(key, stated, value))
+    notes.checked.append(
+        "The samples were given task by task: how they were cut is not the certificate's choice."
+    )
+    return Samples(given, given)
+
+
+def task_arrays(path: Path) -> Pairs | None:
+    """The samples in an .npz file of x_1, y_1, x_2, y_2, ...; None if it is something else."""
+    if path.suffix != ".npz" or not path.exists():
+        return None
+    try:
+        with regular(path) as file, np.load(file, allow_pickle=False) as content:
+            tasks = [
+                int(name[2:]) for name in content.files if name.startswith("x_") and name[2:].isdecimal()
+            ]
+            return {task: (content[f"x_{task}"], content[f"y_{task}"]) for task in tasks} or None
+    except Unreadable:
+        raise
+    except (
+        ValueError,
+        OSError,
+        KeyError,
+        EOFError,
+        NotImplementedError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise Unreadable(
+            f"{path} is not a readable .npz file of plain arrays ({type(error).__name__})."
+        ) from None
+
+
+def _cut(
+    notes: Verdict, certificate: Mapping[str, Any], source: str, typed: dict[str, Any], as_stated: bool
+) -> Samples:
+    _refuse_special(Path(source))
+    recipe = certificate["data"] or {}
+    stated = {key: value for key, value in recipe.items() if key not in NO_CUT and value is not None}
+    stated.setdefault("scenario", certificate["scenario"])
+    if isinstance(stated.get("columns"), str):
+        stated["columns"] = [stated["columns"]]
+    share, share_seed = (recipe.get(key) for key in SPLIT)
+    if "holdout" in typed and canonical(typed["holdout"]) != canonical(share):
+        notes.fault(_otherwise("holdout", share, typed["holdout"]))
+    typed.pop("holdout", None)
+    if stated["scenario"] != certificate["scenario"]:
+        notes.fault(
+            f"The certificate is {certificate['scenario']}, and its data is said to be cut {stated['scenario']}."
+        )
+    standard, trouble = _standard(source)
+    usual = USUAL | ({"scenario": standard.scenario, "tasks": len(standard)} if standard else {})
+    accepted = _compare(notes, source, stated, typed, usual, as_stated)
+    wanted = stated | typed
+    stream = standard if all(_same(wanted[key], usual.get(key)) for key in wanted) else None
+    if stream is None:
+        try:
+            _refuse_sizes(wanted)
+            stream = load_stream(source, **wanted)
+        except BAD as error:
+            if trouble is not None:
+                raise Unreadable(f"The data cannot be loaded: {trouble}") from None
+            notes.fault(f"{source} cannot be cut as the certificate states: {error}")
+            return Samples()
+    if accepted:
+        notes.claim.append(f"The cut is the issuer's, and was accepted as stated: {', '.join(accepted)}.")
+    elif not any("is not the standard cut" in doubt for doubt in notes.doubts):
+        how = "the one that was typed" if typed else "the standard one of the stream"
+        notes.checked.append(f"How the data was cut is {how}.")
+    _check_stream(notes, certificate, stream)
+    return _split(notes, stream, len(certificate["records"]), share, share_seed or 0)
+
+
+def _compare(
+    notes: Verdict,
+    source: str,
+    stated: dict[str, Any],
+    typed: dict[str, Any],
+    usual: dict[str, Any],
+    as_stated: bool,
+) -> list[str]:
+    """Every stated option must be usual or typed; those that were accepted otherwise."""
+    accepted = []
+    for key in sorted({*stated, *typed}):
+        told = stated.get(key, usual.get(key))
+        if key in typed:
+            if not _same(told, typed[key]):
+                notes.fault(_otherwise(key, told, typed[key]))
+        elif not _same(told, usual.get(key)):
+            if as_stated:
+                accepted.append(f"{key}={told!r:.200}")
+            else:
+                notes.doubt(
+                    f"{key}={told!r:.200} is not the standard cut of {source}; type {flag(key, told)} if that is what you know the data "
+                    "to be, or accept it with --cut-as-stated."
+                )
+    return accepted
+
+
+def _check_stream(notes: Verdict, certificate: Mapping[str, Any], stream: Stream) -> None:
+    """The tasks of the certificate must be tasks of the stream, with their classes."""
+    if stream.scenario != certificate["scenario"]:
+        notes.fault(f"The stream is {stream.scenario}, and the certificate {certificate['scenario']}.")
+    if stream.classes != certificate["classes"]:
+        notes.fault(f"The stream has {stream.classes} classes, and the certificate {certificate['classes']}.")
+    for record in certificate["records"]:
+        head = sorted(stream.heads[record["task"] - 1]) if record["task"] <= len(stream) else None
+        if head is None:
+            notes.fault(
+                f"The stream has {len(stream)} tasks, and the certificate speaks of task {record['task']}."
+            )
+        elif head != record["head"]:
+            notes.fault(f"The classes of task {record['task']} are not those that the stream gives it.")
+    for reason in stream.not_valid:
+        if reason not in certificate["not_valid"]:
+            notes.fault(
+                f"On this stream no certificate is valid: {reason} The certificate does not declare it."
+            )
+
+
+def _split(notes: Verdict, stream: Stream, tasks: int, share: Any, seed: Any) -> Samples:
+    """The part that was learned from, and the part that was withheld."""
+    if share is not None and not (type(share) is float and 0 < share < 1 and type(seed) is int):
+        notes.fault(f"A share of {share!r:.40} cannot be withheld.")
+        return Samples()
+    found = Samples(stream=stream)
+    for task in stream[:tasks]:
+        learned, rest = withhold(task, share, seed)
+        for part, into in ((learned, found.learned), (rest, found.withheld)):
+            if part is not None:
+                into[task.t] = (part.x, part.y)
+    if share:
+        notes.checked.append(f"{share:g} of each task was withheld by marks of seed {seed}: a random split.")
+    return found
+
+
+def _standard(source: str) -> tuple[Stream | None, Exception | None]:
+    """The stream as it is cut without any option; or why it cannot be."""
+    try:
+        return load_stream(source), None
+    except BAD as error:
+        return None, error
+
+
+def _refuse_special(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise Unreadable(f"{path} is neither a file nor a folder.")
+
+
+def _refuse_sizes(wanted: Mapping[str, Any]) -> None:
+    """Refuse numbers that no data has, before anything is made of them."""
+    sizes = [abs(value) for key, value in wanted.items() if type(value) is int and key not in SEEDS]
+    tasks = wanted.get("tasks")
+    if sizes and max(sizes) * (tasks if type(tasks) is int else 1) > MOST:
+        raise ValueError("its numbers are larger than any data.")
+
+
+def _same(one: Any, other: Any) -> bool:
+    return canonical(one) == canonical(other)
+
+
+def _otherwise(key: str, stated: Any, typed: Any) -> str:
+    return f"The certificate states {key}={stated!r:.200}, and {typed!r:.200} was typed."
+
+
+def flag(key: str, value: Any) -> str:
+    """How an option of a cut is typed.
+
+    >>> flag("columns", ["a", "b"]), flag("n", 100), flag("groups", [[0, 1], [2]])
+    ('--columns a,b', '--option n=100', '--task-classes 0,1 2')
+    """
+    if key == "groups" and isinstance(value, list):
+        return f"{FLAGS[key]} " + " ".join(_text(group) for group in value)
+    return f"{FLAGS[key]} {_text(value)}" if key in FLAGS else f"--option {shlex.quote(key)}={_text(value)}"
+
+
+def _text(value: Any) -> str:
+    return shlex.quote(",".join(map(str, value)) if isinstance(value, list) else str(value))[:200]
+
+
+def only(samples: Pairs, tasks: int) -> Pairs:
+    """The samples of the first tasks."""
+    return {task: pair for task, pair in samples.items() if task <= tasks}

@@ -1,0 +1,202 @@
+"""A whole run directory: every certificate that was issued, and every file that repeats what they say."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cop2l.audit.finding import NUMBERED
+from cop2l.certify.certificate import read as read_certificate
+from cop2l.errors import UserError
+from cop2l.experiments.config import FIELDS, Config
+from cop2l.experiments.learners import recipe
+from cop2l.experiments.measure import COUNTS, informal, summarise
+from cop2l.files import read_json, read_lines, read_tensors, standing
+from cop2l.kernel.form import Unreadable
+from cop2l.kernel.learning import digest
+from cop2l.kernel.verdict import Verdict
+
+CLOSE = 1e-9
+BAD_FORM = (KeyError, TypeError, AttributeError, IndexError, ValueError, ZeroDivisionError)
+Content = Mapping[str, Any]
+
+
+def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> None:
+    """Compare the files of a run with its certificates, and with each other; whatever differs is a fault."""
+    config, summary = _object(notes, run / "config.json"), None
+    try:
+        records = read_lines(run / "records.jsonl")
+    except UserError as error:
+        notes.fault(str(error))
+        return
+    finished = config is not None and len(records) == config.get("tasks")
+    if (run / "summary.json").exists() or finished:
+        summary = _object(notes, run / "summary.json")
+    else:
+        notes.doubt("The run is not finished: it has no summary.json, and fewer records than tasks.")
+    try:
+        _check_times(notes, run, certificates, records)
+        for record in records:
+            _check_record(
+                notes,
+                record,
+                next((one for one in certificates if len(one["records"]) == record["task"]), None),
+            )
+        if config is not None:
+            _check_config(notes, config, certificates[-1])
+        if config is not None and summary is not None:
+            _check_summary(notes, summary, _configured(config), records, certificates[-1])
+    except BAD_FORM as error:
+        notes.fault(f"The files of the run do not have the documented form ({type(error).__name__}).")
+        return
+    if not notes.faults:
+        notes.checked.append(
+            "config.json, records.jsonl, summary.json and the state agree with the certificates, and with each other."
+        )
+    notes.word.append(
+        "Accuracies, times, the trace and the environment of the run: no certificate speaks of them."
+    )
+    if certificates[-1]["options"].kind != "holdout" and any(
+        "holdout" in row for row in records[-1]["tasks"]
+    ):
+        notes.word.append(
+            "The errors on withheld examples, which are shown beside the claim for information."
+        )
+
+
+def nothing_issued(run: Path) -> Verdict:
+    """The verdict on a run directory without certificates: faults if its files speak of bounds."""
+    verdict = Verdict(claim=["There is no certificate."])
+    try:
+        spoken = any(record.get("kind") is not None for record in read_lines(run / "records.jsonl"))
+        spoken |= (run / "summary.json").exists() and read_json(run / "summary.json").get("kind") is not None
+    except UserError as error:
+        raise Unreadable(str(error)) from None
+    if not spoken:
+        raise Unreadable(f"There is no certificate in {run}; its run has issued none so far.")
+    verdict.fault("The run states bounds, and its certificates are missing.")
+    return verdict
+
+
+def _object(notes: Verdict, path: Path) -> dict[str, Any] | None:
+    try:
+        return read_json(path)
+    except UserError as error:
+        notes.fault(str(error))
+        return None
+
+
+def _check_times(
+    notes: Verdict, run: Path, certificates: Sequence[Content], records: Sequence[Content]
+) -> None:
+    """No certificate may be missing: one after each task or, if their number was fixed in advance, one after the last."""
+    last = certificates[-1]
+    times = [len(one["records"]) for one in certificates]
+    for one, time in zip(certificates, times, strict=True):
+        if NUMBERED.fullmatch(one["folder"].name)[1].lstrip("0") != str(time):  # type: ignore[index]
+            notes.fault(f"{one['folder'].name} holds the certificate after task {time}.")
+    if [record["task"] for record in records] != list(range(1, len(records) + 1)):
+        notes.fault("records.jsonl does not have one record for each task, in order.")
+    learned = _learned(notes, run, last)
+    for what, seen in (("records.jsonl has", len(records)), ("the saved learner has", learned)):
+        if seen is not None and seen != times[-1]:
+            notes.fault(
+                f"The last certificate speaks of {times[-1]} tasks, and {what} {seen}: newer certificates were removed, or it was put there."
+            )
+    expected = (
+        [last["options"].tasks] if last["options"].tasks else list(range(1, max(times[-1], len(records)) + 1))
+    )
+    for time in sorted(set(expected) - set(times)):
+        notes.fault(f"The certificate after task {time} is missing.")
+    for time in sorted(set(times) - set(expected)):
+        notes.fault(f"There is a certificate after task {time}, where none may be issued.")
+
+
+def _learned(notes: Verdict, run: Path, last: Content) -> int | None:
+    """How many tasks the saved learner has learned; its parameters must be the certified ones."""
+    state = standing(run / "state")
+    files = sorted(state.glob("*.safetensors"))
+    if len(files) != 1:
+        notes.fault("The saved learner is missing: state/ must hold one safetensors file.")
+        return None
+    try:
+        tensors, note = read_tensors(files[0])
+    except UserError as error:
+        notes.fault(str(error))
+        return None
+    theta = {
+        name.removeprefix("theta/"): value for name, value in tensors.items() if name.startswith("theta/")
+    }
+    if "theta" in last and digest(theta) != last["theta"]:
+        notes.fault("The saved learner does not have the parameters that the last certificate speaks of.")
+    return len(note["tasks"]) if "tasks" in note else int(note["tasks_seen"])
+
+
+def _check_record(notes: Verdict, record: Content, certificate: Content | None) -> None:
+    """A record repeats the counts and the bounds of its certificate; without one it has none."""
+    task, rows = record["task"], record["tasks"]
+    if certificate is None:
+        if record["kind"] is not None or any(row["bounds"] for row in rows):
+            notes.fault(f"The record of task {task} states bounds, and no certificate was issued then.")
+        return
+    options, read = certificate["options"], read_certificate(certificate["folder"])
+    if record["kind"] != options.kind or [row["task"] for row in rows] != list(range(1, task + 1)):
+        notes.fault(f"The record of task {task} is not that of its certificate.")
+        return
+    for row, counts in zip(rows, certificate["records"], strict=True):
+        t = row["task"]
+        wanted = {
+            s["kind"]: s["value"] for s in certificate["statements"] if s["task"] == t
+        } | read.information(t)
+        if options.kind == "holdout":
+            same = row["holdout"] == {"n": counts["rows"], "errors": counts["errors"]}
+        else:
+            same = all(row[name] == counts[name] for name in COUNTS)
+            if "holdout" in row:
+                wanted["holdout"] = informal(row["holdout"], options, task)
+        if not same:
+            notes.fault(
+                f"The counts of task {t} in the record of task {task} are not those of the certificate."
+            )
+        if set(wanted) != set(row["bounds"]) or any(
+            not abs(row["bounds"][k] - v) <= CLOSE for k, v in wanted.items()
+        ):
+            notes.fault(
+                f"The bounds of task {t} in the record of task {task} do not follow from the certificate."
+            )
+
+
+def _configured(config: Content) -> Config:
+    return Config(**{key: value for key, value in config.items() if key in FIELDS})
+
+
+def _check_config(notes: Verdict, config: Content, last: Content) -> None:
+    """The configuration must say what the certificate says."""
+    own, options, chosen = {**config["options"], **config}, last["options"].as_dict(), _configured(config)
+    stated = dict(options) | {
+        "method": last["method"],
+        "scenario": last["scenario"],
+        "threads": last["threads"],
+    }
+    if last["options"].kind == "holdout":
+        stated = {
+            key: stated[key] for key in ("delta", "seed", "kind", "tasks", "method", "scenario", "threads")
+        }
+        stated = {key: value for key, value in (last["settings"] or {}).items() if key not in stated} | stated
+    stated["tasks"] = config["tasks"] if stated["tasks"] is None and config["anytime"] else stated["tasks"]
+    stated |= {"model": last["model"].get("name")}
+    wrong = [key for key, value in stated.items() if own.get(key) != value]
+    wrong += ["data"] if recipe(chosen, config["scenario"], config["tasks"]) != last["data"] else []
+    wrong += [key for key, value in config["architecture"].items() if last["model"].get(key) != value]
+    wrong += ["anytime"] if config["anytime"] != last["options"].anytime else []
+    if wrong:
+        notes.fault(f"config.json differs from the certificate in {', '.join(sorted(wrong)[:10])}.")
+
+
+def _check_summary(
+    notes: Verdict, summary: Content, config: Config, records: list[dict[str, Any]], last: Content
+) -> None:
+    """The summary is a function of the records."""
+    expected = summarise(config, last["scenario"], last["not_valid"], records)
+    wrong = sorted(key for key in {*expected, *summary} if summary.get(key) != expected.get(key))
+    if wrong:
+        notes.fault(f"summary.json does not follow from the records: look at {', '.join(wrong[:10])}.")

@@ -1,0 +1,36 @@
+"""Where certificates lie: in a folder of their own, in a saved learner, or in a run directory. Needs no torch."""
+
+import re
+from pathlib import Path
+
+from cop2l.kernel.form import TEXT_FILE, Unreadable
+from cop2l.kernel.verdict import Verdict
+
+FILES = ("config.json", "records.jsonl", "summary.json", "certificates")
+NUMBERED = re.compile(r"after-(\d{1,7})", re.ASCII)
+
+
+def find(path: Path, notes: Verdict) -> tuple[list[Path], Path | None]:
+    """The folders of the certificates, in the order of their numbers, and the run directory that they lie in, if any."""
+    if not path.exists():
+        raise Unreadable(f"There is nothing at {path}; give a certificate's folder or a run directory.")
+    if path.name == TEXT_FILE:
+        return [path.parent], None
+    if (path / TEXT_FILE).exists():
+        return [path], None
+    if not any((path / name).exists() for name in FILES):
+        if (path / "certificate" / TEXT_FILE).exists():
+            return [path / "certificate"], None
+        raise Unreadable(
+            f"There is no certificate in {path}; give a certificate's folder or a run directory."
+        )
+    found: dict[int, Path] = {}
+    for folder in sorted((path / "certificates").glob("*")):
+        match = NUMBERED.fullmatch(folder.name)
+        if match is None:
+            notes.doubt(f"certificates/{folder.name!r:.60} is not the name of a certificate and was ignored.")
+        elif int(match[1]) in found:
+            notes.fault(f"There are two certificates after task {int(match[1])}.")
+        else:
+            found[int(match[1])] = folder
+    return [found[number] for number in sorted(found)], path

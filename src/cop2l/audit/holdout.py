@@ -1,0 +1,191 @@
+"""Hold-out certificates: the stored learner is loaded, its errors are counted again, and it is learned again."""
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cop2l.audit.cut import Samples, only
+from cop2l.audit.model import Builder, model_for
+from cop2l.errors import UserError
+from cop2l.experiments.environment import threads
+from cop2l.files import read_tensors
+from cop2l.kernel.form import HOLDOUT_FILES, Unreadable
+from cop2l.kernel.learning import digest
+from cop2l.kernel.options import Refusal, require
+from cop2l.kernel.samples import Copies
+from cop2l.kernel.verdict import Verdict
+from cop2l.kernel.verify import Allowed, Say, machine, verify, verify_holdout
+from cop2l.methods import METHODS, method
+
+PASSES = ("epochs", "steps", "selections", "inner", "iterations")
+"""Words in the names of settings that make learning longer."""
+BROKEN = (UserError, RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
+
+
+def verify_run(
+    notes: Verdict,
+    certificates: Sequence[Mapping[str, Any]],
+    samples: Samples,
+    given: str | Builder | None,
+    allowed: Allowed,
+    say: Say,
+) -> Verdict:
+    """The verdict on the last of a run's hold-out certificates; what is wrong with an earlier one is noted."""
+    folders = [one["folder"] for one in certificates]
+    if len(folders) > 1:
+        notes.faults += verify(folders).faults
+    if samples.stream is not None:
+        _check_copies(notes, samples, allowed)
+    again = _learned_again(notes, certificates, samples, given, allowed, say)
+    found = Verdict()
+    for one in certificates:
+        last = len(one["records"])
+        withheld, learner = only(samples.withheld, last), None
+        if withheld:
+            learner = _usable(notes, "The stored learner cannot be used", lambda one=one: _stored(one, given))
+        predict = _predictor(learner, one)
+        with threads(one["threads"]):
+            found = verify_holdout(
+                one["folder"], withheld if learner else {}, predict, again.get(last, False), allowed
+            )
+        if one is not certificates[-1]:
+            notes.faults += [f"After task {last}: {fault}" for fault in found.faults]
+    return found
+
+
+def _predictor(learner: Any, certificate: Mapping[str, Any]) -> Any:
+    told = certificate["scenario"] == "task-incremental"
+    return lambda x, task: learner.predict(x, task=task if told else None)
+
+
+def _new(certificate: Mapping[str, Any], given: str | Builder | None) -> Any:
+    """The method of a certificate with its model, before the first task."""
+    name, settings = certificate["method"], dict(certificate["settings"] or {})
+    require(name in METHODS, f"There is no method {name!r:.40}.")
+    file = certificate["folder"] / HOLDOUT_FILES[0]
+    model = model_for(certificate, given, file, "theta/" if name == "cop2l" else "model.")
+    if model is None:
+        raise UserError("its model is the issuer's own; give the function that builds it with --model")
+    more = {"seed": certificate["options"].seed} if "seed" not in settings else {}
+    extra = {
+        "data": certificate["data"],
+        "not_valid": certificate["not_valid"],
+        "commitment": certificate["commitment"],
+    }
+    return method(name)(
+        model, scenario=certificate["scenario"], **settings, **more, **(extra if name == "cop2l" else {})
+    )
+
+
+def _stored(certificate: Mapping[str, Any], given: str | Builder | None) -> Any:
+    """The learner of a certificate as it was stored."""
+    from cop2l.certify.saved import FILE
+    from cop2l.methods.base import SAVED_METHOD
+
+    learner = _new(certificate, given)
+    with tempfile.TemporaryDirectory() as scratch:
+        name = FILE if certificate["method"] == "cop2l" else SAVED_METHOD
+        shutil.copyfile(certificate["folder"] / HOLDOUT_FILES[0], Path(scratch) / name)
+        learner.restore(scratch)
+    require(
+        learner.tasks_seen == len(certificate["records"]),
+        "The stored learner has learned another number of tasks.",
+    )
+    return learner
+
+
+def _learned_again(
+    notes: Verdict,
+    certificates: Sequence[Mapping[str, Any]],
+    samples: Samples,
+    given: str | Builder | None,
+    allowed: Allowed,
+    say: Say,
+) -> dict[int, bool]:
+    """For each time of a certificate, whether learning without the withheld examples gives the stored learner, bit for bit."""
+    last, found = certificates[-1], dict[int, bool]()
+    if samples.stream is None or len(samples.learned) < len(last["records"]):
+        notes.doubt(
+            "Learning again needs the data as a stream, so that the withheld part can be told from the rest."
+        )
+        return found
+    times = {len(one["records"]): one for one in certificates}
+    with threads(last["threads"]):  # from the beginning: CoP2L keeps their number
+        learner = _usable(notes, "The method cannot be made again", lambda: _new(last, given))
+        if learner is None:
+            return found
+        _check_work(last, learner, samples, allowed, say)
+        for t, head in enumerate(samples.stream.heads[: len(last["records"])], 1):
+            say(f"learning task {t} of {len(last['records'])} again")
+            x, y = samples.learned[t]
+            learner.learn(x, y, classes=head, progress=None)
+            if t in times:
+                found[t] = _bits(times[t]["folder"] / HOLDOUT_FILES[0]) == _saved_bits(learner)
+                if not found[t]:
+                    _differs(notes, t, times[t]["machine"], machine(learner.model))
+    return found
+
+
+def _differs(notes: Verdict, task: int, there: str, here: str) -> None:
+    sentence = f"Learning again without the withheld examples gives another learner after task {task} than the stored one."
+    if there == here:
+        notes.fault(sentence)
+    else:
+        notes.doubt(f"{sentence} But it was made on another machine: {there}; this one is: {here}.")
+
+
+def _check_copies(notes: Verdict, samples: Samples, allowed: Allowed) -> None:
+    """A withheld example that was learned from as a copy shows nothing."""
+    copies = Copies()
+    for x, y in samples.learned.values():
+        copies.add(x, y)
+    for task, (x, y) in samples.withheld.items():
+        _, shared = copies.add(x, y)
+        if shared > allowed.repeated * len(y) + allowed.shared:
+            notes.doubt(
+                f"{shared} of the {len(y)} withheld examples of task {task} are copies of other examples, learned from or withheld."
+            )
+
+
+def _check_work(
+    certificate: Mapping[str, Any], learner: Any, samples: Samples, allowed: Allowed, say: Say
+) -> None:
+    settings, size = certificate["settings"] or {}, sum(p.numel() for p in learner.model.parameters())
+    numbers = [
+        value for key, value in settings.items() if type(value) is int and any(word in key for word in PASSES)
+    ]
+    rows = sum(len(y) for _, y in samples.learned.values())
+    operations = 12.0 * size * rows * max(1, sum(numbers))
+    say(f"verification takes about {operations:.1e} operations: learning again, with memory beside the task")
+    if operations > allowed.operations:
+        raise Unreadable(
+            f"Verification takes {operations:.1e} operations, {allowed.operations:.1e} are allowed; raise the limit."
+        )
+
+
+def _bits(file: Path) -> str:
+    return digest(read_tensors(file)[0])
+
+
+def _saved_bits(learner: Any) -> str:
+    with tempfile.TemporaryDirectory() as scratch:
+        learner.save(scratch)
+        return _bits(next(Path(scratch).glob("*.safetensors")))
+
+
+def _usable(notes: Verdict, what: str, make: Any) -> Any:
+    """What `make` makes, or a fault; where memory is short nothing can be said."""
+    try:
+        return make()
+    except Unreadable:
+        raise
+    except Refusal as refusal:
+        notes.fault(f"{what}: {refusal}")
+    except BROKEN as error:
+        if "allocate" in str(error) or "out of memory" in str(error):
+            raise
+        sentence = f"{what}: {error}" if isinstance(error, UserError) else f"{what} ({type(error).__name__})"
+        (notes.doubt if "issuer's own" in sentence else notes.fault)(f"{sentence.rstrip('.')}.")
+    return None

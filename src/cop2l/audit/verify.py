@@ -1,0 +1,88 @@
+"""The auditor's one function: is this certificate, or this whole run, to be relied on?"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cop2l.audit.commitment import check_commitment
+from cop2l.audit.cut import samples_for
+from cop2l.audit.directory import check_run, nothing_issued
+from cop2l.audit.finding import find
+from cop2l.audit.holdout import verify_run
+from cop2l.audit.model import Builder, model_for
+from cop2l.kernel import verify as kernel
+from cop2l.kernel.form import Unreadable, read
+from cop2l.kernel.options import Refusal
+from cop2l.kernel.verdict import PARTS, Verdict
+from cop2l.kernel.verify import Allowed, Say
+
+
+def verify(
+    path: str | Path,
+    data: str | Path | Mapping[int, tuple[Any, Any]] | None = None,
+    *,
+    model: str | Builder | None = None,
+    cut: Mapping[str, Any] | None = None,
+    cut_as_stated: bool = False,
+    commitment: str | Path | Mapping[str, Any] | None = None,
+    allowed: Allowed | None = None,
+    say: Say = lambda _: None,
+) -> Verdict:
+    """Check the certificate in a folder, or all certificates and files of a run directory; the kernel decides.
+
+    `data` is a stream's name, a file or folder of data, or a mapping from task numbers to (x, y); `cut` are options of
+    `cop2l.streams.load` that you know the data to be cut with. `model` is your function build(seed), or its name as
+    package.module:function. `commitment` is what you were handed before: a hash, a file or its content. `Unreadable` or
+    `cop2l.errors.UserError` is raised where nothing can be said.
+    """
+    notes, allowed = Verdict(), allowed or Allowed()
+    folders, run = find(Path(path), notes)
+    if run is not None and not folders:
+        return nothing_issued(run)
+    try:
+        certificates = [read(folder) for folder in folders]
+        last = certificates[-1]
+        start = check_commitment(notes, last, commitment)
+        samples = samples_for(notes, last, data, cut or {}, cut_as_stated)
+        if run is not None:
+            check_run(notes, run, certificates)
+        if last["options"].kind == "holdout":
+            verdict = verify_run(notes, certificates, samples, model, allowed, say)
+        else:
+            built = _model(notes, last, model)
+            verdict = kernel.verify(folders, samples.learned, built, start=start, allowed=allowed, say=say)
+    except Unreadable:
+        raise
+    except Refusal as refusal:  # the kernel says what is wrong with the certificates themselves
+        verdict = kernel.verify(folders)
+        if str(refusal) not in verdict.faults:
+            notes.fault(str(refusal))
+    return lowered(verdict, notes, allowed)
+
+
+def _model(notes: Verdict, certificate: Mapping[str, Any], given: str | Builder | None) -> Any:
+    try:
+        return model_for(certificate, given, certificate["folder"] / "theta_0.safetensors")
+    except Unreadable:
+        raise
+    except Refusal as refusal:
+        notes.fault(str(refusal))
+        return None
+
+
+def lowered(verdict: Verdict, notes: Verdict, allowed: Allowed) -> Verdict:
+    """The kernel's verdict with everything that was found around it."""
+    for name in PARTS:
+        getattr(verdict, name).extend(printable(sentence) for sentence in getattr(notes, name))
+    usual = Allowed()
+    if (allowed.repeated, allowed.shared) != (usual.repeated, usual.shared):
+        verdict.claim.append(
+            f"Accepted by the auditor: up to {100 * allowed.repeated:g} % of the rows of a task repeat another, and up to {allowed.shared} "
+            "are rows of an earlier task."
+        )
+    return verdict
+
+
+def printable(sentence: str) -> str:
+    """A sentence that cannot steer a terminal, whatever the names of keys and files in it are."""
+    return "".join(letter if letter.isprintable() else "?" for letter in sentence)

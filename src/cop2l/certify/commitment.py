@@ -1,0 +1,89 @@
+"""The commitment: everything that must be chosen before the data is seen, in one small text with one hash."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cop2l.errors import UserError
+from cop2l.files import parse, read_bytes
+from cop2l.kernel.form import canonical
+from cop2l.kernel.options import Options
+
+FORMAT, VERSION = "cop2l-commitment", 1
+
+
+def commitment(
+    method: str,
+    options: Options,
+    settings: Mapping[str, Any] | None,
+    scenario: str,
+    classes: int,
+    model: Mapping[str, Any],
+    data: Mapping[str, Any] | None,
+    theta_0: str | None,
+    bits: int | None = None,
+) -> dict[str, Any]:
+    """What is fixed in advance: all that a certificate's validity lets nobody choose after looking at the data.
+
+    `settings` are the options of a method other than CoP2L, `data` how the data will be cut, `theta_0` the hash of the initial
+    parameters (None for a hold-out certificate, which depends on none), `bits` the number of the specification of learned bits.
+    """
+    from cop2l.kernel.verify import BITS
+
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "method": method,
+        "options": options.as_dict(),
+        "settings": None if settings is None else dict(settings),
+        "scenario": scenario,
+        "classes": classes,
+        "model": dict(model),
+        "data": None if data is None else dict(data),
+        "theta_0": theta_0,
+        "bits": BITS if bits is None else bits,
+    }
+
+
+def committed_by(certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """The commitment that a certificate, as the kernel reads it, fulfils: made from its own fields."""
+    fields = ("method", "options", "settings", "scenario", "classes", "model", "data")
+    number = certificate["machine"].partition(",")[0].removeprefix("bits ")
+    bits = int(number) if number.isdecimal() and len(number) < 6 else None
+    return commitment(*(certificate[name] for name in fields), certificate.get("theta_0"), bits)
+
+
+def commitment_hash(content: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical text of a commitment: what is handed to the auditor."""
+    return hashlib.sha256(canonical(content).encode()).hexdigest()
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The names of the fields in which two commitments differ, such as options.delta."""
+    names: list[str] = []
+    for key in sorted({*one, *other}):
+        a, b = one.get(key), other.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            names += [f"{key}.{name}" for name in differing(a, b)]
+        elif canonical(a) != canonical(b):
+            names.append(key)
+    return names
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """The commitment in a file."""
+    try:
+        content = parse(read_bytes(path))
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(
+            f"{path} is not a commitment ({error}); give the file that cop2l commit wrote."
+        ) from None
+    known = isinstance(content, dict) and (content.get("format"), content.get("version")) == (FORMAT, VERSION)
+    if not known:
+        raise UserError(
+            f"{path} is not a commitment of version {VERSION}; give the file that cop2l commit wrote."
+        )
+    return dict(content)

@@ -1,0 +1,93 @@
+"""The hold-out certificate: what any method can carry, from examples that it never learned from."""
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cop2l.bounds import holdout_certificate
+from cop2l.certify.bounding import log_delta
+from cop2l.certify.certificate import Certificate, content_of, sealed
+from cop2l.errors import UserError
+from cop2l.files import file_digest, write_text
+from cop2l.kernel.form import HOLDOUT_FILES, TEXT_FILE
+from cop2l.kernel.options import Options
+from cop2l.kernel.samples import blocks_of, fingerprint, numbers
+from cop2l.kernel.verify import machine
+
+Samples = Mapping[int, tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class HoldoutCertificate(Certificate):
+    """A certificate whose evidence is the learner itself, as it was saved at that time."""
+
+    learner: Any = None
+
+    def save(self, folder: str | Path) -> None:
+        """Write the learner and, last, the text."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / HOLDOUT_FILES[0]
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            self.learner.save(scratch)
+            files = list(Path(scratch).glob("*.safetensors"))
+            if len(files) != 1:
+                raise UserError(
+                    "A hold-out certificate needs a method that saves itself in one safetensors file."
+                )
+            files[0].replace(target)
+        content = sealed({**self.content, "files": {target.name: file_digest(target)}})
+        write_text(folder / TEXT_FILE, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def issue_holdout(
+    learner: Any,
+    withheld: Samples,
+    options: Options,
+    *,
+    method: str,
+    settings: Mapping[str, Any],
+    classes: int,
+    heads: Sequence[Sequence[int]],
+    model: Mapping[str, Any],
+    threads: int,
+    **fields: Any,
+) -> HoldoutCertificate:
+    """The certificate of a learner from the withheld examples of every task that it has learned.
+
+    With probability at least 1 - delta over the draw of the withheld examples, the error rate on every task t is at most its bound,
+    for all t at once: theorem `holdout` of docs/theory.md. `fields` are further fields of the certificate.
+    """
+    last, records, statements = learner.tasks_seen, [], []
+    for task in range(1, last + 1):
+        x, y = withheld[task]
+        if not len(y):
+            raise UserError(f"Nothing is withheld of task {task}; choose a larger holdout share.")
+        told = task if learner.scenario == "task-incremental" else None
+        errors = int((numbers(learner.predict(x, task=told)) != numbers(y)).sum())
+        found = fingerprint(len(y), blocks_of(x, np.asarray(y)))
+        head = sorted(int(c) for c in heads[task - 1])
+        records.append({"task": task, "rows": len(y), "head": head, "fingerprint": found, "errors": errors})
+        value = float(holdout_certificate(len(y), errors, last, log_delta(options, last)))
+        statements.append(
+            {"family": "tasks", "task": task, "subject": None, "kind": "holdout", "value": value}
+        )
+    content = content_of(
+        method,
+        options,
+        statements,
+        records,
+        settings=dict(settings),
+        scenario=learner.scenario,
+        classes=classes,
+        model=dict(model),
+        machine=machine(learner.model),
+        threads=threads,
+        **fields,
+    )
+    return HoldoutCertificate(content, options, learner=learner)

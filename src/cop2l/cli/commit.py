@@ -1,0 +1,40 @@
+"""cop2l commit: fix in advance what a run will do."""
+
+import argparse
+import json
+from typing import Any
+
+DESCRIPTION = """\
+Before learning: write down everything that must be chosen before the data is seen (method, options, seed, delta, kind and
+claim, number of tasks, model and initial parameters, how the data is cut), and print the SHA-256 of it. Hand that to your
+auditor; then learn with: cop2l run CONFIG --commitment FILE. The auditor gives it to: cop2l verify --commitment."""
+
+
+def add(verbs: Any) -> None:
+    """The parser of the verb."""
+    parser = verbs.add_parser(
+        "commit",
+        help="fix in advance what a run will do, for an auditor",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("config", metavar="NAME|FILE", help="a built-in configuration or a TOML file")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", help="what to change in it")
+    parser.add_argument(
+        "--out", metavar="FILE", default="commitment.json", help="where to write it (commitment.json)"
+    )
+    parser.set_defaults(run=commit)
+
+
+def commit(arguments: argparse.Namespace) -> None:
+    """Write the commitment and print its hash."""
+    from cop2l.certify.commitment import commitment_hash
+    from cop2l.experiments import grid
+    from cop2l.experiments.learners import committed, load_stream, new_learner
+    from cop2l.files import write_text
+
+    config = grid.single(grid.read(arguments.config), grid.overrides(arguments.overrides))
+    stream = load_stream(config)
+    content = committed(config, stream, new_learner(config, stream))
+    write_text(arguments.out, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    print(commitment_hash(content))
