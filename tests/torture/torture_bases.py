@@ -90,7 +90,9 @@ class Certificate:
             save_file({key: value.contiguous() for key, value in tensors.items()}, path)
             files[path.name] = file_digest(path)
         made = {"files": files, **{name: digest(tensors) for name, tensors in self.tensors.items()}}
-        self.content |= {name: value for name, value in made.items() if name not in keep and name in self.content}
+        self.content |= {
+            name: value for name, value in made.items() if name not in keep and name in self.content
+        }
         if "digest" not in keep and "digest" in self.content:
             self.content["digest"] = content_digest(self.content)
         (folder / "certificate.json").write_text(json.dumps(self.content))

@@ -49,7 +49,9 @@ class Forgery:
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The path of every leaf of a JSON value; empty lists and objects are leaves."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    entries = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
     found = False
     for key, inner in entries:
         found = True
@@ -78,7 +80,22 @@ WORDS = (
 )  # fmt: skip
 NUMBERS = (0, 1, -1, 2, 3, 59, 60, 61, 2**31, 2**53, 2**53 + 1, 2**63, -(2**63), 10**30)
 SHARES = (0.0, -0.0, 1.0, 0.5, 0.05, 5e-324, 1e-300, 1 - 2**-53, 1e-12, 0.999999, 1e300)
-SHADOWS = ("bound", "bounds", "value", "terms", "valid", "error", "delta", "claim", "statement", "Value", "value ", "kind", "risk", "n")
+SHADOWS = (
+    "bound",
+    "bounds",
+    "value",
+    "terms",
+    "valid",
+    "error",
+    "delta",
+    "claim",
+    "statement",
+    "Value",
+    "value ",
+    "kind",
+    "risk",
+    "n",
+)
 
 
 def other(value: Any, draw: Draw) -> Any:
@@ -88,7 +105,9 @@ def other(value: Any, draw: Draw) -> Any:
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
-        return draw.choice([value + 1, value - 1, value + draw.randint(-20, 20), draw.choice(NUMBERS), -value, float(value)])
+        return draw.choice(
+            [value + 1, value - 1, value + draw.randint(-20, 20), draw.choice(NUMBERS), -value, float(value)]
+        )
     if isinstance(value, float):
         near = [math.nextafter(value, 2), math.nextafter(value, -1), value * (1 - 1e-9), value * (1 + 1e-9)]
         far = [value / 2, value * 2, value - 0.01, value + 0.01, draw.random(), draw.choice(SHARES), -value]
@@ -113,7 +132,9 @@ def a_field(f: Forgery, draw: Draw) -> None:
 
 
 def the_same_field_everywhere(f: Forgery, draw: Draw) -> None:
-    path = draw.choice([p for p in leaves(f.run[0].content) if p[0] not in ("digest", "files", "theta", "theta_0", "sets")])
+    path = draw.choice(
+        [p for p in leaves(f.run[0].content) if p[0] not in ("digest", "files", "theta", "theta_0", "sets")]
+    )
     value = other(at(f.run[0].content, path), draw)
     for one in f.run:
         with suppress(LookupError):
@@ -154,7 +175,21 @@ def records_and_statements_swapped(f: Forgery, draw: Draw) -> None:
 def parts_of_another_certificate(f: Forgery, draw: Draw) -> None:
     """Of another time of the run, of its sibling, or of any other honest run that looks alike."""
     mine, theirs = f.one(draw), deepcopy(draw.choice([*f.base.run, *f.sibling.run]))
-    for name in draw.sample(["records", "statements", "options", "sets", "theta", "theta_0", "model", "data", "one record", "not_valid"], 2):
+    for name in draw.sample(
+        [
+            "records",
+            "statements",
+            "options",
+            "sets",
+            "theta",
+            "theta_0",
+            "model",
+            "data",
+            "one record",
+            "not_valid",
+        ],
+        2,
+    ):
         if name in mine.tensors:
             mine.tensors[name] = theirs.tensors[name]
         elif name == "one record":
@@ -177,7 +212,9 @@ def sets_edited(f: Forgery, draw: Draw) -> None:
     """Rows added, dropped or exchanged, in one set or in all that must agree; counts follow."""
     mine = f.one(draw)
     sets, task = mine.tensors["sets"], draw.randint(1, len(mine.content["records"]))
-    names = draw.choice([["first"], ["picked"], ["own"], ["second"], ["first", "own", "picked"], ["first", "picked"]])
+    names = draw.choice(
+        [["first"], ["picked"], ["own"], ["second"], ["first", "own", "picked"], ["first", "picked"]]
+    )
     row, how = draw.randrange(60), draw.choice(["add", "drop", "exchange", "empty", "order"])
     for name in names:
         rows = sets[f"{task}/{name}"].numpy()
@@ -195,7 +232,17 @@ def messages_edited(f: Forgery, draw: Draw) -> None:
         record[name] = max(0, record[name] + draw.choice([-2, -1, 1, 2, 10**6]))
 
 
-COUNTS = ("errors", "missed", "picked", "compression", "evicted", "evicted_last", "selected", "compressed", "iterations")
+COUNTS = (
+    "errors",
+    "missed",
+    "picked",
+    "compression",
+    "evicted",
+    "evicted_last",
+    "selected",
+    "compressed",
+    "iterations",
+)
 
 
 def fewer_errors(f: Forgery, draw: Draw) -> None:
@@ -256,11 +303,18 @@ def heads_and_classes(f: Forgery, draw: Draw) -> None:
     for one in f.run:
         records = one.content["records"]
         if how.endswith("classes"):
-            one.content["classes"] = 10**15 if how == "many classes" else draw.choice([1, 2, classes - 1, classes + 1, 1000])
+            one.content["classes"] = (
+                10**15 if how == "many classes" else draw.choice([1, 2, classes - 1, classes + 1, 1000])
+            )
         elif task <= len(records):
             head, labels = records[task - 1]["head"], sorted({int(y) for y in f.base.samples[task][1]})
             more, fewer = sorted({*head, draw.randrange(classes)}), head[:-1] or head
-            records[task - 1]["head"] = {"all": list(range(classes)), "labels": labels, "more": more, "fewer": fewer}[how]
+            records[task - 1]["head"] = {
+                "all": list(range(classes)),
+                "labels": labels,
+                "more": more,
+                "fewer": fewer,
+            }[how]
 
 
 def another_scenario(f: Forgery, draw: Draw) -> None:
@@ -273,7 +327,9 @@ def fingerprints(f: Forgery, draw: Draw) -> None:
     theirs = f.sibling.run[-1].content["records"]
     for one in f.run:
         for record in one.content["records"]:
-            record["fingerprint"] = draw.choice(["0" * 64, theirs[0]["fingerprint"], theirs[1]["fingerprint"], record["fingerprint"]])
+            record["fingerprint"] = draw.choice(
+                ["0" * 64, theirs[0]["fingerprint"], theirs[1]["fingerprint"], record["fingerprint"]]
+            )
 
 
 WHERE = ("bits 2, torch 9.9, a foreign machine", "bits 1", "", "\x1b[31m", "x" * 1001)
@@ -282,7 +338,10 @@ WHERE = ("bits 2, torch 9.9, a foreign machine", "bits 1", "", "\x1b[31m", "x" *
 def where_it_was_made(f: Forgery, draw: Draw) -> None:
     for one in f.run:
         name = draw.choice(["machine", "earlier", "threads", "made_by"])
-        values = {"earlier": [draw.choice(WHERE)], "threads": draw.choice([1, 2, 3, 4, 0, 1024, 1025, 10**30])}
+        values = {
+            "earlier": [draw.choice(WHERE)],
+            "threads": draw.choice([1, 2, 3, 4, 0, 1024, 1025, 10**30]),
+        }
         one.content[name] = values.get(name, draw.choice(WHERE))
 
 
@@ -302,8 +361,17 @@ def what_the_verdict_quotes(f: Forgery, draw: Draw) -> None:
     """Fields whose text a verdict repeats: false words in the issuer's mouth."""
     name = draw.choice(["method", "model", "settings", "assumptions"])
     false = {
-        "method": draw.choice(["replay", "cop2l, so that every bound is at most 0.01 %", "VALID: the claim above was checked and holds", ""]),
-        "model": draw.choice([{**f.run[0].content["model"], "bound": "0.01 %"}, {}, {"name": "vit-huge", "parameters": 10**9}]),
+        "method": draw.choice(
+            [
+                "replay",
+                "cop2l, so that every bound is at most 0.01 %",
+                "VALID: the claim above was checked and holds",
+                "",
+            ]
+        ),
+        "model": draw.choice(
+            [{**f.run[0].content["model"], "bound": "0.01 %"}, {}, {"name": "vit-huge", "parameters": 10**9}]
+        ),
         "settings": draw.choice([{}, {"bound": 0.0001}, {"value": "task 1: at most 0.01 %"}]),
         "assumptions": [draw.choice(WORDS)],
     }[name]
@@ -312,7 +380,15 @@ def what_the_verdict_quotes(f: Forgery, draw: Draw) -> None:
 
 
 def not_valid_and_commitment(f: Forgery, draw: Draw) -> None:
-    name, value = draw.choice([("not_valid", ["A reason."]), ("not_valid", []), ("not_valid", [""]), ("commitment", "0" * 64), ("commitment", None)])
+    name, value = draw.choice(
+        [
+            ("not_valid", ["A reason."]),
+            ("not_valid", []),
+            ("not_valid", [""]),
+            ("commitment", "0" * 64),
+            ("commitment", None),
+        ]
+    )
     for one in f.run:
         one.content[name] = deepcopy(value)
 
@@ -347,7 +423,10 @@ def weights_trained_on_the_data(f: Forgery, draw: Draw) -> None:
 
 def tensors_of_another_form(f: Forgery, draw: Draw) -> None:
     tensors = draw.choice(list(f.one(draw).tensors.values()))
-    key, how = draw.choice(sorted(tensors)), draw.choice(["double", "shape", "name", "missing", "extra", "int32"])
+    key, how = (
+        draw.choice(sorted(tensors)),
+        draw.choice(["double", "shape", "name", "missing", "extra", "int32"]),
+    )
     value = tensors[key]
     if how in ("double", "int32"):
         tensors[key] = value.double() if how == "double" else value.to(torch.int32)
@@ -392,11 +471,27 @@ def mend(f: Forgery) -> None:
     """Make counts agree with the sets, and every bound follow from the counts, where they can."""
     for one in f.run:
         content = one.content
-        with suppress(Refusal, ValueError, TypeError, LookupError, AttributeError, OverflowError, ArithmeticError, AssertionError):
+        with suppress(
+            Refusal,
+            ValueError,
+            TypeError,
+            LookupError,
+            AttributeError,
+            OverflowError,
+            ArithmeticError,
+            AssertionError,
+        ):
             for record in content["records"]:
-                sets = {name: one.tensors["sets"][f"{record['task']}/{name}"] for name in ("first", "second", "picked", "left")}
+                sets = {
+                    name: one.tensors["sets"][f"{record['task']}/{name}"]
+                    for name in ("first", "second", "picked", "left")
+                }
                 if not {"fewer errors", "a field"} & set(f.what):
-                    record |= {"compression": len(sets["first"]), "evicted": len(sets["second"]), "picked": len(sets["picked"])}
+                    record |= {
+                        "compression": len(sets["first"]),
+                        "evicted": len(sets["second"]),
+                        "picked": len(sets["picked"]),
+                    }
             if max(record["rows"] for record in content["records"]) < 10**5:
                 content["statements"] = claimed(Options(**content["options"]), content["records"])
 
@@ -453,21 +548,31 @@ def reasons(f: Forgery, verdict: Any) -> list[str]:
             if name in ("digest", "files"):
                 continue  # hashes of what else was changed
             if name == "statements" and path[-1] == "value":
-                low = content["statements"][path[1]]["value"] < original.content["statements"][path[1]]["value"]
+                low = (
+                    content["statements"][path[1]]["value"] < original.content["statements"][path[1]]["value"]
+                )
                 found.append("the bound is larger: it states less" if not low else
                              "the bound is smaller by less than 1e-9 of it: the float before was rounded outwards"
                              if same_options(content, original.content) else WORD["options"])  # fmt: skip
             elif name in ("records", "statements") and (gone(content) != gone(original.content)):
-                if not all(any(f"task {task} was gone" in word for word in verdict.word) for task in gone(content)):
-                    return ["BROKEN: a task's data is said to be gone, and the verdict does not list it as the issuer's word"]
+                if not all(
+                    any(f"task {task} was gone" in word for word in verdict.word) for task in gone(content)
+                ):
+                    return [
+                        "BROKEN: a task's data is said to be gone, and the verdict does not list it as the issuer's word"
+                    ]
                 found.append(WORD["gone"])
-            elif name in ("records", "statements", "theta", "sets") and not same_options(content, original.content):
+            elif name in ("records", "statements", "theta", "sets") and not same_options(
+                content, original.content
+            ):
                 found.append(WORD["options"])
             elif name in SAME or name in WORD:
                 found.append((SAME | WORD)[name])
             else:
                 return [f"BROKEN: {'.'.join(map(str, path))} was changed"]
-        if not same_options(content, original.content) and not any(CHOSEN in sentence for sentence in verdict.word):
+        if not same_options(content, original.content) and not any(
+            CHOSEN in sentence for sentence in verdict.word
+        ):
             return ["BROKEN: options were changed, and the verdict does not list them as the issuer's word"]
     return found or ["a hash was not spelled as before"]
 
@@ -508,7 +613,9 @@ def attempted(draw: Draw, number: int, bases: dict[str, Base]) -> tuple[Forgery,
     f = Forgery(base, bases[f"{base.name} (sibling)"], deepcopy(base.run))
     for kind in draw.sample(KINDS, 1 if draw.random() < 0.6 else 2):
         f.what.append(kind.__name__.replace("_", " "))
-        with suppress(LookupError, TypeError, AttributeError, ValueError):  # a second change may meet what the first left
+        with suppress(
+            LookupError, TypeError, AttributeError, ValueError
+        ):  # a second change may meet what the first left
             kind(f, draw)
     if draw.random() < 0.6:
         mend(f)

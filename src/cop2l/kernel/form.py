@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from cop2l.kernel.options import Options, Refusal, require
 
 FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 2, "certificate.json"
-MOST_BYTES, MOST = 2**25, 2**53
+MOST_BYTES, MOST_TENSOR_BYTES, MOST = 2**25, 2**33, 2**53
 SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
 FILES, HOLDOUT_FILES = ("sets.safetensors", "theta.safetensors", "theta_0.safetensors"), ("learner.safetensors",)
 ASSUMPTIONS = (
@@ -151,8 +151,9 @@ def regular(path: Path) -> Iterator[Any]:
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise Unreadable(f"{path} is not a regular file.")
+            found = os.fstat(handle)
+            if not (stat.S_ISREG(found.st_mode) and found.st_size):  # what the system makes up as it is read has no size
+                raise Unreadable(f"{path} is not a regular file, or empty.")
             yield file
     except (OSError, ValueError, RecursionError, SafetensorError) as error:
         if isinstance(error, Refusal):
@@ -173,7 +174,7 @@ def read(folder: Path) -> Content:
         raise Refusal(f"{path} has {word} where a number must be.")
 
     with regular(path) as file:
-        raw = json.loads(file.read(MOST_BYTES), object_pairs_hook=unique, parse_constant=refused)
+        raw = json.loads(file.read(MOST_BYTES).decode(), object_pairs_hook=unique, parse_constant=refused)
     if not isinstance(raw, dict) or (raw.get("format"), raw.get("version")) != (FORMAT, VERSION):
         raise Unreadable(f"{path} is not a cop2l certificate of format {VERSION}, the only one that this program reads.")
     holdout = options_of(raw.get("options"), "options").kind == "holdout"
@@ -185,6 +186,8 @@ def read(folder: Path) -> Content:
     require(set(content["files"]) == set(names), f"The certificate must name the files {', '.join(names)}, and no others.")
     for name in names:
         with regular(folder / name) as file:
+            if os.fstat(file.fileno()).st_size > MOST_TENSOR_BYTES:
+                raise Unreadable(f"{folder / name} is larger than any certificate's.")
             found = hashlib.file_digest(file, "sha256").hexdigest()
         require(found == content["files"][name], f"The file {name} was changed: its hash does not match.")
     good = holdout or (content["method"] == "cop2l" and content["settings"] is None)
