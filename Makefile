@@ -47,7 +47,7 @@ env: $(VENV)/dev.stamp    ## create the developers' environment
 $(VENV)/demo.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch==$$(sed -n 's/^torch==//p' constraints.txt)
-	$(PIP) --editable .
+	$(PIP) --editable '.[report]'
 	touch $@
 
 $(VENV)/dev.stamp: $(VENV)/demo.stamp

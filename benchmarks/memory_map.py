@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
 from cop2l.certify.examples import sample
 from cop2l.certify.scoring import score
+
 from cop2l.models import build
 
 

@@ -29,10 +29,18 @@ def tables() -> tuple[Row, ...]:
     """Every number of the paper's tables."""
     made = []
     for row in read(HERE / "numbers.csv"):
-        dataset, _, features = row.place.stream.partition("@")
-        model = BACKBONES.get(features, row.place.model)
+        dataset, _, features = row.benchmark.stream.partition("@")
+        model = BACKBONES.get(features, row.benchmark.model)
         made.append(
-            Row(row.place.scenario, dataset, row.place.tasks, row.method, model, row.metric, row.number)
+            Row(
+                row.benchmark.scenario,
+                dataset,
+                row.benchmark.tasks,
+                row.method,
+                model,
+                row.metric,
+                row.number,
+            )
         )
     return tuple(made)
 

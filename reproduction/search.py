@@ -55,7 +55,7 @@ def section(lines: Sequence[dict[str, Any]]) -> str:
             (str(i + 1), f"`{options}`", *(_mean(own, key) for key in ("acc", "forg", *BOUNDS)))
             for i, (options, own) in ((i, ordered[i]) for i in shown)
         ]
-        header = ("place", "options", "accuracy", "forgetting", *BOUNDS)
+        header = ("rank", "options", "accuracy", "forgetting", *BOUNDS)
         tables.append(f"**{name}, {model}** ({len(tried)} settings)\n\n{table(header, rows)}")
     return paragraphs(intro, *tables)
 

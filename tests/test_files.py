@@ -7,10 +7,10 @@ import threading
 
 import pytest
 import torch
-
-from cop2l import files
 from cop2l.certify.compress import digest
 from cop2l.certify.places import find_certificate
+
+from cop2l import files
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, Lock
 

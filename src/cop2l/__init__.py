@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from cop2l._version import __version__
 
 if TYPE_CHECKING:
-    from cop2l.certify.learner import CoP2L as CoP2L
     from cop2l.audit.verify import verify as verify
+    from cop2l.certify.learner import CoP2L as CoP2L
 
 _HOMES = {"CoP2L": "cop2l.certify.learner", "verify": "cop2l.audit.verify"}
 

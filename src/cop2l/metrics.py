@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Sequence
+from statistics import fmean
 
 Matrix = Sequence[Sequence[float]]
 
@@ -14,8 +15,7 @@ def average_accuracy(matrix: Matrix) -> float:
     >>> average_accuracy([[1.0], [0.5, 1.0]])
     0.75
     """
-    last = matrix[-1]
-    return sum(last) / len(last)
+    return fmean(matrix[-1])
 
 
 def forgetting(matrix: Matrix) -> float | None:
@@ -24,10 +24,8 @@ def forgetting(matrix: Matrix) -> float | None:
     >>> forgetting([[1.0], [0.5, 1.0]])
     0.5
     """
-    tasks = len(matrix)
-    if tasks < 2:
-        return None
-    return sum(matrix[t][t] - matrix[-1][t] for t in range(tasks - 1)) / (tasks - 1)
+    falls = [row[-1] - last for row, last in zip(matrix[:-1], matrix[-1], strict=False)]
+    return fmean(falls) if falls else None
 
 
 def plasticity(matrix: Matrix) -> float:
@@ -36,4 +34,4 @@ def plasticity(matrix: Matrix) -> float:
     >>> plasticity([[1.0], [0.5, 0.5]])
     0.75
     """
-    return sum(row[-1] for row in matrix) / len(matrix)
+    return fmean(row[-1] for row in matrix)

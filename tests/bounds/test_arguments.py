@@ -24,7 +24,6 @@ RUN = {
 GOOD = {
     bounds.kl_certificate: RUN,
     bounds.kl_tight_certificate: RUN,
-    bounds.single_task_kl_bound: {"n": 100, "compression": 10, "errors": 5, "log_delta": LOG},
     bounds.preference_epsilon: {"k": 5, "n": 100, "log_delta": LOG},
     bounds.preference_certificate: {
         "n": 100,
@@ -49,24 +48,25 @@ GOOD = {
         "tasks": 3,
         "log_delta": LOG,
     },
-    bounds.base_certificate: {
-        "n": 100,
-        "compressed": 8,
-        "iterations": [4, 4, 4],
-        "tasks": 3,
-        "log_delta": LOG,
-    },
     bounds.holdout_certificate: {"n": 100, "errors": 5, "tasks": 3, "log_delta": LOG},
     bounds.binomial_tail_inverse: {"errors": 5, "n": 100, "log_delta": LOG},
     bounds.log_binomial: {"n": 100, "k": 5},
     bounds.log_binomial_above: {"n": 100, "k": 5},
     bounds.log_zeta: {"k": 5},
+    bounds.log_weight: {"iterations": 5, "grid": 21},
     bounds.anytime_log_delta: {"log_delta": LOG, "tasks": 3},
     bounds.kl: {"q": 0.2, "p": 0.3},
     bounds.kl_inverse_upper: {"q": 0.2, "epsilon": 0.1},
     bounds.kl_inverse_lower: {"q": 0.2, "epsilon": 0.1},
 }
-SEQUENCES = {bounds.kl_certificate, bounds.kl_tight_certificate, bounds.base_certificate}
+GRIDS = (
+    bounds.kl_certificate,
+    bounds.kl_tight_certificate,
+    bounds.preference_certificate,
+    bounds.combined_certificate,
+    bounds.buffer_certificate,
+)
+SEQUENCES = {bounds.kl_certificate, bounds.kl_tight_certificate}
 REALS = {"log_delta", "q", "p", "epsilon"}
 
 
@@ -85,13 +85,15 @@ def refused(function, arguments: dict, argument: str, value: object) -> None:
 
 
 EACH = [(function, argument) for function, arguments in GOOD.items() for argument in arguments]
+EACH += [(function, "grid") for function in GRIDS]
 
 
 @pytest.mark.parametrize(("function", "argument"), EACH, ids=name)
 def test_wrong_kinds_of_numbers_are_refused_by_name(function, argument):
     arguments = GOOD[function]
     float(function(**arguments))  # the arguments themselves are good
-    wrong = [math.nan, None, "5", True, np.bool_(True), [1.5]]
+    wrong = [math.nan, "5", True, np.bool_(True), [1.5]]
+    wrong.append(0 if argument == "grid" else None)
     if argument not in REALS:
         wrong += [-1, 2.0, np.float64(3), 10**13]
     if argument == "iterations" and function in SEQUENCES:
@@ -119,7 +121,6 @@ def test_delta_outside_its_range_is_refused(function, log_delta):
         (bounds.kl_certificate, "errors", 89),
         (bounds.kl_tight_certificate, "task", 4),
         (bounds.kl_tight_certificate, "errors", 89),
-        (bounds.single_task_kl_bound, "errors", 91),
         (bounds.preference_epsilon, "k", 101),
         (bounds.preference_epsilon, "n", 0),
         (bounds.preference_certificate, "picked", 101),
@@ -127,7 +128,6 @@ def test_delta_outside_its_range_is_refused(function, log_delta):
         (bounds.combined_certificate, "picked", 101),
         (bounds.combined_certificate, "missed", 96),
         (bounds.buffer_certificate, "compressed", 101),
-        (bounds.base_certificate, "compressed", 101),
         (bounds.holdout_certificate, "errors", 101),
         (bounds.holdout_certificate, "tasks", 0),
         (bounds.binomial_tail_inverse, "errors", 101),
@@ -150,12 +150,24 @@ def test_evictions_that_cannot_be_are_refused():
     single = RUN | {"tasks": 1, "iterations": [3]}
     refused(bounds.kl_certificate, single, "evicted", 1)
     with pytest.raises(UserError, match="evicted"):
-        bounds.kl_tight_certificate(**RUN, priority=True)
+        bounds.kl_tight_certificate(**RUN, marked=True)
 
 
 def test_picks_without_iterations_are_refused():
     with pytest.raises(UserError, match="picked"):
         bounds.combined_certificate(100, 5, 3, 0, 1, LOG)
+
+
+@pytest.mark.parametrize("function", GRIDS, ids=name)
+def test_a_grid_of_one_point_has_no_iterations(function):
+    refused(function, GOOD[function], "grid", 1)
+    none = [0, 0, 0] if function in SEQUENCES else 0
+    arguments = GOOD[function] | {"iterations": none} | ({"picked": 0} if "picked" in GOOD[function] else {})
+    assert function(**arguments, grid=1).value < function(**arguments).value or (
+        function
+        is bounds.combined_certificate  # three quarters of delta for no iterations, whatever the grid
+        and function(**arguments, grid=1) == function(**arguments)
+    )
 
 
 def test_numpy_integers_are_counts():
@@ -183,7 +195,6 @@ def test_edges_of_the_compression_certificates(certificate):
     vacuous = kl(1000, 999, 0, certificate, log_delta=-1e5)
     assert vacuous.value == 1.0
     assert "price" in vacuous.reason
-    assert bounds.single_task_kl_bound(50, 50, 0, LOG) == bounds.single_task_kl_bound(0, 0, 0, LOG) == 1.0
 
 
 def test_edges_of_the_preference_bound():
@@ -200,7 +211,6 @@ def test_edges_of_the_preference_bound():
         bounds.combined_certificate(9, 9, 0, 1, 1, LOG),
         bounds.combined_certificate(9, 0, 9, 0, 1, LOG),
         bounds.buffer_certificate(0, 0, 0, 1, LOG),
-        bounds.base_certificate(0, 0, [0], 1, LOG),
     ):
         assert bound.value == 1.0
         assert bound.reason

@@ -41,6 +41,7 @@ log_deltas = st.one_of(
     logarithmic(1e-9, 1.0).map(math.log),
     st.sampled_from([0.0, math.log(0.5), math.log(0.05), -1e-17, -1e-300, -1e5]),
 )
+grids = st.one_of(st.none(), st.integers(2, 64), sizes(1e6).map(lambda n: n + 1))
 shares = st.one_of(
     st.floats(0, 1),
     logarithmic(1e-320, 1),
@@ -226,14 +227,26 @@ def runs(draw, largest: float = 3e4) -> dict:
         "task": draw(st.integers(1, tasks)),
         "tasks": tasks,
         "log_delta": draw(log_deltas),
+        "grid": draw(grids),
     }
+
+
+def weight(kept: int, grid: int | None):
+    """The oracle's ln zeta(K), or ln 1/N."""
+    return oracle.log_zeta(kept) if grid is None else -oracle.log(mpf(grid))
+
+
+@given(sizes(1e6), grids)
+def test_the_weight_of_a_number_of_iterations_is_rounded_down(kept, grid):
+    true = weight(kept, grid)
+    assert true * (1 + mpf("1e-13")) <= bounds.log_weight(kept, grid) <= true
 
 
 def price(run: dict, first: int, times: int, evictions: bool):
     """The oracle's epsilon: messages from task `first` on, `times` possible times of eviction."""
     n, a, b, T = run["n"], run["compression"], run["evicted"], run["tasks"]
     eps = oracle.log(mpf(T)) - mpf(run["log_delta"]) + oracle.log_binomial(n, a) - oracle.log_zeta(a)
-    eps -= sum(map(oracle.log_zeta, run["iterations"][first - 1 :]))
+    eps -= sum(weight(kept, run["grid"]) for kept in run["iterations"][first - 1 :])
     if evictions:
         eps += oracle.log_binomial(n - a, b) - oracle.log_zeta(b) + (b * oracle.log(times) if b else 0)
     return eps
@@ -254,12 +267,12 @@ def test_kl_certificate(run):
 
 
 @given(runs(), st.booleans())
-def test_kl_tight_certificate(run, priority):
-    if priority:
+def test_kl_tight_certificate(run, marked):
+    if marked:
         run |= {"evicted": 0, "compression": run["compression"] + run["evicted"]}
-    got = bounds.kl_tight_certificate(**run, priority=priority)
+    got = bounds.kl_tight_certificate(**run, marked=marked)
     rest = run["n"] - run["compression"] - run["evicted"]
-    eps = price(run, run["task"], max(run["tasks"] - run["task"] - 1, 1), evictions=not priority)
+    eps = price(run, run["task"], max(run["tasks"] - run["task"] - 1, 1), evictions=not marked)
     assert (got.value == 1.0) == (got.reason is not None)
     if run["errors"] == rest:
         assert got.value == 1.0
@@ -273,7 +286,7 @@ def test_kl_tight_is_never_above_kl(run):
     tight, loose = bounds.kl_tight_certificate(**run), bounds.kl_certificate(**run)
     assert tight.value <= loose.value
     if not run["evicted"]:
-        assert bounds.kl_tight_certificate(**run, priority=True).value <= tight.value + UPWARDS
+        assert bounds.kl_tight_certificate(**run, marked=True).value <= tight.value + UPWARDS
 
 
 @settings(max_examples=300)
@@ -294,51 +307,34 @@ def test_moving_evictions_can_cost_when_almost_everything_is_evicted():
     assert moved.value > kl.value
 
 
-@given(size_and_part(3e4), st.data(), log_deltas)
-def test_single_task_kl_bound(case, data, log_delta):
-    n, m = case
-    rest = n - m
-    errors = data.draw(st.integers(0, rest))
-    got = bounds.single_task_kl_bound(n, m, errors, log_delta)
-    if errors == rest:
-        assert got == 1.0
-        return
-    eps = (
-        oracle.log_binomial(n, m)
-        + oracle.log(2 * oracle.real(rest) ** 0.5)
-        - oracle.log_zeta(m)
-        - mpf(log_delta)
-    )
-    q = Fraction(errors, rest)
-    assert oracle.is_outer(got, lambda p: rest * oracle.kl(q, p) - eps, low=q)
-
-
-@given(size_and_part(3e4), st.integers(0, 500), st.integers(1, 50), log_deltas, st.data())
-def test_certificates_made_of_the_preference_bound(case, kept, tasks, log_delta, data):
+@given(size_and_part(3e4), st.integers(0, 500), grids, st.integers(1, 50), log_deltas, st.data())
+def test_certificates_made_of_the_preference_bound(case, kept, grid, tasks, log_delta, data):
     n, k = case
-    share = mpf(log_delta) - oracle.log(tasks) + oracle.log_zeta(kept)
+    share = mpf(log_delta) - oracle.log(tasks) + weight(kept, grid)
     picked = data.draw(st.integers(0, k))
-    got = bounds.preference_certificate(n, picked, k - picked, kept, tasks, log_delta)
-    assert bounds.buffer_certificate(n, k, kept, tasks, log_delta).value == got.value
+    got = bounds.preference_certificate(n, picked, k - picked, kept, tasks, log_delta, grid=grid)
+    assert bounds.buffer_certificate(n, k, kept, tasks, log_delta, grid=grid).value == got.value
     assert (got.value == 1.0) == (got.reason is not None)
-    others = data.draw(st.lists(st.integers(0, 500), min_size=tasks - 1, max_size=tasks - 1))
-    base = bounds.base_certificate(n, k, [kept, *others], tasks, log_delta)
     if k == n:
-        assert got.value == base.value == 1.0
+        assert got.value == 1.0
         return
     low = Fraction(k, n)
     assert oracle.is_outer(got.value, lambda e: share + oracle.log(oracle.preference_beta(k, n, e)), low=low)
-    more = share + sum(map(oracle.log_zeta, others))
-    assert oracle.is_outer(base.value, lambda e: more + oracle.log(oracle.preference_beta(k, n, e)), low=low)
 
 
 @given(
-    size_and_part(3e4), st.one_of(st.just(0), st.integers(1, 500)), st.integers(1, 50), log_deltas, st.data()
+    size_and_part(3e4),
+    st.one_of(st.just(0), st.integers(1, 500)),
+    grids,
+    st.integers(1, 50),
+    log_deltas,
+    st.data(),
 )
-def test_combined_certificate(case, kept, tasks, log_delta, data):
+@example((100, 5), 3, 2, 1, math.log(0.05), None)
+def test_combined_certificate(case, kept, grid, tasks, log_delta, data):
     n, k = case
-    picked = data.draw(st.integers(0, k)) if kept else 0
-    got = bounds.combined_certificate(n, picked, k - picked, kept, tasks, log_delta)
+    picked = data.draw(st.integers(0, k)) if kept and data else 0
+    got = bounds.combined_certificate(n, picked, k - picked, kept, tasks, log_delta, grid=grid)
     assert (got.value == 1.0) == (got.reason is not None)
     if k == n:
         assert got.value == 1.0
@@ -347,7 +343,7 @@ def test_combined_certificate(case, kept, tasks, log_delta, data):
     if not kept:
         assert oracle.is_outer(got.value, oracle.tail_excess(n, k, share + oracle.log(mpf(3) / 4)))
         return
-    share += oracle.log(mpf(1) / 4) + oracle.log_zeta(kept)
+    share += oracle.log(mpf(1) / 4) + weight(kept, grid and grid - 1)
     low = Fraction(k, n)
     assert oracle.is_outer(got.value, lambda e: share + oracle.log(oracle.preference_beta(k, n, e)), low=low)
 
@@ -380,6 +376,7 @@ def test_compression_certificates_are_monotone(run, argument):
         other["log_delta"] -= 0.5
     elif argument == "message":
         other["iterations"] = [*run["iterations"][:-1], run["iterations"][-1] + 3]
+        other["grid"] = run["grid"] and 2 * run["grid"]
     elif argument == "tasks":
         assume(run["evicted"] == 0)
         other |= {"tasks": run["tasks"] + 1, "iterations": [*run["iterations"], 0]}

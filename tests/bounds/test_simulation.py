@@ -13,6 +13,7 @@ import pytest
 from scipy.special import bdtrc
 
 from cop2l import bounds
+from cop2l.kernel.options import grid_points
 
 DELTA = 0.1
 LOG = math.log(DELTA)
@@ -53,21 +54,21 @@ def entries(times: int):
         yield a, b, kept, math.comb(N, a) * math.comb(N - a, b) * times**b
 
 
-def lucky(certificate, a: int, b: int, kept: int) -> int:
+def lucky(certificate, a: int, b: int, kept: int, grid: int | None = None) -> int:
     """How few errors an entry must make for its bound to fall below the risk: the largest such number, or -1."""
     found = -1
     for errors in range(N - a - b + 1):
-        if certificate(N, a, b, errors, [kept, 0, 0, 0], 1, TASKS, LOG).value >= P:
+        if certificate(N, a, b, errors, [kept, 0, 0, 0], 1, TASKS, LOG, grid=grid).value >= P:
             break
         found = errors
     return found
 
 
-def table_violations(certificate, times: int, runs: int, seed: int) -> int:
+def table_violations(certificate, times: int, runs: int, seed: int, grid: int | None = None) -> int:
     generator = np.random.default_rng(seed)
     violated = np.zeros((runs, TASKS), dtype=bool)
     for a, b, kept, number in entries(times):
-        few = lucky(certificate, a, b, kept)
+        few = lucky(certificate, a, b, kept, grid)
         if few < 0:
             continue
         chance = 1.0 - bdtrc(few, N - a - b, P)
@@ -75,18 +76,22 @@ def table_violations(certificate, times: int, runs: int, seed: int) -> int:
     return int(violated.any(axis=1).sum())
 
 
-def test_kl_with_a_random_table():
+@pytest.mark.parametrize("grid", [None, len(KEPT)])
+def test_kl_with_a_random_table(grid):
     runs = 40_000
-    holds("kl, random table", table_violations(bounds.kl_certificate, TASKS - 1, runs, 1), runs)
+    found = table_violations(bounds.kl_certificate, TASKS - 1, runs, 1, grid)
+    holds(f"kl, random table, grid {grid}", found, runs)
 
 
-def test_kl_tight_with_a_random_table():
+@pytest.mark.parametrize("grid", [None, len(KEPT)])
+def test_kl_tight_with_a_random_table(grid):
     runs = 40_000
-    holds("kl-tight, random table", table_violations(bounds.kl_tight_certificate, TASKS - 2, runs, 2), runs)
+    found = table_violations(bounds.kl_tight_certificate, TASKS - 2, runs, 2, grid)
+    holds(f"kl-tight, random table, grid {grid}", found, runs)
 
 
 def test_the_random_table_beats_a_bound_that_does_not_pay_for_the_set():
-    def unpaid(n, a, b, errors, *_):
+    def unpaid(n, a, b, errors, *_, grid):
         return bounds.holdout_certificate(n - a - b, errors, TASKS, LOG)
 
     fails("no price for the set", table_violations(unpaid, 1, 2000, 3), 2000)
@@ -167,11 +172,11 @@ def test_preference_with_errors_alone():
     sharp("preference, errors alone, n = 2000", table[ones], risk)
 
 
-def nearest_neighbour_run(generator, n: int, most: int) -> tuple[int, int, int]:
+def nearest_neighbour_run(generator, n: int, most: int, grid: tuple[int, ...] = ()) -> tuple[int, int, int]:
     """P2L with nearest neighbours on labels that are coin flips, so that every predictor has risk 1/2.
 
     The loss of a wrong example is larger the nearer it is to what was picked. Kept is the iteration with the least
-    |G| + errors. Returns |G|, |M| and K.
+    |G| + errors, of those on the grid and the last, which counts as the next point of it. Returns |G|, |M| and K.
     """
     x, y = generator.random(n), generator.random(n) < 0.5
     picked = np.zeros(n, dtype=bool)
@@ -180,7 +185,8 @@ def nearest_neighbour_run(generator, n: int, most: int) -> tuple[int, int, int]:
     for kept in range(most + 1):
         wrong = (label != y) & ~picked
         missed = int(wrong.sum())
-        best = min(best, (kept + missed, kept, missed, kept))
+        if not grid or kept in grid or not missed:
+            best = min(best, (kept + missed, kept, missed, min(filter(kept.__le__, grid), default=kept)))
         if not missed:
             break
         pick = int(np.argmin(np.where(wrong, np.where(np.isinf(distance), x, distance), np.inf)))
@@ -191,20 +197,23 @@ def nearest_neighbour_run(generator, n: int, most: int) -> tuple[int, int, int]:
     return best[1:]
 
 
-def test_preference_with_nearest_neighbours_on_noise():
+@pytest.mark.parametrize("most", [None, 25])
+def test_preference_with_nearest_neighbours_on_noise(most):
     n, runs, generator = 60, 2000, np.random.default_rng(7)
+    points = grid_points(most) if most else ()
+    grid = len(points) or None
     violations = combined = control = 0
     for _ in range(runs):
-        picked, missed, kept = nearest_neighbour_run(generator, n, 25)
-        violations += bounds.preference_certificate(n, picked, missed, kept, 1, LOG).value < 0.5
-        combined += bounds.combined_certificate(n, picked, missed, kept, 1, LOG).value < 0.5
+        picked, missed, kept = nearest_neighbour_run(generator, n, 25, points)
+        violations += bounds.preference_certificate(n, picked, missed, kept, 1, LOG, grid=grid).value < 0.5
+        combined += bounds.combined_certificate(n, picked, missed, kept, 1, LOG, grid=grid).value < 0.5
         control += bounds.binomial_tail_inverse(missed, n - picked, LOG) < 0.5
-    holds("preference, nearest neighbours", violations, runs)
-    holds("combined, nearest neighbours", combined, runs)
+    holds(f"preference, nearest neighbours, grid {grid}", violations, runs)
+    holds(f"combined, nearest neighbours, grid {grid}", combined, runs)
     fails("errors outside the picks, unpaid", control, runs)
 
 
-# --- preference, buffer, base: a continual learner on a line -----------------------------------------------------
+# --- preference, buffer: a continual learner on a line -----------------------------------------------------
 # One number theta, two tasks with different thresholds, mP2L with block size 1, the threshold buffer, early
 # stopping on (|G| + errors)/n: everything the claim of docs/theory.md speaks of, small enough for thousands of runs.
 
@@ -216,12 +225,11 @@ def loss(theta: float, x, y):
     return np.where(y, theta - x, x - theta).clip(0)
 
 
-def line_run(generator, shared: bool = False):
+def line_run(generator, grid: tuple[int, ...] = ()):
     """Learn both tasks; per task: x, y, marks, picks that count for the claim, kept picks, K, and the final theta."""
     tasks = []
-    x = generator.random(SIZE)
     for true in TRUE:
-        x = x if shared else generator.random(SIZE)
+        x = generator.random(SIZE)
         y = (x >= true) ^ (generator.random(SIZE) < FLIP)
         tasks.append({"x": x, "y": y, "u": generator.random(SIZE), "G": np.zeros(SIZE, dtype=bool)})
     theta = 0.9
@@ -235,13 +243,18 @@ def line_run(generator, shared: bool = False):
         for j in range(MOST + 1):
             own = taken[0]
             errors = int((((task["x"] >= theta) != task["y"]) & ~own).sum())
-            trajectory.append((int(own.sum()) + errors, j, theta, [t.copy() for t in taken]))
             losses = [
                 np.where(inside & ~t, weight * loss(theta, one["x"], one["y"]), -1.0)
                 for (one, weight, inside), t in zip(pool, taken, strict=True)
             ]
             where = int(np.argmax([values.max() for values in losses]))
-            if losses[where].max() < GAMMA:
+            stopped = losses[where].max() < GAMMA
+            if (
+                not grid or j in grid or stopped
+            ):  # a stop between two points of the grid is paid for as the next
+                paid = min(filter(j.__le__, grid), default=j)
+                trajectory.append((int(own.sum()) + errors, paid, theta, [t.copy() for t in taken]))
+            if stopped:
                 break
             pick = int(np.argmax(losses[where]))
             taken[where][pick] = True
@@ -253,13 +266,14 @@ def line_run(generator, shared: bool = False):
     return theta, tasks
 
 
-def test_preference_and_buffer_with_a_continual_learner():
-    runs, generator = 1500, np.random.default_rng(8)
+@pytest.mark.parametrize("grid", [(), grid_points(MOST)], ids=["any", "grid"])
+def test_preference_and_buffer_with_a_continual_learner(grid):
+    runs, generator, N = 1500, np.random.default_rng(8), len(grid) or None
     kinds: dict[str, list[float]] = {"preference": [], "buffer": []}
     violated = dict.fromkeys(kinds, 0)
     picks = 0
     for _ in range(runs):
-        theta, tasks = line_run(generator)
+        theta, tasks = line_run(generator, grid)
         bad = dict.fromkeys(kinds, False)
         for task, true in zip(tasks, TRUE, strict=True):
             wrong = ((task["x"] >= theta) != task["y"]) & ~task["G"]
@@ -267,10 +281,10 @@ def test_preference_and_buffer_with_a_continual_learner():
             c = (task["G"] | wrong) & selected
             value = {
                 "preference": bounds.preference_certificate(
-                    SIZE, int(task["G"].sum()), int(wrong.sum()), task["K"], 2, LOG
+                    SIZE, int(task["G"].sum()), int(wrong.sum()), task["K"], 2, LOG, grid=N
                 ).value,
                 "buffer": bounds.buffer_certificate(
-                    int(selected.sum()), int(c.sum()), task["K"], 2, LOG
+                    int(selected.sum()), int(c.sum()), task["K"], 2, LOG, grid=N
                 ).value,
             }
             for kind, ratios in kinds.items():
@@ -282,26 +296,8 @@ def test_preference_and_buffer_with_a_continual_learner():
             violated[kind] += bad[kind]
     assert picks > runs  # the learner does pick, also from the buffer
     for kind, ratios in kinds.items():
-        holds(f"{kind}, continual learner", violated[kind], runs)
+        holds(f"{kind}, continual learner, grid {N}", violated[kind], runs)
         sharp(f"{kind}, continual learner, in units of the risk", ratios, 1.0)
-
-
-def test_base_certificate_with_tasks_that_share_their_examples():
-    runs, generator = 700, np.random.default_rng(9)
-    violations, ratios = 0, []
-    for _ in range(runs):
-        theta, tasks = line_run(generator, shared=True)
-        kept = tasks[0]["C"] | tasks[1]["C"]
-        bad = False
-        for task, true in zip(tasks, TRUE, strict=True):
-            wrong = ((task["x"] >= theta) != task["y"]) & ~kept
-            iterations = [one["K"] for one in tasks]
-            value = bounds.base_certificate(SIZE, int((kept | wrong).sum()), iterations, 2, LOG).value
-            bad |= value < threshold_risk(theta, true)
-            ratios.append(value / threshold_risk(theta, true))
-        violations += bad
-    holds("base, shared examples", violations, runs)
-    sharp("base, shared examples, in units of the risk", ratios, 1.0)
 
 
 # --- hold-out, and any of them at any time -----------------------------------------------------------------------
@@ -331,7 +327,7 @@ def test_anytime(kind):
             certificate = getattr(bounds, f"{kind}_certificate")
             return [certificate(n, 0, e, 0, T, log_delta).value for e in range(n + 1)]
         return [
-            bounds.kl_tight_certificate(n, 0, 0, e, [0] * T, T, T, log_delta, priority=True).value
+            bounds.kl_tight_certificate(n, 0, 0, e, [0] * T, T, T, log_delta, marked=True).value
             for e in range(n + 1)
         ]
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 from certify_cases import NormedMLP, SmallCNN, case_of, model_of
+from cop2l.certify.repeats import Repeats
+from cop2l.certify.scoring import ExactnessError
+from cop2l.certify.training import pinned_threads
+from cop2l.certify.verify import verify
 from forging import Forgery
 
 from cop2l.certify import verify as verifier
 from cop2l.certify.certificate import ASSUMPTIONS, SET_NAMES
 from cop2l.certify.learner import CoP2L
-from cop2l.certify.repeats import Repeats
-from cop2l.certify.scoring import ExactnessError
-from cop2l.certify.training import pinned_threads
-from cop2l.certify.verify import verify
 from cop2l.cli import main
 from cop2l.models import build
 from cop2l.streams.clouds import synthetic

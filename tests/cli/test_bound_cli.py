@@ -120,14 +120,32 @@ def test_delta_may_be_smaller_than_any_float(capsys):
     assert record["bound"] == pytest.approx(expected, abs=1e-9)
 
 
-def test_priority(capsys):
+def test_marked(capsys):
     line = KL.replace("--compression 300 --evicted 20", "--compression 320")
-    record = json.loads(bound(capsys, f"kl-tight {line} --priority --json"))
-    expected = bounds.kl_tight_certificate(
-        10_000, 320, 0, 100, [75, 80, 60, 90, 70], 2, 5, LOG, priority=True
-    )
+    record = json.loads(bound(capsys, f"kl-tight {line} --marked --json"))
+    expected = bounds.kl_tight_certificate(10_000, 320, 0, 100, [75, 80, 60, 90, 70], 2, 5, LOG, marked=True)
     assert record["bound"] == pytest.approx(expected.value, abs=1e-9)
-    assert "evicted" in refusal(capsys, f"kl-tight {KL} --priority")
+    assert "evicted" in refusal(capsys, f"kl-tight {KL} --marked")
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if not line.startswith("holdout")])
+def test_a_grid_makes_the_choice_of_iterations_cheaper(capsys, line):
+    line = line.replace("75,80,60,90,70", "64,96,64,96,64").replace("--iterations 75", "--iterations 64")
+    plain = json.loads(bound(capsys, f"{line} --json"))
+    record = json.loads(bound(capsys, f"{line} --grid 1024 --json"))
+    assert record["grid"] == 1024
+    assert plain["grid"] is None
+    assert record["bound"] < plain["bound"]
+    each = {"kl": 5, "kl-tight": 4}.get(record["kind"], 1)
+    values = 20 if record["kind"] == "combined" else 21  # without 0, which has three quarters of delta
+    assert record["terms"]["messages"] == pytest.approx(each * math.log(values))
+
+
+def test_a_number_of_iterations_outside_the_grid_is_refused(capsys):
+    sentence = refusal(capsys, f"preference {OURS} --grid 100")
+    assert "0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 100, not 75" in sentence
+    assert "--grid" in refusal(capsys, f"preference {OURS} --grid -1")
+    assert "--grid" in refusal(capsys, f"preference {OURS} --grid x")
 
 
 @pytest.mark.parametrize(

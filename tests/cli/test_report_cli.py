@@ -1,6 +1,8 @@
 """cop2l report, plot and compare, end to end."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,3 +125,31 @@ def test_a_damaged_run_is_named_and_the_others_are_compared(runs, tmp_path, caps
     said = capsys.readouterr()
     assert "is damaged: summary.json (not JSON)" in said.err
     assert "cop2l" in said.out
+
+
+WITHOUT_THE_EXTRA = """
+import sys
+sys.modules["altair"] = sys.modules["vl_convert"] = None
+from cop2l.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_the_page_needs_no_extra_and_a_picture_says_which(tmp_path):
+    make_runs(tmp_path / "runs")
+    out = tmp_path / "page.html"
+
+    def run(*words):
+        command = [sys.executable, "-c", WITHOUT_THE_EXTRA, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    done = run("report", str(tmp_path / "runs"), "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    html = out.read_text()
+    sentence = "This figure is not drawn; for that, install: pip install 'cop2l[report]'."
+    assert html.count(sentence) == html.count("<figure ") > 10
+    assert html.count("Numbers behind this figure") > 10
+    assert "<script" not in html
+    done = run("plot", str(tmp_path / "runs"), "--out", str(tmp_path / "a.png"))
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("install it with: pip install 'cop2l[report]'.")

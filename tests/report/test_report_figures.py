@@ -11,7 +11,7 @@ from cop2l.report import theme
 from cop2l.report.figures import FIGURES, draw
 from cop2l.report.figures.bounds import MOST_PANELS, MOST_POINTS, iterations
 from cop2l.report.figures.figure import rate_text, save
-from cop2l.report.groups import by_place, group, spread
+from cop2l.report.groups import by_benchmark, group, spread
 from cop2l.report.runs import read
 
 SIGNS = {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}
@@ -19,7 +19,7 @@ SIGNS = {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}
 
 @pytest.fixture(scope="module")
 def mnist(found):
-    return by_place(found.runs)[0]
+    return by_benchmark(found.runs)[0]
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -95,7 +95,9 @@ def test_the_bound_figure_shows_means_over_seeds(mnist):
 
 
 def test_not_valid_stands_in_the_title(found):
-    (shared,) = [groups for groups in by_place(found.runs) if groups[0].place.stream == "permuted-mnist"]
+    (shared,) = [
+        groups for groups in by_benchmark(found.runs) if groups[0].benchmark.stream == "permuted-mnist"
+    ]
     assert [panel.title for panel in FIGURES["bounds"](shared).panels] == [
         "cop2l – not valid",
         "replay – not valid",

@@ -108,7 +108,7 @@ def test_the_wording_of_certificates_is_on_the_page(outline):
 
 
 def test_a_claim_is_the_largest_bound_over_the_runs_rounded_upwards(found):
-    ours = next(g for g in group(found.runs) if (g.method, g.place.stream) == ("cop2l", "mnist"))
+    ours = next(g for g in group(found.runs) if (g.method, g.benchmark.stream) == ("cop2l", "mnist"))
     sentence = words.claim(ours)
     stated = [
         float(number)
@@ -121,7 +121,9 @@ def test_a_claim_is_the_largest_bound_over_the_runs_rounded_upwards(found):
 
 
 def test_no_claim_without_a_valid_certificate(found):
-    shared = next(g for g in group(found.runs) if (g.method, g.place.stream) == ("cop2l", "permuted-mnist"))
+    shared = next(
+        g for g in group(found.runs) if (g.method, g.benchmark.stream) == ("cop2l", "permuted-mnist")
+    )
     assert words.claim(shared) is None
 
 

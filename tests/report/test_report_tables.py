@@ -12,7 +12,7 @@ from cop2l.errors import UserError
 from cop2l.files import read_json, write_json
 from cop2l.report import formats
 from cop2l.report.comparison import comparisons, quoted, rounded, written
-from cop2l.report.groups import by_place, group, repeated
+from cop2l.report.groups import by_benchmark, group, repeated
 from cop2l.report.metric import KINDS, METRICS, bounds_of
 from cop2l.report.published import Published
 from cop2l.report.runs import find, read
@@ -82,7 +82,7 @@ def test_settings_inside_tables_of_the_configuration_count(tmp_path):
 def test_a_setting_is_named_only_where_it_varies(tmp_path):
     runs = [read(make_run(tmp_path / f"a{m}", memory=m)) for m in (1000, 2000)]
     runs.append(read(make_run(tmp_path / "b", stream="fashion-mnist")))
-    assert [[g.label for g in groups] for groups in by_place(runs)] == [
+    assert [[g.label for g in groups] for groups in by_benchmark(runs)] == [
         ["cop2l"],
         ["cop2l (memory 1000)", "cop2l (memory 2000)"],
     ]

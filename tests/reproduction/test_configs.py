@@ -45,7 +45,7 @@ def test_every_experiment_names_its_runs(name):
 
 
 def test_every_published_number_is_about_runs_of_an_experiment():
-    wanted = {(row.place, row.method, row.settings) for row in read(FOLDER / "numbers.csv")}
+    wanted = {(row.benchmark, row.method, row.settings) for row in read(FOLDER / "numbers.csv")}
     found = set()
     for name in ("table-1", "imagenette", "pictures", "domains"):
         for run in runs_of(name):
@@ -63,8 +63,8 @@ def test_settings_of_the_tables():
         for r in runs_of(n)
     }
 
-    def cop2l(*place):
-        run = runs[*place, "cop2l"]
+    def cop2l(*benchmark):
+        run = runs[*benchmark, "cop2l"]
         return run.preset, run.k, run.omega, run.epochs, run.batch, run.lr
 
     ci, ti = "class-incremental", "task-incremental"

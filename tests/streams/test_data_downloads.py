@@ -5,7 +5,6 @@ import io
 import tarfile
 import threading
 import zipfile
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
@@ -181,9 +180,9 @@ def test_archives_are_unpacked_into_their_folder_only(tmp_path, server):
     server.files["/a.tar.gz"] = buffer.getvalue()
     content = tmp_path / "staging" / "content"
     content.mkdir(parents=True)
-    mirrors._tar(f"{server.url}a.tar.gz", md5(buffer.getvalue()), 1, lambda name: name.name in BATCHES).fetch(
-        content
-    )
+    mirrors._packed(
+        f"{server.url}a.tar.gz", md5(buffer.getvalue()), 1, lambda name: name.name in BATCHES
+    ).fetch(content)
     assert [p.relative_to(content).as_posix() for p in content.rglob("*") if p.is_file()] == [
         "cifar-10-batches-py/data_batch_3"
     ]
@@ -195,17 +194,14 @@ def test_archives_are_unpacked_into_their_folder_only(tmp_path, server):
             "gzip/x.gz",
         ):
             archive.writestr(name, b"1234")
-    server.files["/gzip.zip"] = buffer.getvalue()
-    real = mirrors.MIRRORS["emnist-letters"][0].fetch
-    assert isinstance(real, partial)
-    _, _, unpack = real.args
     archive_file = tmp_path / "gzip.zip"
     archive_file.write_bytes(buffer.getvalue())
-    other = tmp_path / "other"
-    unpack(archive_file, other)
-    assert [p.relative_to(other).as_posix() for p in other.rglob("*.gz")] == [
-        "EMNIST/raw/emnist-letters-test-labels-idx1-ubyte.gz"
+    _, _, keep, below = mirrors.MIRRORS["emnist-letters"][0].fetch.args
+    mirrors.unpack(archive_file, keep, tmp_path / "other" / below)
+    assert [p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.gz") if "letters" in p.name] == [
+        "other/EMNIST/raw/gzip/emnist-letters-test-labels-idx1-ubyte.gz"
     ]
+    assert "EMNIST/raw/gzip" in DATASETS["emnist-letters"].folders
 
 
 def test_every_data_set_has_a_source_with_a_checksum():

@@ -14,16 +14,16 @@ CHOSEN = "method, options, seed, delta, kind, claim, number of tasks, scenario, 
 
 def check_commitment(
     notes: Verdict, certificate: Mapping[str, Any], given: str | Path | Mapping[str, Any] | None
-) -> str | None:
-    """Compare a certificate with a commitment (its hash, its file or its content); the hash of theta_0 if it is kept."""
+) -> bool:
+    """Whether a certificate keeps a commitment, given as its hash, its file or its content."""
     named = certificate["commitment"]
     if given is None:
         if named:
             notes.word.append(
-                f"Seed, delta, options and claim were chosen before the data was seen: a commitment {named[:12]}... is named, and was "
-                "not given here; if you were handed it before, give it with --commitment."
+                f"The commitment that the certificate names ({named}) was made before the data was seen; if you were handed it then, "
+                "give it with --commitment."
             )
-        return None
+        return False
     wanted, content = _wanted(given)
     kept = committed_by(certificate)
     if named not in (None, wanted):
@@ -31,9 +31,9 @@ def check_commitment(
     if commitment_hash(kept) != wanted:
         names = f" in {', '.join(differing(kept, content)[:10])}" if content else ""
         notes.fault(f"The certificate is not what was committed to ({wanted[:12]}...): it differs{names}.")
-        return None
+        return False
     notes.checked.append(f"Everything that must be chosen in advance was committed to: {CHOSEN} ({wanted}).")
-    return certificate.get("theta_0")
+    return True
 
 
 def _wanted(given: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any] | None]:

@@ -20,7 +20,7 @@ from cop2l.streams.withhold import withhold
 
 FLAGS = {
     "scenario": "--scenario", "tasks": "--tasks", "order_seed": "--order-seed", "images": "--images", "seed": "--stream-seed",
-    "groups": "--task-classes", "label": "--label", "columns": "--columns", "domain": "--domain", "classes": "--classes",
+    "task_classes": "--task-classes", "label": "--label", "columns": "--columns", "domain": "--domain", "classes": "--classes",
     "test_share": "--test-share", "holdout": "--holdout",
 }  # fmt: skip
 """How the auditor types an option of a cut; any other as --option KEY=VALUE."""
@@ -232,10 +232,10 @@ def _otherwise(key: str, stated: Any, typed: Any) -> str:
 def flag(key: str, value: Any) -> str:
     """How an option of a cut is typed.
 
-    >>> flag("columns", ["a", "b"]), flag("n", 100), flag("groups", [[0, 1], [2]])
+    >>> flag("columns", ["a", "b"]), flag("n", 100), flag("task_classes", [[0, 1], [2]])
     ('--columns a,b', '--option n=100', '--task-classes 0,1 2')
     """
-    if key == "groups" and isinstance(value, list):
+    if key == "task_classes" and isinstance(value, list):
         return f"{FLAGS[key]} " + " ".join(_text(group) for group in value)
     return f"{FLAGS[key]} {_text(value)}" if key in FLAGS else f"--option {shlex.quote(key)}={_text(value)}"
 

@@ -35,14 +35,15 @@ def verify(
     package.module:function. `commitment` is what you were handed before: a hash, a file or its content. `Unreadable` or
     `cop2l.errors.UserError` is raised where nothing can be said.
     """
-    notes, allowed = Verdict(), allowed or Allowed()
+    notes, allowed, committed = Verdict(), allowed or Allowed(), False
     folders, run = find(Path(path), notes)
     if run is not None and not folders:
         return nothing_issued(run)
     try:
         certificates = [read(folder) for folder in folders]
         last = certificates[-1]
-        start = check_commitment(notes, last, commitment)
+        committed = check_commitment(notes, last, commitment)
+        start = last.get("theta_0") if committed else None
         samples = samples_for(notes, last, data, cut or {}, cut_as_stated)
         if run is not None:
             check_run(notes, run, certificates)
@@ -57,6 +58,8 @@ def verify(
         verdict = kernel.verify(folders)
         if str(refusal) not in verdict.faults:
             notes.fault(str(refusal))
+    if committed and kernel.UNCOMMITTED in verdict.word:
+        verdict.word.remove(kernel.UNCOMMITTED)
     return lowered(verdict, notes, allowed)
 
 

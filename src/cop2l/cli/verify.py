@@ -153,7 +153,7 @@ def _typed(arguments: argparse.Namespace) -> dict[str, Any]:
     from cop2l.experiments.config import loose
 
     given = {LOADED_AS.get(name, name): getattr(arguments, name) for name in CUT} | {
-        "groups": arguments.task_classes
+        "task_classes": arguments.task_classes
     }
     typed = {name: value for name, value in given.items() if value is not None}
     for pair in arguments.option:

@@ -1,6 +1,7 @@
 """The live view: a table with a line and a bar per task, redrawn a few times a second."""
 
 import time
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console
@@ -61,7 +62,7 @@ class Live(Watcher):
         for record in self.done[-shown:]:
             own = record["tasks"][-1]
             last = {"iteration": own["iterations"], "picked": own["picked"], "bound": claimed(record)}
-            accuracy = rounded(sum(record["accuracy"]) / len(record["accuracy"]))
+            accuracy = rounded(fmean(record["accuracy"]))
             table.add_row(*self.row(record["task"], 1, 1, last), accuracy, span(record["seconds"]))
         if len(self.done) < self.tasks:
             total = self.event.get("epochs")
@@ -78,7 +79,7 @@ class Live(Watcher):
         """The time left, judged by the tasks that are done; nothing before there is one."""
         if not self.done or len(self.done) == self.tasks:
             return None
-        mean = sum(record["seconds"] for record in self.done) / len(self.done)
+        mean = fmean(record["seconds"] for record in self.done)
         spent = min(time.monotonic() - self.began, mean)
         return f"about {span(mean * (self.tasks - len(self.done)) - spent)} left"
 

@@ -1,5 +1,6 @@
 """What a run says to people."""
 
+from statistics import fmean
 from typing import Any
 
 from cop2l.experiments.config import Config
@@ -42,7 +43,7 @@ def claimed(record: dict[str, Any]) -> float | None:
 
 def outcome(record: dict[str, Any]) -> str:
     """A finished task in a few words: mean accuracy, and the worst bound of the claim."""
-    words = [f"accuracy {rounded(sum(record['accuracy']) / len(record['accuracy']))}"]
+    words = [f"accuracy {rounded(fmean(record['accuracy']))}"]
     bound = claimed(record)
     if bound is not None:
         words.append(f"certified error at most {percent(bound)} on every task ({record['kind']})")

@@ -44,7 +44,9 @@ def follows(value: float, kind: str, record: Mapping[str, Any], messages: Sequen
     """
     with localcontext(EXACT):
         v, T, t = Decimal(value), len(messages), record["task"]
-        share = share_of_task(options, T)
+        share, points = share_of_task(options, T), options.grid_points
+        if points and not set(messages) <= set(points):
+            return False  # a number outside the grid has no share of delta
         if kind == "holdout":
             return tail_follows(v, record["rows"], record["errors"], -share.ln())
         n, K = record["n"], record["iterations"]
@@ -61,8 +63,7 @@ def follows(value: float, kind: str, record: Mapping[str, Any], messages: Sequen
         if kind == "combined" or (kind == "buffer" and options.buffer == "witness"):
             if K == 0:
                 return tail_follows(v, n, size, -(share * 3 / 4).ln())
-            points = len(options.grid_points)
-            return preference_follows(v, n, size, share / 4 * (Decimal(1) / (points - 1) if points else zeta(K)))
+            return preference_follows(v, n, size, share / 4 * (Decimal(1) / (len(points) - 1) if points else zeta(K)))
         return preference_follows(v, n, size, share * weight_of_iterations(options, K))
 
 

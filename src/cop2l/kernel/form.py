@@ -21,7 +21,7 @@ FILES, HOLDOUT_FILES = ("sets.safetensors", "theta.safetensors", "theta_0.safete
 ASSUMPTIONS = (
     "Within each task the examples are independent draws from one distribution, the task's own.",
     "The samples of different tasks, and the marks, are independent: neither rows nor seed were chosen with the other in view.",
-    "The order, the sizes and the distributions of the tasks were not chosen by looking at earlier data.",
+    "The order, sizes and distributions of the tasks, and whose data is gone by when, were not chosen by looking at data.",
     "Initial parameters, representation of inputs, options, seed, claim and the classes of each task do not depend on the data.",
     "Published constants that prepare inputs (mean and deviation of MNIST's pixels, say) are statistics of the public sample.",
     "The bound is on the probability of error on new examples of the task's own distribution, not of any other.",
@@ -213,7 +213,9 @@ def check_records(content: Content) -> None:
         good = record["task"] == number and head == sorted(set(head)) and head[-1] < content["classes"]
         if options.kind != "holdout":
             rows, known, picked = record["n"], record["compression"] + record["evicted"], record["picked"]
-            good &= rows + record["prior"] == record["rows"] and record["evicted_last"] <= record["evicted"]
+            good &= rows + record["prior"] == record["rows"] and (errors is None) == (record["missed"] is None)
+            good &= record["evicted_last"] <= record["evicted"] <= (0 if options.marked else rows)  # marks: nothing moves to J
+            good &= options.buffer != "witness" or picked == 0 or record["iterations"] > 0
             good &= max(known + (errors or 0), picked + (record["missed"] or 0), record["selected"] or 0) <= rows
             good &= (record["compressed"] or 0) <= (record["selected"] or 0)
             good &= options.marked == (record["selected"] is not None) == (record["compressed"] is not None)

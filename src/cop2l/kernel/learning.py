@@ -68,6 +68,11 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return whole.hexdigest()
 
 
+def size_of(model: nn.Module) -> int:
+    """How many numbers are learned or stored as parameters."""
+    return sum(p.numel() for p in model.parameters())
+
+
 # ---- examples
 
 
@@ -152,12 +157,12 @@ class PaddedLinear(TorchFunctionMode):
 
 
 def score(model: nn.Module, part: Examples, outside: Tensor | None = None) -> tuple[Tensor, np.ndarray]:
-    """The cross-entropy of every example, and whether it is misclassified, in evaluation mode.
+    """The cross-entropy of every example, and whether it is misclassified, in evaluation mode, which is left on.
 
     An example is right only if its class has strictly the largest logit: a tie, or a NaN, is an error. `outside` says for each
     task which classes are not in its head (task-incremental): their logits are minus infinity, after the whole head was computed.
     """
-    like, size, training = next(model.parameters()), block_rows(part.x), model.training
+    like, size = next(model.parameters()), block_rows(part.x)
     losses, wrong = torch.empty(len(part), dtype=like.dtype, device=like.device), np.empty(len(part), bool)
     model.eval()
     with torch.no_grad(), PaddedLinear():
@@ -175,7 +180,6 @@ def score(model: nn.Module, part: Examples, outside: Tensor | None = None) -> tu
             own = logits[labels, at]
             logits[labels, at] = -torch.inf
             wrong[start : start + size] = ~(own > logits.amax(0)).cpu().numpy()[:n]
-    model.train(training)
     return losses, wrong
 
 

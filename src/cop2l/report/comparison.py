@@ -6,7 +6,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 
 from cop2l.errors import UserError
 from cop2l.kernel.arithmetic import percent
-from cop2l.report.groups import Group, Place, Spread
+from cop2l.report.groups import Benchmark, Group, Spread
 from cop2l.report.metric import SCALES, Metric, metric
 from cop2l.report.published import Published, Row, published
 
@@ -31,10 +31,14 @@ class Comparison:
     metric: Metric
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    places: tuple[Place, ...]
+    benchmarks: tuple[Benchmark, ...]
     cells: tuple[tuple[Cell | None, ...], ...]
     shared: str
     """What all the columns have in common and their names therefore leave out."""
+
+    def of(self, group: Group) -> Cell | None:
+        """The cell of a group."""
+        return next((cell for cell in self.filled if cell.group is group), None)
 
     @property
     def filled(self) -> list[Cell]:
@@ -44,20 +48,26 @@ class Comparison:
 
 def compare(groups: Sequence[Group], metric: Metric, beside: Sequence[Row] = ()) -> Comparison:
     """The comparison of groups in one metric, published numbers beside them; empty rows and columns are left out."""
-    found: dict[tuple[str, Place], Cell] = {}
+    found: dict[tuple[str, Benchmark], Cell] = {}
     for group in sorted(groups, key=lambda group: group.order):
         ours = metric.over_seeds(group)
         if ours is not None:
             valid = not (metric.certified and group.not_valid)
-            found[group.label, group.place] = Cell(group, ours, published(beside, group, metric.name), valid)
+            found[group.label, group.benchmark] = Cell(
+                group, ours, published(beside, group, metric.name), valid
+            )
     labels = tuple(dict.fromkeys(label for label, _ in found))
-    places = tuple(sorted({place for _, place in found}))
-    best = {place: _best([c for (_, p), c in found.items() if p == place], metric) for place in places}
+    benchmarks = tuple(sorted({benchmark for _, benchmark in found}))
+    best = {
+        benchmark: _best([c for (_, p), c in found.items() if p == benchmark], metric)
+        for benchmark in benchmarks
+    }
     cells = tuple(
-        tuple(_marked(found.get((label, place)), best[place], metric) for place in places) for label in labels
+        tuple(_marked(found.get((label, benchmark)), best[benchmark], metric) for benchmark in benchmarks)
+        for label in labels
     )
-    names, shared = column_names(places)
-    return Comparison(metric, labels, names, places, cells, shared)
+    names, shared = column_names(benchmarks)
+    return Comparison(metric, labels, names, benchmarks, cells, shared)
 
 
 def comparisons(
@@ -71,23 +81,23 @@ def comparisons(
     return filled
 
 
-def column_names(places: Sequence[Place]) -> tuple[tuple[str, ...], str]:
-    """Short names for places: what differs between them; and what they share.
+def column_names(benchmarks: Sequence[Benchmark]) -> tuple[tuple[str, ...], str]:
+    """Short names for benchmarks: what differs between them; and what they share.
 
-    >>> column_names([Place("mnist", "class-incremental", model, 5) for model in ("mlp", "cnn")])
+    >>> column_names([Benchmark("mnist", "class-incremental", model, 5) for model in ("mlp", "cnn")])
     (('mnist, mlp', 'mnist, cnn'), 'class-incremental, 5 tasks')
     """
-    scenarios = {place.scenario for place in places}
-    models = {place.model for place in places}
-    tasks = {place.tasks for place in places}
+    scenarios = {benchmark.scenario for benchmark in benchmarks}
+    models = {benchmark.model for benchmark in benchmarks}
+    tasks = {benchmark.tasks for benchmark in benchmarks}
     names = tuple(
         ", ".join(
-            [place.stream]
-            + [place.scenario] * (len(scenarios) > 1)
-            + [place.model] * (len(models) > 1)
-            + [_tasks(place.tasks)] * (len(tasks) > 1)
+            [benchmark.stream]
+            + [benchmark.scenario] * (len(scenarios) > 1)
+            + [benchmark.model] * (len(models) > 1)
+            + [_tasks(benchmark.tasks)] * (len(tasks) > 1)
         )
-        for place in places
+        for benchmark in benchmarks
     )
     shared = [*scenarios] * (len(scenarios) == 1) + [*models] * (len(models) == 1)
     shared += [_tasks(n) for n in tasks] * (len(tasks) == 1)

@@ -159,7 +159,7 @@ def _reasons(table: Comparison) -> list[str]:
     for cell in table.filled:
         if not cell.valid:
             reasons = " ".join(cell.group.not_valid)
-            against.setdefault((cell.group.place.stream, reasons), []).append(cell.group.label)
+            against.setdefault((cell.group.benchmark.stream, reasons), []).append(cell.group.label)
     notes = [
         f"{NOT_VALID} not valid: {', '.join(labels)} on {stream}. {reasons}"
         for (stream, reasons), labels in against.items()
@@ -175,7 +175,7 @@ def _records(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
             "metric": table.metric.name,
             "method": cell.group.method,
             "setting": dict(cell.group.setting),
-            **cell.group.place._asdict(),
+            **cell.group.benchmark._asdict(),
             "seeds": cell.ours.seeds,
             "mean": cell.ours.mean,
             "sd": cell.ours.sd,

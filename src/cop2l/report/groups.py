@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from cop2l.report.runs import Run
 
-SHOWN_BY_PLACE = frozenset({"method", "stream", "scenario", "model", "tasks"})
+SHOWN_BY_BENCHMARK = frozenset({"method", "stream", "scenario", "model", "tasks"})
 NOT_A_SETTING = frozenset({"seed", "hash", "device", "threads", "folder", "name"})
 """Keys of a configuration that do not make it another experiment."""
 
-SPEAKING_KEYS = (
+SHOWN_FIRST = (
     "preset",
     "memory",
     "buffer",
@@ -33,8 +33,8 @@ SPEAKING_KEYS = (
 FIRST_METHODS = ("cop2l", "joint")
 
 
-class Place(NamedTuple):
-    """A column of the comparison: the stream, how it was cut, and the model that learns it."""
+class Benchmark(NamedTuple):
+    """What runs are compared on: the stream, how it was cut, and the model that learns it."""
 
     stream: str
     scenario: str
@@ -52,12 +52,12 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one method with one setting in one place, in the order of their seeds."""
+    """The runs of one method with one setting on one benchmark, in the order of their seeds."""
 
     method: str
     setting: tuple[tuple[str, Any], ...]
     """The keys that tell this group from the method's others, with their values."""
-    place: Place
+    benchmark: Benchmark
     runs: tuple[Run, ...]
 
     @property
@@ -104,30 +104,30 @@ def spread(values: Iterable[float]) -> Spread:
 
 def group(runs: Sequence[Run], over: Sequence[str] = ("seed",)) -> list[Group]:
     """Sort runs into groups; `over` names the configuration keys that are averaged over."""
-    ignored = SHOWN_BY_PLACE | NOT_A_SETTING | set(over)
+    ignored = SHOWN_BY_BENCHMARK | NOT_A_SETTING | set(over)
     settings = [{k: v for k, v in settings_of(run.config).items() if k not in ignored} for run in runs]
-    places = [place_of(run) for run in runs]
-    shown = _telling_keys(runs, settings, places)
-    members: dict[tuple[Place, str, str], list[int]] = {}
+    benchmarks = [benchmark_of(run) for run in runs]
+    shown = _telling_keys(runs, settings, benchmarks)
+    members: dict[tuple[Benchmark, str, str], list[int]] = {}
     for i, run in enumerate(runs):
-        members.setdefault((places[i], run.method, _key(settings[i])), []).append(i)
+        members.setdefault((benchmarks[i], run.method, _key(settings[i])), []).append(i)
     groups = []
-    for (place, method, _), indices in members.items():
+    for (benchmark, method, _), indices in members.items():
         setting = tuple((key, settings[indices[0]].get(key)) for key in shown[method])
         ordered = sorted((runs[i] for i in indices), key=lambda run: (run.seed, str(run.folder)))
-        groups.append(Group(method, setting, place, tuple(ordered)))
-    return sorted(groups, key=lambda g: (g.place, g.order))
+        groups.append(Group(method, setting, benchmark, tuple(ordered)))
+    return sorted(groups, key=lambda g: (g.benchmark, g.order))
 
 
-def by_place(runs: Sequence[Run], over: Sequence[str] = ("seed",)) -> list[list[Group]]:
-    """The groups of each place by themselves: a setting that is varied elsewhere is not named here."""
-    places = sorted({place_of(run) for run in runs})
-    return [group([run for run in runs if place_of(run) == place], over) for place in places]
+def by_benchmark(runs: Sequence[Run], over: Sequence[str] = ("seed",)) -> list[list[Group]]:
+    """The groups of each benchmark by themselves: a setting that is varied elsewhere is not named here."""
+    benchmarks = sorted({benchmark_of(run) for run in runs})
+    return [group([run for run in runs if benchmark_of(run) == benchmark], over) for benchmark in benchmarks]
 
 
-def place_of(run: Run) -> Place:
-    """Where a run stands in a comparison."""
-    return Place(run.stream, run.scenario, run.model, len(run.matrix))
+def benchmark_of(run: Run) -> Benchmark:
+    """The benchmark of a run."""
+    return Benchmark(run.stream, run.scenario, run.model, len(run.matrix))
 
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def repeated(groups: Iterable[Group]) -> list[str]:
         for run in g.runs:
             same.setdefault(_key({k: run.config.get(k) for k in ("seed", "order_seed")}), []).append(run)
         sentences += [
-            f"{g.label} on {g.place.stream} counts seed {runs[0].seed} {len(runs)} times: "
+            f"{g.label} on {g.benchmark.stream} counts seed {runs[0].seed} {len(runs)} times: "
             + ", ".join(str(run.folder) for run in runs)
             + "."
             for runs in same.values()
@@ -159,18 +159,18 @@ def repeated(groups: Iterable[Group]) -> list[str]:
 
 
 def _telling_keys(
-    runs: Sequence[Run], settings: Sequence[dict[str, Any]], places: Sequence[Place]
+    runs: Sequence[Run], settings: Sequence[dict[str, Any]], benchmarks: Sequence[Benchmark]
 ) -> dict[str, list[str]]:
-    """For each method, the fewest keys that tell its groups in one place apart."""
-    cells: dict[tuple[str, Place], list[dict[str, Any]]] = {}
-    for run, setting, place in zip(runs, settings, places, strict=True):
-        cells.setdefault((run.method, place), []).append(setting)
+    """For each method, the fewest keys that tell its groups on one benchmark apart."""
+    cells: dict[tuple[str, Benchmark], list[dict[str, Any]]] = {}
+    for run, setting, benchmark in zip(runs, settings, benchmarks, strict=True):
+        cells.setdefault((run.method, benchmark), []).append(setting)
     shown: dict[str, list[str]] = {}
     for method in {run.method for run in runs}:
         own = [cell for (name, _), cell in cells.items() if name == method]
         names = {key for cell in own for setting in cell for key in setting}
         varying = [k for k in names if any(len({_key(s.get(k)) for s in cell}) > 1 for cell in own)]
-        varying.sort(key=lambda k: (SPEAKING_KEYS.index(k) if k in SPEAKING_KEYS else len(SPEAKING_KEYS), k))
+        varying.sort(key=lambda k: (SHOWN_FIRST.index(k) if k in SHOWN_FIRST else len(SHOWN_FIRST), k))
         needed = list(varying)
         for key in reversed(varying):
             fewer = [k for k in needed if k != key]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cop2l.errors import UserError, unknown
-from cop2l.report.groups import Group, Place, settings_of
+from cop2l.report.groups import Benchmark, Group, settings_of
 from cop2l.report.metric import METRICS, SCALES
 from cop2l.report.runs import Run
 
@@ -34,7 +34,7 @@ class Row:
 
     where: str
     """The line of the file, for messages."""
-    place: Place
+    benchmark: Benchmark
     method: str
     metric: str
     settings: tuple[tuple[str, str], ...]
@@ -42,7 +42,7 @@ class Row:
 
     def is_about(self, group: Group) -> bool:
         """Whether every run of a group is what this row names: stream, tasks, scenario, model, method, settings."""
-        if (self.place, self.method) != (group.place, group.method):
+        if (self.benchmark, self.method) != (group.benchmark, group.method):
             return False
         return all(self._has(run, key, value) for run in group.runs for key, value in self.settings)
 
@@ -92,7 +92,7 @@ def _row(where: str, names: Sequence[str], cells: Sequence[str]) -> Row:
     further = [name for name in names if name not in (*NEEDED, *OPTIONAL)]
     return Row(
         where,
-        Place(row["stream"], row["scenario"], row["model"], int(row["tasks"])),
+        Benchmark(row["stream"], row["scenario"], row["model"], int(row["tasks"])),
         row["method"],
         row["metric"],
         tuple((name, row[name]) for name in further if row[name]),
@@ -125,7 +125,7 @@ def published(rows: Sequence[Row], group: Group, metric: str) -> Published | Non
     found = [row for row in rows if row.metric == metric and row.is_about(group)]
     if len(found) > 1:
         raise UserError(
-            f"The {metric} of {group.method} on {group.place.stream} stands in {found[0].where} and in"
+            f"The {metric} of {group.method} on {group.benchmark.stream} stands in {found[0].where} and in"
             f" {found[1].where}; remove one, or add a column for the setting that tells them apart."
         )
     return found[0].number if found else None

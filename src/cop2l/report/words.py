@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Group
 from cop2l.report.metric import METRICS, bounds_of
+from cop2l.report.runs import Run
 
 SAYS = (
     (
@@ -84,17 +85,25 @@ def claim(group: Group) -> str | None:
     delta = confidence.pop() if len(confidence) == 1 else None
     if delta is None:
         return None
-    count = len(group.runs)
-    who = "The run certifies" if count == 1 else f"Each of the {count} runs certifies"
+    several = len(group.runs) > 1
+    who = f"Each of the {len(group.runs)} runs certifies" if several else "The run certifies"
     tasks = "task 1" if len(largest) == 1 else f"tasks 1 to {len(largest)}, all at once"
     shown = largest if len(largest) <= MOST_LISTED else [min(largest), max(largest)]
     rates = [rate_text(value, 1, upwards=True) for value in shown]
     listed = listing(rates) if shown is largest else f"{rates[0]} to {rates[1]}"
-    largest_words = "" if count == 1 else " (for each task, the largest over the runs)"
+    largest_words = " (for each task, the largest over the runs)" if several else ""
     return unbroken(
         f"{who} by the bound “{group.kind}”, with probability at least {100 * (1 - delta):g} % over the draw of its"
         f" data, a true error of at most {listed} %{largest_words} on {tasks}."
     )
+
+
+def claim_in_context(group: Group) -> str | None:
+    """The claim of a group beside the paper's formula and a hold-out; None if it claims nothing but a hold-out."""
+    certified = claim(group)
+    if not certified or group.kind == "holdout":
+        return None
+    return " ".join(s for s in (certified, against_paper(group), against_holdout(group)) if s)
 
 
 def against_holdout(group: Group) -> str | None:
@@ -131,8 +140,25 @@ def unbroken(sentence: str) -> str:
 
 def title(groups: Sequence[Group]) -> str:
     """A title for the page."""
-    streams = list(dict.fromkeys(group.place.stream for group in groups))
+    streams = list(dict.fromkeys(group.benchmark.stream for group in groups))
     return f"Continual learning on {listing(streams)}" if streams else "Continual learning"
+
+
+def lead(runs: Sequence[Run], groups: Sequence[Group]) -> str:
+    """What the page is about, under its title."""
+    of = f" of {listing(list(dict.fromkeys(group.method for group in groups)))}" if groups else ""
+    deltas = sorted({run.delta for run in runs if run.delta is not None})
+    certified = f" Certificates at δ = {listing([f'{d:g}' for d in deltas])}." if deltas else ""
+    return f"{count(len(runs), 'finished run')}{of}.{certified}"
+
+
+def count(number: int, noun: str) -> str:
+    """So many of something.
+
+    >>> count(1, "run"), count(2, "run")
+    ('1 run', '2 runs')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def listing(names: Sequence[str]) -> str:

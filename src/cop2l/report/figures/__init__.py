@@ -8,7 +8,7 @@ from cop2l.errors import UserError, unknown
 from cop2l.report.comparison import column_names
 from cop2l.report.figures import bounds, learning
 from cop2l.report.figures.figure import Figure
-from cop2l.report.groups import Group, by_place
+from cop2l.report.groups import Group, by_benchmark
 from cop2l.report.metric import metric as metric_named
 from cop2l.report.runs import Run
 
@@ -43,8 +43,8 @@ def draw(
         figure_of = FIGURES[name]
     else:
         raise unknown("figure", name, (*FIGURES, "against"))
-    streams = by_place(runs, over)
-    names, _ = column_names([groups[0].place for groups in streams])
+    streams = by_benchmark(runs, over)
+    names, _ = column_names([groups[0].benchmark for groups in streams])
     drawn = [
         replace(figure, title=f"{figure.title}: {stream}") if len(streams) > 1 else figure
         for groups, stream in zip(streams, names, strict=True)

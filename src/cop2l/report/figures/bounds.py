@@ -1,6 +1,7 @@
 """Figures about certificates: bounds against test error, compression sets, bounds against iterations."""
 
 from collections.abc import Sequence
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -44,7 +45,7 @@ def bounds(groups: Sequence[Group]) -> Figure | None:
             Panel(
                 titled(group),
                 # All keys in every panel: a picture merges the scales of its panels.
-                lines(series, keys, "task", "error", upwards=KIND_LABELS),
+                partial(lines, series, keys, "task", "error", upwards=KIND_LABELS),
                 f"{group.label}, mean over tasks: {words}.",
             )
         )
@@ -63,8 +64,6 @@ def bounds(groups: Sequence[Group]) -> Figure | None:
 
 def bounds_box(groups: Sequence[Group]) -> Figure | None:
     """The same numbers as box plots over the seeds."""
-    import altair as alt
-
     shown = [group for group in groups if _kinds([group])]
     if not shown:
         return None
@@ -78,24 +77,13 @@ def bounds_box(groups: Sequence[Group]) -> Figure | None:
             for task, value in enumerate(values, 1)
             if value is not None
         ]
-        chart = (
-            alt.Chart({"values": rows})
-            .mark_boxplot(
-                size=9,
-                extent="min-max",
-                median={"color": theme.colour("ground")},
-                rule={"color": theme.colour("muted")},
+        panels.append(
+            Panel(
+                titled(group),
+                partial(_boxes, rows, keys),
+                f"{group.label}: box plots over {len(group.runs)} runs.",
             )
-            .encode(
-                x=alt.X("task:O"),
-                xOffset=alt.XOffset("series:N", sort=[key.label for key in keys]),
-                y=alt.Y("value:Q", title="error", axis=alt.Axis(format="~%"), scale=alt.Scale(zero=True)),
-                color=alt.Color("series:N", scale=colour_scale(keys), legend=None),
-            )
-            .properties(height=230)
-            .to_dict()
         )
-        panels.append(Panel(titled(group), chart, f"{group.label}: box plots over {len(group.runs)} runs."))
     return Figure(
         "bounds-box",
         "Certified bound and test error, spread over seeds",
@@ -109,8 +97,6 @@ def bounds_box(groups: Sequence[Group]) -> Figure | None:
 
 def compression(groups: Sequence[Group]) -> Figure | None:
     """How many examples of each task a certificate counts."""
-    import altair as alt
-
     parts = (
         ("compression", Key("kept in the first set |I|", "orange", mark="square"), "paper"),
         ("evicted", Key("evicted, second set |J|", "ochre", mark="square"), "paper"),
@@ -138,33 +124,20 @@ def compression(groups: Sequence[Group]) -> Figure | None:
             for order, (name, key, account) in enumerate(parts)
             for task, s in counts[name].items()
         ]
-        chart = (
-            alt.Chart({"values": rows})
-            .mark_bar(opacity=0.88)
-            .encode(
-                x=alt.X("task:O", axis=alt.Axis(labelOverlap=True), scale=alt.Scale(paddingInner=0.3)),
-                xOffset=alt.XOffset("account:N", sort=["paper", "preference"]),
-                y=alt.Y("examples:Q", title="examples", axis=alt.Axis(tickCount=5)),
-                color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
-                order=alt.Order("order:Q"),
-                tooltip=[
-                    alt.Tooltip("task:O"),
-                    alt.Tooltip("part:N"),
-                    alt.Tooltip("examples:Q", format=",.1f"),
-                    alt.Tooltip("share:N"),
-                ],
-            )
-            .properties(height=230)
-            .to_dict()
-        )
         total = {
             name: round(fmean(s.mean for s in points.values())) for name, points in counts.items() if points
         }
         words = ", ".join(f"{key.label} {total[name]}" for name, key, _ in parts if name in total)
-        panels.append(Panel(titled(group), chart, f"{group.label}, mean over tasks: {words} examples."))
+        panels.append(
+            Panel(
+                titled(group),
+                partial(_bars, rows, keys),
+                f"{group.label}, mean over tasks: {words} examples.",
+            )
+        )
         table += [
             (group.label, str(task), *(_count(points.get(task)) for points in (sizes, *counts.values())))
-            for task in range(1, group.place.tasks + 1)
+            for task in range(1, group.benchmark.tasks + 1)
         ]
     return Figure(
         "compression",
@@ -181,8 +154,6 @@ def compression(groups: Sequence[Group]) -> Figure | None:
 
 def iterations(groups: Sequence[Group]) -> Figure | None:
     """The bound on the current task while it is learned, and the iteration that was kept."""
-    import altair as alt
-
     shown = [group for group in groups if any(run.trace for run in group.runs)]
     if not shown:
         return None
@@ -193,43 +164,17 @@ def iterations(groups: Sequence[Group]) -> Figure | None:
         tasks = sorted({step.task for run in group.runs for step in run.trace})
         for task in _spaced(tasks, most):
             rows = [_step_row(step, run) for run in group.runs for step in _thinned(run, task)]
-            base = alt.Chart({"values": rows}).encode(
-                x=alt.X("iteration:Q", axis=alt.Axis(tickCount=4, tickMinStep=1, labelFlush=False)),
-                y=alt.Y(
-                    "bound:Q",
-                    title=_criterion(group),
-                    scale=alt.Scale(zero=True, nice=4),
-                    axis=alt.Axis(format="~%", tickCount=4),
-                ),
-            )
-            curve = base.mark_line(strokeWidth=1.5, color=theme.colour("blue"), opacity=0.75).encode(
-                detail="seed:O"
-            )
-            kept = (
-                base.transform_filter("datum.kept")
-                .mark_point(filled=True, size=70, opacity=1, color=theme.colour("orange"))
-                .encode()
-            )
-            tooltip = [
-                "seed:O",
-                "iteration:Q",
-                alt.Tooltip("shown:N", title=_criterion(group)),
-                "picked:Q",
-                "errors:Q",
-                "kept:N",
-            ]
-            cover = base.mark_point(size=120, opacity=0, filled=True).encode(tooltip=tooltip)
             ends = [row for row in rows if row["kept"]]
             words = ", ".join(f"seed {row['seed']} at {row['iteration']}" for row in ends) or "none recorded"
             panels.append(
                 Panel(
                     f"{titled(group)}, task {task}",
-                    alt.layer(curve, kept, cover).properties(height=150).to_dict(),
+                    partial(_curves, rows, _criterion(group)),
                     f"{group.label}, task {task}: iterations kept: {words}.",
                 )
             )
         table += [row for run in group.runs for task in tasks if (row := _stop_row(group, run, task))]
-    left_out = any(g.place.tasks > most for g in shown)
+    left_out = any(g.benchmark.tasks > most for g in shown)
     return Figure(
         "iterations",
         "Bound against iteration, and where early stopping lands",
@@ -242,6 +187,70 @@ def iterations(groups: Sequence[Group]) -> Figure | None:
         tuple(table),
         narrow=True,
     )
+
+
+def _boxes(rows: Sequence[dict[str, Any]], keys: Sequence[Key]) -> dict[str, Any]:
+    import altair as alt
+
+    ground, muted = {"color": theme.colour("ground")}, {"color": theme.colour("muted")}
+    made: dict[str, Any] = (
+        alt.Chart({"values": rows})
+        .mark_boxplot(size=9, extent="min-max", median=ground, rule=muted)
+        .encode(
+            x=alt.X("task:O"),
+            xOffset=alt.XOffset("series:N", sort=[key.label for key in keys]),
+            y=alt.Y("value:Q", title="error", axis=alt.Axis(format="~%"), scale=alt.Scale(zero=True)),
+            color=alt.Color("series:N", scale=colour_scale(keys), legend=None),
+        )
+        .properties(height=230)
+        .to_dict()
+    )
+    return made
+
+
+def _bars(rows: Sequence[dict[str, Any]], keys: Sequence[Key]) -> dict[str, Any]:
+    import altair as alt
+
+    made: dict[str, Any] = (
+        alt.Chart({"values": rows})
+        .mark_bar(opacity=0.88)
+        .encode(
+            x=alt.X("task:O", axis=alt.Axis(labelOverlap=True), scale=alt.Scale(paddingInner=0.3)),
+            xOffset=alt.XOffset("account:N", sort=["paper", "preference"]),
+            y=alt.Y("examples:Q", title="examples", axis=alt.Axis(tickCount=5)),
+            color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
+            order=alt.Order("order:Q"),
+            tooltip=["task:O", "part:N", alt.Tooltip("examples:Q", format=",.1f"), "share:N"],
+        )
+        .properties(height=230)
+        .to_dict()
+    )
+    return made
+
+
+def _curves(rows: Sequence[dict[str, Any]], criterion: str) -> dict[str, Any]:
+    import altair as alt
+
+    percents = alt.Axis(format="~%", tickCount=4)
+    base = alt.Chart({"values": rows}).encode(
+        x=alt.X("iteration:Q", axis=alt.Axis(tickCount=4, tickMinStep=1, labelFlush=False)),
+        y=alt.Y("bound:Q", title=criterion, scale=alt.Scale(zero=True, nice=4), axis=percents),
+    )
+    curve = base.mark_line(strokeWidth=1.5, color=theme.colour("blue"), opacity=0.75).encode(detail="seed:O")
+    kept = base.transform_filter("datum.kept").mark_point(
+        filled=True, size=70, opacity=1, color=theme.colour("orange")
+    )
+    tooltip = [
+        "seed:O",
+        "iteration:Q",
+        alt.Tooltip("shown:N", title=criterion),
+        "picked:Q",
+        "errors:Q",
+        "kept:N",
+    ]
+    cover = base.mark_point(size=120, opacity=0, filled=True).encode(tooltip=tooltip)
+    made: dict[str, Any] = alt.layer(curve, kept, cover).properties(height=150).to_dict()
+    return made
 
 
 def titled(group: Group) -> str:
@@ -285,7 +294,7 @@ def _bound_rows(group: Group, kinds: Sequence[str]) -> list[tuple[str, ...]]:
             _count(sizes.get(task)),
             *(rate_text(series.get(label, {}).get(task), upwards=label in KIND_LABELS) for label in labels),
         )
-        for task in range(1, group.place.tasks + 1)
+        for task in range(1, group.benchmark.tasks + 1)
     ]
 
 

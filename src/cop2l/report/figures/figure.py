@@ -1,8 +1,9 @@
 """A figure: panels side by side, one legend, and the table of the numbers behind it."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,14 @@ class Panel:
     """One chart of a figure, and what it shows in words, for those who cannot see it."""
 
     title: str
-    spec: dict[str, Any]
-    """Vega-Lite, without width and configuration."""
+    draw: Callable[[], dict[str, Any]]
+    """Makes the chart; called where Altair is installed and the chart is wanted."""
     description: str
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """Vega-Lite, without width and configuration."""
+        return self.draw()
 
 
 @dataclass(frozen=True)
@@ -75,36 +81,36 @@ def lines(
     from_zero: bool = True,
     upwards: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Lines with a band of one standard deviation; hovering over a place lists every series there.
+    """Lines with a band of one standard deviation; hovering lists every series at that x.
 
     The series named in `upwards` are bounds, whose digits are rounded upwards.
     """
     import altair as alt
 
-    places = sorted({place for points in series.values() for place in points})
+    positions = sorted({position for points in series.values() for position in points})
     rows = [
         {
-            "x": place,
+            "x": position,
             "series": label,
             "mean": s.mean,
             "low": s.mean - (s.sd or 0),
             "high": min(1.0, s.mean + (s.sd or 0)),
         }
         for label, points in series.items()
-        for place, s in sorted(points.items())
+        for position, s in sorted(points.items())
     ]
     table = [
         {
-            "x": place,
+            "x": position,
             **{
-                f"s{i}": rate_text(points.get(place), upwards=label in upwards) + " %"
+                f"s{i}": rate_text(points.get(position), upwards=label in upwards) + " %"
                 for i, (label, points) in enumerate(series.items())
             },
         }
-        for place in places
+        for position in positions
     ]
     base = alt.Chart({"values": rows}).encode(
-        x=alt.X("x:O", title=x, sort=places, axis=alt.Axis(labelOverlap=True)),
+        x=alt.X("x:O", title=x, sort=positions, axis=alt.Axis(labelOverlap=True)),
         color=alt.Color("series:N", scale=colour_scale(keys), legend=None),
     )
     scale = alt.Scale(zero=from_zero, nice=5)
@@ -123,7 +129,7 @@ def lines(
         alt.Chart({"values": table})
         .mark_rect(color=theme.colour("ink"))
         .encode(
-            x=alt.X("x:O", sort=places),
+            x=alt.X("x:O", sort=positions),
             tooltip=tooltip,
         )
     )
@@ -164,9 +170,10 @@ def save(figures: Sequence[Figure], path: Path, *, scale: float = 2.0) -> None:
     if kind not in SUFFIXES:
         raise UserError(f"{path} is no picture; give --out a name that ends in .png, .svg or .pdf.")
     try:
+        import altair  # noqa: F401
         import vl_convert
     except ImportError:
-        raise missing_extra("vl-convert-python", "all", "Saving a picture") from None
+        raise missing_extra("vl-convert-python", "report", "Saving a picture") from None
     description, version = picture(figures), vega_lite()
     if kind == ".png":
         content = vl_convert.vegalite_to_png(description, vl_version=version, scale=scale)
@@ -219,14 +226,14 @@ def picture(figures: Sequence[Figure]) -> dict[str, Any]:
 
 def _add_legend(encoding: dict[str, Any], keys: Sequence[Key]) -> None:
     """Put the legend, which the page draws itself, into a picture."""
-    place = {"orient": "bottom", "title": None, "columns": 3, "offset": 24}
+    layout = {"orient": "bottom", "title": None, "columns": 3, "offset": 24}
     symbol = {"line": "stroke", "dot": "circle", "square": "square"}[keys[0].mark]
     for channel in ("color", "strokeDash"):
         if "legend" in encoding.get(channel, {}):
-            encoding[channel]["legend"] = {**place, "symbolType": symbol, "symbolOpacity": 1}
+            encoding[channel]["legend"] = {**layout, "symbolType": symbol, "symbolOpacity": 1}
     if "legend" in encoding.get("opacity", {}):
         shades = {"values": [0, 0.5, 0.8, 0.9, 1], "format": "~%", "symbolFillColor": theme.colour("accent")}
-        encoding["opacity"]["legend"] = {**place, "columns": 5, "symbolType": symbol, **shades}
+        encoding["opacity"]["legend"] = {**layout, "columns": 5, "symbolType": symbol, **shades}
 
 
 def vega_lite() -> str | None:

@@ -1,6 +1,7 @@
 """Figures about learning: accuracy matrix, accuracy and forgetting, plasticity, classes, a varied setting."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from cop2l.errors import UserError
@@ -22,16 +23,15 @@ def matrix(groups: Sequence[Group]) -> Figure | None:
     for group in groups:
         rows = [
             {"after": s, "task": t, **_cell(spread(run.matrix[s - 1][t - 1] for run in group.runs))}
-            for s in range(1, group.place.tasks + 1)
+            for s in range(1, group.benchmark.tasks + 1)
             for t in range(1, s + 1)
         ]
-        chart = _heat_map(
-            rows, "task", "after", ("task", "after task"), written=group.place.tasks <= MOST_WRITTEN
-        )
-        height = 200 if group.place.tasks <= 10 else 260
+        few = group.benchmark.tasks <= MOST_WRITTEN
+        titles, height = ("task", "after task"), 200 if few else 260
+        chart = partial(_heat_map, rows, "task", "after", titles, written=few, height=height)
         final = rate_text(spread(run.accuracy for run in group.runs))
         words = f"{group.label}: accuracy on each task after each task; average after the last {final} %."
-        panels.append(Panel(group.label, chart | {"height": height}, words))
+        panels.append(Panel(group.label, chart, words))
         table += [(group.label, str(row["after"]), str(row["task"]), row["accuracy"]) for row in rows]
     return Figure(
         "matrix",
@@ -61,7 +61,7 @@ def progress(groups: Sequence[Group]) -> Figure | None:
             f"{label} {rate_text(points[max(points)])} %" for label, points in series.items() if points
         )
         if ends:
-            chart = lines(series, keys, "after task", short, from_zero=False)
+            chart = partial(lines, series, keys, "after task", short, from_zero=False)
             panels.append(Panel(title.capitalize(), chart, f"{title} after the last task: {ends}."))
     return Figure(
         "progress",
@@ -73,15 +73,13 @@ def progress(groups: Sequence[Group]) -> Figure | None:
         tuple(
             (g.label, str(s), *(rate_text(series[g.label].get(s)) for series in tables))
             for g in groups
-            for s in range(1, g.place.tasks + 1)
+            for s in range(1, g.benchmark.tasks + 1)
         ),
     )
 
 
 def plasticity(groups: Sequence[Group]) -> Figure | None:
     """Plasticity against forgetting, one dot per run."""
-    import altair as alt
-
     shown = [group for group in groups if all(run.forgetting is not None for run in group.runs)]
     if not shown:
         return None
@@ -91,24 +89,6 @@ def plasticity(groups: Sequence[Group]) -> Figure | None:
         for group in shown
         for run in group.runs
     ]
-    axis = alt.Axis(format="~%", tickCount=5, grid=True)
-    chart = (
-        alt.Chart({"values": rows})
-        .mark_point(filled=True, size=90, opacity=0.85)
-        .encode(
-            x=alt.X("forgetting:Q", axis=axis, scale=alt.Scale(zero=False, nice=5)),
-            y=alt.Y("plasticity:Q", axis=axis, scale=alt.Scale(zero=False, nice=5)),
-            color=alt.Color("method:N", scale=colour_scale(keys), legend=None),
-            tooltip=[
-                "method:N",
-                "seed:O",
-                alt.Tooltip("forgetting:Q", format=".2%"),
-                alt.Tooltip("plasticity:Q", format=".2%"),
-            ],
-        )
-        .properties(height=260)
-        .to_dict()
-    )
     table = tuple(
         (
             group.label,
@@ -123,7 +103,7 @@ def plasticity(groups: Sequence[Group]) -> Figure | None:
         "Plasticity against forgetting",
         "Plasticity is the accuracy on a task right after learning it; up and to the left is better. One dot"
         " per run.",
-        (Panel("", chart, f"{words}."),),
+        (Panel("", partial(_dots, rows, keys), f"{words}."),),
         keys,
         ("method", "plasticity, %", "forgetting, %"),
         table,
@@ -141,14 +121,15 @@ def classes(groups: Sequence[Group]) -> Figure | None:
         for name, s in _class_spreads(group, -1).items()
     ]
     count = len({row["class"] for row in rows})
-    chart = _heat_map(rows, "class", "method", ("class", None), written=count <= MOST_WRITTEN)
+    few, height = count <= MOST_WRITTEN, 26 * len(shown) + 10
+    chart = partial(_heat_map, rows, "class", "method", ("class", None), written=few, height=height)
     worst = [min(own, key=lambda row: row["value"]) for own in _by(rows, "method")]
     words = ", ".join(f"{row['method']}: class {row['class']} with {row['accuracy']} %" for row in worst)
     return Figure(
         "classes",
         "Accuracy of each class after the last task",
         "On the test part; a certificate bounds the error on a task, not on a single class.",
-        (Panel("", chart | {"height": 26 * len(shown) + 10}, f"Lowest: {words}."),),
+        (Panel("", chart, f"Lowest: {words}."),),
         _shade_keys(),
         ("method", "class", "accuracy, %"),
         tuple((row["method"], str(row["class"]), row["accuracy"]) for row in rows),
@@ -164,13 +145,16 @@ def classes_by_task(groups: Sequence[Group]) -> Figure | None:
     for group in shown:
         rows = [
             {"after": s, "class": name, **_cell(value)}
-            for s in range(1, group.place.tasks + 1)
+            for s in range(1, group.benchmark.tasks + 1)
             for name, value in _class_spreads(group, s - 1).items()
         ]
         names = {row["class"] for row in rows}
-        chart = _heat_map(rows, "after", "class", ("after task", "class"), written=False)
-        words = f"{group.label}: accuracy of {len(names)} classes after each of {group.place.tasks} tasks."
-        panels.append(Panel(group.label, chart | {"height": min(420, 18 * len(names) + 20)}, words))
+        titles, height = ("after task", "class"), min(420, 18 * len(names) + 20)
+        chart = partial(_heat_map, rows, "after", "class", titles, written=False, height=height)
+        words = (
+            f"{group.label}: accuracy of {len(names)} classes after each of {group.benchmark.tasks} tasks."
+        )
+        panels.append(Panel(group.label, chart, words))
         table += [(group.label, str(row["after"]), str(row["class"]), row["accuracy"]) for row in rows]
     return Figure(
         "classes-by-task",
@@ -201,8 +185,8 @@ def against(groups: Sequence[Group], key: str, metric: Metric) -> Figure | None:
         f"{label} up to {rate_text(max(p.values()), upwards=metric.certified)} %"
         for label, p in series.items()
     )
-    chart = lines(
-        series, keys, key, metric.title, from_zero=False, upwards=[*series] if metric.certified else ()
+    chart = partial(
+        lines, series, keys, key, metric.title, from_zero=False, upwards=[*series] if metric.certified else ()
     )
     return Figure(
         f"against-{key}",
@@ -219,9 +203,33 @@ def against(groups: Sequence[Group], key: str, metric: Metric) -> Figure | None:
     )
 
 
+def _dots(rows: Sequence[dict[str, Any]], keys: Sequence[Key]) -> dict[str, Any]:
+    import altair as alt
+
+    axis = alt.Axis(format="~%", tickCount=5, grid=True)
+    made: dict[str, Any] = (
+        alt.Chart({"values": rows})
+        .mark_point(filled=True, size=90, opacity=0.85)
+        .encode(
+            x=alt.X("forgetting:Q", axis=axis, scale=alt.Scale(zero=False, nice=5)),
+            y=alt.Y("plasticity:Q", axis=axis, scale=alt.Scale(zero=False, nice=5)),
+            color=alt.Color("method:N", scale=colour_scale(keys), legend=None),
+            tooltip=[
+                "method:N",
+                "seed:O",
+                alt.Tooltip("forgetting:Q", format=".2%"),
+                alt.Tooltip("plasticity:Q", format=".2%"),
+            ],
+        )
+        .properties(height=260)
+        .to_dict()
+    )
+    return made
+
+
 def _over_time(group: Group, measure: Callable[..., float | None]) -> dict[int, Spread]:
     points = {}
-    for s in range(1, group.place.tasks + 1):
+    for s in range(1, group.benchmark.tasks + 1):
         values = [value for run in group.runs if (value := measure(run.matrix[:s])) is not None]
         if values:
             points[s] = spread(values)
@@ -247,7 +255,13 @@ def _by(rows: Sequence[dict[str, Any]], name: str) -> Iterator[list[dict[str, An
 
 
 def _heat_map(
-    rows: Sequence[dict[str, Any]], x: str, y: str, titles: tuple[str, str | None], *, written: bool
+    rows: Sequence[dict[str, Any]],
+    x: str,
+    y: str,
+    titles: tuple[str, str | None],
+    *,
+    written: bool,
+    height: int,
 ) -> dict[str, Any]:
     """Cells of one colour whose opacity is the accuracy, so that it reads on a light and on a dark ground."""
     import altair as alt
@@ -268,14 +282,14 @@ def _heat_map(
         opacity=alt.Opacity("value:Q", scale=shade, legend=None)
     )
     if not written:
-        return alt.layer(cells).to_dict()
+        return alt.layer(cells).properties(height=height).to_dict()
     words = base.mark_text(fontSize=11).encode(
         text="short:N",
         color=alt.condition(
             "datum.value > 0.85", alt.value(theme.colour("ground")), alt.value(theme.colour("ink"))
         ),
     )
-    return alt.layer(cells, words).to_dict()
+    return alt.layer(cells, words).properties(height=height).to_dict()
 
 
 def _shade_keys() -> tuple[Key, ...]:

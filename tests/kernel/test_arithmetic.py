@@ -1,0 +1,263 @@
+"""The arithmetic of the kernel: it accepts what `cop2l.bounds` computes, nothing smaller, and agrees with mpmath."""
+
+import math
+import random
+from decimal import Decimal
+from fractions import Fraction
+
+import arithmetic_oracle as oracle
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cop2l import bounds
+from cop2l.kernel.arithmetic import follows, percent
+from cop2l.kernel.options import Options
+
+KINDS = ("kl", "kl-tight", "preference", "combined", "buffer", "holdout")
+BUFFERS = {
+    "preference": ("threshold", "witness"),
+    "combined": ("witness",),
+    "buffer": ("threshold", "witness"),
+}
+ALL_BUFFERS = ("uniform", "threshold", "witness")
+HAIR = 2e-9
+
+
+def case(rng: random.Random, kind: str, *, grid: bool, anytime: bool, largest: int):
+    """A record that can be, the messages of its run, and options: sizes and shares over many orders of magnitude."""
+
+    def part(whole: int) -> int:
+        """From nothing to everything, and often few or all but few."""
+        few = rng.randint(0, min(whole, 9))
+        return rng.choice([rng.randint(0, whole), few, few, whole - few])
+
+    T = rng.choice([1, 1, 2, 3, 7, 40])
+    t = rng.randint(1, T)
+    options = Options(
+        kind=kind,
+        buffer=rng.choice(BUFFERS.get(kind, ALL_BUFFERS)),
+        grid=grid,
+        max_iterations=rng.choice([5, 64, 1000, 10**6]) if grid else None,
+        tasks=None if anytime else T,
+        delta=rng.choice([0.5, 0.05, 0.1, 10.0 ** rng.uniform(-300, -0.31)]),
+    )
+    points = options.grid_points or (0, 0, 1, 2, 3, 10, 75, 500, 10**6)
+    messages = [rng.choice(points) for _ in range(T)]
+    n = rng.choice([rng.randint(0, 12), int(10 ** rng.uniform(0, math.log10(largest)))])
+    if kind == "holdout":
+        return {"task": t, "rows": n, "errors": part(n)}, messages, options
+    known = part(n)
+    leaving = part(known) if options.buffer == "uniform" and t < T else 0
+    late = leaving if t >= T - 1 else part(leaving)
+    picked = 0 if options.buffer == "witness" and not messages[t - 1] else part(n)
+    selected = part(n)
+    record = {
+        "task": t,
+        "n": n,
+        "compression": known - leaving,
+        "evicted": leaving,
+        "evicted_last": late,
+        "errors": part(n - known),
+        "picked": picked,
+        "missed": part(n - picked),
+        "iterations": messages[t - 1],
+        "selected": selected if options.marked else None,
+        "compressed": part(selected) if options.marked else None,
+    }
+    return record, messages, options
+
+
+def issued(kind: str, record: dict, messages: list[int], options: Options) -> float:
+    """What `cop2l.bounds` gives."""
+    T, t, log_delta = len(messages), record["task"], math.log(options.delta)
+    share = bounds.anytime_log_delta(log_delta, T) if options.anytime else log_delta
+    grid = len(options.grid_points) or None
+    if kind == "holdout":
+        return bounds.holdout_certificate(record["rows"], record["errors"], T, share).value
+    n, kept = record["n"], record["iterations"]
+    first, second, late = record["compression"], record["evicted"], record["evicted_last"]
+    if kind == "kl":
+        return bounds.kl_certificate(
+            n, first, second, record["errors"], messages, t, T, share, grid=grid
+        ).value
+    if kind == "kl-tight":
+        sizes = (n, first + late, second - late, record["errors"])
+        return bounds.kl_tight_certificate(
+            *sizes, messages, t, T, share, grid=grid, marked=options.marked
+        ).value
+    if kind == "buffer":
+        n, picked, missed = record["selected"], 0, record["compressed"]
+    else:
+        picked, missed = record["picked"], record["missed"]
+    ours = bounds.preference_certificate if options.buffer == "threshold" else bounds.combined_certificate
+    ours = bounds.preference_certificate if kind == "preference" else ours
+    return ours(n, picked, missed, kept, T, share, grid=grid).value
+
+
+def everything(test):
+    for name, values in (("kind", KINDS), ("grid", [False, True]), ("anytime", [False, True])):
+        test = pytest.mark.parametrize(name, values)(test)
+    return test
+
+
+@everything
+def test_what_is_issued_follows_and_nothing_smaller(kind, grid, anytime):
+    rng, telling = random.Random(f"{kind} {grid} {anytime}"), 0
+    for _ in range(600):
+        record, messages, options = case(rng, kind, grid=grid, anytime=anytime, largest=20_000)
+        value = issued(kind, record, messages, options)
+        assert follows(value, kind, record, messages, options), (record, messages, options)
+        assert not follows(value - HAIR, kind, record, messages, options), (record, messages, options)
+        telling += HAIR < value < 1
+    assert telling > 150
+
+
+@everything
+def test_the_theory_at_sixty_digits_agrees(kind, grid, anytime):
+    """Near the bound and far from it; `oracle.excess` is written from docs/theory.md alone."""
+    rng, seen = random.Random(f"{kind} {grid} {anytime} oracle"), set()
+    for _ in range(120):
+        record, messages, options = case(rng, kind, grid=grid, anytime=anytime, largest=1000)
+        value = issued(kind, record, messages, options)
+        if value == 1.0:
+            continue
+        for at in (
+            value,
+            value - 1e-12,
+            value - HAIR,
+            value * rng.random(),
+            value + (1 - value) * rng.random(),
+        ):
+            if 0 < at < 1:
+                expected = oracle.excess(at, kind, record, messages, options) >= 0
+                assert follows(at, kind, record, messages, options) == expected, (
+                    at,
+                    record,
+                    messages,
+                    options,
+                )
+                seen.add(expected)
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_million_examples(kind):
+    rng, found = random.Random(kind), 0
+    while found < 2:
+        record, messages, options = case(rng, kind, grid=bool(found), anytime=True, largest=10**6)
+        size = record["selected"] if kind == "buffer" else record.get("n", record.get("rows"))
+        value = issued(kind, record, messages, options)
+        if size < 3 * 10**5 or value == 1:
+            continue
+        found += 1
+        assert follows(value, kind, record, messages, options)
+        assert not follows(value - HAIR, kind, record, messages, options)
+
+
+RUN = {
+    "task": 1, "n": 200, "compression": 20, "evicted": 0, "evicted_last": 0, "errors": 10, "picked": 20, "missed": 10,
+    "iterations": 4, "selected": 90, "compressed": 12, "rows": 200,
+}  # fmt: skip
+
+
+def options_for(kind: str, **changed) -> Options:
+    return Options(
+        **{"kind": kind, "buffer": "witness" if kind == "combined" else "threshold", "tasks": 2} | changed
+    )
+
+
+def least(kind: str, record: dict, messages: list[int], options: Options) -> float:
+    """The smallest float that follows, by bisection."""
+    low, high = 0.0, 1.0
+    assert not follows(low, kind, record, messages, options)
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if follows(middle, kind, record, messages, options) else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_makes_a_bound_larger(kind):
+    """More errors, picks, iterations, tasks, times and confidence; and every value above one that follows, follows."""
+    options, messages = options_for(kind), [4, 3]
+    here = least(kind, RUN, messages, options)
+    for above in (math.nextafter(here, 1), here + 1e-9, (here + 1) / 2, 1.0):
+        assert follows(above, kind, RUN, messages, options)
+    worse = [
+        (RUN | {"errors": 11, "missed": 11, "compressed": 13}, messages, options),
+        (RUN, messages, options_for(kind, delta=0.04)),
+        (RUN, messages, options_for(kind, tasks=None)),
+        (RUN, [4, 3, 0], options_for(kind, tasks=3)),
+    ]
+    if kind != "holdout":
+        worse.append((RUN | {"picked": 21, "compression": 21, "compressed": 13}, messages, options))
+        worse.append((RUN | {"iterations": 5}, [5, 3], options))
+        small, large = (options_for(kind, grid=True, max_iterations=most) for most in (4, 10**6))
+        assert least(kind, RUN, messages, small) < least(kind, RUN, messages, large)
+    for record, run, other in worse:
+        assert least(kind, record, run, other) > here, (record, run, other)
+    assert least(kind, RUN | {"n": 201, "rows": 201, "selected": 91}, messages, options) < here
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_edges(kind):
+    options = options_for(kind, tasks=1)
+    nothing = dict.fromkeys(RUN, 0) | {"task": 1}
+    full = {"n": 50, "rows": 50, "selected": 50}
+    vacuous = [
+        nothing,
+        nothing | full | {"compression": 50, "picked": 50, "compressed": 50, "errors": 50, "iterations": 3},
+        nothing | full | {"errors": 50, "missed": 50, "compressed": 50},
+    ]
+    for record in vacuous:
+        messages = [record["iterations"]]
+        assert follows(1.0, kind, record, messages, options)
+        for value in (0.0, 0.5, 1 - 2.0**-53):
+            assert not follows(value, kind, record, messages, options)
+    perfect = nothing | full
+    assert not follows(0.0, kind, perfect, [0], options)
+    assert not follows(5e-324, kind, perfect, [0], options)
+    assert 0.05 < least(kind, perfect, [0], options) < 0.2  # about ln(20 and what is paid)/50
+
+
+def test_one_example():
+    """The bounds in closed form: one example, rightly classified, nothing picked."""
+    one = dict.fromkeys(RUN, 0) | {"task": 1, "n": 1, "rows": 1, "selected": 1}
+    zeta = 6 / math.pi**2
+    paid = {
+        "kl": zeta**3,
+        "kl-tight": zeta**2,  # no second set where marks decide
+        "preference": zeta,
+        "combined": 3 / 4,
+        "buffer": zeta,
+        "holdout": 1,
+    }
+    for kind, share in paid.items():
+        options = options_for(kind, tasks=1)
+        assert least(kind, one, [0], options) == pytest.approx(1 - 0.05 * share, abs=1e-14), kind
+        anytime = options_for(kind, tasks=None)
+        assert least(kind, one, [0], anytime) == pytest.approx(1 - 0.05 * share * zeta, abs=1e-14), kind
+
+
+def test_no_kind_follows_where_the_messages_are_not_of_the_grid():
+    """A number outside a declared grid has no share of delta, so nothing is claimed of it."""
+    for kind in KINDS[:-1]:
+        options = options_for(kind, grid=True, max_iterations=8)
+        assert follows(0.99, kind, RUN, [4, 3], options)
+        for messages in ([5, 3], [4, 7], [4, 16]):
+            assert not follows(0.99, kind, RUN | {"iterations": messages[0]}, messages, options)
+        none = options_for(kind, grid=True, max_iterations=0)
+        assert not follows(0.99, kind, RUN, [4, 3], none)
+
+
+@given(st.floats(0, 1))
+@example(5e-324)
+@example(0.0)
+@example(1.0)
+@example(math.nextafter(0.03125, 1))
+@example(math.nextafter(0.0625, 1))
+@settings(max_examples=2000, derandomize=True, deadline=None, database=None)
+def test_percent_is_never_rounded_down(value):
+    for digits in (0, 2, 5):
+        shown = Fraction(Decimal(percent(value, digits).removesuffix(" %")))
+        assert 0 <= shown - 100 * Fraction(value) < Fraction(1, 10**digits)

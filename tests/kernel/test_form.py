@@ -1,0 +1,504 @@
+"""Reading a certificate: whatever is wrong with it is refused in one sentence, and nothing else is ever raised."""
+
+import contextlib
+import copy
+import itertools
+import json
+import os
+import re
+import socket
+from pathlib import Path
+
+import folders
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from cop2l.kernel.form import FILES, TEXT_FILE, Unreadable, read, tensors_of
+from cop2l.kernel.options import Refusal, grid_points
+
+MANY = settings(
+    derandomize=True, deadline=None, database=None, max_examples=150,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+KINDS = ("preference", "kl", "kl-tight", "buffer", "holdout")
+
+
+def refused(folder, word: str | None = None, kind: type[Refusal] = Refusal) -> None:
+    with pytest.raises(Refusal) as caught:
+        read(folder)
+    sentence = str(caught.value)
+    assert isinstance(caught.value, kind)
+    assert sentence.endswith(".")
+    assert sentence.isprintable()
+    assert word is None or word in sentence
+
+
+def paths(value, here=()):
+    """Every place in a JSON value."""
+    yield here
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in inside:
+        yield from paths(inner, (*here, key))
+
+
+def replaced(given, path, value):
+    """The content with another value at a path."""
+    if not path:
+        return value
+    found = copy.deepcopy(given)
+    place = found
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return found
+
+
+def at(given, path):
+    for key in path:
+        given = given[key]
+    return given
+
+
+FREE = {"settings", "model", "data", "files"}
+"""Objects of plain values, which may hold what the issuer likes (files: checked by name and hash)."""
+PLACES = [path for path in paths(folders.content()) if path and path[0] not in FREE]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_good_certificate_is_read(tmp_path, kind):
+    given = folders.content(kind=kind)
+    found = read(folders.write(tmp_path / "good", given))
+    assert found["options"].kind == kind
+    assert found["folder"] == tmp_path / "good"
+    assert [one["value"] for one in found["statements"]] == [0.9, 0.9]
+    plain = {
+        key: value for key, value in found.items() if key not in ("options", "folder", "files", "digest")
+    }
+    assert plain == {key: value for key, value in given.items() if key != "options"}
+
+
+EMPTY = {("options",): [{}], ("earlier",): [[]], ("not_valid",): [[]]}
+"""What may be empty: all options have defaults, and there may be no other machines and no reasons."""
+
+
+@pytest.mark.parametrize("path", PLACES, ids=lambda path: "/".join(map(str, path)))
+def test_every_place_has_a_type(tmp_path, path):
+    """Each value in the place of each: what has another type is refused, and so are NaN, infinity and truth values."""
+    given = folders.content()
+    good = at(given, path)
+    wrong = [
+        {},
+        {"a": 1},
+        [],
+        [[]],
+        True,
+        False,
+        -1,
+        0.5,
+        1e300,
+        float("nan"),
+        float("inf"),
+        "",
+        "x" * 2000,
+        "a\nb",
+        "\x1b[2J",
+    ]
+    wrong += ["\ud800", "\u202e", 2**53 + 1, 10**30, float(good) if type(good) is int else 2**63]
+    accepted = []
+    for value in wrong:
+        if type(value) is type(good) and not isinstance(good, dict | list):
+            continue
+        try:
+            read(folders.write(tmp_path / "one", replaced(given, path, value)))
+        except Refusal:
+            continue
+        accepted.append(value)
+    assert accepted == EMPTY.get(path, [])
+
+
+RANGES = {
+    ("threads",): (1, 1024), ("classes",): (1, 2**53), ("records", 0, "rows"): (1, 2**53), ("records", 0, "stopped"): (0, 2**53),
+    ("statements", 0, "task"): (1, 2**53), ("options", "seed"): (-(2**63), 2**63 - 1), ("options", "tasks"): (1, 10**6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "limits"), RANGES.items(), ids=str)
+def test_numbers_outside_their_range_are_refused(tmp_path, path, limits):
+    for value in (limits[0] - 1, limits[1] + 1, -(10**25), 10**4000):
+        refused(folders.write(tmp_path / "one", replaced(folders.content(), path, value)), str(path[-1]))
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.0000000001, 2, 1, 0, None, "0.5", True])
+def test_a_bound_is_a_float_from_zero_to_one(tmp_path, value):
+    path = ("statements", 1, "value")
+    refused(folders.write(tmp_path / "one", replaced(folders.content(), path, value)), "statements[1].value")
+    for good in (0.0, 1.0, 5e-324):
+        read(folders.write(tmp_path / "one", replaced(folders.content(), path, good)))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in paths(folders.content()) if isinstance(at(folders.content(), path), dict)],
+    ids=str,
+)
+def test_unknown_and_missing_fields_are_refused(tmp_path, path):
+    given = folders.content()
+    if path and path[0] in FREE:
+        return
+    more = replaced(given, path, at(given, path) | {"unknown": 1})
+    refused(folders.write(tmp_path / "more", more))
+    for key in at(given, path):
+        if path != ("options",):  # an option that is absent has its default
+            less = replaced(given, path, {k: v for k, v in at(given, path).items() if k != key})
+            refused(folders.write(tmp_path / "less", less))
+
+
+@pytest.mark.parametrize("key", ["delta", "value", "classes", "lr", "task"])
+def test_a_field_that_is_named_twice_is_refused(tmp_path, key):
+    folder = folders.write(tmp_path / "one", folders.content())
+    text = (folder / TEXT_FILE).read_text()
+    twice = re.sub(rf'("{key}": [^,}}]+)', r"\1, \1", text, count=1)
+    assert twice != text
+    (folder / TEXT_FILE).write_text(twice)
+    refused(folder, "twice")
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_numbers_that_are_none_are_refused(tmp_path, word):
+    for old in ("0.9", "0.05", "100", "0.1"):
+        text = json.dumps(folders.content() | {"files": {}, "digest": folders.SHA}).replace(old, word, 1)
+        assert word in text
+        refused(folders.write(tmp_path / "one", folders.content(), text=text))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("seed", 3.0), ("seed", True), ("delta", 1), ("tasks", 2.0), ("tasks", True), ("k", 8.0)]
+)
+def test_options_are_written_with_their_types(tmp_path, old, new):
+    given = folders.content()
+    given["options"][old] = new
+    refused(folders.write(tmp_path / "one", given))
+
+
+@pytest.mark.parametrize(
+    "new", [{"lr": 1}, {"omega": 15}, {"grid": 1, "max_iterations": 8}, {"claim": ("tasks", "tasks")}]
+)
+def test_one_and_one_point_zero_are_not_the_same(tmp_path, new):
+    """1 where 1.0 is meant would be hashed differently; what has the value of a default is no exception."""
+    refused(folders.write(tmp_path / "one", folders.content(**new)))
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        {"kind": "combined"}, {"kind": "preference", "buffer": "uniform"}, {"grid": True}, {"claim": []}, {"claim": ["all"]},
+        {"claim": [["tasks"]]}, {"claim": "tasks"}, {"buffer": "priority"}, {"buffer": ["threshold"]}, {"kind": {}},
+        {"delta": 0.0}, {"delta": 0.6}, {"k": 0}, {"prior": 1.0}, {"memory": 1}, {"stop": None}, {"max_iterations": -1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_options_that_cannot_be_are_refused(tmp_path, new):
+    given = folders.content()
+    given["options"] |= new
+    refused(folders.write(tmp_path / "one", given))
+
+
+IMPOSSIBLE = [
+    {"n": 91}, {"prior": 11}, {"rows": 99}, {"evicted": 1}, {"evicted_last": 1}, {"compression": 87}, {"errors": 83},
+    {"missed": 83}, {"picked": 87}, {"selected": 91}, {"compressed": 51}, {"selected": None}, {"compressed": None},
+    {"errors": None}, {"missed": None}, {"task": 2}, {"head": [1, 0]}, {"head": [0, 0]}, {"head": [0, 4]}, {"head": []},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", IMPOSSIBLE, ids=str)
+def test_counts_that_cannot_be_are_refused(tmp_path, change):
+    given = folders.content()
+    given["records"][0] |= change
+    refused(folders.write(tmp_path / "one", given))
+
+
+def test_counts_of_the_other_buffers(tmp_path):
+    uniform = folders.content(kind="kl", buffer="uniform")
+    for one in uniform["records"]:
+        one |= {"evicted": 5, "evicted_last": 2, "selected": None, "compressed": None}
+    read(folders.write(tmp_path / "uniform", uniform))
+    uniform["records"][0]["evicted_last"] = 6
+    refused(folders.write(tmp_path / "uniform", uniform))
+    witness = folders.content(buffer="witness")
+    read(folders.write(tmp_path / "witness", witness))
+    witness["records"][1] |= {"iterations": 0}  # eight examples picked, in no iterations
+    refused(folders.write(tmp_path / "witness", witness), "task 2")
+
+
+def test_there_is_one_statement_for_each_task(tmp_path):
+    good = folders.content()["statements"]
+    for wrong in (
+        [],
+        good[:1],
+        good[::-1],
+        [*good, good[0]],
+        [good[0] | {"kind": "kl"}, good[1]],
+        [good[0], good[1] | {"task": 3}],
+    ):
+        refused(folders.write(tmp_path / "one", folders.content() | {"statements": wrong}))
+    gone = folders.content()
+    gone["records"][0] |= {"errors": None, "missed": None}
+    refused(folders.write(tmp_path / "one", gone))
+    gone["statements"][0]["kind"] = "buffer"
+    read(folders.write(tmp_path / "one", gone))
+
+
+def test_a_claim_for_a_fixed_number_of_tasks_has_that_number(tmp_path):
+    refused(
+        folders.write(tmp_path / "one", folders.content(tasks=2) | {"options": {"tasks": 3, "delta": 0.05}}),
+        "3 tasks",
+    )
+    read(folders.write(tmp_path / "any", folders.content(tasks=2) | {"options": {"tasks": None}}))
+
+
+def test_texts_that_are_too_long_or_not_printable_are_refused(tmp_path):
+    for name in ("made_by", "method", "machine"):
+        for text in ("x" * 1001, "a\x00b", "\x1b]0;title\x07", "line\nline", "\u2028", "\ud83d", "\u200b"):
+            refused(folders.write(tmp_path / "one", folders.content() | {name: text}), name)
+        if name != "method":
+            read(folders.write(tmp_path / "one", folders.content() | {name: "x" * 1000}))
+    for name in ("settings", "model", "data"):
+        deep: object = 1
+        for _ in range(7):
+            deep = [deep]
+        for value in (
+            {"a": "x" * 1001},
+            {"a\n": 1},
+            {"a": deep},
+            {"a": 2**53 + 1},
+            {"a": 1e300},
+            [1],
+            "text",
+            3,
+        ):
+            refused(folders.write(tmp_path / "one", folders.content() | {name: value}), name)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_deep_json_is_refused(tmp_path, opening):
+    """Below the depth that the parser takes, at it, and far beyond it."""
+    closing = "]" if opening == "[" else "}"
+    for depth in (10, 500, *range(900, 1000, 7), 5000, 200_000):
+        nested = opening * depth + "1" + closing * depth
+        for place in (
+            '"data": {"lr": 0.1}',
+            '"delta": 0.05',
+            '"kind": "preference"',
+            '"value": 0.9',
+            '"head": [0, 1]',
+        ):
+            text = json.dumps(folders.content())
+            assert place in text
+            refused(
+                folders.write(
+                    tmp_path / "deep",
+                    folders.content(),
+                    text=text.replace(place, f"{place.split(':')[0]}: {nested}", 1),
+                )
+            )
+    refused(folders.write(tmp_path / "deep", folders.content(), text=opening * 10**6), kind=Unreadable)
+
+
+@pytest.mark.parametrize("digits", [20, 400, 4300, 6000])
+def test_long_integers_are_refused(tmp_path, digits):
+    for place in ('"rows": 100', '"seed": 3', '"delta": 0.05', '"value": 0.9', '"lr": 0.1', '"version": 2'):
+        text = json.dumps(folders.content())
+        assert place in text
+        long = text.replace(place, f"{place.split(':')[0]}: {'9' * digits}", 1)
+        refused(folders.write(tmp_path / "long", folders.content(), text=long))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"{", b"null", b"[]", b'"text"', b"\xff\xfe", b"\x00" * 64, b"{}", b"1", b"nan", b'{"format": 1}'],
+)
+def test_what_is_no_certificate_cannot_be_read(tmp_path, raw):
+    folder = folders.write(tmp_path / "one", folders.content())
+    (folder / TEXT_FILE).write_bytes(raw)
+    refused(folder, kind=Refusal if raw == b"nan" else Unreadable)
+
+
+@pytest.mark.parametrize(
+    "change", [{"version": 1}, {"version": 3}, {"version": 2.5}, {"format": "other"}, {"format": None}]
+)
+def test_another_format_cannot_be_read(tmp_path, change):
+    refused(folders.write(tmp_path / "one", folders.content() | change), kind=Unreadable)
+
+
+@pytest.mark.parametrize("version", [2.0, True])
+def test_a_version_is_a_whole_number(tmp_path, version):
+    refused(folders.write(tmp_path / "one", folders.content() | {"version": version}))
+
+
+def test_a_changed_text_does_not_match_its_digest(tmp_path):
+    folder = folders.write(tmp_path / "one", folders.content())
+    text = (folder / TEXT_FILE).read_text()
+    (folder / TEXT_FILE).write_text(text.replace('"value": 0.9', '"value": 0.8', 1))
+    refused(folder, "digest")
+    (folder / TEXT_FILE).write_text(
+        json.dumps(json.loads(text), indent=2)
+    )  # the same content, written otherwise
+    read(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_changed_files_are_refused(tmp_path, name):
+    folder = folders.write(tmp_path / "one", folders.content())
+    raw = (folder / name).read_bytes()
+    (folder / name).write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    refused(folder, name)
+    (folder / name).write_bytes(raw[:-4])
+    refused(folder, name)
+    (folder / name).unlink()
+    refused(folder, name, Unreadable)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"sets.safetensors": folders.SHA},
+        dict.fromkeys((*FILES, "../more"), folders.SHA),
+        dict.fromkeys(FILES, 1),
+        dict.fromkeys(FILES),
+    ],
+)
+def test_other_files_than_the_documented_ones_are_refused(tmp_path, files):
+    folders.write(tmp_path / "one", folders.content())
+    refused(folders.write(tmp_path / "one", folders.content(), files=files))
+
+
+def fifo(path):
+    os.mkfifo(path)
+
+
+def directory(path):
+    path.mkdir()
+
+
+def link_to_directory(path):
+    path.symlink_to(path.parent)
+
+
+def link_to_itself(path):
+    path.symlink_to(path)
+
+
+def link_to_nowhere(path):
+    path.symlink_to(path.parent / "nowhere")
+
+
+def link_to_device(path):
+    path.symlink_to("/dev/zero")
+
+
+def listening(path):
+    with socket.socket(socket.AF_UNIX) as one:
+        here = Path.cwd()
+        os.chdir(path.parent)  # the path of a socket must be short
+        try:
+            one.bind(path.name)
+        finally:
+            os.chdir(here)
+
+
+@pytest.mark.parametrize("name", [TEXT_FILE, *FILES])
+@pytest.mark.parametrize(
+    "make", [fifo, directory, link_to_directory, link_to_itself, link_to_nowhere, link_to_device, listening]
+)
+def test_what_is_no_regular_file_cannot_be_read(tmp_path, name, make):
+    """Nobody writes to the other end of the pipe: a reader that waits would never come back."""
+    folder = folders.write(tmp_path / "one", folders.content())
+    (folder / name).unlink()
+    make(folder / name)
+    refused(folder, name, Unreadable)
+
+
+def test_a_folder_that_is_none(tmp_path):
+    refused(tmp_path / "absent", kind=Unreadable)
+    (tmp_path / "file").write_text("{}")
+    refused(tmp_path / "file", kind=Unreadable)
+    folder = folders.write(tmp_path / "one", folders.content())
+    (tmp_path / "link").symlink_to(folder)
+    read(tmp_path / "link")
+
+
+def test_tensors_are_read_only_where_names_and_shapes_are_the_wanted_ones(tmp_path):
+    path = folders.write(tmp_path / "one", folders.content()) / "theta.safetensors"
+    assert tensors_of(path, {"weight": (6,)})["weight"].tolist() == [0, 1, 2, 3, 4, 5]
+    for wanted in ({"weight": (7,)}, {"weight": (2, 3)}, {"bias": (6,)}, {}, {"weight": (6,), "bias": (1,)}):
+        with pytest.raises(Refusal, match="tensors and shapes"):
+            tensors_of(path, wanted)
+    whole = path.read_bytes()
+    for size in (0, 4, 8, 20, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(Unreadable):
+            tensors_of(path, {"weight": (6,)})
+    path.write_bytes((2**60).to_bytes(8, "little") + whole[8:])
+    with pytest.raises(Unreadable):
+        tensors_of(path, {"weight": (6,)})
+
+
+@MANY
+@given(st.data())
+def test_a_truncated_text_is_refused(tmp_path, data):
+    folder = folders.write(tmp_path / "one", folders.content())
+    raw = (folder / TEXT_FILE).read_bytes()
+    (folder / TEXT_FILE).write_bytes(raw[: data.draw(st.integers(0, len(raw) - 1))])
+    refused(folder, kind=Unreadable)
+
+
+@MANY
+@given(st.data())
+def test_a_text_with_another_byte_is_refused(tmp_path, data):
+    """Unless it is the same JSON value, written otherwise."""
+    folder = folders.write(tmp_path / "one", folders.content())
+    raw = bytearray((folder / TEXT_FILE).read_bytes())
+    before = json.loads(raw)
+    raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(ValueError):
+        assume(json.loads(bytes(raw)) != before)
+    (folder / TEXT_FILE).write_bytes(raw)
+    refused(folder)
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(["kl", "tasks", folders.SHA]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@MANY
+@given(st.sampled_from([path for path in paths(folders.content()) if path]), values)
+def test_any_value_in_any_place_is_read_or_refused(tmp_path, path, value):
+    """With a digest that matches, so that the checks behind it are reached."""
+    folder = folders.write(tmp_path / "one", replaced(folders.content(), path, value))
+    try:
+        found = read(folder)
+    except Refusal as refusal:
+        assert str(refusal).endswith(".")  # noqa: PT017
+        return
+    assert found["options"].kind in KINDS
+
+
+@given(st.integers(0, 10**9))
+@MANY
+def test_a_grid_is_a_function_of_its_last_number(last):
+    points = grid_points(last)
+    assert points[0] == 0
+    assert points[-1] == last
+    assert list(points) == sorted(set(points))
+    assert len(points) <= 2 * last.bit_length() + 2
+    assert all(b <= 2 * a for a, b in itertools.pairwise(points[1:]))
