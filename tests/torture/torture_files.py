@@ -391,3 +391,14 @@ def strange_folders(base: Base, given: tuple[str, ...]) -> list[Case]:
                        ("not there", lambda path: None), ("a link to /dev/zero", lambda path: path.symlink_to("/dev/zero"))):  # fmt: skip
         found.append(Case("the folder", what, instead(make), given))
     return found
+
+
+def how_many() -> int:
+    """How many hostile files there are, made from two honest certificates."""
+    import tempfile
+
+    from torture_bases import bases
+
+    with tempfile.TemporaryDirectory() as folder:
+        base = next(iter(bases(Path(folder)).values()))
+        return 2 * len(hostile_files(base, Path("data.npz")))

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def judge(cases: Sequence[Case], folder: Path) -> list[tuple[Case, Result]]:
     """Every case through the command line; what is wrong with a result is listed in it."""
     from cop2l.cli import main
 
-    idle = forked(lambda: main(["verify", str(folder / "nothing")])).memory
+    idle = idle_memory()
     found = []
     for number, case in enumerate(cases):
         place = folder / str(number)
@@ -102,3 +103,11 @@ def faults(case: Case, result: Result) -> list[str]:
         "a bound is called valid": case.harmless or "\nVALID" not in result.output,
     }
     return [wrong for wrong, good in checks.items() if not good]
+
+
+@cache
+def idle_memory() -> int:
+    """What a process has that finds nothing to verify."""
+    from cop2l.cli import main
+
+    return forked(lambda: main(["verify", "nothing"])).memory
