@@ -7,7 +7,7 @@ PIP    := $(BIN)/pip install --disable-pip-version-check --quiet --constraint co
 # One thread per process: parallelism is over processes, and results are exact at a fixed thread count.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test env lint test-network bench compare-avalanche clean
+.PHONY: help demo test env lint test-network bench compare-avalanche ci-long clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -37,6 +37,17 @@ compare-avalanche: $(VENV)/dev.stamp  ## the baselines beside Avalanche 0.6, in 
 	.avalanche/venv/bin/pip install --disable-pip-version-check --quiet --no-deps --editable .
 	.avalanche/venv/bin/python -W ignore benchmarks/compare_avalanche.py
 
+# The wheel by itself: built, checked, installed where nothing else is, and used from another folder.
+ci-long: demo             ## what takes long: the demo, and the wheel in an environment of its own
+	rm -rf dist .wheel && $(PYTHON) -m venv .wheel/build && $(PYTHON) -m venv .wheel/use
+	.wheel/build/bin/pip install --disable-pip-version-check --quiet build twine
+	.wheel/build/bin/python -m build --outdir dist
+	.wheel/build/bin/twine check --strict dist/*
+	.wheel/use/bin/pip install --disable-pip-version-check --quiet torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	.wheel/use/bin/pip install --disable-pip-version-check --quiet --constraint constraints.txt dist/*.whl
+	mkdir .wheel/elsewhere && cd .wheel/elsewhere && ../use/bin/cop2l run synthetic --out run \
+		&& ../use/bin/cop2l verify --help && ../use/bin/cop2l report run --out report.html
+
 lint: $(VENV)/dev.stamp   ## rewrite what the formatter and the linter can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -55,4 +66,4 @@ $(VENV)/dev.stamp: $(VENV)/demo.stamp
 	touch $@
 
 clean:           ## remove the environment and caches
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .wheel build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

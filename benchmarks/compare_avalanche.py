@@ -47,6 +47,7 @@ CASES = {
     "lfl": (DOMAIN, USUAL | {"strength": 0.1}),
     "ewc": (DOMAIN, USUAL | {"strength": 1.0, "fisher_examples": TRAIN}),
     "si": (DOMAIN, USUAL | {"strength": 5.0, "damping": 0.1}),
+    "slda": (CLASS, {"shrinkage": 1e-2}),
 }
 """Scenario and options of each method, as ours are called."""
 
@@ -60,6 +61,8 @@ NOTES = {
     "penalty included, for the path, and cuts importances at 0.001.",
     "lamaml": "Avalanche draws new initial weights; here both start from the same ones. It drops the last incomplete batch "
     "and lets a rate below 0 act in the inner updates; ours counts such a rate as 0 there, too.",
+    "slda": "On the pixels themselves. Avalanche's covariance takes each example's distance from the mean of its class at that "
+    "moment, which is 0 before the first example; ours from the final mean.",
     "gdumb": "The buffers are filled by different rules (greedy here, a reservoir per class there) with the same balance.",
     "der": "Avalanche's buffer is the same class-balanced reservoir; its batches leave out the last incomplete one.",
 }
@@ -122,8 +125,20 @@ class Masked(MultiTaskModule):
         return logits + self.mask[task_labels]
 
 
+def network(name, seed):
+    """The model of both sides; SLDA has nothing but pixels and a head."""
+    if name == "slda":
+        return build("linear", inputs=(784,), classes=10, seed=seed)
+    return build("mlp-head", inputs=(784,), classes=10, hidden=64, seed=seed)
+
+
 def avalanche(name, inner, o, scenario, heads):
     """Avalanche's strategy, with our options translated."""
+    if name == "slda":
+        return supervised.StreamingLDA(
+            nn.Flatten(), nn.CrossEntropyLoss(), input_size=784, num_classes=10, shrinkage_param=o["shrinkage"],
+            train_mb_size=256, eval_mb_size=256, evaluator=EvaluationPlugin(),
+        )  # fmt: skip
     model = Masked(inner, heads) if scenario == TASK else Plain(inner)
     common = {
         "train_mb_size": o["batch"], "train_epochs": o["epochs"], "eval_mb_size": 256,
@@ -165,7 +180,7 @@ def avalanche(name, inner, o, scenario, heads):
 def run_avalanche(name, scenario, o, parts, seed):
     """Average accuracy after the last task, and seconds of learning."""
     torch.manual_seed(seed)
-    inner = build("mlp-head", inputs=(784,), classes=10, hidden=64, seed=seed)
+    inner = network(name, seed)
     if scenario == DOMAIN:
         train = [dataset(x, y) for x, y, *_ in parts]
         benchmark = dataset_benchmark(train, [dataset(x, y) for _, _, x, y, _ in parts])
@@ -182,17 +197,18 @@ def run_avalanche(name, scenario, o, parts, seed):
         strategy.train(experience, num_workers=0)
         seconds += time.perf_counter() - start
     strategy.model.eval()
+    logits = strategy.predict if name == "slda" else strategy.model
     with torch.no_grad():
         row = []
         for t, (_, _, x, y, _) in enumerate(parts):
             label = (torch.full((len(x),), t),) if scenario == TASK else ()
-            row.append(float((strategy.model(x, *label).argmax(1) == y).float().mean()))
+            row.append(float((logits(x, *label).argmax(1) == y).float().mean()))
     return average_accuracy([row]), seconds
 
 
 def run_ours(name, scenario, o, parts, seed):
     """Average accuracy after the last task, and seconds of learning."""
-    model = build("mlp-head", inputs=(784,), classes=10, hidden=64, seed=seed)
+    model = network(name, seed)
     learner = method(name)(model, memory=MEMORY, seed=seed, scenario=scenario, **o)
     seconds = 0.0
     for x, y, _, _, head in parts:

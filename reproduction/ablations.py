@@ -9,17 +9,15 @@ from cop2l.report.runs import Run
 from reproduction.machines import Machines
 from reproduction.markdown import paragraphs, rate, table
 from reproduction.numbers import sweep_command
-from reproduction.ours import Sample, Stream, changes_of, stream_of
+from reproduction.ours import Sample, Setup, changes_of, stream_of
 
 NOT_RUN = "Not run."
 FAMILY = ("mnist", "fashion-mnist", "emnist-letters")
 
 
-def varied(
-    found: Sequence[Sample], allowed: set[str], methods: tuple[str, ...]
-) -> dict[Stream, list[Sample]]:
+def varied(found: Sequence[Sample], allowed: set[str], methods: tuple[str, ...]) -> dict[Setup, list[Sample]]:
     """The samples of the MNIST family that differ from the paper in nothing but these keys."""
-    kept: dict[Stream, list[Sample]] = {}
+    kept: dict[Setup, list[Sample]] = {}
     for sample in found:
         if (
             sample.method in methods
@@ -38,7 +36,7 @@ def _omega(sample: Sample) -> float:
     return float(sample.runs[0].config.get("omega") or 0)
 
 
-def weighed(found: Sequence[Sample]) -> dict[Stream, list[Sample]]:
+def weighed(found: Sequence[Sample]) -> dict[Setup, list[Sample]]:
     """CoP2L over the sizes of the memory, on the streams that were run with several weights omega."""
     streams = varied(found, {"omega", "memory"}, ("cop2l",))
     return {stream: own for stream, own in streams.items() if len({_omega(s) for s in own}) > 1}
@@ -68,7 +66,7 @@ def buffer_size(found: Sequence[Sample], machines: Machines) -> str:
 
 
 def _by_memory(
-    stream: Stream,
+    stream: Setup,
     own: Sequence[Sample],
     kinds: Sequence[tuple[str, Callable[[Sample], bool]]],
     machines: Machines,
@@ -90,9 +88,9 @@ def _by_memory(
     )
 
 
-def orders(runs: Sequence[Run]) -> dict[Stream, dict[str, list[Run]]]:
+def orders(runs: Sequence[Run]) -> dict[Setup, dict[str, list[Run]]]:
     """The runs over several task orders, by stream and method."""
-    found: dict[Stream, dict[str, list[Run]]] = {}
+    found: dict[Setup, dict[str, list[Run]]] = {}
     for run in runs:
         changes = dict(changes_of(run))
         if changes.pop("order", None) is not None and set(changes) <= {"preset"}:

@@ -9,7 +9,7 @@ from cop2l.report.metric import KINDS
 from reproduction.machines import Machines
 from reproduction.markdown import folded, paragraphs, points, rate, table
 from reproduction.numbers import sweep_command
-from reproduction.ours import AS_PUBLISHED, CERTIFIED, Sample, Stream, pick, streams
+from reproduction.ours import AS_PUBLISHED, CERTIFIED, Sample, Setup, pick, streams
 
 HALF = (("holdout", 0.5),)
 TENTH = (("holdout", 0.1),)
@@ -24,10 +24,10 @@ HEADER = ("what", "accuracy", "test error", *KINDS, "claim / test error", "secon
 
 
 @dataclass(frozen=True)
-class Duel:
+class BoundComparison:
     """`certified` beside the paper's CoP2L and beside Replay with half of each task held out, on one stream."""
 
-    stream: Stream
+    stream: Setup
     accuracy: dict[str, Spread]
     mean: dict[str, Spread]
     """The claimed bound, mean over the tasks."""
@@ -37,13 +37,13 @@ class Duel:
     """Whether the settings of `certified` were chosen on such pictures."""
 
 
-def contenders(found: Sequence[Sample], stream: Stream) -> dict[str, Sample]:
+def contenders(found: Sequence[Sample], stream: Setup) -> dict[str, Sample]:
     """The samples on a stream that certify something, by their names in the tables."""
     picked = {label: pick(found, stream, method, changes) for method, changes, label in CONTENDERS}
     return {label: sample for label, sample in picked.items() if sample and sample.spread("bound")}
 
 
-def duels(found: Sequence[Sample], chosen_on: Collection[str] = ()) -> list[Duel]:
+def bound_comparisons(found: Sequence[Sample], chosen_on: Collection[str] = ()) -> list[BoundComparison]:
     """One for every stream on which `certified` was run; its settings were chosen on these data sets."""
     made = []
     for stream in streams(found):
@@ -55,11 +55,11 @@ def duels(found: Sequence[Sample], chosen_on: Collection[str] = ()) -> list[Duel
             for metric in ("accuracy", "bound", "worst-bound")
         )
         valid = not any(run.not_valid for sample in own.values() for run in sample.runs)
-        made.append(Duel(stream, accuracy, mean, worst, valid, stream.pictures in chosen_on))
+        made.append(BoundComparison(stream, accuracy, mean, worst, valid, stream.pictures in chosen_on))
     return made
 
 
-def stream_table(found: Sequence[Sample], stream: Stream, machines: Machines) -> str:
+def stream_table(found: Sequence[Sample], stream: Setup, machines: Machines) -> str:
     """Every kind of bound on one stream: mean over tasks / worst task."""
     own = contenders(found, stream)
     lines = [
@@ -85,39 +85,39 @@ def _both(sample: Sample, kind: str) -> str:
     return f"**{words}**" if sample.runs[0].kind == kind else words
 
 
-def verdicts(all_duels: Sequence[Duel]) -> str:
+def verdicts(compared: Sequence[BoundComparison]) -> str:
     """Who is tighter and who is more accurate, stream by stream; then in one sentence each."""
     lines = [
         (
-            duel.stream.name + ("" if duel.valid else "†") + ("‡" if duel.chosen else ""),
-            *_against(duel, "CoP2L, paper"),
-            *_against(duel, "Replay, half held out"),
-            *_against(duel, "Replay, a tenth held out"),
+            one.stream.name + ("" if one.valid else "†") + ("‡" if one.chosen else ""),
+            *_against(one, "CoP2L, paper"),
+            *_against(one, "Replay, half held out"),
+            *_against(one, "Replay, a tenth held out"),
         )
-        for duel in all_duels
+        for one in compared
     ]
     rivals = ("paper", "half held out", "a tenth held out")
     header = (
         "stream",
         *(f"against {r}: {what}" for r in rivals for what in ("accuracy, points", "bound, points")),
     )
-    return paragraphs(table(header, lines), *_sentences(all_duels))
+    return paragraphs(table(header, lines), *_sentences(compared))
 
 
-def _against(duel: Duel, rival: str) -> tuple[str, str]:
-    if rival not in duel.mean:
+def _against(one: BoundComparison, rival: str) -> tuple[str, str]:
+    if rival not in one.mean:
         return "–", "–"
     ours = "CoP2L, certified"
-    accuracy = duel.accuracy[ours].mean - duel.accuracy[rival].mean
-    mean = duel.mean[ours].mean - duel.mean[rival].mean
-    worst = duel.worst[ours].mean - duel.worst[rival].mean
+    accuracy = one.accuracy[ours].mean - one.accuracy[rival].mean
+    mean = one.mean[ours].mean - one.mean[rival].mean
+    worst = one.worst[ours].mean - one.worst[rival].mean
     return points(accuracy), f"{points(mean)} / worst {points(worst)}"
 
 
-def _sentences(all_duels: Sequence[Duel]) -> list[str]:
+def _sentences(compared: Sequence[BoundComparison]) -> list[str]:
     ours, said = "CoP2L, certified", []
     for rival in ("CoP2L, paper", "Replay, half held out", "Replay, a tenth held out"):
-        met = [d for d in all_duels if rival in d.mean]
+        met = [d for d in compared if rival in d.mean]
         if not met:
             continue
         tighter = [d for d in met if d.mean[ours].mean < d.mean[rival].mean]

@@ -8,14 +8,14 @@ from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Spread
 from cop2l.report.runs import Run
 from reproduction import ablations, appendix, checks, search
-from reproduction.certificates import contenders, duels, stream_table, verdicts
+from reproduction.certificates import bound_comparisons, contenders, stream_table, verdicts
 from reproduction.explanations import Explanations
 from reproduction.explanations import read as read_explanations
 from reproduction.machines import Machines
 from reproduction.markdown import folded, paragraphs, published_rate, rate, table
 from reproduction.numbers import Number, number_table, numbers, sweep_command, tally
 from reproduction.order import order_table, standings
-from reproduction.ours import CERTIFIED, Sample, Stream, pick, samples, streams
+from reproduction.ours import CERTIFIED, Sample, Setup, pick, samples, streams
 from reproduction.pictures import Pictures
 from reproduction.quotes import filled
 from reproduction.references import accuracies, reference_table, references_of
@@ -170,7 +170,7 @@ def beyond(
     notes: Mapping[str, str],
 ) -> list[str]:
     """What the paper does not have: other certificates, another preset, and the search that led to it."""
-    made = duels(found, search.datasets(given.search))
+    made = bound_comparisons(found, search.datasets(given.search))
     parts = [
         "## Beyond the paper",
         "### `certified` against the paper's CoP2L and against hold-out",
@@ -200,11 +200,11 @@ def surprises(why: Explanations) -> str:
 
 
 HEADLINE = (
-    Stream("mnist", "", "class-incremental", 5, "mlp"),
-    Stream("fashion-mnist", "", "class-incremental", 5, "mlp"),
-    Stream("permuted-mnist, disjoint", "", "domain-incremental", 10, "mlp"),
-    Stream("cifar10", "dinov2-vits14-224", "class-incremental", 5, "linear"),
-    Stream("cifar100", "dinov2-vits14-224", "class-incremental", 10, "linear"),
+    Setup("mnist", "", "class-incremental", 5, "mlp"),
+    Setup("fashion-mnist", "", "class-incremental", 5, "mlp"),
+    Setup("permuted-mnist, disjoint", "", "domain-incremental", 10, "mlp"),
+    Setup("cifar10", "dinov2-vits14-224", "class-incremental", 5, "linear"),
+    Setup("cifar100", "dinov2-vits14-224", "class-incremental", 10, "linear"),
 )
 
 

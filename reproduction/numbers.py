@@ -15,7 +15,7 @@ from reproduction.collect import command
 from reproduction.explanations import Explanations
 from reproduction.machines import Machines
 from reproduction.markdown import points, published_rate, rate, table
-from reproduction.ours import Sample, Stream, pick
+from reproduction.ours import Sample, Setup, pick
 from reproduction.published import Row, tables
 
 Status = Literal["reproduced", "better", "differs", "other backbone", "other hardware", "not run"]
@@ -86,13 +86,13 @@ def counterparts(found: Sequence[Sample], row: Row) -> tuple[Sample, ...]:
     """Our samples for a published row, with the published settings; for its ViT, on other features."""
     scenario, dataset, tasks, method, model, *_ = row
     if model in OWN_MODELS:
-        sample = pick(found, Stream(dataset, "", scenario, tasks, model), method)
+        sample = pick(found, Setup(dataset, "", scenario, tasks, model), method)
         return (sample,) if sample else ()
     if model != STANDS_FOR:
         return ()
     head = "multi-head" if scenario == "task-incremental" else "linear"
     kinds = sorted({s.stream.features for s in found if s.stream.features}, key=resolution, reverse=True)
-    picked = [pick(found, Stream(dataset, kind, scenario, tasks, head), method) for kind in kinds]
+    picked = [pick(found, Setup(dataset, kind, scenario, tasks, head), method) for kind in kinds]
     return tuple(sample for sample in picked if sample)
 
 

@@ -46,7 +46,7 @@ AS_PUBLISHED: tuple[Change, ...] = ()
 CERTIFIED: tuple[Change, ...] = (("preset", "certified"),)
 
 
-class Stream(NamedTuple):
+class Setup(NamedTuple):
     """What is learned: the data, the features (empty: pictures), the scenario, the tasks, and the model."""
 
     dataset: str
@@ -71,7 +71,7 @@ class Stream(NamedTuple):
 class Sample:
     """The runs of one method with one setting on one stream, one per seed (or order of tasks)."""
 
-    stream: Stream
+    stream: Setup
     method: str
     changes: tuple[Change, ...]
     """How the settings differ from the paper's."""
@@ -90,12 +90,12 @@ class Sample:
         return self.method + preset + (f", {words}" if words else "")
 
 
-def stream_of(run: Run) -> Stream:
+def stream_of(run: Run) -> Setup:
     """Where a run stands."""
     dataset, _, features = run.stream.partition("@")
     if run.config.get("images") == "disjoint":
         dataset += ", disjoint"
-    return Stream(dataset, features, run.scenario, len(run.matrix), run.model)
+    return Setup(dataset, features, run.scenario, len(run.matrix), run.model)
 
 
 def changes_of(run: Run) -> tuple[Change, ...]:
@@ -131,7 +131,7 @@ def _unequal(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Chang
 
 def samples(runs: Iterable[Run]) -> list[Sample]:
     """Runs that differ in their seed only, together; a seed counts once, and the CPU's run before a GPU's."""
-    found: dict[tuple[Stream, str, tuple[Change, ...]], dict[int, Run]] = {}
+    found: dict[tuple[Setup, str, tuple[Change, ...]], dict[int, Run]] = {}
     for run in sorted(runs, key=lambda run: (run.config.get("device") != "cpu", str(run.folder))):
         found.setdefault((stream_of(run), run.method, changes_of(run)), {}).setdefault(run.seed, run)
     ordered = sorted(found.items(), key=lambda item: (item[0][0], item[0][1], str(item[0][2])))
@@ -139,13 +139,13 @@ def samples(runs: Iterable[Run]) -> list[Sample]:
 
 
 def pick(
-    found: Sequence[Sample], stream: Stream, method: str, changes: tuple[Change, ...] = AS_PUBLISHED
+    found: Sequence[Sample], stream: Setup, method: str, changes: tuple[Change, ...] = AS_PUBLISHED
 ) -> Sample | None:
     """The sample of a method on a stream, with these changes exactly."""
     wanted = (stream, method, changes)
     return next((s for s in found if (s.stream, s.method, s.changes) == wanted), None)
 
 
-def streams(found: Iterable[Sample]) -> list[Stream]:
+def streams(found: Iterable[Sample]) -> list[Setup]:
     """Every stream that was run with a model of the paper's kind."""
     return sorted({sample.stream for sample in found if sample.stream.model in USUAL_MODELS})

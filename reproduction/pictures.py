@@ -11,7 +11,7 @@ from reproduction.ablations import orders, varied
 from reproduction.certificates import contenders
 from reproduction.collect import file_name
 from reproduction.markdown import picture
-from reproduction.ours import Sample, Stream, pick, streams
+from reproduction.ours import Sample, Setup, pick, streams
 
 DRAWN = ("kl", "preference", "combined", "holdout")
 """The kinds of bounds in the pictures; the tables have all of them."""
@@ -31,7 +31,7 @@ class Pictures:
         save(figures, path)
         return picture(path, self.beside, words)
 
-    def bounds(self, found: Sequence[Sample], stream: Stream) -> str:
+    def bounds(self, found: Sequence[Sample], stream: Setup) -> str:
         """Bounds and test errors of all who certify something on a stream: bands, then boxes."""
         own = contenders(found, stream)
         runs = [drawn(run) for label, s in own.items() if "tenth" not in label for run in s.runs]
@@ -40,7 +40,7 @@ class Pictures:
         figures = [figure for name in ("bounds", "bounds-box") for figure in draw(name, runs)]
         return self.show(f"bounds-{file_name(runs[0])}", figures, f"Bounds and test errors: {stream.name}")
 
-    def bounds_by_memory(self, found: Sequence[Sample], stream: Stream) -> str:
+    def bounds_by_memory(self, found: Sequence[Sample], stream: Setup) -> str:
         """The paper's bound for every size of the memory."""
         own = [s for s in varied(found, {"memory"}, ("cop2l",)).get(stream, []) if s.method == "cop2l"]
         runs = [drawn(run, ("kl",)) for sample in own for run in sample.runs]

@@ -42,8 +42,16 @@ def test_the_calculations_print_what_is_shown(text, capsys):
 
 
 def test_every_page_that_is_linked_exists():
-    root = Path(__file__).parents[1]
-    assert not [link for link in re.findall(r"\]\(([^)h][^)]*)\)", README) if not (root / link).exists()]
+    """Links are absolute, so that they work on the package index, too."""
+    root, here = Path(__file__).parents[1], "https://github.com/cop2l/cop2l/blob/main/"
+    assert not re.findall(r"\]\((?!https://)", README)
+    defined = dict(re.findall(r"^\[(.+)\]: (\S+)$", README, re.MULTILINE))
+    used = re.findall(r"\[([\w/]+\.\w+)\](?![:(])", README)
+    assert set(used) == set(defined)
+    links = defined.values()
+    pages = [link.removeprefix(here) for link in links if link.startswith(here)]
+    assert len(pages) > 8
+    assert not [page for page in pages if not (root / page).exists()]
 
 
 def test_there_is_something_to_test():

@@ -18,8 +18,8 @@ from cop2l.report.runs import Run, read
 
 PLACES, PLACES_IN_CERTIFICATES = 200, 40
 CONFIGS = {
-    "cop2l": configured("tasks=2"),
-    "replay": configured("method=replay", "holdout=0.2", "tasks=2", "epochs=1"),
+    "cop2l": configured("tasks=2", "anytime=true"),
+    "replay": configured("method=replay", "holdout=0.2", "tasks=2", "epochs=1", "anytime=true"),
 }
 
 

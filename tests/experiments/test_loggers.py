@@ -73,7 +73,7 @@ print(json.dumps([found.data.metrics["final/accuracy"], found.data.params["metho
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert accuracy == summary["accuracy"]
     assert method == "cop2l"
-    assert [step for step, _ in bounds] == [1, 2, 3]
+    assert [step for step, _ in bounds] == [3]
     assert bounds[-1][1] == summary["tasks"][0]["bounds"]["preference"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from synthetic_runs import SHARED, make_run, make_runs
 
 from cop2l.files import read_json, write_json
-from cop2l.report import words
+from cop2l.report import sentences
 from cop2l.report.groups import group
 from cop2l.report.page import PAGE_FIGURES, page
 from cop2l.report.runs import find, read
@@ -102,14 +102,14 @@ def test_what_is_not_valid_or_left_out_is_said_first(outline):
 
 def test_the_wording_of_certificates_is_on_the_page(outline):
     text = " ".join(outline.texts)
-    for sentence in (*words.SAYS, *words.DOES_NOT_SAY, *words.ASSUMPTIONS):
+    for sentence in (*sentences.SAYS, *sentences.DOES_NOT_SAY, *sentences.ASSUMPTIONS):
         assert sentence in text
     assert "cop2l verify" in text
 
 
 def test_a_claim_is_the_largest_bound_over_the_runs_rounded_upwards(found):
     ours = next(g for g in group(found.runs) if (g.method, g.benchmark.stream) == ("cop2l", "mnist"))
-    sentence = words.claim(ours)
+    sentence = sentences.claim(ours)
     stated = [
         float(number)
         for number in re.search(r"at most (.*?)\s%", sentence)[1].replace(" and", ",").split(", ")
@@ -124,7 +124,7 @@ def test_no_claim_without_a_valid_certificate(found):
     shared = next(
         g for g in group(found.runs) if (g.method, g.benchmark.stream) == ("cop2l", "permuted-mnist")
     )
-    assert words.claim(shared) is None
+    assert sentences.claim(shared) is None
 
 
 def test_whether_holdout_is_tighter_is_said_either_way(tmp_path):
@@ -134,7 +134,7 @@ def test_whether_holdout_is_tighter_is_said_either_way(tmp_path):
         for task in summary["tasks"]:
             task["bounds"]["holdout"] = bound
         write_json(folder / "summary.json", summary)
-        assert expected in words.against_holdout(group([read(folder)])[0])
+        assert expected in sentences.against_holdout(group([read(folder)])[0])
 
 
 def test_html_in_files_stays_text(tmp_path):

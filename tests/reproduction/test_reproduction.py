@@ -17,20 +17,20 @@ from cop2l.report.runs import find
 from reproduction import search
 from reproduction.__main__ import main
 from reproduction.appendix import memory_cost
-from reproduction.certificates import duels, verdicts
+from reproduction.certificates import bound_comparisons, verdicts
 from reproduction.collect import collect, command, condensed
 from reproduction.document import document, headline, sources
 from reproduction.explanations import UNEXPLAINED, Explanations
 from reproduction.explanations import read as read_explanations
 from reproduction.numbers import compared, numbers, sweep_command
 from reproduction.order import Column, agreement_of, moved
-from reproduction.ours import CERTIFIED, Stream, changes_of, pick, samples
+from reproduction.ours import CERTIFIED, Setup, changes_of, pick, samples
 from reproduction.pictures import Pictures
 from reproduction.published import appendix, tables
 from reproduction.quotes import quoted
 
 ROOT = Path(__file__).parents[2]
-MNIST = Stream("mnist", "", "class-incremental", 5, "mlp")
+MNIST = Setup("mnist", "", "class-incremental", 5, "mlp")
 PAPER = {"k": 8, "omega": 15.0, "epochs": 10, "batch": 256, "lr": 0.001, "buffer": "uniform", "stop": "kl"}
 REPLAY = {"epochs": 20, "batch": 128, "lr": 0.01, "preset": None}
 FEATURES = {"stream": "cifar10@dinov2-vits14-224"}
@@ -367,15 +367,15 @@ def test_sentences_quote_the_runs(runs):
 
 
 def test_streams_on_which_the_settings_were_chosen_are_marked(runs):
-    said = verdicts(duels(samples(runs), {"mnist"}))
+    said = verdicts(bound_comparisons(samples(runs), {"mnist"}))
     assert "mlp‡ |" in said
     assert "took no part in the choice of its settings: on 0 of 0" in said
-    assert "‡" not in verdicts(duels(samples(runs), {"cifar10"}))
-    assert Stream("rotated-mnist, disjoint", "", "domain-incremental", 10, "mlp").pictures == "mnist"
+    assert "‡" not in verdicts(bound_comparisons(samples(runs), {"cifar10"}))
+    assert Setup("rotated-mnist, disjoint", "", "domain-incremental", 10, "mlp").pictures == "mnist"
 
 
 def test_where_holdout_is_tighter_the_document_says_so(runs):
-    made = duels(samples(runs))
+    made = bound_comparisons(samples(runs))
     assert [duel.stream for duel in made] == [MNIST]
     ours, held = (made[0].mean[name].mean for name in ("CoP2L, certified", "Replay, half held out"))
     said = verdicts(made)

@@ -20,8 +20,8 @@ def check_commitment(
     if given is None:
         if named:
             notes.word.append(
-                f"The commitment that the certificate names ({named}) was made before the data was seen; if you were handed it then, "
-                "give it with --commitment."
+                f"The commitment that the certificate names ({named}) was made before the data was seen: "
+                "if you were handed it then, give it with --commitment."
             )
         return False
     wanted, content = _wanted(given)

@@ -153,8 +153,8 @@ def _compare(
                 accepted.append(f"{key}={told!r:.200}")
             else:
                 notes.doubt(
-                    f"{key}={told!r:.200} is not the standard cut of {source}; type {flag(key, told)} if that is what you know the data "
-                    "to be, or accept it with --cut-as-stated."
+                    f"{key}={told!r:.200} is not the standard cut of {source}; type {flag(key, told)} if you know "
+                    "the data to be cut so, or accept it with --cut-as-stated."
                 )
     return accepted
 

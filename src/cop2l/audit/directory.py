@@ -100,7 +100,7 @@ def _check_times(
     for what, seen in (("records.jsonl has", len(records)), ("the saved learner has", learned)):
         if seen is not None and seen != times[-1]:
             notes.fault(
-                f"The last certificate speaks of {times[-1]} tasks, and {what} {seen}: newer certificates were removed, or it was put there."
+                f"The last certificate speaks of {times[-1]} tasks, and {what} {seen}: certificates were removed, or put there."
             )
     expected = (
         [last["options"].tasks] if last["options"].tasks else list(range(1, max(times[-1], len(records)) + 1))
@@ -184,6 +184,7 @@ def _check_config(notes: Verdict, config: Content, last: Content) -> None:
         stated = {key: value for key, value in (last["settings"] or {}).items() if key not in stated} | stated
     stated["tasks"] = config["tasks"] if stated["tasks"] is None and config["anytime"] else stated["tasks"]
     stated |= {"model": last["model"].get("name")}
+    stated["commitment"] = last["commitment"]
     wrong = [key for key, value in stated.items() if own.get(key) != value]
     wrong += ["data"] if recipe(chosen, config["scenario"], config["tasks"]) != last["data"] else []
     wrong += [key for key, value in config["architecture"].items() if last["model"].get(key) != value]

@@ -145,7 +145,7 @@ def _check_copies(notes: Verdict, samples: Samples, allowed: Allowed) -> None:
         _, shared = copies.add(x, y)
         if shared > allowed.repeated * len(y) + allowed.shared:
             notes.doubt(
-                f"{shared} of the {len(y)} withheld examples of task {task} are copies of other examples, learned from or withheld."
+                f"{shared} of the {len(y)} withheld examples of task {task} are copies of other examples."
             )
 
 

@@ -1,4 +1,4 @@
-"""The model that the kernel learns again with: built from a description or by the auditor's function, never larger than what is stored."""
+"""The model: built from its description or by the auditor's function, never larger than what is stored."""
 
 import importlib
 import inspect

@@ -80,8 +80,8 @@ def lowered(verdict: Verdict, notes: Verdict, allowed: Allowed) -> Verdict:
     usual = Allowed()
     if (allowed.repeated, allowed.shared) != (usual.repeated, usual.shared):
         verdict.claim.append(
-            f"Accepted by the auditor: up to {100 * allowed.repeated:g} % of the rows of a task repeat another, and up to {allowed.shared} "
-            "are rows of an earlier task."
+            f"Accepted by the auditor: up to {100 * allowed.repeated:g} % of the rows of a task repeat another, "
+            f"and up to {allowed.shared} are rows of an earlier task."
         )
     return verdict
 

@@ -79,7 +79,7 @@ class Certificate:
             path = folder / f"{name}.safetensors"
             save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, path)
             files[path.name] = file_digest(path)
-        text = json.dumps(sealed({**self.content, "files": files}), indent=1, allow_nan=False)
+        text = json.dumps(sealed({**self.content, "files": files}), indent=1, sort_keys=True, allow_nan=False)
         write_text(folder / form.TEXT_FILE, f"{text}\n")
 
     def __str__(self) -> str:
@@ -98,6 +98,7 @@ def read(folder: str | Path) -> Certificate:
     except Refusal as refusal:
         raise UserError(str(refusal)) from None
     options = content["options"]
+    del content["folder"]  # where it was read is not part of it
     return Certificate({**content, "options": options.as_dict()}, options)
 
 

@@ -42,7 +42,7 @@ class HoldoutCertificate(Certificate):
                 )
             files[0].replace(target)
         content = sealed({**self.content, "files": {target.name: file_digest(target)}})
-        write_text(folder / TEXT_FILE, json.dumps(content, indent=1, allow_nan=False) + "\n")
+        write_text(folder / TEXT_FILE, json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")
 
 
 def issue_holdout(

@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> None:
 def compute(arguments: argparse.Namespace) -> Any:
     """Compute what is not there yet, with a bar."""
     from cop2l.features import extract
-    from cop2l.features.watch import watched
+    from cop2l.features.display import watched
 
     with watched() as progress:
         return extract(

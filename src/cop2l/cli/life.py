@@ -52,7 +52,7 @@ def learn(arguments: argparse.Namespace) -> int:
     """Learn one more task."""
     from cop2l.experiments import life
 
-    learner, place = life.learn(
+    learner, folder = life.learn(
         arguments.state,
         arguments.data,
         out=arguments.out,
@@ -63,7 +63,7 @@ def learn(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(life.issued(learner), indent=1))
         return 0
-    print(f"Learned task {learner.tasks_seen}; saved in {place}.")
+    print(f"Learned task {learner.tasks_seen}; saved in {folder}.")
     if getattr(learner, "certificate", None) is not None:
         print(learner.certificate)
     return 0

@@ -6,10 +6,10 @@ cannot leave is damage: it is refused before anything is deleted or rewritten.
 """
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+from cop2l.certify.certificate import Certificate
 from cop2l.errors import UserError
 from cop2l.experiments.config import Config
 from cop2l.files import (
@@ -66,8 +66,11 @@ class RunDirectory:
         """What was issued, one folder per finished task."""
         return self.path / "certificates"
 
-    def check(self, config: Config) -> None:
-        """Refuse a directory that holds something else than this configuration's run, or a link in it."""
+    def check(self, config: Config, commitment: str | None = None) -> None:
+        """Refuse a directory that holds something else than this configuration's run, or a link in it.
+
+        A run that was begun with another commitment, or without one, is another run.
+        """
         for name in FILES:
             require(self.path / name)
         for folder in (self.state, standing(self.state), self.certificates):
@@ -86,6 +89,10 @@ class RunDirectory:
             raise UserError(
                 f"{self.path} holds another run (it differs in {', '.join(differing)});"
                 " choose another folder with --out."
+            )
+        if found.get("commitment") != commitment:
+            raise UserError(
+                f"{self.path} holds a run with another commitment, or with none; choose another folder with --out."
             )
 
     def summary(self, config: Config) -> dict[str, Any] | None:
@@ -137,15 +144,15 @@ class RunDirectory:
         self,
         record: dict[str, Any],
         trace: list[dict[str, Any]],
-        certificate: Callable[[Path], None] | None,
-        state: Callable[[Path], None],
+        certificate: Certificate | None,
+        learner: Any,
     ) -> None:
         """Everything about one more finished task; the state last, since it is the commit."""
         if certificate is not None:
-            replace_folder(self._issued(record["task"]), certificate)
+            replace_folder(self._issued(record["task"]), certificate.save)
         append_lines(self.path / "trace.jsonl", trace)
         append_lines(self.path / "records.jsonl", [{**record, "trace": len(trace)}])
-        replace_folder(self.state, state)
+        replace_folder(self.state, learner.save)
 
     def finish(self, summary: dict[str, Any]) -> None:
         """The summary; its presence says that the run is finished."""
@@ -195,6 +202,8 @@ class RunDirectory:
 def check_certificate(folder: Path) -> None:
     """Refuse a certificate's folder whose files are not those that were written; `verify` checks what they say."""
     if folder.exists():
+        for file in folder.iterdir():
+            require(file)
         try:
             form.read(folder)
         except Refusal as refusal:

@@ -134,10 +134,10 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         if not equals or not key.strip():
             raise UserError(f"Write an override as key=value, for example seed=3; {pair!r} is not.")
-        *places, last = key.strip().split(".")
-        path = [place for place in places if place != GRID]
+        *above, last = key.strip().split(".")
+        path = [part for part in above if part != GRID]
         value = listed(text.strip())
-        if GRID in places:
+        if GRID in above:
             value = Values(value if isinstance(value, list) else [value])
         elif isinstance(value, list):
             value = list(map(loose, value)) if path and path[-1] in TABLES else Values(value)

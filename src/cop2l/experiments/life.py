@@ -20,14 +20,14 @@ SAVED_COP2L = "learner.safetensors"
 
 def load(folder: str | Path) -> Any:
     """The learner saved in a folder, or in the state/ of a run directory."""
-    place = state_of(folder)
-    if (place / SAVED_COP2L).exists():
-        check_certificate(place / "certificate")
-        return method("cop2l").load(place)  # type: ignore[attr-defined]
-    if (place / SAVED_METHOD).exists():
+    state = state_of(folder)
+    if (state / SAVED_COP2L).exists():
+        check_certificate(state / "certificate")
+        return method("cop2l").load(state)  # type: ignore[attr-defined]
+    if (state / SAVED_METHOD).exists():
         names = {home.rpartition(":")[2]: name for name, home in METHODS.items()}
-        _, note = read_state(place)
-        return method(names[note["method"]]).load(place)  # type: ignore[attr-defined]
+        _, note = read_state(state)
+        return method(names[note["method"]]).load(state)  # type: ignore[attr-defined]
     raise UserError(f"There is no saved learner in {folder}; give a run directory or a folder saved before.")
 
 
@@ -61,11 +61,11 @@ def learn(
 
     `archive` names the data of earlier tasks, as T=PATH: then these are certified by counting their errors.
     """
-    place = Path(out) if out is not None else state_of(folder)
-    if out is None and (place.parent / "records.jsonl").exists():
+    target = Path(out) if out is not None else state_of(folder)
+    if out is None and (target.parent / "records.jsonl").exists():
         raise UserError(f"{folder} belongs to a run, which stays as it is; name a new folder with --out.")
-    if place.exists() and not saved(place) and (not place.is_dir() or any(place.iterdir())):
-        raise UserError(f"{place} exists and is not a saved learner; choose another folder with --out.")
+    if target.exists() and not saved(target) and (not target.is_dir() or any(target.iterdir())):
+        raise UserError(f"{target} exists and is not a saved learner; choose another folder with --out.")
     learner = load(folder)
     old = dict(_archived(learner, entry, label) for entry in archive)
     x, y = samples.read(data, outputs(learner), label)
@@ -74,8 +74,8 @@ def learn(
     learner.learn(x, y, classes=classes, progress=progress)
     if hasattr(learner, "certify") and learner.options.tasks in (None, learner.tasks_seen):
         learner.certify(data=old | {learner.tasks_seen: (x, y)})
-    replace_folder(place, learner.save)
-    return learner, place
+    replace_folder(target, learner.save)
+    return learner, target
 
 
 def predict(

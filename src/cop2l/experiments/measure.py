@@ -154,7 +154,7 @@ class Meter:
         self.learn_seconds = time.perf_counter() - self.began
 
     def reading(self, learner: Any) -> dict[str, Any]:
-        """Seconds, bytes, and how many examples the learner keeps."""
+        """Seconds, bytes, and how many examples, and numbers beside them, the learner keeps."""
         cuda = self.device.type == "cuda"
         return {
             "seconds": time.perf_counter() - self.began,
@@ -164,6 +164,7 @@ class Meter:
             "peak_cuda_reserved": torch.cuda.max_memory_reserved(self.device) if cuda else None,
             "total_cuda_allocated": _total_allocated(self.device) if cuda else None,
             "memory_used": learner.memory_used,
+            "numbers_stored": getattr(learner, "numbers_stored", None),
         }
 
 

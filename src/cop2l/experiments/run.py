@@ -28,7 +28,7 @@ def run(
     """
     promised = None if commitment is None else commitment_hash(commitment)
     with RunDirectory(folder) as directory, threads(config.threads), Watchers(watchers) as watch:
-        directory.check(config)
+        directory.check(config, promised)
         if (finished := directory.summary(config)) is not None:
             return finished
         stream, learner, records = prepare(config, directory, commitment)
@@ -41,11 +41,9 @@ def run(
             rows = measure.rows(records, learned)
             accuracies = measure.evaluate(learner, stream, rows)
             certificate = measure.certify(learner, stream, config, rows, promised)
-            kind, save = (certificate.kind, certificate.save) if certificate else (None, None)
-            records.append(
-                {"task": task.t, **accuracies, "kind": kind, "tasks": rows, **meter.reading(learner)}
-            )
-            directory.store(records[-1], measure.trace(learner), save, learner.save)
+            claim = {"kind": certificate and certificate.kind, "tasks": rows}
+            records.append({"task": task.t, **accuracies, **claim, **meter.reading(learner)})
+            directory.store(records[-1], measure.trace(learner), certificate, learner)
             watch.task(records[-1])
         summary = measure.summarise(config, stream.scenario, stream.not_valid, records)
         directory.finish(summary)
@@ -58,11 +56,12 @@ def prepare(
 ) -> tuple[Stream, Any, list[dict[str, Any]]]:
     """The stream, the learner where the run goes on, the records so far; what is run, and where, is put down."""
     stream = load_stream(config)
-    learner = new_learner(config, stream, None if commitment is None else commitment_hash(commitment))
+    promised = None if commitment is None else commitment_hash(commitment)
+    learner = new_learner(config, stream, promised)
     if commitment is not None and (names := differing(committed(config, stream, learner), commitment)):
         raise UserError(f"This run is not what was committed to: it differs in {', '.join(names[:10])}.")
     space = measure.space(learner, stream, config)
     records = directory.resume(learner)
     where = environment(device(config), stream=stream.description, model=learner.model.description)
-    directory.begin(resolved(config, stream, learner), where, space)
+    directory.begin({**resolved(config, stream, learner), "commitment": promised}, where, space)
     return stream, learner, records

@@ -31,7 +31,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Ended:
     """How a run ended: its summary, or its error."""
 
     job: Job
@@ -51,7 +51,7 @@ def names(configs: Sequence[Config]) -> list[str]:
     for settings in flat:
         for key, value in settings.items():
             values.setdefault((settings["method"], key), set()).add(repr(value))
-    varied = {place for place, found in values.items() if len(found) > 1}
+    varied = {key for key, found in values.items() if len(found) > 1}
     if len({settings["method"] for settings in flat}) > 1 or not varied:
         varied |= {(settings["method"], "method") for settings in flat}
     return [
@@ -64,7 +64,7 @@ def names(configs: Sequence[Config]) -> list[str]:
     ]
 
 
-def overview(every: Sequence[Job], failed: Sequence[Outcome]) -> list[dict[str, Any]]:
+def overview(every: Sequence[Job], failed: Sequence[Ended]) -> list[dict[str, Any]]:
     """How each run of a sweep stands, for JSON."""
     errors = {outcome.job.folder: outcome.error for outcome in failed}
     return [
@@ -107,7 +107,7 @@ def warm_context() -> Any:
     return context
 
 
-def locally(todo: Sequence[Job], workers: int) -> Generator[Outcome, None, None]:
+def locally(todo: Sequence[Job], workers: int) -> Generator[Ended, None, None]:
     """Run jobs in local processes, `workers` at a time; each run has a process of its own."""
     context = warm_context()
     waiting = list(reversed(todo))
@@ -128,7 +128,7 @@ def locally(todo: Sequence[Job], workers: int) -> Generator[Outcome, None, None]
                 answer = _answer(ready)
                 process.join()
                 died = f"The process ended without a word (exit code {process.exitcode})."
-                yield Outcome(job, *(answer or (None, died)))
+                yield Ended(job, *(answer or (None, died)))
     finally:
         for _, process in running.values():
             process.terminate()
@@ -149,7 +149,7 @@ def _answer(connection: Any) -> Answer | None:
     return answer
 
 
-def on_ray(todo: Sequence[Job], address: str | None) -> Generator[Outcome, None, None]:
+def on_ray(todo: Sequence[Job], address: str | None) -> Generator[Ended, None, None]:
     """Run jobs on a Ray cluster (a new local one without an address); all nodes must see the same folders."""
     try:
         ray: Any = import_module("ray")
@@ -176,6 +176,6 @@ def on_ray(todo: Sequence[Job], address: str | None) -> Generator[Outcome, None,
                 answer = ray.get(ready)
             except ray.exceptions.RayError as error:
                 answer = None, f"{type(error).__name__}: {str(error).splitlines()[0]}"
-            yield Outcome(job, *answer)
+            yield Ended(job, *answer)
     finally:
         ray.shutdown()

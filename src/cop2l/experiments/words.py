@@ -59,7 +59,8 @@ def state(event: dict[str, Any]) -> str:
         if event.get("bound") is not None:
             words.append(f"bound {percent(event['bound'])}")
         return "  ".join(words)
-    return f"epoch {event['epoch']} of {event['epochs']}  loss {event['loss']:.4f}"
+    loss = f"  loss {event['loss']:.4f}" if "loss" in event else ""  # some methods have no loss
+    return f"epoch {event['epoch']} of {event['epochs']}{loss}"
 
 
 def brief(summary: dict[str, Any]) -> str:

@@ -58,7 +58,7 @@ def extract(
         raise UserError(f"The precision is one of {', '.join(PRECISIONS)}, not {precision!r}.")
     if limit is not None and limit < 1:
         raise UserError(f"The limit is at least 1 picture, not {limit}.")
-    place = _device(device)
+    chosen = _device(device)
     if not isinstance(data, Labelled):
         data = labelled(data, folder=folder)
     rows = {"train": _spread(len(data.y), limit), "test": _spread(len(data.y_test), limit)}
@@ -90,13 +90,13 @@ def extract(
     }
     if (entry := lookup(content_hash(spec))) is not None:
         return entry
-    look = Look(network.to(place), backbone, size, place, precision)
+    extractor = Extractor(network.to(chosen), backbone, size, chosen, precision)
     writer = Writer(spec)
     busy = "Another process ({holder}) is computing these features; wait until it is done."
     with Lock(writer.lock, busy):
         start = time.monotonic()
         for part, (x, y) in parts.items():
-            shards = _shards(look, x, writer.folder / part, part, progress)
+            shards = _shards(extractor, x, writer.folder / part, part, progress)
             writer.write(part, y, shards, rows=rows[part])
         for part in PARTS:
             shutil.rmtree(writer.folder / part)
@@ -106,14 +106,14 @@ def extract(
             classes=data.classes,
             class_names=list(data.names),
             seconds=round(time.monotonic() - start, 1),
-            device=str(place),
+            device=str(chosen),
             torch=torch.__version__,
         )
 
 
 @dataclass(frozen=True)
-class Look:
-    """How a backbone looks at pictures: everything from bytes to features."""
+class Extractor:
+    """A backbone at work: everything from bytes to features."""
 
     network: nn.Module
     backbone: Backbone
@@ -136,7 +136,9 @@ class Look:
         return features.float().cpu().numpy()
 
 
-def _shards(look: Look, x: Any, folder: Path, part: str, progress: Progress | None) -> Iterator[np.ndarray]:
+def _shards(
+    extractor: Extractor, x: Any, folder: Path, part: str, progress: Progress | None
+) -> Iterator[np.ndarray]:
     """The features of x shard by shard: read where they were computed before, computed and stored otherwise."""
     folder.mkdir(parents=True, exist_ok=True)
     start, computed = time.monotonic(), 0
@@ -146,9 +148,9 @@ def _shards(look: Look, x: Any, folder: Path, part: str, progress: Progress | No
         features = _read(path, end - begin)
         if features is None:
             batches = []
-            step = BATCH.get(look.device.type, BATCH["cpu"])
+            step = BATCH.get(extractor.device.type, BATCH["cpu"])
             for first in range(begin, end, step):
-                batches.append(look(_batch(x, first, min(first + step, end), look.size)))
+                batches.append(extractor(_batch(x, first, min(first + step, end), extractor.size)))
                 computed += len(batches[-1])
                 if progress is not None:
                     rate = computed / max(time.monotonic() - start, 1e-9)
@@ -199,4 +201,4 @@ def _check_pictures(name: str, x: Any) -> None:
     if isinstance(x, Pictures):
         return
     if getattr(x, "ndim", 0) != 4 or x.shape[1] not in (1, 3) or x.dtype != np.uint8:
-        raise UserError(f"{name} does not hold pictures, so a backbone cannot look at it.")
+        raise UserError(f"{name} does not hold pictures, so a backbone cannot extractor at it.")

@@ -18,6 +18,9 @@ METHODS = {
     "si": "cop2l.methods.si:SI",
     "cclis": "cop2l.methods.cclis:CCLIS",
     "csrel": "cop2l.methods.csrel:CSReL",
+    "ncm": "cop2l.methods.ncm:NCM",
+    "slda": "cop2l.methods.slda:SLDA",
+    "ranpac": "cop2l.methods.ranpac:RanPAC",
     "joint": "cop2l.methods.joint:Joint",
 }
 """Where each method lives, as module:class; a module is imported when its method is asked for."""

@@ -27,23 +27,18 @@ BLOCK = 1024
 
 
 @dataclass(frozen=True)
-class CommonOptions:
-    """The options that every method has; a method's own class adds to them and sets its defaults."""
-
-    epochs: int = 20
-    """Passes over each task."""
-    batch: int = 128
-    """Examples of the task per step."""
-    lr: float = 0.01
-    """Step size of SGD."""
+class MethodOptions:
+    """Options, each with its default; numbers are checked."""
 
     by_scenario: ClassVar[dict[str, dict[str, Any]]] = {}
     """Defaults that differ in one scenario."""
+    positive: ClassVar[tuple[str, ...]] = ()
+    """The options that may not be 0."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            positive = field.name in ("epochs", "batch", "lr")
+            positive = field.name in self.positive
             if isinstance(field.default, int | float) and (
                 not isinstance(value, int | float)
                 or (isinstance(field.default, int) and int(value) != value)
@@ -55,14 +50,30 @@ class CommonOptions:
                 raise UserError(f"The option {field.name} is {value!r}; give {kind} {sign}.")
 
 
+@dataclass(frozen=True)
+class CommonOptions(MethodOptions):
+    """The options of every method that takes steps; a method's own class adds to them and sets its defaults."""
+
+    epochs: int = 20
+    """Passes over each task."""
+    batch: int = 128
+    """Examples of the task per step."""
+    lr: float = 0.01
+    """Step size of SGD."""
+
+    positive: ClassVar = ("epochs", "batch", "lr")
+
+
 class Learner(ABC):
     """A method defines `fit`, and `predict` if it does not take the largest logit."""
 
-    Options: ClassVar[type[CommonOptions]] = CommonOptions
+    Options: ClassVar[type[MethodOptions]] = CommonOptions
     refuses: ClassVar[dict[str, str]] = {}
     """Scenarios in which the method makes no sense, each with the reason."""
     restarts: ClassVar[bool] = False
     """Whether the method goes back to the initial weights, which are then kept."""
+    in_blocks: ClassVar[bool] = False
+    """Whether `fit` reads x in blocks; x is then given as it is, and may be larger than the memory."""
 
     def __init__(
         self,
@@ -102,7 +113,7 @@ class Learner(ABC):
 
     @abstractmethod
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:
-        """Learn task t from tensors on the model's device; the model is in train mode."""
+        """Learn task t from tensors on the model's device (x: unless in_blocks); the model is in train mode."""
 
     # ---- the protocol
 
@@ -111,10 +122,10 @@ class Learner(ABC):
     ) -> None:
         """Learn the next task. `classes` is its head, fixed in advance; needed if task-incremental."""
         t = self.tasks_seen + 1
-        x, y = self.inputs(x), shared(y).to(self.device).long()
+        x, y = x if self.in_blocks else self.inputs(x), shared(y).to(self.device).long()
         if y.ndim != 1 or len(x) != len(y) or not len(y):
             raise UserError(
-                f"Task {t} has inputs {tuple(x.shape)} and labels {tuple(y.shape)}; give one per row."
+                f"Task {t} has inputs {tuple(np.shape(x))} and labels {tuple(y.shape)}; give one per row."
             )
         head = tuple(int(c) for c in classes) if classes is not None else tuple(y.unique().tolist())
         if classes is None and self.scenario == "task-incremental":
@@ -146,6 +157,11 @@ class Learner(ABC):
     def memory_used(self) -> int:
         """How many examples of past tasks are kept."""
         return len(self.buffer)
+
+    @property
+    def numbers_stored(self) -> int:
+        """How many numbers are kept beside the model and the examples: initial weights, statistics, old weights."""
+        return sum(value.numel() for value in (*self.initial.values(), *self.kept.values()))
 
     # ---- for the methods
 

@@ -68,8 +68,8 @@ class EfficientNetLite0(nn.Module):
         self.bn0 = _norm(32)
         blocks, before = [], 32
         for size, stride, expansion, channels, repeats in STAGES:
-            for place in range(repeats):
-                blocks.append(Inverted(before, channels, size, 1 if place else stride, expansion))
+            for repeat in range(repeats):
+                blocks.append(Inverted(before, channels, size, 1 if repeat else stride, expansion))
                 before = channels
         self.blocks = nn.Sequential(*blocks)
         self.conv_head = Convolution(320, 1280, 1)

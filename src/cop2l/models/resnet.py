@@ -79,8 +79,8 @@ class ResNet(nn.Module):
         before = 64
         for number, (width, depth) in enumerate(zip((64, 128, 256, 512), depths, strict=True), 1):
             blocks = []
-            for place in range(depth):
-                blocks.append(block(before, width, 2 if number > 1 and place == 0 else 1))
+            for i in range(depth):
+                blocks.append(block(before, width, 2 if number > 1 and i == 0 else 1))
                 before = width * block.growth
             self.add_module(f"layer{number}", nn.Sequential(*blocks))
 

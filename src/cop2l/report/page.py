@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from cop2l import __version__
-from cop2l.report import theme, words
+from cop2l.report import sentences, theme
 from cop2l.report.comparison import column_names, compare, quoted, written, written_sd
 from cop2l.report.figures import FIGURES
 from cop2l.report.figures.figure import Figure, interactive, vega_lite
@@ -55,12 +55,12 @@ def page(
     bundle, script = _bundle(), Markup(_text("page.js"))  # noqa: S704 (a file of ours)
     certified = [group.runs[0] for group in groups if group.runs[0].certificate and group.kind != "holdout"]
     return _environment().get_template("page.html").render(
-        title=title or words.title(groups),
+        title=title or sentences.title(groups),
         version=__version__,
         bundle=bundle,
         script=script,
         hashes=[_digest(text) for text in (bundle, script)] if bundle else [],
-        lead=words.lead(found.runs, groups),
+        lead=sentences.lead(found.runs, groups),
         groups=groups,
         streams=streams,
         left_out=[left.sentence for left in found.left_out],
@@ -83,7 +83,7 @@ def _stream(anchor: str, name: str, groups: Sequence[Group], beside: Sequence[Ro
         "groups": sorted(groups, key=lambda group: group.order),
         "tables": tables,
         "header": [SUMMARY[table.metric.name] for table in tables],
-        "claims": [(group.label, claim) for group in groups if (claim := words.claim_in_context(group))],
+        "claims": [(group.label, claim) for group in groups if (claim := sentences.claim_in_context(group))],
         "figures": list(_figures(groups)),
     }
 
@@ -105,21 +105,21 @@ def _not_valid(groups: Sequence[Group]) -> list[tuple[str, str]]:
     for group in groups:
         if group.not_valid:
             against.setdefault((group.benchmark.stream, " ".join(group.not_valid)), []).append(group.label)
-    return [(f"{words.listing(labels)} on {s}", reasons) for (s, reasons), labels in against.items()]
+    return [(f"{sentences.listing(labels)} on {s}", reasons) for (s, reasons), labels in against.items()]
 
 
 def _legend(groups: Sequence[Group], shown: Sequence[Published]) -> str:
     several = max(len(group.runs) for group in groups) > 1
-    sentences = ["Mean ± sample standard deviation over the seeds." if several else "One seed."]
-    sentences.append("Bold: the best of a column among the methods of a stream.")
+    said = ["Mean ± sample standard deviation over the seeds." if several else "One seed."]
+    said.append("Bold: the best of a column among the methods of a stream.")
     if shown:
-        sentences.append(f"“published”: from {sources(shown) or 'the file that was given'}.")
+        said.append(f"“published”: from {sources(shown) or 'the file that was given'}.")
     if any(group.not_valid for group in groups):
-        sentences.append("†: not a guarantee, for the reason given above; never the best.")
-    sentences.append(
+        said.append("†: not a guarantee, for the reason given above; never the best.")
+    said.append(
         "Bounds are rounded upwards; the claimed one was named in advance, and holds for its own run alone."
     )
-    return " ".join(sentences)
+    return " ".join(said)
 
 
 def _runs(groups: Sequence[Group]) -> Iterator[tuple[Any, ...]]:
@@ -160,7 +160,7 @@ def _environments(found: Found) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     for machines in environments.values():
         known = [f"{k} {v}" for k in ("device", "torch", "cpu") if (v := machines[0].get(k))]
         yield (
-            f"{words.count(len(machines), 'run')}: {', '.join(known) or 'nothing recorded'}",
+            f"{sentences.count(len(machines), 'run')}: {', '.join(known) or 'nothing recorded'}",
             _settings(machines[:1]),
         )
 
@@ -196,7 +196,7 @@ def _environment() -> Environment:
         "not_valid": _not_valid,
         "quoted": quoted,
         "theme": theme,
-        "words": words,
+        "sentences": sentences,
         "written": written,
         "written_sd": written_sd,
     }

@@ -35,7 +35,7 @@ class DataSet:
     scale: tuple[tuple[float, ...], tuple[float, ...]]
     """Mean and deviation of the channels, as usually published: never computed from the data here."""
     folders: tuple[str, ...]
-    """Where its files are below a data folder, the usual place first; the data folder itself comes last."""
+    """Where its files are below a data folder, the usual one first; the data folder itself comes last."""
     find: Callable[[Path], Files | None]
     """The files in a folder, or None if they are not all there."""
     read: Callable[[Files], tuple[Any, np.ndarray, Any, np.ndarray]]
@@ -43,8 +43,8 @@ class DataSet:
     def locate(self, folder: str | Path | None = None) -> Files | None:
         """The files, wherever they are; None if nowhere."""
         for root in roots(folder):
-            for place in (*(root / below for below in self.folders), root):
-                files = self.find(place)
+            for candidate in (*(root / below for below in self.folders), root):
+                files = self.find(candidate)
                 if files:
                     return files
         return None

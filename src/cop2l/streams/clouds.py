@@ -79,8 +79,8 @@ def synthetic(
     for t in range(tasks):
         head = range(classes_per_task) if same else range(t * classes_per_task, (t + 1) * classes_per_task)
         heads.append(tuple(head))
-        for place, label in enumerate(head):
-            probability[t, :, label] = cloud[t * classes_per_task + place] / classes_per_task
+        for i, label in enumerate(head):
+            probability[t, :, label] = cloud[t * classes_per_task + i] / classes_per_task
     support = (2 * grid / (levels - 1) - 1).astype(np.float32)
     train, test = (
         [

@@ -122,11 +122,11 @@ def _picture_folder(path: Path) -> tuple[Part, Part | None, tuple[str, ...]]:
 
 def _tables(path: Path) -> tuple[list[Path], list[Path]] | None:
     """Files train*.parquet and test*.parquet (or .csv), here or in data/."""
-    for place in (path, path / "data"):
+    for folder in (path, path / "data"):
         for suffix in TABLES:
-            train = sorted(place.glob(f"train*{suffix}"))
+            train = sorted(folder.glob(f"train*{suffix}"))
             if train:
-                tests = (sorted(place.glob(f"{name}*{suffix}")) for name in TEST_NAMES)
+                tests = (sorted(folder.glob(f"{name}*{suffix}")) for name in TEST_NAMES)
                 return train, next((files for files in tests if files), [])
     return None
 

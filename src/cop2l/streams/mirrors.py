@@ -92,7 +92,7 @@ def unpack(archive: Path, keep: Keep, folder: Path) -> None:
 
     if archive.suffix == ".zip":
         with zipfile.ZipFile(archive) as zipped:
-            zipped.extractall(folder, filter(wanted, zipped.namelist()))  # noqa: S202
+            zipped.extractall(folder, [name for name in zipped.namelist() if wanted(name)])  # noqa: S202
         return
     with tarfile.open(archive) as tarred:
         tarred.extractall(folder, [m for m in tarred if m.isfile() and wanted(m.name)], filter="data")

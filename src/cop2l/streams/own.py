@@ -173,16 +173,16 @@ def _numbered(
                 "or give classes: how many there are, or the list of labels in order."
             )
         names = tuple(str(label) for label in range(number))
-    place = {name: number for number, name in enumerate(names)}
-    if len(place) != len(names):
+    numbers = {name: number for number, name in enumerate(names)}
+    if len(numbers) != len(names):
         raise UserError("The list of classes names one of them twice; correct it.")
     for part in parts:
-        strange = sorted({str(label) for label in part.tolist()} - set(place))
+        strange = sorted({str(label) for label in part.tolist()} - set(numbers))
         if strange:
             raise UserError(
                 f"The label {strange[0]!r} is not one of the {len(names)} classes; remove such examples."
             )
-    return names, [np.array([place[str(label)] for label in part.tolist()], np.int64) for part in parts]
+    return names, [np.array([numbers[str(label)] for label in part.tolist()], np.int64) for part in parts]
 
 
 def _label_values(part: np.ndarray) -> np.ndarray:
@@ -235,9 +235,9 @@ def _domains(name: str, train: Any, test: Any) -> tuple[np.ndarray | None, np.nd
     if train is None or test is None:
         raise UserError(f"Give the domains of both the training and the test part of {name}.")
     values = np.unique(np.asarray(_numpy(train)))
-    places = [np.searchsorted(values, np.asarray(_numpy(part))) for part in (train, test)]
+    numbered = [np.searchsorted(values, np.asarray(_numpy(part))) for part in (train, test)]
     if not np.isin(np.asarray(_numpy(test)), values).all():
         raise UserError(
             f"The test part of {name} has a domain that the training part does not have; remove it."
         )
-    return places[0], places[1]
+    return numbered[0], numbered[1]

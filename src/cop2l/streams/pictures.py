@@ -152,8 +152,8 @@ def from_folders(folder: Path, names: Sequence[str], inside: str = "") -> tuple[
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        place = folder / name / inside
-        here = sorted(p for p in place.iterdir() if p.suffix.lower() in SUFFIXES) if place.is_dir() else []
+        below = folder / name / inside
+        here = sorted(p for p in below.iterdir() if p.suffix.lower() in SUFFIXES) if below.is_dir() else []
         files += here
         labels += [label] * len(here)
     if not files:

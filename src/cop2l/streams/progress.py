@@ -11,7 +11,7 @@ def say(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
-class Bar:
+class ProgressBar:
     """A bar on a terminal, nothing elsewhere; pooch drives it as it would drive its own."""
 
     def __init__(self, label: str, total: int | None = None, *, size: bool = False) -> None:
@@ -41,9 +41,9 @@ class Bar:
 
 
 @contextmanager
-def bar(label: str, total: int | None = None, *, size: bool = False) -> Iterator[Bar]:
+def bar(label: str, total: int | None = None, *, size: bool = False) -> Iterator[ProgressBar]:
     """A bar that is closed whatever happens; without a total it only shows that time passes."""
-    shown = Bar(label, total, size=size)
+    shown = ProgressBar(label, total, size=size)
     try:
         yield shown
     finally:

