@@ -7,7 +7,7 @@ PIP    := $(BIN)/pip install --disable-pip-version-check --quiet --constraint co
 # One thread per process: parallelism is over processes, and results are exact at a fixed thread count.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test env lint test-network bench compare-avalanche ci-long clean
+.PHONY: help demo test env lint test-network validity bench compare-avalanche ci-long clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -27,6 +27,9 @@ test: $(VENV)/dev.stamp   ## everything: format, lint, types, tests, doctests, t
 
 test-network: $(VENV)/dev.stamp  ## the tests that download from the package registries
 	$(BIN)/pytest -m network
+
+validity: $(VENV)/dev.stamp  ## thousands of whole runs: how often certificates fail; writes docs/validity.md (some ten minutes)
+	$(BIN)/python tests/validity/record.py
 
 bench: $(VENV)/dev.stamp  ## the benchmarks: ratios measured side by side
 	for file in bounds replay_step cop2l_cost; do $(BIN)/python benchmarks/$$file.py; done

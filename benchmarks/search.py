@@ -34,6 +34,7 @@ def tried(setting):
     import torch
 
     from cop2l.bounds import holdout_certificate
+    from cop2l.certify.bounding import bounds_of
     from cop2l.certify.learner import CoP2L
     from cop2l.features import load_stream
     from cop2l.models import build
@@ -51,19 +52,20 @@ def tried(setting):
         learner.learn(x, y, progress=False)
         seen = tasks[: learner.tasks_seen]
         matrix.append([float((learner.predict(x).numpy() == y).mean()) for _, _, x, y in seen])
-    certificate = learner.certify({t: task[:2] for t, task in enumerate(tasks, start=1)})
+    records = learner.certify({t: task[:2] for t, task in enumerate(tasks, start=1)}).records
     found = {
         **{key: setting[key] for key in ("stream", "tasks", "model", "seed", "opts")},
         "acc": float(np.mean(matrix[-1])),
         "forg": float(np.mean([matrix[t][t] - matrix[-1][t] for t in range(len(tasks) - 1)])),
-        "picked": float(np.mean([r.counts.picked for r in certificate.tasks])),
-        "missed": float(np.mean([r.counts.missed / r.counts.n for r in certificate.tasks])),
+        "picked": float(np.mean([record["picked"] for record in records])),
+        "missed": float(np.mean([record["missed"] / record["n"] for record in records])),
     }
-    bounds = {kind: [r.bounds[kind].value for r in certificate.tasks if kind in r.bounds] for kind in KINDS}
+    every = [bounds_of(record, learner.options, [one["iterations"] for one in records]) for record in records]
+    bounds = {kind: [float(one[kind]) for one in every if kind in one] for kind in KINDS}
     if setting["opts"].get("max_iterations") == 0:  # nothing is ever picked: the certified part is a hold-out
         bounds["holdout"] = [
-            holdout_certificate(r.counts.n, r.counts.missed, len(tasks), math.log(0.05)).value
-            for r in certificate.tasks
+            float(holdout_certificate(record["n"], record["missed"], len(tasks), math.log(0.05)))
+            for record in records
         ]
     for kind, values in bounds.items():
         if values:

@@ -6,15 +6,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from cop2l.certify.compress import compress_task, parameters, reconstruct
-from cop2l.certify.examples import sample
-from cop2l.certify.history import History, Memory, certified_mask, prior_part
-from cop2l.certify.options import Options
-from cop2l.certify.scoring import head_mask
+from cop2l.certify.fast import Fast
+from cop2l.kernel.learning import Plain, certified_rows, digest, exact_arithmetic, sample
+from cop2l.kernel.options import Options
+from cop2l.kernel.verify import _rebuild, outside_heads, set_tensors
 from cop2l.models import build
 from cop2l.randomness import private_randomness
 
 SIDE = 5
+SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
 
 
 class SmallCNN(nn.Module):
@@ -60,26 +60,37 @@ class Case:
     heads: list
     classes: int
     scenario: str
-    options: object
+    options: Options
 
     @property
     def tasks(self):
         return len(self.x)
 
     @property
-    def outside(self):
-        if self.scenario != "task-incremental":
-            return None
-        return head_mask(self.heads, self.classes, torch.device("cpu"))
+    def data(self):
+        return {t: (self.x[t - 1], self.y[t - 1]) for t in range(1, self.tasks + 1)}
+
+    def engine(self, model, kind=Fast):
+        """CoP2L with this model, before the first task."""
+        place = next(model.parameters()).device
+        return kind(model, self.options, outside_heads(self.heads, self.classes, self.scenario, place))
+
+    def sample(self, t, place="cpu", rows=None, raw=False):
+        """Task t's sample with its marks; raw: x is handed on as it is."""
+        x, y = self.x[t - 1], torch.from_numpy(self.y[t - 1]).to(place)
+        x = x if raw else torch.as_tensor(x, device=place)
+        if rows is None:
+            return sample(x, y, t, self.options.seed)
+        return sample(x[rows], y[torch.from_numpy(rows).to(place)], t, self.options.seed, rows)
 
 
 def options_of(**chosen):
-    """Options that no preset's defaults reach, with a claim that the buffer allows."""
-    claims = {"threshold": "preference", "witness": "combined"}
-    return Options(**{"claim": claims.get(chosen.get("buffer", "threshold"), "kl-tight"), **chosen})
+    """Options that no preset's defaults reach, with a kind of bound that the buffer allows."""
+    kinds = {"threshold": "preference", "witness": "combined"}
+    return Options(**{"kind": kinds.get(chosen.get("buffer", "threshold"), "kl-tight"), **chosen})
 
 
-def case_of(scenario, sizes, data_seed=0, inputs=SIDE * SIDE, noise=0.15, values=3, **chosen):
+def case_of(scenario, sizes, data_seed=0, inputs=SIDE * SIDE, noise=0.15, values=3, copies=True, **chosen):
     """Inputs on a grid of few values, so that examples repeat and losses tie; labels from a rule, some of them wrong."""
     draw = np.random.default_rng(data_seed)
     per_task = 2
@@ -89,7 +100,8 @@ def case_of(scenario, sizes, data_seed=0, inputs=SIDE * SIDE, noise=0.15, values
     for t, n in enumerate(sizes):
         head = tuple(range(per_task)) if same else tuple(range(per_task * t, per_task * (t + 1)))
         rows = draw.integers(0, values, (n, inputs)).astype(np.float32) - (values - 1) / 2
-        rows[n // 2 :] = rows[draw.integers(0, max(1, n // 2), n - n // 2)]  # duplicates inside the task
+        if copies:
+            rows[n // 2 :] = rows[draw.integers(0, max(1, n // 2), n - n // 2)]  # duplicates inside the task
         label = (rows @ draw.normal(size=inputs).astype(np.float32) > 0).astype(np.int64)
         flip = draw.random(n) < noise
         x.append(rows)
@@ -98,45 +110,55 @@ def case_of(scenario, sizes, data_seed=0, inputs=SIDE * SIDE, noise=0.15, values
     return Case(x, y, heads, classes, scenario, options_of(**chosen))
 
 
-def compress(model, case):
-    """The compression function on the whole stream: histories, memory; theta_T stays in the model."""
-    histories, memory, place = [], Memory(case.options), next(model.parameters()).device
-    for t, (x, y) in enumerate(zip(case.x, case.y, strict=True), start=1):
-        histories.append(History(t, len(y), case.heads[t - 1]))
-        S = sample(torch.from_numpy(x).to(place), torch.from_numpy(y).to(place), t, case.options.seed)
-        compress_task(model, S, histories, memory, case.options, case.outside)
-    return histories, memory
+def compress(model, case, kind=Fast):
+    """CoP2L on the whole stream: the engine as it ends; theta_T stays in the model."""
+    engine, place = case.engine(model, kind), next(model.parameters()).device
+    with exact_arithmetic(torch.get_num_threads()):
+        for t in range(1, case.tasks + 1):
+            engine.learn(case.sample(t, place))
+    return engine
 
 
-def rebuild_theta(model, histories, case):
+def rebuild_theta(model, engine, case, kind=Plain):
     """The reconstruction function: nothing of the samples but I u J and the prior parts is passed on."""
-    examples, priors, place = [], [], next(model.parameters()).device
-    for history, x, y in zip(histories, case.x, case.y, strict=True):
-        x, y = torch.from_numpy(x).to(place), torch.from_numpy(y).to(place)
-        rows = np.union1d(history.first, history.second)
-        examples.append((x[rows], y[rows], rows))
-        priors.append(prior_part(sample(x, y, history.task, case.options.seed), history.task, case.options))
-    reconstruct(model, histories, examples, case.options, case.outside, priors)
+    parts = [case.sample(t, next(model.parameters()).device) for t in range(1, case.tasks + 1)]
+    with exact_arithmetic(torch.get_num_threads()):
+        _rebuild(case.engine(model, kind), engine, parts)
+
+
+def parameters(model):
+    """theta: all parameters and buffers of the model, copied to the CPU."""
+    return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
 
 
 def same_bits(one, other):
-    """Whether two sets of parameters have the same names, types and bits."""
-    return one.keys() == other.keys() and all(
-        one[name].dtype == other[name].dtype and one[name].numpy().tobytes() == other[name].numpy().tobytes()
-        for name in one
-    )
+    """Whether two sets of parameters have the same names, types, shapes and bits."""
+    return digest(one) == digest(other)
 
 
-def whole(case, t):
-    """Task t's sample with its marks."""
-    return sample(torch.from_numpy(case.x[t - 1]), torch.from_numpy(case.y[t - 1]), t, case.options.seed)
+def held(part):
+    """All that is known of stored examples."""
+    columns = [part.x.cpu().numpy(), part.y.cpu().numpy(), part.task, part.row, part.mark]
+    return [(column.dtype.str, column.shape, column.tobytes()) for column in columns]
 
 
-def certified_rows(history, case):
-    return np.flatnonzero(certified_mask(history, case.options))
+def standing(engine):
+    """All that is carried from task to task, bit for bit."""
+    return {
+        "theta": digest(engine.model.state_dict()),
+        "sets": {name: value.tolist() for name, value in set_tensors(engine.sets).items()},
+        "numbers": [(one.iterations, one.stopped) for one in engine.sets],
+        "sizes": list(engine.sizes),
+        "buffer": [held(part) for part in engine.buffer],
+        "prior": [held(part) for part in engine.prior],
+    }
 
 
-__all__ = [
-    "Case", "NormedMLP", "SmallCNN", "case_of", "certified_rows", "compress", "model_of", "options_of", "parameters",
-    "rebuild_theta", "same_bits", "whole",
-]  # fmt: skip
+def certified(case, t):
+    """The row numbers of the certified part of task t."""
+    return np.flatnonzero(certified_rows(len(case.y[t - 1]), t, case.options))
+
+
+def digests(x):
+    """The bits of an array or a tensor."""
+    return digest({"x": x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x, x.dtype.newbyteorder("=")))})

@@ -1,16 +1,15 @@
-"""The same exactness on a CUDA device."""
+"""The same exactness on a CUDA device: fast path and kernel have the same bits there, and a certificate is verified there."""
 
 import numpy as np
 import pytest
 import torch
-from certify_cases import case_of, compress, model_of, parameters, rebuild_theta, same_bits
+from certify_cases import SCENARIOS, case_of, compress, model_of, parameters, rebuild_theta, same_bits, standing
 
-from cop2l.certify.examples import sample
+from cop2l.certify.fast import Fast, Pool
 from cop2l.certify.learner import CoP2L
-from cop2l.certify.scoring import LARGE_BLOCK as BLOCK
-from cop2l.certify.scoring import prove_exact, score
-from cop2l.certify.training import exact_arithmetic
-from cop2l.certify.verify import verify
+from cop2l.kernel.learning import LARGE_BLOCK as BLOCK
+from cop2l.kernel.learning import Plain, check_alone, exact_arithmetic, sample, score
+from cop2l.kernel.verify import verify
 from cop2l.models import build
 
 pytestmark = [
@@ -18,68 +17,108 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
 ]
 SMALL = {
-    "prior": 0.0,
-    "buffer": "threshold",
-    "k": 4,
-    "epochs": 2,
-    "lr": 0.05,
-    "memory": 24,
-    "max_iterations": 5,
-}
+    "prior": 0.0, "buffer": "threshold", "k": 4, "epochs": 2, "lr": 0.05, "memory": 40, "max_iterations": 5, "stop": "none",
+    "grid": False,
+}  # fmt: skip
+MODELS = [
+    ("linear", (13,), {}), ("linear", (785,), {}), ("linear", (384,), {}), ("mlp", (50,), {"hidden": 50}),
+    ("mlp", (785,), {"hidden": 13}), ("mlp", (13,), {"hidden": 785}), ("cnn", (1, 12, 12), {}),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "more"),
-    [("linear", (13,), {}), ("linear", (785,), {}), ("mlp", (50,), {"hidden": 50}), ("mlp", (785,), {"hidden": 13}),
-     ("cnn", (1, 12, 12), {})],
-)  # fmt: skip
-def test_scores_depend_on_no_other_example(name, shape, more):
-    model = build(name, inputs=shape, classes=10, seed=0, **more).cuda()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize(("name", "shape", "more"), MODELS)
+def test_scores_depend_on_no_other_example(name, shape, more, dtype):
+    model = build(name, inputs=shape, classes=10, seed=0, **more).to("cuda", dtype)
     draw = torch.Generator().manual_seed(0)
     rows = BLOCK + 61
     x, y = torch.randn(rows, *shape, generator=draw), torch.randint(10, (rows,), generator=draw)
     every = sample(x.cuda(), y.cuda(), 1, 0)
-    with exact_arithmetic():
-        prove_exact(model, every)
-        losses = score(model, every)[0]
-        for chosen in (
-            np.random.default_rng(0).permutation(rows),
-            np.arange(7),
-            np.array([3]),
-            np.array([rows - 1]),
-        ):
+    with exact_arithmetic(1):
+        check_alone(model, every)
+        losses, wrong = score(model, every)
+        found, quick = Pool(model, [every], None, [1.0]).score(errors=True)
+        assert torch.equal(found[:rows], losses)
+        assert np.array_equal(quick, wrong)
+        for chosen in (np.random.default_rng(0).permutation(rows), np.arange(7), np.array([3]), np.array([rows - 1])):
             assert torch.equal(score(model, every.take(chosen))[0], losses[torch.from_numpy(chosen).cuda()])
+
+
+def learned(model, case, kind):
+    """What is carried on after every task."""
+    engine, after = case.engine(model, kind), []
+    with exact_arithmetic(1):
+        for t in range(1, case.tasks + 1):
+            engine.learn(case.sample(t, "cuda"))
+            after.append(standing(engine))
+    return engine, after
+
+
+@pytest.mark.parametrize("number", range(24))
+def test_the_fast_path_is_the_kernel_and_both_are_repeatable(number):
+    """Models, buffers, scenarios, stops and optimisers in turn."""
+    buffer = ("uniform", "threshold", "witness")[number % 3]
+    optimiser = ("adam", "sgd", "momentum")[number // 3 % 3]
+    case = case_of(
+        SCENARIOS[number // 2 % 3], [60, 50, 40], data_seed=number, buffer=buffer, optimiser=optimiser,
+        stop=("none", "preference", "kl", "combined")[number % 4], grid=number % 5 == 0, k=(3, 8)[number % 2], epochs=2,
+        lr=0.01 if optimiser == "adam" else 0.1, memory=60, omega=8.0, max_iterations=8, batch=(7, 64)[number // 2 % 2],
+        prior=(0.0, 0.3)[number // 3 % 2], prior_memory=0.5, prior_epochs=2, seed=number,
+    )  # fmt: skip
+    model = model_of(("linear", "mlp", "cnn", "normed")[number // 2 % 4], case.classes).cuda().eval()
+    if number % 6 == 5:
+        model.double()
+    theta_0, ends = parameters(model), []
+    for kind in (Plain, Fast, Fast, Plain):
+        model.load_state_dict(theta_0)
+        engine, after = learned(model, case, kind)
+        ends.append(after)
+    for other in ends[1:]:
+        for t, (one, two) in enumerate(zip(ends[0], other, strict=True), 1):
+            assert all(one[name] == two[name] for name in one), (t, [name for name in one if one[name] != two[name]])
+    theta = parameters(model)
+    model.load_state_dict(theta_0)
+    rebuild_theta(model, engine, case)
+    assert same_bits(parameters(model), theta)
 
 
 @pytest.mark.parametrize("kind", ["linear", "mlp", "cnn", "normed"])
 @pytest.mark.parametrize("buffer", ["uniform", "threshold"])
 def test_reconstruction(kind, buffer):
     case = case_of(
-        "class-incremental", [40, 40, 40], buffer=buffer, k=4, epochs=2, lr=0.05, memory=20, omega=8.0, max_iterations=8,
-        prior=0.2, prior_memory=0.5, prior_epochs=2,
+        "class-incremental", [40, 40, 40], buffer=buffer, k=4, epochs=2, lr=0.05, memory=60, omega=8.0, max_iterations=8,
+        prior=0.2, prior_memory=0.5, prior_epochs=2, stop="none",
     )  # fmt: skip
     model = model_of(kind, case.classes).cuda()
     start = parameters(model)
-    histories, _ = compress(model, case)
+    engine = compress(model, case)
     theta = parameters(model)
-    model.load_state_dict(start)
-    rebuild_theta(model, histories, case)
-    assert same_bits(parameters(model), theta)
+    assert not same_bits(theta, start)
+    for way in (Plain, Fast):
+        model.load_state_dict(start)
+        rebuild_theta(model, engine, case, way)
+        assert same_bits(parameters(model), theta)
 
 
-@pytest.mark.parametrize("kind", ["mlp", "linear"])
-def test_learn_save_load_and_verify(tmp_path, kind):
-    case = case_of("class-incremental", [60, 60], values=9)
-    data = {t: (case.x[t - 1], case.y[t - 1]) for t in (1, 2)}
-    straight = CoP2L(model_of(kind, case.classes).cuda(), **SMALL)
-    stopped = CoP2L(model_of(kind, case.classes).cuda(), **SMALL)
-    straight.learn(*data[1])
-    straight.learn(*data[2])
-    stopped.learn(*data[1])
+@pytest.mark.parametrize("optimiser", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize(("name", "shape", "more"), MODELS)
+def test_learn_save_load_and_verify(tmp_path, name, shape, more, optimiser):
+    case = case_of("class-incremental", [60, 60], inputs=int(np.prod(shape)), values=9, copies=False)
+    case.x = [x.reshape(-1, *shape) for x in case.x]
+    options = {**SMALL, "optimiser": optimiser, "lr": 0.05 if optimiser == "sgd" and name != "cnn" else 0.01}
+
+    def made():
+        return build(name, inputs=shape, classes=case.classes, seed=0, **more).cuda()
+
+    straight, stopped = CoP2L(made(), **options), CoP2L(made(), **options)
+    for t in (1, 2):
+        straight.learn(*case.data[t])
+    stopped.learn(*case.data[1])
     stopped.save(tmp_path / "state")
     resumed = CoP2L.load(tmp_path / "state")
     assert next(resumed.model.parameters()).device.type == "cuda"
-    resumed.learn(*data[2])
-    assert same_bits(parameters(resumed.model), parameters(straight.model))
-    verdict = verify(straight.certify(data).save(tmp_path / "certificate"), data)
+    resumed.learn(*case.data[2])
+    assert standing(resumed.engine) == standing(straight.engine)
+    straight.certify(case.data).save(tmp_path / "certificate")
+    verdict = verify(tmp_path / "certificate", case.data, made())
     assert verdict.exit_code == 0, str(verdict)

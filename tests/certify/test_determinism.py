@@ -10,9 +10,10 @@ import torch
 from certify_cases import case_of, compress, model_of, parameters, same_bits
 from torch import nn
 
+from cop2l.certify.fast import Fast
 from cop2l.certify.learner import CoP2L
-from cop2l.certify.training import exact_arithmetic, pinned_threads
 from cop2l.errors import UserError
+from cop2l.kernel.learning import Plain, exact_arithmetic
 
 SMALL = {
     "prior": 0.0,
@@ -27,15 +28,27 @@ SMALL = {
 }
 
 
-def learned(seed=0, **more):
+def learned(seed=0, kind=Fast, **more):
     case = case_of("class-incremental", [25, 25], seed=seed, **{**SMALL, **more})
     model = model_of("mlp", case.classes)
-    histories, _ = compress(model, case)
-    return parameters(model), histories
+    return parameters(model), compress(model, case, kind).sets, parameters(model)
+
+
+def precision():
+    """Every setting of torch that may change bits."""
+    backends = torch.backends.cuda.matmul, torch.backends.cudnn, torch.backends.mkldnn
+    owners = [*backends, *(getattr(b, name, None) for b in backends for name in ("matmul", "conv", "rnn"))]
+    return [
+        *(getattr(owner, "fp32_precision", None) for owner in owners if owner is not None),
+        *(getattr(torch.backends.cudnn, name) for name in ("deterministic", "benchmark")),
+    ]
 
 
 def everything_global():
     return (
+        precision(),
+        torch.get_deterministic_debug_mode(),
+        torch.is_autocast_enabled("cpu"),
         torch.get_rng_state().numpy().tobytes(),
         np.random.get_state()[1].tobytes(),  # noqa: NPY002
         random.getstate(),
@@ -46,26 +59,28 @@ def everything_global():
     )
 
 
+@pytest.mark.parametrize("kind", [Plain, Fast])
 @pytest.mark.parametrize("prior", [0.0, 0.3])
-def test_same_seed_same_bits_other_seed_other_bits(prior):
-    first, histories = learned(prior=prior)
-    again, same = learned(prior=prior)
-    other, others = learned(seed=1, prior=prior)
+def test_same_seed_same_bits_other_seed_other_bits(prior, kind):
+    start, sets, first = learned(prior=prior, kind=kind)
+    _, same, again = learned(prior=prior, kind=kind)
+    _, others, other = learned(seed=1, prior=prior, kind=kind)
     assert same_bits(first, again)
     assert not same_bits(first, other)
-    for one, two, three in zip(histories, same, others, strict=True):
-        assert np.array_equal(one.picked, two.picked)
-        assert one.rows == three.rows
+    assert not same_bits(first, start)
+    assert all(np.array_equal(one.picked, two.picked) for one, two in zip(sets, same, strict=True))
+    assert not all(np.array_equal(one.picked, two.picked) for one, two in zip(sets, others, strict=True))
 
 
-def test_the_global_generators_are_neither_read_nor_written():
-    reference, _ = learned(prior=0.3)
+@pytest.mark.parametrize("kind", [Plain, Fast])
+def test_the_global_generators_are_neither_read_nor_written(kind):
+    *_, reference = learned(prior=0.3, kind=kind)
     for seed in (1, 2):
         torch.manual_seed(seed)
         np.random.seed(seed)  # noqa: NPY002
         random.seed(seed)
         before = everything_global()
-        found, _ = learned(prior=0.3)
+        *_, found = learned(prior=0.3, kind=kind)
         assert everything_global() == before
         assert same_bits(found, reference)
 
@@ -117,7 +132,7 @@ def test_global_settings_do_not_reach_the_bits_and_are_put_back(setting):
         model = deepcopy(initial)
         learner = CoP2L(model, **{**SMALL, "prior": 0.3, "prior_epochs": 3})
         learner.learn(rows, labels)
-        return parameters(model), learner.certificate.tasks[0].bounds
+        return parameters(model), learner.certify({1: (rows, labels)}).bounds
 
     reference = run()
     before = torch.get_float32_matmul_precision(), torch.get_default_dtype()
@@ -135,33 +150,65 @@ def test_global_settings_do_not_reach_the_bits_and_are_put_back(setting):
 
 
 def test_autocast_does_not_reach_the_bits():
-    reference, _ = learned()
+    *_, reference = learned()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found, _ = learned()
+        *_, found = learned()
         assert torch.is_autocast_enabled("cpu")
     assert same_bits(found, reference)
 
 
-def test_threads_are_put_back():
+def test_exact_arithmetic_is_exact_inside_and_puts_everything_back():
+    threads, before = torch.get_num_threads(), everything_global()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outside = everything_global()
+        with suppress(KeyError), exact_arithmetic(threads + 1):
+            assert torch.get_num_threads() == threads + 1
+            assert torch.get_deterministic_debug_mode() == 2
+            assert not torch.is_autocast_enabled("cpu")
+            assert set(precision()) - {None, "none"} <= {"ieee", True, False}
+            assert (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark) == (True, False)
+            raise KeyError
+        assert everything_global() == outside
+    assert everything_global() == before
+
+
+@pytest.mark.parametrize("name", ["fp32_precision", "deterministic", "benchmark"])
+def test_exact_arithmetic_puts_back_what_was_not_the_default(name):
+    owner = torch.backends.mkldnn.matmul if name == "fp32_precision" else torch.backends.cudnn
+    if not hasattr(owner, name):
+        pytest.skip("this torch has no such setting")
+    before = getattr(owner, name)
+    other = "bf16" if name == "fp32_precision" else not before
+    try:
+        setattr(owner, name, other)
+        with exact_arithmetic(1):
+            assert getattr(owner, name) == {"fp32_precision": "ieee", "deterministic": True, "benchmark": False}[name]
+        assert getattr(owner, name) == other
+    finally:
+        setattr(owner, name, before)
+
+
+@pytest.fixture
+def threads():
+    """Sets the number of threads; then it is as before."""
     before = torch.get_num_threads()
-    with suppress(KeyError), pinned_threads(before + 1), exact_arithmetic():
-        assert torch.get_num_threads() == before + 1
-        assert torch.get_deterministic_debug_mode() == 2
-        raise KeyError
-    assert torch.get_num_threads() == before
-    assert torch.get_deterministic_debug_mode() == 0
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
 
 
-def test_a_later_task_uses_the_threads_of_the_first():
+def test_a_later_task_uses_the_threads_of_the_first(threads):
     case = case_of("class-incremental", [25, 25], **SMALL)
+    used = []
+    threads(1)
     learner = CoP2L(model_of("mlp", case.classes), **SMALL)
-    with pinned_threads(1):
-        learner.learn(case.x[0], case.y[0])
-    with pinned_threads(2):
-        learner.learn(case.x[1], case.y[1])
-        assert torch.get_num_threads() == 2
-    assert learner.certificate.environment["threads"] == 1
-    assert learner.certificate.environment["earlier"] == []
+    learner.learn(case.x[0], case.y[0])
+    threads(2)
+    learner.learn(case.x[1], case.y[1], progress=lambda event: used.append(torch.get_num_threads()))
+    assert torch.get_num_threads() == 2
+    assert set(used) == {1}
+    content = learner.certify(case.data).content
+    assert content["threads"] == 1
+    assert content["earlier"] == []
 
 
 def test_modes_are_put_back():
@@ -214,7 +261,7 @@ def test_rolling_back_includes_running_statistics():
     def found(**more):
         case = case_of("domain-incremental", [60], **same, **more)
         model = model_of("normed", case.classes)
-        return compress(model, case)[0][0].iterations, parameters(model)
+        return compress(model, case).sets[0].iterations, parameters(model)
 
     kept, rolled_back = found(stop="preference")
     stop, _ = found(stop="none")

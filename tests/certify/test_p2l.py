@@ -3,21 +3,13 @@
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from certify_cases import (
-    case_of,
-    certified_rows,
-    compress,
-    model_of,
-    options_of,
-    parameters,
-    same_bits,
-    whole,
-)
-from scipy.stats import poisson
+from certify_cases import case_of, certified, compress, model_of, options_of, parameters, same_bits
+from scipy.stats import binom
 
 from cop2l.bounds import (
     anytime_log_delta,
@@ -26,112 +18,95 @@ from cop2l.bounds import (
     kl_certificate,
     kl_tight_certificate,
     preference_certificate,
-    single_task_kl_bound,
 )
-from cop2l.certify.buffers import OVERFLOW, Keeper
-from cop2l.certify.counting import counts
-from cop2l.certify.examples import prior_rows, sample
-from cop2l.certify.p2l import criterion, mp2l, p2l, top
-from cop2l.certify.record import bounds_of
-from cop2l.certify.scoring import score
-from cop2l.certify.training import Batches, Optimiser, balanced, update
-from cop2l.errors import UserError
+from cop2l.certify.bounding import bounds_of
+from cop2l.certify.fast import Fast, top
+from cop2l.certify.fast import Optimiser as FastOptimiser
+from cop2l.kernel.learning import (
+    Examples,
+    Optimiser,
+    Plain,
+    balanced,
+    balanced_order,
+    certified_rows,
+    criterion,
+    exact_arithmetic,
+    sample,
+    score,
+    threshold,
+)
+from cop2l.kernel.options import Refusal
+from cop2l.kernel.verify import counts
 from cop2l.randomness import marks
 
 SMALL = {"k": 3, "epochs": 2, "lr": 0.05, "batch": 4, "memory": 30}
+ENGINES = [Plain, Fast]
 
 
-def transcribed(model, S, B, options, task):
-    """Algorithm 2 with its corrections, one example at a time: no masks, no positions, no running sums."""
-    pool = [("S", i) for i in range(len(S))] + [("B", i) for i in range(len(B) if B else 0)]
-    source, weight = {"S": S, "B": B}, {"S": 1.0, "B": options.omega}
-    C, states, values = [], [], []
-    optimiser = Optimiser(model, options)
-    model.train()
-    for j in itertools.count():
-        losses = {
-            (name, i): float(score(model, source[name].take(np.array([i])))[0][0] * weight[name])
-            for name, i in pool
-        }
-        left = [e for e in pool if e[0] == "S"]
-        errors = sum(bool(score(model, S.take(np.array([i])))[1][0]) for _, i in left)
-        m = len(S) - len(left)
-        kl = single_task_kl_bound(len(S), m, errors, math.log(options.delta))
-        values.append({"kl": kl, "preference": (m + errors) / len(S), "none": -j}[options.stop])
-        states.append((parameters(model), list(C)))
-        if not losses or max(losses.values()) < options.gamma or j == options.max_iterations:
-            break
-        order = sorted(pool, key=lambda e: (-losses[e], source[e[0]].mark[e[1]]))[: options.k]
-        C += [e for e in order if e[0] == "S"] + [e for e in order if e[0] == "B"]
-        pool = [e for e in pool if e not in order]
-        parts = [source[name].take(np.array([i])) for name, i in C]
-        update(
-            model, optimiser, torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts]),
-            torch.tensor([weight[name] for name, _ in C]), None, options,
-            epochs=options.epochs, purpose="update", task=task, iteration=j + 1,
-        )  # fmt: skip
-    best = values.index(min(values))
-    return states, best
+# ---- the criterion
 
 
-@pytest.mark.parametrize("stop", ["kl", "preference", "none"])
-@pytest.mark.parametrize("kind", ["mlp", "normed"])
-@pytest.mark.parametrize("with_buffer", [False, True])
-def test_mp2l_is_its_transcription(stop, kind, with_buffer):
-    case = case_of("class-incremental", [18, 12], stop=stop, omega=3.0, max_iterations=6, **SMALL)
-    S, B = whole(case, 1), whole(case, 2) if with_buffer else None
-    model = model_of(kind, case.classes)
-    start = parameters(model)
-    states, best = transcribed(model, S, B, case.options, 1)
-    theta, kept = states[best]
-    model.load_state_dict(start)
-    outcome = mp2l(model, S, B, case.options, task=1)
-    assert same_bits(parameters(model), theta)
-    assert outcome.iterations == best
-
-    def positions(chosen):
-        return sorted(i if name == "S" else len(S) + i for name, i in chosen)
-
-    assert sorted(outcome.kept) == positions(kept)
-    last = (
-        len(outcome.trace) - 1
-    )  # ours may end before the printed loop, where no later iteration can be the best
-    assert best <= last
-    assert sorted(outcome.picked) == positions(states[last][1])
-    assert last == len(states) - 1 or stop != "none"
-    model.load_state_dict(start)
-    again = mp2l(model, S, B, case.options, task=1, iterations=best)
-    assert same_bits(parameters(model), theta)
-    assert np.array_equal(again.kept, outcome.kept)
+def zeta(k):
+    return mpmath.mpf(6) / (mpmath.pi * (k + 1)) ** 2
 
 
-def test_p2l_ends_where_nothing_is_left_to_learn():
-    case = case_of("domain-incremental", [60], noise=0.1, k=3, epochs=6, lr=0.2, batch=8)
-    model = model_of("linear", 2)
-    outcome = p2l(model, whole(case, 1), case.options)
-    losses, wrong = score(model, whole(case, 1))
-    rest = np.setdiff1d(np.arange(60), outcome.kept)
-    assert 0 < len(rest) < 60
-    assert len(set(outcome.kept)) == len(outcome.kept) == 3 * outcome.iterations
-    assert float(losses[rest].max()) < math.log(2)
-    assert not wrong[rest].any()
+def inverse(q, eps):
+    """The largest p with kl(q, p) <= eps, at 40 digits."""
+
+    def kl(p):
+        left = q * mpmath.log(q / p) if q else 0
+        return left + ((1 - q) * mpmath.log((1 - q) / (1 - p)) if q < 1 else 0)
+
+    low, high = mpmath.mpf(q), mpmath.mpf(1)
+    for _ in range(120):
+        middle = (low + high) / 2
+        low, high = (middle, high) if kl(middle) <= eps else (low, middle)
+    return high
 
 
-def test_mp2l_ends_where_no_later_iteration_can_be_the_best():
-    """Every label is noise: picking costs more than it saves, and the loop need not run until all is picked."""
-    case = case_of("class-incremental", [40], noise=0.5, stop="preference", **{**SMALL, "k": 1})
-    model = model_of("mlp", case.classes)
-    outcome = mp2l(model, whole(case, 1), None, case.options, task=1)
-    last, kept = outcome.trace[-1], outcome.trace[outcome.iterations]
-    assert last["worst_loss"] >= case.options.gamma
-    assert last["picked"] == kept["picked"] + kept["errors"] < 40
+def written_out(options, n, picked, errors, iterations):
+    """The criterion from its formulas."""
+    with mpmath.workdps(40):
+        rest, delta = n - picked, mpmath.mpf(options.delta)
+        if options.stop in ("preference", "none"):
+            return mpmath.mpf(picked + errors) / n
+        if options.stop == "kl":  # Bazinet et al.: kl^-1(errors/rest, ln(2 sqrt(rest) C(n, picked) / (zeta(picked) delta)) / rest)
+            if rest == 0:
+                return mpmath.mpf(1)
+            price = mpmath.log(2 * mpmath.sqrt(rest) * mpmath.binomial(n, picked) / (zeta(picked) * delta))
+            return inverse(mpmath.mpf(errors) / rest, price / rest)
+        share = delta / (options.tasks or 1)
+        if iterations == 0:
+            return inverse(mpmath.mpf(errors) / n, -mpmath.log(share * 3 / 4) / n)
+        points = len(options.grid_points)
+        share *= mpmath.mpf(1) / 4 * (mpmath.mpf(1) / (points - 1) if points else zeta(iterations))
+        size = picked + errors
+        return inverse(mpmath.mpf(size) / n, (mpmath.log(size + 1) / 2 - mpmath.log(share)) / n)
 
 
-@pytest.mark.parametrize("stop", ["kl", "preference", "combined"])
-def test_more_picks_never_make_a_smaller_criterion(stop):
+STOPS = [{"stop": stop, "tasks": tasks, **grid} for stop in ("kl", "preference", "combined") for tasks in (None, 5)
+         for grid in ({}, {"grid": True, "max_iterations": 40})]  # fmt: skip
+
+
+@pytest.mark.parametrize("chosen", STOPS, ids=str)
+def test_the_criterion_is_its_formula(chosen):
+    options, draw = options_of(**chosen), np.random.default_rng(0)
+    for _ in range(40):
+        n = int(draw.integers(1, 500))
+        j = int(draw.integers(0, 41))
+        picked = int(draw.integers(0, n + 1)) if j else 0
+        errors = int(draw.integers(0, n - picked + 1))
+        assert criterion(options, n, picked, errors, j) == pytest.approx(
+            float(written_out(options, n, picked, errors, j)), rel=1e-9
+        )
+    assert criterion(options, 0, 0, 0, 0) == 0
+
+
+@pytest.mark.parametrize("chosen", STOPS, ids=str)
+def test_more_picks_never_make_a_smaller_criterion(chosen):
     """On this rests the early end: with no errors at all, later iterations cannot be better than the next one."""
-    options = options_of(stop=stop, tasks=5)
-    for n in (7, 100, 4000):
+    options = options_of(**chosen)
+    for n in (1, 7, 100, 4000):
         picked = np.unique(np.linspace(0, n, 60).astype(int))
         least = [[criterion(options, n, int(m), 0, j) for m in picked] for j in (1, 2, 7, 40)]
         assert (np.diff(least, axis=0) >= 0).all()
@@ -143,10 +118,128 @@ def test_more_picks_never_make_a_smaller_criterion(stop):
         )
 
 
-def test_divergence_is_one_sentence():
-    case = case_of("domain-incremental", [30], k=3, epochs=6, lr=1e30, batch=8)
-    with pytest.raises(UserError, match="Training diverged at task 1"):
-        mp2l(model_of("mlp", 2), whole(case, 1), None, case.options, task=1)
+# ---- mP2L
+
+
+def transcribed(model, S, B, options):
+    """Algorithm 2 with its corrections, one example at a time: no masks, no positions, no running sums."""
+    pool = [("S", i) for i in range(len(S))] + [("B", i) for i in range(len(B) if B else 0)]
+    source, weight = {"S": S, "B": B}, {"S": 1.0, "B": options.omega}
+    engine = Plain(model, options)
+    C, states, values = [], [], []
+    optimiser, points = engine.optimiser(), options.grid_points
+    for j in itertools.count():
+        losses = {
+            (name, i): float(score(model, source[name].take(np.array([i])))[0][0] * weight[name])
+            for name, i in pool
+        }
+        left = [e for e in pool if e[0] == "S"]
+        errors = sum(bool(score(model, S.take(np.array([i])))[1][0]) for _, i in left)
+        stopped = not losses or max(losses.values()) < options.gamma
+        value = written_out(options, len(S), len(S) - len(left), errors, j)
+        allowed = not points or j in points or stopped
+        values.append((mpmath.mpf(-j) if options.stop == "none" else value) if allowed else mpmath.inf)
+        states.append((parameters(model), list(C)))
+        if stopped or j == options.max_iterations:
+            break
+        order = sorted(pool, key=lambda e: (-losses[e], source[e[0]].mark[e[1]]))[: options.k]
+        C += order
+        pool = [e for e in pool if e not in order]
+        parts = [source[name].take(np.array([i])) for name, i in C]
+        numbers = [np.concatenate([getattr(p, name) for p in parts]) for name in ("task", "row", "mark")]
+        trained = Examples(torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts]), *numbers)
+        factor = torch.tensor([weight[name] for name, _ in C])
+        engine.update(optimiser, trained, factor, options.epochs, "update", j + 1)
+    return states, values.index(min(values))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("stop", ["kl", "preference", "combined", "none"])
+@pytest.mark.parametrize("kind", ["mlp", "normed"])
+@pytest.mark.parametrize("with_buffer", [False, True])
+@pytest.mark.parametrize("grid", [False, True])
+def test_mp2l_is_its_transcription(engine, stop, kind, with_buffer, grid):
+    case = case_of(
+        "class-incremental", [18, 12], stop=stop, omega=3.0, max_iterations=7, grid=grid, gamma=1.0, noise=0.05, **SMALL
+    )  # fmt: skip
+    S, B = case.sample(1), case.sample(2) if with_buffer else None
+    model, every = model_of(kind, case.classes).eval(), np.ones(18, bool)
+    start, points = parameters(model), case.options.grid_points
+    with exact_arithmetic(1):
+        states, best = transcribed(model, S, B, case.options)
+        theta, kept = states[best]
+        model.load_state_dict(start)
+        outcome = case.engine(model, engine).mp2l(S, B, every, None)
+        assert same_bits(parameters(model), theta)
+        assert outcome.message == next(point for point in points or range(best, best + 1) if point >= best)
+
+        def positions(chosen):
+            return [i if name == "S" else len(S) + i for name, i in chosen]
+
+        assert outcome.kept.tolist() == positions(kept)
+        # ours may end before the printed loop, where no later iteration can be the best
+        assert best <= outcome.stopped <= len(states) - 1
+        assert outcome.picked.tolist() == positions(states[outcome.stopped][1])
+        assert outcome.stopped == len(states) - 1 or stop != "none"
+        model.load_state_dict(start)
+        again = case.engine(model, engine).mp2l(S, B, every, None, message=outcome.message)
+        assert same_bits(parameters(model), theta)
+        assert np.array_equal(again.kept, outcome.kept)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_no_candidate_is_never_picked_nor_counted(engine):
+    case = case_of("class-incremental", [30], stop="none", max_iterations=20, gamma=1e-6, **SMALL)
+    model, candidates = model_of("mlp", case.classes), np.arange(30) % 3 > 0
+    with exact_arithmetic(1):
+        outcome = case.engine(model, engine).mp2l(case.sample(1), None, candidates, None)
+    assert sorted(outcome.picked) == np.flatnonzero(candidates).tolist()
+    assert outcome.stopped == math.ceil(20 / 3)
+
+
+def test_p2l_ends_where_nothing_is_left_to_learn():
+    case = case_of("domain-incremental", [60], noise=0.1, k=3, epochs=6, lr=0.2, batch=8, stop="none")
+    model = model_of("linear", 2)
+    kept = compress(model, case, Plain).sets[0].own
+    losses, wrong = score(model, case.sample(1))
+    rest = np.setdiff1d(np.arange(60), kept)
+    assert 0 < len(rest) < 60
+    assert len(set(kept)) == len(kept)
+    assert float(losses[rest].max()) < math.log(2)
+    assert not wrong[rest].any()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_mp2l_ends_where_no_later_iteration_can_be_the_best(engine):
+    """Every label is noise: picking costs more than it saves, and the loop need not run until all is picked."""
+    case = case_of("class-incremental", [40], noise=0.5, stop="preference", **{**SMALL, "k": 1})
+    outcome = compress(model_of("mlp", case.classes), case, engine).sets[0]
+    assert 0 < outcome.stopped < 40
+    fast = compress(model_of("mlp", case.classes), case)
+    last, kept = fast.trace[-1], fast.trace[fast.sets[0].iterations]
+    assert last["worst_loss"] >= case.options.gamma
+    assert last["picked"] == kept["picked"] + kept["errors"] < 40
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_divergence_is_one_sentence(engine):
+    case = case_of("domain-incremental", [30], k=3, epochs=6, lr=1e12, batch=8, stop="none")
+    with pytest.raises(Refusal, match="Training diverged at task 1, iteration 2: the loss is not a number") as caught:
+        compress(model_of("mlp", 2), case, engine)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_more_iterations_than_stated_are_refused(engine):
+    case = case_of("domain-incremental", [30], stop="none", max_iterations=4, gamma=1e-6, **SMALL)
+    for longest, good in ((4, True), (3, False)):
+        learner = case.engine(model_of("mlp", 2), engine)
+        with exact_arithmetic(1):
+            if good:
+                learner.learn(case.sample(1), longest)
+                continue
+            with pytest.raises(Refusal, match="does not stop after 3 iterations"):
+                learner.learn(case.sample(1), longest)
 
 
 def test_the_top_breaks_ties_by_mark_and_never_takes_what_is_gone():
@@ -155,7 +248,7 @@ def test_the_top_breaks_ties_by_mark_and_never_takes_what_is_gone():
         n, k = int(draw.integers(1, 12)), int(draw.integers(1, 6))
         rest, mark = draw.random(n) < 0.8, draw.permutation(n).astype(np.uint64)
         losses = draw.choice([draw.choice([0.0, 0.5, 1.0, np.inf], n), draw.random(n)]).astype(np.float32)
-        losses[~rest] = -draw.choice([0.0, 0.5, 1.0, np.inf], n)[~rest]
+        losses[~rest] = -np.inf
         expected = sorted(np.flatnonzero(rest), key=lambda i: (-float(losses[i]), mark[i]))[:k]
         worst, found = top(torch.from_numpy(losses), rest, mark, k)
         assert found.tolist() == expected
@@ -163,70 +256,58 @@ def test_the_top_breaks_ties_by_mark_and_never_takes_what_is_gone():
 
 
 def test_a_loss_that_is_not_a_number_is_the_worst():
-    losses, rest, mark = (
-        torch.tensor([1.0, np.nan, 3.0, 2.0]),
-        np.ones(4, bool),
-        np.arange(4, dtype=np.uint64),
-    )
-    assert np.isnan(top(losses, rest, mark, 2)[0])
-    rest[1] = False
-    assert top(losses, rest, mark, 2)[1].tolist() == [2, 3]
+    losses, rest = torch.tensor([1.0, np.nan, 3.0, 2.0]), np.ones(4, bool)
+    assert np.isnan(top(losses, rest, np.arange(4, dtype=np.uint64), 2)[0])
 
 
-@pytest.mark.parametrize("width", [3, 100_000])  # many mini-batches fit into the room, or one
-def test_mini_batches_are_the_rows_in_their_order(width):
+# ---- training
+
+
+class Watched(torch.nn.Linear):
+    """Remembers what it was trained on."""
+
+    seen: list
+
+    def forward(self, x):
+        if self.training:
+            self.seen.append(x[:, 0].tolist())
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("n", [1, 3, 4, 5, 11])
+def test_every_mini_batch_is_filled_with_its_own_rows(engine, n):
+    x, y = torch.arange(n).float()[:, None].expand(-1, 6).contiguous(), torch.zeros(n, dtype=torch.int64)
+    model = Watched(6, 2)
+    model.seen = []
+    learner = engine(model, options_of(batch=4, lr=1e-9))
+    learner.update(learner.optimiser(), sample(x, y, 1, 0), torch.ones(n), 2, "u")
+    sizes = [4] * (n // 4) + [n % 4] * (n % 4 > 0)
+    assert len(model.seen) == 2 * len(sizes)
+    for epoch in (model.seen[: len(sizes)], model.seen[len(sizes) :]):
+        assert all(len(batch) == 4 for batch in epoch)
+        rows = [batch[:size] for batch, size in zip(epoch, sizes, strict=True)]
+        assert sorted(sum(rows, [])) == list(range(n))
+        assert all(batch == (some * 4)[:4] for batch, some in zip(epoch, rows, strict=True))
+    assert n > 4 or rows == [list(range(n))]  # a single mini-batch is not shuffled
+    assert n < 11 or model.seen[: len(sizes)] != model.seen[len(sizes) :]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("n", [5, 8])
+def test_a_single_mini_batch_is_a_step_down_the_weighted_mean(engine, n):
     draw = torch.Generator().manual_seed(0)
-    batches = Batches()  # one object for all: its memory is used again
-    for sizes, epochs in (([5], 3), ([4, 4, 3], 2), ([4] * 11 + [2], 2), ([1], 1), ([2, 1], 9)):
-        n = sum(sizes)
-        x, y = torch.arange(2 * n).float()[:, None].expand(-1, width).contiguous(), torch.arange(2 * n)
-        orders = [torch.randperm(n, generator=draw) for _ in range(epochs)]
-        expected = [at.tolist() for order in orders for at in order.split(sizes)]
-        found = []
-        for some_x, some_y in batches.of([x[:n], y[:n]], iter(orders), sizes):
-            assert torch.equal(some_x[:, -1], some_y.float())
-            found.append(some_y.tolist())
-        assert found == expected
-
-
-@pytest.mark.parametrize("offset", [0, 1])  # where the examples lie in memory must not matter
-def test_a_single_mini_batch_is_a_step_down_the_weighted_mean(offset):
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randn(8 * 25 + offset, generator=draw)[offset:].view(8, 25)
-    y, weight = torch.randint(3, (8,), generator=draw), torch.rand(8, generator=draw)
-    options = options_of(batch=8, lr=0.5)
-    found = []
-    for copy in (x, x.clone()):
-        model = model_of("mlp", 3).eval()
-        expected = model_of("mlp", 3).eval()
-        update(
-            model, Optimiser(model, options), copy, y, weight, None, options, epochs=2, purpose="u", task=1
-        )
-        for _ in range(2):
-            loss = (weight * F.cross_entropy(expected(x), y, reduction="none")).mean()
-            for p, g in zip(
-                expected.parameters(), torch.autograd.grad(loss, list(expected.parameters())), strict=True
-            ):
-                p.data -= 0.5 * g
-        for one, other in zip(model.parameters(), expected.parameters(), strict=True):
-            assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
-        found.append(parameters(model))
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
-
-
-def test_a_model_may_change_its_inputs_in_place():
-    class Doubles(torch.nn.Linear):
-        def forward(self, x):
-            return super().forward(x.mul_(2))
-
-    draw = torch.Generator().manual_seed(0)
-    x, y = torch.randn(8, 5, generator=draw), torch.randint(3, (8,), generator=draw)
-    before, options = x.clone(), options_of(batch=8)
-    model = Doubles(5, 3)
-    update(
-        model, Optimiser(model, options), x, y, torch.ones(8), None, options, epochs=3, purpose="u", task=1
-    )
-    assert torch.equal(x, before)
+    x, y, weight = torch.randn(n, 25, generator=draw), torch.randint(3, (n,), generator=draw), torch.rand(n, generator=draw)
+    model, expected = model_of("linear", 3), model_of("linear", 3)
+    learner = engine(model, options_of(batch=8, lr=0.5))
+    learner.update(learner.optimiser(), sample(x, y, 1, 0), weight, 2, "u")
+    for _ in range(2):
+        loss = (weight * F.cross_entropy(expected(x), y, reduction="none")).mean()
+        gradients = torch.autograd.grad(loss, list(expected.parameters()))
+        for p, g in zip(expected.parameters(), gradients, strict=True):
+            p.data -= 0.5 * g
+    for one, other in zip(model.parameters(), expected.parameters(), strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_logits_may_have_another_precision_than_the_weights():
@@ -234,38 +315,26 @@ def test_logits_may_have_another_precision_than_the_weights():
         def forward(self, x):
             return super().forward(x).float()
 
-    draw = torch.Generator().manual_seed(0)
+    draw, ends = torch.Generator().manual_seed(0), []
     x, y = torch.randn(8, 5, generator=draw), torch.randint(3, (8,), generator=draw)
-    model, options = Single(5, 3).double(), options_of(batch=8)
-    before = model.weight.detach().clone()
-    weight = torch.ones(8, dtype=torch.float64)
-    update(model, Optimiser(model, options), x, y, weight, None, options, epochs=1, purpose="u", task=1)
-    assert not torch.equal(model.weight, before)
-
-
-def test_the_kept_iteration_is_put_back_although_state_dict_makes_copies():
-    """A hook of the user may clone what state_dict() gives: then it is not the model's own memory."""
-    draw = torch.Generator().manual_seed(0)
-    x, y = torch.randn(60, 25, generator=draw), torch.randint(3, (60,), generator=draw)
-    options, ends = options_of(**SMALL, stop="preference"), []
-    for cloned in (False, True):
-        model = model_of("mlp", 3)
-        if cloned:
-            model.register_state_dict_post_hook(
-                lambda module, state, prefix, local: state.update({k: v.clone() for k, v in state.items()})
-            )
-        outcome = mp2l(model, sample(x, y, 1, 0), None, options, task=1)
-        assert 0 < outcome.iterations < len(outcome.trace) - 1  # an earlier iteration than the last was kept
+    start = Single(5, 3).double().state_dict()
+    for engine in ENGINES:
+        model = Single(5, 3).double()
+        model.load_state_dict(start)
+        learner = engine(model, options_of(batch=8))
+        learner.update(learner.optimiser(), sample(x, y, 1, 0), torch.ones(8, dtype=torch.float64), 1, "u")
+        assert not same_bits(parameters(model), start)
         ends.append(parameters(model))
-    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+    assert same_bits(*ends)
 
 
+@pytest.mark.parametrize("kind", [Optimiser, FastOptimiser])
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
-def test_the_optimisers_are_those_of_torch(name):
+def test_the_optimisers_are_those_of_torch(kind, name):
     draw = torch.Generator().manual_seed(0)
     x, y = torch.randn(40, 25, generator=draw), torch.randint(3, (40,), generator=draw)
     ours, theirs = model_of("mlp", 3).double().eval(), model_of("mlp", 3).double().eval()
-    optimiser = Optimiser(ours, options_of(optimiser=name, lr=0.05))
+    optimiser = kind(ours, options_of(optimiser=name, lr=0.05))
     reference = {
         "sgd": lambda p: torch.optim.SGD(p, 0.05),
         "momentum": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9),
@@ -290,116 +359,158 @@ def test_balanced_weights():
     assert float(weight.mean()) == pytest.approx(1.0)
 
 
-def stays(keeper, task, after, n, own=()):
-    certified = np.ones(n, bool)
+def test_every_beginning_of_the_stored_prior_examples_is_balanced():
+    draw = np.random.default_rng(0)
+    y = torch.from_numpy(draw.choice([1, 4, 6], 90, p=[0.6, 0.3, 0.1]))
+    order = balanced_order(sample(torch.zeros(90, 1), y, 2, 5), 5)
+    assert sorted(order) == list(range(90))
+    for length in range(1, 91):
+        found = torch.bincount(y[order[:length]], minlength=7)[[1, 4, 6]]
+        whole = torch.bincount(y, minlength=7)[[1, 4, 6]]
+        short = found < whole  # classes that could still be given more
+        assert not short.any() or found.max() - found[short].min() <= 1
+
+
+# ---- buffers and the prior part
+
+
+def stays(options, task, after, n, own=()):
+    engine = Plain(model_of("linear", 2), options, sizes=[(n, n)] * after)
     rows = np.setdiff1d(np.arange(n), own)
-    return rows[keeper.stay(rows, task=task, after=after, certified=certified, own=np.array(own, np.int64))]
+    return rows[engine.stays(rows, task, after)]
 
 
-@pytest.mark.parametrize("policy", ["threshold", "witness", "priority"])
-def test_buffers_shrink_and_never_take_back(policy):
+@pytest.mark.parametrize("buffer", ["threshold", "witness"])
+def test_buffers_shrink_and_never_take_back(buffer):
     for seed in range(20):
-        keeper = Keeper(policy, 30, seed)
-        before = np.arange(200)
+        options, before = options_of(buffer=buffer, memory=60, seed=seed), np.arange(200)
         for after in range(1, 12):
-            now = stays(keeper, 1, after, 200, own=(3, 5, 8))
+            now = stays(options, 1, after, 200, own=(3, 5, 8))
             assert np.isin(now, before).all()
             assert not np.isin((3, 5, 8), now).any()
-            if policy == "priority":
-                assert len(now) == 30 // after
             before = now
 
 
 def test_a_threshold_looks_at_one_example_alone():
-    keeper = Keeper("threshold", 30, 4)
-    everything = stays(keeper, 2, 3, 200)
-    picked = stays(keeper, 2, 3, 200, own=everything[:4])
-    assert np.array_equal(picked, everything[4:])
+    options = options_of(memory=60, seed=4)
+    everything = stays(options, 2, 3, 200)
+    assert len(everything) > 5
+    assert np.array_equal(stays(options, 2, 3, 200, own=everything[:4]), everything[4:])
     mark = marks(4, "mark", 2, n=200)
     assert mark[everything].max() < np.delete(mark, everything).min()
 
 
-@pytest.mark.parametrize("memory", [5, 50, 500])
-def test_the_threshold_buffer_rarely_exceeds_the_memory(memory):
-    """The Poisson mean is the largest with so small a tail; simulated sizes stay inside it."""
-    keeper = Keeper("threshold", memory, 0)
-    n, tasks = 4 * memory, 4
-    mean = tasks * n * float(keeper.threshold(n, tasks)) / 2.0**64
-    assert poisson.sf(memory, mean) == pytest.approx(OVERFLOW, rel=1e-6)
+@pytest.mark.parametrize("memory", [5, 50, 500, 5000])
+@pytest.mark.parametrize("tasks", [1, 4, 20])
+def test_the_threshold_buffer_exceeds_the_memory_with_probability_at_most_one_in_a_hundred(memory, tasks):
+    """The size is binomial if the tasks are equally large: its tail, exactly."""
+    a = memory + 1
+    for n in (memory // tasks + 1, 4 * memory, 100 * memory):
+        tau = float(threshold(n, tasks, options_of(memory=memory))) / 2.0**64
+        assert tau == pytest.approx(min(1, max(0, a - math.sqrt(9.22 * a)) / (tasks * n)), rel=1e-12)
+        assert binom.sf(memory, tasks * n, tau) <= 0.01
+    assert threshold(0, 1, options_of(memory=memory)) == 0
+
+
+def test_the_threshold_buffer_in_simulation():
+    memory, tasks, n = 50, 4, 200
     sizes = [
-        sum(len(stays(Keeper("threshold", memory, seed), t, tasks, n)) for t in range(1, tasks + 1))
-        for seed in range(150)
+        sum(len(stays(options_of(memory=memory, seed=seed), t, tasks, n)) for t in range(1, tasks + 1))
+        for seed in range(300)
     ]
-    assert np.mean(sizes) == pytest.approx(mean, abs=5 * math.sqrt(mean / 150))
+    mean = 51 - math.sqrt(9.22 * 51)
+    assert np.mean(sizes) == pytest.approx(mean, abs=5 * math.sqrt(mean / 300))
     assert sum(size > memory for size in sizes) <= 3
-    assert Keeper("threshold", 0, 0).threshold(n, 1) == 0
+
+
+def test_the_memory_is_divided_between_prior_examples_and_the_buffer():
+    options = options_of(memory=100, prior=0.5, prior_memory=0.7)
+    assert options.prior_memory_size == 70
+    assert threshold(40, 3, options) == threshold(40, 3, options_of(memory=30))
+    assert options_of(memory=100, prior_memory=0.7).prior_memory_size == 0
+    assert len(stays(options_of(memory=100, prior=0.5, prior_memory=0.7, buffer="uniform"), 1, 2, 200)) == 15
 
 
 def test_uniform_sampling_keeps_its_share():
     for seed in range(10):
-        keeper = Keeper("uniform", 30, seed)
-        assert len(stays(keeper, 1, 4, 200)) == 7
-    draws = np.concatenate([stays(Keeper("uniform", 30, seed), 1, 4, 40) for seed in range(400)])
+        assert len(stays(options_of(buffer="uniform", memory=30, seed=seed), 1, 4, 200)) == 7
+    draws = np.concatenate([stays(options_of(buffer="uniform", memory=30, seed=s), 1, 4, 40) for s in range(400)])
     assert np.bincount(draws, minlength=40).min() > 35  # 70 expected
+
+
+@pytest.mark.parametrize("rows", [1, 2, 9, 10, 1000])
+@pytest.mark.parametrize("prior", [0.0, 0.1, 0.6, 0.999])
+def test_the_prior_part_has_its_number(rows, prior):
+    for seed in range(3):
+        found = certified_rows(rows, 2, options_of(prior=prior, seed=seed))
+        assert (~found).sum() == math.floor(prior * rows) < rows
 
 
 def test_the_prior_part_is_drawn_apart_from_the_marks():
     n = 20_000
-    prior = prior_rows(n, 0.3, 7, 2)
+    prior = ~certified_rows(n, 2, options_of(prior=0.3, seed=7))
     mark = marks(7, "mark", 2, n=n) / 2.0**64
-    assert prior.mean() == pytest.approx(0.3, abs=0.02)
-    assert mark[prior].mean() == pytest.approx(mark[~prior].mean(), abs=0.02)
-    assert np.array_equal(prior_rows(n // 2, 0.3, 7, 2), prior[: n // 2])
-    assert not prior_rows(n, 0.0, 7, 2).any()
+    for part in (prior, ~prior):  # uniform in both parts: a tenth in each tenth
+        found = np.histogram(mark[part], bins=10, range=(0, 1))[0] / part.sum()
+        assert abs(found - 0.1).max() < 5 * math.sqrt(0.09 / part.sum())
+    assert not np.array_equal(prior, ~certified_rows(n, 3, options_of(prior=0.3, seed=7)))
+    assert not np.array_equal(prior, ~certified_rows(n, 2, options_of(prior=0.3, seed=8)))
 
 
-@pytest.mark.parametrize("buffer", ["uniform", "priority", "threshold", "witness"])
+# ---- counts
+
+
+@pytest.mark.parametrize("buffer", ["uniform", "threshold", "witness"])
 @pytest.mark.parametrize("tasks", [None, 3])
-def test_counts_and_the_bounds_of_them(buffer, tasks):
+@pytest.mark.parametrize("grid", [False, True])
+def test_counts_and_the_bounds_of_them(buffer, tasks, grid):
     """Counted one by one, and each bound called with arguments written out for each buffer."""
     case = case_of(
         "class-incremental", [40, 40, 40], data_seed=3, buffer=buffer, prior=0.2, prior_memory=0.2, prior_epochs=1, stop="none",
-        omega=8.0, max_iterations=5, tasks=tasks, **SMALL,
+        omega=8.0, max_iterations=5, tasks=tasks, grid=grid, **{**SMALL, "memory": 80},
     )  # fmt: skip
     model = model_of("mlp", case.classes)
-    histories, _ = compress(model, case)
-    messages, T = [h.iterations for h in histories], 3
+    sets = compress(model, case).sets
+    messages, T, more = [one.iterations for one in sets], 3, {"grid": 6 if grid else None}  # 0, 1, 2, 3, 4, 5
     log_delta = math.log(0.05) if tasks == 3 else anytime_log_delta(math.log(0.05), 3)
-    for history in histories:
-        t = history.task
-        wrong = score(model, whole(case, t))[1].numpy()
-        found = counts(history, case.options, T, wrong, None)
-        S = set(certified_rows(history, case).tolist())
-        I, J, G = (set(rows.tolist()) for rows in (history.first, history.second, history.picked))
+    for t, one in enumerate(sets, 1):
+        wrong = score(model, case.sample(t))[1]
+        found = {"task": t, **counts(case.options, T, t, 40, one, wrong)}
+        S = set(certified(case, t).tolist())
+        I, J, G = (set(rows.tolist()) for rows in (one.first, one.second, one.picked))
         W = {row for row in S if wrong[row]}
-        assert (found.n, found.prior) == (len(S), 40 - len(S))
-        assert found.errors == len(W - I - J)
-        assert found.missed == len(W - G)
-        assert I | J <= G
-        assert found.evicted_last == sum(int(left == T) for left in history.left)
+        assert (found["n"], found["prior"]) == (len(S), 40 - len(S)) == (32, 8)
+        assert (found["errors"], found["missed"]) == (len(W - I - J), len(W - G))
+        assert (found["compression"], found["evicted"], found["picked"]) == (len(I), len(J), len(G))
+        assert I | J <= G <= S
+        assert found["evicted_last"] == sum(int(left == T) for left in one.left)
+        gone = counts(case.options, T, t, 40, one, wrong, gone=True)
+        assert gone == {**{k: v for k, v in found.items() if k != "task"}, "errors": None, "missed": None}
         bounds = bounds_of(found, case.options, messages)
-        a, b, last = len(I), len(J), found.evicted_last
-        assert bounds["kl"] == kl_certificate(len(S), a, b, len(W - I - J), messages, t, T, log_delta)
-        tight = (
-            kl_tight_certificate(len(S), a + last, b - last, len(W - I - J), messages, t, T, log_delta)
-            if buffer == "uniform"
-            else kl_tight_certificate(len(S), a, 0, len(W - I - J), messages, t, T, log_delta, priority=True)
+        a, b, last = len(I), len(J), found["evicted_last"]
+        assert bounds["kl"] == kl_certificate(len(S), a, b, len(W - I - J), messages, t, T, log_delta, **more)
+        marked = buffer != "uniform"
+        given = (len(S), a, 0) if marked else (len(S), a + last, b - last)
+        assert bounds["kl-tight"] == kl_tight_certificate(
+            *given, len(W - I - J), messages, t, T, log_delta, marked=marked, **more
         )
-        assert bounds["kl-tight"] == tight
-        if buffer in ("uniform", "priority"):
+        if buffer == "uniform":
             assert set(bounds) == {"kl", "kl-tight"}
+            assert (found["selected"], found["compressed"]) == (None, None)
             continue
         assert b == 0
-        K = history.iterations
-        assert bounds["preference"] == preference_certificate(len(S), len(G), len(W - G), K, T, log_delta)
-        limit = Keeper(buffer, case.options.buffer_places, case.options.seed).threshold(len(S), T)
+        K = one.iterations
+        assert bounds["preference"] == preference_certificate(len(S), len(G), len(W - G), K, T, log_delta, **more)
+        limit = threshold(len(S), T, case.options)
         R = {row for row in S if marks(case.options.seed, "mark", t, n=40)[row] < limit}
-        assert (found.selected, found.compressed) == (len(R), len(R & (G | W)))
+        assert (found["selected"], found["compressed"]) == (len(R), len(R & (G | W)))
         if buffer == "threshold":
-            assert bounds["buffer"] == buffer_certificate(len(R), len(R & (G | W)), K, T, log_delta)
+            assert bounds["buffer"] == buffer_certificate(len(R), len(R & (G | W)), K, T, log_delta, **more)
             assert "combined" not in bounds
         else:
-            assert set(history.own.tolist()) == G
-            assert bounds["combined"] == combined_certificate(len(S), len(G), len(W - G), K, T, log_delta)
-    assert buffer != "uniform" or any(len(h.second) for h in histories)
-    assert buffer == "witness" or any(len(h.picked) > len(h.own) for h in histories)
+            assert set(one.own.tolist()) == G
+            assert bounds["combined"] == combined_certificate(len(S), len(G), len(W - G), K, T, log_delta, **more)
+            same = combined_certificate(len(R), 0, len(R & (G | W)), K, T, log_delta, **more)
+            assert bounds["buffer"].value == same.value
+    assert buffer != "uniform" or any(len(one.second) for one in sets)
+    assert buffer == "witness" or any(len(one.picked) > len(one.own) for one in sets)

@@ -3,141 +3,148 @@
 import numpy as np
 import pytest
 import torch
-from certify_cases import case_of, certified_rows, compress, model_of, parameters, same_bits, whole
+from certify_cases import SCENARIOS, case_of, certified, compress, model_of, parameters, same_bits
 
-from cop2l.certify.examples import sample
-from cop2l.certify.history import History, Memory, certified_mask, prior_part, train_on_prior
-from cop2l.certify.p2l import mp2l
-from cop2l.certify.scoring import score
-from cop2l.certify.training import exact_arithmetic
+from cop2l.kernel.learning import Plain, exact_arithmetic, score
+from cop2l.randomness import marks
+
+BLOCKS = ("linear", "mlp", "cnn", "normed")
 
 
-def rerun(model, case, present, kept=None, order=None):
+class HardCap(Plain):
+    """A buffer that never exceeds its share: the smallest marks stay, and so an example depends on the others."""
+
+    def stays(self, rows, task, after):
+        keys = marks(self.options.seed, "mark", task, n=self.sizes[task - 1][0])[rows]
+        chosen = np.zeros(len(rows), bool)
+        chosen[np.argsort(keys)[: self.options.memory // after]] = True
+        return chosen
+
+
+def rerun(engine, case, present, kept=None, order=None):
     """CoP2L on part of the sample: rows keep their marks, tau its nominal n; K is fixed for the tasks in `kept`.
 
-    Written apart from `compress_task`: it knows rows by number and may see them in any order. Returns, for each task,
+    Written apart from `Plain.learn`: it knows rows by number and may see them in any order. Returns, for each task,
     (rows of C_t in S_t, rows of G_t).
     """
-    memory, own, picked = Memory(case.options), {}, {}
+    own, picked = {}, {}
+    engine.sizes = [(len(y), len(certified(case, t))) for t, y in enumerate(case.y, 1)]
     for t in range(1, case.tasks + 1):
-        rows = present.get(t, np.arange(len(case.y[t - 1])))
-        rows = rows[certified_mask(History(t, len(case.y[t - 1]), ()), case.options)[rows]]
+        everything = case.sample(t)
+        rows = np.intersect1d(certified(case, t), present.get(t, everything.row))
         rows = rows if order is None else order.permutation(rows)
-        x, y = torch.from_numpy(case.x[t - 1]), torch.from_numpy(case.y[t - 1])
-        S, B = sample(x[rows], y[rows], t, case.options.seed, rows), memory.buffer()
-        own_prior = prior_part(sample(x, y, t, case.options.seed), t, case.options)
-        prior = memory.prior_set(own_prior)
-        with exact_arithmetic():
-            train_on_prior(model, prior, case.outside, case.options, t)
-            outcome = mp2l(
-                model, S, B, case.options, task=t, outside=case.outside, prior=prior, iterations=(kept or {}).get(t)
-            )  # fmt: skip
-        own[t] = picked[t] = np.sort(S.row[outcome.kept[outcome.kept < len(S)]])
+        S, B = case.sample(t, rows=rows), engine.pool()
+        free = np.setdiff1d(everything.row, certified(case, t))
+        own_prior = everything.take(free) if case.options.prior else None
+        with exact_arithmetic(1):
+            prior = engine.train_on_prior(own_prior)
+            outcome = engine.mp2l(S, B, np.ones(len(S), bool), prior, message=(kept or {}).get(t))
+        own[t] = picked[t] = np.sort(rows[outcome.kept[outcome.kept < len(S)]])
         at = outcome.picked[outcome.picked >= len(S)] - len(S)
         for i in range(1, t):
             picked[i] = np.union1d(picked[i], B.row[at][B.task[at] == i] if len(at) else [])
-        memory.candidates.append(S.take(np.flatnonzero(~np.isin(rows, own[t]))))
-        for i, held in enumerate(memory.candidates, start=1):
-            mask = certified_mask(History(i, len(case.y[i - 1]), ()), case.options)
-            if not case.options.marked and i in present:  # only tau is fixed in advance
-                mask &= np.isin(np.arange(len(mask)), present[i])
-            stays = memory.keeper.stay(held.row, task=i, after=t, certified=mask, own=own[i])
-            memory.candidates[i - 1] = held.take(np.flatnonzero(stays))
-        memory.store_prior(own_prior, t)
+        engine.buffer.append(S.take(np.flatnonzero(~np.isin(rows, own[t]))))
+        for i, held in enumerate(engine.buffer, start=1):
+            engine.buffer[i - 1] = held.take(np.flatnonzero(engine.stays(held.row, i, t)))
+        engine.store_prior(own_prior)
+        engine.sets.append(None)  # only their number is read: it is the task's
     return own, picked
 
 
-def missed_rows(model, case, t, picked):
-    wrong = score(model, whole(case, t), case.outside)[1].numpy()
-    return np.setdiff1d(np.flatnonzero(wrong), picked)
+def missed_rows(model, case, t, picked, outside):
+    """Certified rows of task t that are misclassified and were never picked."""
+    wrong = np.flatnonzero(score(model, case.sample(t), outside)[1])
+    return np.setdiff1d(np.intersect1d(wrong, certified(case, t)), picked)
 
 
-def trials(buffer, runs, drops):
-    """(trials, exceptions): drop examples outside c(S_t) at random, learn again with K_t fixed, compare everything."""
-    done = exceptions = 0
+def trials(runs, drops, kind=Plain, **chosen):
+    """(trials, exceptions, stops off the grid): drop examples outside c(S_t) at random, learn again with K_t fixed, compare."""
+    done = exceptions = off = 0
     for number in range(runs):
         draw = np.random.default_rng(number)
-        kind = ("linear", "mlp", "cnn", "normed")[number % 4]
         case = case_of(
-            ("class-incremental", "task-incremental", "domain-incremental")[number % 3],
+            SCENARIOS[number % 3],
             [int(n) for n in draw.integers(15, 45, size=2 + number % 3)],
             data_seed=number,
             seed=number,
-            buffer=buffer,
-            k=(2, 4, 8)[number % 3],
-            stop=("preference", "kl", "none", "combined")[number // 3 % 4],
-            optimiser=("sgd", "momentum", "adam")[number % 3],
-            prior=(0.0, 0.0, 0.3)[number % 3],
-            prior_memory=0.5,
-            prior_epochs=2,
-            memory=30,
-            omega=8.0,
-            lr=0.02,
-            epochs=2,
-            batch=16,
-            max_iterations=6,
-        )
-        model = model_of(kind, case.classes)
+            **{
+                "k": (2, 4, 8)[number % 3],
+                "stop": ("preference", "kl", "none", "combined")[number // 3 % 4],
+                "optimiser": ("sgd", "momentum", "adam")[number % 3],
+                "prior": (0.0, 0.0, 0.3)[number % 3],
+                "prior_memory": 0.5, "prior_epochs": 2, "memory": 50, "omega": 8.0, "lr": 0.02, "epochs": 2, "batch": 16,
+                "max_iterations": 6, **chosen,
+            },
+        )  # fmt: skip
+        model = model_of(BLOCKS[number % 4], case.classes)
         theta_0 = parameters(model)
-        histories, _ = compress(model, case)
-        theta = parameters(model)
-        first_missed = {h.task: missed_rows(model, case, h.task, h.picked) for h in histories}
+        engine = compress(model, case, kind)
+        theta, sets, outside = parameters(model), engine.sets, engine.outside
+        points = case.options.grid_points
+        off += any(points and one.stopped not in points and one.iterations > one.stopped for one in sets)
+        missed = {t: missed_rows(model, case, t, one.picked, outside) for t, one in enumerate(sets, 1)}
         for _ in range(drops):
-            history = histories[int(draw.integers(case.tasks))]
-            t = history.task
-            compressed = np.union1d(history.picked, first_missed[t])
-            outside_c = np.setdiff1d(certified_rows(history, case), compressed)
+            t = 1 + int(draw.integers(case.tasks))
+            outside_c = np.setdiff1d(certified(case, t), np.union1d(sets[t - 1].picked, missed[t]))
             if not len(outside_c):
                 continue
             gone = draw.permutation(outside_c)[: int(draw.integers(1, len(outside_c) + 1))]
-            present = np.setdiff1d(np.arange(history.rows), gone)
+            present = np.setdiff1d(np.arange(len(case.y[t - 1])), gone)
             model.load_state_dict(theta_0)
-            own, picked = rerun(model, case, {t: present}, {t: history.iterations}, draw)
+            own, picked = rerun(case.engine(model, kind), case, {t: present}, {t: sets[t - 1].iterations}, draw)
             same = same_bits(parameters(model), theta)
-            same &= all(np.array_equal(own[h.task], h.own) for h in histories)
+            same &= all(np.array_equal(own[s], one.own) for s, one in enumerate(sets, 1))
             # Picks of earlier tasks' examples at task t, beyond K_t, are no part of c(S_t): K_t is fixed.
-            same &= all(np.array_equal(picked[h.task], h.picked) for h in histories[t - 1 :])
-            same &= np.array_equal(
-                np.intersect1d(missed_rows(model, case, t, picked[t]), certified_rows(history, case)),
-                np.intersect1d(first_missed[t], certified_rows(history, case)),
-            )
+            same &= all(np.array_equal(picked[s], one.picked) for s, one in enumerate(sets, 1) if s >= t)
+            same &= np.array_equal(missed_rows(model, case, t, picked[t], outside), missed[t])
             done += 1
             exceptions += not same
-    return done, exceptions
+    return done, exceptions, off
 
 
-@pytest.mark.parametrize(("buffer", "runs"), [("threshold", 32), ("witness", 8)])
-def test_dropping_examples_outside_the_compression_changes_nothing(buffer, runs):
-    done, exceptions = trials(buffer, runs, drops=8)
-    print(f"{buffer} buffer: {exceptions} exceptions in {done} trials")
-    assert done >= 6 * runs
+GRID = {"grid": True, "max_iterations": 24, "k": 2, "lr": 0.1, "gamma": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("buffer", "runs", "chosen"),
+    [("threshold", 32, {}), ("witness", 8, {}), ("threshold", 18, GRID), ("witness", 18, GRID)],
+    ids=["threshold", "witness", "threshold on a grid", "witness on a grid"],
+)
+def test_dropping_examples_outside_the_compression_changes_nothing(buffer, runs, chosen):
+    done, exceptions, off = trials(runs, drops=6, buffer=buffer, **chosen)
+    print(f"{buffer} buffer: {exceptions} exceptions in {done} trials, {off} runs kept a stop off the grid")
+    assert done >= 4 * runs
     assert exceptions == 0
+    assert not chosen or off >= 2
 
 
-@pytest.mark.parametrize("buffer", ["uniform", "priority"])
-def test_the_same_trials_show_exceptions_where_the_buffer_depends_on_other_examples(buffer):
-    done, exceptions = trials(buffer, runs=9, drops=4)
-    print(f"{buffer} buffer: {exceptions} exceptions in {done} trials")
+@pytest.mark.parametrize(
+    ("kind", "buffer"), [(Plain, "uniform"), (HardCap, "threshold")], ids=["uniform", "hard cap"]
+)
+def test_the_same_trials_show_exceptions_where_the_buffer_depends_on_other_examples(kind, buffer):
+    done, exceptions, _ = trials(15, 4, kind, buffer=buffer, memory=24)
+    print(f"{kind.__name__} {buffer} buffer: {exceptions} exceptions in {done} trials")
     assert exceptions >= 3
 
 
-@pytest.mark.parametrize("buffer", ["threshold", "uniform", "priority"])
-def test_the_order_of_the_rows_does_not_matter(buffer):
+@pytest.mark.parametrize("kind", [Plain, HardCap])
+def test_the_order_of_the_rows_does_not_matter(kind):
     """The rerun, which sees rows in another order, is the run itself when nothing is dropped."""
-    for number in range(4):
+    for number, buffer in enumerate(["threshold", "uniform", "witness", "threshold"]):
         case = case_of(
-            "class-incremental", [30, 25, 20], data_seed=number, seed=number, buffer=buffer, k=4, memory=15, lr=0.02,
+            "class-incremental", [30, 25, 20], data_seed=number, seed=number, buffer=buffer, k=4, memory=25, lr=0.02,
             epochs=2, max_iterations=6, stop="none",
         )  # fmt: skip
         model = model_of("mlp", case.classes)
         theta_0 = parameters(model)
-        histories, _ = compress(model, case)
+        engine = compress(model, case, kind)
         theta = parameters(model)
         model.load_state_dict(theta_0)
-        own, picked = rerun(model, case, {}, order=np.random.default_rng(number))
+        own, picked = rerun(case.engine(model, kind), case, {}, order=np.random.default_rng(number))
         assert same_bits(parameters(model), theta)
-        assert all(np.array_equal(picked[h.task], h.picked) for h in histories)
-        assert all(np.array_equal(own[h.task], h.own) for h in histories)
+        assert any(torch.count_nonzero(theta[name] - theta_0[name]) for name in theta)
+        assert all(np.array_equal(picked[t], one.picked) for t, one in enumerate(engine.sets, 1))
+        assert all(np.array_equal(own[t], one.own) for t, one in enumerate(engine.sets, 1))
 
 
 def test_counting_only_the_kept_picks_would_not_be_a_preferent_compression():
@@ -145,18 +152,18 @@ def test_counting_only_the_kept_picks_would_not_be_a_preferent_compression():
     exceptions = 0
     for number in range(12):
         case = case_of(
-            "domain-incremental", [40, 40], data_seed=number, seed=number, k=4, memory=40, omega=8.0, lr=0.02, epochs=2,
+            "domain-incremental", [40, 40], data_seed=number, seed=number, k=4, memory=60, omega=8.0, lr=0.02, epochs=2,
             stop="preference", max_iterations=10,
         )  # fmt: skip
         model = model_of("mlp", case.classes)
         theta_0 = parameters(model)
-        histories, _ = compress(model, case)
-        first, theta = histories[0], parameters(model)
+        first = compress(model, case).sets[0]
+        theta = parameters(model)
         rolled_back = np.setdiff1d(first.picked, first.first)
         if not len(rolled_back):
             continue
         model.load_state_dict(theta_0)
-        present = np.setdiff1d(np.arange(first.rows), rolled_back)
-        _, picked = rerun(model, case, {1: present}, {1: first.iterations})
+        present = np.setdiff1d(np.arange(40), rolled_back)
+        _, picked = rerun(case.engine(model, Plain), case, {1: present}, {1: first.iterations})
         exceptions += not (same_bits(parameters(model), theta) and np.isin(picked[1], first.first).all())
     assert exceptions >= 1

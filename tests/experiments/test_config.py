@@ -282,6 +282,12 @@ def test_the_model_follows_from_the_stream_unless_it_is_given():
     assert configured({}, "stream=a@b-64", "model=mlp-head").model == "mlp-head"
 
 
+@pytest.mark.parametrize("method", ["ncm", "slda", "ranpac"])
+def test_methods_for_frozen_features_have_a_linear_head_and_no_learning_rate(method):
+    config = configured(grid.read("cifar10"), f"method={method}", "scenario=task-incremental")
+    assert (config.model, config.lr, config.epochs) == ("linear", None, None)
+
+
 def test_a_base_is_beneath_and_a_circle_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("one.toml").write_text('base = "mnist"\nmemory = 7\n')

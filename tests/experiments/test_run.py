@@ -14,7 +14,7 @@ from cop2l.bounds import anytime_log_delta, holdout_certificate
 from cop2l.certify.certificate import Certificate
 from cop2l.certify.certificate import read as read_certificate
 from cop2l.errors import UserError
-from cop2l.experiments import learners, measure
+from cop2l.experiments import grid, learners, measure
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.run import run
 from cop2l.experiments.watch import Watcher
@@ -287,6 +287,16 @@ def test_a_baseline_without_holdout_has_no_claim_and_no_certificate(tmp_path):
     assert summary["kind"] is None
     assert all(row["bounds"] == {} and row["picked"] is None for row in summary["tasks"])
     assert not (tmp_path / "run" / "certificates").exists()
+
+
+def test_what_is_kept_beside_examples_is_in_the_records(tmp_path):
+    table = grid.read("synthetic")
+    config = grid.single(table, grid.overrides(["method=slda", "model=linear", "data.n=100"]))
+    run(config, tmp_path / "run")
+    (*_, record) = read_lines(tmp_path / "run" / "records.jsonl")
+    width, classes = 4, 6
+    assert record["memory_used"] == 0
+    assert record["numbers_stored"] == classes * (1 + width) + width**2
 
 
 def test_one_task_has_no_forgetting(tmp_path):

@@ -35,12 +35,14 @@ def test_lines_are_one_per_task_and_a_sign_of_life_when_it_takes_long(stream):
     lines.start(configured(), stream, [record(1)])
     lines.progress(STEP)
     lines.progress({"task": 2, "epoch": 3, "epochs": 20, "loss": 0.5})
+    lines.progress({"task": 2, "epoch": 1, "epochs": 1})
     lines.task(record(2))
     assert out.getvalue().splitlines() == [
         "cop2l on synthetic (class-incremental, 3 tasks), mlp, memory 30, seed 0",
         "going on after task 1",
         "  task 2/3  iteration 7  picked 56  worst loss 1.250  bound 32.11 %",
         "  task 2/3  epoch 3 of 20  loss 0.5000",
+        "  task 2/3  epoch 1 of 1",
         "task 2/3  accuracy 90.0 %, certified error at most 20.01 % on every task (preference), 2.0 s",
     ]
     quiet = io.StringIO()

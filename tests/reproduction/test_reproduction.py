@@ -376,7 +376,7 @@ def test_streams_on_which_the_settings_were_chosen_are_marked(runs):
 
 def test_where_holdout_is_tighter_the_document_says_so(runs):
     made = bound_comparisons(samples(runs))
-    assert [duel.stream for duel in made] == [MNIST]
+    assert [one.stream for one in made] == [MNIST]
     ours, held = (made[0].mean[name].mean for name in ("CoP2L, certified", "Replay, half held out"))
     said = verdicts(made)
     looser = "rival's certificate is tighter on:** mnist" in said.split("half held out:")[-1]

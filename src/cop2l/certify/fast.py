@@ -71,7 +71,7 @@ class ScoringMode:
 
     def __init__(self, model: nn.Module) -> None:
         self._modules, self._training = list(model.modules()), list[nn.Module]()
-        padded = any(p.dim() == 2 and p.shape[1] % WIDTH for p in model.parameters())
+        padded = not ours(model) or any(p.dim() == 2 and p.shape[1] % WIDTH for p in model.parameters())
         self._layers: AbstractContextManager[Any] = PaddedLinear() if padded else nullcontext()
         self._gradients = True
 
@@ -98,18 +98,31 @@ def _switch(module: nn.Module, training: bool) -> None:
         module.training = training
 
 
+def ours(model: nn.Module) -> bool:
+    """Whether it is one of cop2l's models as built: it never changes its input, and its parameters show every product's width."""
+    return type(model).__module__.startswith("cop2l.models.") and all(
+        type(module).__module__.startswith(("cop2l.models.", "torch.nn.modules."))
+        and not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
+        and not getattr(module, "inplace", False)
+        for module in model.modules()
+    )
+
+
 def row_major(x: Tensor) -> bool:
     """Whether x has the plain memory layout: kernels may round another one (channels last) differently."""
     return x.stride() == torch.empty(x.shape, dtype=x.dtype, device="meta").stride()
 
 
 def input_blocks(model: nn.Module, x: Any) -> Iterator[Tensor]:
-    """X in blocks of the same number of rows, where the model is; rows beyond the end are zeros. A block lasts until the next."""
-    like, size = next(model.parameters()), block_rows(x)
+    """X in blocks of the same number of rows, where the model is; rows beyond the end are zeros. A block lasts until the next.
+
+    A model of the user's own, which may write into its input, gets copies.
+    """
+    like, size, trusted = next(model.parameters()), block_rows(x), ours(model)
     scratch: Tensor | None = None
     for start in range(0, len(x), size):
         rows = learning.tensor(x[start : start + size]).to(device=like.device, dtype=like.dtype)
-        if len(rows) < size or rows.data_ptr() % 64 or not row_major(rows):
+        if not trusted or len(rows) < size or rows.data_ptr() % 64 or not row_major(rows):
             if scratch is None:
                 scratch = torch.empty((size, *rows.shape[1:]), dtype=like.dtype, device=like.device)
             scratch[: len(rows)] = rows
@@ -121,7 +134,9 @@ def input_blocks(model: nn.Module, x: Any) -> Iterator[Tensor]:
 def kept_blocks(model: nn.Module, x: Any) -> list[Tensor] | None:
     """X in blocks to be used again and again, if they can be views of it (the last one may be a copy); else None."""
     like, size = next(model.parameters()), block_rows(x)
-    if not isinstance(x, Tensor) or (x.device, x.dtype) != (like.device, like.dtype) or not row_major(x):
+    if not isinstance(x, Tensor) or (x.device, x.dtype) != (like.device, like.dtype):
+        return None
+    if not row_major(x) or not ours(model):
         return None
     whole = range(0, len(x) - size + 1, size)
     if any((x.data_ptr() + start * x[:1].nbytes) % 64 for start in whole):
@@ -348,16 +363,14 @@ class Fast(Plain):
         columns = [trained.x, trained.y, weight, *([] if hidden is None else [hidden])]
         order = generator(seed, f"{purpose} order", self.task, iteration)
         single = _filled(columns, torch.arange(n), size) if n <= size else None
-        harmless = type(self.model).__module__.startswith(
-            "cop2l.models."
-        )  # its forward pass never changes its input
+        trusted = ours(self.model)
         if not self.model.training:
             self.model.train()
         with private_randomness(like.device, seed, purpose, self.task, iteration):
             for _ in range(epochs):
                 if single is not None:
                     x, *others = single
-                    batches = iter([(x if harmless else x.clone(), *others)])
+                    batches = iter([(x if trusted else x.clone(), *others)])
                 else:
                     shuffled = torch.randperm(n, generator=order).to(like.device)
                     batches = (_filled(columns, rows, size) for rows in torch.split(shuffled, size))

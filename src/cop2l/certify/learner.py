@@ -76,8 +76,8 @@ class CoP2L:
         self.theta_0 = parameters(model)
         self.machines: list[str] = []
         self.threads = torch.get_num_threads()
-        self.issued: list[str] | None = None
-        """Of the certificate after the newest task: the kinds of its statements."""
+        self.issued: list[list[Any]] | None = None
+        """Of the certificate after the newest task: the task and the kind of each statement."""
         self._classes: int | None = None
         self._shape: Any = None
 
@@ -149,12 +149,12 @@ class CoP2L:
         with exact_arithmetic(self.threads):
             records = [self._record(task, data.get(task)) for task in range(1, last + 1)]
         statements = claimed(self.options, records)
-        kinds = [statement["kind"] for statement in statements]
-        if not kinds:
+        issued = [[statement["task"], statement["kind"]] for statement in statements]
+        if not issued:
             raise UserError(
                 "Without the data of any task there is nothing to certify from; give data={1: (x, y), ...}."
             )
-        if self.issued not in (None, kinds):
+        if self.issued not in (None, issued):
             raise UserError(
                 f"After task {last} a certificate was issued already, with other data at hand; a second one would spend "
                 "delta twice. Use that one, or learn the next task first."
@@ -177,7 +177,7 @@ class CoP2L:
         theta, sets = parameters(self.model), set_tensors(self.engine.sets)
         tensors = {"theta_0": self.theta_0, "theta": theta, "sets": sets}
         hashes = {name: digest(part) for name, part in tensors.items()}
-        self.certificate, self.issued = Certificate({**content, **hashes}, self.options, tensors), kinds
+        self.certificate, self.issued = Certificate({**content, **hashes}, self.options, tensors), issued
         return self.certificate
 
     def commitment(self) -> dict[str, Any]:
@@ -249,29 +249,36 @@ class CoP2L:
     def _misclassified(self, task: int, data: Data, rows: int) -> np.ndarray:
         """Which rows of a task the model misclassifies, from one pass over its data, which must be what was learned from."""
         device, wrong, start = next(self.model.parameters()).device, np.zeros(rows, bool), 0
+        other = UserError(
+            f"The data given for task {task} is not what it was learned from: its fingerprint differs."
+        )
+        if not callable(data) and not (isinstance(data, tuple | list) and len(data) == 2):
+            raise UserError(
+                f"The data for task {task} must be (x, y), or a callable that yields such blocks."
+            )
 
         def blocks() -> Iterator[tuple[Any, Any]]:
             nonlocal start
             for x, y in data() if callable(data) else blocks_of(*data):
-                x, y = (
-                    x if isinstance(x, Tensor) else np.asarray(x),
-                    y if isinstance(y, Tensor) else np.asarray(y),
-                )
+                x, y = inputs(x), y if isinstance(y, Tensor) else np.asarray(y)
                 if len(x) != len(y) or start + len(y) > rows:
                     raise UserError(
                         f"The data given for task {task} has {len(x)} inputs and {len(y)} labels from row {start} on; "
                         f"it was learned from {rows} examples."
                     )
                 part = sample(x, labels(y).to(device), task, self.options.seed)
-                wrong[start : start + len(y)] = misclassified(self.model, part, self.engine.outside)
+                if len(y) and not np.isin(part.y.cpu().numpy(), self.heads[task - 1]).all():
+                    raise other
+                try:
+                    wrong[start : start + len(y)] = misclassified(self.model, part, self.engine.outside)
+                except (RuntimeError, ValueError, IndexError, TypeError):  # examples of another shape
+                    raise other from None
                 start += len(y)
                 yield x, y
 
         found = fingerprint(rows, blocks())
         if start != rows or found != self.fingerprints[task - 1]:
-            raise UserError(
-                f"The data given for task {task} is not what it was learned from: its fingerprint differs."
-            )
+            raise other
         return wrong
 
     def _checked(self, x: Any, y: Any, classes: Sequence[int] | None) -> tuple[Any, Tensor, tuple[int, ...]]:
@@ -333,12 +340,14 @@ class CoP2L:
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """If anything goes wrong inside, the learner is as before."""
-        engine, theta = self.engine, parameters(self.model)
+        engine, theta, modes = self.engine, parameters(self.model), [m.training for m in self.model.modules()]
         state = (
             [replace(one) for one in engine.sets],
             list(engine.sizes),
             list(engine.buffer),
             list(engine.prior),
+            engine.outside,
+            engine.trace,
         )
         own = self.heads, self.fingerprints, self.machines, self.issued, self.certificate
         hidden = unsaved(self.model)
@@ -354,8 +363,9 @@ class CoP2L:
             load_parameters(self.model, theta)
             for name, value in hidden.items():
                 self.model.get_buffer(name).copy_(value)
-            self.model.eval()
-            engine.sets, engine.sizes, engine.buffer, engine.prior = state
+            for module, training in zip(self.model.modules(), modes, strict=True):
+                module.training = training
+            engine.sets, engine.sizes, engine.buffer, engine.prior, engine.outside, engine.trace = state
             self.heads, self.fingerprints, self.machines, self.issued, self.certificate = own
             if isinstance(error, Refusal):
                 raise UserError(str(error)) from None

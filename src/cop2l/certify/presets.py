@@ -67,7 +67,7 @@ def options(preset: str = "certified", **changes: Any) -> Options:
     chosen = {**given, **changes}
     if "kind" not in changes:
         usual = {"witness": "combined", "threshold": "preference"}
-        chosen["kind"] = usual.get(chosen["buffer"], chosen["kind"])
+        chosen["kind"] = usual.get(str(chosen["buffer"]), chosen["kind"])
         if chosen["kind"] in ("preference", "combined") and chosen["buffer"] == "uniform":
             chosen["kind"] = "kl-tight"
     try:

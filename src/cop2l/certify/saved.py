@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from cop2l.certify.certificate import Certificate, read
 from cop2l.errors import UserError
-from cop2l.files import read_tensors, write_tensors
-from cop2l.kernel.learning import SET_NAMES, Sets, sample
+from cop2l.files import read_tensors, replace_folder, standing, write_tensors
+from cop2l.kernel.learning import SET_NAMES, Sets, digest, sample
 from cop2l.kernel.verify import set_tensors
 from cop2l.models import rebuild
 
@@ -60,7 +60,7 @@ def save(learner: "CoP2L", folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder / FILE, tensors, note)
     if learner.certificate is not None:
-        learner.certificate.save(folder / "certificate")
+        replace_folder(folder / "certificate", learner.certificate.save)
 
 
 def restore(learner: "CoP2L", folder: Path) -> None:
@@ -120,10 +120,15 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     def part(prefix: str) -> dict[str, Tensor]:
         return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
-    try:
-        load_parameters(learner.model, part("theta/"))
-    except RuntimeError as error:
-        raise UserError(f"The model does not fit the saved learner: {str(error).splitlines()[0]}") from None
+    theta, mine = part("theta/"), learner.model.state_dict()
+    wrong = [
+        name
+        for name in sorted({*theta, *mine})
+        if name not in theta or name not in mine or _form(theta[name]) != _form(mine[name])
+    ]
+    if wrong:
+        raise UserError(f"The model does not fit the saved learner: look at its parameter {wrong[0]}.")
+    load_parameters(learner.model, theta)
     engine, tasks = learner.engine, note["tasks"]
     learner.theta_0, learner._classes, learner.machines = part("theta_0/"), note["classes"], note["machines"]
     learner.threads, learner.issued = note["threads"], note["issued"]
@@ -145,28 +150,22 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
         for name in ("buffer", "prior")
     )
     engine.outside = learner._outside(learner.heads) if tasks else None
-    learner.certificate = _stored_certificate(folder / "certificate", learner)
+    learner.certificate = _stored_certificate(standing(folder / "certificate"), learner)
     learner.model.eval()
 
 
+def _form(value: Tensor) -> tuple[Any, Any]:
+    return value.shape, value.dtype
+
+
 def _stored_certificate(folder: Path, learner: "CoP2L") -> Certificate | None:
-    """The certificate saved beside the learner; None if it is of an earlier task (the process was killed between two files)."""
-    if not folder.exists():
-        return None
-    found = read(folder)
-    if len(found.records) != learner.tasks_seen:
-        return None
-    return replace(
-        found,
-        tensors={
-            "theta_0": learner.theta_0,
-            "theta": _theta(learner),
-            "sets": set_tensors(learner.engine.sets),
-        },
-    )
-
-
-def _theta(learner: "CoP2L") -> dict[str, Tensor]:
+    """The certificate saved beside the learner; None if it is of another time (the process was killed between two files)."""
     from cop2l.certify.learner import parameters
 
-    return parameters(learner.model)
+    if learner.issued is None or not folder.exists():
+        return None
+    found, theta = read(folder), parameters(learner.model)
+    tensors = {"theta_0": learner.theta_0, "theta": theta, "sets": set_tensors(learner.engine.sets)}
+    if any(found.content[name] != digest(part) for name, part in tensors.items()):
+        return None
+    return replace(found, tensors=tensors)

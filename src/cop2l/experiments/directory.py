@@ -31,6 +31,7 @@ from cop2l.files import (
 )
 from cop2l.kernel import form
 from cop2l.kernel.options import Refusal
+from cop2l.methods.protocol import Method
 
 FILES = ("config.json", "environment.json", "records.jsonl", "trace.jsonl", "summary.json")
 OURS_BEFORE_CONFIG = ("lock", "environment.json", "error.txt")
@@ -120,7 +121,7 @@ class RunDirectory:
         if not (self.path / "config.json").exists():
             write_json(self.path / "config.json", config)
 
-    def resume(self, learner: Any) -> list[dict[str, Any]]:
+    def resume(self, learner: Method) -> list[dict[str, Any]]:
         """Put the learner into the stored state, if there is one; the records of the tasks it has learned.
 
         Damage is refused first; then what a kill left beyond the state is dropped from the disk.

@@ -11,6 +11,7 @@ from cop2l.errors import UserError
 from cop2l.experiments.config import Config
 from cop2l.kernel.options import Options as KernelOptions
 from cop2l.kernel.options import Refusal
+from cop2l.methods.protocol import Method
 from cop2l.streams.task import Stream
 
 OPTION_KEYS = ("k", "omega", "gamma", "epochs", "batch", "lr", "optimiser", "buffer", "stop", "prior")
@@ -40,7 +41,7 @@ def load_stream(config: Config) -> Stream:
     )
 
 
-def new_learner(config: Config, stream: Stream, commitment: str | None = None) -> Any:
+def new_learner(config: Config, stream: Stream, commitment: str | None = None) -> Method:
     """The method of a configuration with its model, before the first task; `commitment` is what certificates name."""
     if config.model is None:
         raise UserError("The configuration names no model; add model=, see: cop2l list models.")
@@ -77,7 +78,7 @@ def new_learner(config: Config, stream: Stream, commitment: str | None = None) -
     )
 
 
-def kind_of(config: Config, learner: Any) -> str | None:
+def kind_of(config: Config, learner: Method) -> str | None:
     """The kind of bound that a run claims; None if it certifies nothing."""
     if config.method == CERTIFIES_ITSELF and config.kind != "holdout":
         return str(learner.options.kind)
@@ -140,7 +141,7 @@ def committed(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
     )
 
 
-def resolved(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
+def resolved(config: Config, stream: Stream, learner: Method) -> dict[str, Any]:
     """What config.json holds: every key with its value, the defaults of the method and the stream included."""
     own = settings_of(learner)
     record = config.as_record() | {key: own[key] for key in OPTION_KEYS if key in own}

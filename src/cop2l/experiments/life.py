@@ -14,20 +14,21 @@ from cop2l.experiments.directory import check_certificate
 from cop2l.files import recover, replace_folder, standing, write_array, write_text
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD, read_state
+from cop2l.methods.protocol import Method
 
 SAVED_COP2L = "learner.safetensors"
 
 
-def load(folder: str | Path) -> Any:
+def load(folder: str | Path) -> Method:
     """The learner saved in a folder, or in the state/ of a run directory."""
     state = state_of(folder)
     if (state / SAVED_COP2L).exists():
         check_certificate(state / "certificate")
-        return method("cop2l").load(state)  # type: ignore[attr-defined]
+        return method("cop2l").load(state)
     if (state / SAVED_METHOD).exists():
         names = {home.rpartition(":")[2]: name for name, home in METHODS.items()}
         _, note = read_state(state)
-        return method(names[note["method"]]).load(state)  # type: ignore[attr-defined]
+        return method(names[note["method"]]).load(state)
     raise UserError(f"There is no saved learner in {folder}; give a run directory or a folder saved before.")
 
 
@@ -93,7 +94,7 @@ def outputs(learner: Any) -> int:
     return int(learner.model.description["classes"])
 
 
-def _archived(learner: Any, entry: str, label: str) -> tuple[int, tuple[Any, np.ndarray]]:
+def _archived(learner: Method, entry: str, label: str) -> tuple[int, tuple[Any, np.ndarray]]:
     number, equals, path = entry.partition("=")
     if not equals or not number.isdigit():
         raise UserError(
@@ -115,7 +116,7 @@ def class_numbers(text: str | None) -> list[int] | None:
         raise UserError(f"Write classes as numbers with commas, for example 4,5, not {text!r}.") from None
 
 
-def issued(learner: Any) -> dict[str, Any]:
+def issued(learner: Method) -> dict[str, Any]:
     """What a learner certifies, for JSON."""
     certificate = getattr(learner, "certificate", None)
     return {

@@ -20,6 +20,7 @@ from cop2l.experiments.config import Config
 from cop2l.experiments.learners import described, device, holdout_options, kind_of, recipe, settings_of
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of
+from cop2l.methods.protocol import Method
 from cop2l.streams.task import Stream, Task
 from cop2l.streams.withhold import withhold
 
@@ -31,7 +32,7 @@ def split(task: Task, config: Config) -> tuple[Task, Task | None]:
     return withhold(task, config.holdout, config.seed)
 
 
-def correct(learner: Any, task: Task, scenario: str) -> np.ndarray:
+def correct(learner: Method, task: Task, scenario: str) -> np.ndarray:
     """For each example whether it is classified rightly; the task's number is told if task-incremental."""
     told = task.t if scenario == "task-incremental" else None
     hits: np.ndarray = learner.predict(task.x, task=told).numpy() == np.asarray(task.y)
@@ -44,7 +45,7 @@ def rows(records: list[dict[str, Any]], learned: Task) -> list[dict[str, Any]]:
     return [{"task": t, **dict.fromkeys(COUNTS), "n": n, "bounds": {}} for t, n in enumerate(sizes, 1)]
 
 
-def evaluate(learner: Any, stream: Stream, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def evaluate(learner: Method, stream: Stream, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Test accuracy on every task seen, and on every class of them; the rows get the test errors."""
     accuracy: list[float] = []
     right, seen = np.zeros(stream.classes, np.int64), np.zeros(stream.classes, np.int64)
@@ -131,7 +132,7 @@ def finite(event: dict[str, Any]) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in event.items()}
 
 
-def trace(learner: Any) -> list[dict[str, Any]]:
+def trace(learner: Method) -> list[dict[str, Any]]:
     """The iterations of the newest task, where a method records them."""
     return [finite(step) for step in getattr(learner, "trace", [])]
 
@@ -153,7 +154,7 @@ class Meter:
         """The task is learned; what follows is measuring."""
         self.learn_seconds = time.perf_counter() - self.began
 
-    def reading(self, learner: Any) -> dict[str, Any]:
+    def reading(self, learner: Method) -> dict[str, Any]:
         """Seconds, bytes, and how many examples, and numbers beside them, the learner keeps."""
         cuda = self.device.type == "cuda"
         return {
@@ -182,7 +183,7 @@ def _total_allocated(where: torch.device) -> int:
     return int(torch.cuda.memory_stats(where)["allocated_bytes.all.allocated"])
 
 
-def space(learner: Any, stream: Stream, config: Config) -> int:
+def space(learner: Method, stream: Stream, config: Config) -> int:
     """About how many bytes a run writes: state and certificates hold models and kept examples."""
     model = sum(p.numel() * p.element_size() for p in learner.model.state_dict().values())
     example = np.prod(stream[0].x.shape[1:]) * 4

@@ -103,7 +103,7 @@ def tensor(rows: Any) -> Tensor:
     """Rows of x as a tensor; of an array, a copy where torch could not share it."""
     if isinstance(rows, Tensor):
         return rows.detach()
-    return torch.from_numpy(rows if rows.flags.writeable and rows.flags.c_contiguous else np.array(rows))
+    return torch.from_numpy(np.require(rows, rows.dtype.newbyteorder("="), ["C", "W"]))
 
 
 def sample(x: Any, y: Tensor, task: int, seed: int, rows: Rows | None = None) -> Examples:

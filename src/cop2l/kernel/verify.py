@@ -33,7 +33,7 @@ class Allowed:
 
     repeated: float = 0.002
     """The share of a task's rows that may repeat another of its rows. A copy is no independent draw; public data sets have a
-    few (CIFAR-100 up to 1 in 500 of a task), and copies of a share r of the rows move an error rate that was counted by at most r."""
+    few (CIFAR-100 up to 1 in 500 of a task), and copies of a share r of the rows move a counted error rate by at most r."""
     shared: int = 0
     """How many rows of a task an earlier task may have too."""
     operations: float = 2e13
@@ -151,6 +151,8 @@ def _decided(decide: Callable[[Verdict], bool]) -> Verdict:
         raise
     except Refusal as refusal:
         verdict.fault(str(refusal))
+    except RuntimeError as error:  # of torch: examples of another shape, or too little memory
+        raise Unreadable(f"The model could not be run on this data here: {str(error).splitlines()[0]}") from None
     return verdict
 
 

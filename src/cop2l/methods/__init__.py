@@ -1,8 +1,12 @@
 """Continual-learning methods: one file each, one protocol, one registry."""
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from cop2l.errors import unknown
+
+if TYPE_CHECKING:
+    from cop2l.methods.protocol import Method
 
 METHODS = {
     "cop2l": "cop2l.certify.learner:CoP2L",
@@ -26,7 +30,7 @@ METHODS = {
 """Where each method lives, as module:class; a module is imported when its method is asked for."""
 
 
-def method(name: str) -> type:
+def method(name: str) -> "type[Method]":
     """The class of a method, from its name.
 
     >>> method("replay").__name__
@@ -35,5 +39,5 @@ def method(name: str) -> type:
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     module, _, attribute = METHODS[name].partition(":")
-    found: type = getattr(import_module(module), attribute)
+    found: type[Method] = getattr(import_module(module), attribute)
     return found

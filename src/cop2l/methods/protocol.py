@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from cop2l.streams.task import Scenario
+
 Progress = Callable[[dict[str, Any]], None]
 """Called with one dict as learning goes on: CoP2L per mP2L iteration, the others per epoch."""
 
@@ -13,13 +15,24 @@ Progress = Callable[[dict[str, Any]], None]
 class Method(Protocol):
     """Learn one task after the other; predict with or without the task's number.
 
-    Constructed as `Name(model, *, memory=2000, seed=0, scenario="class-incremental", **options)`. The model
-    is any nn.Module that maps a batch of inputs to one logit per class of the whole stream. Task-incremental
+    The model is any nn.Module that maps a batch of inputs to one logit per class of the whole stream. Task-incremental
     streams use the logits of the task's own classes only (its head); the model still computes them all.
     """
 
     model: nn.Module
+    options: Any
     tasks_seen: int
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        memory: int,
+        seed: int = 0,
+        scenario: Scenario = "class-incremental",
+        **options: Any,
+    ) -> None:
+        """`memory` is how many examples may be kept; `options` are the method's own."""
 
     @property
     def memory_used(self) -> int:
@@ -38,3 +51,7 @@ class Method(Protocol):
 
     def restore(self, folder: str | Path) -> None:
         """Put a freshly constructed method (same model class, same options) into the saved state."""
+
+    @classmethod
+    def load(cls, folder: str | Path, model: nn.Module | None = None) -> "Method":
+        """The saved method; `model` may be left out if it was made by cop2l.models.build."""

@@ -1,48 +1,22 @@
-"""The publishers' mirrors, with the checksums that the files must have.
-
-MNIST, EMNIST, CIFAR, Imagenette: the checksums that torchvision verifies. TinyImageNet: as in Avalanche.
-Imagewoof: as in Catalyst. The files of MNIST and Fashion-MNIST are verified one by one.
-"""
+"""The publishers' mirrors, as sources.toml lists them with the checksums that the files must have."""
 
 import tarfile
+import tomllib
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import resources
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import urlsplit
 
-from cop2l.streams.cifar import BATCHES
 from cop2l.streams.download import Source, UnavailableError
-from cop2l.streams.idx import FILES, LETTERS
 from cop2l.streams.progress import bar
 
 CONNECT_SECONDS, READ_SECONDS = 5, 60
 Keep = Callable[[PurePosixPath], bool]
 
-MNIST = dict(
-    zip(
-        FILES,
-        (
-            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "d53e105ee54ea40749a09fcbcd1e9432",
-            "9fb629c4189551a2d022fa330f9573f3",
-            "ec29112dd5afa0611ce80d1b7f02629c",
-        ),
-        strict=True,
-    )
-)
-FASHION = dict(
-    zip(
-        FILES,
-        (
-            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "25c81989df183df01b3e8a0aad5dffbe",
-            "bef4ecab320f06d8554ea6380940ec79",
-            "bb300cfdad3c16e7a12a480ee83cd310",
-        ),
-        strict=True,
-    )
-)
+SOURCES = tomllib.loads((resources.files("cop2l.streams") / "sources.toml").read_text(encoding="utf-8"))
 
 
 def fetch(url: str, known_hash: str | None, file: Path) -> None:
@@ -110,53 +84,14 @@ def _pictures(name: PurePosixPath) -> bool:
     return name.suffix.lower() in (".jpeg", ".jpg", ".png", ".txt") and not name.name.startswith(".")
 
 
-TORONTO = "https://www.cs.toronto.edu/~kriz/"
-FAST_AI = "https://s3.amazonaws.com/fast-ai-imageclas/"
-MIRRORS: dict[str, tuple[Source, ...]] = {
-    "mnist": (
-        _idx("https://ossci-datasets.s3.amazonaws.com/mnist/", MNIST, "MNIST/raw", 12),
-        _idx("https://storage.googleapis.com/cvdf-datasets/mnist/", MNIST, "MNIST/raw", 12),
-    ),
-    "fashion-mnist": (
-        _idx("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/", FASHION, "FashionMNIST/raw", 31),
-    ),
-    "emnist-letters": (
-        _packed(
-            "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
-            "58c8d27c78d21e728a6bc7b3cc06412e",
-            562,
-            lambda name: name.name.removesuffix(".gz") in LETTERS,
-            "EMNIST/raw",
-        ),
-    ),
-    "cifar10": (
-        _packed(
-            f"{TORONTO}cifar-10-python.tar.gz",
-            "c58f30108f718f92721af3b95e74349a",
-            170,
-            lambda name: name.name in BATCHES,
-        ),
-    ),
-    "cifar100": (
-        _packed(
-            f"{TORONTO}cifar-100-python.tar.gz",
-            "eb9058c3a382ffc7106e4002c42a8d85",
-            169,
-            lambda name: name.name in ("train", "test"),
-        ),
-    ),
-    "tinyimagenet": (
-        _packed(
-            "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-            "90528d7ca1a48142e341f4ef8d21d0de",
-            248,
-            _pictures,
-        ),
-    ),
-    "imagenette": (
-        _packed(f"{FAST_AI}imagenette2-320.tgz", "3df6f0d01a2c9592104656642f5e78a3", 341, _pictures),
-    ),
-    "imagewoof": (
-        _packed(f"{FAST_AI}imagewoof2-320.tgz", "0f46d997ec2264e97609196c95897a44", 328, _pictures),
-    ),
-}
+def _mirrors(
+    urls: Sequence[str], megabytes: int, md5: Any, folder: str = "", keep: Sequence[str] = ()
+) -> tuple[Source, ...]:
+    """The sources of a table of sources.toml."""
+    if isinstance(md5, dict):
+        return tuple(_idx(url, md5, folder, megabytes) for url in urls)
+    kept: Keep = (lambda name: name.name in keep) if keep else _pictures
+    return tuple(_packed(url, md5, megabytes, kept, folder) for url in urls)
+
+
+MIRRORS = {name: _mirrors(**table) for name, table in SOURCES["mirrors"].items()}

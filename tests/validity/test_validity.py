@@ -1,0 +1,149 @@
+"""A part of `make validity`, small enough for every day: certificates hold, and what must fail does."""
+
+import json
+
+import numpy as np
+import pytest
+from marks_and_memory import (
+    ALLOWED,
+    OVERFLOWS,
+    joint_p,
+    largest_overflow,
+    mark_p_values,
+    over_seeds,
+    simulated_overflow,
+)
+from page import faults, page
+from record import PAGE, RESULTS
+from scipy.stats import binom, binomtest
+from whole_runs import (
+    CONTROLS,
+    DELTA,
+    DOMAINS,
+    FACTORS,
+    LEVEL,
+    METHODS,
+    SCENARIOS,
+    SHARP,
+    UNTOUCHED,
+    Run,
+    above,
+    control,
+    holdout,
+    model_of,
+    noise,
+    rate,
+    searching,
+    settings,
+    sharp,
+    sharp_rate,
+    whole,
+)
+
+from cop2l.certify.learner import CoP2L
+from cop2l.errors import UserError
+
+FAILING = [name for name in CONTROLS if "combined" in name or "best" in name or "arranged" in name]
+
+
+def shown(name, found):
+    print(f"{name}: {found['violated']} of {found['runs']} runs violated, bound / risk {found['ratio']:.2f}")
+    return found
+
+
+def test_a_rate_is_judged_as_it_should_be():
+    lucky, unlucky = ([Run(i < count, (1.0,)) for i in range(100)] for count in (40, 50))
+    assert not above(rate(lucky))
+    assert above(rate(unlucky))
+    assert rate(unlucky)["interval"] == pytest.approx(binomtest(50, 100).proportion_ci(), abs=1e-9)
+
+
+@pytest.mark.parametrize("buffer", FACTORS["buffer"])
+def test_certificates_of_all_settings_hold_as_often_as_they_state(buffer):
+    some = [setting for setting in settings() if setting["buffer"] == buffer]
+    some = [some[at] for at in np.random.default_rng(1).permutation(len(some))[:16]]
+    for name, levels in FACTORS.items():
+        if name not in ("kind", "buffer"):
+            assert {setting[name] for setting in some} == set(levels), f"no run has every level of {name}"
+    found = rate([whole(setting, 10**5 + seed) for seed, setting in enumerate(some)])
+    assert not above(shown(f"{buffer} buffer", found))
+
+
+@pytest.mark.parametrize(("kind", "tasks", "picks"), [case for case in SHARP if case[1:] == (3, 0)])
+def test_bounds_fail_exactly_as_often_as_theory_says_where_they_are_sharp(kind, tasks, picks):
+    found = shown(kind, rate([sharp(kind, tasks, picks, 10**5 + seed) for seed in range(40)]))
+    assert sharp_rate(kind, tasks, picks) <= DELTA
+    assert not above(found)
+    assert binomtest(found["violated"], found["runs"], sharp_rate(kind, tasks, picks)).pvalue > LEVEL
+
+
+def test_the_luckiest_of_many_predictors_is_paid_for():
+    found = rate([searching("combined", 10**5 + seed) for seed in range(30)])
+    assert not above(shown("the luckiest", found))
+    assert found["violated"]  # the case is hard: errors alone would often be too few
+
+
+@pytest.mark.parametrize("anytime", [False, True])
+def test_a_hold_out_holds_for_any_method(anytime):
+    cases = [(METHODS[seed % 4], SCENARIOS[seed % 3], anytime, seed) for seed in range(36)]
+    assert not above(shown("hold-out", rate([holdout(*case) for case in cases])))
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_what_breaks_an_assumption_is_found_out(name):
+    """The controls that fail most; `make validity` has all of them, and the same runs unbroken."""
+    found = rate([control(name, True, 10**5 + seed) for seed in range(12)])
+    assert above(shown(name, found))
+
+
+def test_the_learner_refuses_what_would_spend_delta_twice():
+    samples = noise((40, 40), 0)
+    learner = CoP2L(model_of("memory", 2, 0), scenario=DOMAINS, **UNTOUCHED, tasks=2)
+    learner.learn(*samples[1])
+    with pytest.raises(UserError, match="fixed in advance"):  # a report after every task
+        learner.certify({1: samples[1]})
+    learner.learn(*samples[2])
+    learner.certify(samples)
+    with pytest.raises(UserError, match="spend delta twice"):  # another kind at the same time
+        learner.certify()
+
+
+def test_the_memory_overflows_at_most_once_in_a_hundred():
+    assert 0 < largest_overflow(range(1, 3000, 60)) <= ALLOWED
+    for memory, sizes in OVERFLOWS.items():
+        for count in simulated_overflow(memory, sizes, seeds=200):
+            assert binom.sf(count - 1, 200, ALLOWED) > LEVEL
+
+
+def test_marks_are_uniform_and_independent():
+    found = mark_p_values(seeds=500)
+    assert min(found.values()) > LEVEL, found
+
+
+def test_marks_that_depend_on_each_other_would_be_found_out():
+    one = over_seeds("mark", 1, rows=20, seeds=100)
+    assert joint_p(one, np.roll(one, 1)) > LEVEL
+    assert joint_p(one, one) < LEVEL
+    assert joint_p(one, np.sort(one)) > LEVEL  # of a pair of columns only what is equal row by row counts
+    assert joint_p(np.sort(one), np.sort(np.roll(one, 1))) < LEVEL
+
+
+def test_the_recorded_results_have_no_fault_and_the_page_shows_them():
+    found = json.loads(RESULTS.read_text())
+    assert not faults(found)
+    assert PAGE.read_text() == page(found), "run: make validity, or tests/validity/record.py --page"
+
+
+def test_a_fault_in_the_results_is_said():
+    found = json.loads(RESULTS.read_text())
+    found["sharp"][0] |= {"violated": found["sharp"][0]["runs"]}
+    next(iter(found["controls"].values()))["broken"]["violated"] = 0
+    found["overflow"]["largest chance"] = 0.02
+    found["marks"]["neighbouring rows"] = 0.0
+    said = faults(found)
+    assert [sentence.split(":")[0] for sentence in said[:2]] == [
+        "VIOLATED beyond delta",
+        "The control does not fail",
+    ]
+    assert len(said) == 4
+    assert all(sentence in page(found) for sentence in said)

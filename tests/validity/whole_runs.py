@@ -1,0 +1,497 @@
+"""Whole runs through the public interface, on tasks whose true risk is a finite sum: does everything that was stated hold?"""
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from statistics import median
+
+import numpy as np
+import torch
+from scipy.stats import beta, binom
+from torch import nn
+
+from cop2l.bounds import anytime_log_delta, holdout_certificate
+from cop2l.certify.bounding import bounds_of
+from cop2l.certify.learner import CoP2L
+from cop2l.kernel.options import Options
+from cop2l.methods import method
+from cop2l.models import build
+from cop2l.randomness import marks
+from cop2l.streams.clouds import synthetic
+from cop2l.streams.task import Task
+from cop2l.streams.withhold import withhold
+
+DELTA = 0.3
+LEVEL = 1e-4
+"""A rate is significantly above (or below) delta where chance alone would show it less often than this."""
+SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
+DOMAINS = "domain-incremental"
+SIZES = (24, 96, 48)
+CELLS = 48
+
+
+# ---- rates
+
+
+@dataclass(frozen=True)
+class Run:
+    """What became of one run: of all its statements, at all times."""
+
+    violated: bool
+    ratios: tuple[float, ...]
+    """Bound over risk, for every statement."""
+    overflow: tuple[bool, ...] = ()
+    """After every task: whether more was kept than the memory may hold."""
+
+
+def judged(statements, overflow=()):
+    """A run from its statements (risk, bound). The margin is for the rounding of the sum that the risk is."""
+    pairs = list(statements)
+    ratios = tuple(bound / risk for risk, bound in pairs if risk > 0)
+    return Run(any(risk > bound + 1e-12 for risk, bound in pairs), ratios, tuple(overflow))
+
+
+def rate(runs):
+    """Runs, violated runs, their share with its Clopper-Pearson interval (95 %), and the median of bound over risk."""
+    n, found = len(runs), sum(run.violated for run in runs)
+    low = beta.ppf(0.025, found, n - found + 1) if found else 0.0
+    high = beta.ppf(0.975, found + 1, n - found) if found < n else 1.0
+    ratios = [ratio for run in runs for ratio in run.ratios]
+    return {
+        "runs": n,
+        "violated": found,
+        "rate": found / n,
+        "interval": [float(low), float(high)],
+        "ratio": median(ratios) if ratios else None,
+    }
+
+
+def above(found, delta=DELTA):
+    """Whether the runs were violated significantly more often than delta."""
+    return bool(binom.sf(found["violated"] - 1, found["runs"], delta) < LEVEL)
+
+
+# ---- worlds: tasks with known distributions
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Inputs that can occur, and for every task the chance of each with each class."""
+
+    support: np.ndarray
+    probability: np.ndarray
+    heads: tuple[tuple[int, ...], ...]
+
+    @property
+    def classes(self):
+        return self.probability.shape[2]
+
+    def draw(self, task, n, random):
+        """Independent examples of a task (from 1); `random` has nothing to do with the seeds of a learner."""
+        joint = self.probability[task - 1]
+        cell = random.choice(joint.size, n, p=joint.ravel() / joint.sum())
+        row, label = np.divmod(cell, joint.shape[1])
+        return self.support[row], label.astype(np.int64)
+
+    def risk(self, predict, task):
+        """The exact chance that `predict` errs on a new example of a task."""
+        joint = self.probability[task - 1]
+        return 1.0 - float(joint[np.arange(len(joint)), np.asarray(predict(self.support))].sum())
+
+
+def heads_of(scenario, tasks):
+    same = scenario == "domain-incremental"
+    return tuple((0, 1) if same else (2 * t, 2 * t + 1) for t in range(tasks))
+
+
+def coin(support, scenario, tasks, p=0.5):
+    """Labels that have nothing to do with the inputs: the second class of the head with chance p."""
+    heads = heads_of(scenario, tasks)
+    probability = np.zeros((tasks, len(support), max(map(max, heads)) + 1))
+    for t, (first, second) in enumerate(heads):
+        probability[t, :, first], probability[t, :, second] = (1 - p) / len(support), p / len(support)
+    return World(support, probability, heads)
+
+
+ONE_HOT = np.eye(CELLS, dtype=np.float32)
+CODES = np.random.default_rng(7).normal(size=(CELLS, 8)).astype(np.float32)
+
+
+@cache
+def world_of(name, scenario, tasks):
+    """`memory`: pure noise, a model that learns by heart; `waves`: pure noise, a model that is another one after every
+    update; `clouds`: something to learn."""
+    if name == "clouds":
+        stream = synthetic(
+            tasks=tasks, n=1, n_test=1, dimensions=2, levels=7, noise=1.5, scenario=scenario, problem=3
+        )
+        return World(stream.support, stream.probability, stream.heads)
+    return coin(ONE_HOT if name == "memory" else CODES, scenario, tasks)
+
+
+class Waves(nn.Module):
+    """Logits that turn over with the smallest change of the weights: each update gives nearly an unrelated predictor."""
+
+    def __init__(self, classes, seed):
+        super().__init__()
+        draw = torch.Generator().manual_seed(seed)
+        self.weight = nn.Parameter(torch.randn(classes, CODES.shape[1], generator=draw))
+
+    def forward(self, x):
+        return 2 * torch.sin(9 * nn.functional.linear(x, self.weight))
+
+
+class Always(nn.Module):
+    """The first class of a head, whatever comes, until it is trained."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.bias = nn.Parameter(-torch.arange(classes, dtype=torch.float32))
+
+    def forward(self, x):
+        return self.bias + 0 * x[:, :1]
+
+
+def model_of(name, classes, seed):
+    if name == "waves":
+        return Waves(classes, seed)
+    if name == "clouds":
+        return build("mlp", inputs=(2,), classes=classes, seed=seed, hidden=16)
+    return build("linear", inputs=(CELLS,), classes=classes, seed=seed)
+
+
+# ---- one run
+
+
+def tasks_of(world, sizes, random):
+    return {t: world.draw(t, n, random) for t, n in enumerate(sizes, 1)}
+
+
+def learned(learner, world, samples):
+    """Learn task after task; after each, the number of tasks seen."""
+    for t, (x, y) in samples.items():
+        learner.learn(x, y, classes=world.heads[t - 1])
+        yield t
+
+
+def stated(learner, world, certificate):
+    """(risk, bound) for everything that a certificate states of the model as it is now."""
+    for task, bound in certificate.bounds.items():
+        yield world.risk(lambda x, task=task: learner.predict(x, task=task), task), bound
+
+
+def run(world, model, samples, scenario, *, gone=False, **options):
+    """Learn the samples; certify at the end or, without a fixed number of tasks, after every task."""
+    learner = CoP2L(model, scenario=scenario, delta=DELTA, **options)
+    found, overflow = [], []
+    for t in learned(learner, world, samples):
+        overflow.append(learner.memory_used > learner.options.memory)
+        if learner.options.tasks in (None, t):
+            at_hand = {s: samples[s] for s in range(t if gone else 1, t + 1)}
+            found += stated(learner, world, learner.certify(at_hand))
+    return judged(found, overflow if learner.options.marked else ())
+
+
+# ---- every setting: the product of all choices
+
+CLAIMS = [
+    *(("uniform", kind) for kind in ("kl", "kl-tight")),
+    *(("threshold", kind) for kind in ("kl", "kl-tight", "preference", "buffer")),
+    *(("witness", kind) for kind in ("kl", "kl-tight", "preference", "combined", "buffer")),
+]
+FACTORS = {
+    "kind": ("kl", "kl-tight", "preference", "combined", "buffer"),
+    "buffer": ("uniform", "threshold", "witness"),
+    "stop": ("kl", "preference", "combined", "none"),
+    "grid": (False, True),
+    "scenario": SCENARIOS,
+    "times": ("fixed", "anytime"),
+    "prior": (0.0, 0.4),
+    "old data": ("at hand", "gone"),
+    "world": ("memory", "waves", "clouds"),
+}
+COMMON = {
+    "memory": 80, "k": 3, "omega": 2.0, "batch": 16, "epochs": 2, "lr": 0.5, "max_iterations": 6,
+    "prior_memory": 0.5, "prior_epochs": 3,
+}  # fmt: skip
+
+
+def settings(turn=0):
+    """Every combination of the factors; the worlds take turns."""
+    names = [name for name in FACTORS if name not in ("kind", "buffer", "world")]
+    for number, ((buffer, kind), *values) in enumerate(
+        itertools.product(CLAIMS, *(FACTORS[name] for name in names))
+    ):
+        world = FACTORS["world"][(number + number // 3 + turn) % 3]
+        yield {"buffer": buffer, "kind": kind, **dict(zip(names, values, strict=True)), "world": world}
+
+
+def whole(setting, seed):
+    """One run of a setting; the seed gives the data and, by another way, the seeds of learner and model."""
+    random = np.random.default_rng([seed, 1])
+    world = world_of(setting["world"], setting["scenario"], len(SIZES))
+    model = model_of(setting["world"], world.classes, seed=seed)
+    same = {name: setting[name] for name in ("buffer", "kind", "stop", "grid", "prior")}
+    tasks = len(SIZES) if setting["times"] == "fixed" else None
+    return run(
+        world,
+        model,
+        tasks_of(world, SIZES, random),
+        setting["scenario"],
+        gone=setting["old data"] == "gone",
+        **{**COMMON, **same, "tasks": tasks, "seed": 10**6 + seed},
+    )
+
+
+# ---- sharp cases: the risk lies just above the least bound that can be, and the rate is known
+
+SHARP = [
+    *itertools.product(("kl", "kl-tight", "preference", "combined", "buffer", "holdout"), (1, 3), (0,)),
+    *itertools.product(("preference", "combined", "buffer"), (1, 3), (1,)),
+]
+"""The kind, the number of tasks, and how many examples of each are picked."""
+
+
+def sharp_options(picks):
+    """So many examples are picked, one after the other, whatever they are; the buffer holds all, and later tasks pick none."""
+    same = {
+        "buffer": "witness",
+        "stop": "none",
+        "grid": True,
+        "memory": 10**4,
+        "k": 1,
+        "lr": 1e-6,
+        "gamma": 1e-9,
+    }
+    return {**same, "max_iterations": picks, "prior": 0.0}
+
+
+@cache
+def sharp_risk(kind, tasks, picks, n):
+    """Just above the bound of a task where nothing beyond the picks is wrong."""
+    if kind == "holdout":
+        return float(holdout_certificate(n, 0, tasks, math.log(DELTA))) + 1e-9
+    counted = {
+        "task": 1, "n": n, "iterations": picks, "errors": 0, "compression": picks, "evicted": 0, "evicted_last": 0,
+        "missed": 0, "picked": picks, "selected": n, "compressed": picks,
+    }  # fmt: skip
+    options = Options(kind=kind, tasks=tasks, delta=DELTA, **sharp_options(picks))
+    return float(bounds_of(counted, options, [picks] * tasks)[kind]) + 1e-9
+
+
+def sharp_rate(kind, tasks, picks, n=40):
+    """What the rate must be: the picks are the worst examples, so a bound fails where no more than so many are wrong."""
+    return 1 - (1 - float(binom.cdf(picks, n, sharp_risk(kind, tasks, picks, n)))) ** tasks
+
+
+def sharp(kind, tasks, picks, seed, n=40):
+    """One run in which `kind` fails as often as it can: a model that always says the same, and errors of that very rate."""
+    world = coin(ONE_HOT, DOMAINS, tasks, sharp_risk(kind, tasks, picks, n))
+    samples = tasks_of(world, [n] * tasks, np.random.default_rng([seed, 2]))
+    if kind != "holdout":
+        return run(
+            world, Always(2), samples, DOMAINS, **sharp_options(picks), kind=kind, tasks=tasks, seed=seed
+        )
+    errors = {t: int(y.sum()) for t, (_, y) in samples.items()}
+    bounds = [float(holdout_certificate(n, wrong, tasks, math.log(DELTA))) for wrong in errors.values()]
+    return judged((world.risk(lambda x: np.zeros(len(x), int), t), bounds[t - 1]) for t in errors)
+
+
+# ---- searching cases: an unrelated predictor after every update, and the best of them is kept
+
+SEARCHES = {
+    "kl": {"buffer": "uniform", "stop": "kl"},
+    "kl-tight": {"buffer": "threshold", "stop": "combined"},
+    "preference": {"buffer": "threshold", "stop": "preference"},
+    "combined": {"buffer": "witness", "stop": "combined"},
+    "buffer": {"buffer": "witness", "stop": "preference"},
+}
+
+
+def searching(kind, seed, tasks=1, n=57):
+    """One run that keeps the luckiest of many predictors, on pure noise; many iterations, one example each."""
+    world = world_of("waves", "domain-incremental", tasks)
+    samples = tasks_of(world, [n] * tasks, np.random.default_rng([seed, 3]))
+    same = {"k": 1, "omega": 1.0, "batch": 8, "epochs": 1, "lr": 2.0, "gamma": 1e-6, "prior": 0.0}
+    limits = {"max_iterations": 24, "grid": True, "memory": 10**4, "tasks": tasks, "seed": seed}
+    return run(
+        world, Waves(2, seed), samples, "domain-incremental", kind=kind, **SEARCHES[kind], **same, **limits
+    )
+
+
+# ---- hold-out: any method, a part of every task withheld in advance
+
+METHODS = ("finetuning", "replay", "joint", "gdumb")
+
+
+def holdout(name, scenario, anytime, seed, sizes=(40, 60, 50)):
+    """One run of a method with half of every task withheld, certified after the last task or after each."""
+    random = np.random.default_rng([seed, 4])
+    world = world_of("memory", scenario, len(sizes))
+    learner = method(name)(
+        model_of("memory", world.classes, seed), memory=30, seed=seed, scenario=scenario, epochs=2, lr=0.5
+    )
+    withheld, found = {}, []
+    for t, n in enumerate(sizes, 1):
+        part, withheld[t] = withhold(Task(*world.draw(t, n, random), t), 0.5, seed)
+        learner.learn(part.x, part.y, classes=world.heads[t - 1])
+        if not anytime and t < len(sizes):
+            continue
+        share = anytime_log_delta(math.log(DELTA), t) if anytime else math.log(DELTA)
+        for s, rest in withheld.items():
+            own = s if scenario == "task-incremental" else None
+            errors = int((learner.predict(rest.x, task=own).numpy() != rest.y).sum())
+            bound = float(holdout_certificate(len(rest.y), errors, t, share))
+            found.append((world.risk(lambda x, own=own: learner.predict(x, task=own), s), bound))
+    return judged(found)
+
+
+# ---- controls: the same path with one thing broken; each must be violated more often than delta
+
+FREE = {
+    "buffer": "witness", "stop": "combined", "kind": "combined", "grid": True, "max_iterations": 6, "k": 3, "epochs": 2,
+    "batch": 16, "lr": 0.5, "prior": 0.5, "prior_memory": 0.5, "prior_epochs": 20, "prior_lr": 2.0, "memory": 200,
+}  # fmt: skip
+PICKING = {
+    "buffer": "threshold", "stop": "preference", "kind": "preference", "k": 1, "epochs": 10, "batch": 16, "lr": 2.0,
+    "omega": 2.0, "max_iterations": 16, "grid": True, "prior": 0.0, "memory": 10**4,
+}  # fmt: skip
+
+
+def as_is(samples, options, seed, model=None):
+    """A run on pure noise with these samples, which may not be what the certificate assumes."""
+    world = world_of("memory", DOMAINS, len(samples))
+    model = model or model_of("memory", 2, seed)
+    return run(world, model, samples, DOMAINS, **options, tasks=len(samples), seed=seed)
+
+
+def noise(sizes, seed):
+    return tasks_of(world_of("memory", DOMAINS, len(sizes)), sizes, np.random.default_rng([seed, 5]))
+
+
+def oversampled(options, seed, broken):
+    """Every example eight times in its task."""
+    copies = 8 if broken else 1
+    samples = noise((15, 15) if broken else (120, 120), seed)
+    return as_is(
+        {t: (np.repeat(x, copies, axis=0), np.repeat(y, copies)) for t, (x, y) in samples.items()},
+        options,
+        seed,
+    )
+
+
+def shared_rows(options, seed, broken, tasks):
+    """Tasks with the same rows."""
+    samples = noise((40,) * tasks, seed)
+    return as_is({t: samples[1 if broken else t] for t in samples}, options, seed)
+
+
+def fitted_start(options, seed, broken):
+    """theta_0 was trained on the data beforehand."""
+    samples, model = noise((40, 40), seed), model_of("memory", 2, seed)
+    x, y = (np.concatenate(column) for column in zip(*samples.values(), strict=True))
+    optimiser = torch.optim.SGD(model.parameters(), lr=5.0)
+    for _ in range(50 if broken else 0):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(torch.from_numpy(x)), torch.from_numpy(y)).backward()
+        optimiser.step()
+    return as_is(samples, options, seed, model)
+
+
+def best_of_seeds(options, seed, broken):
+    """The run with the least sum of bounds, of ten runs on the same data with different seeds."""
+    world, samples, runs = world_of("memory", DOMAINS, 1), noise((57,), seed), []
+    for number in range(10 if broken else 1):
+        other = 10 * seed + number
+        learner = CoP2L(
+            model_of("memory", 2, other), scenario=DOMAINS, delta=DELTA, **options, tasks=1, seed=other
+        )
+        list(learned(learner, world, samples))
+        certificate = learner.certify(samples)
+        runs.append((sum(certificate.bounds.values()), number, list(stated(learner, world, certificate))))
+    return judged(min(runs)[2])
+
+
+UNTOUCHED = {**FREE, "prior": 0.0, "stop": "none", "max_iterations": 0}
+"""Nothing is trained and nothing picked: the statement is sharp but for the steps of a count."""
+
+
+def second_certificate(seed, broken):
+    """Two kinds for one task at one time, each with all of delta: from the data, and from the memory alone."""
+    world, samples = world_of("memory", DOMAINS, 1), noise((2001,), seed)
+    options = {**UNTOUCHED, "memory": 100, "tasks": 1, "seed": seed}
+    learner = CoP2L(model_of("memory", 2, seed), scenario=DOMAINS, delta=DELTA, **options)
+    list(learned(learner, world, samples))
+    found = list(stated(learner, world, learner.certify(samples)))
+    if broken:
+        learner.issued = None  # the learner refuses a second one: this forgets the first
+        found += stated(learner, world, learner.certify())
+    return judged(found)
+
+
+def every_kind(seed, broken):
+    """All kinds that apply to a run (the least of them, that is), and a hold-out beside them, each with all of delta."""
+    world, samples = world_of("memory", DOMAINS, 1), noise((505,), seed)
+    learning, withheld = withhold(Task(*samples[1], 1), 0.2, seed)
+    options = {**UNTOUCHED, "memory": 100, "tasks": 1, "seed": seed}
+    learner = CoP2L(model_of("memory", 2, seed), scenario=DOMAINS, delta=DELTA, **options)
+    samples = {1: (learning.x, learning.y)}
+    list(learned(learner, world, samples))
+    certificate, risk = learner.certify(samples), world.risk(learner.predict, 1)
+    bounds = [certificate.bounds[1]]
+    if broken:
+        errors = int((learner.predict(withheld.x).numpy() != withheld.y).sum())
+        bounds += certificate.information(1).values()
+        bounds.append(float(holdout_certificate(len(withheld.y), errors, 1, math.log(DELTA))))
+    return judged((risk, bound) for bound in bounds)
+
+
+def every_task(seed, broken):
+    """A report after each of six tasks, each with the delta of a number of tasks that was fixed in advance."""
+    world, found = world_of("waves", DOMAINS, 6), []
+    samples = tasks_of(world, (57,) * 6, np.random.default_rng([seed, 6]))
+    options = {**FREE, "prior": 0.3, "prior_epochs": 1, "max_iterations": 0, "seed": seed}
+    learner = CoP2L(Waves(2, seed), scenario=DOMAINS, delta=DELTA, **options)
+    for t in learned(learner, world, samples):
+        certificate = learner.certify({s: samples[s] for s in range(1, t + 1)})
+        fixed, messages = replace(learner.options, tasks=t), [r["iterations"] for r in certificate.records]
+        bounds = [float(bounds_of(r, fixed, messages)["combined"]) for r in certificate.records]
+        found += [
+            (risk, bounds[task] if broken else bound)
+            for task, (risk, bound) in enumerate(stated(learner, world, certificate))
+        ]
+    return judged(found)
+
+
+def arranged(seed, broken):
+    """Rows put in an order that suits the marks: what the memory holds is right."""
+    world, samples = coin(ONE_HOT, DOMAINS, 1), noise((200,), seed)
+    x, y = samples[1]
+    if broken:
+        place = np.argsort(marks(seed, "mark", 1, n=len(y)))
+        x, y = x.copy(), y.copy()
+        x[place], y[place] = x[np.argsort(y)], np.sort(y)
+    options = {**UNTOUCHED, "kind": "buffer", "memory": 100}
+    return run(world, Always(2), {1: (x, y)}, DOMAINS, **options, tasks=1, seed=seed)
+
+
+CONTROLS = {
+    "rows eight times in a task; prior part, combined": partial(oversampled, FREE),
+    "rows eight times in a task; preference": partial(oversampled, PICKING),
+    "rows shared between tasks; prior part, combined": partial(shared_rows, FREE, tasks=4),
+    "rows shared between tasks; preference": partial(shared_rows, {**PICKING, "k": 4}, tasks=2),
+    "initial parameters fitted to the data; combined": partial(fitted_start, UNTOUCHED),
+    "initial parameters fitted to the data; preference": partial(fitted_start, PICKING),
+    "initial parameters fitted to the data; kl-tight": partial(fitted_start, {**PICKING, "kind": "kl-tight"}),
+    "best of ten seeds by the certified bound": partial(best_of_seeds, UNTOUCHED),
+    "a second certificate at one time, from the memory": second_certificate,
+    "the least of all kinds and a hold-out": every_kind,
+    "a report after every task, delta for a fixed number": every_task,
+    "rows arranged to suit the marks; buffer": arranged,
+}
+
+
+def control(name, broken, seed):
+    """One run of a control: with one thing broken, or the same run as it should be."""
+    return CONTROLS[name](seed, broken)
