@@ -5,7 +5,6 @@ import resource
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_SECONDS, MOST_MEMORY, MOST_WORDS = 10, 2**30, 20_000
-KILLED_AFTER = 20
+KILLED_AFTER = 120
 
 
 @dataclass
@@ -42,7 +41,6 @@ class Result:
 def forked(work: Callable[[], Any]) -> Result:
     """Do some work in a copy of this process, and measure it."""
     with tempfile.TemporaryFile() as words:
-        start = time.monotonic()
         child = os.fork()
         if not child:
             code = 70
@@ -66,7 +64,7 @@ def forked(work: Callable[[], Any]) -> Result:
             finally:
                 os._exit(code)
         _, status, usage = os.wait4(child, 0)
-        seconds = time.monotonic() - start
+        seconds = usage.ru_utime + usage.ru_stime  # of its own: the machine may be busy
         words.seek(0)
         output = words.read().decode("utf-8", "replace")
     return Result(os.waitstatus_to_exitcode(status), output, seconds, usage.ru_maxrss * 1024)

@@ -235,7 +235,10 @@ KINDS: tuple[Callable[[Path, Path, Draw], str], ...] = (
 # ---- what an accepted run may differ in
 
 
-WORD = ("accuracy", "matrix", "seconds", "learn_seconds", "peak_memory", "trace", "forgetting", "plasticity", "memory_used")
+WORD = (
+    "accuracy", "classes", "test_error", "matrix", "seconds", "learn_seconds", "peak_memory", "trace", "forgetting", "plasticity",
+    "memory_used", "peak_cuda_allocated", "peak_cuda_reserved", "total_cuda_allocated", "numbers_stored", "n",
+)  # fmt: skip
 
 
 def stated(folder: Path) -> Any:

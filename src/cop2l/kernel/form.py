@@ -207,6 +207,9 @@ def tensors_of(path: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str, A
 def check_records(content: Content) -> None:
     """What the text alone can show: tasks in order, counts that are possible, and one statement for each task."""
     options, last, expected = content["options"], len(content["records"]), []
+    if options.kind == "holdout":
+        used = {name: getattr(options, name) for name in ("delta", "seed", "kind", "claim", "tasks")}
+        require(options == Options(**used), "A hold-out certificate must have the default of every option of CoP2L.")
     require(options.tasks in (None, last), f"The claim is for {options.tasks} tasks, and the certificate has {last}.")
     for number, record in enumerate(content["records"], 1):
         head, rows, errors = record["head"], record["rows"], record["errors"]
