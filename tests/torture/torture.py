@@ -11,10 +11,12 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,32 +37,44 @@ def in_workers(work: Callable[..., Any], count: int, *arguments: Any, workers: i
 # ---- the parts
 
 
-def mutations_of(numbers: Sequence[int], seed: int) -> dict[str, Any]:
-    """Some forgeries, with honest runs of their own."""
+@cache
+def honest_bases() -> tuple[tempfile.TemporaryDirectory[str], dict[str, Any]]:
+    """The honest runs of this process."""
     from torture_bases import bases
+
+    scratch = tempfile.TemporaryDirectory()
+    found = bases(Path(scratch.name) / "honest")
+    for base in found.values():
+        status = base.audit(base.folders).status
+        assert status == "valid", (base.name, status)
+    return scratch, found
+
+
+def mutations_of(numbers: Sequence[int], seed: int) -> dict[str, Any]:
+    """Some forgeries."""
     from torture_mutations import Tally
 
-    tally = Tally()
-    with tempfile.TemporaryDirectory() as scratch:
-        honest = bases(Path(scratch) / "honest")
-        for base in honest.values():
-            status = base.audit(base.folders).status
-            assert status == "valid", (base.name, status)
-        for number in numbers:
-            tally.add(number, seed, honest, Path(scratch) / "forged")
+    (scratch, honest), tally = honest_bases(), Tally()
+    for number in numbers:
+        tally.add(number, seed, honest, Path(scratch.name) / "forged")
     return {"results": tally.results, "accepted": tally.accepted, "broken": tally.broken}
 
 
 def mutations(count: int, seed: int, workers: int) -> dict[str, Any]:
-    """Forged certificates."""
-    found = in_workers(mutations_of, count, seed, workers=workers)
+    """Forged certificates; if it is interrupted, those that were judged so far."""
+    found, step = [], 100
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(workers) as pool:
+        work = partial(mutations_of, seed=seed)
+        try:
+            for one in pool.imap(work, [range(start, min(start + step, count)) for start in range(0, count, step)]):
+                found.append(one)
+        except KeyboardInterrupt:
+            pool.terminate()
     results: Counter[tuple[str, str]] = sum((one["results"] for one in found), Counter())
     accepted: Counter[tuple[str, str]] = sum((one["accepted"] for one in found), Counter())
-    return {
-        "results": table(results),
-        "accepted": table(accepted),
-        "broken": [line for one in found for line in one["broken"]],
-    }
+    broken = [line for one in found for line in one["broken"]]
+    return {"results": table(results), "accepted": table(accepted), "broken": broken}
 
 
 def judged(numbers: Sequence[int], seed: int, part: str) -> dict[str, Any]:
@@ -221,6 +235,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for part in [chosen.part] if chosen.part else list(PARTS):
         if part == "page":

@@ -70,8 +70,8 @@ def forked(work: Callable[[], Any]) -> Result:
     return Result(os.waitstatus_to_exitcode(status), output, seconds, usage.ru_maxrss * 1024)
 
 
-def judge(cases: Sequence[Case], folder: Path) -> list[tuple[Case, Result]]:
-    """Every case through the command line; what is wrong with a result is listed in it."""
+def judge(cases: Sequence[Case], folder: Path, busy: bool = False) -> list[tuple[Case, Result]]:
+    """Every case through the command line; what is wrong with a result is listed in it, but for time on a busy machine."""
     from cop2l.cli import main
 
     idle = idle_memory()
@@ -82,7 +82,7 @@ def judge(cases: Sequence[Case], folder: Path) -> list[tuple[Case, Result]]:
         path = case.lay(place)
         result = forked(lambda path=path, case=case: main(["verify", str(path), *case.arguments]))
         result.memory = max(0, result.memory - idle)
-        result.faults = faults(case, result)
+        result.faults = [fault for fault in faults(case, result) if not (busy and fault.endswith(" s"))]
         found.append((case, result))
     return found
 

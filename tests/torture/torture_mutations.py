@@ -649,7 +649,10 @@ class Tally:
             status = "crash"
             self.broken.append(f"{where}: {type(error).__name__}: {str(error)[:200]}")
         if status == "valid":
-            why = reasons(f, verdict) if given else ["BROKEN: valid without the data"]
+            try:
+                why = reasons(f, verdict) if given else ["BROKEN: valid without the data"]
+            except Exception as error:  # nothing is harmless that cannot be judged
+                why = [f"BROKEN: the judge fails ({type(error).__name__}: {str(error)[:100]})"]
             self.accepted.update((label, reason) for reason in set(why))
             self.broken += [f"{where}: {reason}" for reason in why if reason.startswith("BROKEN")]
         self.results[label, status] += 1
