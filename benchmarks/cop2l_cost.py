@@ -46,7 +46,7 @@ def mnist():
     from cop2l.features import load_stream
 
     try:
-        return list(load_stream("mnist"))[:2]
+        return list(load_stream("mnist", download=False))[:2]
     except UserError:
         return None
 
@@ -81,8 +81,7 @@ def learn(name):
 def watched(model):
     """Clocks on the model's forward pass, on the losses and the backward pass, and on the optimiser's step."""
     import torch
-
-    from cop2l.certify import scoring, training
+    import torch.nn.functional as F
 
     spent, calls = Counter(), Counter()
 
@@ -99,8 +98,8 @@ def watched(model):
 
     kind = type(model)
     kind.__call__ = timed("forward", kind.__call__)
-    training.weighted_loss = timed("loss", training.weighted_loss)
-    scoring.log_probability = timed(SCORING_LOSS, scoring.log_probability)
+    F.cross_entropy = timed("loss", F.cross_entropy)
+    torch.log_softmax = timed(SCORING_LOSS, torch.log_softmax)
     torch.autograd.grad = timed("backward", torch.autograd.grad)
     torch._foreach_add_ = timed("optimiser", torch._foreach_add_)
     return spent, calls

@@ -161,4 +161,6 @@ def certified(case, t):
 
 def digests(x):
     """The bits of an array or a tensor."""
-    return digest({"x": x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x, x.dtype.newbyteorder("=")))})
+    return digest(
+        {"x": x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x, x.dtype.newbyteorder("=")))}
+    )

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from certify_cases import SCENARIOS, case_of, compress, model_of, parameters, rebuild_theta, same_bits, standing
+from certify_cases import (
+    SCENARIOS,
+    case_of,
+    compress,
+    model_of,
+    parameters,
+    rebuild_theta,
+    same_bits,
+    standing,
+)
 
 from cop2l.certify.fast import Fast, Pool
 from cop2l.certify.learner import CoP2L
@@ -40,7 +49,12 @@ def test_scores_depend_on_no_other_example(name, shape, more, dtype):
         found, quick = Pool(model, [every], None, [1.0]).score(errors=True)
         assert torch.equal(found[:rows], losses)
         assert np.array_equal(quick, wrong)
-        for chosen in (np.random.default_rng(0).permutation(rows), np.arange(7), np.array([3]), np.array([rows - 1])):
+        for chosen in (
+            np.random.default_rng(0).permutation(rows),
+            np.arange(7),
+            np.array([3]),
+            np.array([rows - 1]),
+        ):
             assert torch.equal(score(model, every.take(chosen))[0], losses[torch.from_numpy(chosen).cuda()])
 
 
@@ -75,7 +89,10 @@ def test_the_fast_path_is_the_kernel_and_both_are_repeatable(number):
         ends.append(after)
     for other in ends[1:]:
         for t, (one, two) in enumerate(zip(ends[0], other, strict=True), 1):
-            assert all(one[name] == two[name] for name in one), (t, [name for name in one if one[name] != two[name]])
+            assert all(one[name] == two[name] for name in one), (
+                t,
+                [name for name in one if one[name] != two[name]],
+            )
     theta = parameters(model)
     model.load_state_dict(theta_0)
     rebuild_theta(model, engine, case)

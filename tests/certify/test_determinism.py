@@ -182,7 +182,10 @@ def test_exact_arithmetic_puts_back_what_was_not_the_default(name):
     try:
         setattr(owner, name, other)
         with exact_arithmetic(1):
-            assert getattr(owner, name) == {"fp32_precision": "ieee", "deterministic": True, "benchmark": False}[name]
+            assert (
+                getattr(owner, name)
+                == {"fp32_precision": "ieee", "deterministic": True, "benchmark": False}[name]
+            )
         assert getattr(owner, name) == other
     finally:
         setattr(owner, name, before)

@@ -70,7 +70,9 @@ def written_out(options, n, picked, errors, iterations):
         rest, delta = n - picked, mpmath.mpf(options.delta)
         if options.stop in ("preference", "none"):
             return mpmath.mpf(picked + errors) / n
-        if options.stop == "kl":  # Bazinet et al.: kl^-1(errors/rest, ln(2 sqrt(rest) C(n, picked) / (zeta(picked) delta)) / rest)
+        if (
+            options.stop == "kl"
+        ):  # Bazinet et al.: kl^-1(errors/rest, ln(2 sqrt(rest) C(n, picked) / (zeta(picked) delta)) / rest)
             if rest == 0:
                 return mpmath.mpf(1)
             price = mpmath.log(2 * mpmath.sqrt(rest) * mpmath.binomial(n, picked) / (zeta(picked) * delta))
@@ -224,7 +226,9 @@ def test_mp2l_ends_where_no_later_iteration_can_be_the_best(engine):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_divergence_is_one_sentence(engine):
     case = case_of("domain-incremental", [30], k=3, epochs=6, lr=1e12, batch=8, stop="none")
-    with pytest.raises(Refusal, match="Training diverged at task 1, iteration 2: the loss is not a number") as caught:
+    with pytest.raises(
+        Refusal, match="Training diverged at task 1, iteration 2: the loss is not a number"
+    ) as caught:
         compress(model_of("mlp", 2), case, engine)
     assert "\n" not in str(caught.value)
 
@@ -287,7 +291,7 @@ def test_every_mini_batch_is_filled_with_its_own_rows(engine, n):
     for epoch in (model.seen[: len(sizes)], model.seen[len(sizes) :]):
         assert all(len(batch) == 4 for batch in epoch)
         rows = [batch[:size] for batch, size in zip(epoch, sizes, strict=True)]
-        assert sorted(sum(rows, [])) == list(range(n))
+        assert sorted(itertools.chain(*rows)) == list(range(n))
         assert all(batch == (some * 4)[:4] for batch, some in zip(epoch, rows, strict=True))
     assert n > 4 or rows == [list(range(n))]  # a single mini-batch is not shuffled
     assert n < 11 or model.seen[: len(sizes)] != model.seen[len(sizes) :]
@@ -297,7 +301,11 @@ def test_every_mini_batch_is_filled_with_its_own_rows(engine, n):
 @pytest.mark.parametrize("n", [5, 8])
 def test_a_single_mini_batch_is_a_step_down_the_weighted_mean(engine, n):
     draw = torch.Generator().manual_seed(0)
-    x, y, weight = torch.randn(n, 25, generator=draw), torch.randint(3, (n,), generator=draw), torch.rand(n, generator=draw)
+    x, y, weight = (
+        torch.randn(n, 25, generator=draw),
+        torch.randint(3, (n,), generator=draw),
+        torch.rand(n, generator=draw),
+    )
     model, expected = model_of("linear", 3), model_of("linear", 3)
     learner = engine(model, options_of(batch=8, lr=0.5))
     learner.update(learner.optimiser(), sample(x, y, 1, 0), weight, 2, "u")
@@ -434,7 +442,9 @@ def test_the_memory_is_divided_between_prior_examples_and_the_buffer():
 def test_uniform_sampling_keeps_its_share():
     for seed in range(10):
         assert len(stays(options_of(buffer="uniform", memory=30, seed=seed), 1, 4, 200)) == 7
-    draws = np.concatenate([stays(options_of(buffer="uniform", memory=30, seed=s), 1, 4, 40) for s in range(400)])
+    draws = np.concatenate(
+        [stays(options_of(buffer="uniform", memory=30, seed=s), 1, 4, 40) for s in range(400)]
+    )
     assert np.bincount(draws, minlength=40).min() > 35  # 70 expected
 
 
@@ -500,7 +510,9 @@ def test_counts_and_the_bounds_of_them(buffer, tasks, grid):
             continue
         assert b == 0
         K = one.iterations
-        assert bounds["preference"] == preference_certificate(len(S), len(G), len(W - G), K, T, log_delta, **more)
+        assert bounds["preference"] == preference_certificate(
+            len(S), len(G), len(W - G), K, T, log_delta, **more
+        )
         limit = threshold(len(S), T, case.options)
         R = {row for row in S if marks(case.options.seed, "mark", t, n=40)[row] < limit}
         assert (found["selected"], found["compressed"]) == (len(R), len(R & (G | W)))
@@ -509,7 +521,9 @@ def test_counts_and_the_bounds_of_them(buffer, tasks, grid):
             assert "combined" not in bounds
         else:
             assert set(one.own.tolist()) == G
-            assert bounds["combined"] == combined_certificate(len(S), len(G), len(W - G), K, T, log_delta, **more)
+            assert bounds["combined"] == combined_certificate(
+                len(S), len(G), len(W - G), K, T, log_delta, **more
+            )
             same = combined_certificate(len(R), 0, len(R & (G | W)), K, T, log_delta, **more)
             assert bounds["buffer"].value == same.value
     assert buffer != "uniform" or any(len(one.second) for one in sets)

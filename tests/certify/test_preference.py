@@ -91,7 +91,9 @@ def trials(runs, drops, kind=Plain, **chosen):
             gone = draw.permutation(outside_c)[: int(draw.integers(1, len(outside_c) + 1))]
             present = np.setdiff1d(np.arange(len(case.y[t - 1])), gone)
             model.load_state_dict(theta_0)
-            own, picked = rerun(case.engine(model, kind), case, {t: present}, {t: sets[t - 1].iterations}, draw)
+            own, picked = rerun(
+                case.engine(model, kind), case, {t: present}, {t: sets[t - 1].iterations}, draw
+            )
             same = same_bits(parameters(model), theta)
             same &= all(np.array_equal(own[s], one.own) for s, one in enumerate(sets, 1))
             # Picks of earlier tasks' examples at task t, beyond K_t, are no part of c(S_t): K_t is fixed.

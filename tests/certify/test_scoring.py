@@ -169,7 +169,10 @@ def made(kind):
 @pytest.mark.parametrize("kind", [MixesExamples, NormalisesOverTheBatch, Noisy])
 @pytest.mark.parametrize("rows", [3, 700])
 def test_a_model_that_mixes_examples_is_refused(kind, rows):
-    with torch.random.fork_rng(), pytest.raises(Refusal, match="Scores depend on the examples scored together"):
+    with (
+        torch.random.fork_rng(),
+        pytest.raises(Refusal, match="Scores depend on the examples scored together"),
+    ):
         check_alone(made(kind), examples((4,), 3, torch.float32, rows))
 
 
@@ -265,7 +268,9 @@ class Says(nn.Module):
 
 def test_only_a_strictly_largest_logit_is_correct():
     inf, nan = torch.inf, torch.nan
-    logits = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0], [nan, 0.0], [0.0, nan], [inf, inf], [-inf, -inf], [inf, 0.0]])
+    logits = torch.tensor(
+        [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0], [nan, 0.0], [0.0, nan], [inf, inf], [-inf, -inf], [inf, 0.0]]
+    )
     part = sample(logits, torch.zeros(len(logits), dtype=torch.int64), 1, 0)
     expected = [False, True, True, True, True, True, True, False]
     assert score(Says(), part)[1].tolist() == fast_score(Says(), part)[1].tolist() == expected
@@ -279,7 +284,9 @@ def test_classes_outside_the_head_are_hidden_after_the_whole_head_was_computed()
     part.task[2:] = 2
     losses, wrong = score(Says(), part, outside)
     assert wrong.tolist() == [False, True, False, True]
-    near, far = (torch.tensor(z).exp().log1p() for z in (-1.0, 1.0))  # -log softmax of the larger and of the smaller
+    near, far = (
+        torch.tensor(z).exp().log1p() for z in (-1.0, 1.0)
+    )  # -log softmax of the larger and of the smaller
     assert torch.allclose(losses, torch.stack([near, far, near, far]))
     assert misclassified(Says(), part, outside).tolist() == wrong.tolist()
     assert predict(Says(), x, 1, outside).tolist() == [1, 0, 0, 0]

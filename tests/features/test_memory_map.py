@@ -20,8 +20,11 @@ def anonymous():
 
 
 @pytest.mark.skipif(not STATUS.is_file(), reason="needs /proc")
-@pytest.mark.parametrize("scored", [lambda model, part: score(model, part)[1], lambda model, part: misclassified(model, part, None)],
-                         ids=["kernel", "fast path"])  # fmt: skip
+@pytest.mark.parametrize(
+    "scored",
+    [lambda model, part: score(model, part)[1], lambda model, part: misclassified(model, part, None)],
+    ids=["kernel", "fast path"],
+)
 def test_a_long_task_is_not_copied(tmp_path, scored):
     rows, width = 100_000, 384
     np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, (rows, width))

@@ -22,7 +22,7 @@ from certify_cases import (
 )
 from torch import nn
 
-from cop2l.certify.fast import Fast, misclassified
+from cop2l.certify.fast import Fast, Pool
 from cop2l.certify.inputs import inputs
 from cop2l.errors import UserError
 from cop2l.features import load_stream
@@ -80,7 +80,8 @@ def drawn(number):
     prior = one(0.0, 0.0, 0.3, 0.6)
     case = case_of(
         one(*SCENARIOS), [int(n) for n in draw.integers(low, high, tasks)], data_seed=number,
-        noise=one(0.05, 0.3), values=one(2, 3, 9), k=one(1, 3, 8) if last else 8, buffer=one("uniform", "threshold", "threshold", "witness"),
+        noise=one(0.05, 0.3), values=one(2, 3, 9), k=one(1, 3, 8) if last else 8,
+        buffer=one("uniform", "threshold", "threshold", "witness"),
         stop=one("kl", "preference", "combined", "none", "none"), grid=last is not None and one(True, False), max_iterations=last,
         optimiser=optimiser, lr=0.01 if optimiser == "adam" else one(0.05, 0.3), omega=one(1.0, 8.0),
         gamma=one(0.1, 0.6931471805599453), prior=prior, prior_memory=one(0.0, 0.5, 0.8), prior_epochs=one(0, 2),
@@ -89,7 +90,11 @@ def drawn(number):
     )  # fmt: skip
     if draw.random() < 0.1:  # one class only
         case.y[0][:] = case.y[0][0]
-    return one("linear", "mlp", "mlp", "cnn", "normed"), case, one(torch.float32, torch.float32, torch.float64)
+    return (
+        one("linear", "mlp", "mlp", "cnn", "normed"),
+        case,
+        one(torch.float32, torch.float32, torch.float64),
+    )
 
 
 def wanted(engine, case):
@@ -176,7 +181,9 @@ FORMS = {
 def test_inputs_of_any_form(tmp_path, form, kind):
     for buffer, prior in (("threshold", 0.0), ("uniform", 0.2)):
         small = {**SMALL, "max_iterations": 3, "memory": 40}
-        case = case_of("class-incremental", [20, 15], buffer=buffer, prior=prior, prior_epochs=1, values=9, **small)
+        case = case_of(
+            "class-incremental", [20, 15], buffer=buffer, prior=prior, prior_epochs=1, values=9, **small
+        )
         compared(model_of(kind, case.classes), case, FORMS[form](tmp_path))
 
 
@@ -196,13 +203,19 @@ def test_pictures():
     case = case_of("class-incremental", [20, 10], inputs=144, stop="none", **{**SMALL, "max_iterations": 1})
     model = build("cnn", inputs=(1, 12, 12), classes=case.classes, seed=0)
     compared(model, case, lambda x: x.reshape(-1, 1, 12, 12))
-    compared(model, case, lambda x: torch.from_numpy(x.reshape(-1, 1, 12, 12)).to(memory_format=torch.channels_last))
+    compared(
+        model,
+        case,
+        lambda x: torch.from_numpy(x.reshape(-1, 1, 12, 12)).to(memory_format=torch.channels_last),
+    )
 
 
 @pytest.mark.parametrize(("rows", "width"), [(2048, 16), (4500, 16), (255, 600), (256, 600), (700, 600)])
 def test_more_rows_than_a_block(rows, width):
     """Blocks have 2048 rows, or 256 where an example has more than 512 numbers."""
-    case = case_of("class-incremental", [rows, 300], inputs=width, stop="none", **{**SMALL, "memory": 600, "k": 64})
+    case = case_of(
+        "class-incremental", [rows, 300], inputs=width, stop="none", **{**SMALL, "memory": 600, "k": 64}
+    )
     compared(build("linear", inputs=(width,), classes=case.classes, seed=0), case)
 
 
@@ -375,7 +388,9 @@ def test_models_of_the_users_own(name, batch):
         assert not same_bits(theta, theta_0)
         with exact_arithmetic(1):
             S = case.sample(1)
-            assert np.array_equal(misclassified(model, S, None), score(model, S)[1])
+            losses, wrong = Pool(model, [S], None, [1.0]).score(errors=True)
+            assert torch.equal(losses[: len(S)], score(model, S)[0])
+            assert np.array_equal(wrong, score(model, S)[1])
         assert np.array_equal(S.x.numpy(), case.x[0])
         model.load_state_dict(theta_0)
         rebuild_theta(model, fast, case)
@@ -402,7 +417,10 @@ def test_real_data_is_learned_alike_and_rebuilt(name, kind, buffer):
         k=8, omega=15.0, memory=100, epochs=2, lr=0.02, buffer=buffer, max_iterations=12, grid=buffer != "uniform",
         prior=0.3 * (buffer == "witness"), prior_epochs=2, prior_memory=0.5, stop="kl" if buffer == "uniform" else "preference",
     )  # fmt: skip
-    x, y = [np.array(task.x[:n], np.float32) for task in stream], [np.array(task.y[:n], np.int64) for task in stream]
+    x, y = (
+        [np.array(task.x[:n], np.float32) for task in stream],
+        [np.array(task.y[:n], np.int64) for task in stream],
+    )
     case = Case(x, y, list(stream.heads), stream.classes, "class-incremental", chosen)
     model = build(kind, inputs=case.x[0].shape[1:], classes=case.classes, seed=1)
     theta_0 = parameters(model)

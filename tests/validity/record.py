@@ -70,7 +70,7 @@ def results(everything, times=1.0):
     }
     sharply = rates({case: runs(200, sharp, *case) for case in SHARP})
     many = {
-        "a second certificate at one time, from the memory": 1500,
+        "a second certificate at one time, from the memory": 4000,
         "the least of all kinds and a hold-out": 200,
     }
     broken = {(name, True): runs(many.get(name, 100), control, name, True) for name in CONTROLS}

@@ -1,0 +1,375 @@
+"""What a dishonest issuer may try on one certificate, all hashes mended: none of it is valid."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+from audit_cases import copied, forged, last_certificate, made, sentences, verify, write_data
+
+from cop2l import CoP2L
+from cop2l.certify.commitment import commitment_hash
+from cop2l.kernel.form import TEXT_FILE, Unreadable
+from cop2l.kernel.verify import Allowed
+from cop2l.models import build
+from cop2l.streams import load
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data") / "mine.npz")
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    return made(tmp_path_factory.mktemp("runs") / "run", data)
+
+
+@pytest.fixture
+def certificate(run, tmp_path):
+    return copied(last_certificate(run), tmp_path / "certificate")
+
+
+def test_an_honest_certificate_is_valid_however_its_data_is_given(certificate, data, tmp_path):
+    stream = load(data)
+    samples = {task.t: (task.x, task.y) for task in stream}
+    named = {
+        f"{name}_{t}": part for t, pair in samples.items() for name, part in zip("xy", pair, strict=True)
+    }
+    np.savez(tmp_path / "samples.npz", **named)
+    for given in (data, samples, tmp_path / "samples.npz"):
+        assert verify(certificate, given).status == "valid"
+    assert verify(certificate / TEXT_FILE, data).status == "valid"
+    assert verify(certificate, {1: samples[1]}).status == "cannot tell"
+    assert verify(certificate, {1: samples[1], 2: samples[1]}).status == "invalid"
+
+
+# ---- the text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content.update(bounds={"combined": 0.0}),
+        lambda content: content["records"][0].update(value=0.0),
+        lambda content: content["statements"][0].update(value=0.0),
+        lambda content: content["statements"].pop(),
+        lambda content: content["options"].update(delta=0.001),
+        lambda content: content["records"][0].update(stopped=content["records"][0]["stopped"] + 1),
+        lambda content: content.update(threads=10**30),
+        lambda content: content["options"].update(epochs=10**15),
+        lambda content: content["model"].update(hidden=10**7),
+        lambda content: content["model"].update(hidden=10**15),
+        lambda content: content["model"].update(inputs=[10**5, 10**5]),
+        lambda content: content.update(machine="\x1b[2JVALID"),
+        lambda content: content["data"].update(stream="\x1b[2JVALID"),
+        lambda content: content.update(classes=5),
+    ],
+)
+def test_a_changed_text_is_invalid(certificate, data, change):
+    verdict = verify(forged(certificate, change), data)
+    assert verdict.status == "invalid"
+    assert "\x1b" not in str(verdict)
+
+
+def test_a_field_that_is_named_twice_is_invalid(certificate, data):
+    file = certificate / TEXT_FILE
+    file.write_text(file.read_text().replace("{", '{"method": "cop2l", ', 1))
+    assert "names a field twice" in sentences(verify(certificate, data))
+
+
+def test_more_work_than_is_allowed_is_refused_before_it_is_done(certificate, data):
+    with pytest.raises(Unreadable, match="operations"):
+        verify(certificate, data, allowed=Allowed(operations=10))
+
+    def larger(content):
+        record = content["records"][0]
+        record.update(rows=9 * 10**9, n=9 * 10**9 - record["prior"])
+
+    with pytest.raises(Unreadable, match="operations"):
+        verify(forged(certificate, larger), data)
+
+
+# ---- the initial parameters
+
+
+def issued(model, samples, folder, **options):
+    learner = CoP2L(model, memory=30, epochs=5, lr=0.3, tasks=len(samples), **options)
+    for x, y in samples.values():
+        learner.learn(x, y, progress=False)
+    learner.certify(samples).save(folder)
+    return learner
+
+
+@pytest.fixture
+def samples(data):
+    return {task.t: (task.x, task.y) for task in load(data)}
+
+
+def trained(samples):
+    """Weights that have seen the data."""
+    model = build("linear", inputs=(6,), classes=4, seed=0)
+    x, y = (np.concatenate([pair[i] for pair in samples.values()]) for i in (0, 1))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
+    for _ in range(20):
+        loss = torch.nn.functional.cross_entropy(model(torch.from_numpy(x)), torch.from_numpy(y))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return model
+
+
+def test_initial_parameters_that_saw_the_data_are_a_doubt(samples, tmp_path):
+    issued(trained(samples), samples, tmp_path / "c")
+    verdict = verify(tmp_path / "c", samples)
+    assert verdict.status == "cannot tell"
+    assert "may have been fitted to the data" in sentences(verdict)
+    by_hand = verify(
+        tmp_path / "c", samples, model=lambda seed: build("linear", inputs=(6,), classes=4, seed=seed)
+    )
+    assert by_hand.status == "cannot tell"
+
+
+def test_pretrained_parameters_pass_if_they_were_committed_to(samples, tmp_path):
+    promised = CoP2L(trained(samples), memory=30, epochs=5, lr=0.3, tasks=2).commitment()
+    issued(trained(samples), samples, tmp_path / "c", commitment=commitment_hash(promised))
+    assert verify(tmp_path / "c", samples, commitment=commitment_hash(promised)).status == "valid"
+    assert verify(tmp_path / "c", samples, commitment=promised).status == "valid"
+    assert verify(tmp_path / "c", samples).status == "cannot tell"
+
+
+class Own(torch.nn.Module):
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.layer = torch.nn.Linear(6, 4)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def own(seed):
+    return Own(seed)
+
+
+def own_without_a_seed():
+    return Own(0)
+
+
+def test_a_model_of_ones_own_is_built_from_the_seed(samples, tmp_path):
+    issued(Own(3), samples, tmp_path / "c", seed=3)
+    assert verify(tmp_path / "c", samples).status == "cannot tell"
+    assert verify(tmp_path / "c", samples, model=own).status == "valid"
+    assert verify(tmp_path / "c", samples, model="test_audit_attacks:own").status == "valid"
+    assert verify(tmp_path / "c", samples, model=lambda seed: Own(seed + 1)).status == "cannot tell"
+    assert verify(tmp_path / "c", samples, model=lambda seed: torch.nn.Linear(6, 5)).status == "invalid"
+    for wrong in (
+        "test_audit_attacks:own_without_a_seed",
+        "test_audit_attacks:nothing",
+        "nowhere:own",
+        "json:decoder",
+        "x",
+    ):
+        with pytest.raises(ValueError, match=r"seed|--model"):
+            verify(tmp_path / "c", samples, model=wrong)
+
+
+def test_the_name_of_another_machine_saves_no_forger(certificate, data):
+    from safetensors.torch import load_file, save_file
+
+    from cop2l.kernel.learning import digest
+
+    theta = load_file(certificate / "theta.safetensors")
+    theta = {name: value + 0.001 for name, value in theta.items()}
+    save_file(theta, certificate / "theta.safetensors")
+
+    def elsewhere(content):
+        content["theta"] = digest(theta)
+        content["machine"] = content["machine"].replace("torch ", "torch 9")
+
+    verdict = verify(forged(certificate, elsewhere), data)
+    assert verdict.status == "cannot tell"
+    assert "made on another machine" in sentences(verdict)
+
+
+# ---- the cut
+
+
+def table(path):
+    """Columns a and b say little; `leak` is a copy of the label."""
+    rng, y = np.random.default_rng(1), np.arange(300) % 4
+    columns = np.column_stack([rng.normal(size=(300, 2)), y + 0.1 * rng.normal(size=300), y])
+    np.savetxt(path, columns, delimiter=",", header="a,b,leak,label", comments="")
+    return path
+
+
+def test_columns_of_the_issuers_choice_must_be_typed_or_accepted(tmp_path):
+    pytest.importorskip("pyarrow")
+    data = table(tmp_path / "table.csv")
+    run = made(tmp_path / "run", data, data={"columns": ["leak"]})
+    verdict = verify(run, data)
+    assert verdict.status == "cannot tell"
+    assert "columns=['leak'] is not the standard cut" in sentences(verdict)
+    assert "type --columns leak" in sentences(verdict)
+    accepted = verify(run, data, cut_as_stated=True)
+    assert accepted.status == "valid"
+    assert "accepted as stated: columns=['leak']" in "\n".join(accepted.claim)
+    assert verify(run, data, cut={"columns": ["leak"]}).status == "valid"
+    other = verify(run, data, cut={"columns": ["a", "b"]})
+    assert other.status == "invalid"
+    assert "states columns=['leak'], and ['a', 'b'] was typed" in sentences(other)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"data": {"task_classes": [[0], [1], [2], [3]]}, "scenario": "task-incremental"},
+            ["--task-classes 0 1 2 3", "--scenario"],
+        ),
+        ({"data": {"task_classes": [[0, 1]]}}, ["--task-classes 0,1", "--tasks 1"]),
+        ({"order_seed": 7}, ["--order-seed 7"]),
+        ({"stream_seed": 7, "data": {"test_share": 0.5}}, ["--stream-seed 7", "--test-share 0.5"]),
+        ({"tasks": 4}, ["--tasks 4"]),
+        ({"scenario": "domain-incremental"}, ["--scenario domain-incremental"]),
+    ],
+)
+def test_a_cut_of_the_issuers_choice_is_a_doubt(data, tmp_path, changes, words):
+    verdict = verify(made(tmp_path / "run", data, **changes), data)
+    assert verdict.status == "cannot tell"
+    for word in words:
+        assert f"type {word}" in sentences(verdict) or word in sentences(verdict)
+
+
+def test_the_scenario_of_the_certificate_is_that_of_the_cut(certificate, data):
+    verdict = verify(forged(certificate, lambda content: content.update(scenario="domain-incremental")), data)
+    assert verdict.status == "invalid"
+
+
+def test_a_cut_without_sense_is_a_fault(certificate, data):
+    for nonsense in (
+        {"tasks": "many"},
+        {"columns": 5},
+        {"task_classes": [[0, 99]]},
+        {"tasks": 9 * 10**9},
+        {"holdout": "half"},
+    ):
+        verdict = verify(forged(certificate, lambda content, n=nonsense: content["data"].update(n)), data)
+        assert verdict.status == "invalid", nonsense
+
+
+def test_an_undeclared_reason_against_a_stream_is_a_fault(tmp_path):
+    rng, y = np.random.default_rng(0), np.arange(200) % 2
+    x = rng.integers(0, 100, (200, 4, 4), dtype=np.uint8) + (100 * y[:, None, None]).astype(np.uint8)
+    np.savez(tmp_path / "pictures.npz", x=x, y=y, x_test=x[:20], y_test=y[:20])
+    shared = {"data": {"domains": "permuted"}, "tasks": 2, "scenario": "domain-incremental"}
+    run = made(tmp_path / "run", tmp_path / "pictures.npz", **shared)
+    certificate, cut = (
+        last_certificate(run),
+        {"domains": "permuted", "tasks": 2, "scenario": "domain-incremental"},
+    )
+    declared = verify(certificate, tmp_path / "pictures.npz", cut=cut)
+    assert "declares itself not valid" in sentences(declared)
+    silent = verify(
+        forged(certificate, lambda content: content.update(not_valid=[])), tmp_path / "pictures.npz", cut=cut
+    )
+    assert silent.status == "invalid"
+    assert "Tasks share examples" in sentences(silent)
+    assert "does not declare it" in sentences(silent)
+
+
+# ---- rows
+
+
+def test_oversampled_rows_are_a_doubt_unless_accepted(data, tmp_path):
+    content = dict(np.load(data))
+    content["x"][4:120:4] = content["x"][0]
+    np.savez(tmp_path / "copies.npz", **content)
+    run = made(tmp_path / "run", tmp_path / "copies.npz")
+    verdict = verify(run, tmp_path / "copies.npz")
+    assert verdict.status == "cannot tell"
+    assert "repeat another, so they are no independent draws" in sentences(verdict)
+    accepted = verify(run, tmp_path / "copies.npz", allowed=Allowed(repeated=0.5))
+    assert accepted.status == "valid"
+    assert "Accepted by the auditor: up to 50 %" in "\n".join(accepted.claim)
+
+
+def test_rows_of_two_tasks_are_a_doubt_unless_accepted(data, tmp_path):
+    content = dict(np.load(data))
+    content["x"][2] = content["x"][0]  # of classes 2 and 0, so of two tasks
+    np.savez(tmp_path / "copies.npz", **content)
+    run = made(tmp_path / "run", tmp_path / "copies.npz")
+    assert "are rows of an earlier task too" in sentences(verify(run, tmp_path / "copies.npz"))
+    assert verify(run, tmp_path / "copies.npz", allowed=Allowed(shared=1)).status == "valid"
+
+
+def test_withheld_copies_of_learned_rows_are_a_doubt(data, tmp_path):
+    content = dict(np.load(data))
+    half = len(content["y"]) // 2
+    content["x"][half:], content["y"][half:] = content["x"][:half], content["y"][:half]
+    np.savez(tmp_path / "copies.npz", **content)
+    run = made(tmp_path / "run", tmp_path / "copies.npz", method="replay", epochs=2, holdout=0.3)
+    verdict = verify(run, tmp_path / "copies.npz", allowed=Allowed(repeated=0.3))
+    assert verdict.status == "cannot tell"
+    assert "are copies of other examples" in sentences(verdict)
+
+
+# ---- data that cannot be read
+
+
+def test_data_that_cannot_be_read_gives_no_verdict(certificate, data, tmp_path):
+    truncated, fifo, empty = tmp_path / "truncated.npz", tmp_path / "fifo", tmp_path / "empty"
+    truncated.write_bytes(data.read_bytes()[:-200])
+    samples = tmp_path / "samples.npz"
+    np.savez(samples, x_1=np.zeros((4, 2)))
+    os.mkfifo(fifo)
+    os.mkfifo(tmp_path / "fifo.npz")
+    empty.mkdir()
+    for given in (
+        truncated,
+        samples,
+        fifo,
+        tmp_path / "fifo.npz",
+        empty,
+        tmp_path / "nowhere",
+        tmp_path / "nowhere.npz",
+        "nostream",
+    ):
+        with pytest.raises(ValueError, match=r".") as caught:
+            verify(certificate, given)
+        assert "\n" not in str(caught.value)
+
+
+# ---- commitments
+
+
+def test_a_commitment_is_kept_or_its_differences_are_named(certificate, run, data, tmp_path):
+    from cop2l.certify.commitment import committed_by
+    from cop2l.kernel.form import read
+
+    promised = committed_by(read(certificate))
+    file = tmp_path / "commitment.json"
+    file.write_text(json.dumps(promised))
+    for given in (commitment_hash(promised), commitment_hash(promised).upper(), file, promised):
+        verdict = verify(certificate, data, commitment=given)
+        assert verdict.status == "valid"
+        assert any(
+            sentence.startswith("Everything that must be chosen in advance") for sentence in verdict.checked
+        )
+        assert not any("chosen before the data was seen" in sentence for sentence in verdict.word)
+    assert any("chosen before the data was seen" in sentence for sentence in verify(certificate, data).word)
+    promised["options"]["delta"] = 0.01
+    verdict = verify(certificate, data, commitment=promised)
+    assert verdict.status == "invalid"
+    assert "it differs in options.delta." in sentences(verdict)
+    assert verify(certificate, data, commitment="0" * 64).status == "invalid"
+    for wrong in ("nowhere.json", "0" * 63, run / "config.json"):
+        with pytest.raises(ValueError, match="commitment"):
+            verify(certificate, data, commitment=wrong)
+
+
+def test_a_commitment_that_the_auditor_does_not_hold_is_the_issuers_word(certificate, data):
+    forged(certificate, lambda content: content.update(commitment="1" * 64))
+    assert any("1" * 64 in sentence for sentence in verify(certificate, data).word)
+    assert verify(certificate, data, commitment="2" * 64).status == "invalid"

@@ -1,0 +1,135 @@
+"""`cop2l verify`, `show` and `commit`: the exit code is a verdict, and a failure never looks like one."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from audit_cases import copied, made, write_data
+
+from cop2l.cli import main
+
+RUN = ("run", "synthetic", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data") / "mine.npz")
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    return made(tmp_path_factory.mktemp("runs") / "run", data)
+
+
+def code(*arguments):
+    try:
+        return main([str(argument) for argument in arguments])
+    except SystemExit as end:
+        return end.code
+
+
+def test_the_exit_code_is_the_verdict(run, data, tmp_path, capsys):
+    assert code("verify", run, "--data", data) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("The claim:\n  - With probability at least 1 - 0.05")
+    assert printed.err == ""
+    assert code("verify", run) == 2
+    broken = copied(run, tmp_path / "run")
+    (broken / "summary.json").unlink()
+    assert code("verify", broken, "--data", data, "--json") == 1
+    capsys.readouterr()
+    assert code("verify", run, "--data", data, "--json", "--repeated", "0.5") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"status", "exit_code", "claim", "checked", "word", "doubts", "faults", "statements"} == set(found)
+    assert any("up to 50 %" in sentence for sentence in found["claim"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["verify"],
+        ["verify", "nowhere"],
+        ["verify", "{run}", "--bogus"],
+        ["verify", "{run}", "--tasks", "many"],
+        ["verify", "{run}", "--limit", "lots"],
+        ["verify", "{run}", "--option", "n"],
+        ["verify", "{run}", "--data", "nowhere.npz"],
+        ["verify", "{run}", "--data", "{data}", "--limit", "10"],
+        ["verify", "{run}", "--data", "{data}", "--model", "nowhere:build"],
+        ["verify", "{run}", "--data", "{data}", "--commitment", "nowhere.json"],
+        ["--debug", "verify", "nowhere"],
+    ],
+)
+def test_what_cannot_be_checked_is_exit_code_3_and_one_sentence(run, data, capsys, arguments):
+    assert code(*(argument.format(run=run, data=data) for argument in arguments)) == 3
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "--debug" in arguments or printed.err.count("\n") == 1
+    assert "cop2l: " in printed.err
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("\x1b[2J"), RecursionError(), KeyError("x"), AssertionError()]
+)
+def test_a_crash_never_looks_like_a_verdict(run, data, monkeypatch, capsys, error):
+    def crash(*_, **__):
+        raise error
+
+    monkeypatch.setattr("cop2l.kernel.verify._check_learning", crash)
+    assert code("verify", run, "--data", data) == 3
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert "\x1b" not in printed.err
+
+
+def test_an_interruption_is_130(run, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cop2l.audit.verify.find", interrupted)
+    assert code("verify", run) == 130
+
+
+def test_show_prints_the_claim_without_torch(run):
+    script = f"""
+import sys
+from cop2l.cli import main
+assert main(["show", {str(run)!r}]) == 0
+assert main(["show", {str(run)!r}, "--brief"]) == 0
+assert main(["show", {str(run)!r}, "--json"]) == 0
+assert main(["show", "nowhere"]) == 2
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "With probability at least 1 - 0.05" in done.stdout
+    assert (
+        done.stderr == "cop2l: There is nothing at nowhere; give a certificate's folder or a run directory.\n"
+    )
+
+
+@pytest.mark.parametrize("pairs", [(), ("method=replay", "holdout=0.3")])
+def test_a_run_keeps_its_commitment_or_is_refused(tmp_path, monkeypatch, capsys, pairs):
+    monkeypatch.chdir(tmp_path)
+    assert main(["commit", *RUN[1:], *pairs]) == 0
+    promised = capsys.readouterr().out.strip()
+    assert len(promised) == 64
+    assert main([*RUN, *pairs, "seed=1", "--commitment", "commitment.json"]) == 2
+    assert "is not what was committed to: it differs in" in capsys.readouterr().err
+    assert main([*RUN, *pairs, "--commitment", "commitment.json", "--out", "run"]) == 0
+    assert main([*RUN, *pairs, "--out", "run"]) == 2  # it is another run without its commitment
+    capsys.readouterr()
+    few = ("--repeated", "1", "--shared", "1000", "--cut-as-stated")  # the inputs of this stream are few
+    assert main(["verify", "run", "--data", "synthetic", "--commitment", promised, *few]) == 0
+    assert (
+        "committed to: method, options, seed, delta, kind, claim, number of tasks" in capsys.readouterr().out
+    )
+    assert main(["verify", "run", "--data", "synthetic", "--commitment", "commitment.json", *few]) == 0
+    assert main(["verify", "run", "--data", "synthetic", "--commitment", "0" * 64, *few]) == 1
+
+
+def test_nothing_to_commit_to_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["commit", *RUN[1:], "method=replay"]) == 2
+    assert "nothing to commit to; add holdout=0.1" in capsys.readouterr().err
