@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import torture
 from torture_files import data_file, hostile_files
 from torture_judge import judge
 from torture_mutations import Tally
 from torture_runs import hostile_runs
+
+import torture
 
 FORGERIES, FILES, RUNS = 200, 24, 16
 
@@ -34,7 +35,9 @@ def test_a_broken_kernel_would_be_seen(honest, tmp_path, monkeypatch):
     assert any("a smaller bound" in line for line in tally.broken)
 
 
-UNIX_ONLY = pytest.mark.skipif(sys.platform == "win32", reason="needs processes that are copies, FIFOs and links")
+UNIX_ONLY = pytest.mark.skipif(
+    sys.platform == "win32", reason="needs processes that are copies, FIFOs and links"
+)
 
 
 @UNIX_ONLY

@@ -67,8 +67,10 @@ def mutations(count: int, seed: int, workers: int) -> dict[str, Any]:
     with context.Pool(workers) as pool:
         work = partial(mutations_of, seed=seed)
         try:
-            for one in pool.imap(work, [range(start, min(start + step, count)) for start in range(0, count, step)]):
-                found.append(one)
+            for one in pool.imap(
+                work, [range(start, min(start + step, count)) for start in range(0, count, step)]
+            ):
+                found.append(one)  # noqa: PERF402
         except KeyboardInterrupt:
             pool.terminate()
     results: Counter[tuple[str, str]] = sum((one["results"] for one in found), Counter())
@@ -100,7 +102,11 @@ def judged(numbers: Sequence[int], seed: int, part: str) -> dict[str, Any]:
             cases = [case for i, case in enumerate(cases) if not numbers or i in set(numbers)]
         else:
             assert not forked(lambda: made(folder / "honest")).code
-            cases = [case for i, case in enumerate(hostile_runs(folder / "honest", max(numbers) + 1, seed)) if i in set(numbers)]
+            cases = [
+                case
+                for i, case in enumerate(hostile_runs(folder / "honest", max(numbers) + 1, seed))
+                if i in set(numbers)
+            ]
             honest = ["verify", str(folder / "honest" / "fixed" / "0"), *AUDITOR]
         with Path(os.devnull).open("w") as nowhere:  # everything is imported once, here
             sys.stdout, kept = nowhere, sys.stdout
@@ -165,25 +171,33 @@ PARTS = {"mutations": mutations, "files": files, "runs": runs, "damage": damage}
 TITLES = {
     "mutations": (
         "Forged certificates",
-        "Small honest certificates (presets `paper`, `certified` and `prior=0`; class-, task- and domain-incremental; a number of "
-        "tasks fixed in advance, or anytime; a model of the issuer's own) are changed in one or two ways, every hash is made again, "
-        "in half of them every bound too, and the kernel decides, nine times in ten with the data and the model at hand.",
+        (
+            "Small honest certificates (presets `paper`, `certified` and `prior=0`; class-, task- and domain-incremental; a number of "
+            "tasks fixed in advance, or anytime; a model of the issuer's own) are changed in one or two ways, every hash is made again, "
+            "in half of them every bound too, and the kernel decides, nine times in ten with the data and the model at hand."
+        ),
     ),
     "files": (
         "Hostile files",
-        "A certificate's files are replaced by what should not be there, and `cop2l verify` runs in a process of its own. It must "
-        "end with exit code 1, 2 or 3 (0 only where what is stated is true), in one sentence without a traceback, print "
-        "nothing that could steer a terminal, and take less than 10 seconds and 1 GiB.",
+        (
+            "A certificate's files are replaced by what should not be there, and `cop2l verify` runs in a process of its own. It must "
+            "end with exit code 1, 2 or 3 (0 only where what is stated is true), in one sentence without a traceback, print "
+            "nothing that could steer a terminal, and take less than 10 seconds and 1 GiB."
+        ),
     ),
     "runs": (
         "Hostile run directories",
-        "Files of honest runs are edited, dropped, exchanged or planted, with all checksums made again. `cop2l verify RUN` must "
-        "never end with 0 unless everything that the directory states is true.",
+        (
+            "Files of honest runs are edited, dropped, exchanged or planted, with all checksums made again. `cop2l verify RUN` must "
+            "never end with 0 unless everything that the directory states is true."
+        ),
     ),
     "damage": (
         "Damage",
-        "One bit is flipped, or a file is cut, at random places of every file of a run. `cop2l verify RUN` must refuse it, or say "
-        "word for word what it says of the honest run.",
+        (
+            "One bit is flipped, or a file is cut, at random places of every file of a run. `cop2l verify RUN` must refuse it, or say "
+            "word for word what it says of the honest run."
+        ),
     ),
 }
 
@@ -193,9 +207,11 @@ def page(results: dict[str, Any]) -> str:
     lines = [
         "# How `verify` was attacked",
         "",
-        "This page is written by `python tests/torture/torture.py` from `tests/torture/results.json`; `make torture` makes all of it "
-        "again. The attacks of people, told as stories, are tests: `tests/torture/test_stories.py`. A small part of everything "
-        "here runs in `make test`.",
+        (
+            "This page is written by `python tests/torture/torture.py` from `tests/torture/results.json`; `make torture` makes all of it "
+            "again. The attacks of people, told as stories, are tests: `tests/torture/test_stories.py`. A small part of everything "
+            "here runs in `make test`."
+        ),
     ]
     for part, (title, words) in TITLES.items():
         if part not in results:
@@ -205,11 +221,19 @@ def page(results: dict[str, Any]) -> str:
         lines += ["", f"## {title}: {total}", "", words, ""]
         lines += [f"`{found['command']}` (seed {found['seed']}, {found['date']})", ""]
         if found["broken"]:
-            lines += [f"**{len(found['broken'])} broke through:**", "", *(f"- {line}" for line in found["broken"]), ""]
+            lines += [
+                f"**{len(found['broken'])} broke through:**",
+                "",
+                *(f"- {line}" for line in found["broken"]),
+                "",
+            ]
         else:
             lines += ["**None broke through.**", ""]
         if "most seconds" in found:
-            lines += [f"Longest: {found['most seconds']} s; most memory beyond an idle process: {found['most memory in MiB']} MiB.", ""]
+            lines += [
+                f"Longest: {found['most seconds']} s; most memory beyond an idle process: {found['most memory in MiB']} MiB.",
+                "",
+            ]
         columns = sorted({result for row in found["results"].values() for result in row})
         lines += [f"| kind | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
         for kind, row in found["results"].items():
@@ -219,7 +243,11 @@ def page(results: dict[str, Any]) -> str:
             for kind, row in found["accepted"].items():
                 for reason, count in row.items():
                     reasons.setdefault(reason, {})[kind] = count
-            lines += ["", "Those that are valid state the truth, and these are all the reasons why; one forgery may have several.", ""]
+            lines += [
+                "",
+                "Those that are valid state the truth, and these are all the reasons why; one forgery may have several.",
+                "",
+            ]
             lines += ["| reason | how many | kinds |", "|---|---|---|"]
             for reason, kinds in sorted(reasons.items(), key=lambda pair: -sum(pair[1].values())):
                 listed = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
@@ -229,7 +257,9 @@ def page(results: dict[str, Any]) -> str:
 
 def main() -> int:
     """Run the parts, record the results, write the page; 1 if anything broke through."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", nargs="?", choices=[*PARTS, "page"], help="all of them if none is named")
     parser.add_argument("--count", type=int, help=f"how many (default: {SIZES})")
     parser.add_argument("--seed", type=int, default=0)

@@ -39,7 +39,9 @@ def damaged(numbers: Sequence[int], seed: int) -> dict[str, Any]:
             shutil.rmtree(folder / "state" / "certificate", ignore_errors=True)  # a copy of the last one
             honest = words(folder)
             assert honest.startswith("valid"), honest
-            for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in UNSPOKEN):
+            for file in sorted(
+                path for path in folder.rglob("*") if path.is_file() and path.name not in UNSPOKEN
+            ):
                 whole, what = file.read_bytes(), str(file.relative_to(folder))
                 for number in numbers if whole else ():
                     draw = random.Random(f"{seed} {what} {number}")

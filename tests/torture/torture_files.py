@@ -377,15 +377,17 @@ def strange_folders(base: Base, given: tuple[str, ...]) -> list[Case]:
         Case("the folder", f"called {name!r}", named(name), given, True)
         for name in ("\x1b[2Jx", "new\nline", "\u202ex", "\udcff", "-h", "x" * 250)
     ]
-    for name in (
+    more = (
         "more.safetensors",
         "theta.safetensors.old",
         ".hidden",
         "certificate.json.bak",
         "\x1b[2J",
         "theta.pt",
-    ):
-        found.append(Case("the folder", f"with a file {name!r} more", extra(name, b"x"), given, True))
+    )
+    found += [
+        Case("the folder", f"with a file {name!r} more", extra(name, b"x"), given, True) for name in more
+    ]
     for what, make in (("a FIFO", os.mkfifo), ("empty", Path.mkdir), ("a link to itself", lambda path: path.symlink_to(path.name)),
                        ("a link to /", lambda path: path.symlink_to("/")), ("a file", lambda path: path.write_text("{}")),
                        ("not there", lambda path: None), ("a link to /dev/zero", lambda path: path.symlink_to("/dev/zero"))):  # fmt: skip

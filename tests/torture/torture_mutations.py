@@ -556,7 +556,8 @@ def reasons(f: Forgery, verdict: Any) -> list[str]:
                              if same_options(content, original.content) else WORD["options"])  # fmt: skip
             elif name in ("records", "statements") and (gone(content) != gone(original.content)):
                 if not all(
-                    any(f"{task}" in word and "was gone" in word for word in verdict.word) for task in gone(content)
+                    any(f"{task}" in word and "was gone" in word for word in verdict.word)
+                    for task in gone(content)
                 ):
                     return [
                         "BROKEN: a task's data is said to be gone, and the verdict does not list it as the issuer's word"

@@ -14,19 +14,48 @@ from torture_mutations import SHADOWS, at, branches, leaves, other
 
 from cop2l.experiments import grid
 from cop2l.experiments.run import run
-from cop2l.files import file_digest, read_json, read_lines, read_tensors, write_json, write_lines, write_tensors
+from cop2l.files import (
+    file_digest,
+    read_json,
+    read_lines,
+    read_tensors,
+    write_json,
+    write_lines,
+    write_tensors,
+)
 from cop2l.kernel.form import content_digest
 from cop2l.kernel.options import Options
 
 Draw = random.Random
-SMALL = ("tasks=2", "data.n=60", "model=linear", "memory=60", "epochs=2", "methods.cop2l.k=8", "methods.cop2l.max_iterations=4")
+SMALL = (
+    "tasks=2",
+    "data.n=60",
+    "model=linear",
+    "memory=60",
+    "epochs=2",
+    "methods.cop2l.k=8",
+    "methods.cop2l.max_iterations=4",
+)
 RUNS = {
     "anytime": ("anytime=true", "methods.cop2l.prior=0"),
     "fixed": (),
     "hold-out": ("method=replay", "holdout=0.4", "epochs=1"),
     "hold-out, anytime": ("method=finetuning", "holdout=0.4", "epochs=1", "anytime=true"),
 }
-AUDITOR = ("--data", "synthetic", "--tasks", "2", "--option", "n=60", "--repeated", "1", "--shared", "1000", "--limit", "1e11")
+AUDITOR = (
+    "--data",
+    "synthetic",
+    "--tasks",
+    "2",
+    "--option",
+    "n=60",
+    "--repeated",
+    "1",
+    "--shared",
+    "1000",
+    "--limit",
+    "1e11",
+)
 """What the auditor of these runs knows; examples on a small grid repeat."""
 
 
@@ -66,7 +95,19 @@ def edit(content: Any, where: tuple[Any, ...], draw: Draw) -> None:
             inner.append(draw.choice([0, 0.0001, {}]))
 
 
-BOUNDS = ("bounds", "kind", "errors", "n", "picked", "missed", "holdout", "compression", "delta", "bound", "mean_bound")
+BOUNDS = (
+    "bounds",
+    "kind",
+    "errors",
+    "n",
+    "picked",
+    "missed",
+    "holdout",
+    "compression",
+    "delta",
+    "bound",
+    "mean_bound",
+)
 
 
 def summary(folder: Path, _: Path, draw: Draw) -> str:
@@ -111,7 +152,11 @@ def certificate_text(folder: Path, _: Path, draw: Draw) -> str:
     every = sorted(folder.rglob("certificate.json"))
     file = draw.choice(every)
     content = json.loads(file.read_text())
-    values = [path for path in leaves(content) if path[0] in ("statements", "records", "options", "not_valid", "data", "settings", "model")]
+    values = [
+        path
+        for path in leaves(content)
+        if path[0] in ("statements", "records", "options", "not_valid", "data", "settings", "model")
+    ]
     where = draw.choice(values)
     edit(content, where, draw)
     content["digest"] = content_digest(content)
@@ -139,8 +184,34 @@ def smaller_bounds(folder: Path, _: Path, draw: Draw) -> str:
 def a_folder_of_certificates(folder: Path, sibling: Path, draw: Draw) -> str:
     """Certificates deleted, renamed, planted or exchanged."""
     issued, theirs = sorted((folder / "certificates").iterdir()), sorted((sibling / "certificates").iterdir())
-    one, name = draw.choice(issued), draw.choice(["after-zz", "after-99", "after-100", "after-001", "after-03", "after-0", "after-2", "x", ".after-02.old"])
-    how = draw.choice(["deleted", "all deleted", "renamed", "planted", "of another run", "another's planted", "exchanged", "emptied"])
+    one, name = (
+        draw.choice(issued),
+        draw.choice(
+            [
+                "after-zz",
+                "after-99",
+                "after-100",
+                "after-001",
+                "after-03",
+                "after-0",
+                "after-2",
+                "x",
+                ".after-02.old",
+            ]
+        ),
+    )
+    how = draw.choice(
+        [
+            "deleted",
+            "all deleted",
+            "renamed",
+            "planted",
+            "of another run",
+            "another's planted",
+            "exchanged",
+            "emptied",
+        ]
+    )
     if how == "deleted":
         shutil.rmtree(one)
     elif how == "all deleted":
@@ -148,7 +219,9 @@ def a_folder_of_certificates(folder: Path, sibling: Path, draw: Draw) -> str:
     elif how == "renamed":
         one.rename(one.with_name(name))
     elif how in ("planted", "another's planted"):
-        shutil.copytree(draw.choice(issued if how == "planted" else theirs), one.with_name(name), dirs_exist_ok=True)
+        shutil.copytree(
+            draw.choice(issued if how == "planted" else theirs), one.with_name(name), dirs_exist_ok=True
+        )
     elif how == "of another run":
         shutil.rmtree(one)
         shutil.copytree(draw.choice(theirs), one)
@@ -158,7 +231,9 @@ def a_folder_of_certificates(folder: Path, sibling: Path, draw: Draw) -> str:
     else:
         one.rename(one.with_name("aside"))
         issued[0 if one != issued[0] else -1].rename(one) if len(issued) > 1 else None
-        (one.with_name("aside")).rename(one.with_name("after-01")) if not one.with_name("after-01").exists() else None
+        (one.with_name("aside")).rename(one.with_name("after-01")) if not one.with_name(
+            "after-01"
+        ).exists() else None
     return f"certificates/{one.name} {how} ({name})"
 
 
@@ -182,7 +257,9 @@ def the_state(folder: Path, sibling: Path, draw: Draw) -> str:
     tensors, note = read_tensors(file)
     how = draw.choice(["parameters", "note", "of another run", "deleted", "two of them"])
     if how == "parameters":
-        name = draw.choice(sorted(key for key, value in tensors.items() if value.is_floating_point() and value.numel()))
+        name = draw.choice(
+            sorted(key for key, value in tensors.items() if value.is_floating_point() and value.numel())
+        )
         tensors[name] = tensors[name] + 1
         write_tensors(file, tensors, note)
         how = f"{name} + 1"
@@ -211,7 +288,11 @@ def stored_tensors(folder: Path, sibling: Path, draw: Draw) -> str:
     name = file.stem
     if name in content:
         other_text = theirs.with_name("certificate.json")
-        content[name] = json.loads(other_text.read_text()).get(name, content[name]) if other_text.exists() else content[name]
+        content[name] = (
+            json.loads(other_text.read_text()).get(name, content[name])
+            if other_text.exists()
+            else content[name]
+        )
     content["digest"] = content_digest(content)
     text.write_text(json.dumps(content))
     return f"{file.relative_to(folder)} from {theirs.parent.name}"
@@ -242,7 +323,19 @@ WORD = (
 )  # fmt: skip
 
 
-CONFIG = ("method", "scenario", "stream", "model", "seed", "delta", "tasks", "anytime", "holdout", "architecture", "data")
+CONFIG = (
+    "method",
+    "scenario",
+    "stream",
+    "model",
+    "seed",
+    "delta",
+    "tasks",
+    "anytime",
+    "holdout",
+    "architecture",
+    "data",
+)
 """What a configuration says of the claim; the rest names the run, or options that its method has not."""
 
 
@@ -251,10 +344,14 @@ def stated(folder: Path) -> Any:
     found: dict[str, Any] = {}
     for file in sorted(folder.rglob("certificate.json")):
         content = json.loads(file.read_text())
-        content["options"] = Options(**content["options"]).as_dict()  # an option that is absent has its default
+        content["options"] = Options(
+            **content["options"]
+        ).as_dict()  # an option that is absent has its default
         content["data"]["holdout_seed"] = content["data"].get("holdout_seed") or 0
         found[str(file.relative_to(folder))] = {
-            key: value for key, value in content.items() if key not in ("made_by", "machine", "earlier", "digest", "files")
+            key: value
+            for key, value in content.items()
+            if key not in ("made_by", "machine", "earlier", "digest", "files")
         }
     config = read_json(folder / "config.json")
     found["config"] = {key: config[key] for key in CONFIG}
@@ -292,7 +389,9 @@ def hostile_runs(honest: Path, count: int, seed: int) -> Iterator[Case]:
         label = kind.__name__.replace("_", " ")
         case = Case(label, f"run {number} of seed {seed}: {name}, {label}", lambda place: place, AUDITOR)
 
-        def lay(place: Path, case: Case = case, kind: Any = kind, name: str = name, draw: Draw = draw) -> Path:
+        def lay(
+            place: Path, case: Case = case, kind: Any = kind, name: str = name, draw: Draw = draw
+        ) -> Path:
             folder = place / "run"
             while True:  # until something was changed
                 shutil.rmtree(folder, ignore_errors=True)

@@ -132,7 +132,9 @@ def _learned(notes: Verdict, run: Path, last: Content) -> int | None:
     theta = {
         name.removeprefix("theta/"): value for name, value in tensors.items() if name.startswith("theta/")
     }
-    certified = last["theta"] if "theta" in last else digest(read_tensors(last["folder"] / HOLDOUT_FILES[0])[0])
+    certified = (
+        last["theta"] if "theta" in last else digest(read_tensors(last["folder"] / HOLDOUT_FILES[0])[0])
+    )
     if digest(theta if "theta" in last else tensors) != certified:
         notes.fault("The saved learner is not the one that the last certificate speaks of.")
     copy = state / "certificate"
@@ -150,11 +152,15 @@ def _check_record(notes: Verdict, record: Content, certificate: Content | None) 
     """A record repeats the counts and the bounds of its certificate; without one it has none."""
     task, rows = record["task"], record["tasks"]
     if unknown := {*record} - {*RECORD} | {key for row in rows for key in row} - {*ROW}:
-        notes.fault(f"The record of task {task} has fields that are not documented: {sorted(unknown)[:5]!r:.200}.")
+        notes.fault(
+            f"The record of task {task} has fields that are not documented: {sorted(unknown)[:5]!r:.200}."
+        )
     if certificate is None:
         uncertified = all(row["bounds"] == {} and _uncounted(row) for row in rows)
         if record["kind"] is not None or not uncertified:
-            notes.fault(f"The record of task {task} states counts or bounds, and no certificate was issued then.")
+            notes.fault(
+                f"The record of task {task} states counts or bounds, and no certificate was issued then."
+            )
         return
     options, read = certificate["options"], read_certificate(certificate["folder"])
     if record["kind"] != options.kind or [row["task"] for row in rows] != list(range(1, task + 1)):
