@@ -142,9 +142,7 @@ def checked(name: str, value: Any) -> Any:
     if get_origin(kind) is tuple:
         known = get_args(get_args(kind)[0])
         good = isinstance(value, tuple | list) and value and set(map(repr, value)) <= set(map(repr, known))
-        require(
-            good and len(set(value)) == len(value), f"{name} must name some of {', '.join(known)}, each once, not {value!r:.40}."
-        )
+        require(good and len(set(value)) == len(value), f"{name} must name some of {', '.join(known)}, once, not {value!r:.40}.")
         return tuple(value)
     choices = get_args(kind) or (kind,)
     if get_origin(kind) is Literal:

@@ -56,13 +56,8 @@ class Copies:
 
     def add(self, x: Any, y: Any) -> tuple[int, int]:
         """The next task: how many of its rows repeat another row of it, and how many an earlier task has too."""
-        rows = (row.tobytes() for block, _ in blocks_of(x, y) for row in self._seen(block))
-        hashes = [hashlib.blake2b(row, digest_size=16).digest() for row in rows]
+        seen = (numbers(torch.tensor(numbers(block)).to(self._kind) + 0) for block, _ in blocks_of(x, y))  # nor the sign of zeros
+        hashes = [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for block in seen for row in block]
         distinct, shared = set(hashes), sum(found in self._earlier for found in hashes)
         self._earlier |= distinct
         return len(hashes) - len(distinct), shared
-
-    def _seen(self, block: Any) -> np.ndarray:
-        """The block rounded to the model's precision, and without the sign of zeros."""
-        rows = block if isinstance(block, torch.Tensor) else torch.from_numpy(np.array(numbers(block)))
-        return numbers(rows.to(self._kind) + 0)

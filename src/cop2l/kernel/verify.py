@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cop2l.kernel import learning
 from cop2l.kernel.arithmetic import follows
-from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, canonical, read, tensors_of
+from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of
 from cop2l.kernel.learning import Examples, Plain, Sets, digest, sample, score, size_of
 from cop2l.kernel.options import Options, Refusal, require
 from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers
@@ -126,7 +126,7 @@ def verify_holdout(
     def decide(verdict: Verdict) -> bool:
         certificate = _stated(verdict, [folder], allowed or Allowed())[0]
         require(certificate["options"].kind == "holdout", "This is not a hold-out certificate.")
-        complete = _check_samples(verdict, certificate, withheld, allowed or Allowed())
+        complete = _check_samples(verdict, certificate, withheld, allowed or Allowed(), torch.float32)
         for record in certificate["records"]:
             if record["task"] in withheld:
                 x, y = withheld[record["task"]]
@@ -187,9 +187,7 @@ def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list
     return run
 
 
-def _check_samples(
-    verdict: Verdict, certificate: Content, samples: Samples, allowed: Allowed, kind: torch.dtype = torch.float32
-) -> bool:
+def _check_samples(verdict: Verdict, certificate: Content, samples: Samples, allowed: Allowed, kind: torch.dtype) -> bool:
     """Whether the data is what was learned from, of all tasks, and looks like independent draws as far as copies show."""
     copies, given = Copies(kind), 0
     for record in certificate["records"]:
@@ -234,18 +232,6 @@ def _limit(allowed: Allowed, operations: float) -> None:
         raise Unreadable(f"Verification takes about {operations:.1e} operations, and {allowed.operations:.1e} are allowed.")
 
 
-def _check_model(certificate: Content, model: nn.Module, shape: Sequence[int]) -> None:
-    """The model must take such inputs, and be as large as the certificate says."""
-    like = next(model.parameters())
-    try:
-        outputs = tuple(model.eval()(torch.zeros((2, *shape), dtype=like.dtype, device=like.device)).shape[1:])
-    except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
-        raise Refusal(f"The model cannot take inputs of shape {tuple(shape)} ({type(error).__name__}).") from None
-    stated, made = ((certificate["classes"],), certificate["model"].get("parameters")), (outputs, size_of(model))
-    good = canonical(stated) == canonical(made)
-    require(good, f"The model has outputs of shape {made[0]} and {made[1]} parameters, not {stated[0]} and {stated[1]!r:.40}.")
-
-
 def _stored(certificate: Content, name: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The stored tensors, of the types and shapes of others and where those are; nothing larger is ever read."""
     file = certificate["folder"] / f"{name}.safetensors"
@@ -273,7 +259,9 @@ def _check_learning(verdict: Verdict, run: Sequence[Content], samples: Samples, 
     for task, (x, y) in sorted((record["task"], samples[record["task"]]) for record in records):
         labels = torch.from_numpy(numbers(y).astype(np.int64)).to(like.device)
         parts.append(sample(x.to(like.device) if isinstance(x, Tensor) else x, labels, task, options.seed))
-    _check_model(last, model, parts[0].x.shape[1:])
+    probe = torch.zeros((2, *parts[0].x.shape[1:]), dtype=like.dtype, device=like.device)
+    stated, made = (last["classes"], last["model"].get("parameters")), (model.eval()(probe).shape[1], size_of(model))
+    require(stated == made, f"The model has {made[0]} outputs and {made[1]} parameters, not {stated[0]} and {stated[1]!r:.40}.")
     outside = outside_heads([record["head"] for record in records], last["classes"], last["scenario"], like.device)
     plain, again = Plain(model, options, outside), Plain(model, options, outside)
     try:
