@@ -33,7 +33,7 @@ def _memory(sample: Sample) -> int:
 
 
 def _omega(sample: Sample) -> float:
-    return float(sample.runs[0].config.get("omega") or 0)
+    return float(sample.runs[0].settings.get("omega") or 0)
 
 
 def weighed(found: Sequence[Sample]) -> dict[Setup, list[Sample]]:

@@ -93,6 +93,6 @@ def command(run: Run) -> str:
             at = words.index("--out")
             words = words[:at] + words[at + 2 :]
         return shlex.join(["cop2l", *(word for word in words if not word.startswith("folder="))])
-    given = {key: run.config.get(key) for key in ("scenario", "method", "preset", "memory", "seed")}
+    given = {key: run.settings.get(key) for key in ("scenario", "method", "preset", "memory", "seed")}
     pairs = [f"{key}={value}" for key, value in given.items() if value is not None]
     return shlex.join(["cop2l", "run", str(run.config.get("name") or run.stream), *pairs])

@@ -100,11 +100,11 @@ def stream_of(run: Run) -> Setup:
 
 def changes_of(run: Run) -> tuple[Change, ...]:
     """How a run's settings differ from the published ones; the task order counts, the seed does not."""
-    config = {**run.config.get("options", {}), **run.config}
+    config = {**run.config, **run.config.get("options", {})}
     found: list[Change] = []
     if run.method == "cop2l" and config.get("preset") != "paper":
         own = PRESETS["certified"] | (ON_FEATURES if "@" in run.stream else {})
-        found.append(("preset", config.get("preset") or "certified"))
+        found.append(("preset", config["preset"]))
         found += _unequal(config, {key: own[key] for key in own if key in config and key != "kind"})
     elif run.method == "cop2l":
         wanted = COP2L_SETTINGS.get((run.scenario, run.model), (None,) * len(COP2L_KEYS))

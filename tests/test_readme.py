@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import re
 import shlex
 from pathlib import Path
@@ -28,17 +27,17 @@ def test_the_python_example_prints_the_table_shown():
     assert len(lines) == len(expected)
     assert (lines[0], lines[-1]) == (expected[0], expected[-1])
     for line, other in zip(lines[1:-1], expected[1:-1], strict=True):
-        (task, n, *_, bound, kind), (task_0, n_0, *_, bound_0, kind_0) = line.split(), other.split()
-        assert (task, n, kind) == (task_0, n_0, kind_0)
-        assert abs(float(bound[:-1]) - float(bound_0[:-1])) < 5
+        *sizes, _errors, bound, _percent, kind = line.split()
+        *sizes_0, _errors, bound_0, _percent, kind_0 = other.split()
+        assert (sizes, kind) == (sizes_0, kind_0)
+        assert abs(float(bound) - float(bound_0)) < 5
 
 
 @pytest.mark.parametrize("text", CALCULATIONS)
 def test_the_calculations_print_what_is_shown(text, capsys):
     command, shown = text.split("\n", 1)
     assert main(shlex.split(command.removeprefix("$ cop2l "))) == 0
-    printed, expected = json.loads(capsys.readouterr().out), json.loads(shown)
-    assert {key: round(printed[key], 9) for key in expected} == expected
+    assert capsys.readouterr().out == shown
 
 
 def test_every_page_that_is_linked_exists():

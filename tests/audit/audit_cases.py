@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import cop2l
-from cop2l.experiments.config import Config
+from cop2l.experiments import grid
 from cop2l.experiments.run import run
 from cop2l.files import file_digest
 from cop2l.kernel.form import TEXT_FILE, content_digest
@@ -26,7 +26,7 @@ def write_data(path, n=240, classes=4, seed=0):
 
 def made(folder, source, **changes):
     """A run directory."""
-    run(Config(**{"stream": str(source), **SMALL, **changes}), folder)
+    run(grid.single({"stream": str(source), **SMALL, **changes}), folder)
     return folder
 
 

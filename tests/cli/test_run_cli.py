@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cop2l import cli
 from cop2l.cli import main
 from cop2l.files import read_json
 
@@ -46,13 +47,47 @@ def test_run_prints_json_alone_on_stdout(capsys):
     assert "task 5/5" in printed.err
 
 
+def test_what_is_changed_may_stand_anywhere():
+    arguments = [
+        "--out",
+        "here",
+        "synthetic",
+        "method=finetuning",
+        "--json",
+        *SMALL,
+        "--log",
+        "tensorboard",
+        "seed=3",
+    ]
+    parsed = cli.parsed(["run", *arguments])
+    assert (parsed.config, parsed.out, parsed.log) == ("synthetic", "here", "tensorboard")
+    assert parsed.overrides == ["method=finetuning", *SMALL, "seed=3"]
+    parsed = cli.parsed(["commit", "synthetic", "--out", "a=b", "seed=3"])
+    assert (parsed.out, parsed.overrides) == ("a=b", ["seed=3"])
+
+
+@pytest.mark.parametrize("words", [["run", "synthetic", "--wat", "seed=3"], ["show", "here", "seed=3"]])
+def test_what_no_verb_knows_is_refused_in_a_sentence(capsys, words):
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.startswith("cop2l: unrecognized arguments: ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["nothing"], "There is no configuration named 'nothing'"),
         (["synthetic", "sed=1"], "There is no key named 'sed'; did you mean 'seed'?"),
+        (
+            ["synthetic", "--out", "here", "lr=fast"],
+            "lr must be a number from 1e-12 to 1e+12, but it is 'fast'.",
+        ),
         (["synthetic", "seed=0,1"], "a grid of 2 runs; use cop2l sweep"),
-        (["synthetic", "method=replay", "omega=3"], "There is no option of Replay named 'omega'"),
+        (
+            ["synthetic", "method=replay", "omega=3"],
+            "replay has no option omega; for cop2l alone, write methods.cop2l.omega.",
+        ),
         (["synthetic", "stream=none.npz", "data=false"], "There is no file or folder none.npz"),
         (["synthetic", "--out", "file/run"], "Cannot write in file/run (Not a directory)"),
     ],

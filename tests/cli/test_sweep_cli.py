@@ -31,8 +31,10 @@ def finished(folder="runs"):
 
 
 def test_a_sweep_lists_its_runs_first_runs_them_and_skips_them_the_next_time(capsys):
-    assert main(["sweep", *SIX, "--list"]) == 0
+    assert main(["sweep", SIX[0], "--list", *SIX[1:]]) == 0
     listed = capsys.readouterr().out
+    assert main(["sweep", *SIX[:-1], "--list", "--ray", SIX[-1]]) == 0  # a Ray without an address
+    assert capsys.readouterr().out == listed
     assert listed.startswith("6 runs in runs, 0 finished:\n")
     assert listed.count("method=replay seed=") == 3
     assert finished() == []

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from cop2l.errors import UserError
-from cop2l.experiments import grid
-from cop2l.experiments.catalogue import keys
+from cop2l.experiments import grid, options, words
 from cop2l.experiments.config import FIELDS, Config, typed
+from cop2l.kernel.options import Options
+from cop2l.methods import METHODS
 from cop2l.models import build
 
 
@@ -17,17 +18,28 @@ def configured(table, *pairs):
     return grid.single(table, grid.overrides(pairs))
 
 
-def test_every_field_has_a_sentence_under_it():
-    found = keys()
-    assert list(found) == list(FIELDS)
-    assert all(sentence.endswith(".") for sentence in found.values())
+@pytest.mark.parametrize("method", METHODS)
+def test_every_key_has_a_sentence_under_its_declaration(method):
+    found = options.keys(method)
+    assert list(found) == [*FIELDS, *options.types(method)]
+    assert all(key.sentence.endswith(".") for key in found.values())
 
 
-def test_the_keys_that_were_promised_are_there():
-    promised = (
-        "method stream scenario model memory k omega gamma epochs batch lr optimiser buffer stop prior delta"
-    )
-    assert {*promised.split(), "seed", "holdout", "device", "preset"} <= set(FIELDS)
+def test_what_is_declared_by_an_options_dataclass_is_declared_nowhere_else():
+    declared = {name for method in METHODS for name in options.types(method)}
+    assert {"preset", "k", "omega", "gamma", "epochs", "lr", "stop", "prior", "alpha"} <= declared
+    assert not declared & set(FIELDS)
+    of_cop2l = {"preset"} | {field.name for field in dataclasses.fields(Options)}
+    assert set(options.types("cop2l")) == of_cop2l - {"memory", "delta", "seed", "kind", "tasks"}
+
+
+def test_the_table_of_the_documentation_is_what_is_declared():
+    rows = [
+        f"| `{name}` | {f'`{typed_as}`' if (typed_as := words.typed(key.default)) else ''} | {key.sentence} |"
+        for name, key in options.keys("cop2l").items()
+    ]
+    text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    assert "\n".join(["| key | default | |", "|---|---|---|", *rows, ""]) in text
 
 
 def test_the_configuration_is_frozen():
@@ -36,15 +48,43 @@ def test_the_configuration_is_frozen():
 
 
 def test_overrides_have_the_type_of_their_field():
-    config = configured({}, "seed=3", "lr=1e-2", "k=4", "stop=none", "order_seed=none", "memory=500")
-    assert (config.seed, config.lr, config.k, config.stop, config.order_seed, config.memory) == (
-        3,
-        0.01,
-        4,
-        "none",
-        None,
-        500,
-    )
+    config = configured({}, "seed=3", "order_seed=none", "memory=500", "anytime=true")
+    assert (config.seed, config.order_seed, config.memory, config.anytime) == (3, None, 500, True)
+
+
+@pytest.mark.parametrize(
+    ("pair", "value"),
+    [
+        ("lr=.1", 0.1),
+        ("lr=1", 1.0),
+        ("k=4", 4),
+        ("stop=none", "none"),
+        ("max_iterations=7", 7),
+        ("prior_lr=none", None),
+        ("claim=tasks", ["tasks"]),
+        ('claim=["tasks"]', ["tasks"]),
+        ("options.claim=tasks", ["tasks"]),
+        ("grid=true", True),
+        ("options.grid=false", False),
+        ("preset=paper", "paper"),
+        ("methods.cop2l.k=4", 4),
+    ],
+)
+def test_options_have_the_type_of_their_declaration(pair, value):
+    name = pair.partition("=")[0].rpartition(".")[2]
+    (found,) = configured({}, pair).options.items()
+    assert found == (name, value)
+    assert type(found[1]) is type(value)
+
+
+def test_options_in_a_file_are_typed_as_those_on_the_command_line():
+    table = tomllib.loads('lr = 1\nclaim = ["tasks"]\ngrid = true\n[options]\nk = 4')
+    given = configured({}, "lr=1", "claim=tasks", "grid=true", "k=4")
+    assert configured(table).hash == given.hash
+    assert configured({}, "method=ncm", "normalise=false").options == {"normalise": False}
+
+
+KINDS_SENTENCE = "kind must be one of kl, kl-tight, preference, combined, buffer, holdout, but it is 'kll'."
 
 
 @pytest.mark.parametrize(
@@ -52,11 +92,25 @@ def test_overrides_have_the_type_of_their_field():
     [
         ("seeed=3", "There is no key named 'seeed'; did you mean 'seed'?"),
         ("seed=x", "seed takes a whole number, not 'x'."),
-        ("lr=fast", "lr takes a number, not 'fast'."),
-        ("k=0", "k is 0; give a whole number of at least 1."),
+        ("lr=fast", "lr must be a number from 1e-12 to 1e+12, but it is 'fast'."),
+        ("lr=-1", "lr must be a number from 1e-12 to 1e+12, but it is -1.0."),
+        ("k=0", "k must be a whole number from 1 to 1e+09, but it is 0."),
+        ("k=2.5", "k must be a whole number from 1 to 1e+09, but it is '2.5'."),
+        ("stop=never", "stop must be one of kl, preference, combined, none, but it is 'never'."),
+        ("grid=true,false", "grid is ['true', 'false']; it is the name of a table, write [grid]."),
+        ("claim=all", "claim must name some of tasks, each once, not ['all']."),
+        ("preset=papr", "There is no preset named 'papr'; did you mean 'paper'?"),
+        ("kind=kll", KINDS_SENTENCE),
+        (
+            "kind=holdout",
+            "The claim is the hold-out bound and nothing is withheld; add for example holdout=0.1.",
+        ),
+        ("memory=2", "memory=2 is less than the number of tasks, 3; give each task an example."),
+        ("options.memmory=5", "There is no key named 'memmory'; did you mean 'memory'?"),
+        ("options.lr=.1,.2", "lr is a list; write it under [grid] to make a run of each of its values."),
+        ("omegga=3", "There is no key named 'omegga'; did you mean 'omega'?"),
         ("delta=1", "delta is 1.0; give a probability between 0 and 1, such as 0.05."),
         ("holdout=1", "holdout is 1.0; give a share from 0 up to, not including, 1."),
-        ("lr=-1", "lr is -1.0; give a positive number."),
         ("seed=-1", "seed is -1; give a whole number that is not negative."),
         (
             "scenario=task-incrmental",
@@ -79,10 +133,57 @@ def test_what_is_wrong_is_said_in_a_sentence(pair, sentence):
     assert str(error.value) == sentence
 
 
-def test_a_methods_own_option_is_known_by_its_bare_name_and_to_no_other_method():
+@pytest.mark.parametrize(
+    ("pairs", "sentence"),
+    [
+        (
+            ["method=replay", "alpha=0.3"],
+            "replay has no option alpha; for der alone, write methods.der.alpha.",
+        ),
+        (
+            ["method=replay", "preset=paper"],
+            "replay has no option preset; for cop2l alone, write methods.cop2l.preset.",
+        ),
+        (["method=cop2l,replay", "k=4"], "replay has no option k; for cop2l alone, write methods.cop2l.k."),
+        (["method=replay", "lr=0"], "The option lr is 0.0; give a number larger than 0."),
+        (["method=replay", "lr=inf"], "The option lr is inf; give a number larger than 0."),
+        (["method=replay", "epochs=2.5"], "The option epochs is '2.5'; give a whole number larger than 0."),
+        (["method=ncm", "normalise=3"], "The option normalise is '3'; give true or false."),
+        (["method=replay", "kind=kl"], "replay can only claim the hold-out bound; leave kind out."),
+    ],
+)
+def test_what_another_method_refuses_is_said_in_a_sentence(pairs, sentence):
+    with pytest.raises(UserError) as error:
+        grid.expand(grid.read("synthetic"), grid.overrides(pairs))
+    assert str(error.value) == sentence
+
+
+def test_a_methods_own_option_is_known_by_its_bare_name():
     assert configured({}, "method=der", "alpha=0.3").options == {"alpha": 0.3}
-    with pytest.raises(UserError, match="no key named 'alpha'"):
-        configured({}, "method=replay", "alpha=0.3")
+
+
+def test_a_grid_gives_an_option_to_the_methods_that_have_it():
+    runs = grid.expand(
+        {}, grid.overrides(["method=cop2l,replay,ncm", "methods.cop2l.k=4", "methods.replay.lr=1"])
+    )
+    assert [run.options for run in runs] == [{"k": 4}, {"lr": 1.0}, {}]
+
+
+def test_the_sections_of_a_preset_are_for_cop2l_and_its_default_preset_opens_one():
+    table = tomllib.loads("""
+        [presets.certified]
+        k = 5
+        [presets.paper]
+        k = 6
+    """)
+    assert configured(table).options == {"k": 5}
+    assert configured(table, "preset=paper").options == {"preset": "paper", "k": 6}
+    assert configured(table, "options.preset=paper").options == {"preset": "paper", "k": 6}
+    assert configured(table, "method=replay").options == {}
+    assert [run.options["k"] for run in grid.expand(table, grid.overrides(["preset=paper,certified"]))] == [
+        6,
+        5,
+    ]
 
 
 def test_deeper_sections_win_and_the_command_line_wins_over_all():
@@ -98,13 +199,17 @@ def test_deeper_sections_win_and_the_command_line_wins_over_all():
         lr = 3.0
         model = "cnn"
     """)
-    assert configured(table, "method=replay").lr == 1.0
-    assert configured(table).lr == 2.0
-    assert configured(table, "scenario=task-incremental").lr == 4.0  # the scenario chose the model
-    assert configured(table, "scenario=task-incremental", "model=mlp").lr == 3.0
-    assert configured(table, "scenario=task-incremental", "lr=9").lr == 9.0
-    assert configured(table, "methods.cop2l.k=7").k == 7
-    assert configured(table, "methods.cop2l.k=7", "method=replay").k is None
+
+    def lr(*pairs):
+        return configured(table, *pairs).options["lr"]
+
+    assert lr("method=replay") == 1.0
+    assert lr() == 2.0
+    assert lr("scenario=task-incremental") == 4.0  # the scenario chose the model
+    assert lr("scenario=task-incremental", "model=mlp") == 3.0
+    assert lr("scenario=task-incremental", "lr=9") == 9.0
+    assert configured(table, "methods.cop2l.k=7").options["k"] == 7
+    assert "k" not in configured(table, "methods.cop2l.k=7", "method=replay").options
 
 
 def test_a_grid_has_a_run_for_each_of_its_values_and_that_of_a_section_only_where_it_applies():
@@ -116,7 +221,7 @@ def test_a_grid_has_a_run_for_each_of_its_values_and_that_of_a_section_only_wher
         omega = [1.0, 15.0]
     """)
     runs = grid.expand(table)
-    assert [(run.method, run.omega, run.seed) for run in runs] == [
+    assert [(run.method, run.options.get("omega"), run.seed) for run in runs] == [
         ("cop2l", 1.0, 0),
         ("cop2l", 15.0, 0),
         ("cop2l", 1.0, 1),
@@ -242,13 +347,13 @@ def test_a_stream_has_the_sections_of_its_data_of_its_features_and_of_its_name()
         batch = 9
     """)
     runs = grid.expand(table, grid.overrides(["method=cop2l,replay"]))
-    assert [(run.method, run.tasks, run.epochs, run.memory, run.batch) for run in runs] == [
-        ("cop2l", 5, None, 7, None),
-        ("replay", 5, None, 7, None),
-        ("cop2l", 10, 30, 2000, None),
-        ("cop2l", 20, 30, 2000, None),
-        ("replay", 10, 30, 2000, 9),
-        ("replay", 20, 30, 2000, 9),
+    assert [(run.method, run.tasks, run.memory, run.options) for run in runs] == [
+        ("cop2l", 5, 7, {}),
+        ("replay", 5, 7, {}),
+        ("cop2l", 10, 2000, {"epochs": 30}),
+        ("cop2l", 20, 2000, {"epochs": 30}),
+        ("replay", 10, 2000, {"epochs": 30, "batch": 9}),
+        ("replay", 20, 2000, {"epochs": 30, "batch": 9}),
     ]
 
 
@@ -257,7 +362,7 @@ def test_the_examples_of_the_documentation():
     one, many = (tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL))
     below = grid.merged(grid.read(one.pop("base")), one)
     assert configured(below).memory == 500
-    assert configured(below, "model=cnn", "memory=7").k == 48
+    assert configured(below, "model=cnn", "memory=7").options["k"] == 48
     assert len(grid.expand(many)) == 3 * 2 * (2 + 1)
 
 
@@ -271,7 +376,7 @@ def test_one_run_is_wanted_and_a_grid_is_given():
 def test_the_hash_is_of_what_decides_the_result():
     config = Config()
     assert config.hash == Config(name="other").hash
-    for field, value in (("seed", 1), ("threads", 2), ("delta", 0.1), ("options", {"alpha": 1})):
+    for field, value in (("seed", 1), ("threads", 2), ("delta", 0.1), ("options", {"lr": 0.1})):
         assert dataclasses.replace(config, **{field: value}).hash != config.hash
 
 
@@ -285,7 +390,7 @@ def test_the_model_follows_from_the_stream_unless_it_is_given():
 @pytest.mark.parametrize("method", ["ncm", "slda", "ranpac"])
 def test_methods_for_frozen_features_have_a_linear_head_and_no_learning_rate(method):
     config = configured(grid.read("cifar10"), f"method={method}", "scenario=task-incremental")
-    assert (config.model, config.lr, config.epochs) == ("linear", None, None)
+    assert (config.model, config.options) == ("linear", {})
 
 
 def test_a_base_is_beneath_and_a_circle_is_refused(tmp_path, monkeypatch):
@@ -331,7 +436,8 @@ def test_a_configuration_takes_another_model(name, model):
 def test_a_stream_of_features_stands_for_the_settings_of_features():
     config = grid.single(grid.read("cifar10@dinov2-vits14-70"), {"method": "replay"})
     like = grid.single(grid.read("cifar10"), {"method": "replay", "stream": "cifar10@dinov2-vits14-70"})
-    assert (config.stream, config.model, config.lr) == ("cifar10@dinov2-vits14-70", "linear", like.lr)
+    assert (config.stream, config.model) == ("cifar10@dinov2-vits14-70", "linear")
+    assert config.options == like.options
     assert config.name == config.stream
 
 

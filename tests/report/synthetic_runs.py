@@ -9,6 +9,7 @@ from cop2l import files
 CERTIFYING = "cop2l"
 SKILL = {"cop2l": (0.02, 0.99), "replay": (0.035, 0.985), "finetuning": (0.6, 0.99)}
 """What a method loses per later task, and how well it learns a task at first; invented."""
+OPTIONS = ("preset", "k", "omega", "epochs", "batch", "lr", "buffer", "stop")
 SHARED = "Tasks share examples, so their samples are not independent."
 
 
@@ -92,8 +93,11 @@ def make_run(
         if certified:
             trace += invented_trace(chance, s, own[-1]["iterations"])
     config = {"method": method, "stream": stream, "scenario": scenario, "model": "mlp", "seed": seed}
-    config |= {"memory": 2000, "preset": "certified" if certified else None, "omega": 15, "hash": folder.name}
-    config |= {"delta": 0.05, "holdout": 0.1, **settings}
+    config |= {"memory": 2000, "hash": folder.name, "delta": 0.05, "holdout": 0.1}
+    config["options"] = {"preset": "certified", "omega": 15} if certified else {}
+    config["options"] |= settings.pop("options", {})
+    config["options"] |= {key: settings.pop(key) for key in OPTIONS if key in settings}
+    config |= settings
     write(folder, "config.json", config)
     write(
         folder,

@@ -65,7 +65,7 @@ def test_settings_of_the_tables():
 
     def cop2l(*benchmark):
         run = runs[*benchmark, "cop2l"]
-        return run.preset, run.k, run.omega, run.epochs, run.batch, run.lr
+        return tuple(run.options[key] for key in ("preset", "k", "omega", "epochs", "batch", "lr"))
 
     ci, ti = "class-incremental", "task-incremental"
     assert cop2l("cifar10@dino-vits16-64", ci, "linear", 5) == ("paper", 4, 25.0, 2, 256, 0.001)
@@ -73,5 +73,8 @@ def test_settings_of_the_tables():
     assert cop2l("emnist-letters", ci, "cnn", 13) == ("paper", 105, 20.0, 15, 130, 0.0006)
     assert cop2l("mnist", ci, "cnn", 5) == ("paper", 48, 25.0, 25, 256, 0.0009)
     icarl = [r for r in runs.values() if r.method == "icarl"]
-    assert {(r.stream.endswith("dino-resnet50-64"), r.epochs) for r in icarl} == {(True, 30), (False, 10)}
+    assert {(r.stream.endswith("dino-resnet50-64"), r.options["epochs"]) for r in icarl} == {
+        (True, 30),
+        (False, 10),
+    }
     assert {r.stream.partition("@")[2] for r in runs.values() if r.method == "csrel"} == {"dino-resnet50-64"}

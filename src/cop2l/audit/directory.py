@@ -200,7 +200,7 @@ def _configured(config: Content) -> Config:
 
 def _check_config(notes: Verdict, config: Content, last: Content) -> None:
     """The configuration must say what the certificate says."""
-    own, options, chosen = {**config["options"], **config}, last["options"].as_dict(), _configured(config)
+    own, options, chosen = {**config, **config["options"]}, last["options"].as_dict(), _configured(config)
     stated = dict(options) | {
         "method": last["method"],
         "scenario": last["scenario"],
@@ -215,6 +215,7 @@ def _check_config(notes: Verdict, config: Content, last: Content) -> None:
     stated |= {"model": last["model"].get("name")}
     stated["commitment"] = last["commitment"]
     wrong = [key for key, value in stated.items() if own.get(key) != value]
+    wrong += [key for key in config["options"] if key in config]
     wrong += ["data"] if recipe(chosen, config["scenario"], config["tasks"]) != last["data"] else []
     wrong += [key for key, value in config["architecture"].items() if last["model"].get(key) != value]
     wrong += ["anytime"] if config["anytime"] != last["options"].anytime else []

@@ -51,7 +51,8 @@ def committed_by(certificate: Mapping[str, Any]) -> dict[str, Any]:
     fields = ("method", "options", "settings", "scenario", "classes", "model", "data")
     number = certificate["machine"].partition(",")[0].removeprefix("bits ")
     bits = int(number) if number.isdecimal() and len(number) < 6 else None
-    return commitment(*(certificate[name] for name in fields), certificate.get("theta_0"), bits)
+    stated = {name: certificate[name] for name in fields}
+    return commitment(**stated, theta_0=certificate.get("theta_0"), bits=bits)
 
 
 def commitment_hash(content: Mapping[str, Any]) -> str:

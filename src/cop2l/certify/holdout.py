@@ -60,8 +60,8 @@ def issue_holdout(
 ) -> HoldoutCertificate:
     """The certificate of a learner from the withheld examples of every task that it has learned.
 
-    With probability at least 1 - delta over the draw of the withheld examples, the error rate on every task t is at most its bound,
-    for all t at once: theorem `holdout` of docs/theory.md. `fields` are further fields of the certificate.
+    With probability at least 1 - delta over the draw of the withheld examples, the error rate on every task t is at most its
+    bound, for all t at once: theorem `holdout` of docs/theory.md. `fields` are further fields of the certificate.
     """
     last, records, statements = learner.tasks_seen, [], []
     for task in range(1, last + 1):

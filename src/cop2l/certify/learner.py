@@ -15,7 +15,7 @@ from cop2l.certify import saved
 from cop2l.certify.certificate import Certificate, claimed, content_of
 from cop2l.certify.fast import Fast, Progress, ScoringMode, input_blocks, misclassified, predict
 from cop2l.certify.inputs import check_finite, inputs, labels
-from cop2l.certify.presets import OptionValues
+from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.learning import check_alone, digest, exact_arithmetic, sample
@@ -47,7 +47,7 @@ class CoP2L:
         model: nn.Module,
         *,
         scenario: str = "class-incremental",
-        preset: str = "certified",
+        preset: str = Choice.preset,
         not_valid: Sequence[str] = (),
         data: dict[str, Any] | None = None,
         commitment: str | None = None,

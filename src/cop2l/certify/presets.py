@@ -1,7 +1,7 @@
 """The presets of CoP2L: named sets of options."""
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict
 
 from cop2l.errors import UserError, unknown
@@ -34,6 +34,14 @@ class OptionValues(TypedDict, total=False):
     tasks: int | None
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What is chosen before the options themselves."""
+
+    preset: Literal["certified", "paper"] = "certified"
+    """The set of defaults: `certified` is ours (the defaults listed here are its), `paper` is CoP2L as published."""
+
+
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"buffer": "uniform", "stop": "kl", "kind": "kl"},
     "certified": {
@@ -51,7 +59,7 @@ WITHOUT_PRIOR: dict[str, Any] = {
 """What `certified` is where the user asks for prior=0: CoP2L with a threshold buffer."""
 
 
-def options(preset: str = "certified", **changes: Any) -> Options:
+def options(preset: str = Choice.preset, **changes: Any) -> Options:
     """A preset with changes; an unknown name is an error that names the nearest.
 
     >>> options("paper", k=4).buffer

@@ -53,13 +53,24 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """The arguments; what is to be changed in a configuration (key=value) may stand anywhere."""
+    top = parser()
+    arguments, rest = top.parse_known_args(words)
+    if rest and (not hasattr(arguments, "overrides") or any(word.startswith("-") for word in rest)):
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        arguments.overrides += rest
+    return arguments
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; errors meant for the user are one sentence on stderr and exit code 2, for `verify` 3."""
     given = list(sys.argv[1:] if argv is None else argv)
     verifying = next((word for word in given if not word.startswith("-")), None) == "verify"
     failed = CANNOT_VERIFY if verifying else 2
     try:
-        arguments = parser().parse_args(given)
+        arguments = parsed(given)
     except SystemExit as end:
         raise SystemExit(failed if end.code == 2 else end.code) from None
     try:

@@ -23,7 +23,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         default=DEFAULT_METRICS,
         metavar="NAME",
         help="accuracy, forgetting, plasticity, test-error, seconds, peak-memory, bound (the claim), kl, kl-tight,"
-        " preference, combined (the default claim), buffer, holdout; worst-NAME and ratio-NAME for bounds (default: accuracy forgetting bound)",
+        " preference, combined (the default claim), buffer, holdout; worst-NAME and ratio-NAME for bounds"
+        " (default: accuracy forgetting bound)",
     )
     verb.add_argument(
         "--format",

@@ -13,19 +13,32 @@ def add(verbs: Any) -> None:
         description="List what there is to choose from, with a line about each.",
     )
     parser.add_argument("what", choices=("methods", "streams", "models", "configs", "keys"))
-    parser.add_argument("--json", action="store_true", help="as JSON: name to description")
+    parser.add_argument("method", nargs="?", metavar="METHOD", help="keys: of a run of this method (cop2l)")
+    parser.add_argument(
+        "--json", action="store_true", help="as JSON: name to description, or to default and sentence"
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print names and descriptions."""
-    from cop2l.experiments import catalogue
+    from cop2l.errors import UserError
+    from cop2l.experiments import catalogue, options, words
+    from cop2l.experiments.config import Config
 
-    found = getattr(catalogue, arguments.what)()
+    if arguments.what == "keys":
+        found = options.keys(arguments.method or Config.method)
+        rows = [[name, words.typed(key.default), key.sentence] for name, key in found.items()]
+        as_json: dict[str, Any] = {name: key._asdict() for name, key in found.items()}
+    elif arguments.method:
+        raise UserError(f"Only keys are listed by method; write: cop2l list keys {arguments.method}.")
+    else:
+        as_json = getattr(catalogue, arguments.what)()
+        rows = [[name, description] for name, description in as_json.items()]
     if arguments.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(as_json, indent=1))
         return 0
-    width = max(map(len, found), default=0)
-    for name, description in found.items():
-        print(f"{name:{width}}  {description}")
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for *cells, last in rows:
+        print("  ".join([*map(str.ljust, cells, widths), last]))
     return 0

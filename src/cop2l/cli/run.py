@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 EPILOG = """\
-Keys (key=value, as many as you like; 'cop2l list keys' explains them):
-  method stream scenario tasks order_seed images folder stream_seed model memory seed
-  preset k omega gamma epochs batch lr optimiser buffer stop prior kind anytime
-  delta holdout device threads
-  and data.KEY, architecture.KEY and the method's own options.
+Change what you like by key=value, anywhere on the line. 'cop2l list keys METHOD' explains every key of a run of
+that method, its own options included, with their defaults.
 
 examples:
   cop2l run mnist

@@ -9,6 +9,7 @@ from typing import Any
 
 EPILOG = """\
 The lists under [grid] in the configuration, and commas in key=value, make a grid. Finished runs are skipped.
+'cop2l list keys METHOD' explains every key.
 A key of a table takes a list as it is (data.columns=a,b); its grid is grid.data.KEY=value,value.
 
 examples:
@@ -44,6 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     from cop2l.errors import UserError
     from cop2l.experiments import grid, sweep, words
 
+    if arguments.ray and "=" in arguments.ray:  # no address was given, and this is the word after
+        arguments.overrides, arguments.ray = [*arguments.overrides, arguments.ray], ""
     if arguments.workers < 1:
         raise UserError(f"--workers is {arguments.workers}; give at least 1.")
     every = sweep.jobs(

@@ -1,11 +1,8 @@
 """What there is to choose from: each name with one line about it."""
 
-import ast
 import inspect
 from importlib.resources import files
-from itertools import pairwise
 
-from cop2l.experiments import config
 from cop2l.experiments.grid import builtin_names
 
 
@@ -37,20 +34,6 @@ def configs() -> dict[str, str]:
     folder = files("cop2l") / "configs"
     texts = {name: (folder / f"{name}.toml").read_text(encoding="utf-8") for name in builtin_names()}
     return {name: text.partition("\n")[0].removeprefix("#").strip() for name, text in texts.items()}
-
-
-def keys() -> dict[str, str]:
-    """The keys of a configuration, with the sentence under each."""
-    body = ast.parse(inspect.getsource(config)).body
-    cls = next(
-        node for node in body if isinstance(node, ast.ClassDef) and node.name == config.Config.__name__
-    )
-    found = {}
-    for declared, sentence in pairwise(cls.body):
-        if isinstance(declared, ast.AnnAssign) and isinstance(sentence, ast.Expr):
-            name, text = ast.unparse(declared.target), ast.literal_eval(sentence.value)
-            found[name] = " ".join(text.split())
-    return found
 
 
 def first_line(cls: type) -> str:

@@ -1,11 +1,10 @@
 """The configuration of one run: a frozen dataclass with a sentence under each field."""
 
+import contextlib
 import hashlib
 import json
-import math
 import tomllib
 import typing
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -44,36 +43,14 @@ class Config:
     """Further options of the model, as architecture.KEY."""
     memory: int = 2000
     """How many examples may be kept from past tasks."""
-    preset: str | None = None
-    """CoP2L: a set of defaults, paper or certified."""
-    k: int | None = None
-    """CoP2L: how many examples are picked at a time."""
-    omega: float | None = None
-    """CoP2L: the weight of a replayed example."""
-    gamma: float | None = None
-    """CoP2L: picking stops when every loss is below it."""
-    epochs: int | None = None
-    """Passes over the task (CoP2L: over the picked examples, at each iteration)."""
-    batch: int | None = None
-    """Examples in a mini-batch."""
-    lr: float | None = None
-    """The learning rate."""
-    optimiser: str | None = None
-    """sgd, momentum or adam."""
-    buffer: str | None = None
-    """CoP2L: which examples stay in memory: uniform, priority, threshold or witness."""
-    stop: str | None = None
-    """CoP2L: what early stopping minimises: kl, preference, combined or none."""
-    prior: float | None = None
-    """CoP2L: the share of each task that is used freely and not certified."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Further options of the method; also given by their bare names."""
+    """The options of the method; given by their bare names, and `cop2l list keys METHOD` explains them."""
     delta: float = 0.05
     """The probability that a certificate may fail."""
     kind: str | None = None
     """Which kind of bound is the claim, named in advance; the others are shown for information."""
     anytime: bool = False
-    """CoP2L: the number of tasks is not fixed in advance, so that more can be learned after the run."""
+    """The number of tasks is not fixed in advance, so that more can be learned after the run."""
     holdout: float = 0.0
     """The share of each task that is withheld from learning, for the hold-out bound."""
     seed: int = 0
@@ -90,21 +67,16 @@ class Config:
             raise unknown("scenario", self.scenario, SCENARIOS)
         if self.images not in ("shared", "disjoint"):
             raise unknown("kind of images", self.images, ("shared", "disjoint"))
-        for key in ("tasks", "memory", "k", "epochs", "batch", "threads"):
-            at_least_one(key, getattr(self, key))
+        for key in ("tasks", "memory", "threads"):
+            if (value := getattr(self, key)) is not None and value < 1:
+                raise UserError(f"{key} is {value}; give a whole number of at least 1.")
         for key in ("seed", "stream_seed", "order_seed"):
             if (value := getattr(self, key)) is not None and value < 0:
                 raise UserError(f"{key} is {value}; give a whole number that is not negative.")
-        for key in ("omega", "gamma", "lr"):
-            if (value := getattr(self, key)) is not None and not 0 < value < math.inf:
-                raise UserError(f"{key} is {value}; give a positive number.")
         if not 0 < self.delta < 1:
             raise UserError(f"delta is {self.delta}; give a probability between 0 and 1, such as 0.05.")
-        for key in ("holdout", "prior"):
-            if not 0 <= (getattr(self, key) or 0) < 1:
-                raise UserError(
-                    f"{key} is {getattr(self, key)}; give a share from 0 up to, not including, 1."
-                )
+        if not 0 <= self.holdout < 1:
+            raise UserError(f"holdout is {self.holdout}; give a share from 0 up to, not including, 1.")
 
     @property
     def hash(self) -> str:
@@ -120,24 +92,6 @@ class Config:
 WANTED = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 FIELDS = {f.name: f for f in fields(Config)}
 HINTS = typing.get_type_hints(Config)
-
-
-def at_least_one(key: str, value: int | None) -> None:
-    """Refuse a count below 1."""
-    if value is not None and value < 1:
-        raise UserError(f"{key} is {value}; give a whole number of at least 1.")
-
-
-def build(flat: Mapping[str, Any]) -> Config:
-    """The configuration that flat settings describe, each value of its field's type."""
-    values: dict[str, Any] = {}
-    for key, value in flat.items():
-        table, dot, rest = key.partition(".")
-        if not dot:
-            values[key] = typed(key, value)
-        elif flat.get(table) not in (False, "false"):
-            values.setdefault(table, {})[rest] = loose(value)
-    return Config(**values)
 
 
 def from_toml(text: str) -> Any:
@@ -172,16 +126,25 @@ def typed(key: str, value: Any) -> Any:
             return {}
         raise UserError(f"{key} takes a table, not {value!r}.")
     kinds = typing.get_args(HINTS[key]) or (HINTS[key],)
-    # `stop=none` is a choice of CoP2L, not the absence of one.
-    if type(None) in kinds and (value is None or (value == "none" and key != "stop")):
+    if type(found := as_type(HINTS[key], value)) not in kinds:
+        raise UserError(f"{key} takes {WANTED[kinds[0]]}, not {value!r}.")
+    return found
+
+
+def as_type(hint: Any, value: Any) -> Any:
+    """The value as a declared type, if it can be read so; else as it is, for the declaration to refuse.
+
+    >>> as_type(float, ".1"), as_type(int | None, "none"), as_type(bool, "true"), as_type(tuple[int, ...], "3")
+    (0.1, None, True, [3])
+    """
+    kinds = typing.get_args(hint) or (hint,)
+    if typing.get_origin(hint) is tuple:
+        return [as_type(kinds[0], part) for part in (value if isinstance(value, list) else [value])]
+    if type(None) in kinds and value == "none":
         return None
-    kind = kinds[0]
-    if kind is bool and value in (True, False, "true", "false"):
-        return value in (True, "true")
-    accepted: Any = {str: str, int: int | str, float: int | float | str, bool: ()}[kind]
-    if isinstance(value, accepted) and not isinstance(value, bool):
-        try:
-            return kind(value)
-        except ValueError:
-            pass
-    raise UserError(f"{key} takes {WANTED[kind]}, not {value!r}.")
+    if kinds[0] is bool and value in ("true", "false"):
+        return value == "true"
+    if (kinds[0] in (int, float) and isinstance(value, str)) or (kinds[0] is float and type(value) is int):
+        with contextlib.suppress(ValueError, OverflowError):
+            return kinds[0](value)
+    return value

@@ -218,11 +218,12 @@ def _ends(path: Path) -> bool:
 
 def differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
     """The keys that are given and found otherwise; what is not given was resolved, and may be anything."""
-    keys = []
+    keys: list[str] = []
     for key, value in wanted.items():
         there = found.get(key)
         if isinstance(value, dict) and isinstance(there, dict):
-            keys += [f"{key}.{inner}" for inner in value if there.get(inner) != value[inner]]
+            names = [inner for inner in value if there.get(inner) != value[inner]]
+            keys += names if key == "options" else [f"{key}.{inner}" for inner in names]
         elif key != "hash" and value is not None and there != value:
             keys.append(key)
     return keys

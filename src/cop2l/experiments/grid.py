@@ -7,8 +7,8 @@ is said deeper wins, and what is given on the command line wins over the file. `
 configuration: a built-in one, or a file beside this one.
 
 Under `[grid]`, and under the grid of a section (`[methods.cop2l.grid]`), a key has a list: one run for each of its
-values. Elsewhere a key has one value; those of the tables (`[data]`, `[architecture]`, `[options]`) may be lists,
-and stay lists.
+values. Elsewhere a key has one value; those of the tables `[data]` and `[architecture]` may be lists, and stay lists.
+An option of the method is a key like any other: its bare name is enough, and `[options]` is where it may also stand.
 """
 
 import json
@@ -17,10 +17,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
+from cop2l.certify.presets import PRESETS, Choice
 from cop2l.errors import UserError, unknown
-from cop2l.experiments.config import FIELDS, TABLES, Config, build, from_toml, loose
+from cop2l.experiments import options
+from cop2l.experiments.config import FIELDS, TABLES, Config, from_toml, loose, typed
 from cop2l.streams.task import SCENARIOS
 
 SECTIONS = {
@@ -84,16 +86,20 @@ def placed(table: Mapping[str, Any]) -> dict[str, Any]:
     >>> placed({"memory": 500, "grid": {"seed": [0, 1]}})
     {'memory': 500, 'seed': [0, 1]}
     """
-    here = {key: value for key, value in table.items() if key != GRID}
-    for key in (*SECTIONS, GRID):
-        if not isinstance(table.get(key, {}), dict):
-            raise UserError(f"{key} is {table[key]!r}; it is the name of a table, write [{key}].")
+    here, grid = dict(table), table.get(GRID, {})
+    if grid in (True, False, "true", "false"):  # CoP2L has an option of this name
+        grid = {}
+    else:
+        here.pop(GRID, None)
+    for key, inner in {GRID: grid, **{key: here[key] for key in SECTIONS if key in here}}.items():
+        if not isinstance(inner, dict):
+            raise UserError(f"{key} is {inner!r}; it is the name of a table, write [{key}].")
     for section in SECTIONS:
         for name, inner in here.get(section, {}).items():
             if not isinstance(inner, dict):
                 raise UserError(f"{section}.{name} is {inner!r}; write a table, [{section}.{name}].")
             here[section] = {**here[section], name: placed(inner)}
-    for key, values in flattened(table.get(GRID, {})).items():
+    for key, values in flattened(grid).items():
         first, dot, rest = key.partition(".")
         if first in SECTIONS:
             raise UserError(f"Write the grid of a section inside it: [{key}.grid], not [grid.{key}].")
@@ -168,11 +174,29 @@ def expand(table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> 
     whole = merged(placed(table), sections)
     check(whole)
     single_values(flattened(plain))
-    unique = {config.hash: config for config in map(build, settings(whole, flattened(plain)))}
-    for config in unique.values():
-        for key in APART[1:]:  # a stream may be a folder of any name
-            check_choice(key, getattr(config, key))
-    return list(unique.values())
+    runs = map(build, settings(whole, flattened(plain)))
+    return list({config.hash: config for config in runs}.values())
+
+
+def build(flat: Mapping[str, Any]) -> Config:
+    """The run that flat settings describe, each value of its declared type; what a declaration refuses is refused."""
+    for key in ("method", "scenario", "model"):
+        check_choice(key, flat.get(key))
+    values: dict[str, Any] = {}
+    for key, value in flat.items():
+        table, _, rest = key.partition(".")
+        if key in FIELDS:
+            values.setdefault(key, typed(key, value))
+            continue
+        if declared(key):
+            found = loose(value)
+        else:
+            table, rest, found = "options", key, options.typed(flat.get("method", Config.method), key, value)
+        if flat.get(table) not in (False, "false"):
+            values.setdefault(table, {})[rest] = found
+    config = Config(**values)
+    options.check(config)
+    return config
 
 
 def single(table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> Config:
@@ -182,7 +206,7 @@ def single(table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> 
         return runs[0]
     records = [flattened(asdict(run)) for run in runs]
     varied = [key for key in records[0] if len({json.dumps(record.get(key)) for record in records}) > 1]
-    example = " ".join(f"{key.removeprefix('options.')}={records[0][key]}" for key in varied)
+    example = " ".join(f"{key}={records[0][key]}" for key in varied)
     raise UserError(
         f"This configuration is a grid of {len(runs)} runs; use cop2l sweep, or choose one: {example}."
     )
@@ -206,10 +230,12 @@ def flat_settings(table: Mapping[str, Any], given: dict[str, Any]) -> dict[str, 
     flat: dict[str, Any] = {}
     # A section may itself choose the scenario or the model, and so open another section: look again.
     for _ in range(len(SECTIONS) + 1):
-        chosen = {key: flat.get(key, FIELDS[key].default) for key in SECTIONS.values()}
+        chosen = {key: flat.get(key, getattr(Config, key, None)) for key in SECTIONS.values()}
+        has_presets = chosen["method"] == options.CERTIFIES_ITSELF
+        chosen["preset"] = flat.get("preset", Choice.preset) if has_presets else None
         flat = applying(table, chosen) | given
         flat["model"] = flat.get("model") or usual_model(flat)
-    return {named(key, flat): value for key, value in flat.items()}
+    return flat
 
 
 def applying(table: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,15 +267,15 @@ def section_names(key: str, choice: Any) -> Sequence[str]:
 
 
 def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables within as dotted keys.
+    """Tables within as dotted keys, and the method's options by their bare names.
 
-    >>> flattened({"lr": 0.1, "data": {"n": 5}})
-    {'lr': 0.1, 'data.n': 5}
+    >>> flattened({"seed": 3, "data": {"n": 5}, "options": {"lr": 0.1}})
+    {'seed': 3, 'data.n': 5, 'lr': 0.1}
     """
     flat: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, dict):
-            flat |= {f"{key}.{inner}": v for inner, v in value.items()}
+            flat |= {inner if key == "options" else f"{key}.{inner}": v for inner, v in value.items()}
         else:
             flat[key] = value
     return flat
@@ -265,28 +291,10 @@ def usual_model(flat: Mapping[str, Any]) -> str | None:
     return "multi-head" if flat.get("scenario") == "task-incremental" else "linear"
 
 
-def named(key: str, flat: Mapping[str, Any]) -> str:
-    """The full name of a key: a field, a table's key, or one of the method's own options."""
-    if declared(key):
-        return key
-    method = flat.get("method", Config.method)
-    own = option_names(method if isinstance(method, list) else [method])
-    if key not in own:
-        raise unknown("key", key, [*FIELDS, *own])
-    return f"options.{key}"
-
-
 def declared(key: str) -> bool:
-    """Whether a dotted key is a field, or a key of a table."""
-    first, dot, _ = key.partition(".")
-    return first in TABLES if dot else first in FIELDS
-
-
-def option_names(methods: Iterable[str]) -> list[str]:
-    """The names of the options of some methods."""
-    from cop2l.experiments.learners import options_of
-
-    return sorted({name for method in methods for name in options_of(method)})
+    """Whether a key is one of every run: a field, or a key of the stream's table or the model's."""
+    table, dot, _ = key.partition(".")
+    return table in TABLES if dot else key in FIELDS
 
 
 def check(table: Mapping[str, Any], methods: Sequence[str] = ()) -> None:
@@ -294,19 +302,25 @@ def check(table: Mapping[str, Any], methods: Sequence[str] = ()) -> None:
     flat = flattened({key: value for key, value in table.items() if key not in SECTIONS})
     single_values(flat)
     for key in flat:
-        if not declared(key) and key not in (own := option_names(methods or choices("method"))):
+        if not declared(key) and key not in (own := options.names(methods or choices("method"))):
             raise unknown("key", key, [*FIELDS, *own])
     for section, choice in SECTIONS.items():
         for name, inner in table.get(section, {}).items():
             check_choice(choice, name)
-            check(inner, [name] if section == "methods" else methods)
+            concerned = {"methods": [name], "presets": [options.CERTIFIES_ITSELF]}
+            check(inner, concerned.get(section, methods))
 
 
 def single_values(flat: Mapping[str, Any]) -> None:
     """Refuse a list for a key that has one value in a run."""
     for key, value in flat.items():
-        if isinstance(value, list) and not isinstance(value, Values) and "." not in key:
+        if type(value) is list and "." not in key and not is_listed(key):  # and no Values
             raise UserError(f"{key} is a list; write it under [grid] to make a run of each of its values.")
+
+
+def is_listed(key: str) -> bool:
+    """Whether a key is an option of some method whose value is a list."""
+    return any(get_origin(options.types(method).get(key)) is tuple for method in choices("method"))
 
 
 def check_choice(key: str, name: str | None) -> None:
@@ -319,7 +333,6 @@ def check_choice(key: str, name: str | None) -> None:
 
 def choices(key: str) -> Collection[str]:
     """What a key that names something may name."""
-    from cop2l.certify.presets import PRESETS
     from cop2l.methods import METHODS
     from cop2l.models import MODELS
     from cop2l.streams import NAMES

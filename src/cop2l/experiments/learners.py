@@ -1,6 +1,6 @@
 """From a configuration to the stream, the model and the method that it names."""
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -8,21 +8,13 @@ import torch
 from cop2l import methods, models
 from cop2l.certify.commitment import commitment
 from cop2l.errors import UserError
+from cop2l.experiments import options
 from cop2l.experiments.config import Config
+from cop2l.experiments.options import CERTIFIES_ITSELF
 from cop2l.kernel.options import Options as KernelOptions
 from cop2l.kernel.options import Refusal
 from cop2l.methods.protocol import Method
 from cop2l.streams.task import Stream
-
-OPTION_KEYS = ("k", "omega", "gamma", "epochs", "batch", "lr", "optimiser", "buffer", "stop", "prior")
-CERTIFIES_ITSELF = "cop2l"
-
-
-def options_of(name: str) -> list[str]:
-    """The names of all the options of a method."""
-    cls: Any = methods.method(name)
-    declared = KernelOptions if name == CERTIFIES_ITSELF else cls.Options
-    return [field.name for field in fields(declared)]
 
 
 def load_stream(config: Config) -> Stream:
@@ -45,10 +37,7 @@ def new_learner(config: Config, stream: Stream, commitment: str | None = None) -
     """The method of a configuration with its model, before the first task; `commitment` is what certificates name."""
     if config.model is None:
         raise UserError("The configuration names no model; add model=, see: cop2l list models.")
-    if config.kind == "holdout" and not config.holdout:
-        raise UserError(
-            "The claim is the hold-out bound and nothing is withheld; add for example holdout=0.1."
-        )
+    options.check(config)
     model = models.build(
         config.model,
         inputs=tuple(stream[0].x.shape[1:]),
@@ -56,25 +45,16 @@ def new_learner(config: Config, stream: Stream, commitment: str | None = None) -
         seed=config.seed,
         **config.architecture,
     ).to(device(config))
-    given = {key: getattr(config, key) for key in OPTION_KEYS if getattr(config, key) is not None}
+    given = dict(config.options)
     if config.method == CERTIFIES_ITSELF:
-        given |= {
+        given |= options.of_the_run(config) | {
             "tasks": None if config.anytime else len(stream),
-            "delta": config.delta,
             "not_valid": stream.not_valid,
             "data": recipe(config, stream.scenario, len(stream)),
             "commitment": commitment,
         }
-        given |= {"preset": config.preset} if config.preset is not None else {}
-        given |= {"kind": config.kind} if config.kind not in (None, "holdout") else {}
-    elif config.preset is not None:
-        raise UserError(
-            f"{config.method} has no presets; give CoP2L's as methods.cop2l.preset={config.preset}."
-        )
-    elif config.kind not in (None, "holdout"):
-        raise UserError(f"{config.method} can only claim the hold-out bound; leave kind out.")
     return methods.method(config.method)(
-        model, memory=config.memory, seed=config.seed, scenario=stream.scenario, **given, **config.options
+        model, memory=config.memory, seed=config.seed, scenario=stream.scenario, **given
     )
 
 
@@ -87,7 +67,7 @@ def kind_of(config: Config, learner: Method) -> str | None:
 
 def recipe(config: Config, scenario: str, tasks: int) -> dict[str, Any]:
     """How the tasks' samples are made again: what a verifier needs beside the data itself."""
-    known = {"order_seed": config.order_seed, "holdout": config.holdout or None}
+    known: dict[str, Any] = {"order_seed": config.order_seed, "holdout": config.holdout or None}
     known |= {"images": config.images} if config.images != "shared" else {}
     known |= {"seed": config.stream_seed} if config.stream_seed else {}
     known |= {"holdout_seed": config.seed} if config.holdout else {}
@@ -108,10 +88,10 @@ def holdout_options(config: Config, tasks: int) -> KernelOptions:
 
 def settings_of(learner: Any) -> dict[str, Any]:
     """All options of a method, for JSON."""
-    options = learner.options
-    if isinstance(options, KernelOptions):
-        return options.as_dict()
-    return {"memory": learner.memory, **asdict(options)}
+    chosen = learner.options
+    if isinstance(chosen, KernelOptions):
+        return chosen.as_dict()
+    return {"memory": learner.memory, **asdict(chosen)}
 
 
 def described(learner: Any) -> dict[str, Any]:
@@ -128,10 +108,10 @@ def committed(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
         )
     if kind != "holdout":
         return dict(learner.commitment())
-    options, cut = holdout_options(config, len(stream)), recipe(config, stream.scenario, len(stream))
+    cut = recipe(config, stream.scenario, len(stream))
     return commitment(
         config.method,
-        options,
+        holdout_options(config, len(stream)),
         settings_of(learner),
         stream.scenario,
         stream.classes,
@@ -143,9 +123,8 @@ def committed(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
 
 def resolved(config: Config, stream: Stream, learner: Method) -> dict[str, Any]:
     """What config.json holds: every key with its value, the defaults of the method and the stream included."""
-    own = settings_of(learner)
-    record = config.as_record() | {key: own[key] for key in OPTION_KEYS if key in own}
-    record["options"] = {key: value for key, value in own.items() if key not in record}
+    chosen = options.defaults(config.method) | config.options | settings_of(learner)
+    record = config.as_record() | {"options": {name: chosen[name] for name in options.types(config.method)}}
     return record | {"scenario": stream.scenario, "tasks": len(stream), "kind": kind_of(config, learner)}
 
 

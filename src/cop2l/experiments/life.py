@@ -118,15 +118,16 @@ def class_numbers(text: str | None) -> list[int] | None:
 
 def issued(learner: Method) -> dict[str, Any]:
     """What a learner certifies, for JSON."""
-    certificate = getattr(learner, "certificate", None)
-    return {
-        "tasks_seen": learner.tasks_seen,
-        "kind": certificate.kind if certificate is not None else None,
-        "tasks": [
+    certificate: Certificate | None = getattr(learner, "certificate", None)
+    rows = (
+        []
+        if certificate is None
+        else [
             {"task": record["task"], "n": record["n"], "bounds": _bounds(certificate, record["task"])}
-            for record in (certificate.records if certificate is not None else [])
-        ],
-    }
+            for record in certificate.records
+        ]
+    )
+    return {"tasks_seen": learner.tasks_seen, "kind": certificate and certificate.kind, "tasks": rows}
 
 
 def _bounds(certificate: Certificate, task: int) -> dict[str, float]:

@@ -56,7 +56,7 @@ def names(configs: Sequence[Config]) -> list[str]:
         varied |= {(settings["method"], "method") for settings in flat}
     return [
         " ".join(
-            f"{key.removeprefix('options.')}={value}"
+            f"{key}={value}"
             for key, value in settings.items()
             if (settings["method"], key) in varied and value is not None
         )

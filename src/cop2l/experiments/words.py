@@ -16,6 +16,17 @@ def title(config: Config, stream: Stream) -> str:
     )
 
 
+def typed(value: Any) -> str:
+    """A value as it is typed on the command line; an empty table is nothing.
+
+    >>> typed(None), typed(True), typed(0.05), typed(["tasks"]), typed({})
+    ('none', 'true', '0.05', 'tasks', '')
+    """
+    if isinstance(value, list | dict):
+        return ",".join(map(typed, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
 def rounded(rate: float) -> str:
     """A rate as people read it; a bound is shown by `percent`, which never rounds down."""
     return f"{100 * rate:.1f} %"

@@ -222,7 +222,7 @@ def _check_work(certificate: Content, model: nn.Module, allowed: Allowed, say: S
         scored += (stopped + 2) * (record["rows"] + options.memory)
         trained += options.epochs * (options.k * stopped * (stopped + 1) // 2 + (free + options.batch) * stopped)
         trained += options.prior_epochs * (free + options.batch) if options.prior else 0
-    operations = float(4 * size_of(model) * (scored + 3 * trained))
+    operations = float(4 * size_of(model) * (scored + 3 * trained) + 10**7 * trained // options.batch)  # a step costs something
     say(f"verification takes about {operations:.1e} operations ({scored} examples scored, {trained} trained on, and once more)")
     _limit(allowed, operations)
 

@@ -5,8 +5,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from math import inf
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -37,17 +38,19 @@ class MethodOptions:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
+            value, kind = getattr(self, field.name), cast("type", type(field.default))
             positive = field.name in self.positive
-            if isinstance(field.default, int | float) and (
-                not isinstance(value, int | float)
-                or (isinstance(field.default, int) and int(value) != value)
-                or value < 0
-                or (positive and value == 0)
-            ):
-                kind = "a whole number" if isinstance(field.default, int) else "a number"
-                sign = "larger than 0" if positive else "not below 0"
-                raise UserError(f"The option {field.name} is {value!r}; give {kind} {sign}.")
+            if kind is bool:
+                good, wanted = isinstance(value, bool), "true or false"
+            elif kind in (int, float):
+                good = isinstance(value, (int, kind)) and not isinstance(value, bool)
+                good = good and (value > 0 if positive else value >= 0) and value < inf
+                wanted = "a whole number" if kind is int else "a number"
+                wanted += " larger than 0" if positive else " not below 0"
+            else:
+                continue
+            if not good:
+                raise UserError(f"The option {field.name} is {value!r}; give {wanted}.")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Runs that differ in their seed only form a group; groups on the same stream are compared."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from statistics import fmean, stdev
@@ -105,7 +105,7 @@ def spread(values: Iterable[float]) -> Spread:
 def group(runs: Sequence[Run], over: Sequence[str] = ("seed",)) -> list[Group]:
     """Sort runs into groups; `over` names the configuration keys that are averaged over."""
     ignored = SHOWN_BY_BENCHMARK | NOT_A_SETTING | set(over)
-    settings = [{k: v for k, v in settings_of(run.config).items() if k not in ignored} for run in runs]
+    settings = [{k: v for k, v in run.settings.items() if k not in ignored} for run in runs]
     benchmarks = [benchmark_of(run) for run in runs]
     shown = _telling_keys(runs, settings, benchmarks)
     members: dict[tuple[Benchmark, str, str], list[int]] = {}
@@ -128,17 +128,6 @@ def by_benchmark(runs: Sequence[Run], over: Sequence[str] = ("seed",)) -> list[l
 def benchmark_of(run: Run) -> Benchmark:
     """The benchmark of a run."""
     return Benchmark(run.stream, run.scenario, run.model, len(run.matrix))
-
-
-def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys and values; those of a table under their own names where the configuration has no such key."""
-    settings: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            settings |= {inner if inner not in config else f"{key}.{inner}": v for inner, v in value.items()}
-        else:
-            settings[key] = value
-    return settings
 
 
 def repeated(groups: Iterable[Group]) -> list[str]:

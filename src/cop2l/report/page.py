@@ -91,7 +91,7 @@ def _stream(anchor: str, name: str, groups: Sequence[Group], beside: Sequence[Ro
 def _figures(groups: Sequence[Group]) -> Iterator[Figure]:
     for key in dict.fromkeys(key for group in groups for key, _ in group.setting):
         for metric in ("accuracy", "bound"):
-            values = {group.runs[0].config.get(key) for group in groups}
+            values = {group.runs[0].settings.get(key) for group in groups}
             if len(values) > 2 and (figure := against(groups, key, METRICS[metric])):
                 yield figure
     for name in PAGE_FIGURES:
@@ -141,7 +141,7 @@ def _configurations(groups: Sequence[Group]) -> Iterator[tuple[str, str, list[tu
     for group in groups:
         seeds = ", ".join(str(run.seed) for run in group.runs)
         made = [
-            run.config
+            run.settings
             | {f"{k}, as made": run.environment[k] for k in ("stream", "model") if k in run.environment}
             for run in group.runs
         ]

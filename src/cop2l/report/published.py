@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cop2l.errors import UserError, unknown
-from cop2l.report.groups import Benchmark, Group, settings_of
+from cop2l.report.groups import Benchmark, Group
 from cop2l.report.metric import METRICS, SCALES
 from cop2l.report.runs import Run
 
@@ -47,7 +47,7 @@ class Row:
         return all(self._has(run, key, value) for run in group.runs for key, value in self.settings)
 
     def _has(self, run: Run, key: str, value: str) -> bool:
-        settings = settings_of(run.config)
+        settings = run.settings
         if key not in settings:
             raise UserError(
                 f"The column {key} ({self.where}) is no key of the configuration of {run.folder};"

@@ -75,6 +75,19 @@ class Run:
     task_cuda_allocated: float | None = None
     """The bytes of all allocations of a task, whether freed or not; mean over tasks."""
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The configuration with the keys of its tables (options, data, ...) beside the others, by their bare names if free."""
+        flat: dict[str, Any] = {}
+        for key, value in self.config.items():
+            if isinstance(value, Mapping):
+                flat |= {
+                    inner if inner not in self.config else f"{key}.{inner}": v for inner, v in value.items()
+                }
+            else:
+                flat[key] = value
+        return flat
+
 
 @dataclass(frozen=True)
 class LeftOut:

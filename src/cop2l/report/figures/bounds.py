@@ -319,7 +319,7 @@ def _spread_words(groups: Sequence[Group]) -> str:
 
 
 def _criterion(group: Group) -> str:
-    return CRITERIA.get(str(group.runs[0].config.get("stop")), "bound")
+    return CRITERIA.get(str(group.runs[0].settings.get("stop")), "bound")
 
 
 def _record(run: Run, task: int) -> TaskRecord:

@@ -172,7 +172,7 @@ def against(groups: Sequence[Group], key: str, metric: Metric) -> Figure | None:
     """A metric against a setting that was varied, such as the memory."""
     series: dict[str, dict[Any, Spread]] = {}
     for group in groups:
-        value = group.runs[0].config.get(key)
+        value = group.runs[0].settings.get(key)
         number = metric.over_seeds(group)
         if number is not None and isinstance(value, int | float):
             series.setdefault(group.label_without(key), {})[value] = number

@@ -1,0 +1,117 @@
+"""The options of each method, read from where they are declared: the dataclass of the method."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterable
+from dataclasses import fields
+from functools import cache
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+from cop2l import methods
+from cop2l.certify import presets
+from cop2l.errors import UserError, unknown
+from cop2l.experiments.config import FIELDS, Config, as_type
+from cop2l.kernel.options import Options as KernelOptions
+
+CERTIFIES_ITSELF = "cop2l"
+
+
+class Key(NamedTuple):
+    """What can be given to a run: its default, and the sentence under its declaration."""
+
+    default: Any
+    sentence: str
+
+
+def declarations(method: str) -> tuple[type, ...]:
+    """The dataclasses that declare the options of a method."""
+    if method == CERTIFIES_ITSELF:
+        return presets.Choice, KernelOptions
+    cls: Any = methods.method(method)
+    return (cls.Options,)
+
+
+def types(method: str) -> dict[str, Any]:
+    """The type of every option of a method; memory, seed and the like are keys of the run, whatever its method."""
+    return _types(declarations(method))
+
+
+@cache
+def _types(declared: tuple[type, ...]) -> dict[str, Any]:
+    hints = {cls: get_type_hints(cls) for cls in declared}
+    names = [(cls, field.name) for cls in declared for field in fields(cls)]
+    return {name: hints[cls][name] for cls, name in names if name not in FIELDS}
+
+
+def names(of: Iterable[str]) -> list[str]:
+    """The names of all the options of some methods."""
+    return sorted({name for method in of for name in types(method)})
+
+
+def typed(method: str, name: str, value: Any) -> Any:
+    """The value as the type of the method's option; an option of other methods, or of none, is refused."""
+    if name in (own := types(method)):
+        return as_type(own[name], value)
+    if other := next((other for other in methods.METHODS if name in types(other)), None):
+        raise UserError(f"{method} has no option {name}; for {other} alone, write methods.{other}.{name}.")
+    raise unknown("key", name, [*FIELDS, *own])
+
+
+def check(config: Config) -> None:
+    """Refuse what the method's declaration does, and a claim that the method cannot make: before any data is loaded."""
+    for name, value in config.options.items():
+        typed(config.method, name, value)
+    if config.kind == "holdout" and not config.holdout:
+        raise UserError(
+            "The claim is the hold-out bound and nothing is withheld; add for example holdout=0.1."
+        )
+    if config.method == CERTIFIES_ITSELF:
+        tasks = None if config.anytime else config.tasks
+        presets.options(
+            **config.options, **of_the_run(config), tasks=tasks, memory=config.memory, seed=config.seed
+        )
+        return
+    if config.kind not in (None, "holdout"):
+        raise UserError(f"{config.method} can only claim the hold-out bound; leave kind out.")
+    declarations(config.method)[0](**config.options)
+
+
+def of_the_run(config: Config) -> dict[str, Any]:
+    """What CoP2L takes from the keys of the run that other methods do not."""
+    claimed = {"kind": config.kind} if config.kind not in (None, "holdout") else {}
+    return {"delta": config.delta, **claimed}
+
+
+def defaults(method: str) -> dict[str, Any]:
+    """The options of a method where none is given."""
+    if method == CERTIFIES_ITSELF:
+        every = {"preset": presets.Choice.preset, **presets.options().as_dict()}
+    else:
+        every = {field.name: field.default for cls in declarations(method) for field in fields(cls)}
+    return {name: every[name] for name in types(method)}
+
+
+def keys(method: str) -> dict[str, Key]:
+    """Every key of a run of a method: those of all runs, then the method's options."""
+    run = {name: Key(getattr(Config, name, {}), sentence) for name, sentence in sentences(Config).items()}
+    said = {name: text for cls in declarations(method) for name, text in sentences(cls).items()}
+    for name, kind in types(method).items():
+        if get_origin(kind) is Literal:
+            said[name] += f" One of: {', '.join(get_args(kind))}."
+    return run | {name: Key(value, said[name]) for name, value in defaults(method).items()}
+
+
+def sentences(declared: type) -> dict[str, str]:
+    """The sentence under each field of a dataclass, those of its bases included."""
+    found: dict[str, str] = {}
+    for cls in reversed(declared.__mro__[:-1]):
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        for field, below in pairwise(tree.body if isinstance(tree, ast.ClassDef) else ()):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                found[ast.unparse(field.target)] = " ".join(ast.literal_eval(below.value).split())
+    for scenario, values in getattr(declared, "by_scenario", {}).items():
+        for name, value in values.items():
+            found[name] = f"{found[name].rstrip('.')}; {value} if {scenario}."
+    return found
