@@ -615,7 +615,7 @@ def attempted(draw: Draw, number: int, bases: dict[str, Base]) -> tuple[Forgery,
     for kind in draw.sample(KINDS, 1 if draw.random() < 0.6 else 2):
         f.what.append(kind.__name__.replace("_", " "))
         with suppress(
-            LookupError, TypeError, AttributeError, ValueError
+            LookupError, TypeError, AttributeError, ValueError, RuntimeError
         ):  # a second change may meet what the first left
             kind(f, draw)
     if draw.random() < 0.6:
