@@ -7,7 +7,7 @@ PIP    := $(BIN)/pip install --disable-pip-version-check --quiet --constraint co
 # One thread per process: parallelism is over processes, and results are exact at a fixed thread count.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test env lint test-network validity bench compare-avalanche ci-long clean
+.PHONY: help demo test env lint test-network validity bench torture compare-avalanche ci-long clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -33,6 +33,9 @@ validity: $(VENV)/dev.stamp  ## thousands of whole runs: how often certificates 
 
 bench: $(VENV)/dev.stamp  ## the benchmarks: ratios measured side by side
 	for file in bounds replay_step cop2l_cost; do $(BIN)/python benchmarks/$$file.py; done
+
+torture: $(VENV)/dev.stamp  ## attack verify with forged certificates, hostile files and runs (an hour), and write docs/reliability.md
+	$(BIN)/python tests/torture/torture.py
 
 compare-avalanche: $(VENV)/dev.stamp  ## the baselines beside Avalanche 0.6, in an environment of its own
 	$(PYTHON) -m venv .avalanche/venv

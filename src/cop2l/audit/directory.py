@@ -10,13 +10,19 @@ from cop2l.errors import UserError
 from cop2l.experiments.config import FIELDS, Config
 from cop2l.experiments.learners import recipe
 from cop2l.experiments.measure import COUNTS, informal, summarise
-from cop2l.files import read_json, read_lines, read_tensors, standing
-from cop2l.kernel.form import Unreadable
+from cop2l.files import file_digest, read_json, read_lines, read_tensors, standing
+from cop2l.kernel.form import HOLDOUT_FILES, Unreadable
 from cop2l.kernel.learning import digest
 from cop2l.kernel.verdict import Verdict
 
 CLOSE = 1e-9
 BAD_FORM = (KeyError, TypeError, AttributeError, IndexError, ValueError, ZeroDivisionError)
+RECORD = (
+    "task", "accuracy", "classes", "kind", "tasks", "seconds", "learn_seconds", "peak_memory", "peak_cuda_allocated",
+    "peak_cuda_reserved", "total_cuda_allocated", "memory_used", "numbers_stored", "trace",
+)  # fmt: skip
+ROW = ("task", *COUNTS, "bounds", "test_error", "holdout")
+"""The fields of a record, and of its entry for a task: another one could state what nobody checks."""
 Content = Mapping[str, Any]
 
 
@@ -53,7 +59,7 @@ def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> Non
             "config.json, records.jsonl, summary.json and the state agree with the certificates, and with each other."
         )
     notes.word.append(
-        "Accuracies, times, the trace and the environment of the run: no certificate speaks of them."
+        "Accuracies, times, sizes, the trace and the environment of the run: no certificate speaks of them."
     )
     if certificates[-1]["options"].kind != "holdout" and any(
         "holdout" in row for row in records[-1]["tasks"]
@@ -126,17 +132,35 @@ def _learned(notes: Verdict, run: Path, last: Content) -> int | None:
     theta = {
         name.removeprefix("theta/"): value for name, value in tensors.items() if name.startswith("theta/")
     }
-    if "theta" in last and digest(theta) != last["theta"]:
-        notes.fault("The saved learner does not have the parameters that the last certificate speaks of.")
+    certified = (
+        last["theta"] if "theta" in last else digest(read_tensors(last["folder"] / HOLDOUT_FILES[0])[0])
+    )
+    if digest(theta if "theta" in last else tensors) != certified:
+        notes.fault("The saved learner is not the one that the last certificate speaks of.")
+    copy = state / "certificate"
+    if copy.exists() and not all(same(file, last["folder"] / file.name) for file in copy.iterdir()):
+        notes.fault("The certificate beside the saved learner is not the last one that was issued.")
     return len(note["tasks"]) if "tasks" in note else int(note["tasks_seen"])
+
+
+def same(one: Path, other: Path) -> bool:
+    """Whether two files hold the same bytes."""
+    return one.is_file() and other.is_file() and file_digest(one) == file_digest(other)
 
 
 def _check_record(notes: Verdict, record: Content, certificate: Content | None) -> None:
     """A record repeats the counts and the bounds of its certificate; without one it has none."""
     task, rows = record["task"], record["tasks"]
+    if unknown := {*record} - {*RECORD} | {key for row in rows for key in row} - {*ROW}:
+        notes.fault(
+            f"The record of task {task} has fields that are not documented: {sorted(unknown)[:5]!r:.200}."
+        )
     if certificate is None:
-        if record["kind"] is not None or any(row["bounds"] for row in rows):
-            notes.fault(f"The record of task {task} states bounds, and no certificate was issued then.")
+        uncertified = all(row["bounds"] == {} and _uncounted(row) for row in rows)
+        if record["kind"] is not None or not uncertified:
+            notes.fault(
+                f"The record of task {task} states counts or bounds, and no certificate was issued then."
+            )
         return
     options, read = certificate["options"], read_certificate(certificate["folder"])
     if record["kind"] != options.kind or [row["task"] for row in rows] != list(range(1, task + 1)):
@@ -148,12 +172,12 @@ def _check_record(notes: Verdict, record: Content, certificate: Content | None) 
             s["kind"]: s["value"] for s in certificate["statements"] if s["task"] == t
         } | read.information(t)
         if options.kind == "holdout":
-            same = row["holdout"] == {"n": counts["rows"], "errors": counts["errors"]}
+            agrees = row["holdout"] == {"n": counts["rows"], "errors": counts["errors"]} and _uncounted(row)
         else:
-            same = all(row[name] == counts[name] for name in COUNTS)
+            agrees = all(row[name] == counts[name] for name in COUNTS)
             if "holdout" in row:
                 wanted["holdout"] = informal(row["holdout"], options, task)
-        if not same:
+        if not agrees:
             notes.fault(
                 f"The counts of task {t} in the record of task {task} are not those of the certificate."
             )
@@ -163,6 +187,11 @@ def _check_record(notes: Verdict, record: Content, certificate: Content | None) 
             notes.fault(
                 f"The bounds of task {t} in the record of task {task} do not follow from the certificate."
             )
+
+
+def _uncounted(row: Content) -> bool:
+    """Whether a row of a record has nothing that only a certificate of CoP2L counts."""
+    return all(row[name] is None for name in COUNTS if name != "n")
 
 
 def _configured(config: Content) -> Config:

@@ -13,7 +13,7 @@ from cop2l.experiments.environment import threads
 from cop2l.files import read_tensors
 from cop2l.kernel.form import HOLDOUT_FILES, Unreadable
 from cop2l.kernel.learning import digest
-from cop2l.kernel.options import Refusal, require
+from cop2l.kernel.options import Options, Refusal, require
 from cop2l.kernel.samples import Copies
 from cop2l.kernel.verdict import Verdict
 from cop2l.kernel.verify import Allowed, Say, machine, verify, verify_holdout
@@ -33,7 +33,10 @@ def verify_run(
     say: Say,
 ) -> Verdict:
     """The verdict on the last of a run's hold-out certificates; what is wrong with an earlier one is noted."""
-    folders = [one["folder"] for one in certificates]
+    folders, options = [one["folder"] for one in certificates], certificates[-1]["options"]
+    used = {name: getattr(options, name) for name in ("delta", "seed", "kind", "claim", "tasks")}
+    if options != Options(**used):
+        notes.fault("A hold-out certificate states options that only CoP2L has; they must be the defaults.")
     if len(folders) > 1:
         notes.faults += verify(folders).faults
     if samples.stream is not None:

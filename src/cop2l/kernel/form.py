@@ -15,14 +15,14 @@ from safetensors import SafetensorError, safe_open
 from cop2l.kernel.options import Options, Refusal, require
 
 FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 2, "certificate.json"
-MOST_BYTES, MOST = 2**25, 2**53
+MOST_BYTES, MOST_TENSOR_BYTES, MOST = 2**25, 2**33, 2**53
 SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
 FILES, HOLDOUT_FILES = ("sets.safetensors", "theta.safetensors", "theta_0.safetensors"), ("learner.safetensors",)
 ASSUMPTIONS = (
     "Within each task the examples are independent draws from one distribution, the task's own.",
     "The samples of different tasks, and the marks, are independent: neither rows nor seed were chosen with the other in view.",
     "The order, sizes and distributions of the tasks, and whose data is gone by when, were not chosen by looking at data.",
-    "The initial parameters, the representation of inputs, the options, the seed and the claim do not depend on the data.",
+    "Initial parameters, representation of inputs, options, seed, claim and the classes of each task do not depend on the data.",
     "Published constants that prepare inputs (mean and deviation of MNIST's pixels, say) are statistics of the public sample.",
     "The bound is on the probability of error on new examples of the task's own distribution, not of any other.",
 )
@@ -80,7 +80,7 @@ def table(**columns: Check) -> Check:
 
     def check(value: Any, where: str) -> Content:
         keys = set(value) ^ set(columns) if type(value) is dict else columns
-        require(type(value) is dict and not keys, f"{where} must have exactly its documented fields; look at {sorted(keys)[:5]}.")
+        require(type(value) is dict and not keys, f"{where} must have its documented fields: see {sorted(keys)[:5]!r:.99}.")
         return {key: inner(value[key], f"{where}.{key}") for key, inner in columns.items()}
 
     return check
@@ -121,9 +121,9 @@ STATEMENT = table(family=choice("tasks"), task=integer(1), subject=choice(None),
 CONTENT = {
     "format": choice(FORMAT), "version": choice(VERSION), "made_by": text, "method": text, "options": options_of,
     "settings": maybe(described), "scenario": choice(*SCENARIOS), "classes": integer(1), "model": described,
-    "data": maybe(described), "machine": text, "earlier": many(text), "threads": integer(1, 1024), "not_valid": many(text),
-    "assumptions": choice(list(ASSUMPTIONS)), "commitment": maybe(sha256), "statements": many(STATEMENT, least=1),
-    "files": described, "digest": sha256,
+    "data": maybe(described), "machine": text, "earlier": many(text, most=100), "threads": integer(1, 1024),
+    "not_valid": many(text, most=100), "assumptions": choice(list(ASSUMPTIONS)), "commitment": maybe(sha256),
+    "statements": many(STATEMENT, least=1), "files": described, "digest": sha256,
 }  # fmt: skip
 HASHES = {"theta_0": sha256, "theta": sha256, "sets": sha256}
 
@@ -147,8 +147,9 @@ def regular(path: Path) -> Iterator[Any]:
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise Unreadable(f"{path} is not a regular file.")
+            # what the system makes up as it is read has no size
+            if not (stat.S_ISREG((found := os.fstat(handle)).st_mode) and 0 < found.st_size <= MOST_TENSOR_BYTES):
+                raise Unreadable(f"{path} is not a regular file, or empty, or larger than any certificate's.")
             yield file
     except (OSError, ValueError, RecursionError, SafetensorError) as error:
         if isinstance(error, Refusal):
@@ -169,7 +170,7 @@ def read(folder: Path) -> Content:
         raise Refusal(f"{path} has {word} where a number must be.")
 
     with regular(path) as file:
-        raw = json.loads(file.read(MOST_BYTES), object_pairs_hook=unique, parse_constant=refused)
+        raw = json.loads(file.read(MOST_BYTES).decode(), object_pairs_hook=unique, parse_constant=refused)
     if not isinstance(raw, dict) or (raw.get("format"), raw.get("version")) != (FORMAT, VERSION):
         raise Unreadable(f"{path} is not a cop2l certificate of format {VERSION}, the only one that this program reads.")
     holdout = options_of(raw.get("options"), "options").kind == "holdout"

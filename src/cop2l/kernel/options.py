@@ -142,13 +142,13 @@ def checked(name: str, value: Any) -> Any:
     if get_origin(kind) is tuple:
         known = get_args(get_args(kind)[0])
         good = isinstance(value, tuple | list) and value and set(map(repr, value)) <= set(map(repr, known))
-        require(good and len(set(value)) == len(value), f"{name} must name some of {', '.join(known)}, each once, not {value!r}.")
+        require(good and len(set(value)) == len(value), f"{name} must name some of {', '.join(known)}, once, not {value!r:.40}.")
         return tuple(value)
     choices = get_args(kind) or (kind,)
     if get_origin(kind) is Literal:
-        require(value in choices, f"{name} must be one of {', '.join(choices)}, but it is {value!r}.")
+        require(value in choices, f"{name} must be one of {', '.join(choices)}, but it is {value!r:.40}.")
     elif kind is bool:
-        require(type(value) is bool, f"{name} must be true or false, but it is {value!r}.")
+        require(type(value) is bool, f"{name} must be true or false, but it is {value!r:.40}.")
     elif value is not None or type(None) not in choices:
         value = float(value) if type(value) is int and choices[0] is float and abs(value) < 2**53 else value
         assert limits is not None

@@ -106,7 +106,7 @@ def verify(
             return False
         _check_start(verdict, run[-1], model, start)
         _check_work(run[-1], model, allowed or Allowed(), say)
-        if not _check_samples(verdict, run[-1], samples or {}, allowed or Allowed()):
+        if not _check_samples(verdict, run[-1], samples or {}, allowed or Allowed(), next(model.parameters()).dtype):
             verdict.doubt("Without the data of all tasks the model could not be learned again.")
             return False
         return _check_learning(verdict, run, samples or {}, model, say)
@@ -126,7 +126,7 @@ def verify_holdout(
     def decide(verdict: Verdict) -> bool:
         certificate = _stated(verdict, [folder], allowed or Allowed())[0]
         require(certificate["options"].kind == "holdout", "This is not a hold-out certificate.")
-        complete = _check_samples(verdict, certificate, withheld, allowed or Allowed())
+        complete = _check_samples(verdict, certificate, withheld, allowed or Allowed(), torch.float32)
         for record in certificate["records"]:
             if record["task"] in withheld:
                 x, y = withheld[record["task"]]
@@ -187,9 +187,9 @@ def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list
     return run
 
 
-def _check_samples(verdict: Verdict, certificate: Content, samples: Samples, allowed: Allowed) -> bool:
+def _check_samples(verdict: Verdict, certificate: Content, samples: Samples, allowed: Allowed, kind: torch.dtype) -> bool:
     """Whether the data is what was learned from, of all tasks, and looks like independent draws as far as copies show."""
-    copies, given = Copies(), 0
+    copies, given = Copies(kind), 0
     for record in certificate["records"]:
         task, size = record["task"], record["rows"]
         if task not in samples:
@@ -256,13 +256,13 @@ def _check_learning(verdict: Verdict, run: Sequence[Content], samples: Samples, 
     options, records, parts = last["options"], last["records"], []
     other = sorted({there for one in run for there in (one["machine"], *one["earlier"])} - {here})
     theta_0 = _stored(last, "theta_0", model.state_dict())
-    outside = outside_heads([record["head"] for record in records], last["classes"], last["scenario"], like.device)
     for task, (x, y) in sorted((record["task"], samples[record["task"]]) for record in records):
         labels = torch.from_numpy(numbers(y).astype(np.int64)).to(like.device)
         parts.append(sample(x.to(like.device) if isinstance(x, Tensor) else x, labels, task, options.seed))
     probe = torch.zeros((2, *parts[0].x.shape[1:]), dtype=like.dtype, device=like.device)
     stated, made = (last["classes"], last["model"].get("parameters")), (model.eval()(probe).shape[1], size_of(model))
-    require(stated == made, f"The model has {made[0]} outputs and {made[1]} parameters, not {stated[0]} and {stated[1]}.")
+    require(stated == made, f"The model has {made[0]} outputs and {made[1]} parameters, not {stated[0]} and {stated[1]!r:.40}.")
+    outside = outside_heads([record["head"] for record in records], last["classes"], last["scenario"], like.device)
     plain, again = Plain(model, options, outside), Plain(model, options, outside)
     try:
         with learning.exact_arithmetic(last["threads"]):

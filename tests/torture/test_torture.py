@@ -1,0 +1,64 @@
+"""A small part of the torture, and that its recorded page is the one that its results give."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from torture_files import data_file, hostile_files
+from torture_judge import judge
+from torture_mutations import Tally
+from torture_runs import hostile_runs
+
+import torture
+
+FORGERIES, FILES, RUNS = 200, 24, 16
+
+
+def test_forgeries(honest, tmp_path):
+    assert all(base.audit(base.folders).status == "valid" for base in honest.values())
+    tally = Tally()
+    for number in range(FORGERIES):
+        tally.add(number, 1, honest, tmp_path)
+    assert not tally.broken, "\n".join(tally.broken)
+    found = {status for _, status in tally.results}
+    assert {"invalid", "cannot tell", "valid"} <= found, found
+
+
+def test_a_broken_kernel_would_be_seen(honest, tmp_path, monkeypatch):
+    from cop2l.kernel import verify
+
+    monkeypatch.setattr(verify, "follows", lambda *_: True)
+    tally = Tally()
+    for number in range(0, FORGERIES, 2):
+        tally.add(number, 1, honest, tmp_path)
+    assert any("a smaller bound" in line for line in tally.broken)
+
+
+UNIX_ONLY = pytest.mark.skipif(
+    sys.platform == "win32", reason="needs processes that are copies, FIFOs and links"
+)
+
+
+@UNIX_ONLY
+def test_hostile_files(honest, tmp_path):
+    base = honest["certified, task-incremental, fixed"]
+    cases = hostile_files(base, data_file(base, tmp_path / "data.npz"))
+    assert len(cases) > 400
+    found = judge(cases[:: len(cases) // FILES], tmp_path / "cases", busy=True)
+    broken = [f"{case.kind}: {case.name[:100]}: {result.faults}" for case, result in found if result.faults]
+    assert not broken, "\n".join(broken)
+
+
+@UNIX_ONLY
+def test_hostile_runs(runs, tmp_path):
+    found = judge(list(hostile_runs(runs, RUNS, 1)), tmp_path / "cases", busy=True)
+    broken = [f"{case.kind}: {case.name[:200]}: {result.faults}" for case, result in found if result.faults]
+    assert not broken, "\n".join(broken)
+
+
+def test_the_page_is_made_from_the_results():
+    results = json.loads(Path(torture.RESULTS).read_text())
+    assert set(results) == set(torture.PARTS)
+    assert torture.PAGE.read_text() == torture.page(results)
+    assert not any(found["broken"] for found in results.values())

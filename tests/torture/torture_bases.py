@@ -1,0 +1,189 @@
+"""Small honest certificates to be attacked: every preset, every scenario, fixed and anytime, a model of the issuer's own."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from cop2l import CoP2L
+from cop2l.errors import UserError
+from cop2l.files import file_digest
+from cop2l.kernel.form import canonical, content_digest
+from cop2l.kernel.learning import digest
+from cop2l.kernel.verify import Allowed, verify
+from cop2l.models import build
+from cop2l.randomness import private_randomness
+
+FILES = ("sets", "theta", "theta_0")
+ALLOWED = Allowed(operations=3e10)
+Samples = dict[int, tuple[np.ndarray, np.ndarray]]
+
+
+class Own(nn.Module):
+    """A network of the issuer's own, whose running statistics are part of theta."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU())
+        self.head = nn.Linear(5, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x))
+
+
+def own_model() -> nn.Module:
+    """What the auditor's function builds."""
+    with private_randomness(torch.device("cpu"), 0, "own model"):
+        return Own()
+
+
+def clouds(seed: int, classes: int, same: bool, rows: int = 60) -> Samples:
+    """Two tasks of two classes, six numbers per example, some labels wrong."""
+    draw = np.random.default_rng(seed)
+    found = {}
+    for task in (1, 2):
+        label = draw.integers(0, 2, rows)
+        x = draw.normal(size=(rows, 6)).astype(np.float32)
+        x[np.arange(rows), label + 2 * (task - 1)] += 4
+        wrong = draw.random(rows) < 0.05
+        found[task] = (x, np.where(wrong, 1 - label, label) + (0 if same else 2 * (task - 1)))
+    assert all(y.max() < classes for _, y in found.values())
+    return found
+
+
+def few_digits(seed: int) -> Samples:
+    """Two tasks of two digits, sixty pictures each."""
+    from cop2l.streams import load
+
+    found: Samples = {}
+    for x, y, t in list(load("digits"))[:2]:
+        rows = np.random.default_rng(seed).permutation(len(y))[:60]
+        found[t] = (np.asarray(x)[rows], np.asarray(y)[rows])
+    return found
+
+
+@dataclass
+class Certificate:
+    """A certificate in memory: its text and its tensors."""
+
+    content: dict[str, Any]
+    tensors: dict[str, dict[str, torch.Tensor]]
+
+    @classmethod
+    def read(cls, folder: Path) -> "Certificate":
+        """As it lies there."""
+        tensors = {name: load_file(folder / f"{name}.safetensors") for name in FILES}
+        return cls(json.loads((folder / "certificate.json").read_text()), tensors)
+
+    def write(self, folder: Path, keep: frozenset[str] = frozenset()) -> Path:
+        """Write it with all hashes made again, but for those to keep."""
+        folder.mkdir(parents=True, exist_ok=True)
+        files = {}
+        for name, tensors in self.tensors.items():
+            path = folder / f"{name}.safetensors"
+            save_file({key: value.contiguous() for key, value in tensors.items()}, path)
+            files[path.name] = file_digest(path)
+        made = {"files": files, **{name: digest(tensors) for name, tensors in self.tensors.items()}}
+        self.content |= {
+            name: value for name, value in made.items() if name not in keep and name in self.content
+        }
+        if "digest" not in keep and "digest" in self.content:
+            self.content["digest"] = content_digest(self.content)
+        (folder / "certificate.json").write_text(json.dumps(self.content))
+        return folder
+
+
+@dataclass
+class Base:
+    """An honest run, and all that its auditor has."""
+
+    name: str
+    samples: Samples
+    model: Callable[[], nn.Module]
+    scenario: str
+    chosen: dict[str, Any]
+    heads: list[list[int]] | None = None
+    gone: tuple[int, ...] = ()
+    folders: list[Path] = field(default_factory=list)
+    run: list[Certificate] = field(default_factory=list)
+    honest: dict[str, Any] = field(default_factory=dict)
+
+    def issue(self, folder: Path) -> "Base":
+        """Learn and certify; anytime runs certify after each task."""
+        learner = self._learner(self.scenario, self.chosen)
+        for task, (x, y) in self.samples.items():
+            learner.learn(x, y, classes=self.heads[task - 1] if self.heads else None)
+            if learner.options.anytime or task == len(self.samples):
+                self.folders.append(folder / f"after-{task}")
+                data = {one: self.samples[one] for one in range(1, task + 1) if one not in self.gone}
+                learner.certify(data).save(self.folders[-1])
+        self.run = [Certificate.read(one) for one in self.folders]
+        return self
+
+    def audit(self, folders: list[Path], given: bool = True) -> Any:
+        """The kernel's verdict, with the data and the model or without."""
+        if not given:
+            return verify(folders, allowed=ALLOWED)
+        return verify(folders, self.samples, self.model(), allowed=ALLOWED)
+
+    def truth(self, content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What the learner itself issues with the options, heads and missing data that a certificate states; None if nothing."""
+        heads = [record["head"] for record in content["records"]]
+        gone = [record["errors"] is None for record in content["records"]]
+        key = canonical([content["scenario"], content["options"], heads, gone])
+        if key not in self.honest:
+            try:
+                learner = self._learner(content["scenario"], {"preset": "paper", **content["options"]})
+                for task, head in enumerate(heads, 1):
+                    learner.learn(*self.samples[task], classes=head)
+                data = {task: self.samples[task] for task, missing in enumerate(gone, 1) if not missing}
+                self.honest[key] = learner.certify(data).content
+            except UserError:
+                self.honest[key] = None
+        return self.honest[key]
+
+    def _learner(self, scenario: str, chosen: Mapping[str, Any]) -> CoP2L:
+        return CoP2L(self.model(), scenario=scenario, **chosen)
+
+
+def linear(inputs: tuple[int, ...], classes: int) -> Callable[[], nn.Module]:
+    """A builder of cop2l's own linear model."""
+    return lambda: build("linear", inputs=inputs, classes=classes, seed=0)
+
+
+QUICK = {"memory": 30, "k": 3, "epochs": 3, "lr": 0.05, "batch": 16, "max_iterations": 4, "seed": 3}
+PAPER = {**QUICK, "preset": "paper"}
+PRIOR = {**QUICK, "preset": "certified", "prior_epochs": 6, "prior_lr": 0.1}
+NO_PRIOR = {**QUICK, "preset": "certified", "prior": 0}
+HEADS = [[0, 1], [2, 3]]
+
+
+def bases(folder: Path) -> dict[str, Base]:
+    """All the honest runs, each with a sibling: another seed, on other data."""
+    four, two, digits = linear((6,), 4), linear((6,), 2), linear((1, 8, 8), 10)
+    ci, ti, di = "class-incremental", "task-incremental", "domain-incremental"
+    made = []
+    for other in (0, 1):
+        data, one, pictures = clouds(other, 4, False), clouds(other + 9, 2, True), few_digits(other)
+        more = {"seed": 3 + other}
+        made += [
+            Base("paper, class-incremental, fixed", data, four, ci, {**PAPER, "tasks": 2, **more}),
+            Base("paper kl-tight, task-incremental, anytime", data, four, ti, {**PAPER, "kind": "kl-tight", "memory": 6, **more}, HEADS),
+            Base("certified, digits, anytime", pictures, digits, ci, {**PRIOR, **more}),
+            Base("certified, task-incremental, fixed", data, four, ti, {**PRIOR, "tasks": 2, **more}, HEADS),
+            Base("certified, domain-incremental, picks", one, two, di, {**PRIOR, "stop": "none", "tasks": 2, **more}),
+            Base("prior=0, domain-incremental, anytime", one, two, di, {**NO_PRIOR, **more}),
+            Base("prior=0, class-incremental, a task's data gone", data, four, ci, {**NO_PRIOR, "tasks": 2, **more}, gone=(1,)),
+            Base("paper, own model, class-incremental, fixed", data, own_model, ci, {**PAPER, "kind": "kl-tight", "tasks": 2, **more}),
+        ]  # fmt: skip
+    half = len(made) // 2
+    for number, base in enumerate(made):
+        base.name += " (sibling)" * (number >= half)
+        base.issue(folder / str(number))
+    return {base.name: base for base in made}
