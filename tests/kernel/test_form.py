@@ -118,7 +118,7 @@ def test_every_place_has_a_type(tmp_path, path):
 
 
 RANGES = {
-    ("threads",): (1, 1024), ("classes",): (1, 2**53), ("records", 0, "rows"): (1, 2**53), ("records", 0, "stopped"): (0, 2**53),
+    ("threads",): (1, 512), ("classes",): (1, 2**53), ("records", 0, "rows"): (1, 2**53), ("records", 0, "stopped"): (0, 2**53),
     ("statements", 0, "task"): (1, 2**53), ("options", "seed"): (-(2**63), 2**63 - 1), ("options", "tasks"): (1, 10**6),
 }  # fmt: skip
 

@@ -16,6 +16,7 @@ from cop2l.errors import UserError
 from cop2l.files import file_digest
 from cop2l.kernel.form import canonical, content_digest
 from cop2l.kernel.learning import digest
+from cop2l.kernel.options import Options
 from cop2l.kernel.verify import Allowed, verify
 from cop2l.models import build
 from cop2l.randomness import private_randomness
@@ -139,7 +140,7 @@ class Base:
         key = canonical([content["scenario"], content["options"], heads, gone])
         if key not in self.honest:
             try:
-                learner = self._learner(content["scenario"], {"preset": "paper", **content["options"]})
+                learner = self._learner(content["scenario"], Options(**content["options"]).as_dict())
                 for task, head in enumerate(heads, 1):
                     learner.learn(*self.samples[task], classes=head)
                 data = {task: self.samples[task] for task, missing in enumerate(gone, 1) if not missing}

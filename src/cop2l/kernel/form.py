@@ -121,7 +121,7 @@ STATEMENT = table(family=choice("tasks"), task=integer(1), subject=choice(None),
 CONTENT = {
     "format": choice(FORMAT), "version": choice(VERSION), "made_by": text, "method": text, "options": options_of,
     "settings": maybe(described), "scenario": choice(*SCENARIOS), "classes": integer(1), "model": described,
-    "data": maybe(described), "machine": text, "earlier": many(text, most=100), "threads": integer(1, 1024),
+    "data": maybe(described), "machine": text, "earlier": many(text, most=100), "threads": integer(1, 512),
     "not_valid": many(text, most=100), "assumptions": choice(list(ASSUMPTIONS)), "commitment": maybe(sha256),
     "statements": many(STATEMENT, least=1), "files": described, "digest": sha256,
 }  # fmt: skip
