@@ -648,3 +648,11 @@ def test_the_users_data_and_the_layout_of_the_weights():
         ends.append(standing(learn(learner, case, (1, 2)).engine))
         assert all(np.array_equal(one, other) for one, other in zip(case.x, before, strict=True))
     assert ends[0] == ends[1]
+
+
+def test_batch_normalisation_needs_more_than_one_example():
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+    x, y = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
+    with pytest.raises(UserError, match="batch=2"):
+        CoP2L(model, batch=1, memory=10).learn(x, y)
+    CoP2L(model, batch=2, k=1, prior=0, memory=10, max_iterations=3).learn(x, y)

@@ -292,6 +292,13 @@ class CoP2L:
             raise UserError(
                 f"memory={self.options.memory} is smaller than the number of tasks, {task}; give each task at least one example."
             )
+        normalising = any(
+            isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.model.modules()
+        )
+        if self.options.batch == 1 and normalising:
+            raise UserError(
+                "A model with batch normalisation cannot train on a single example; use batch=2 or more."
+            )
         x, found = inputs(x), labels(y)
         if len(x) != len(found):
             raise UserError(f"x has {len(x)} examples and y has {len(found)} labels; they must be as many.")

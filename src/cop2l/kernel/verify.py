@@ -151,8 +151,8 @@ def _decided(decide: Callable[[Verdict], bool]) -> Verdict:
         raise
     except Refusal as refusal:
         verdict.fault(str(refusal))
-    except RuntimeError as error:  # of torch: examples of another shape, or too little memory
-        raise Unreadable(f"The model could not be run on this data here: {str(error).splitlines()[0]}") from None
+    except (RuntimeError, ValueError) as error:  # of torch: examples of another shape, or too little memory
+        raise Unreadable(f"The model could not be run on this data here: {str(error).splitlines()[0]:.200}") from None
     return verdict
 
 
