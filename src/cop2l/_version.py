@@ -1,6 +1,3 @@
-"""The version, alone, so that reading it imports nothing.
+"""The version, alone, so that reading it imports nothing. What is learned has a number of its own: `kernel.verify.BITS`."""
 
-Raise it whenever what is learned changes by a bit: a certificate is made again, bit for bit, by the same version only.
-"""
-
-__version__ = "0.1.0.dev2"
+__version__ = "0.1.0.dev3"
