@@ -60,4 +60,5 @@ def test_hostile_runs(runs, tmp_path):
 def test_the_page_is_made_from_the_results():
     results = json.loads(Path(torture.RESULTS).read_text())
     assert set(results) == set(torture.PARTS)
+    assert not any(part["broken"] for part in results.values())
     assert torture.PAGE.read_text() == torture.page(results)
