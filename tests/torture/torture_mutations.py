@@ -575,7 +575,7 @@ def reasons(f: Forgery, verdict: Any) -> list[str]:
             CHOSEN in sentence for sentence in verdict.word
         ):
             return ["BROKEN: options were changed, and the verdict does not list them as the issuer's word"]
-    return found or ["a hash was not spelled as before"]
+    return found or ["nothing that is stated differs: only the bytes of files, and so their hashes"]
 
 
 def same_options(one: dict[str, Any], two: dict[str, Any]) -> bool:
