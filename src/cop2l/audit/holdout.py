@@ -34,7 +34,10 @@ def verify_run(
 ) -> Verdict:
     """The verdict on the last of a run's hold-out certificates; what is wrong with an earlier one is noted."""
     folders, options = [one["folder"] for one in certificates], certificates[-1]["options"]
-    used = {name: getattr(options, name) for name in ("delta", "seed", "kind", "claim", "tasks")}
+    used = {
+        name: getattr(options, name)
+        for name in ("delta", "seed", "kind", "claim", "shares", "groups", "tasks")
+    }
     if options != Options(**used):
         notes.fault("A hold-out certificate states options that only CoP2L has; they must be the defaults.")
     if len(folders) > 1:
@@ -51,7 +54,7 @@ def verify_run(
         predict = _predictor(learner, one)
         with threads(one["threads"]):
             found = verify_holdout(
-                one["folder"], withheld if learner else {}, predict, again.get(last, False), allowed
+                one["folder"], withheld if learner else {}, predict, again.get(last), allowed
             )
         if one is not certificates[-1]:
             notes.faults += [f"After task {last}: {fault}" for fault in found.faults]
@@ -106,9 +109,12 @@ def _learned_again(
     given: str | Builder | None,
     allowed: Allowed,
     say: Say,
-) -> dict[int, bool]:
-    """For each time of a certificate, whether learning without the withheld examples gives the stored learner, bit for bit."""
-    last, found = certificates[-1], dict[int, bool]()
+) -> dict[int, dict[int, Any]]:
+    """For each certificate whose stored learner is made again, bit for bit, without the withheld examples: what was predicted.
+
+    These are the classes predicted for the withheld examples of each task just after it was learned.
+    """
+    last, found, before = certificates[-1], dict[int, dict[int, Any]](), dict[int, Any]()
     if samples.stream is None or len(samples.learned) < len(last["records"]):
         notes.doubt(
             "Learning again needs the data as a stream, so that the withheld part can be told from the rest."
@@ -124,9 +130,12 @@ def _learned_again(
             say(f"learning task {t} of {len(last['records'])} again")
             x, y = samples.learned[t]
             learner.learn(x, y, classes=head, progress=None)
+            if t in samples.withheld:
+                before[t] = _predictor(learner, last)(samples.withheld[t][0], t)
             if t in times:
-                found[t] = _bits(times[t]["folder"] / HOLDOUT_FILES[0]) == _saved_bits(learner)
-                if not found[t]:
+                if _bits(times[t]["folder"] / HOLDOUT_FILES[0]) == _saved_bits(learner):
+                    found[t] = dict(before)
+                else:
                     _differs(notes, t, times[t]["machine"], machine(learner.model))
     return found
 

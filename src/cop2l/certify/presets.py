@@ -27,10 +27,14 @@ class OptionValues(TypedDict, total=False):
     prior_memory: float
     prior_epochs: int
     prior_lr: float | None
+    start: Literal["weights", "slda"]
+    shrinkage: float
     delta: float
     seed: int
     kind: Kind
     claim: Sequence[Family]
+    shares: Sequence[int]
+    groups: Sequence[str]
     tasks: int | None
 
 
