@@ -28,6 +28,7 @@ class OptionValues(TypedDict, total=False):
     prior_memory: float
     prior_epochs: int
     prior_lr: float | None
+    balance: bool
     start: Literal["weights", "slda"]
     shrinkage: float
     delta: float

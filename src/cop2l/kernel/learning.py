@@ -372,7 +372,8 @@ class Plain:
             C = np.concatenate(blocks)
             trained = join([prior, taken(S, B, C)])
             assert trained is not None
-            factor = weights[torch.from_numpy(C).to(like.device)] if prior is None else balanced(trained.y).to(like.dtype)
+            factor = F.pad(weights[torch.from_numpy(C).to(like.device)], (len(trained) - len(C), 0), value=1.0)
+            factor = balanced(trained.y).to(like.dtype) if prior is not None and options.balance else factor
             j += 1
             self.update(optimiser, trained, factor, options.epochs, "update", j)  # line 7: theta_k <- update(theta_{k-1}, C_k)
         if searching:  # lines 10-12: k <- argmin of the criterion; all state goes back to it
@@ -463,7 +464,8 @@ class Plain:
             self.solve()
             return prior if options.prior_memory else None
         if prior is not None and options.prior_epochs:
-            weight = balanced(prior.y).to(next(self.model.parameters()).dtype)
+            even = balanced(prior.y) if options.balance else torch.ones(len(prior), device=prior.y.device)
+            weight = even.to(next(self.model.parameters()).dtype)
             self.update(self.optimiser(options.prior_lr), prior, weight, options.prior_epochs, "prior")
         return prior
 

@@ -69,6 +69,8 @@ class Options:
     """Passes over the prior examples (own and stored) before the first pick."""
     prior_lr: Annotated[float | None, Positive] = None
     """Learning rate of that training; None: the same as lr."""
+    balance: bool = True
+    """Where there is a prior part, every class has the same total weight in training; else every example has."""
     start: Literal["weights", "slda"] = "weights"
     """What a task begins with: the weights as they are, or the linear head that LDA gives from sums over all prior parts and
     picks so far (`slda`, for a model whose head alone is trained); then prior_epochs is not used."""
