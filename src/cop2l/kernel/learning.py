@@ -457,7 +457,7 @@ class Plain:
         return chosen
 
     def train_on_prior(self, own: Examples | None) -> Examples | None:
-        """Before the first pick: epochs over the prior examples, stored and own, all classes with the same total weight; or LDA."""
+        """Before the first pick: epochs over the prior examples, stored and own, all classes with equal total weight; or LDA."""
         prior, options = join([*self.prior, own]), self.options
         if options.start == "slda":
             self.add_up(own)
