@@ -122,7 +122,10 @@ class _Scheme:
         """
         if self.rate >= Fraction(repr(target)):
             return None
-        top = (lambda j: int(j / self.rate)) if self.rate else (lambda j: int(j))
+
+        def top(j: int) -> int:
+            return int(j / self.rate) if self.rate else j
+
         j = _least(
             lambda j: top(j) > 0 and self.bound(top(j), tasks) <= target, int(LARGEST * (self.rate or 1))
         )
@@ -296,9 +299,9 @@ def _sentences(found: Plan) -> list[str]:
             )
         if row.learn is not None and asked["examples"] is not None:
             lines.append(
-                f"Of {asked['examples']} examples per task at most {100 * row.learn:.1f} % may be learned from freely ({row.kind})."
+                f"Of {asked['examples']} examples at most {100 * row.learn:.1f} % may be learned from freely ({row.kind})."
                 if row.certify is not None and row.certify <= asked["examples"]
-                else f"{asked['examples']} examples per task are too few ({row.kind})."
+                else f"{asked['examples']} examples are too few ({row.kind})."
             )
         if row.most_tasks is not None:
             more = f" and a memory of {asked['memory']}" if row.data == "gone" else ""

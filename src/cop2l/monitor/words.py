@@ -53,8 +53,9 @@ def report(monitor: Monitor) -> str:
     """All of it, as a person reads it."""
     n, errors, when = monitor.n, monitor.errors, monitor.alarmed_at
     rate = f" ({100 * errors / n:.2f} %)" if n else ""
+    bound = f"{100 * monitor.bound:g} %" if monitor.statement["kind"] is None else percent(monitor.bound)
     lines = [
-        f"The claim: {claim_of(monitor.statement)} is at most {percent(monitor.bound)}.",
+        f"The claim: {claim_of(monitor.statement)} is at most {bound}.",
         f"Feedback so far: {n} examples in {monitor.batches} batches, {errors} errors{rate}.",
         f"Evidence against the claim: {monitor.evidence:.3g}; the alarm is at {1 / monitor.alpha:g}."
         + (f" It came after {when} examples, and stays." if when is not None else ""),
