@@ -56,7 +56,12 @@ def test_it_is_the_formula_rounded_down(bound, batches):
 
 
 def test_large_counts_are_rounded_down_and_do_not_overflow():
-    for bound, n, errors in [(0.05, 10**9, 10**8), (1e-6, 10**9, 10**9), (0.3, 10**7, 0), (0.5, 10**6, 500_700)]:
+    for bound, n, errors in [
+        (0.05, 10**9, 10**8),
+        (1e-6, 10**9, 10**9),
+        (0.3, 10**7, 0),
+        (0.5, 10**6, 500_700),
+    ]:
         with mpmath.workdps(60):
             b, qs = mpmath.mpf(bound), [mpmath.mpf(q) for q in alternatives(bound)]
             logs = [errors * mpmath.log(q / b) + (n - errors) * mpmath.log((1 - q) / (1 - b)) for q in qs]
@@ -104,7 +109,9 @@ def alarms(rate_of, bound=0.1, seed=0, streams=STREAMS, length=LENGTH) -> np.nda
             if due(n - BATCH, n):
                 at.append(n)
                 starts.append(errors)
-            now = log_evidence(bound, n, errors, at, np.stack(starts, 1) if starts else np.empty((streams, 0)))
+            now = log_evidence(
+                bound, n, errors, at, np.stack(starts, 1) if starts else np.empty((streams, 0))
+            )
             found |= now >= -math.log(ALPHA)
     return found
 

@@ -50,7 +50,12 @@ def test_no_task_is_task_nought_and_a_class_may_be_text():
 @pytest.mark.parametrize(
     ("family", "task", "subject", "words"),
     [
-        ("tasks", 9, None, "claims nothing about tasks 9; it claims: tasks 1, tasks 2, average, forgetting 1"),
+        (
+            "tasks",
+            9,
+            None,
+            "claims nothing about tasks 9; it claims: tasks 1, tasks 2, average, forgetting 1",
+        ),
         ("tasks", None, None, "claims nothing about tasks; it claims"),
         ("groups", 2, "south", r"claims nothing about groups 2 \(south\)"),
         ("groups", 2, "north", "at most 100 %; nothing can refute that"),
@@ -113,7 +118,8 @@ def test_labels():
 
 
 @pytest.mark.parametrize(
-    "errors", [[], [0, 2], [0.5], ["1"], "101", [None], [float("nan")], 3, [[0, 1]], np.ones((2, 2)), {"a": 1}]
+    "errors",
+    [[], [0, 2], [0.5], ["1"], "101", [None], [float("nan")], 3, [[0, 1]], np.ones((2, 2)), {"a": 1}],
 )
 def test_what_is_not_feedback_changes_nothing(tmp_path, errors):
     path = tmp_path / "state.json"
@@ -128,7 +134,17 @@ def test_what_is_not_feedback_changes_nothing(tmp_path, errors):
 
 @pytest.mark.parametrize(
     ("predicted", "true"),
-    [([0, 1], [0]), ([0], [4]), ([0], [-1]), ([0.5], [0]), ([0], ["0"]), ([None], [0]), ([True], [1]), ([], []), ([""], [""])],
+    [
+        ([0, 1], [0]),
+        ([0], [4]),
+        ([0], [-1]),
+        ([0.5], [0]),
+        ([0], ["0"]),
+        ([None], [0]),
+        ([True], [1]),
+        ([], []),
+        ([""], [""]),
+    ],
 )
 def test_what_is_not_a_label_changes_nothing(predicted, true):
     monitor = Monitor(certificate(), task=1)  # its model has classes 0 to 3
@@ -158,7 +174,9 @@ def test_a_certificate_is_the_same_in_memory_and_in_its_folder(tmp_path):
     Monitor(found, task=1, state=path).update([1])
     assert Monitor(folder, task=1, state=path).n == 1
     assert Monitor(str(folder), task=1, state=path).n == 1
-    fresh = Certificate({k: v for k, v in found.content.items() if k not in ("files", "digest")}, found.options)
+    fresh = Certificate(
+        {k: v for k, v in found.content.items() if k not in ("files", "digest")}, found.options
+    )
     assert Monitor(fresh, task=1, state=path).n == 1
 
 
@@ -181,7 +199,10 @@ def test_two_monitors_of_one_state_add_up_and_do_not_write_at_once(tmp_path):
     other.update([0])
     one.update([0])
     assert (one.n, one.errors, Monitor(0.05, state=path).n) == (4, 1, 4)
-    with Lock(tmp_path / ".state.json.lock", "busy"), pytest.raises(UserError, match="written by another monitor"):
+    with (
+        Lock(tmp_path / ".state.json.lock", "busy"),
+        pytest.raises(UserError, match="written by another monitor"),
+    ):
         other.update([1])
     assert Monitor(0.05, state=path).n == 4
 

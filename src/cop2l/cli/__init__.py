@@ -17,7 +17,8 @@ from cop2l._version import __version__
 from cop2l.errors import UserError
 
 VERB_MODULES = (
-    "run", "commit", "sweep", "compare", "report", "plot", "verify", "monitor", "bound", "plan", "life", "data", "features", "listing",
+    "run", "commit", "sweep", "compare", "report", "plot", "verify", "monitor", "bound", "plan", "life", "data", "features",
+    "listing",
 )  # fmt: skip
 
 JUDGES = ("verify", "monitor")

@@ -67,7 +67,8 @@ def run_plan(arguments: argparse.Namespace) -> None:
     from cop2l.planning import plan
 
     names = (
-        "error", "target", "examples", "memory", "tasks", "delta", "anytime", "picks", "prior", "prior_memory", "kind", "families",
+        "error", "target", "examples", "memory", "tasks", "delta", "anytime", "picks", "prior", "prior_memory", "kind",
+        "families",
     )  # fmt: skip
     found = plan(**{name: getattr(arguments, name) for name in names})
     print(json.dumps(found.as_dict(), indent=1) if arguments.json else found)

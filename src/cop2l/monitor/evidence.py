@@ -1,7 +1,7 @@
 """The evidence against "the error rate is at most b", from counts alone, rounded down."""
 
-import math
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,7 @@ def log_evidence(bound: float, n: int, errors: Any, start_n: Any = (), start_err
     x = -d / (1.0 - bound)
     loss = np.where(x >= -0.5, np.log1p(np.maximum(x, -0.5)), np.log((1.0 - q) / (1.0 - bound)))
     ends = np.array([0, *start_n], dtype=np.int64)
-    shares = [due(int(a), int(b)) / (2.0 * STARTS) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    shares = [due(int(a), int(b)) / (2.0 * STARTS) for a, b in pairwise(ends)]
     weights = np.array([0.5, *shares])
     wrong = np.asarray(errors, np.float64)[..., None]
     wrong = wrong - np.concatenate(

@@ -6,12 +6,12 @@ from cop2l.kernel.arithmetic import percent
 from cop2l.monitor.monitor import Monitor
 
 ALARM = (
-    "ALARM: the claim is refuted at level {alpha:g}. Either it was wrong from the start or the data has drifted; these look alike. "
-    "Do not rely on the certificate for this data; find out which, and certify again on new data."
+    "ALARM: the claim is refuted at level {alpha:g}. Either it was wrong from the start or the data has drifted; "
+    "these look alike. Find out which, and certify again on new data."
 )
 QUIET = (
-    "NO ALARM: the feedback does not refute the claim. That does not prove it: an error rate just above the bound, or too little "
-    "feedback, looks the same."
+    "NO ALARM: the feedback does not refute the claim. That does not prove it: too little feedback, or an error rate "
+    "just above the bound, looks the same."
 )
 ASSUMPTIONS = (
     "Which examples get feedback, in which order and when, does not depend on whether the answer was right.",
@@ -60,6 +60,6 @@ def report(monitor: Monitor) -> str:
         f"Evidence against the claim: {monitor.evidence:.3g}; the alarm is at {1 / monitor.alpha:g}."
         + (f" It came after {when} examples, and stays." if when is not None else ""),
         verdict(monitor),
-        f"If the claim is true, the probability of an alarm is at most {monitor.alpha:g} over the whole life of this monitor, if:",
+        f"If the claim is true, the probability that there is ever an alarm is at most {monitor.alpha:g}, provided that:",
     ]
     return "\n".join([*lines, *(f"  - {sentence}" for sentence in assumptions(monitor.statement))])
