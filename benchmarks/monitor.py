@@ -17,7 +17,7 @@ from scipy.stats import binom
 
 from cop2l.monitor.evidence import due, log_evidence
 
-BOUND, ALPHA, LENGTH, STREAMS, LOOK, WINDOW = 0.05, 0.01, 10_000, 1000, 10, 500
+BOUND, ALPHA, LENGTH, STREAMS, LOOK, WINDOW = 0.05, 0.01, 10_000, 400, 20, 500
 PAGE = Path(__file__).parents[1] / "docs" / "monitor.md"
 BEGIN, END = "<!-- made by benchmarks/monitor.py -->\n", "<!-- end -->\n"
 NEVER = LENGTH + 1
@@ -45,7 +45,7 @@ def streams(parts: list[tuple[int, float]], seed: int) -> np.ndarray:
 
 
 def monitored(wrong: np.ndarray) -> np.ndarray:
-    """When the monitor raises its alarm, looking after every tenth example."""
+    """When the monitor raises its alarm, looking after every twentieth example."""
     total, at, starts, first = np.cumsum(wrong, 1), [], [], np.full(STREAMS, NEVER)
     for n in range(LOOK, LENGTH + 1, LOOK):
         errors = total[:, n - 1]
