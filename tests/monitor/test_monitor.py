@@ -97,6 +97,16 @@ def test_counts_evidence_and_a_latched_alarm(tmp_path):
     assert (again.n, again.errors, again.batches) == (4015, 12, 23)
 
 
+def test_it_says_since_when():
+    monitor = Monitor(0.2)
+    for errors in [1] * 30 + [12] * 5:
+        monitor.update([1] * errors + [0] * (20 - errors))
+    assert monitor.alarm
+    assert monitor.errors / monitor.n < 0.2  # the good time before does not excuse it
+    assert monitor.since == (600, 30)
+    assert "Most of it since example 600: 60 errors in 100." in report(monitor)
+
+
 def test_the_order_inside_a_batch_does_not_matter_and_a_batch_is_looked_at_at_its_end():
     one, other = Monitor(0.05), Monitor(0.05)
     one.update([1] * 4 + [0] * 396)  # four errors in a row, alone, would be an alarm

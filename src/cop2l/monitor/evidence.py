@@ -61,6 +61,22 @@ def log_evidence(bound: float, n: int, errors: Any, start_n: Any = (), start_err
     >>> round(float(log_evidence(0.05, 40, 8)), 3)
     3.056
     """
+    terms = _log_terms(bound, n, errors, start_n, start_errors)
+    terms = terms.reshape(*terms.shape[:-2], -1)
+    waiting = 0.5 - due(0, max(start_n, default=0)) / (
+        2.0 * STARTS
+    )  # starts that are still to come stand at one
+    top = np.maximum(terms.max(-1), -10.0)
+    return top + np.log(np.exp(terms - top[..., None]).sum(-1) + (waiting * (1 - SLACK)) * np.exp(-top))
+
+
+def accuser(bound: float, n: int, errors: int, start_n: Any = (), start_errors: Any = ()) -> int:
+    """Which start has the largest term: 0 is the first example, k the k-th of start_n."""
+    return int(_log_terms(bound, n, errors, start_n, start_errors).max(-1).argmax())
+
+
+def _log_terms(bound: float, n: int, errors: Any, start_n: Any, start_errors: Any) -> np.ndarray:
+    """The logarithms of the terms of E_n, weights and all, rounded down: (..., starts, alternatives)."""
     q = np.array(alternatives(bound))
     d = q - bound
     gain = np.log1p(d / bound)
@@ -75,8 +91,5 @@ def log_evidence(bound: float, n: int, errors: Any, start_n: Any = (), start_err
     )
     right = (n - ends) - wrong
     up, down = wrong[..., None] * gain, right[..., None] * loss
-    terms = up + down - SLACK * (up - down + 20.0) + np.log(weights / len(q))[:, None]
-    terms = terms.reshape(*terms.shape[:-2], -1)
-    waiting = 0.5 - weights[1:].sum()  # starts that are still to come stand at one
-    top = np.maximum(terms.max(-1), -10.0)
-    return top + np.log(np.exp(terms - top[..., None]).sum(-1) + (waiting * (1 - SLACK)) * np.exp(-top))
+    terms: np.ndarray = up + down - SLACK * (up - down + 20.0) + np.log(weights / len(q))[:, None]
+    return terms

@@ -13,7 +13,7 @@ from cop2l.errors import UserError
 from cop2l.files import DamagedError, Lock, json_digest, read_json, write_json
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import Verdict
-from cop2l.monitor.evidence import due, log_evidence
+from cop2l.monitor.evidence import accuser, due, log_evidence
 
 FORMAT, VERSION = "cop2l-monitor", 1
 MOST_POINTS = 400
@@ -100,10 +100,18 @@ class Monitor:
     @property
     def log_evidence(self) -> float:
         """The logarithm of the evidence against the claim, from the counts, rounded down."""
+        return float(log_evidence(self.bound, self.n, self.errors, *self._starts()))
+
+    @property
+    def since(self) -> tuple[int, int]:
+        """The counts (examples, errors) from which on the evidence is largest."""
+        ends, wrong = self._starts()
+        which = accuser(self.bound, self.n, self.errors, ends, wrong)
+        return ([0, *ends][which], [0, *wrong][which])
+
+    def _starts(self) -> tuple[list[int], list[int]]:
         starts = self._state["starts"]
-        return float(
-            log_evidence(self.bound, self.n, self.errors, [n for n, _ in starts], [e for _, e in starts])
-        )
+        return [n for n, _ in starts], [errors for _, errors in starts]
 
     @property
     def evidence(self) -> float:
@@ -139,7 +147,7 @@ class Monitor:
             for name in ("certificate", "statement", "alpha", "n", "errors", "batches")
         }
         found |= {"evidence": self.evidence, "log_evidence": self.log_evidence}
-        return found | {"alarm": self.alarm, "alarm_after": self.alarmed_at}
+        return found | {"alarm": self.alarm, "alarm_after": self.alarmed_at, "since": list(self.since)}
 
     def _count(self, n: int, errors: int) -> bool:
         with self._alone():

@@ -6,7 +6,7 @@ from typing import Any
 
 from cop2l.errors import UserError
 from cop2l.monitor.monitor import Monitor
-from cop2l.monitor.words import claim_of
+from cop2l.monitor.words import bound_of, claim_of
 from cop2l.report import theme
 from cop2l.report.figures.figure import Figure, Key, Panel, save
 
@@ -35,7 +35,7 @@ def evidence(monitor: Monitor) -> Figure:
         made: dict[str, Any] = alt.layer(*shown).properties(height=230).to_dict()
         return made
 
-    words = f"Is {claim_of(monitor.statement)} at most {monitor.bound:.4g}?"
+    words = f"Is {claim_of(monitor.statement)} at most {bound_of(monitor)}?"
     rows = tuple((str(n), str(errors), f"{value:.3f}") for n, errors, value in points)
     header = ("examples", "errors", "ln evidence")
     return Figure(

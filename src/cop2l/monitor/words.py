@@ -38,6 +38,11 @@ def claim_of(statement: dict[str, Any]) -> str:
     }.get(family, f"the error rate ({family}{of_task}{'' if subject is None else f', {subject}'})")
 
 
+def bound_of(monitor: Monitor) -> str:
+    """The bound: as it was typed, or as certificates print it."""
+    return f"{100 * monitor.bound:g} %" if monitor.statement["kind"] is None else percent(monitor.bound)
+
+
 def assumptions(statement: dict[str, Any]) -> list[str]:
     """What an alarm rests on."""
     more = {"average": [OF_AVERAGES], "forgetting": [OF_FORGETTING]}.get(statement["family"], [])
@@ -52,13 +57,18 @@ def verdict(monitor: Monitor) -> str:
 def report(monitor: Monitor) -> str:
     """All of it, as a person reads it."""
     n, errors, when = monitor.n, monitor.errors, monitor.alarmed_at
+    start, before = monitor.since
     rate = f" ({100 * errors / n:.2f} %)" if n else ""
-    bound = f"{100 * monitor.bound:g} %" if monitor.statement["kind"] is None else percent(monitor.bound)
     lines = [
-        f"The claim: {claim_of(monitor.statement)} is at most {bound}.",
+        f"The claim: {claim_of(monitor.statement)} is at most {bound_of(monitor)}.",
         f"Feedback so far: {n} examples in {monitor.batches} batches, {errors} errors{rate}.",
         f"Evidence against the claim: {monitor.evidence:.3g}; the alarm is at {1 / monitor.alpha:g}."
         + (f" It came after {when} examples, and stays." if when is not None else ""),
+        *(
+            [f"Most of it since example {start}: {errors - before} errors in {n - start}."]
+            if start and when
+            else []
+        ),
         verdict(monitor),
         f"If the claim is true, the probability that there is ever an alarm is at most {monitor.alpha:g}, provided that:",
     ]
