@@ -17,7 +17,7 @@ from scipy.stats import binom
 
 from cop2l.monitor.evidence import due, log_evidence
 
-BOUND, ALPHA, LENGTH, STREAMS, LOOK, WINDOW = 0.05, 0.01, 10_000, 400, 20, 500
+BOUND, ALPHA, LENGTH, STREAMS, LOOK, WINDOW = 0.05, 0.01, 10_000, 1000, 20, 500
 PAGE = Path(__file__).parents[1] / "docs" / "monitor.md"
 BEGIN, END = "<!-- made by benchmarks/monitor.py -->\n", "<!-- end -->\n"
 NEVER = LENGTH + 1
