@@ -392,8 +392,8 @@ class Fast(Plain):
     ) -> Outcome:
         """Algorithm 2, as `Plain.mp2l` has it."""
         model, options, n, searching = self.model, self.options, len(S), message is None
-        parts, weights = ([S, B], [1.0, options.omega]) if B is not None else ([S], [1.0])
-        pool = Pool(model, parts, self.outside, weights)
+        parts = [S] if B is None else [S, B]
+        pool = Pool(model, parts, self.outside, [1.0, options.pick_omega or options.omega][: len(parts)])
         mark = pool.laid_out([part.mark for part in parts], 0)
         rest = pool.laid_out([candidates, *(np.ones(len(part), bool) for part in parts[1:])], False)
         pool.close(np.flatnonzero(~rest))

@@ -14,6 +14,7 @@ class OptionValues(TypedDict, total=False):
     memory: int
     k: int
     omega: float
+    pick_omega: float | None
     gamma: float
     epochs: int
     batch: int

@@ -331,18 +331,17 @@ class Plain:
         """
         model, options, n, like = self.model, self.options, len(S), next(self.model.parameters())
         pool = [S] if B is None else [S, B]  # line 2: S* <- S u B*
-        weight = np.concatenate([np.full(len(part), w) for part, w in zip(pool, (1.0, options.omega), strict=False)])
-        weights = torch.from_numpy(weight).to(like.device, like.dtype)
         mark = np.concatenate([part.mark for part in pool])
+        columns = [np.repeat([1.0, w], [n, len(mark) - n]) for w in (options.omega, options.pick_omega or options.omega)]
+        weights, in_picking = (torch.from_numpy(column).to(like.device, like.dtype) for column in columns)
         rest = np.concatenate([candidates, np.ones(len(mark) - n, bool)])  # S* \ C
         certified, last = int(candidates.sum()), options.max_iterations if message is None else message
         optimiser, blocks = self.optimiser(), [NONE]  # line 1: C_0 <- {}
-        points, searching = options.grid_points, message is None
-        best, least, theta = 0, math.inf, model.state_dict()
-        j = own = 0
+        points, searching, least, theta = options.grid_points, message is None, math.inf, model.state_dict()
+        best = j = own = 0
         while True:
             scored = [score(model, part, self.outside) for part in pool]
-            losses = (torch.cat([loss for loss, _ in scored]) * weights).cpu().numpy()
+            losses = (torch.cat([loss for loss, _ in scored]) * in_picking).cpu().numpy()
             left = np.flatnonzero(rest)
             worst = losses[left].max() if len(left) else -math.inf  # line 3: the largest l * w
             require(not math.isnan(worst), f"Training diverged at task {self.task}, iteration {j}: the loss is not a number.")
@@ -430,7 +429,7 @@ class Plain:
             self.sets.append(found)
 
     def pool(self) -> Examples | None:
-        """B*: what can be picked, each with weight omega; witnesses never are."""
+        """B*: what can be picked beside the new sample; witnesses never are."""
         return None if self.options.buffer == "witness" else join(self.buffer)
 
     def stays(self, rows: Rows, task: int, after: int) -> np.ndarray:

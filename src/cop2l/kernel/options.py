@@ -40,6 +40,8 @@ class Options:
     """How many examples one iteration picks."""
     omega: Annotated[float, Positive] = 15.0
     """Weight of the buffer's examples, in picking, training and the stopping test."""
+    pick_omega: Annotated[float | None, Positive] = None
+    """Weight of the buffer's examples in picking and in the stopping test; None: omega."""
     gamma: Annotated[float, Positive] = -math.log(0.5)
     """Picking stops when every weighted loss outside the compression set is below this."""
     epochs: Annotated[int, Within(1, 10**6)] = 10
