@@ -1,6 +1,6 @@
 """Every try of a stage of the search for settings, on its development streams: docs/search.md shows what came of it.
 
-    python benchmarks/search.py reproduction/settings/stage-1.toml --data FOLDER --out reproduction/settings/tried.jsonl
+    python -m benchmarks.search reproduction/settings/stage-1.toml --data FOLDER --out reproduction/settings/tried.jsonl
 
 A stage names streams of declared.toml beside it, seeds and tries; where a value is a list, each of them is tried, and `times`
 multiplies the paper's settings for the stream. FOLDER may hold NAME.npz with x_train, y_train and, of features, scale; what it
@@ -11,56 +11,16 @@ streams first.
 
 import argparse
 import functools
-import itertools
 import json
 import multiprocessing
 import os
 import platform
 import time
-import tomllib
 from pathlib import Path
 
 import numpy as np
 
-OURS = {
-    "buffer": "threshold",
-    "stop": "preference",
-    "kind": "preference",
-    "grid": True,
-    "max_iterations": 1024,
-}
-PAPERS = {"buffer": "uniform", "stop": "kl", "kind": "kl", "grid": False, "max_iterations": None}
-
-
-def tries(stage):
-    """Every try as (name, options that replace the paper's, factors on the paper's)."""
-    for given in stage["tries"]:
-        changes = [*given.get("times", {}).items()], [*((k, v) for k, v in given.items() if k != "times")]
-        factors, options = ([(k, v if isinstance(v, list) else [v]) for k, v in part] for part in changes)
-        for values in itertools.product(*(v for _, v in [*options, *factors])):
-            named = list(zip([k for k, _ in [*options, *factors]], values, strict=True))
-            yield dict(named[: len(options)]), dict(named[len(options) :])
-
-
-def jobs(stage, declared):
-    """What is to be run, in order."""
-    for options, factors in tries(stage):
-        options = dict(options)
-        common = PAPERS if options.pop("paper", False) else OURS
-        for name, stream in declared["streams"].items():
-            if name not in stage["streams"]:
-                continue
-            chosen = {**stream["paper"], **common, **options}
-            for key, factor in factors.items():
-                chosen[key] = type(stream["paper"][key])(round(stream["paper"][key] * factor, 12))
-            chosen |= {"memory": stream["memory"], "tasks": stream["tasks"], "delta": declared["delta"]}
-            for seed in stage["seeds"]:
-                yield {"stage": stage["stage"], "stream": name, "seed": seed, "options": chosen}
-
-
-def identity(line):
-    """What makes two runs the same."""
-    return json.dumps([line["stream"], line["seed"], line["options"]], sort_keys=True)
+from reproduction.tries import identity, jobs, read, recorded, tries
 
 
 def training_part(name, folder):
@@ -89,7 +49,7 @@ def parts(name, data, file):
     from cop2l.streams import Labelled, cut
     from cop2l.streams.domains import views
 
-    declared = tomllib.loads(Path(file).read_text())
+    declared = read(Path(file))
     stream = declared["streams"][name]
     x, y, prepare = training_part(stream["data"], Path(data))
     names = tuple(map(str, range(int(y.max()) + 1)))
@@ -115,7 +75,7 @@ def run(job):
 
     work, data, file = job
     torch.set_num_threads(1)
-    stream = tomllib.loads(Path(file).read_text())["streams"][work["stream"]]
+    stream = read(Path(file))["streams"][work["stream"]]
     tasks, classes, scenario = parts(work["stream"], data, file)
     model = build(
         stream["model"],
@@ -170,15 +130,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("stages", nargs="+", type=Path, help="TOML files, run one after the other")
     parser.add_argument("--data", type=Path, required=True, help="folder of NAME.npz")
-    parser.add_argument("--out", type=Path, help="where the results go, line by line")
+    parser.add_argument("--out", type=Path, required=True, help="where the results go, line by line")
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--limit", type=float, help="seconds after which what still runs is given up")
     arguments = parser.parse_args()
     file = arguments.stages[0].parent / "declared.toml"
-    declared = tomllib.loads(file.read_text())
-    started, out = time.monotonic(), arguments.out
-    done = {identity(json.loads(line)) for line in out.read_text().splitlines()} if out.exists() else set()
-    work = [job for stage in arguments.stages for job in jobs(tomllib.loads(stage.read_text()), declared)]
+    declared, started, out = read(file), time.monotonic(), arguments.out
+    stages, done = [read(path) for path in arguments.stages], recorded(out)
+    work = [job for stage in stages for tried in tries(stage) for job in jobs(tried, stage, declared)]
     missing = list({identity(job): job for job in work if identity(job) not in done}.values())
     given = [(job, str(arguments.data), str(file)) for job in missing]
     print(f"{len(missing)} of {len(work)} runs to make")
