@@ -28,6 +28,12 @@ STREAMS = """\
 Declared before the first run. A fifth of each task's training data is a validation part, which is not learned: accuracy is
 accuracy on it. Test data was not read. Certificates on all other streams are clean of this choice; on these pictures (CIFAR-10
 at 224 px too) they do not pay for it, and are marked."""
+SIDE_BY_SIDE = """\
+## The tries side by side
+
+Accuracy on the validation part minus the paper's, in points / claimed bound divided by the baseline's (the paper's settings
+with a threshold buffer: `stop=kl, grid=False`) / processor seconds divided by the paper's. Means over the seeds of a stage, of
+runs on one machine; the second column is the geometric mean of the bound over the streams, and the smallest stands first."""
 TRIED = """\
 ## Every try
 
@@ -90,8 +96,8 @@ def page(folder: Path, old: Path | None) -> str:
         decision.get("rule", "No rule was written down yet."),
         "## The decision",
         decision.get("decision", "No decision was taken yet."),
-        "## The tries side by side",
-        standing(stages, declared, made),
+        SIDE_BY_SIDE,
+        *(standing(stage, declared, made) for stage in reversed(stages)),
         TRIED,
         *(folded(f"{name}: {len(own)} runs", text) for name, own, text in _by_stream(declared, made, names)),
         HYBRID,
@@ -109,11 +115,11 @@ def planned(stages: Sequence[dict[str, Any]], declared: dict[str, Any]) -> Itera
 
 
 def scores(
-    stages: Sequence[dict[str, Any]], declared: dict[str, Any], made: dict[str, Job]
+    stage: dict[str, Any], declared: dict[str, Any], made: dict[str, Job]
 ) -> dict[str, dict[str, Score]]:
-    """For every try and every stream on which all its runs were made and none failed: where it stands."""
+    """For every try and every stream on which all its runs were made and none failed: where it stands in its stage."""
     runs: dict[str, dict[str, dict[int, Job | None]]] = {}
-    for tried, job in planned(stages, declared):
+    for tried, job in planned([stage], declared):
         line = made.get(identity(job))
         own = runs.setdefault(str(tried), {}).setdefault(job["stream"], {})
         own[job["seed"]] = line if line and "error" not in line else None
@@ -140,9 +146,9 @@ def scores(
     return found
 
 
-def standing(stages: Sequence[dict[str, Any]], declared: dict[str, Any], made: dict[str, Job]) -> str:
-    """Every try on every stream, the smallest bounds first; tries that lack a stream at the end."""
-    found = scores(stages, declared, made)
+def standing(stage: dict[str, Any], declared: dict[str, Any], made: dict[str, Job]) -> str:
+    """Every try of a stage on every stream, the smallest bounds first; tries that lack a stream at the end."""
+    found = scores(stage, declared, made)
     streams = [name for name in declared["streams"] if any(name in own for own in found.values())]
 
     def mean_bound(own: dict[str, Score]) -> float:
@@ -157,12 +163,10 @@ def standing(stages: Sequence[dict[str, Any]], declared: dict[str, Any], made: d
         )
         for name, own in ordered
     ]
-    intro = (
-        "Accuracy on the validation part minus the paper's, in points; claimed bound divided by the baseline's (the paper's"
-        " settings with a threshold buffer: `stop=kl, grid=False`); processor seconds divided by the paper's. Means over"
-        " seeds; the second column is the geometric mean of the bound over the streams."
+    seeds = ", ".join(map(str, stage["seeds"]))
+    return paragraphs(
+        f"**Stage {stage['stage']}**, seeds {seeds}. {stage['what']}", table(("try", "bound", *streams), rows)
     )
-    return paragraphs(intro, table(("try", "bound", *streams), rows))
 
 
 def _score(score: Score) -> str:

@@ -63,9 +63,9 @@ def jobs(tried: Try, stage: dict[str, Any], declared: dict[str, Any]) -> Iterato
 
 
 def identity(job: Job) -> str:
-    """What makes two runs the same; numbers to 12 digits."""
+    """What makes two runs the same; numbers to 12 digits. Every stage makes its own: its machine may be another."""
     options = {k: float(f"{v:.12g}") if isinstance(v, float) else v for k, v in job["options"].items()}
-    return json.dumps([job["stream"], job["seed"], options], sort_keys=True)
+    return json.dumps([job["stage"], job["stream"], job["seed"], options], sort_keys=True)
 
 
 def recorded(path: Path) -> dict[str, Job]:

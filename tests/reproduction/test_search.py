@@ -26,6 +26,7 @@ paper = { k = 4, omega = 25.0, epochs = 2, batch = 256, lr = 0.001 }
 """
 STAGE = """
 stage = 1
+what = "A first look."
 streams = ["short", "long"]
 seeds = [0, 1]
 [[tries]]
@@ -76,7 +77,7 @@ def test_a_stage_names_every_run_once(folder):
 
 def test_a_run_is_known_by_its_options_not_by_their_last_bit(folder):
     _, job = all_jobs(folder)[-1]
-    other = job | {"options": job["options"] | {"lr": job["options"]["lr"] * (1 + 2**-52)}, "stage": 9}
+    other = job | {"options": job["options"] | {"lr": job["options"]["lr"] * (1 + 2**-52)}}
     assert tries.identity(other) == tries.identity(job)
     assert tries.identity(job | {"options": job["options"] | {"lr": 0.011}}) != tries.identity(job)
 
@@ -104,11 +105,12 @@ def test_the_page_sets_tries_beside_the_paper_and_the_baseline(folder):
         + json.dumps({"stream": "mnist", "opts": {}, "error": "stopped"})
     )  # fmt: skip
     text = search.page(folder, old)
+    assert "**Stage 1**, seeds 0, 1. A first look." in text
     assert "No rule was written down yet." in text
     ours = "| `k=1, lr x 3, epochs x 0.25` | 0.450 | +2.00 / 0.450 / 0.50 | +2.00 / 0.450 / 0.50 |"
     assert ours in text
     assert text.index(ours) < text.index("| `stop=kl, grid=False` | 1.000 |")
-    assert "k=2, lr x 3" not in text.partition("## Every try")[0]  # it failed, so it has no place
+    assert "k=2, lr x 3" not in text.partition("## Every try")[0]  # it failed
     assert "| `k=2, lr x 3, epochs x 0.25` | 0 | Training diverged. |" in text
     assert "| 1 | `paper` | 1 | 90.00 | 10.00 | 60.00 | 70.00 | 3 | 12 | 3 | 10.0 | A |" in text
     assert "2 settings were tried, in 4 runs, on 1 streams." in text
