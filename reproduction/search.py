@@ -97,7 +97,7 @@ def page(folder: Path, old: Path | None) -> str:
         "## The decision",
         decision.get("decision", "No decision was taken yet."),
         SIDE_BY_SIDE,
-        *(standing(stage, declared, made) for stage in reversed(stages)),
+        *(standing(stage, declared, made) for stage in reversed(stages) if _made(stage, made)),
         TRIED,
         *(folded(f"{name}: {len(own)} runs", text) for name, own, text in _by_stream(declared, made, names)),
         HYBRID,
@@ -167,6 +167,10 @@ def standing(stage: dict[str, Any], declared: dict[str, Any], made: dict[str, Jo
     return paragraphs(
         f"**Stage {stage['stage']}**, seeds {seeds}. {stage['what']}", table(("try", "bound", *streams), rows)
     )
+
+
+def _made(stage: dict[str, Any], made: dict[str, Job]) -> bool:
+    return any(job["stage"] == stage["stage"] for job in made.values())
 
 
 def _score(score: Score) -> str:
