@@ -52,6 +52,7 @@ def parts(name, data, file):
     declared = read(Path(file))
     stream = declared["streams"][name]
     x, y, prepare = training_part(stream["data"], Path(data))
+    x, y = x[: stream.get("rows")], y[: stream.get("rows")]
     names = tuple(map(str, range(int(y.max()) + 1)))
     whole = Labelled(name, x, y, x[:0], y[:0], names, **({"prepare": prepare} if prepare else {}))
     if "domains" in stream:
@@ -73,7 +74,7 @@ def run(job):
     from cop2l.errors import UserError
     from cop2l.models import build
 
-    work, data, file, device = job
+    work, data, file = job
     torch.set_num_threads(1)
     stream = read(Path(file))["streams"][work["stream"]]
     tasks, classes, scenario = parts(work["stream"], data, file)
@@ -84,7 +85,7 @@ def run(job):
         seed=work["seed"],
         **stream.get("architecture", {}),
     )
-    learner = CoP2L(model.to(device), scenario=scenario, preset="paper", seed=work["seed"], **work["options"])
+    learner = CoP2L(model, scenario=scenario, preset="paper", seed=work["seed"], **work["options"])
     matrix, seconds, certificate = [], 0.0, None
     try:
         for x, y, _, _ in tasks:
@@ -95,7 +96,7 @@ def run(job):
             matrix.append([float((learner.predict(x).numpy() == y).mean()) for _, _, x, y in seen])
         certificate = learner.certify({t: task[:2] for t, task in enumerate(tasks, start=1)})
     except (UserError, ValueError, RuntimeError) as error:  # training may diverge: that too is a result
-        return work | {"error": str(error), "seconds": round(seconds, 2), "machine": machine(device)}
+        return work | {"error": str(error), "seconds": round(seconds, 2), "machine": machine()}
     records, sets = certificate.records, learner.engine.sets
     return work | {
         "accuracy": float(np.mean(matrix[-1])),
@@ -108,12 +109,12 @@ def run(job):
         "kept": [one.iterations for one in sets],
         "stopped": [one.stopped for one in sets],
         "seconds": round(seconds, 2),
-        "machine": machine(device),
+        "machine": machine(),
     }
 
 
-def machine(device):
-    """Processor, device and torch, in a few words."""
+def machine():
+    """Processor and torch, in a few words."""
     import torch
 
     processor = platform.processor() or platform.machine()
@@ -123,8 +124,7 @@ def machine(device):
             line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line
         ]
         processor = names[0] if names else processor
-    shown = f", {torch.cuda.get_device_name()}" if device == "cuda" else ""
-    return f"{processor}, {os.cpu_count()} processors{shown}, torch {torch.__version__}"
+    return f"{processor}, {os.cpu_count()} processors, torch {torch.__version__}"
 
 
 def main():
@@ -133,9 +133,6 @@ def main():
     parser.add_argument("--data", type=Path, required=True, help="folder of NAME.npz")
     parser.add_argument("--out", type=Path, required=True, help="where the results go, line by line")
     parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument(
-        "--cuda", nargs="*", default=[], metavar="STREAM", help="streams to run on a CUDA device"
-    )
     parser.add_argument("--limit", type=float, help="seconds after which what still runs is given up")
     arguments = parser.parse_args()
     file = arguments.stages[0].parent / "declared.toml"
@@ -143,8 +140,7 @@ def main():
     stages, done = [read(path) for path in arguments.stages], recorded(out)
     work = [job for stage in stages for tried in tries(stage) for job in jobs(tried, stage, declared)]
     missing = list({identity(job): job for job in work if identity(job) not in done}.values())
-    devices = {name: "cuda" if name in arguments.cuda else "cpu" for name in declared["streams"]}
-    given = [(job, str(arguments.data), str(file), devices[job["stream"]]) for job in missing]
+    given = [(job, str(arguments.data), str(file)) for job in missing]
     print(f"{len(missing)} of {len(work)} runs to make")
     with multiprocessing.get_context("spawn").Pool(arguments.workers) as pool, out.open("a") as results:
         ended = pool.imap_unordered(run, given)

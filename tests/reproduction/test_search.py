@@ -107,9 +107,9 @@ def test_the_page_sets_tries_beside_the_paper_and_the_baseline(folder):
     text = search.page(folder, old)
     assert "**Stage 1**, seeds 0, 1. A first look." in text
     assert "No rule was written down yet." in text
-    ours = "| `k=1, lr x 3, epochs x 0.25` | 0.450 | +2.00 / 0.450 / 0.50 | +2.00 / 0.450 / 0.50 |"
+    ours = "| `k=1, lr x 3, epochs x 0.25` | +2.00 / 0.450 / 0.50 | +2.00 / 0.450 / 0.50 | +2.00 / 0.450 / 0.50 |"
     assert ours in text
-    assert text.index(ours) < text.index("| `stop=kl, grid=False` | 1.000 |")
+    assert text.index(ours) < text.index("| `stop=kl, grid=False` | -10.00 / 1.000 / 0.80 |")
     assert "k=2, lr x 3" not in text.partition("## Every try")[0]  # it failed
     assert "| `k=2, lr x 3, epochs x 0.25` | 0 | Training diverged. |" in text
     assert "| 1 | `paper` | 1 | 90.00 | 10.00 | 60.00 | 70.00 | 3 | 12 | 3 | 10.0 | A |" in text
