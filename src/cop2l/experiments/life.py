@@ -12,7 +12,7 @@ from cop2l.errors import UserError
 from cop2l.experiments import samples
 from cop2l.experiments.directory import check_certificate
 from cop2l.files import recover, replace_folder, standing, write_array, write_text
-from cop2l.methods import method
+from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD, read_state
 from cop2l.methods.protocol import Method
 
@@ -27,7 +27,8 @@ def load(folder: str | Path) -> Method:
         return method("cop2l").load(state)
     if (state / SAVED_METHOD).exists():
         _, note = read_state(state)
-        return method(note["method"].lower()).load(state)
+        names = {method(name).__name__: name for name in METHODS}
+        return method(names[note["method"]]).load(state)
     raise UserError(f"There is no saved learner in {folder}; give a run directory or a folder saved before.")
 
 

@@ -18,13 +18,15 @@ METHODS = {"cop2l": "cop2l.certify.learner"} | {
 
 
 def method(name: str) -> "type[Method]":
-    """The class of a method: its name is the method's, with capitals.
+    """The class of a method: the one in its module that learns.
 
     >>> method("lamaml").__name__
     'LaMAML'
     """
     if name not in METHODS:
         raise unknown("method", name, METHODS)
+    module = import_module(METHODS[name])
+    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     found: type[Method]
-    (found,) = (value for key, value in vars(import_module(METHODS[name])).items() if key.lower() == name)
+    (found,) = (value for value in own if hasattr(value, "learn"))
     return found
