@@ -127,12 +127,13 @@ def transcribed(model, S, B, options):
     """Algorithm 2 with its corrections, one example at a time: no masks, no positions, no running sums."""
     pool = [("S", i) for i in range(len(S))] + [("B", i) for i in range(len(B) if B else 0)]
     source, weight = {"S": S, "B": B}, {"S": 1.0, "B": options.omega}
+    in_picking = {"S": 1.0, "B": options.omega if options.pick_omega is None else options.pick_omega}
     engine = Plain(model, options)
     C, states, values = [], [], []
     optimiser, points = engine.optimiser(), options.grid_points
     for j in itertools.count():
         losses = {
-            (name, i): float(score(model, source[name].take(np.array([i])))[0][0] * weight[name])
+            (name, i): float(score(model, source[name].take(np.array([i])))[0][0] * in_picking[name])
             for name, i in pool
         }
         left = [e for e in pool if e[0] == "S"]
@@ -158,11 +159,14 @@ def transcribed(model, S, B, options):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("stop", ["kl", "preference", "combined", "none"])
 @pytest.mark.parametrize("kind", ["mlp", "normed"])
-@pytest.mark.parametrize("with_buffer", [False, True])
+@pytest.mark.parametrize(
+    ("with_buffer", "pick_omega"), [(False, None), (True, None), (True, 0.5), (True, 20.0)]
+)
 @pytest.mark.parametrize("grid", [False, True])
-def test_mp2l_is_its_transcription(engine, stop, kind, with_buffer, grid):
+def test_mp2l_is_its_transcription(engine, stop, kind, with_buffer, pick_omega, grid):
     case = case_of(
-        "class-incremental", [18, 12], stop=stop, omega=3.0, max_iterations=7, grid=grid, gamma=1.0, noise=0.05, **SMALL
+        "class-incremental", [18, 12], stop=stop, omega=3.0, max_iterations=7, grid=grid, gamma=1.0, noise=0.05,
+        pick_omega=pick_omega, **SMALL,
     )  # fmt: skip
     S, B = case.sample(1), case.sample(2) if with_buffer else None
     model, every = model_of(kind, case.classes).eval(), np.ones(18, bool)

@@ -62,6 +62,7 @@ def test_what_is_outside_the_compression_can_be_taken_away(grid):
         options = Options(
             memory=40, k=2, omega=2.0, gamma=1.2, epochs=4, batch=16, lr=0.1, seed=seed, grid=grid,
             max_iterations=24 if grid else None, stop="none" if seed % 2 else "preference",
+            pick_omega=(None, 1.0, 5.0)[seed % 3],
         )  # fmt: skip
         parts, rng = stream(seed), np.random.default_rng(seed)
         with exact_arithmetic(1):

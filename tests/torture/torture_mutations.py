@@ -275,7 +275,8 @@ def the_data_is_gone(f: Forgery, draw: Draw) -> None:
 
 
 OPTIONS: dict[str, tuple[Any, ...]] = {
-    "memory": (2, 6, 29, 31, 60, 10**9), "k": (1, 2, 4, 60, 10**9), "omega": (1.0, 14.0, 16.0, 1e12), "gamma": (0.5, 0.7, 1e-12, 1e12),
+    "memory": (2, 6, 29, 31, 60, 10**9), "k": (1, 2, 4, 60, 10**9), "omega": (1.0, 14.0, 16.0, 1e12),
+    "pick_omega": (None, 1.0, 15.0, 1e12), "gamma": (0.5, 0.7, 1e-12, 1e12),
     "epochs": (1, 2, 4, 10**6), "batch": (1, 15, 17, 64, 2**16), "lr": (0.049, 0.051, 1e-12, 1.0), "optimiser": ("sgd", "momentum", "adam"),
     "buffer": ("uniform", "threshold", "witness"), "stop": ("kl", "preference", "combined", "none"), "grid": (True, False),
     "max_iterations": (0, 1, 3, 5, 10**9, None), "prior": (0.0, 0.1, 0.59, 0.61, 0.999, 1e-9), "prior_memory": (0.0, 0.5, 0.9, 1.0),

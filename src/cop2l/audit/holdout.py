@@ -40,7 +40,8 @@ class HoldoutRun:
     def verdict(self) -> Verdict:
         """The verdict on the last certificate; what is wrong with an earlier one is noted."""
         notes, last = self.notes, self.certificates[-1]
-        used = {name: getattr(last["options"], name) for name in ("delta", "seed", "kind", "claim", "tasks")}
+        names = ("delta", "seed", "kind", "claim", "shares", "groups", "tasks")
+        used = {name: getattr(last["options"], name) for name in names}
         if last["options"] != Options(**used):
             notes.fault(
                 "A hold-out certificate states options that only CoP2L has; they must be the defaults."
@@ -59,7 +60,7 @@ class HoldoutRun:
             predict = _predictor(learner, one)
             with threads(one["threads"]):
                 found = verify_holdout(
-                    one["folder"], withheld if learner else {}, predict, again.get(time, False), self.allowed
+                    one["folder"], withheld if learner else {}, predict, again.get(time), self.allowed
                 )
             if one is not last:
                 notes.faults += [f"After task {time}: {fault}" for fault in found.faults]
@@ -77,9 +78,13 @@ class HoldoutRun:
                     f"{shared} of the {len(y)} withheld examples of task {task} are copies of other examples."
                 )
 
-    def learned_again(self) -> dict[int, bool]:
-        """For each time of a certificate, whether learning without what was withheld gives the stored learner, bit for bit."""
-        last, samples, found = self.certificates[-1], self.samples, dict[int, bool]()
+    def learned_again(self) -> dict[int, dict[int, Any]]:
+        """For each certificate whose learner is made again, bit for bit, without what was withheld: what was predicted.
+
+        These are the classes predicted for the withheld examples of each task just after it was learned.
+        """
+        last, samples = self.certificates[-1], self.samples
+        found, before = dict[int, dict[int, Any]](), dict[int, Any]()
         if samples.stream is None or len(samples.learned) < len(last["records"]):
             self.notes.doubt(
                 "Learning again needs the data as a stream, so that the withheld part can be told from the rest."
@@ -95,9 +100,12 @@ class HoldoutRun:
                 self.say(f"learning task {t} of {len(last['records'])} again")
                 x, y = samples.learned[t]
                 learner.learn(x, y, classes=head, progress=None)
+                if t in samples.withheld:
+                    before[t] = _predictor(learner, last)(samples.withheld[t][0], t)
                 if t in times:
-                    found[t] = _bits(times[t]["folder"] / HOLDOUT_FILES[0]) == _saved_bits(learner)
-                    if not found[t]:
+                    if _bits(times[t]["folder"] / HOLDOUT_FILES[0]) == _saved_bits(learner):
+                        found[t] = dict(before)
+                    else:
                         _differs(self.notes, t, times[t]["machine"], machine(learner.model))
         return found
 

@@ -14,6 +14,7 @@ class OptionValues(TypedDict, total=False):
     memory: int
     k: int
     omega: float
+    pick_omega: float | None
     gamma: float
     epochs: int
     batch: int
@@ -27,10 +28,15 @@ class OptionValues(TypedDict, total=False):
     prior_memory: float
     prior_epochs: int
     prior_lr: float | None
+    balance: bool
+    start: Literal["weights", "slda"]
+    shrinkage: float
     delta: float
     seed: int
     kind: Kind
     claim: Sequence[Family]
+    shares: Sequence[int]
+    groups: Sequence[str]
     tasks: int | None
 
 

@@ -49,6 +49,12 @@ class Config:
     """The probability that a certificate may fail."""
     kind: str | None = None
     """Which kind of bound is the claim, named in advance; the others are shown for information."""
+    claim: tuple[str, ...] = ("tasks",)
+    """What is claimed, named in advance: tasks, average, forgetting, classes, groups; all of it holds at once."""
+    shares: tuple[int, ...] = ()
+    """How delta is divided between what is claimed, in that order; without it: equally."""
+    groups: tuple[str, ...] = ()
+    """The names of the groups, if they are claimed; the stream says to which each example belongs."""
     anytime: bool = False
     """The number of tasks is not fixed in advance, so that more can be learned after the run."""
     holdout: float = 0.0
@@ -63,6 +69,8 @@ class Config:
     """What the configuration is called."""
 
     def __post_init__(self) -> None:
+        for key in ("claim", "shares", "groups"):  # JSON has lists
+            object.__setattr__(self, key, tuple(getattr(self, key)))
         if self.scenario is not None and self.scenario not in SCENARIOS:
             raise unknown("scenario", self.scenario, SCENARIOS)
         if self.images not in ("shared", "disjoint"):
@@ -126,6 +134,8 @@ def typed(key: str, value: Any) -> Any:
             return {}
         raise UserError(f"{key} takes a table, not {value!r}.")
     kinds = typing.get_args(HINTS[key]) or (HINTS[key],)
+    if typing.get_origin(HINTS[key]) is tuple:
+        return tuple(as_type(HINTS[key], value))
     if type(found := as_type(HINTS[key], value)) not in kinds:
         raise UserError(f"{key} takes {WANTED[kinds[0]]}, not {value!r}.")
     return found

@@ -22,7 +22,7 @@ from typing import Any, get_origin
 from cop2l.certify.presets import PRESETS, Choice
 from cop2l.errors import UserError, unknown
 from cop2l.experiments import options
-from cop2l.experiments.config import FIELDS, TABLES, Config, from_toml, loose, typed
+from cop2l.experiments.config import FIELDS, HINTS, TABLES, Config, from_toml, loose, typed
 from cop2l.streams.task import SCENARIOS
 
 SECTIONS = {
@@ -146,7 +146,8 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
         if GRID in above:
             value = Values(value if isinstance(value, list) else [value])
         elif isinstance(value, list):
-            value = list(map(loose, value)) if path and path[-1] in TABLES else Values(value)
+            lists = (path and path[-1] in TABLES) or (not path and is_listed(last))
+            value = list(map(loose, value)) if lists else Values(value)
         inner = table
         for part in path:
             inner = inner.setdefault(part, {})
@@ -319,8 +320,10 @@ def single_values(flat: Mapping[str, Any]) -> None:
 
 
 def is_listed(key: str) -> bool:
-    """Whether a key is an option of some method whose value is a list."""
-    return any(get_origin(options.types(method).get(key)) is tuple for method in choices("method"))
+    """Whether the value of a key is a list: that of a run, or an option of some method."""
+    return get_origin(HINTS.get(key)) is tuple or any(
+        get_origin(options.types(method).get(key)) is tuple for method in choices("method")
+    )
 
 
 def check_choice(key: str, name: str | None) -> None:

@@ -80,7 +80,12 @@ def holdout_options(config: Config, tasks: int) -> KernelOptions:
     fixed = None if config.anytime else tasks
     try:
         return KernelOptions(
-            memory=max(2000, tasks), kind="holdout", delta=config.delta, seed=config.seed, tasks=fixed
+            memory=max(2000, tasks),
+            kind="holdout",
+            delta=config.delta,
+            seed=config.seed,
+            tasks=fixed,
+            **options.claims(config),
         )
     except Refusal as refusal:
         raise UserError(str(refusal)) from None

@@ -80,8 +80,13 @@ def check(config: Config) -> None:
 
 def of_the_run(config: Config) -> dict[str, Any]:
     """What CoP2L takes from the keys of the run that other methods do not."""
-    claimed = {"kind": config.kind} if config.kind not in (None, "holdout") else {}
-    return {"delta": config.delta, **claimed}
+    kind = {"kind": config.kind} if config.kind not in (None, "holdout") else {}
+    return {"delta": config.delta, **claims(config), **kind}
+
+
+def claims(config: Config) -> dict[str, Any]:
+    """What is claimed, whatever the method."""
+    return {"claim": config.claim, "shares": config.shares, "groups": config.groups}
 
 
 def defaults(method: str) -> dict[str, Any]:
