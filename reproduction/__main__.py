@@ -10,7 +10,7 @@ from cop2l.files import write_text
 from cop2l.report.runs import find
 from reproduction.collect import collect
 from reproduction.document import document, headline, sources
-from reproduction.pictures import Gallery
+from reproduction.pictures import Pictures
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -83,7 +83,7 @@ def reproduce(arguments: argparse.Namespace) -> None:
         print(headline(given), end="")
         return
     folder = None if arguments.no_figures else arguments.figures or beside / "figures"
-    write_text(arguments.out, document(given, Gallery(folder, beside)))
+    write_text(arguments.out, document(given, Pictures(folder, beside)))
     print(arguments.out)
 
 

@@ -16,7 +16,7 @@ from reproduction.markdown import folded, paragraphs, published_rate, rate, tabl
 from reproduction.numbers import Number, number_table, numbers, sweep_command, tally
 from reproduction.order import order_table, standings
 from reproduction.ours import CERTIFIED, Sample, Setup, pick, samples, streams
-from reproduction.pictures import Gallery
+from reproduction.pictures import Pictures
 from reproduction.quotes import filled
 from reproduction.references import accuracies, reference_table, references_of
 
@@ -62,7 +62,7 @@ def sources(runs: Sequence[Run], folder: Path | None) -> Sources:
     )
 
 
-def document(given: Sources, pictures: Gallery) -> str:
+def document(given: Sources, pictures: Pictures) -> str:
     """The whole document."""
     found, machines = samples(given.runs), Machines(given.runs)
     every = numbers(found, given.explanations)
@@ -110,7 +110,7 @@ def published_tables(
     return parts
 
 
-def bound_figures(found: Sequence[Sample], pictures: Gallery, note: str) -> list[str]:
+def bound_figures(found: Sequence[Sample], pictures: Pictures, note: str) -> list[str]:
     """The per-task bounds of every stream."""
     intro = (
         "Bounds on every task after the last one, against the test error: a band of one standard deviation over the"
@@ -125,7 +125,7 @@ def analyses(
     found: Sequence[Sample],
     runs: Sequence[Run],
     machines: Machines,
-    pictures: Gallery,
+    pictures: Pictures,
     notes: Mapping[str, str],
 ) -> list[str]:
     """The analyses of the paper's appendix."""

@@ -17,7 +17,7 @@ DRAWN = ("kl", "preference", "combined", "holdout")
 """The kinds of bounds in the pictures; the tables have all of them."""
 
 
-class Gallery:
+class Pictures:
     """Draws into a folder, and hands out the lines that show the pictures."""
 
     def __init__(self, folder: Path | None, beside: Path) -> None:

@@ -25,7 +25,7 @@ from reproduction.explanations import read as read_explanations
 from reproduction.numbers import compared, numbers, sweep_command
 from reproduction.order import Column, agreement_of, moved
 from reproduction.ours import CERTIFIED, Setup, changes_of, pick, samples
-from reproduction.pictures import Gallery
+from reproduction.pictures import Pictures
 from reproduction.published import appendix, tables
 from reproduction.quotes import quoted
 
@@ -91,7 +91,7 @@ def runs(root):
 
 @pytest.fixture(scope="module")
 def text(runs):
-    return document(sources(runs, None), Gallery(None, Path()))
+    return document(sources(runs, None), Pictures(None, Path()))
 
 
 def test_the_appendix_is_complete():
@@ -257,7 +257,7 @@ def test_collected_runs_make_the_same_document(root, runs, text, tmp_path):
     assert {path.name for path in written} == {"mnist-5-ci-mlp.jsonl", *features}
     again = find([tmp_path]).finished()
     assert len(again) == len(runs)
-    assert document(sources(again, None), Gallery(None, Path())) == text
+    assert document(sources(again, None), Pictures(None, Path())) == text
     before = [path.read_bytes() for path in written]
     collect(find([root]).finished(), tmp_path)
     assert [path.read_bytes() for path in written] == before
@@ -343,7 +343,7 @@ def test_explanations_reach_the_document(runs, tmp_path):
         + json.dumps({"stream": "mnist", "opts": {}, "error": "stopped"})
         + "\n"
     )
-    text = document(sources(runs, tmp_path), Gallery(None, Path()))
+    text = document(sources(runs, tmp_path), Pictures(None, Path()))
     assert "**differs**: it was invented" in text
     assert "1. **One.** Because." in text
     assert "A note on memory." in text
