@@ -16,12 +16,12 @@ from cop2l.kernel.form import Unreadable, canonical, regular
 from cop2l.kernel.verdict import Verdict
 from cop2l.streams.own import TEST_SHARE
 from cop2l.streams.task import Stream
-from cop2l.streams.withhold import withhold
+from cop2l.streams.withhold import withhold, withhold_groups
 
 FLAGS = {
     "scenario": "--scenario", "tasks": "--tasks", "order_seed": "--order-seed", "images": "--images", "seed": "--stream-seed",
-    "task_classes": "--task-classes", "label": "--label", "columns": "--columns", "domain": "--domain", "classes": "--classes",
-    "test_share": "--test-share", "holdout": "--holdout",
+    "task_classes": "--task-classes", "label": "--label", "columns": "--columns", "domain": "--domain", "group": "--group",
+    "classes": "--classes", "test_share": "--test-share", "holdout": "--holdout",
 }  # fmt: skip
 """How the auditor types an option of a cut; any other as --option KEY=VALUE."""
 USUAL = {"images": "shared", "seed": 0, "label": "label", "test_share": TEST_SHARE}
@@ -32,7 +32,8 @@ SEEDS = ("seed", "order_seed", "problem")
 MOST = 10**8
 """Rows that a stated cut may make up: a larger number is nobody's data."""
 BAD = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, OSError)
-Pairs = dict[int, tuple[Any, Any]]
+Pairs = dict[int, tuple[Any, ...]]
+"""Of each task (x, y), or (x, y, groups)."""
 
 
 @dataclass
@@ -47,11 +48,11 @@ class Samples:
 def samples_for(
     notes: Verdict,
     certificate: Mapping[str, Any],
-    data: str | Path | Mapping[int, tuple[Any, Any]] | None,
+    data: str | Path | Mapping[int, tuple[Any, ...]] | None,
     typed: Mapping[str, Any],
     as_stated: bool = False,
 ) -> Samples:
-    """The samples, from a mapping, an .npz file of x_1, y_1, x_2, ..., or a stream that is cut; none if nothing is given."""
+    """The samples, from a mapping, an .npz file of arrays by task, or a stream that is cut; none if nothing is given."""
     if data is None:
         return Samples()
     given = dict(data) if isinstance(data, Mapping) else task_arrays(Path(data))
@@ -68,7 +69,7 @@ def samples_for(
 
 
 def task_arrays(path: Path) -> Pairs | None:
-    """The samples in an .npz file of x_1, y_1, x_2, y_2, ...; None if it is something else."""
+    """The samples in an .npz file of x_1, y_1, x_2, y_2, ..., and groups g_1, g_2, ... if any; None if it is something else."""
     if path.suffix != ".npz" or not path.exists():
         return None
     try:
@@ -76,7 +77,11 @@ def task_arrays(path: Path) -> Pairs | None:
             tasks = [
                 int(name[2:]) for name in content.files if name.startswith("x_") and name[2:].isdecimal()
             ]
-            return {task: (content[f"x_{task}"], content[f"y_{task}"]) for task in tasks} or None
+            names = {
+                t: [f"{kind}_{t}" for kind in "xyg" if kind != "g" or f"g_{t}" in content.files]
+                for t in tasks
+            }
+            return {t: tuple(content[name] for name in names[t]) for t in tasks} or None
     except Unreadable:
         raise
     except (
@@ -187,10 +192,10 @@ def _split(notes: Verdict, stream: Stream, tasks: int, share: Any, seed: Any) ->
         return Samples()
     found = Samples(stream=stream)
     for task in stream[:tasks]:
-        learned, rest = withhold(task, share, seed)
-        for part, into in ((learned, found.learned), (rest, found.withheld)):
+        parts, groups = withhold(task, share, seed), withhold_groups(stream, task.t, share, seed)
+        for part, names, into in zip(parts, groups, (found.learned, found.withheld), strict=True):
             if part is not None:
-                into[task.t] = (part.x, part.y)
+                into[task.t] = (part.x, part.y, names)
     if share:
         notes.checked.append(f"{share:g} of each task was withheld by marks of seed {seed}: a random split.")
     return found

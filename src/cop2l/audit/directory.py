@@ -16,12 +16,13 @@ from cop2l.kernel.learning import digest
 from cop2l.kernel.verdict import Verdict
 
 CLOSE = 1e-9
+CLAIMS = ("claim", "shares", "groups")
 BAD_FORM = (KeyError, TypeError, AttributeError, IndexError, ValueError, ZeroDivisionError)
 RECORD = (
     "task", "wrong", "accuracy", "classes", "kind", "claims", "tasks", "seconds", "learn_seconds", "peak_memory",
     "peak_cuda_allocated", "peak_cuda_reserved", "total_cuda_allocated", "memory_used", "numbers_stored", "trace",
 )  # fmt: skip
-ROW = ("task", *COUNTS, "bounds", "test_error", "holdout")
+ROW = ("task", *COUNTS, "bounds", "test_error", "test_groups", "holdout")
 """The fields of a record, and of its entry for a task: another one could state what nobody checks."""
 Content = Mapping[str, Any]
 
@@ -212,7 +213,8 @@ def _check_config(notes: Verdict, config: Content, last: Content) -> None:
     }
     if last["options"].kind == "holdout":
         stated = {
-            key: stated[key] for key in ("delta", "seed", "kind", "tasks", "method", "scenario", "threads")
+            key: stated[key]
+            for key in ("delta", "seed", "kind", *CLAIMS, "tasks", "method", "scenario", "threads")
         }
         stated = {key: value for key, value in (last["settings"] or {}).items() if key not in stated} | stated
     stated["tasks"] = config["tasks"] if stated["tasks"] is None and config["anytime"] else stated["tasks"]

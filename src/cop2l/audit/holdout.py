@@ -69,9 +69,9 @@ class HoldoutRun:
     def check_copies(self) -> None:
         """A withheld example that was learned from as a copy shows nothing."""
         copies = Copies()
-        for x, y in self.samples.learned.values():
+        for x, y, *_ in self.samples.learned.values():
             copies.add(x, y)
-        for task, (x, y) in self.samples.withheld.items():
+        for task, (x, y, *_) in self.samples.withheld.items():
             _, shared = copies.add(x, y)
             if shared > self.allowed.repeated * len(y) + self.allowed.shared:
                 self.notes.doubt(
@@ -98,8 +98,9 @@ class HoldoutRun:
             self.check_work(learner)
             for t, head in enumerate(samples.stream.heads[: len(last["records"])], 1):
                 self.say(f"learning task {t} of {len(last['records'])} again")
-                x, y = samples.learned[t]
-                learner.learn(x, y, classes=head, progress=None)
+                x, y, *groups = samples.learned[t]
+                told = {"groups": groups[0]} if getattr(learner.options, "groups", ()) else {}
+                learner.learn(x, y, classes=head, progress=None, **told)
                 if t in samples.withheld:
                     before[t] = _predictor(learner, last)(samples.withheld[t][0], t)
                 if t in times:
@@ -114,7 +115,7 @@ class HoldoutRun:
         settings = self.certificates[-1]["settings"] or {}
         size = sum(p.numel() for p in learner.model.parameters())
         passes = sum(v for k, v in settings.items() if type(v) is int and any(word in k for word in PASSES))
-        rows = sum(len(y) for _, y in self.samples.learned.values())
+        rows = sum(len(y) for _, y, *_ in self.samples.learned.values())
         operations = 12.0 * size * rows * max(1, passes)
         self.say(
             f"verification takes about {operations:.1e} operations: learning again, with memory beside the task"

@@ -19,7 +19,7 @@ from cop2l.kernel.verify import Allowed, Say
 
 def verify(
     path: str | Path,
-    data: str | Path | Mapping[int, tuple[Any, Any]] | None = None,
+    data: str | Path | Mapping[int, tuple[Any, ...]] | None = None,
     *,
     model: str | Builder | None = None,
     cut: Mapping[str, Any] | None = None,
@@ -30,9 +30,9 @@ def verify(
 ) -> Verdict:
     """Check the certificate in a folder, or all certificates and files of a run directory; the kernel decides.
 
-    `data` is a stream's name, a file or folder of data, or a mapping from task numbers to (x, y); `cut` are options of
-    `cop2l.streams.load` that you know the data to be cut with. `model` is your function build(seed), or its name as
-    package.module:function. `commitment` is what you were handed before: a hash, a file or its content. `Unreadable` or
+    `data` is a stream's name, a file or folder of data, or a mapping from task numbers to (x, y) or
+    (x, y, groups); `cut` are options of `cop2l.streams.load` that you know the data to be cut with.
+    `model` is your function build(seed), or its name as package.module:function. `commitment` is what you were handed before: a hash, a file or its content. `Unreadable` or
     `cop2l.errors.UserError` is raised where nothing can be said.
     """
     notes, allowed, committed = Verdict(), allowed or Allowed(), False

@@ -46,6 +46,9 @@ def _common(parser: argparse.ArgumentParser) -> None:
         "--data", metavar="FILE", required=True, help=".npz with x and y, .npy, .csv, .parquet"
     )
     parser.add_argument("--label", metavar="COLUMN", default="label", help="the column of labels (label)")
+    parser.add_argument(
+        "--group", metavar="COLUMN", help="the column of groups, if the learner claims some (group)"
+    )
 
 
 def learn(arguments: argparse.Namespace) -> int:
@@ -57,6 +60,7 @@ def learn(arguments: argparse.Namespace) -> int:
         arguments.data,
         out=arguments.out,
         label=arguments.label,
+        group=arguments.group,
         classes=life.class_numbers(arguments.classes),
         archive=arguments.archive,
     )
@@ -75,7 +79,7 @@ def predict(arguments: argparse.Namespace) -> int:
     from cop2l.experiments.words import rounded
 
     classes, accuracy = life.predict(
-        arguments.state, arguments.data, label=arguments.label, task=arguments.task
+        arguments.state, arguments.data, label=arguments.label, group=arguments.group, task=arguments.task
     )
     if arguments.out:
         life.write_classes(arguments.out, classes)

@@ -34,6 +34,7 @@ CUT: dict[str, tuple[str, Any, str]] = {
     "label": ("COLUMN", str, "the column of labels"),
     "columns": ("A,B,...", names, "the columns that are the inputs"),
     "domain": ("COLUMN", str, "the column of domains"),
+    "group": ("COLUMN", str, "the column of groups"),
     "classes": ("N|A,B,...", classes, "how many classes there are, or their labels in order"),
     "tasks": ("N", int, "into how many tasks the data is cut"),
     "scenario": ("NAME", str, "class-incremental, task-incremental or domain-incremental"),

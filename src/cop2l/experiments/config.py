@@ -6,6 +6,7 @@ import json
 import tomllib
 import typing
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from cop2l.errors import UserError, unknown
@@ -149,7 +150,8 @@ def as_type(hint: Any, value: Any) -> Any:
     """
     kinds = typing.get_args(hint) or (hint,)
     if typing.get_origin(hint) is tuple:
-        return [as_type(kinds[0], part) for part in (value if isinstance(value, list) else [value])]
+        single = str if kinds[0] is str else partial(as_type, kinds[0])  # the group 2019 is a name
+        return [single(part) for part in (value if isinstance(value, list) else [value])]
     if type(None) in kinds and value == "none":
         return None
     if kinds[0] is bool and value in ("true", "false"):

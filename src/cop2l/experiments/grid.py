@@ -146,8 +146,10 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
         if GRID in above:
             value = Values(value if isinstance(value, list) else [value])
         elif isinstance(value, list):
-            lists = (path and path[-1] in TABLES) or (not path and is_listed(last))
-            value = list(map(loose, value)) if lists else Values(value)
+            lists = not path and is_listed(last)  # its parts have a declared type; those of a table have none
+            value = (
+                value if lists else list(map(loose, value)) if path and path[-1] in TABLES else Values(value)
+            )
         inner = table
         for part in path:
             inner = inner.setdefault(part, {})

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import torch
 
 from cop2l import methods, models
@@ -31,6 +32,21 @@ def load_stream(config: Config) -> Stream:
         seed=config.stream_seed,
         **config.data,
     )
+
+
+def check_groups(config: Config, stream: Stream) -> None:
+    """Refuse a claim of groups that the data does not have, before anything is learned."""
+    if not config.groups:
+        return
+    if not stream.groups:
+        raise UserError(
+            f"Groups are claimed and {config.stream} names none; add an array group, or say which column with data.group=."
+        )
+    found = {str(name) for part in stream.groups for name in np.unique(part)}
+    if strange := sorted(found - set(config.groups)):
+        raise UserError(
+            f"{config.stream} has the group {strange[0]!r}, which is not declared; add it to groups={','.join(config.groups)}."
+        )
 
 
 def new_learner(config: Config, stream: Stream, commitment: str | None = None) -> Method:

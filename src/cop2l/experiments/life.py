@@ -11,6 +11,7 @@ from cop2l.certify.certificate import Certificate
 from cop2l.errors import UserError
 from cop2l.experiments import samples
 from cop2l.experiments.directory import check_certificate
+from cop2l.experiments.measure import claims
 from cop2l.files import recover, replace_folder, standing, write_array, write_text
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD, read_state
@@ -54,6 +55,7 @@ def learn(
     *,
     out: str | Path | None = None,
     label: str = "label",
+    group: str | None = None,
     classes: Sequence[int] | None = None,
     archive: Sequence[str] = (),
     progress: Any = None,
@@ -68,11 +70,16 @@ def learn(
     if target.exists() and not saved(target) and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"{target} exists and is not a saved learner; choose another folder with --out.")
     learner = load(folder)
-    old = dict(_archived(learner, entry, label) for entry in archive)
-    x, y = samples.read(data, outputs(learner), label)
+    old = dict(_archived(learner, entry, label, group) for entry in archive)
+    x, y, groups = samples.read(data, outputs(learner), label, group_column(learner, group))
     if y is None:
         raise UserError(f"{data} has no labels; add y, or name the column that holds them with --label.")
-    learner.learn(x, y, classes=classes, progress=progress)
+    told = {"groups": groups} if claims_groups(learner) else {}
+    if told and groups is None:
+        raise UserError(
+            f"The learner claims groups and {data} names none; add group, or name the column with --group."
+        )
+    learner.learn(x, y, classes=classes, progress=progress, **told)
     if hasattr(learner, "certify") and learner.options.tasks in (None, learner.tasks_seen):
         learner.certify(data=old | {learner.tasks_seen: (x, y)})
     replace_folder(target, learner.save)
@@ -80,11 +87,16 @@ def learn(
 
 
 def predict(
-    folder: str | Path, data: str | Path, *, label: str = "label", task: int | None = None
+    folder: str | Path,
+    data: str | Path,
+    *,
+    label: str = "label",
+    group: str | None = None,
+    task: int | None = None,
 ) -> tuple[Tensor, float | None]:
     """The class of each example, and the share that is right if the data has labels."""
     learner = load(folder)
-    x, y = samples.read(data, outputs(learner), label)
+    x, y, _ = samples.read(data, outputs(learner), label, group_column(learner, group))
     predicted: Tensor = learner.predict(x, task=task)
     return predicted, None if y is None else int((predicted.numpy() == y).sum()) / len(y)
 
@@ -94,13 +106,25 @@ def outputs(learner: Any) -> int:
     return int(learner.model.description["classes"])
 
 
-def _archived(learner: Method, entry: str, label: str) -> tuple[int, tuple[Any, np.ndarray]]:
+def claims_groups(learner: Any) -> bool:
+    """Whether the learner must be told the group of each example."""
+    return bool(getattr(learner.options, "groups", ()))
+
+
+def group_column(learner: Any, given: str | None) -> str | None:
+    """The column of groups: the one that was named, or `group` where the learner claims groups."""
+    return given or ("group" if claims_groups(learner) else None)
+
+
+def _archived(
+    learner: Method, entry: str, label: str, group: str | None
+) -> tuple[int, tuple[Any, np.ndarray]]:
     number, equals, path = entry.partition("=")
     if not equals or not number.isdigit():
         raise UserError(
             f"Write the data of an earlier task as T=PATH, for example 1=first.npz, not {entry!r}."
         )
-    x, y = samples.read(path, outputs(learner), label)
+    x, y, _ = samples.read(path, outputs(learner), label, group_column(learner, group))
     if y is None:
         raise UserError(f"{path} has no labels; an earlier task is certified by counting its errors.")
     return int(number), (x, y)
@@ -127,12 +151,19 @@ def issued(learner: Method) -> dict[str, Any]:
             for record in certificate.records
         ]
     )
-    return {"tasks_seen": learner.tasks_seen, "kind": certificate and certificate.kind, "tasks": rows}
+    return {
+        "tasks_seen": learner.tasks_seen,
+        "kind": certificate and certificate.kind,
+        "tasks": rows,
+        "claims": claims(certificate),
+    }
 
 
 def _bounds(certificate: Certificate, task: int) -> dict[str, float]:
     """What is claimed of a task, and bounds of other kinds for information."""
-    stated = {s["kind"]: s["value"] for s in certificate.statements if s["task"] == task}
+    stated = {
+        s["kind"]: s["value"] for s in certificate.statements if (s["family"], s["task"]) == ("tasks", task)
+    }
     return stated | certificate.information(task)
 
 

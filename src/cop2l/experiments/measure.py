@@ -22,7 +22,7 @@ from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of
 from cop2l.methods.protocol import Method
 from cop2l.streams.task import Stream, Task
-from cop2l.streams.withhold import withhold
+from cop2l.streams.withhold import withhold, withhold_groups
 
 COUNTS = ("n", "compression", "evicted", "errors", "picked", "missed", "iterations")
 
@@ -30,6 +30,12 @@ COUNTS = ("n", "compression", "evicted", "errors", "picked", "missed", "iteratio
 def split(task: Task, config: Config) -> tuple[Task, Task | None]:
     """The part to learn, and the part withheld (None if nothing is)."""
     return withhold(task, config.holdout, config.seed)
+
+
+def told(learner: Method, stream: Stream, t: int, config: Config) -> dict[str, Any]:
+    """What a learner that claims groups is told beside the examples of task t."""
+    claimed = getattr(learner.options, "groups", ())
+    return {"groups": withhold_groups(stream, t, config.holdout, config.seed)[0]} if claimed else {}
 
 
 def correct(learner: Method, task: Task, scenario: str) -> np.ndarray:
@@ -53,11 +59,19 @@ def evaluate(learner: Method, stream: Stream, rows: list[dict[str, Any]]) -> dic
         hits = correct(learner, task, stream.scenario)
         accuracy.append(int(hits.sum()) / len(hits))
         row["test_error"] = int((~hits).sum()) / len(hits)
+        if stream.test_groups:
+            row["test_groups"] = by_group(hits, stream.test_groups[row["task"] - 1])
         labels = np.asarray(task.y)
         right += np.bincount(labels[hits], minlength=stream.classes)
         seen += np.bincount(labels, minlength=stream.classes)
     classes = {str(c): int(right[c]) / int(seen[c]) for c in np.flatnonzero(seen)}
     return {"accuracy": accuracy, "classes": classes}
+
+
+def by_group(hits: np.ndarray, groups: np.ndarray) -> dict[str, float]:
+    """The test error of each group."""
+    parts = {str(name): hits[groups == name] for name in np.unique(groups)}
+    return {name: int((~part).sum()) / len(part) for name, part in parts.items()}
 
 
 def certify(
@@ -110,7 +124,7 @@ def certify(
             continue
         row.update({count: record[count] for count in COUNTS})
         if held:
-            x, y = held[t]
+            x, y, _ = held[t]
             row["holdout"] = {
                 "n": len(y),
                 "errors": int((~correct(learner, Task(x, y, t), stream.scenario)).sum()),
@@ -142,10 +156,15 @@ def informal(held: dict[str, int], options: Options, last: int) -> float:
     return float(holdout_certificate(held["n"], held["errors"], last, log_delta(options, last)))
 
 
-def withheld(stream: Stream, last: int, config: Config) -> dict[int, tuple[Any, Any]]:
-    """The examples of the first tasks that were withheld."""
-    parts = [split(task, config)[1] for task in stream[:last]]
-    return {part.t: (part.x, part.y) for part in parts if part is not None}
+def withheld(stream: Stream, last: int, config: Config) -> dict[int, tuple[Any, Any, Any]]:
+    """The examples of the first tasks that were withheld, with their groups."""
+    found = {}
+    for task in stream[:last]:
+        _, part = split(task, config)
+        if part is not None:
+            groups = withhold_groups(stream, task.t, config.holdout, config.seed)[1]
+            found[task.t] = (part.x, part.y, groups)
+    return found
 
 
 def archived(stream: Stream, t: int, config: Config) -> Callable[[], Iterator[tuple[Any, Any]]]:

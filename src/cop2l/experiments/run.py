@@ -10,7 +10,7 @@ from cop2l.experiments import measure
 from cop2l.experiments.config import Config
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.environment import environment, threads
-from cop2l.experiments.learners import committed, device, load_stream, new_learner, resolved
+from cop2l.experiments.learners import check_groups, committed, device, load_stream, new_learner, resolved
 from cop2l.experiments.watch import Watcher, Watchers
 from cop2l.streams.task import Stream
 
@@ -36,7 +36,10 @@ def run(
         for task in stream[learner.tasks_seen :]:
             meter = measure.Meter(config)
             learned, _ = measure.split(task, config)
-            learner.learn(learned.x, learned.y, classes=stream.heads[task.t - 1], progress=watch.progress)
+            told = measure.told(learner, stream, task.t, config)
+            learner.learn(
+                learned.x, learned.y, classes=stream.heads[task.t - 1], progress=watch.progress, **told
+            )
             meter.learned()
             rows = measure.rows(records, learned)
             accuracies = measure.evaluate(learner, stream, rows)
@@ -61,6 +64,7 @@ def prepare(
 ) -> tuple[Stream, Any, list[dict[str, Any]]]:
     """The stream, the learner where the run goes on, the records so far; what is run, and where, is put down."""
     stream = load_stream(config)
+    check_groups(config, stream)
     promised = None if commitment is None else commitment_hash(commitment)
     learner = new_learner(config, stream, promised)
     if commitment is not None and (names := differing(committed(config, stream, learner), commitment)):

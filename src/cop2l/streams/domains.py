@@ -6,7 +6,7 @@ import numpy as np
 
 from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
-from cop2l.streams.scenarios import Labelled, Part, Prepare, describe, shuffled
+from cop2l.streams.scenarios import Labelled, Part, Prepare, describe, grouped, shuffled
 from cop2l.streams.task import Stream
 
 IMAGES = ("shared", "disjoint")
@@ -61,6 +61,8 @@ def views(
         test=Part(data.x_test, data.y_test, [np.arange(len(data.x_test))] * tasks, prepare, numbers),
         classes=data.classes,
         heads=(tuple(range(data.classes)),) * tasks,
+        groups=grouped(data.group, rows),
+        test_groups=grouped(data.group_test, [np.arange(len(data.x_test))] * tasks),
         not_valid=(SHARED,) if images == "shared" and tasks > 1 else (),
         description=describe(data, "domain-incremental", tasks, None)
         | {"domains": kind, "images": images, "seed": seed}

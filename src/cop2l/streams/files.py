@@ -4,7 +4,7 @@ import json
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from cop2l.streams.pictures import Pictures, class_folders, from_folders
 from cop2l.streams.scenarios import Labelled
 
 TABLES = (".parquet", ".csv")
+ARRAYS = ("x", "y", "domain", "group")
 TEST_NAMES = ("test", "val", "valid", "validation")
 
 
@@ -23,28 +24,30 @@ def read(
     label: str = "label",
     columns: str | Sequence[str] | None = None,
     domain: str | None = None,
+    group: str | None = None,
     classes: int | Sequence[Any] | None = None,
     test_share: float = TEST_SHARE,
     seed: int = 0,
 ) -> Labelled:
     """The labelled data of one file or folder; what it is, is seen from its name and content."""
     columns = [columns] if isinstance(columns, str) else columns
+    chosen = Columns(label, columns, domain, group)
     names: tuple[str, ...] | None = None
     train: Part
     test: Part | None
     if path.is_file() and path.suffix == ".npz":
         train, test = _npz(path)
     elif path.is_file() and path.suffix in TABLES:
-        train, test = _from_table(_table([path]), path, label, columns, domain), None
+        train, test = _from_table(_table([path]), path, chosen), None
     elif path.is_file():
         raise UserError(f"{path} is not a kind of data file that is known: .npz, .parquet or .csv.")
     elif (path / "x.npy").is_file():
         train, test = _npy(path)
     elif (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
-        train, test, names = _arrow_folder(path, label, columns, domain)
+        train, test, names = _arrow_folder(path, chosen)
     elif tables := _tables(path):
-        train = _from_table(_table(tables[0]), tables[0][0], label, columns, domain)
-        test = _from_table(_table(tables[1]), tables[1][0], label, columns, domain) if tables[1] else None
+        train = _from_table(_table(tables[0]), tables[0][0], chosen)
+        test = _from_table(_table(tables[1]), tables[1][0], chosen) if tables[1] else None
     else:
         train, test, names = _picture_folder(path)
     return labelled(
@@ -58,13 +61,27 @@ def read(
     )
 
 
+class Columns(NamedTuple):
+    """The columns of a table that are named: labels, inputs (None: all others), domains, groups."""
+
+    label: str
+    inputs: Sequence[str] | None
+    domain: str | None
+    group: str | None
+
+
 def _npz(path: Path) -> tuple[Part, Part | None]:
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
             arrays = {key: content[key] for key in content.files}
     except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
         raise UserError(f"{path} is not a readable .npz file of plain arrays; write it again.") from error
-    for old, new in (("x_train", "x"), ("y_train", "y"), ("domain_train", "domain")):
+    for old, new in (
+        ("x_train", "x"),
+        ("y_train", "y"),
+        ("domain_train", "domain"),
+        ("group_train", "group"),
+    ):
         if old in arrays:
             arrays.setdefault(new, arrays.pop(old))
     if "x" not in arrays or "y" not in arrays:
@@ -82,7 +99,7 @@ def _npz(path: Path) -> tuple[Part, Part | None]:
 def _npy(path: Path) -> tuple[Part, Part | None]:
     """Plain arrays, mapped into memory rather than read."""
     arrays = {}
-    for key in ("x", "y", "domain", "x_test", "y_test", "domain_test"):
+    for key in (*ARRAYS, *(f"{name}_test" for name in ARRAYS)):
         file = path / f"{key}.npy"
         if file.is_file():
             try:
@@ -95,10 +112,10 @@ def _npy(path: Path) -> tuple[Part, Part | None]:
 
 
 def _both(arrays: dict[str, Any]) -> tuple[Part, Part | None]:
-    train = (arrays["x"], arrays["y"], arrays.get("domain"))
+    train = Part(*(arrays.get(name) for name in ARRAYS))
     if "x_test" not in arrays and "y_test" not in arrays:
         return train, None
-    return train, (arrays.get("x_test"), arrays.get("y_test"), arrays.get("domain_test"))
+    return train, Part(*(arrays.get(f"{name}_test") for name in ARRAYS))
 
 
 def _picture_folder(path: Path) -> tuple[Part, Part | None, tuple[str, ...]]:
@@ -112,12 +129,12 @@ def _picture_folder(path: Path) -> tuple[Part, Part | None, tuple[str, ...]]:
     x, y = from_folders(train, names)
     test = next((path / name for name in TEST_NAMES if train != path and (path / name).is_dir()), None)
     if test is None:
-        return (x, np.array(names)[y], None), None, names
+        return Part(x, np.array(names)[y]), None, names
     strange = sorted(set(class_folders(test)) - set(names))
     if strange:
         raise UserError(f"{test / strange[0]} is a class without training pictures; remove it or add some.")
     x_test, y_test = from_folders(test, names)
-    return (x, np.array(names)[y], None), (x_test, np.array(names)[y_test], None), names
+    return Part(x, np.array(names)[y]), Part(x_test, np.array(names)[y_test]), names
 
 
 def _tables(path: Path) -> tuple[list[Path], list[Path]] | None:
@@ -144,9 +161,7 @@ def _table(files: list[Path]) -> Any:
         raise UserError(f"{files[0]} is not a readable {files[0].suffix} file; write it again.") from error
 
 
-def _arrow_folder(
-    path: Path, label: str, columns: Sequence[str] | None, domain: str | None
-) -> tuple[Part, Part | None, tuple[str, ...] | None]:
+def _arrow_folder(path: Path, chosen: Columns) -> tuple[Part, Part | None, tuple[str, ...] | None]:
     """A dataset saved to disk: per split a folder with state.json, dataset_info.json and Arrow files."""
     folders: list[Path | None] = [path, None]
     if (path / "dataset_dict.json").is_file():
@@ -155,25 +170,23 @@ def _arrow_folder(
         if "train" not in splits:
             raise UserError(f"{path} has no split named train; save one.")
         folders = [path / "train", path / test if test else None]
-    train, test_part = (
-        _from_table(_arrow(folder), folder, label, columns, domain) if folder else None for folder in folders
-    )
+    train, test_part = (_from_table(_arrow(folder), folder, chosen) if folder else None for folder in folders)
     assert train is not None
     assert folders[0] is not None
     info = folders[0] / "dataset_info.json"
-    feature = (_json(info).get("features") or {}).get(label) if info.is_file() else None
+    feature = (_json(info).get("features") or {}).get(chosen.label) if info.is_file() else None
     names = tuple(feature["names"]) if feature and feature.get("names") else None
-    if names and train[1].dtype.kind in "iu":
+    if names and train.y.dtype.kind in "iu":
         train, test_part = (_named(part, names, path) if part else None for part in (train, test_part))
         assert train is not None
     return train, test_part, names
 
 
 def _named(part: Part, names: tuple[str, ...], path: Path) -> Part:
-    x, y, domain = part
+    y = part.y
     if len(y) and not 0 <= y.min() <= y.max() < len(names):
         raise UserError(f"A label in {path} is not one of its {len(names)} classes; remove such rows.")
-    return x, np.array(names)[y], domain
+    return part._replace(y=np.array(names)[y])
 
 
 def _json(file: Path) -> dict[str, Any]:
@@ -212,30 +225,30 @@ def _arrow(folder: Path) -> Any:
     return pa.concat_tables(tables)
 
 
-def _from_table(
-    table: Any, file: Path, label: str, columns: Sequence[str] | None, domain: str | None
-) -> Part:
-    """Inputs from all columns but the label and the domain, or from those named."""
-    for wanted in (label, *(columns or ()), *((domain,) if domain else ())):
-        if wanted not in table.column_names:
-            kind = "label" if wanted == label else "columns" if wanted in (columns or ()) else "domain"
+def _from_table(table: Any, file: Path, chosen: Columns) -> Part:
+    """Inputs from all columns but the label, the domain and the group, or from those named."""
+    label, columns, *others = chosen
+    named = {"label": [label], "columns": columns or [], "domain": others[:1], "group": others[1:]}
+    for option, wanted in ((option, name) for option, names in named.items() for name in names):
+        if wanted is not None and wanted not in table.column_names:
             raise UserError(
-                f"{file} has no column {wanted!r}; choose with the option {kind} among: "
+                f"{file} has no column {wanted!r}; choose with the option {option} among: "
                 f"{', '.join(table.column_names)}."
             )
-    inputs = [c for c in table.column_names if c not in (label, domain)] if columns is None else list(columns)
-    y = _plain(table[label], label, file)
-    domains = _plain(table[domain], domain, file) if domain else None
+    inputs = (
+        [c for c in table.column_names if c not in (label, *others)] if columns is None else list(columns)
+    )
+    y, domains, groups = (_plain(table[name], name, file) if name else None for name in (label, *others))
     if not inputs:
         raise UserError(f"{file} has no column of inputs beside {label!r}; add one.")
     values = [_column(table[name], name, file) for name in inputs]
     if len(values) == 1 and (isinstance(values[0], Pictures) or values[0].ndim > 1):
-        return values[0], y, domains
+        return Part(values[0], y, domains, groups)
     if any(isinstance(v, Pictures) or v.ndim != 1 for v in values):
         raise UserError(
             f"Choose one column of arrays or pictures in {file}, or several of numbers, with columns."
         )
-    return np.stack([v.astype(np.float32) for v in values], axis=1), y, domains
+    return Part(np.stack([v.astype(np.float32) for v in values], axis=1), y, domains, groups)
 
 
 def _plain(column: Any, name: str | None, file: Path) -> np.ndarray:

@@ -12,7 +12,7 @@ from cop2l.streams.scenarios import Labelled, cut
 from cop2l.streams.task import SCENARIOS, Stream
 
 NAMES = (*DATASETS, *DOMAINS, "digits", "synthetic")
-OWN = ("label", "columns", "domain", "classes", "test_share")
+OWN = ("label", "columns", "domain", "group", "classes", "test_share")
 
 
 def load(
@@ -34,7 +34,7 @@ def load(
     shuffles the classes (or domains) before they are cut; `task_classes` lists the classes of each task. `domains`
     ("permuted" or "rotated") makes a domain-incremental stream of a data set of square pictures; then
     `images` are "shared" between the tasks or "disjoint", and `seed` draws the domains. `size` resizes
-    pictures that lie in files. Own data: `label`, `columns`, `domain`, `classes`, `test_share` (where there is
+    pictures that lie in files. Own data: `label`, `columns`, `domain`, `group`, `classes`, `test_share` (where there is
     no test part, `seed` draws one). Options of `synthetic` go to it.
     """
     if scenario is not None and scenario not in SCENARIOS:

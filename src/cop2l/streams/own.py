@@ -1,7 +1,7 @@
 """A user's own labelled data: arrays, label sets, and a test part where there is none."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +29,8 @@ def from_arrays(
     classes: int | Sequence[Any] | None = None,
     domain: Any = None,
     domain_test: Any = None,
+    groups: Any = None,
+    groups_test: Any = None,
     test_share: float = TEST_SHARE,
     seed: int = 0,
 ) -> Stream:
@@ -37,7 +39,8 @@ def from_arrays(
     Labels are 0, 1, .. without gaps, or any values if `classes` lists them in order. Bytes are taken for
     pictures, (n, height, width[, channels]) or (n, channels, height, width), and scaled to [-1, 1]. Without a
     test part, `test_share` of the examples, drawn from the seed, becomes one. `domain` says which domain each
-    example belongs to, for a domain-incremental stream.
+    example belongs to, for a domain-incremental stream. `groups` names the group of each example, for certificates
+    that speak of groups; those of the test part are for measuring alone.
 
     >>> x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 4
     >>> stream = from_arrays(x, y, tasks=2)
@@ -46,8 +49,8 @@ def from_arrays(
     """
     data = labelled(
         name,
-        (x, y, domain),
-        None if x_test is None and y_test is None else (x_test, y_test, domain_test),
+        Part(x, y, domain, groups),
+        None if x_test is None and y_test is None else Part(x_test, y_test, domain_test, groups_test),
         classes=classes,
         test_share=test_share,
         seed=seed,
@@ -56,8 +59,13 @@ def from_arrays(
     return cut(data, scenario or usual, tasks=tasks, order_seed=order_seed, task_classes=task_classes)
 
 
-Part = tuple[Any, Any, Any]
-"""Inputs, labels, and domains or None."""
+class Part(NamedTuple):
+    """Inputs and labels, and the domain and the group of each example where there are any."""
+
+    x: Any
+    y: Any
+    domain: Any = None
+    groups: Any = None
 
 
 def labelled(
@@ -75,20 +83,20 @@ def labelled(
     description["label_set"] = "found in the data" if classes is None else "given"
     if test is None:
         _same_length(name, train)
-        first, second = hold_out(len(train[1]), test_share, seed)
+        first, second = hold_out(len(train.y), test_share, seed)
         train, test = _rows(train, first), _rows(train, second)
         description |= {"test_share": test_share, "seed": seed}
     for part in (train, test):
         _same_length(name, part)
-    names, (y, y_test) = _numbered([np.asarray(_numpy(part[1])) for part in (train, test)], classes)
-    x, prepare = _inputs(name, train[0])
-    x_test, _ = _inputs(name, test[0])
+    names, (y, y_test) = _numbered([np.asarray(_numpy(part.y)) for part in (train, test)], classes)
+    x, prepare = _inputs(name, train.x)
+    x_test, _ = _inputs(name, test.x)
     if not isinstance(x, Pictures) and (x.shape[1:], x.dtype) != (x_test.shape[1:], x_test.dtype):
         raise UserError(
             f"The training inputs of {name} are {tuple(x.shape[1:])} {x.dtype} and the test inputs "
             f"{tuple(x_test.shape[1:])} {x_test.dtype}; give both the same form."
         )
-    domain, domain_test = _domains(name, train[2], test[2])
+    domain, domain_test = _domains(name, train.domain, test.domain)
     return Labelled(
         name,
         x,
@@ -100,6 +108,8 @@ def labelled(
         prepare=prepare,
         domain=domain,
         domain_test=domain_test,
+        group=_group_names(train.groups),
+        group_test=_group_names(test.groups),
         description=description,
     )
 
@@ -129,20 +139,21 @@ def _numpy(values: Any) -> Any:
 
 
 def _rows(part: Part, rows: np.ndarray) -> Part:
-    x, y, domain = part
+    x, *others = part
     if isinstance(x, Pictures):
         x = Pictures([x.sources[i] for i in rows])
     else:
         x = take(x if hasattr(x, "shape") else np.asarray(x), rows)
-    return x, np.asarray(_numpy(y))[rows], None if domain is None else np.asarray(_numpy(domain))[rows]
+    return Part(x, *(None if values is None else np.asarray(_numpy(values))[rows] for values in others))
 
 
 def _same_length(name: str, part: Part) -> None:
-    x, y, domain = part
+    x, y, domain, groups = part
     if x is None or y is None:
         raise UserError(f"Give both inputs and labels of each part of {name}.")
-    lengths = {len(values) for values in (x, y, domain) if values is not None}
-    if len(lengths) != 1:
+    if groups is not None and len(groups) != len(y):
+        raise UserError(f"{name} has {len(y)} labels but {len(groups)} groups; give one per example.")
+    if len({len(values) for values in (x, y, domain) if values is not None}) != 1:
         raise UserError(
             f"{name} has {len(x)} inputs but {len(y)} labels or other numbers; give one per example."
         )
@@ -226,6 +237,10 @@ def _channels_first(x: np.ndarray) -> np.ndarray:
     if x.ndim == 3:
         return x[:, None]
     return x if x.shape[1] in (1, 3) or x.shape[3] not in (1, 3) else x.transpose(0, 3, 1, 2)
+
+
+def _group_names(groups: Any) -> np.ndarray | None:
+    return None if groups is None else np.array([str(name) for name in _numpy(groups)])
 
 
 def _domains(name: str, train: Any, test: Any) -> tuple[np.ndarray | None, np.ndarray | None]:

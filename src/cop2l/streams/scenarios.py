@@ -39,6 +39,9 @@ class Labelled:
     """From stored rows (pictures are uint8) to what a model reads (float32)."""
     domain: np.ndarray | None = None
     domain_test: np.ndarray | None = None
+    group: np.ndarray | None = None
+    """The name of each example's group."""
+    group_test: np.ndarray | None = None
     description: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -243,8 +246,15 @@ def _stream(
         test=Part(data.x_test, data.y_test, test, prepare, numbers),
         classes=data.classes,
         heads=heads,
+        groups=grouped(data.group, train),
+        test_groups=grouped(data.group_test, test),
         description=describe(data, scenario, len(train), order_seed),
     )
+
+
+def grouped(names: np.ndarray | None, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """The groups of each task's examples; nothing where there are no groups."""
+    return () if names is None else tuple(names[part] for part in rows)
 
 
 def describe(data: Labelled, scenario: str, tasks: int, order_seed: int | None) -> dict[str, Any]:

@@ -44,6 +44,10 @@ class Stream(Sequence[Task]):
     """Why a certificate on this stream is not valid, in sentences; empty: nothing known against it."""
     pretrained_on: tuple[str, ...] = ()
     """Data sets that the representation of x was trained on."""
+    groups: tuple[Any, ...] = ()
+    """Of each task, the name of every training example's group, as recorded with the data; empty: none were given."""
+    test_groups: tuple[Any, ...] = ()
+    """The same of the test part; empty: none were given."""
     description: dict[str, Any] = field(default_factory=dict)
     """How the stream was made: enough to make it again (name, options, fingerprints)."""
 
@@ -59,7 +63,6 @@ class Stream(Sequence[Task]):
     def __getitem__(self, index: slice) -> "Stream": ...
     def __getitem__(self, index: int | slice) -> "Task | Stream":
         if isinstance(index, slice):
-            return replace(
-                self, train=self.train[index], test=self.test[index], heads=tuple(self.heads[index])
-            )
+            names = ("train", "test", "heads", "groups", "test_groups")
+            return replace(self, **{name: getattr(self, name)[index] for name in names})
         return self.train[index]

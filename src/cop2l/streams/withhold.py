@@ -6,16 +6,30 @@ import numpy as np
 import torch
 
 from cop2l.randomness import marks
-from cop2l.streams.task import Task
+from cop2l.streams.task import Stream, Task
 
 
 def withhold(task: Task, share: float | None, seed: int) -> tuple[Task, Task | None]:
     """The part to learn, and the part withheld (None if nothing is)."""
     if not share:
         return task, None
-    withheld = marks(seed, "holdout", task.t, n=len(task.y)) < np.uint64(share * 2.0**64)
+    withheld = _withheld(task.t, len(task.y), share, seed)
     learned, rest = (Task(_rows(task.x, part), _rows(task.y, part), task.t) for part in (~withheld, withheld))
     return learned, rest
+
+
+def withhold_groups(stream: Stream, t: int, share: float | None, seed: int) -> tuple[Any, Any]:
+    """The groups of the same two parts of task t; None where there are none."""
+    if not stream.groups or not share:
+        return (stream.groups[t - 1] if stream.groups else None), None
+    groups = stream.groups[t - 1]
+    withheld = _withheld(t, len(groups), share, seed)
+    return groups[~withheld], groups[withheld]
+
+
+def _withheld(t: int, rows: int, share: float, seed: int) -> np.ndarray:
+    chosen: np.ndarray = marks(seed, "holdout", t, n=rows) < np.uint64(share * 2.0**64)
+    return chosen
 
 
 def _rows(values: Any, part: np.ndarray) -> Any:

@@ -1,0 +1,182 @@
+"""Groups travel from a user's arrays, files and columns into certificates, and through the auditor's hands."""
+
+import json
+
+import numpy as np
+import pytest
+from family_runs import FAMILIES, GROUPS, QUICK, arrays, configured, made, write_data
+
+import cop2l
+from cop2l import CoP2L
+from cop2l.certify.certificate import read
+from cop2l.cli import main
+from cop2l.errors import UserError
+from cop2l.experiments import measure
+from cop2l.files import read_lines
+from cop2l.models import build
+from cop2l.streams import from_arrays, load
+
+PRIOR = {**QUICK, "preset": "certified", "prior": 0.5}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data") / "mine.npz")
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    return made(tmp_path_factory.mktemp("runs") / "run", data, **PRIOR)
+
+
+def names_of(stream):
+    """Which group each training row has, wherever the cut put it."""
+    return {
+        tuple(row): name
+        for task, groups in zip(stream, stream.groups, strict=True)
+        for row, name in zip(np.asarray(task.x), groups, strict=True)
+    }
+
+
+def expected():
+    x, _, group = arrays()
+    return {tuple(row): name for row, name in zip(x, group, strict=True)}
+
+
+def test_names_stay_with_their_rows_through_cuts_slices_and_a_test_part():
+    x, y, group = arrays()
+    stream = from_arrays(x, y, x[:40], y[:40], groups=group, groups_test=group[:40], tasks=2)
+    assert names_of(stream) == expected()
+    assert names_of(stream[1:]) == {k: v for k, v in expected().items() if k in names_of(stream[1:])}
+    assert [len(part) for part in stream[1:].groups] == [len(stream[1].y)]
+    split = from_arrays(x, y, groups=group, tasks=2)
+    assert [len(part) for part in split.test_groups] == [len(task.y) for task in split.test]
+    assert names_of(split).items() <= expected().items()
+    assert from_arrays(x, y, tasks=2).groups == ()
+
+
+def test_withholding_takes_the_groups_along(data):
+    config = configured(data, method="replay", holdout=0.5, **QUICK)
+    stream = load(data, tasks=2)
+    for t, (x, _, groups) in measure.withheld(stream, 2, config).items():
+        assert [expected()[tuple(row)] for row in x] == list(groups)
+        assert 0 < len(groups) < len(stream[t - 1].y)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_column_names_the_groups_and_is_no_input(kind, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import csv, parquet
+
+    x, y, group = arrays()
+    table = pa.table({**{f"f{i}": x[:, i] for i in range(6)}, "label": y, "region": group})
+    path = tmp_path / f"mine.{kind}"
+    (csv.write_csv if kind == "csv" else parquet.write_table)(table, str(path))
+    stream = load(path, group="region", tasks=2)
+    assert stream[0].x.shape[1] == 6
+    assert names_of(stream).items() <= expected().items()
+    with pytest.raises(UserError, match=r"no column 'where'; choose with the option group"):
+        load(path, group="where")
+
+
+def test_the_auditor_counts_every_group_again(run, data, tmp_path):
+    verdict = cop2l.verify(run, data, cut={"tasks": 2})
+    assert verdict.status == "valid", str(verdict)
+    assert {s["family"] for s in verdict.statements} == set(FAMILIES)
+    assert any("of group north in task 1" in sentence for sentence in verdict.claim)
+    by_task = tmp_path / "tasks.npz"
+    stream = load(data, tasks=2)
+    parts = {
+        f"{k}_{t}": v for x, y, t in stream for k, v in zip("xyg", (x, y, stream.groups[t - 1]), strict=True)
+    }
+    np.savez(by_task, **parts)
+    assert cop2l.verify(run, by_task).status == "valid"
+    parts["g_1"] = np.array(["north" if name == "south" else "south" for name in parts["g_1"]])
+    np.savez(by_task, **parts)
+    assert "fingerprint" in " ".join(cop2l.verify(run, by_task).faults)
+    np.savez(by_task, **{name: value for name, value in parts.items() if name[0] != "g"})
+    assert "Groups must be given" in " ".join(cop2l.verify(run, by_task).faults)
+
+
+def test_counts_of_groups_are_those_of_the_data(run, data):
+    record = read(run / "certificates" / "after-02").records[0]
+    parts = {part["subject"]: part for part in record["parts"] if part["family"] == "groups"}
+    assert sum(part["n"] for part in parts.values()) == record["n"]
+    assert sum(part["errors"] for part in parts.values()) == record["errors"]
+    assert set(parts) == set(GROUPS)
+    rows = read_lines(run / "records.jsonl")[-1]["tasks"]
+    assert set(rows[0]["test_groups"]) == set(GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"group": None, "group_test": None}, "Groups are claimed and .* names none"),
+        ({"group": np.array(["north"] * 239 + ["east"])}, "has the group 'east', which is not declared"),
+        ({"group": np.array(["north"] * 7)}, "240 labels but 7 groups"),
+    ],
+)
+def test_bad_groups_are_refused_before_anything_is_learned(changes, words, tmp_path):
+    bad = write_data(tmp_path / "bad.npz", **changes)
+    for more in ({**PRIOR}, {"method": "replay", "holdout": 0.5, **QUICK}):
+        with pytest.raises(UserError, match=words) as refusal:
+            made(tmp_path / "run", bad, **more)
+        assert "\n" not in str(refusal.value)
+        assert not (tmp_path / "run" / "records.jsonl").exists()
+
+
+def test_a_learner_told_wrong_groups_loses_nothing():
+    x, y, group = arrays()
+    learner = CoP2L(
+        build("linear", inputs=(6,), classes=4, seed=0), memory=40, claim=("tasks", "groups"), groups=GROUPS
+    )
+    learner.learn(x, y, groups=group)
+    before = learner.model.state_dict()[
+        "weight" if "weight" in learner.model.state_dict() else next(iter(learner.model.state_dict()))
+    ].clone()
+    for bad in (None, group[:3], np.where(group == "north", "east", group)):
+        with pytest.raises(UserError, match="[Gg]roup"):
+            learner.learn(x, y, groups=bad)
+    assert learner.tasks_seen == 1
+    assert (next(iter(learner.model.state_dict().values())) == before).all()
+    learner.learn(x, y, groups=group)
+    assert learner.tasks_seen == 2
+
+
+def test_the_command_line_runs_grows_and_verifies_groups(data, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = tmp_path / "mine.toml"
+    config.write_text(f'stream = "{data}"\ntasks = 2\nmodel = "linear"\nmemory = 40\nanytime = true\n')
+    run = ["run", "mine.toml", "claim=tasks,groups", "groups=north,south", "prior=0.5", "prior_epochs=2"]
+    assert main([*run, "scenario=class-incremental", "--out", "run"]) == 0
+    assert "Of group north in task 1 at most" in capsys.readouterr().out
+    assert main(["verify", "run", "--data", str(data), "--tasks", "2"]) == 0
+    x, y, group = arrays(seed=1)
+    np.savez("third.npz", x=x, y=y, group=group)
+    np.savez("bare.npz", x=x, y=y)
+    capsys.readouterr()
+    assert main(["learn", "run", "--data", "bare.npz", "--out", "grown"]) != 0
+    assert "names none; add group" in capsys.readouterr().err
+    assert not (tmp_path / "grown").exists()
+    assert main(["learn", "run", "--data", "third.npz", "--out", "grown", "--json"]) == 0
+    issued = json.loads(capsys.readouterr().out)
+    assert [row["task"] for row in issued["tasks"]] == [1, 2, 3]
+    assert {(s["task"], s["subject"]) for s in issued["claims"]} == {
+        (t, g) for t in (1, 2, 3) for g in GROUPS
+    }
+    lines = ["a,b,c,d,e,f,label,place"]
+    lines += [",".join(map(str, [*row, label, name])) for row, label, name in zip(x, y, group, strict=True)]
+    (tmp_path / "fourth.csv").write_text("\n".join(lines))
+    assert main(["learn", "grown", "--data", "fourth.csv", "--group", "place"]) == 0
+    assert "Of group south in task 4 at most" in capsys.readouterr().out
+    assert main(["predict", "grown", "--data", "fourth.csv", "--group", "place"]) == 0
+
+
+def test_groups_that_look_like_numbers_are_names(tmp_path):
+    x, y, _ = arrays()
+    years = 2019 + np.arange(len(y)) % 3 // 2
+    path = write_data(tmp_path / "years.npz", group=years, group_test=None)
+    done = made(tmp_path / "run", path, groups=[2019, 2020], **PRIOR)
+    stated = read(done / "certificates" / "after-02").statements
+    assert {s["subject"] for s in stated if s["family"] == "groups"} == {"2019", "2020"}
+    assert cop2l.verify(done, path, cut={"tasks": 2}).status == "valid"
