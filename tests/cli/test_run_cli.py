@@ -147,7 +147,7 @@ def test_a_list_of_the_stream_makes_one_run(capsys):
     ]
 
 
-LONG = ["run", "synthetic", *SMALL, "tasks=12", "prior_epochs=600", "--out", "run"]
+LONG = ["run", "synthetic", *SMALL, "tasks=12", "prior=0.5", "prior_epochs=600", "--out", "run"]
 
 
 def stopped(number):

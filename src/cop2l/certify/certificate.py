@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cop2l._version import __version__
 from cop2l.certify.bounding import bounds_of
+from cop2l.certify.sentences import nothing_picked
 from cop2l.errors import UserError
 from cop2l.files import file_digest, write_text
 from cop2l.kernel import form
@@ -143,19 +144,21 @@ def claimed(options: Options, records: Sequence[Mapping[str, Any]]) -> list[dict
 def table(certificate: Certificate) -> str:
     """A readable table: task, examples, picks, errors, bound."""
     options, bounds = certificate.options, {s["task"]: s for s in certificate.statements}
-    lines = [f"{'task':>4} {'set aside':>9} {'certify':>8} {'picked':>7} {'errors':>7} {'error <=':>9}  kind"]
+    heads = ("task", "trained freely", "certified on", "picked", "errors", "error <=")
+    lines = ["  ".join([*heads, "kind"])]
     for record in certificate.records:
         stated, errors = bounds.get(record["task"]), record.get("missed", record["errors"])
         shown = (percent(stated["value"]), stated["kind"]) if stated else ("-", "its data was gone")
-        numbers = [record.get("prior", 0), record.get("n", record["rows"]), record.get("picked", 0)]
-        cells = [*numbers, "-" if errors is None else errors, shown[0]]
-        widths = zip((9, 8, 7, 7, 9), cells, strict=True)
-        lines.append(
-            f"{record['task']:>4} " + " ".join(f"{cell:>{width}}" for width, cell in widths) + f"  {shown[1]}"
-        )
+        numbers = [record.get("prior"), record.get("n", record["rows"]), record.get("picked"), errors]
+        cells = [record["task"], *("-" if number is None else number for number in numbers), shown[0]]
+        aligned = [f"{cell:>{len(head)}}" for head, cell in zip(heads, cells, strict=True)]
+        lines.append("  ".join([*aligned, shown[1]]))
     when = "of this run, one after each task at most, " if options.anytime else ""
     lines.append(
         f"With probability at least {100 * (1 - options.delta):.10g} % over the draw of the data, "
         f"all statements {when}hold at once."
     )
+    if certificate.kind != "holdout":
+        n, picked = (sum(record[name] for record in certificate.records) for name in ("n", "picked"))
+        lines += filter(None, [nothing_picked(n, picked)])
     return "\n".join(lines + [f"NOT VALID: {reason}" for reason in certificate.not_valid])

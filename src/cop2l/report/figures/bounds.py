@@ -57,7 +57,7 @@ def bounds(groups: Sequence[Group]) -> Figure | None:
         + " Each panel has its own scale.",
         tuple(panels),
         tuple(keys),
-        ("method", "task", "n", TEST.label, *(KIND_KEYS[kind].label for kind in _kinds(shown))),
+        ("method", "task", "certified on", TEST.label, *(KIND_KEYS[kind].label for kind in _kinds(shown))),
         tuple(row for group in shown for row in _bound_rows(group, _kinds(shown))),
     )
 
@@ -90,7 +90,7 @@ def bounds_box(groups: Sequence[Group]) -> Figure | None:
         "Boxes span the quartiles and whiskers the extremes over the seeds.",
         tuple(panels),
         tuple(Key(key.label, key.colour, mark="square") for key in keys),
-        ("method", "task", "n", TEST.label, *(KIND_KEYS[kind].label for kind in _kinds(shown))),
+        ("method", "task", "certified on", TEST.label, *(KIND_KEYS[kind].label for kind in _kinds(shown))),
         tuple(row for group in shown for row in _bound_rows(group, _kinds(shown))),
     )
 
@@ -111,7 +111,7 @@ def compression(groups: Sequence[Group]) -> Figure | None:
     panels, table = [], []
     for group in shown:
         counts = {name: _counts(group, name) for name, *_ in parts}
-        sizes = _counts(group, "n")
+        sizes, free = (_counts(group, name) for name in ("certified_on", "trained_freely"))
         rows = [
             {
                 "task": task,
@@ -136,7 +136,11 @@ def compression(groups: Sequence[Group]) -> Figure | None:
             )
         )
         table += [
-            (group.label, str(task), *(_count(points.get(task)) for points in (sizes, *counts.values())))
+            (
+                group.label,
+                str(task),
+                *(_count(points.get(task)) for points in (free, sizes, *counts.values())),
+            )
             for task in range(1, group.benchmark.tasks + 1)
         ]
     return Figure(
@@ -147,7 +151,7 @@ def compression(groups: Sequence[Group]) -> Figure | None:
         " Means over the seeds.",
         tuple(panels),
         keys,
-        ("method", "task", "n", *(key.label for key in keys)),
+        ("method", "task", "trained freely", "certified on", *(key.label for key in keys)),
         tuple(table),
     )
 
@@ -285,7 +289,7 @@ def _series(group: Group) -> dict[str, dict[int, Spread]]:
 
 
 def _bound_rows(group: Group, kinds: Sequence[str]) -> list[tuple[str, ...]]:
-    series, sizes = _series(group), _counts(group, "n")
+    series, sizes = _series(group), _counts(group, "certified_on")
     labels = [TEST.label, *(KIND_KEYS[kind].label for kind in kinds)]
     return [
         (
