@@ -189,7 +189,7 @@ def binomial_upper_tail(errors: int, n: int, p: float) -> float:
     P[Bin(n, p) >= errors]: never below it, at most 1e-9 of it above where errors > n p.
 
     >>> round(binomial_upper_tail(30, 1000, 0.02), 9)
-    0.021921018
+    0.020696519
     """
     n = count("n", n, least=1)
     errors, p = within("errors", errors, "n", n), probability("p", p)

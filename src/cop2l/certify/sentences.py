@@ -26,7 +26,7 @@ def above_claim(task: int, test_error: float, test_n: int, bound: float) -> str 
     """That a test error is above its claim, and how likely that is if the claim holds.
 
     >>> above_claim(2, 0.051, 1000, 0.05)
-    'Task 2: the test error, 5.10 %, is above the claim, 5.00 %: p-value 0.46 (51 of 1000 test examples).'
+    'Task 2: the test error, 5.10 %, is above the claim, 5.01 %: p-value 0.46 (51 of 1000 test examples).'
     """
     p = p_value(test_error, test_n, bound)
     if p is None:
