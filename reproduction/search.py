@@ -1,4 +1,4 @@
-"""The search for the settings of `certified`, from the lines that it wrote."""
+"""The search for the settings of `hybrid`, from the lines that it wrote."""
 
 import json
 from collections.abc import Sequence

@@ -35,6 +35,7 @@ def invented_task(chance: random.Random, task: int, seen: int, error: float, cer
         missed = round(n * error * 0.9)
         share = (picked + missed) / n
         record |= {
+            "prior": 0,
             "compression": picked - 8,
             "evicted": 6 * (seen - task),
             "errors": missed,
