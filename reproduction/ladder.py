@@ -13,7 +13,7 @@ from reproduction.ours import MEMORY, stream_of
 STREAM = ("mnist", "", "class-incremental", 5, "mlp")
 SEEDS = (0, 1, 2)
 HOLDOUT_STEP = 0.1
-"""What was chosen for Replay on Fashion-MNIST: see configs/ladder.toml."""
+"""Replay's step on the ladder; configs/ladder.toml says why."""
 
 Settings = dict[str, Any]
 RUNGS: tuple[tuple[str, str, Callable[[Settings], bool]], ...] = (
