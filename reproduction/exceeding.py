@@ -18,14 +18,14 @@ def section(runs: Sequence[Run]) -> str:
         least = min((one.p for one in above(run)), default=None)
         found.setdefault((str(run.kind), not run.not_valid), []).append(least)
     rows = []
-    for (kind, valid), least in sorted(found.items()):
-        p = [value for value in least if value is not None]
+    for (kind, valid), of_runs in sorted(found.items()):
+        p = [value for value in of_runs if value is not None]
         significant = [sum(value <= limit for value in p) for limit in (LEVEL, LEVEL / statements)]
         smallest = f"{min(p):.2g}" if p else "–"
-        rows.append((kind + "†" * (not valid), *map(str, (len(least), len(p), *significant)), smallest))
+        rows.append((kind + "†" * (not valid), *map(str, (len(of_runs), len(p), *significant)), smallest))
     intro = (
-        f"A test part is a sample, too, so that its error may be above a claim that holds. The p-value is the probability of"
-        f" as many test errors, or more, if the true error were the claim. Of all {len(claims)} runs here that claim something,"
+        "A test part is a sample, too, so that its error may be above a claim that holds. The p-value is the probability of"
+        " as many test errors, or more, if the true error were the claim. Of all {len(claims)} runs here that claim something,"
         f" with {statements} claims; Bonferroni's level is {LEVEL} / {statements}."
     )
     header = (
