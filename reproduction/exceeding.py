@@ -25,7 +25,7 @@ def section(runs: Sequence[Run]) -> str:
         rows.append((kind + "†" * (not valid), *map(str, (len(of_runs), len(p), *significant)), smallest))
     intro = (
         "A test part is a sample, too, so that its error may be above a claim that holds. The p-value is the probability of"
-        " as many test errors, or more, if the true error were the claim. Of all {len(claims)} runs here that claim something,"
+        f" as many test errors, or more, if the true error were the claim. Of all {len(claims)} runs here that claim something,"
         f" with {statements} claims; Bonferroni's level is {LEVEL} / {statements}."
     )
     header = (
