@@ -71,7 +71,7 @@ def test_the_memory_keeps_what_the_kernel_keeps(prior, prior_memory, memory, tas
 def test_the_usual_shares_are_those_of_the_presets():
     from cop2l.certify.presets import options
 
-    ours, picking = options("certified"), options("certified", prior=0)
+    ours, picking = options("hybrid"), options("cop2l")
     assert (ours.prior, ours.prior_memory, ours.kind) == (0.6, 0.9, "combined")
     assert (picking.prior_memory_size, picking.kind) == (0, "preference")
     assert len(ours.grid_points) == len(grid_points(20)) == 10

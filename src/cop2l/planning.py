@@ -14,7 +14,7 @@ from cop2l.bounds import (
     preference_certificate,
 )
 from cop2l.bounds.checks import count, real
-from cop2l.certify.presets import PRESETS, WITHOUT_PRIOR
+from cop2l.certify.presets import PRESETS
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.arithmetic import percent
 from cop2l.kernel.options import grid_points
@@ -24,8 +24,8 @@ LARGEST = 10**9
 """More examples, memory or tasks than this are not planned with."""
 USUAL: dict[str, dict[str, Any]] = {
     "holdout": {"prior": 0.5},
-    "combined": {name: PRESETS["certified"][name] for name in ("prior", "prior_memory", "max_iterations")},
-    "preference": {"prior": 0.0, "prior_memory": 0.0, "max_iterations": WITHOUT_PRIOR["max_iterations"]},
+    "combined": {name: PRESETS["hybrid"][name] for name in ("prior", "prior_memory", "max_iterations")},
+    "preference": {"prior": 0.0, "prior_memory": 0.0, "max_iterations": PRESETS["cop2l"]["max_iterations"]},
 }
 """What cop2l does unless told otherwise; for `holdout`, prior is the half that is learned from."""
 

@@ -107,7 +107,7 @@ def test_a_sweep_refuses_with_one_sentence(capsys, arguments, sentence):
 
 
 def test_a_sweep_that_is_ended_ends_its_runs():
-    command = ["sweep", "synthetic", "data.n=2000", "tasks=12", "prior=0", "seed=0,1", "--workers", "2"]
+    command = ["sweep", "synthetic", "data.n=2000", "tasks=12", "seed=0,1", "--workers", "2"]
     process = subprocess.Popen([sys.executable, "-m", "cop2l", *command], stdout=subprocess.DEVNULL)
     while len(list(Path("runs").glob("*/config.json"))) < 2 and process.poll() is None:
         time.sleep(0.02)

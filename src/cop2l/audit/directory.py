@@ -22,7 +22,7 @@ RECORD = (
     "task", "wrong", "accuracy", "classes", "kind", "claims", "tasks", "seconds", "learn_seconds", "peak_memory",
     "peak_cuda_allocated", "peak_cuda_reserved", "total_cuda_allocated", "memory_used", "numbers_stored", "trace",
 )  # fmt: skip
-ROW = ("task", *COUNTS, "bounds", "test_error", "test_groups", "holdout")
+ROW = ("task", *COUNTS, "bounds", "test_error", "test_n", "test_groups", "holdout")
 """The fields of a record, and of its entry for a task: another one could state what nobody checks."""
 Content = Mapping[str, Any]
 

@@ -32,8 +32,8 @@ def verify(
 
     `data` is a stream's name, a file or folder of data, or a mapping from task numbers to (x, y) or
     (x, y, groups); `cut` are options of `cop2l.streams.load` that you know the data to be cut with.
-    `model` is your function build(seed), or its name as package.module:function. `commitment` is what you were handed before: a hash, a file or its content. `Unreadable` or
-    `cop2l.errors.UserError` is raised where nothing can be said.
+    `model` is your function build(seed), or its name as package.module:function. `commitment` is what you were
+    handed before: a hash, a file or its content. `Unreadable` or `cop2l.errors.UserError` is raised where nothing can be said.
     """
     notes, allowed, committed = Verdict(), allowed or Allowed(), False
     folders, run = find(Path(path), notes)

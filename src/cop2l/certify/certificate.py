@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cop2l._version import __version__
 from cop2l.certify.bounding import bounds_of
+from cop2l.certify.sentences import nothing_picked
 from cop2l.errors import UserError
 from cop2l.files import file_digest, write_text
 from cop2l.kernel import form
@@ -142,17 +143,17 @@ def table(certificate: Certificate) -> str:
     """A readable table: task, examples, picks, errors, bound."""
     options = certificate.options
     bounds = {s["task"]: s for s in certificate.statements if s["family"] == "tasks"}
-    lines = [f"{'task':>4} {'set aside':>9} {'certify':>8} {'picked':>7} {'errors':>7} {'error <=':>9}  kind"]
+    heads = ("task", "trained freely", "certified on", "picked", "errors", "error <=")
+    lines = ["  ".join([*heads, "kind"])]
     for record in certificate.records:
         stated, errors = bounds.get(record["task"]), record["missed"]
         why = "its data was gone" if "tasks" in options.claim else "not claimed"
         shown = (percent(stated["value"]), stated["kind"]) if stated else ("-", why)
-        numbers = [record["prior"], record["n"], record["picked"]]
-        cells = [*numbers, "-" if errors is None else errors, shown[0]]
-        widths = zip((9, 8, 7, 7, 9), cells, strict=True)
-        lines.append(
-            f"{record['task']:>4} " + " ".join(f"{cell:>{width}}" for width, cell in widths) + f"  {shown[1]}"
-        )
+        own = options.kind != "holdout"  # else nothing is known of what was learned from
+        numbers = [record["prior"] if own else None, record["n"], record["picked"] if own else None, errors]
+        cells = [record["task"], *("-" if number is None else number for number in numbers), shown[0]]
+        aligned = [f"{cell:>{len(head)}}" for head, cell in zip(heads, cells, strict=True)]
+        lines.append("  ".join([*aligned, shown[1]]))
     others = [s for s in certificate.statements if s["family"] != "tasks"]
     lines += [f"{said[0].upper()}{said[1:]}." for said in (in_words(s, certificate.records) for s in others)]
     when = "of this run, one after each task at most, " if options.anytime else ""
@@ -162,4 +163,7 @@ def table(certificate: Certificate) -> str:
     )
     if any(statement["kind"] == "buffer" for statement in certificate.statements):
         lines.append(FROM_MEMORY)
+    if certificate.kind != "holdout":
+        n, picked = (sum(record[name] for record in certificate.records) for name in ("n", "picked"))
+        lines += filter(None, [nothing_picked(n, picked)])
     return "\n".join(lines + [f"NOT VALID: {reason}" for reason in certificate.not_valid])

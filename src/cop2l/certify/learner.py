@@ -40,7 +40,7 @@ class CoP2L:
     ...     learner.learn(x, y)
     >>> certificate = learner.certify({t: (x, y) for x, y, t in stream})
     >>> learner.tasks_seen, sorted(certificate.bounds), certificate.kind
-    (2, [1, 2], 'combined')
+    (2, [1, 2], 'preference')
     """
 
     def __init__(

@@ -23,9 +23,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         nargs="+",
         default=DEFAULT_METRICS,
         metavar="NAME",
-        help="accuracy, forgetting, plasticity, test-error, seconds, peak-memory, bound (the claim), kl, kl-tight,"
-        " preference, combined (the default claim), buffer, holdout; worst-NAME and ratio-NAME for bounds"
-        " (default: accuracy forgetting bound)",
+        help="accuracy, forgetting, plasticity, test-error, trained-freely, certified-on, picked, seconds, peak-memory,"
+        " bound (the claim), kl, kl-tight, preference (the default claim), combined, buffer, holdout; worst-NAME and"
+        " ratio-NAME for bounds (default: accuracy forgetting bound)",
     )
     verb.add_argument(
         "--format",
@@ -44,11 +44,12 @@ def compare(arguments: argparse.Namespace) -> None:
     from cop2l.report import formats, published
     from cop2l.report.comparison import comparisons
     from cop2l.report.groups import group, repeated
+    from cop2l.report.sentences import beside_claims
 
     write = formats.chosen(arguments.format, terminal=sys.stdout.isatty())
     beside = published.read(arguments.beside) if arguments.beside else ()
     found = find(arguments)
     groups = group(found.finished(), arguments.over)
-    for sentence in repeated(groups):
+    for sentence in [*repeated(groups), *beside_claims(groups)]:
         print(sentence, file=sys.stderr)
     print(write(comparisons(groups, arguments.metric, beside)), end="")

@@ -24,7 +24,7 @@ from cop2l.methods.protocol import Method
 from cop2l.streams.task import Stream, Task
 from cop2l.streams.withhold import withhold, withhold_groups
 
-COUNTS = ("n", "compression", "evicted", "errors", "picked", "missed", "iterations")
+COUNTS = ("prior", "n", "compression", "evicted", "errors", "picked", "missed", "iterations")
 
 
 def split(task: Task, config: Config) -> tuple[Task, Task | None]:
@@ -58,7 +58,7 @@ def evaluate(learner: Method, stream: Stream, rows: list[dict[str, Any]]) -> dic
     for row, task in zip(rows, stream.test[: learner.tasks_seen], strict=True):
         hits = correct(learner, task, stream.scenario)
         accuracy.append(int(hits.sum()) / len(hits))
-        row["test_error"] = int((~hits).sum()) / len(hits)
+        row |= {"test_error": int((~hits).sum()) / len(hits), "test_n": len(hits)}
         if stream.test_groups:
             row["test_groups"] = by_group(hits, stream.test_groups[row["task"] - 1])
         labels = np.asarray(task.y)

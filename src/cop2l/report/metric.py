@@ -63,7 +63,7 @@ KINDS = {
 }
 """Kinds of bounds, in the order in which they are shown."""
 
-SCALES = {"%": "100", "s": "1", "x": "1", "MB": "0.000001"}
+SCALES = {"%": "100", "s": "1", "x": "1", "MB": "0.000001", "examples": "1"}
 """What a number of a run is multiplied by where it is displayed."""
 
 
@@ -73,8 +73,8 @@ class Metric:
 
     name: str
     title: str
-    unit: Literal["%", "s", "x", "MB"]
-    better: Literal["higher", "lower"]
+    unit: Literal["%", "s", "x", "MB", "examples"]
+    better: Literal["higher", "lower", "neither"]
     of: Callable[[Run], float | None]
     certified: bool = False
     """True for bounds: a bound of a run that is not valid is shown, and never called the best."""
@@ -116,6 +116,16 @@ def _ratio(kind: str) -> Callable[[Run], float | None]:
     return of
 
 
+def _examples(name: str, title: str) -> Metric:
+    """How many examples of a task there are of some kind."""
+
+    def of(run: Run) -> float | None:
+        counts = [getattr(task, name) for task in run.tasks]
+        return None if None in counts else fmean(counts)
+
+    return Metric(title.replace(" ", "-"), f"{title}, mean over tasks", "examples", "neither", of)
+
+
 def _bound_metrics() -> list[Metric]:
     made = []
     for kind in ("bound", *KINDS):
@@ -137,6 +147,9 @@ METRICS = {
         Metric(
             "test-error", "test error, mean over tasks", "%", "lower", lambda run: fmean(test_errors(run))
         ),
+        _examples("trained_freely", "trained freely"),
+        _examples("certified_on", "certified on"),
+        _examples("picked", "picked"),
         Metric("seconds", "time", "s", "lower", lambda run: run.seconds),
         Metric("peak-memory", "peak memory", "MB", "lower", lambda run: run.peak_memory),
         *_bound_metrics(),

@@ -30,6 +30,9 @@ SUMMARY = {
     "bound": "claimed bound, mean (%)",
     "worst-bound": "claimed bound, worst task (%)",
     "holdout": "hold-out bound, mean (%)",
+    "trained-freely": "trained freely",
+    "certified-on": "certified on",
+    "picked": "picked",
     "seconds": "time (s)",
 }
 """The metrics of the summary, each with the heading of its column."""
@@ -64,7 +67,7 @@ def page(
         groups=groups,
         streams=streams,
         left_out=[left.sentence for left in found.left_out],
-        notes=[*repeated(groups), *(note for run in found.runs for note in run.notes)],
+        notes=[*repeated(groups), *sentences.beside_claims(groups), *(note for run in found.runs for note in run.notes)],
         legend=_legend(groups, shown),
         commands=[f"cop2l verify {shlex.quote(str(run.folder))}" for run in certified[:MOST_COMMANDS]],
         rows=list(_runs(groups)),

@@ -1,7 +1,9 @@
 """What the page says about certificates, in words that claim no more than the theorem."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from cop2l.certify.sentences import P_VALUE, above_claim, nothing_picked, p_value
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Group
 from cop2l.report.metric import KINDS, METRICS, bounds_of
@@ -123,6 +125,62 @@ def against_paper(group: Group) -> str | None:
     return unbroken(
         f"The paper's formula gives {rate_text(paper, upwards=True)} % for the same runs, {times}."
     )
+
+
+def unpicked(group: Group) -> str | None:
+    """That the runs of a group that picked nothing are hold-out certificates."""
+    said = []
+    for run in group.runs:
+        counts = [(task.n, task.picked) for task in run.tasks if task.picked is not None]
+        if run.kind and run.kind != "holdout" and counts:
+            said.append(nothing_picked(sum(n or 0 for n, _ in counts), sum(p or 0 for _, p in counts)))
+    found = [sentence for sentence in said if sentence]
+    if not found:
+        return None
+    who = f"{len(found)} of {len(group.runs)} runs" if len(group.runs) > 1 else "one run"
+    return f"{group.label} on {group.benchmark.stream}, {who}: {found[0][0].lower()}{found[0][1:]}"
+
+
+class Above(NamedTuple):
+    """A task whose test error is above its claim."""
+
+    run: Run
+    task: int
+    p: float
+    """The probability of so many test errors, or more, if the true error were the claim."""
+    sentence: str
+
+
+def above(run: Run) -> list[Above]:
+    """The tasks of a run whose test error is above its claim."""
+    found = []
+    for task in run.tasks:
+        if run.kind not in task.bounds or task.test_error is None or task.test_n is None:
+            continue
+        numbers = (task.test_error, task.test_n, task.bounds[run.kind])
+        if (p := p_value(*numbers)) is not None:
+            found.append(Above(run, task.task, p, above_claim(task.task, *numbers) or ""))
+    return found
+
+
+def exceeded(group: Group) -> str | None:
+    """How often the test error is above the claim in the runs of a group, and how surprising the worst of it is."""
+    found = [one for run in group.runs for one in above(run)]
+    if not found:
+        return None
+    least = min(found, key=lambda one: one.p)
+    runs = len({one.run.folder for one in found})
+    often = f"{count(len(found), 'test error')} above the claim, in {runs} of {count(len(group.runs), 'run')}"
+    return unbroken(
+        f"{group.label} on {group.benchmark.stream}: {often}; the least probable, seed {least.run.seed}: {least.sentence}"
+    )
+
+
+def beside_claims(groups: Sequence[Group]) -> list[str]:
+    """What must be said beside the claims: where nothing was picked, and where a test error is above the claim."""
+    found = [exceeded(group) for group in groups]
+    said = [*map(unpicked, groups), *found, P_VALUE if any(found) else None]
+    return [sentence for sentence in said if sentence]
 
 
 def unbroken(sentence: str) -> str:

@@ -87,7 +87,7 @@ def _of_bounds(
         words,
         tuple(panel(group, keys) for group in shown),
         tuple(keys if mark == "line" else (Key(key.label, key.colour, mark=mark) for key in keys)),
-        ("method", "task", "n", *(key.label for key in keys)),
+        ("method", "task", "certified on", *(key.label for key in keys)),
         tuple(row for group in shown for row in _bound_rows(group, kinds)),
     )
 
@@ -108,7 +108,7 @@ def compression(groups: Sequence[Group]) -> Figure | None:
     panels, table = [], []
     for group in shown:
         counts = {name: _counts(group, name) for name, *_ in parts}
-        sizes = _counts(group, "n")
+        sizes, free = (_counts(group, name) for name in ("certified_on", "trained_freely"))
         rows = [
             {
                 "task": task,
@@ -133,7 +133,11 @@ def compression(groups: Sequence[Group]) -> Figure | None:
             )
         )
         table += [
-            (group.label, str(task), *(_count(points.get(task)) for points in (sizes, *counts.values())))
+            (
+                group.label,
+                str(task),
+                *(_count(points.get(task)) for points in (free, sizes, *counts.values())),
+            )
             for task in range(1, group.benchmark.tasks + 1)
         ]
     return Figure(
@@ -144,7 +148,7 @@ def compression(groups: Sequence[Group]) -> Figure | None:
         " Means over the seeds.",
         tuple(panels),
         keys,
-        ("method", "task", "n", *(key.label for key in keys)),
+        ("method", "task", "trained freely", "certified on", *(key.label for key in keys)),
         tuple(table),
     )
 
@@ -282,7 +286,7 @@ def _series(group: Group) -> dict[str, dict[int, Spread]]:
 
 
 def _bound_rows(group: Group, kinds: Sequence[str]) -> list[tuple[str, ...]]:
-    series, sizes = _series(group), _counts(group, "n")
+    series, sizes = _series(group), _counts(group, "certified_on")
     labels = [TEST.label, *(KIND_KEYS[kind].label for kind in kinds)]
     return [
         (
