@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cop2l._version import __version__
 from cop2l.certify.bounding import bounds_of
+from cop2l.certify.families import every_sentence
 from cop2l.certify.sentences import nothing_picked
 from cop2l.errors import UserError
 from cop2l.files import file_digest, write_text
@@ -75,6 +76,8 @@ class Certificate:
         messages = [record["iterations"] for record in self.records]
         every = bounds_of(self.records[task - 1], task, self.options, messages)
         claimed = {s["kind"] for s in self.statements if s["family"] == "tasks" and s["task"] == task}
+        if "tasks" not in self.options.claim:  # else it would be taken for a claim
+            claimed.add(self.kind)
         return {kind: float(bound) for kind, bound in every.items() if kind not in claimed}
 
     def save(self, folder: str | Path) -> None:
@@ -154,8 +157,7 @@ def table(certificate: Certificate) -> str:
         cells = [record["task"], *("-" if number is None else number for number in numbers), shown[0]]
         aligned = [f"{cell:>{len(head)}}" for head, cell in zip(heads, cells, strict=True)]
         lines.append("  ".join([*aligned, shown[1]]))
-    others = [s for s in certificate.statements if s["family"] != "tasks"]
-    lines += [f"{said[0].upper()}{said[1:]}." for said in (in_words(s, certificate.records) for s in others)]
+    lines += every_sentence(certificate.statements, certificate.records)
     when = "of this run, one after each task at most, " if options.anytime else ""
     lines.append(
         f"With probability at least {100 * (1 - options.delta):.10g} % over the draw of the data, "

@@ -5,7 +5,7 @@ import sys
 
 from cop2l.cli.runs import add_runs, find
 
-DEFAULT_METRICS = ["accuracy", "forgetting", "bound"]
+DEFAULT_METRICS = ["accuracy", "forgetting", "bound", "average"]
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -25,7 +25,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         metavar="NAME",
         help="accuracy, forgetting, plasticity, test-error, trained-freely, certified-on, picked, seconds, peak-memory,"
         " bound (the claim), kl, kl-tight, preference (the default claim), combined, buffer, holdout; worst-NAME and"
-        " ratio-NAME for bounds (default: accuracy forgetting bound)",
+        " ratio-NAME for bounds; average, lost and worst-lost for claims of those families (default: accuracy forgetting"
+        " bound average)",
     )
     verb.add_argument(
         "--format",

@@ -156,6 +156,7 @@ def issued(learner: Method) -> dict[str, Any]:
         "kind": certificate and certificate.kind,
         "tasks": rows,
         "claims": claims(certificate),
+        "sentences": certificate.sentences if certificate else [],
     }
 
 

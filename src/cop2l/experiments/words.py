@@ -3,6 +3,7 @@
 from statistics import fmean
 from typing import Any
 
+from cop2l.certify.families import sentences
 from cop2l.certify.sentences import P_VALUE, above_claim, nothing_picked
 from cop2l.experiments.config import Config
 from cop2l.kernel.arithmetic import percent
@@ -103,12 +104,17 @@ def table(summary: dict[str, Any]) -> str:
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     text = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
     text.append(brief(summary))
-    if summary["kind"]:
+    if summary["kind"] in kinds:
         text.append(
             f"The claim is the column {summary['kind']}: with probability at least {1 - summary['delta']:g},"
             " over the draw of the examples, the true error on every task is at most that."
         )
     text += beside_claim(summary)
+    if others := sentences(summary):
+        text += [
+            f"Claimed {'as well, ' if summary['kind'] in kinds else ''}with the same probability, all at once:",
+            *others,
+        ]
     text += [f"Not valid: {reason}" for reason in summary["not_valid"] if summary["kind"]]
     return "\n".join(text)
 

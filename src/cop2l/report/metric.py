@@ -100,6 +100,19 @@ def test_errors(run: Run) -> list[float]:
     ]
 
 
+def averaged(family: str) -> Callable[[Run], float | None]:
+    """The claimed average over tasks: of the error rate, or of what was lost."""
+    return lambda run: next(
+        (s["value"] for s in run.claims if (s["family"], s["task"]) == (family, None)), None
+    )
+
+
+def most_lost(run: Run) -> float | None:
+    """The largest claimed bound on what a task lost."""
+    lost = [s["value"] for s in run.claims if (s["family"], s["subject"]) == ("forgetting", "lost")]
+    return max(lost, default=None)
+
+
 def _mean(kind: str) -> Callable[[Run], float | None]:
     return lambda run: fmean(b) if (b := bounds_of(run, kind)) else None
 
@@ -153,6 +166,9 @@ METRICS = {
         Metric("seconds", "time", "s", "lower", lambda run: run.seconds),
         Metric("peak-memory", "peak memory", "MB", "lower", lambda run: run.peak_memory),
         *_bound_metrics(),
+        Metric("average", "claimed average error", "%", "lower", averaged("average"), certified=True),
+        Metric("lost", "claimed forgetting, average", "%", "lower", averaged("forgetting"), certified=True),
+        Metric("worst-lost", "claimed forgetting, worst task", "%", "lower", most_lost, certified=True),
     )
 }
 

@@ -13,7 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from cop2l import __version__
-from cop2l.report import sentences, theme
+from cop2l.certify.families import MOST_LISTED
+from cop2l.report import families, sentences, theme
 from cop2l.report.comparison import column_names, compare, quoted, written, written_sd
 from cop2l.report.figures import FIGURES
 from cop2l.report.figures.figure import Figure, interactive, vega_lite
@@ -29,6 +30,8 @@ SUMMARY = {
     "plasticity": "plasticity (%)",
     "bound": "claimed bound, mean (%)",
     "worst-bound": "claimed bound, worst task (%)",
+    "average": "claimed average error (%)",
+    "lost": "claimed forgetting, average (%)",
     "holdout": "hold-out bound, mean (%)",
     "trained-freely": "trained freely",
     "certified-on": "certified on",
@@ -87,6 +90,7 @@ def _stream(anchor: str, name: str, groups: Sequence[Group], beside: Sequence[Ro
         "tables": tables,
         "header": [SUMMARY[table.metric.name] for table in tables],
         "claims": [(group.label, claim) for group in groups if (claim := sentences.claim_in_context(group))],
+        "families": [(group.label, *found) for group in groups if (found := families.of_group(group))],
         "figures": list(_figures(groups)),
     }
 
@@ -195,8 +199,10 @@ def _environment() -> Environment:
     made.globals |= {
         "interactive": interactive,
         "most_claims": MOST_CLAIMS,
+        "most_listed": MOST_LISTED,
         "most_rows": MOST_ROWS,
         "not_valid": _not_valid,
+        "parts_of": lambda claim: [(part.about, part.bound, part.measured or "–") for part in claim.parts],
         "quoted": quoted,
         "theme": theme,
         "sentences": sentences,

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, numbered, parse, read_bytes, read_json, read_lines
 
+NOT_TASKS = ("average", "forgetting", "classes", "groups")
 MARKS_OF_A_RUN = ("config.json", "records.jsonl", "summary.json")
 
 
@@ -32,6 +33,8 @@ class TaskRecord:
     """How many test examples the test error is of."""
     withheld: int | None = None
     """How many examples the hold-out bound is of."""
+    groups: dict[str, float] = field(default_factory=dict)
+    """The test error of each group, where there are groups."""
 
     @property
     def trained_freely(self) -> int | None:
@@ -87,6 +90,8 @@ class Run:
     """What is odd about this run and does not keep it out of the tables."""
     peak_cuda_allocated: float | None = None
     peak_cuda_reserved: float | None = None
+    claims: tuple[dict[str, Any], ...] = ()
+    """What is claimed beside the bound of each task: family, task, subject, kind and value."""
     task_cuda_allocated: float | None = None
     """The bytes of all allocations of a task, whether freed or not; mean over tasks."""
 
@@ -273,6 +278,7 @@ def _assembled(
         seconds=read_summary.number("seconds"),
         matrix=matrix,
         tasks=tasks,
+        claims=_claims(summary.get("claims") or [], len(tasks)),
         classes=tuple(_classes(record) for record in records),
         peak_memory=_over(records, "peak_memory"),
         peak_cuda_allocated=_over(records, "peak_cuda_allocated"),
@@ -300,8 +306,28 @@ def _task(item: Mapping[str, Any]) -> TaskRecord:
         test_error=None if error is None else _rate(error, "summary.json", "test_error"),
         bounds={str(k): _rate(v, "summary.json", f"bound {k}") for k, v in bounds.items() if v is not None},
         withheld=_Reader(held, "the tasks of summary.json").count("n") if held else None,
+        groups=_rates(item.get("test_groups") or {}, "test_groups"),
         **known,
     )
+
+
+def _claims(stated: Any, tasks: int) -> tuple[dict[str, Any], ...]:
+    """Statements of known families about tasks of the run."""
+    try:
+        for one in stated:
+            good = one["family"] in NOT_TASKS and one["task"] in (None, *range(1, tasks + 1))
+            if not (good and isinstance(one["subject"], str | int | None)):
+                raise _DamageError("the claims in summary.json are not those of a certificate")
+            _rate(one["value"], "summary.json", "claims")
+        return tuple(dict(one) for one in stated)
+    except (TypeError, KeyError, AttributeError):
+        raise _DamageError("the claims in summary.json are not statements") from None
+
+
+def _rates(values: Any, name: str) -> dict[str, float]:
+    if not isinstance(values, dict):
+        raise _DamageError(f"{name!r} in summary.json is not an object")
+    return {str(key): _rate(value, "summary.json", name) for key, value in values.items()}
 
 
 def _classes(record: Mapping[str, Any]) -> dict[int, float]:

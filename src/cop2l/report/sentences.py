@@ -35,7 +35,10 @@ DOES_NOT_SAY = (
         " might have been drawn; for the sample that was drawn, the bound holds or it does not."
     ),
     "Anything about another distribution: later drift, tasks not learned yet, other data, attacks.",
-    "Anything about single examples or single classes. The accuracy of a class is a measurement on the test part.",
+    (
+        "Anything about single examples, nor about classes or groups unless it lists them. Else the accuracy of a class is"
+        " a measurement on the test part."
+    ),
     (
         "Anything about the mean over seeds, or about the best of several runs. Each run's certificate holds by itself;"
         " choosing a run by its certificate costs a union over the runs."
