@@ -42,7 +42,6 @@ def add(verbs: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run it, show it, and say where the results are."""
     from cop2l.certify import commitment
-    from cop2l.certify.families import sentences
     from cop2l.experiments import grid, watch, words
     from cop2l.experiments.loggers import LOGGERS
     from cop2l.experiments.run import run as experiment
@@ -59,8 +58,5 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("Stopped; run the same command again to go on after the last finished task.", file=sys.stderr)
         return 130
-    if arguments.json:
-        print(json.dumps({**summary, "sentences": sentences(summary)}, indent=1))
-    else:
-        print(f"{words.table(summary)}\nResults: {folder}")
+    print(json.dumps(summary, indent=1) if arguments.json else f"{words.table(summary)}\nResults: {folder}")
     return 0

@@ -15,6 +15,7 @@ from cop2l import metrics
 from cop2l.bounds import holdout_certificate
 from cop2l.certify.bounding import log_delta
 from cop2l.certify.certificate import Certificate
+from cop2l.certify.families import sentences
 from cop2l.certify.holdout import issue_holdout
 from cop2l.experiments.config import Config
 from cop2l.experiments.learners import described, device, holdout_options, kind_of, recipe, settings_of
@@ -245,7 +246,7 @@ def summarise(
 ) -> dict[str, Any]:
     """The content of summary.json: a function of the records, so that a resumed run ends in the same one."""
     matrix = [record["accuracy"] for record in records]
-    return {
+    summary = {
         "accuracy": metrics.average_accuracy(matrix),
         "forgetting": metrics.forgetting(matrix),
         "plasticity": metrics.plasticity(matrix),
@@ -263,3 +264,4 @@ def summarise(
         "claims": records[-1]["claims"],
         "not_valid": list(not_valid),
     }
+    return {**summary, "sentences": sentences(summary)}

@@ -3,7 +3,6 @@
 from statistics import fmean
 from typing import Any
 
-from cop2l.certify.families import sentences
 from cop2l.certify.sentences import P_VALUE, above_claim, nothing_picked
 from cop2l.experiments.config import Config
 from cop2l.kernel.arithmetic import percent
@@ -110,7 +109,7 @@ def table(summary: dict[str, Any]) -> str:
             " over the draw of the examples, the true error on every task is at most that."
         )
     text += beside_claim(summary)
-    if others := sentences(summary):
+    if others := summary["sentences"]:
         text += [
             f"Claimed {'as well, ' if summary['kind'] in kinds else ''}with the same probability, all at once:",
             *others,
