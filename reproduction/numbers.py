@@ -35,6 +35,8 @@ OWN_MODELS = ("mlp", "cnn")
 """Models that we train as the paper does; the others are frozen backbones."""
 STANDS_FOR = "dino-vit"
 """The published backbone that our features are compared with."""
+NEAREST_MEAN = ("icarl", "linear")
+"""Where iCaRL trains nothing below its head, it is herded nearest-mean."""
 MISSING = {
     "dino-resnet50": "weights of the DINO ResNet50 (on the web only)",
     "dino-vit": "a run on our features",
@@ -169,6 +171,8 @@ def _cells(number: Number, machines: Machines, standings: dict[str, str]) -> tup
 
 def _ours(sample: Sample, number: Number) -> str:
     where = f"{resolution(sample.stream.features)} px: " if sample.stream.features else ""
+    if (sample.method, sample.stream.model) == NEAREST_MEAN:
+        where += "herded nearest-mean, "
     value = sample.spread(number.metric)
     if value is None:
         return f"{where}–"

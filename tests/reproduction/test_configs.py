@@ -22,6 +22,7 @@ RUNS = {
     "order": 20,
     "pictures": 90,
     "table-1": 600,
+    "trainable-head": 300,
 }
 
 

@@ -29,6 +29,13 @@ METHODS = {
 }
 """Where each method lives, as module:class; a module is imported when its method is asked for."""
 
+_ICARL_LINEAR = (
+    "On a linear head iCaRL is herded nearest-mean: nothing below the head learns, so its training changes no "
+    "prediction; choose model=mlp-head where it should matter."
+)
+REMARKS = {("icarl", "linear"): _ICARL_LINEAR}
+"""What a method comes to on a model, where that is less than its name says."""
+
 
 def method(name: str) -> "type[Method]":
     """The class of a method, from its name.
