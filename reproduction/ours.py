@@ -22,7 +22,7 @@ COP2L_KEYS = ("k", "omega", "epochs", "batch", "lr")
 BASELINE_SETTINGS = {
     "finetuning": (20, 128, 0.01),
     "replay": (20, 128, 0.01),
-    "der": (20, 128, 0.01),
+    "der++": (20, 128, 0.01),
     "icarl": (10, 128, 0.01),
     "gdumb": (20, 128, 0.01),
     "lwf": (10, 200, 0.001),
@@ -34,7 +34,7 @@ BASELINE_SETTINGS = {
     "csrel": (100, 256, 0.001),
 }
 """Epochs, batch and lr of the paper's baselines (the ViT's, on features); La-MAML's is where its learned rates start."""
-HALVED = ("finetuning", "replay", "der")
+HALVED = ("finetuning", "replay", "der++")
 """Methods with half the epochs where the task's number is told."""
 BASELINE_KEYS = ("epochs", "batch", "lr")
 ON_FEATURES = {"prior_lr": 0.01}

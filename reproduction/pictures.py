@@ -81,7 +81,7 @@ class Pictures:
 
     def plasticity(self, found: Sequence[Sample]) -> Iterator[str]:
         """Plasticity against forgetting, six methods."""
-        six = ("cop2l", "finetuning", "replay", "icarl", "gdumb", "der")
+        six = ("cop2l", "finetuning", "replay", "icarl", "gdumb", "der++")
         for stream in streams(found):
             if (stream.dataset, stream.scenario) == ("cifar10", "class-incremental") and stream.features:
                 runs = [r for m in six if (s := pick(found, stream, m)) for r in s.runs]

@@ -138,7 +138,7 @@ def test_what_is_wrong_is_said_in_a_sentence(pair, sentence):
     [
         (
             ["method=replay", "alpha=0.3"],
-            "replay has no option alpha; for der alone, write methods.der.alpha.",
+            "replay has no option alpha; for der++ alone, write methods.der++.alpha.",
         ),
         (
             ["method=replay", "preset=paper"],
@@ -159,7 +159,7 @@ def test_what_another_method_refuses_is_said_in_a_sentence(pairs, sentence):
 
 
 def test_a_methods_own_option_is_known_by_its_bare_name():
-    assert configured({}, "method=der", "alpha=0.3").options == {"alpha": 0.3}
+    assert configured({}, "method=der++", "alpha=0.3").options == {"alpha": 0.3}
 
 
 def test_a_grid_gives_an_option_to_the_methods_that_have_it():

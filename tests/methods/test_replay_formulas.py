@@ -1,4 +1,4 @@
-"""Replay, DER, iCaRL, GDumb and joint training against their formulas, by hand."""
+"""Replay, DER++, iCaRL, GDumb and joint training against their formulas, by hand."""
 
 import collections
 
@@ -82,7 +82,7 @@ def test_cycle_of_nothing_is_nothing():
 
 def test_der_holds_stored_logits_and_replays_labels(two_weights, data, gradient):
     w = np.array([0.3, -0.2])
-    learned = method("der")(two_weights(w.tolist()), epochs=3, memory=10, alpha=0.4, beta=0.6, **WHOLE)
+    learned = method("der++")(two_weights(w.tolist()), epochs=3, memory=10, alpha=0.4, beta=0.6, **WHOLE)
     (x0, y0), (x1, y1) = data
     learned.learn(x0, y0)
     for _ in range(3):
@@ -98,7 +98,7 @@ def test_der_holds_stored_logits_and_replays_labels(two_weights, data, gradient)
 
 
 def test_der_measures_the_distance_on_the_head_of_each_example_only():
-    learned = method("der")(
+    learned = method("der++")(
         build("multi-head", inputs=(3,), classes=5), scenario="task-incremental", epochs=1, memory=8
     )
     x = torch.randn(6, 3, generator=generator(0, "x"))

@@ -290,17 +290,17 @@ def test_commands_forget_the_machine(runs):
 
 
 def test_order_and_gaps():
-    paper = Column("paper, dino-vit", {"replay": 0.9, "der": 0.95, "icarl": 0.5, "gdumb": 0.91}, True)
-    same = Column("ours, x-224", {"replay": 0.95, "der": 0.97, "icarl": 0.8, "gdumb": 0.96}, True)
-    turned = Column("ours, x-224", {"replay": 0.95, "der": 0.97, "icarl": 0.99, "gdumb": 0.8}, True)
+    paper = Column("paper, dino-vit", {"replay": 0.9, "der++": 0.95, "icarl": 0.5, "gdumb": 0.91}, True)
+    same = Column("ours, x-224", {"replay": 0.95, "der++": 0.97, "icarl": 0.8, "gdumb": 0.96}, True)
+    turned = Column("ours, x-224", {"replay": 0.95, "der++": 0.97, "icarl": 0.99, "gdumb": 0.8}, True)
     assert agreement_of(paper, same) == pytest.approx(1)
     assert agreement_of(paper, turned) == pytest.approx(-0.4)
-    assert [paper.rank(m, set(paper.values)) for m in ("der", "gdumb", "replay", "icarl")] == [1, 2, 3, 4]
-    assert paper.gap("der") == pytest.approx(0.05)
+    assert [paper.rank(m, set(paper.values)) for m in ("der++", "gdumb", "replay", "icarl")] == [1, 2, 3, 4]
+    assert paper.gap("der++") == pytest.approx(0.05)
     assert moved([paper, same], "icarl") == []
     assert moved([paper, turned], "icarl") == [turned]
-    lower = Column("ours, x-224", {"replay": 0.1, "der": 0.2}, False)
-    assert lower.rank("replay", {"der"}) == 1
+    lower = Column("ours, x-224", {"replay": 0.1, "der++": 0.2}, False)
+    assert lower.rank("replay", {"der++"}) == 1
 
 
 def test_the_most_telling_explanation_wins(tmp_path):

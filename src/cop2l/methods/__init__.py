@@ -12,7 +12,7 @@ METHODS = {
     "cop2l": "cop2l.certify.learner:CoP2L",
     "finetuning": "cop2l.methods.finetuning:Finetuning",
     "replay": "cop2l.methods.replay:Replay",
-    "der": "cop2l.methods.der:DER",
+    "der++": "cop2l.methods.der:DERPlusPlus",
     "icarl": "cop2l.methods.icarl:ICaRL",
     "gdumb": "cop2l.methods.gdumb:GDumb",
     "lwf": "cop2l.methods.lwf:LwF",

@@ -61,7 +61,7 @@ class CCLIS(Learner):
     restarts = True
     refuses: ClassVar = {
         "domain-incremental": "its loss tells classes of past tasks from new ones, but here the same classes "
-        "come back; use replay or der."
+        "come back; use replay or der++."
     }
 
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:

@@ -32,7 +32,7 @@ class ICaRL(Learner):
     Options = ICaRLOptions
     refuses: ClassVar = {
         "domain-incremental": "it keeps one exemplar set per class and herds it when the class is new, but "
-        "here the same classes come back; use replay or der."
+        "here the same classes come back; use replay or der++."
     }
 
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:
