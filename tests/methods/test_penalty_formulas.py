@@ -118,6 +118,20 @@ def test_lfl_holds_the_features_and_freezes_the_last_layer(two_weights, data, gr
         assert_allclose(learned.model.below.w.detach(), v, rtol=1e-12)
 
 
+def test_lfl_compares_old_and_new_features_under_the_same_dropout(data):
+    """At the first step of a task old and new weights are equal, so the distance and its gradient are 0."""
+    moved = []
+    for strength in (0.0, 1e6):
+        model = build("mlp", inputs=(2,), classes=2, hidden=8)
+        learned = method("lfl")(model, epochs=1, strength=strength, **WHOLE)
+        learned.learn(*data[0])
+        before = model.hidden.weight.detach().clone()
+        learned.learn(*data[1])
+        assert not torch.equal(model.hidden.weight, before)
+        moved.append(model.hidden.weight.detach())
+    assert torch.equal(*moved)
+
+
 def test_lfl_says_so_when_there_is_nothing_below_the_last_layer(data):
     learned = method("lfl")(build("linear", inputs=(2,), classes=2), scenario="domain-incremental")
     with pytest.raises(UserError, match="a model with a hidden layer"):
