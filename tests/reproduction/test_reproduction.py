@@ -289,6 +289,23 @@ def test_commands_forget_the_machine(runs):
     assert sweep_command(sample.runs).endswith("seed=0,1,2")
 
 
+def test_a_command_names_each_device_and_what_was_a_default_when_it_was_run(tmp_path):
+    def made(seed, device, **changes):
+        word = " device=cuda" if device == "cuda" else ""
+        folder = make_run(
+            tmp_path / f"{seed}{changes}", "replay", seed, **as_replay(device=device, **changes)
+        )
+        say_command(folder, f"cop2l run mnist method=replay seed={seed}{word}")
+        return find([folder]).runs[0]
+
+    runs = [made(0, "cpu"), made(1, "cuda"), made(2, "cuda")]
+    assert sweep_command(samples(runs)[0].runs) == (
+        "cop2l run mnist method=replay seed=0; cop2l sweep mnist method=replay device=cuda seed=1,2"
+    )
+    changed = made(3, "cpu", lr=0.1)
+    assert sweep_command([changed]) == "cop2l run mnist method=replay lr=0.1 seed=3"
+
+
 def test_order_and_gaps():
     paper = Column("paper, dino-vit", {"replay": 0.9, "der++": 0.95, "icarl": 0.5, "gdumb": 0.91}, True)
     same = Column("ours, x-224", {"replay": 0.95, "der++": 0.97, "icarl": 0.8, "gdumb": 0.96}, True)
