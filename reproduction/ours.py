@@ -40,6 +40,8 @@ BASELINE_KEYS = ("epochs", "batch", "lr")
 ON_FEATURES = {"prior_lr": 0.01}
 """What the configurations of feature streams change in the preset `certified`."""
 MEMORY = 2000
+ORDERS = ("class_seed", "order", "order_seed")
+"""What makes another order of classes or tasks."""
 
 Change = tuple[str, Any]
 AS_PUBLISHED: tuple[Change, ...] = ()
@@ -120,8 +122,7 @@ def changes_of(run: Run) -> tuple[Change, ...]:
         found.append(("memory", config.get("memory")))
     if config.get("holdout"):
         found.append(("holdout", config["holdout"]))
-    if config.get("order_seed") is not None:
-        found.append(("order", config["order_seed"]))
+    found += [(key, config[key]) for key in ORDERS if config.get(key) is not None]
     return tuple(found)
 
 

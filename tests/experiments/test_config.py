@@ -48,8 +48,8 @@ def test_the_configuration_is_frozen():
 
 
 def test_overrides_have_the_type_of_their_field():
-    config = configured({}, "seed=3", "order_seed=none", "memory=500", "anytime=true")
-    assert (config.seed, config.order_seed, config.memory, config.anytime) == (3, None, 500, True)
+    config = configured({}, "seed=3", "class_seed=none", "memory=500", "anytime=true")
+    assert (config.seed, config.class_seed, config.memory, config.anytime) == (3, None, 500, True)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def root(tmp_path_factory):
         make_run(root / f"omega-{seed}", "cop2l", seed, **as_paper(omega=1.0, memory=1000))
         make_run(root / f"small-{seed}", "cop2l", seed, **as_paper(memory=1000))
         make_run(root / f"smallreplay-{seed}", "replay", seed, **as_replay(memory=1000))
-        make_run(root / f"order-{seed}", "cop2l", 0, **as_paper(order_seed=seed + 1))
+        make_run(root / f"order-{seed}", "cop2l", 0, **as_paper(class_seed=seed + 1))
         linear = {"k": 4, "omega": 25.0, "epochs": 2, "model": "linear"}
         make_run(root / f"features-{seed}", "cop2l", seed, **FEATURES, **as_paper(**linear))
         make_run(root / f"nostop-{seed}", "cop2l", seed, **FEATURES, **as_paper(**linear, stop="none"))

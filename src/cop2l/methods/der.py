@@ -26,8 +26,8 @@ class DERPlusPlusOptions(CommonOptions):
 class DERPlusPlus(Learner):
     """CE(new) + alpha MSE(logits, stored logits) + beta CE(buffer), the last two on one buffer batch.
 
-    Logits are stored after the task, in a class-balanced reservoir (the paper stores them as examples pass by). If task-incremental, the distance is over
-    the head of each example's own task: the logits of other heads mean nothing there.
+    Logits are stored after the task, in a class-balanced reservoir (the paper stores them as examples pass by). If
+    task-incremental, the distance is over the head of each example's own task: the logits of other heads mean nothing.
     """
 
     Options = DERPlusPlusOptions
