@@ -53,8 +53,8 @@ class CCLIS(Learner):
 
     The representation is the model's features if anything below its head can be trained. If not (a linear
     head on a frozen backbone's features) it is the output of the first trainable layer, which is the first
-    layer of the projection. The model's own head is the linear head: trained last, from its initial weights,
-    on task and buffer with every class equally often.
+    layer of the projection: that layer, and with it this method, forgets what the frozen features keep. The model's own
+    head is the linear head: trained last, from its initial weights, on task and buffer with every class equally often.
     """
 
     Options = CCLISOptions
