@@ -237,7 +237,7 @@ def _tensors(archive: tarfile.TarFile, model: PurePosixPath) -> Iterator[tuple[s
         if any(weight["dtype"] != "float32" for weight in group["weights"]):
             raise ValueError("not float32")
         sizes = [math.prod(weight["shape"]) for weight in group["weights"]]
-        parts = numbers.split(sizes)
+        parts = torch.split(numbers, sizes)
         for weight, part in zip(group["weights"], parts, strict=True):
             yield weight["name"], part.reshape(weight["shape"])
 
