@@ -57,7 +57,7 @@ class CoP2L:
         """`options` are the fields of `cop2l.kernel.options.Options`; what is not given comes from the preset.
 
         `not_valid` are reasons, in sentences, why the certificates' assumptions do not hold for this data. `data` says how
-        the data can be had again (stream, tasks, order_seed, holdout ...), and `commitment` is the hash of a commitment made
+        the data can be had again (stream, tasks, class_seed, holdout ...), and `commitment` is the hash of a commitment made
         before: both are written into certificates.
         """
         if scenario not in SCENARIOS:
