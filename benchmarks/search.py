@@ -1,91 +1,168 @@
-"""The search for settings of CoP2L: accuracy on a validation split, and certificates, of every setting in a file.
+"""Every try of a stage of the search for settings, on its development streams: docs/search.md shows what came of it.
 
-    python benchmarks/search.py reproduction/results/search.jsonl --out again.jsonl --workers 2
+    python -m benchmarks.search reproduction/settings/stage-1.toml --data FOLDER --out reproduction/settings/tried.jsonl
 
-Each line of the file names a stream, its number of tasks, a model, a seed and the options; a line of results holds the
-same and what came of it. A tenth of each task's training part is set aside for validation and never learned; the test
-part is not read. Bounds are means over tasks, and `_worst` the largest.
+A stage names streams of declared.toml beside it, seeds and tries; where a value is a list, each of them is tried, and `times`
+multiplies the paper's settings for the stream. FOLDER may hold NAME.npz with x_train, y_train and, of features, scale; what it
+does not hold is looked for where cop2l finds its data. Each run has a single-thread process and one line of results, written
+when it ends; what is in the file already is not run again. The earlier a try stands the earlier it runs, on the longest
+streams first.
 """
 
 import argparse
+import functools
 import json
-import math
 import multiprocessing
+import os
+import platform
 import time
 from pathlib import Path
 
 import numpy as np
 
-KINDS = ("kl", "kl-tight", "preference", "combined", "buffer")
+from reproduction.tries import identity, jobs, read, recorded, tries
 
 
-def split(stream):
-    """Every task as (x, y, x_validation, y_validation)."""
-    rng = np.random.default_rng(123)
-    parts = []
-    for x, y, _ in stream:
-        aside = rng.random(len(y)) < 0.1
-        parts.append((x[~aside], y[~aside], x[aside], y[aside]))
-    return parts
+def training_part(name, folder):
+    """The training part of a data set, or of its features, as (x, y, how x is prepared)."""
+    from cop2l.features.load import labelled as features
+    from cop2l.features.store import find
+    from cop2l.streams.catalog import DATASETS, GREY
+    from cop2l.streams.loading import labelled
+    from cop2l.streams.pictures import Scaled
+
+    if not (folder / f"{name}.npz").is_file():
+        dataset, _, backbone = name.partition("-dinov2")
+        found = features(find(f"{dataset}@dinov2{backbone}")) if backbone else labelled(name)
+        return found.x, found.y, found.prepare
+    with np.load(folder / f"{name}.npz") as stored:
+        x, y = stored["x_train"], stored["y_train"].astype(np.int64)
+        if "scale" in stored:
+            order = np.argsort(y, kind="stable")
+            return (x * stored["scale"]).astype(np.float32)[order], y[order], None
+    return x, y, Scaled(*DATASETS[name].scale) if name in DATASETS else Scaled(*GREY, top=16)
 
 
-def tried(setting):
-    """One setting's results."""
+@functools.cache
+def parts(name, data, file):
+    """Every task of a stream as (x, y, x_validation, y_validation), the number of classes and the scenario."""
+    from cop2l.streams import Labelled, cut
+    from cop2l.streams.domains import views
+
+    declared = read(Path(file))
+    stream = declared["streams"][name]
+    x, y, prepare = training_part(stream["data"], Path(data))
+    x, y = x[: stream.get("rows")], y[: stream.get("rows")]
+    names = tuple(map(str, range(int(y.max()) + 1)))
+    whole = Labelled(name, x, y, x[:0], y[:0], names, **({"prepare": prepare} if prepare else {}))
+    if "domains" in stream:
+        made = views(whole, stream["domains"], tasks=stream["tasks"], images="disjoint")
+    else:
+        made = cut(whole, "class-incremental", tasks=stream["tasks"])
+    found = []
+    for x, y, t in made:
+        aside = np.random.default_rng([2026, t]).random(len(y)) < declared["validation"]
+        found.append((x[~aside], y[~aside], x[aside], y[aside]))
+    return found, made.classes, made.scenario
+
+
+def run(job):
+    """One job's line: what it is, and what came of it."""
     import torch
 
-    from cop2l.bounds import holdout_certificate
-    from cop2l.certify.bounding import bounds_of
     from cop2l.certify.learner import CoP2L
-    from cop2l.features import load_stream
+    from cop2l.errors import UserError
     from cop2l.models import build
 
+    work, data, file = job
     torch.set_num_threads(1)
-    start = time.perf_counter()
-    stream = load_stream(setting["stream"], tasks=setting["tasks"])
-    tasks = split(stream)
+    stream = read(Path(file))["streams"][work["stream"]]
+    tasks, classes, scenario = parts(work["stream"], data, file)
     model = build(
-        setting["model"], inputs=tasks[0][0].shape[1:], classes=stream.classes, seed=setting["seed"]
+        stream["model"],
+        inputs=tasks[0][0].shape[1:],
+        classes=classes,
+        seed=work["seed"],
+        **stream.get("architecture", {}),
     )
-    learner = CoP2L(model, seed=setting["seed"], tasks=len(tasks), **setting["opts"])
-    matrix = []
-    for x, y, _, _ in tasks:
-        learner.learn(x, y, progress=False)
-        seen = tasks[: learner.tasks_seen]
-        matrix.append([float((learner.predict(x).numpy() == y).mean()) for _, _, x, y in seen])
-    records = learner.certify({t: task[:2] for t, task in enumerate(tasks, start=1)}).records
-    found = {
-        **{key: setting[key] for key in ("stream", "tasks", "model", "seed", "opts")},
-        "acc": float(np.mean(matrix[-1])),
-        "forg": float(np.mean([matrix[t][t] - matrix[-1][t] for t in range(len(tasks) - 1)])),
-        "picked": float(np.mean([record["picked"] for record in records])),
-        "missed": float(np.mean([record["missed"] / record["n"] for record in records])),
+    learner = CoP2L(model, scenario=scenario, preset="paper", seed=work["seed"], **work["options"])
+    matrix, seconds, certificate = [], 0.0, None
+    try:
+        for x, y, _, _ in tasks:
+            start = time.process_time()
+            learner.learn(x, y, progress=False)
+            seconds += time.process_time() - start
+            seen = tasks[: learner.tasks_seen]
+            matrix.append([float((learner.predict(x).numpy() == y).mean()) for _, _, x, y in seen])
+        certificate = learner.certify({t: task[:2] for t, task in enumerate(tasks, start=1)})
+    except (UserError, ValueError, RuntimeError) as error:  # training may diverge: that too is a result
+        return work | {"error": str(error), "seconds": round(seconds, 2), "machine": machine()}
+    records, sets = certificate.records, learner.engine.sets
+    return work | {
+        "accuracy": float(np.mean(matrix[-1])),
+        "forgetting": float(np.mean([matrix[t][t] - matrix[-1][t] for t in range(len(tasks) - 1)])),
+        "bounds": [float(certificate.bounds[t + 1]) for t in range(len(tasks))],
+        "n": [record["n"] for record in records],
+        "own": [len(one.own) for one in sets],
+        "picked": [record["picked"] for record in records],
+        "missed": [record["missed"] for record in records],
+        "kept": [one.iterations for one in sets],
+        "stopped": [one.stopped for one in sets],
+        "seconds": round(seconds, 2),
+        "machine": machine(),
     }
-    every = [bounds_of(record, learner.options, [one["iterations"] for one in records]) for record in records]
-    bounds = {kind: [float(one[kind]) for one in every if kind in one] for kind in KINDS}
-    if setting["opts"].get("max_iterations") == 0:  # nothing is ever picked: the certified part is a hold-out
-        bounds["holdout"] = [
-            float(holdout_certificate(record["n"], record["missed"], len(tasks), math.log(0.05)))
-            for record in records
+
+
+def machine():
+    """Processor and torch, in a few words."""
+    import torch
+
+    processor = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [
+            line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line
         ]
-    for kind, values in bounds.items():
-        if values:
-            found |= {kind: float(np.mean(values)), f"{kind}_worst": max(values)}
-    return found | {"sec": time.perf_counter() - start}
+        processor = names[0] if names else processor
+    return f"{processor}, {os.cpu_count()} processors, torch {torch.__version__}"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("settings", type=Path, help="a file of JSON lines")
+    parser.add_argument("stages", nargs="+", type=Path, help="TOML files, run one after the other")
+    parser.add_argument("--data", type=Path, required=True, help="folder of NAME.npz")
     parser.add_argument("--out", type=Path, required=True, help="where the results go, line by line")
     parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--limit", type=float, help="seconds after which what still runs is given up")
     arguments = parser.parse_args()
-    settings = [json.loads(line) for line in arguments.settings.read_text().splitlines()]
-    with multiprocessing.get_context("spawn").Pool(arguments.workers) as pool, arguments.out.open("w") as out:
-        for number, found in enumerate(pool.imap(tried, settings), start=1):
-            out.write(json.dumps(found) + "\n")
-            out.flush()
-            print(f"{number} of {len(settings)}: {found['stream']}, accuracy {found['acc']:.4f}")
+    file = arguments.stages[0].parent / "declared.toml"
+    declared, started, out = read(file), time.monotonic(), arguments.out
+    stages, done = [read(path) for path in arguments.stages], recorded(out)
+    work = [job for stage in stages for tried in tries(stage) for job in jobs(tried, stage, declared)]
+    missing = list({identity(job): job for job in work if identity(job) not in done}.values())
+    given = [(job, str(arguments.data), str(file)) for job in missing]
+    print(f"{len(missing)} of {len(work)} runs to make")
+    with multiprocessing.get_context("spawn").Pool(arguments.workers) as pool, out.open("a") as results:
+        ended = pool.imap_unordered(run, given)
+        for number in range(1, len(given) + 1):
+            left = None if arguments.limit is None else started + arguments.limit - time.monotonic()
+            try:
+                found = ended.next(left if left is None or left > 0 else 0)
+            except multiprocessing.TimeoutError:
+                print(f"{arguments.limit:g} seconds are over: {len(given) - number + 1} runs were not made")
+                break
+            results.write(json.dumps(found) + "\n")
+            results.flush()
+            said = (
+                found.get("error")
+                or f"accuracy {found['accuracy']:.4f}, bound {np.mean(found['bounds']):.4f}"
+            )
+            print(
+                f"{number}/{len(given)} {found['stream']} seed {found['seed']}: {said}, {found['seconds']} s",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
+    os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     main()

@@ -37,6 +37,8 @@ over seeds, whose number is in parentheses; all numbers are in per cent unless t
 certificates that are not valid, because the backbone saw the data or because tasks share pictures. ‡ marks streams
 of pictures on which the settings of `certified` were chosen: there its certificates do not pay for the choice."""
 
+SEARCH = "[How the settings were chosen](search.md): the streams, the rule, every try and the decision."
+
 TITLES = {
     "class-incremental": "Class-incremental",
     "task-incremental": "Task-incremental",
@@ -188,7 +190,7 @@ def beyond(
     ]
     certifying = [stream for stream in streams(found) if contenders(found, stream)]
     parts += [paragraphs(f"**{s.name}**", stream_table(found, s, machines)) for s in certifying]
-    return [*parts, "### The search for the settings", search.section(given.search), notes.get("search", "")]
+    return [*parts, "### The search for the settings", SEARCH]
 
 
 def surprises(why: Explanations) -> str:

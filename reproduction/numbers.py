@@ -16,7 +16,7 @@ from reproduction.explanations import Explanations
 from reproduction.machines import Machines
 from reproduction.markdown import points, published_rate, rate, table
 from reproduction.ours import Sample, Setup, pick
-from reproduction.published import Row, tables
+from reproduction.published import Printed, tables
 
 Status = Literal["reproduced", "better", "differs", "other backbone", "other hardware", "not run"]
 STATUSES: tuple[Status, ...] = (
@@ -45,16 +45,9 @@ HEADER = ("method", "model", "number", "paper", "ours (seeds)", "status", "comma
 
 
 @dataclass(frozen=True)
-class Number:
+class Number(Printed):
     """A published number and ours."""
 
-    scenario: str
-    dataset: str
-    tasks: int
-    method: str
-    model: str
-    metric: str
-    paper: Published
     ours: tuple[Sample, ...]
     """One sample, or one per kind of features; none if it was not run."""
     status: Status
@@ -75,24 +68,23 @@ def numbers(found: Sequence[Sample], why: Explanations) -> list[Number]:
         if status == "not run":
             words = f"missing: {missing(row.dataset, row.model)}"
         elif status == "differs":
-            about = row._asdict()
-            del about["paper"]
-            words = why.why("differs", **about)
-        made.append(Number(*row, ours, status, words))
+            words = why.why("differs", **vars(row))
+        made.append(Number(**vars(row), ours=ours, status=status, words=words))
     return made
 
 
-def counterparts(found: Sequence[Sample], row: Row) -> tuple[Sample, ...]:
+def counterparts(found: Sequence[Sample], row: Printed) -> tuple[Sample, ...]:
     """Our samples for a published row, with the published settings; for its ViT, on other features."""
-    scenario, dataset, tasks, method, model, *_ = row
-    if model in OWN_MODELS:
-        sample = pick(found, Setup(dataset, "", scenario, tasks, model), method)
+    if row.model in OWN_MODELS:
+        sample = pick(found, Setup(row.dataset, "", row.scenario, row.tasks, row.model), row.method)
         return (sample,) if sample else ()
-    if model != STANDS_FOR:
+    if row.model != STANDS_FOR:
         return ()
-    head = "multi-head" if scenario == "task-incremental" else "linear"
+    head = "multi-head" if row.scenario == "task-incremental" else "linear"
     kinds = sorted({s.stream.features for s in found if s.stream.features}, key=resolution, reverse=True)
-    picked = [pick(found, Setup(dataset, kind, scenario, tasks, head), method) for kind in kinds]
+    picked = [
+        pick(found, Setup(row.dataset, kind, row.scenario, row.tasks, head), row.method) for kind in kinds
+    ]
     return tuple(sample for sample in picked if sample)
 
 
@@ -146,15 +138,9 @@ def number_table(shown: Sequence[Number], machines: Machines, standings: dict[st
     return table(HEADER, [_cells(number, machines, standings) for number in shown])
 
 
-def key(number: Number) -> str:
-    """The name of a row, for looking up its standing."""
-    parts = (number.scenario, number.dataset, number.tasks, number.method, number.model, number.metric)
-    return " ".join(map(str, parts))
-
-
 def _cells(number: Number, machines: Machines, standings: dict[str, str]) -> tuple[str, ...]:
     seconds = number.metric == "seconds"
-    words = standings.get(key(number), "") if number.status == "other backbone" else number.words
+    words = standings.get(number.key, "") if number.status == "other backbone" else number.words
     return (
         number.method,
         number.model,

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 import torch
-from audit_cases import copied, forged, last_certificate, made, sentences, verify, write_data
+from audit_cases import copied, forged, last_certificate, made, sentences, verify
 
 from cop2l import CoP2L
 from cop2l.certify.commitment import commitment_hash
@@ -14,16 +14,6 @@ from cop2l.kernel.form import TEXT_FILE, Unreadable
 from cop2l.kernel.verify import Allowed
 from cop2l.models import build
 from cop2l.streams import load
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data") / "mine.npz")
-
-
-@pytest.fixture(scope="module")
-def run(data, tmp_path_factory):
-    return made(tmp_path_factory.mktemp("runs") / "run", data)
 
 
 @pytest.fixture

@@ -134,6 +134,13 @@ def test_the_buffer_kind_is_one_certificate_with_or_without_data():
     assert learner.certify().bounds == learner.certify(data_of(case, 2)).bounds
 
 
+def test_a_bound_from_memory_alone_is_pointed_out():
+    case = a_case()
+    gone, at_hand = (learn(a_learner(case), case, (1,)).certify(data) for data in (None, data_of(case, 1)))
+    assert "counted on the memory alone, and looser; 'cop2l plan' says" in str(gone)
+    assert "cop2l plan" not in str(at_hand)
+
+
 def test_the_certificate_that_was_issued_is_not_changed_by_learning_on(tmp_path):
     case = a_case()
     learner = learn(a_learner(case), case, (1,))

@@ -14,12 +14,7 @@ from cop2l.files import read_json
 SMALL = ("data.n=100", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
 
 
-@pytest.fixture(autouse=True)
-def somewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    handler = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, handler)
+pytestmark = pytest.mark.usefixtures("somewhere")
 
 
 def test_run_shows_the_tasks_and_says_where_the_results_are(capsys):

@@ -18,12 +18,7 @@ SMALL = ("data.n=60", "architecture.hidden=8", "memory=30", "tasks=2", "epochs=2
 SIX = ("synthetic", *SMALL, "method=finetuning,replay", "seed=0,1,2")
 
 
-@pytest.fixture(autouse=True)
-def somewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    handler = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, handler)
+pytestmark = pytest.mark.usefixtures("somewhere")
 
 
 def finished(folder="runs"):

@@ -138,7 +138,7 @@ def test_what_is_wrong_is_said_in_a_sentence(pair, sentence):
     [
         (
             ["method=replay", "alpha=0.3"],
-            "replay has no option alpha; for der alone, write methods.der.alpha.",
+            "replay has no option alpha; for csrel alone, write methods.csrel.alpha.",
         ),
         (
             ["method=replay", "preset=paper"],

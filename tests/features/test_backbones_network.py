@@ -10,8 +10,8 @@ from cop2l.models.weights import state_hash
 pytestmark = pytest.mark.network
 
 HASHES = {
-    "dinov2-vits14": "bfca3b4de7ee8fa9130b5b10030c9fbba2d1f3a5fab6bd066e5fe8c5372a798e",
-    "efficientnet-lite0": "90312649256468467f454d1895651024362c2dfb48f20b494603ac196ba0b908",
+    "dinov2-vits14": "285c922e216a8f2fa47ca1c5c81eedd00b4b35efca7e3e149f11d643274862ff",
+    "efficientnet-lite0": "f2fc9aaca381061dd0ac44ea919ac61372159f294c6c5050ebfb28c168f39dc9",
 }
 
 

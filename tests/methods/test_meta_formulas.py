@@ -9,6 +9,7 @@ import torch
 from numpy.testing import assert_allclose
 from torch.nn import functional as F
 
+from cop2l.kernel.verify import outside_heads
 from cop2l.methods import method
 from cop2l.methods.buffer import Buffer
 from cop2l.methods.cclis import contrastive, hardness
@@ -189,7 +190,7 @@ def test_csrel_selects_for_several_tasks_at_once_what_it_selects_for_each(scenar
         batch=8,
     )
     learned.heads, learned.outputs = [(0, 1), (2, 3), (4, 5)], 6
-    learned.masks = learned.head_masks()
+    learned.outside = outside_heads(learned.heads, 6, scenario, "cpu")
     tasks = [
         Buffer(
             x=torch.randn(n, 5, generator=draws),

@@ -1,6 +1,5 @@
 import ast
 import csv
-import json
 import subprocess
 import sys
 from collections import Counter
@@ -14,7 +13,6 @@ from cop2l.files import read_json, read_lines, write_json, write_lines
 from cop2l.report.groups import Spread
 from cop2l.report.published import Published
 from cop2l.report.runs import find
-from reproduction import search
 from reproduction.__main__ import main
 from reproduction.appendix import memory_cost
 from reproduction.certificates import bound_comparisons, verdicts
@@ -188,7 +186,7 @@ def test_the_sections_of_the_document(text):
     assert "| 1000 |" in text
     assert "| off | dino-vit | bound on task 5 | 23.72 ± 0.25 | 224 px: " in text
     assert "| cop2l | 3 | " in text  # three task orders
-    assert "No search was recorded." in text
+    assert "(search.md)" in text
     assert "most surprising" not in text  # nothing was explained
 
 
@@ -328,28 +326,10 @@ def test_explanations_reach_the_document(runs, tmp_path):
         '[[differs]]\nmethod = "cop2l"\nmodel = "mlp"\nwhy = "it was invented"\n'
         '[[surprise]]\ntitle = "One."\ntext = "Because."\n[notes]\nmemory = "A note on memory."\n'
     )
-    (tmp_path / "search.jsonl").write_text(
-        "".join(
-            json.dumps(
-                {"stream": "mnist", "tasks": 5, "model": "mlp", "seed": s, "opts": {"prior": p}} | values
-            )
-            + "\n"
-            for p, values in (
-                (0.5, {"acc": 0.9, "forg": 0.1, "combined": 0.1}),
-                (0.2, {"acc": 0.8, "forg": 0.2}),
-            )
-            for s in (0, 1)
-        )
-        + json.dumps({"stream": "mnist", "opts": {}, "error": "stopped"})
-        + "\n"
-    )
     text = document(sources(runs, tmp_path), Pictures(None, Path()))
     assert "**differs**: it was invented" in text
     assert "1. **One.** Because." in text
     assert "A note on memory." in text
-    assert "2 settings were tried, in 4 runs, on 1 streams." in text
-    assert search.settings(search.read(tmp_path / "search.jsonl")) == 2
-    assert "| 1 | `prior=0.5` | 90.00 ± 0.00 (2) | 10.00 ± 0.00 (2) | 10.01 ± 0.00 (2) |" in text
 
 
 def test_sentences_quote_the_runs(runs):

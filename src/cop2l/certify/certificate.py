@@ -18,6 +18,11 @@ from cop2l.kernel.verdict import in_words
 if TYPE_CHECKING:
     from torch import Tensor
 
+FROM_MEMORY = (
+    "Bounds of the kind buffer are counted on the memory alone, and looser; "
+    "'cop2l plan' says what more memory, or the data, would give."
+)
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -155,4 +160,6 @@ def table(certificate: Certificate) -> str:
         f"With probability at least {100 * (1 - options.delta):.10g} % over the draw of the data, "
         f"all statements {when}hold at once."
     )
+    if any(statement["kind"] == "buffer" for statement in certificate.statements):
+        lines.append(FROM_MEMORY)
     return "\n".join(lines + [f"NOT VALID: {reason}" for reason in certificate.not_valid])

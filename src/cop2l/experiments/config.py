@@ -32,7 +32,7 @@ class Config:
     images: str = "shared"
     """Domain-incremental streams: all tasks share the same images, or get disjoint ones."""
     folder: str | None = None
-    """Where the data lie; without it the usual places are searched."""
+    """Where the data lie; without it the usual folders are searched."""
     stream_seed: int = 0
     """Draws what the stream draws (permutations, angles, synthetic examples)."""
     data: dict[str, Any] = field(default_factory=dict)

@@ -54,7 +54,4 @@ class DER(Learner):
     def distance(self, logits: Tensor, stored: Tensor, tasks: Tensor) -> Tensor:
         """Mean squared difference over the outputs that count."""
         squares = (logits - stored).square()
-        if self.masks is None:
-            return squares.mean()
-        inside = self.masks[tasks - 1] == 0
-        return squares[inside].mean()
+        return squares.mean() if self.outside is None else squares[~self.outside[tasks]].mean()

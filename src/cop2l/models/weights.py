@@ -1,6 +1,5 @@
 """Published weights: fetched, compared with the published checksum where there is one, read without executing a pickle."""
 
-import hashlib
 import pickle
 import re
 import sys
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from cop2l.errors import UserError, missing_extra
 from cop2l.files import file_digest, move
+from cop2l.kernel.learning import digest
 from cop2l.streams import home, mirrors
 from cop2l.streams.download import UnavailableError
 from cop2l.streams.progress import say
@@ -101,14 +101,9 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], *, name: str, drop
 
 
 def state_hash(module: nn.Module) -> str:
-    """SHA-256 over the names, types, shapes and bytes of all weights."""
-    digest = hashlib.sha256(b"cop2l weights 1\n")
-    for name, value in sorted(module.state_dict().items()):
-        if not name.endswith("num_batches_tracked"):
-            plain = value.detach().cpu().contiguous()
-            digest.update(f"{name} {plain.dtype} {tuple(plain.shape)}\n".encode())
-            digest.update(plain.view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    """SHA-256 of all weights, as the kernel takes it; how many batches a layer has seen is none."""
+    state = module.state_dict()
+    return digest({name: value for name, value in state.items() if not name.endswith("num_batches_tracked")})
 
 
 def _checked(path: Path, source: WeightsFile) -> Path:

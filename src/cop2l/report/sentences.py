@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Group
-from cop2l.report.metric import METRICS, bounds_of
+from cop2l.report.metric import KINDS, METRICS, bounds_of
 from cop2l.report.runs import Run
 
 SAYS = (
@@ -58,20 +58,12 @@ ASSUMPTIONS = (
     ),
 )
 
-KINDS = {
-    "kl": "The paper's formula: the inverse of the kl divergence; it pays for both compression sets and all messages.",
-    "kl-tight": "The same proof without the terms that it does not need, and with the binomial tail's inverse.",
-    "preference": "Ours, after Campi and Garatti: about (|G| + |M|) / n; it does not pay for which examples were kept.",
-    "combined": "Ours, where memory holds prior examples only: the better of preference and binomial tail, at half of δ.",
-    "buffer": "Ours, when a task's data are gone: the preference bound on what the buffer's threshold selects.",
-    "holdout": "The binomial tail's inverse on examples withheld from learning: the honest alternative; it costs data.",
-}
-
 MOST_LISTED = 10
 VERDICTS = (
     ("0", "valid"),
     ("1", "not valid"),
     ("2", "cannot tell, for instance because the data are missing"),
+    ("3", "the check could not be made"),
 )
 
 
@@ -173,4 +165,4 @@ def listing(names: Sequence[str]) -> str:
 def kinds(groups: Sequence[Group]) -> list[tuple[str, str]]:
     """The kinds of bounds that occur, each with what it is."""
     present = {kind for group in groups for run in group.runs for task in run.tasks for kind in task.bounds}
-    return [(kind, sentence) for kind, sentence in KINDS.items() if kind in present]
+    return [(name, kind.sentence) for name, kind in KINDS.items() if name in present]
