@@ -156,4 +156,4 @@ def _averaged(family: str, options: Options, records: Sequence[Counts]) -> float
         if options.kind != "holdout":
             share += log_set_weight(last, len(pooled))
         others.append((sum(n for n, _ in pooled), float(pooled_certificate(pooled, down(share)))))
-    return average_of(others)
+    return average_of(others) if any(n for n, _ in others) else 1.0
