@@ -3,7 +3,8 @@
     python benchmarks/gpu.py cifar10 cifar100 mnist --features FOLDER --repeat 3 --eager
 
 FOLDER holds the features as DATASET-dinov2-vits14-224.npz; MNIST is found as `cop2l data path mnist` finds it. Each stream is
-learned once as a warm-up (unless --cold), then `repeat` times; the median is given, from the first `learn` to the end of the last, synchronised.
+learned once as a warm-up (unless --cold), then `repeat` times; the median is given, from the first `learn` to the end of the
+last, synchronised.
 Beside it: iterations, steps of the optimiser, and a floor: the arithmetic of all products over a measured rate.
 """
 
@@ -85,7 +86,9 @@ def rate():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("streams", nargs="+", choices=SETTINGS)
     parser.add_argument("--features", default=".")
     parser.add_argument("--repeat", type=int, default=3)
@@ -102,9 +105,12 @@ def main():
         first, runs = runs[0], runs if arguments.cold else runs[1:]
         seconds, about = statistics.median(run[0] for run in runs), runs[0][1]
         row = {"stream": stream, "seconds": round(seconds, 3), "first": round(first[0], 3), **about}
-        row |= {"floor": round(about["operations"] / ceiling, 3), "us an iteration": round(1e6 * seconds / about["iterations"])}
+        row |= {
+            "floor": round(about["operations"] / ceiling, 3),
+            "us an iteration": round(1e6 * seconds / about["iterations"]),
+        }
         if arguments.eager:
-            able, cuda.able = cuda.able, lambda engine, parts: False
+            able, cuda.able = cuda.able, lambda *_: False
             slow, other = learned(stream, tasks)
             cuda.able = able
             row |= {"step by step": round(slow, 3), "same": other["sum"] == about["sum"]}

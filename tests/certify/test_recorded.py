@@ -13,7 +13,9 @@ from cop2l.kernel.options import Refusal
 @pytest.fixture(autouse=True)
 def everywhere(monkeypatch):
     """What would be recorded on CUDA goes the same way here."""
-    monkeypatch.setattr(cuda, "able", lambda engine, parts: ours(engine.model) and engine.options.optimiser != "adam")
+    monkeypatch.setattr(
+        cuda, "able", lambda engine, parts: ours(engine.model) and engine.options.optimiser != "adam"
+    )
 
 
 def learned(model, case, kind):
@@ -62,7 +64,9 @@ def rebuild(again, engine, parts):
 
 
 def test_divergence_is_refused_with_the_iteration():
-    case = case_of("class-incremental", [40], k=4, epochs=2, lr=1e12, memory=20, max_iterations=8, stop="none")
+    case = case_of(
+        "class-incremental", [40], k=4, epochs=2, lr=1e12, memory=20, max_iterations=8, stop="none"
+    )
     messages = []
     for kind in (Plain, Fast):
         with exact_arithmetic(1), pytest.raises(Refusal) as refused:

@@ -8,14 +8,12 @@ and theta comes back from copies. Every product has the shapes of `Plain`, every
 
 import gc
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cop2l.certify.fast import Optimiser, Round, ScoringMode, ours
@@ -75,13 +73,18 @@ def record(device: torch.device, work: Callable[[], None]) -> Callable[[], None]
 class Steps:
     """A training set in fixed memory, and steps of the optimiser on it."""
 
-    def __init__(self, model: nn.Module, options: Options, shape: Sequence[int], classes: int, rows: int) -> None:
+    def __init__(
+        self, model: nn.Module, options: Options, shape: Sequence[int], classes: int, rows: int
+    ) -> None:
         like = next(model.parameters())
         self.device, self.classes, self._model, self._options = like.device, classes, model, options
         self.x = torch.zeros((rows, *shape), dtype=like.dtype, device=like.device)
         self.y, self.weight = self._zeros(rows, torch.int64), self._zeros(rows, like.dtype)
         self.hidden = torch.zeros((rows, classes), dtype=torch.bool, device=like.device)
-        self.counts, self.labels = self._zeros(classes, torch.int64), torch.arange(classes, device=like.device)
+        self.counts, self.labels = (
+            self._zeros(classes, torch.int64),
+            torch.arange(classes, device=like.device),
+        )
         self.end = self._zeros(1, torch.int64)
         self._zero = torch.zeros((), dtype=like.dtype, device=like.device)
         self._balanced, self._masked = False, False
@@ -90,6 +93,10 @@ class Steps:
         self._groups = [size for size in GROUPS if size <= max(1, largest)]
         self._recorded: dict[Any, tuple[Tensor, Callable[[], None]]] = {}
         self._optimisers: dict[float, Optimiser] = {}
+        start = self._zero.clone().requires_grad_()
+        torch.autograd.grad(
+            start.exp(), start
+        )  # torch warns where a backward pass begins with a matrix product
         self._random = any(isinstance(module, nn.modules.dropout._DropoutNd) for module in model.modules())
 
     def start(self, prior: Examples | None, outside: Tensor | None) -> None:
@@ -139,7 +146,9 @@ class Steps:
             table = table.pin_memory().to(self.device, non_blocking=True)
         if not self._model.training:
             self._model.train()
-        randomness = private_randomness(self.device, seed, purpose, task, iteration) if self._random else nullcontext()
+        randomness = (
+            private_randomness(self.device, seed, purpose, task, iteration) if self._random else nullcontext()
+        )
         with randomness:
             for at, size, rows, replay in groups:
                 rows.copy_(table[2 * at : 2 * (at + size)])
@@ -190,7 +199,9 @@ class Steps:
         columns = [self.x.index_select(0, rows), gradient]
         if self._masked:
             columns.append(self.hidden.index_select(0, rows))
-        for x, of_loss, *hidden in zip(*(part.view(count, -1, *part.shape[1:])[:, :size] for part in columns), strict=True):
+        for x, of_loss, *hidden in zip(
+            *(part.view(count, -1, *part.shape[1:])[:, :size] for part in columns), strict=True
+        ):
             logits = self._model(x)
             if hidden:
                 logits = logits.masked_fill(hidden[0], -torch.inf)
@@ -198,7 +209,9 @@ class Steps:
                 of_loss, torch.log_softmax(logits.detach(), 1), 1, logits.dtype
             )
             optimiser.descend(
-                torch.autograd.grad(logits, optimiser.parameters, of_logits, allow_unused=True, materialize_grads=True)
+                torch.autograd.grad(
+                    logits, optimiser.parameters, of_logits, allow_unused=True, materialize_grads=True
+                )
             )
 
     def _class_weight(self, y: Tensor) -> Tensor:
@@ -218,18 +231,26 @@ class Scores:
         total, device, kind = sum(sizes), steps.device, steps.x.dtype
         self._block, self._k = block_rows(steps.x), min(k, total)
         self._x = torch.zeros((total, *steps.x.shape[1:]), dtype=kind, device=device)
-        self._y, self._own, self._later = (torch.zeros(total, dtype=torch.int64, device=device) for _ in range(3))
+        self._y, self._own, self._later = (
+            torch.zeros(total, dtype=torch.int64, device=device) for _ in range(3)
+        )
         self._weight = torch.zeros(total, dtype=kind, device=device)
         self._closed = torch.zeros(total, dtype=torch.bool, device=device)
         self._logits = torch.zeros((steps.classes, total), dtype=kind, device=device)
-        self._hidden = torch.zeros((total, steps.classes), dtype=torch.bool, device=device) if masked else None
+        self._hidden = (
+            torch.zeros((total, steps.classes), dtype=torch.bool, device=device) if masked else None
+        )
         self._hidden_columns = torch.zeros_like(self._logits, dtype=torch.bool) if masked else None
         self._streams = [torch.cuda.Stream(device) for _ in range(STREAMS)] if device.type == "cuda" else []
         self.report = torch.zeros(2 + self._k, dtype=torch.float64, device=device)
         self.replay = record(device, self._score)
 
     def load(
-        self, parts: Sequence[Examples], weights: Sequence[float], candidates: np.ndarray, outside: Tensor | None
+        self,
+        parts: Sequence[Examples],
+        weights: Sequence[float],
+        candidates: np.ndarray,
+        outside: Tensor | None,
     ) -> None:
         """Another pool of these sizes."""
         mark, opened = np.zeros(len(self._y), np.uint64), np.zeros(len(self._y), bool)
@@ -374,7 +395,9 @@ class Rounds:
         size = block_rows(S.x)
         sizes = [max(1, -(-len(S) // size)) * size]
         if B is not None:
-            sizes.append(-(-len(B) // 2048) * 2048)  # the same from task to task, while the memory has about the same size
+            sizes.append(
+                -(-len(B) // 2048) * 2048
+            )  # the same from task to task, while the memory has about the same size
         self._before = 0 if prior is None else len(prior)
         self._open = int(candidates.sum()) + (0 if B is None else len(B))
         self._last = int(min(longest, -(-self._open // options.k)))

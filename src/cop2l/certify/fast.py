@@ -7,7 +7,7 @@ set grows in place; a step of the optimiser is a few calls for all parameters to
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +67,18 @@ class Optimiser(learning.Optimiser):
             torch._foreach_div_(scale, math.sqrt(1 - 0.999**self.steps))
             torch._foreach_add_(scale, 1e-8)
             torch._foreach_addcdiv_(self._values, self.first, scale, -self.lr / (1 - 0.9**self.steps))
+
+
+@contextmanager
+def unfilled() -> Iterator[None]:
+    """Inside, new memory is not filled with NaN first, as torch does where it must be deterministic: nothing here reads it."""
+    settings = torch.utils.deterministic
+    before = settings.fill_uninitialized_memory
+    settings.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        settings.fill_uninitialized_memory = before
 
 
 class ScoringMode:
@@ -444,6 +456,7 @@ class Fast(Plain):
                     losses = F.cross_entropy(logits, y, reduction="none")
                     optimiser.step(torch.dot(losses, factor.to(losses.dtype)))
 
+    @unfilled()
     def mp2l(
         self,
         S: Examples,
@@ -457,7 +470,9 @@ class Fast(Plain):
         options, n, searching = self.options, len(S), message is None
         certified, points = int(candidates.sum()), options.grid_points
         last = options.max_iterations if searching else message
-        rounds = self._rounds(S, B, candidates, prior, searching, min(math.inf if m is None else m for m in (last, longest)))
+        rounds = self._rounds(
+            S, B, candidates, prior, searching, min(math.inf if m is None else m for m in (last, longest))
+        )
         blocks, best, least = [NONE], 0, math.inf
         self.trace, own, j = [], 0, 0
         self.model.train()
@@ -489,6 +504,7 @@ class Fast(Plain):
         paid = next(point for point in points or (kept,) if point >= kept)
         return Outcome(np.concatenate(blocks[: kept + 1]), np.concatenate(blocks), paid, j)
 
+    @unfilled()
     def train_on_prior(self, own: Examples | None) -> Examples | None:
         """As `Plain.train_on_prior`."""
         prior, options = join([*self.prior, own]), self.options
@@ -499,7 +515,13 @@ class Fast(Plain):
         return prior
 
     def _rounds(
-        self, S: Examples, B: Examples | None, candidates: np.ndarray, prior: Examples | None, searching: bool, longest: float
+        self,
+        S: Examples,
+        B: Examples | None,
+        candidates: np.ndarray,
+        prior: Examples | None,
+        searching: bool,
+        longest: float,
     ) -> Any:
         """The iterations: recorded where they can be, else step by step."""
         graphs = self._graphs_for([S, B, prior])
