@@ -23,8 +23,10 @@ def log_delta(options: Options, last: int) -> float:
     return anytime_log_delta(whole, last) if options.anytime else whole
 
 
-def bounds_of(record: Mapping[str, Any], options: Options, messages: Sequence[int]) -> dict[str, Bound]:
-    """Every bound that applies to a task, after the last of the tasks that kept `messages` iterations.
+def bounds_of(
+    record: Mapping[str, Any], options: Options, messages: Sequence[int], only: str | None = None
+) -> dict[str, Bound]:
+    """Every bound that applies to a task (or the one of this kind), after the last of the tasks that kept `messages` iterations.
 
     Each kind alone holds for all tasks at once with probability at least 1 - delta; several kinds together do not, so one kind is
     named in advance and claimed.
@@ -32,7 +34,7 @@ def bounds_of(record: Mapping[str, Any], options: Options, messages: Sequence[in
     last, task, n, kept = len(messages), record["task"], record["n"], record["iterations"]
     share, grid = log_delta(options, last), len(options.grid_points) or None
     found: dict[str, Bound] = {}
-    if (errors := record["errors"]) is not None:
+    if only in (None, "kl", "kl-tight") and (errors := record["errors"]) is not None:
         first, second, late = record["compression"], record["evicted"], record["evicted_last"]
         found["kl"] = kl_certificate(n, first, second, errors, messages, task, last, share, grid=grid)
         found["kl-tight"] = kl_tight_certificate(

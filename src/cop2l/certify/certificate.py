@@ -133,7 +133,7 @@ def claimed(options: Options, records: Sequence[Mapping[str, Any]]) -> list[dict
     messages, found = [record["iterations"] for record in records], []
     for record in records:
         kind = options.kind if record["errors"] is not None else "buffer"
-        bounds = bounds_of(record, options, messages)
+        bounds = bounds_of(record, options, messages, only=kind)
         if kind in bounds:
             statement = {"family": "tasks", "task": record["task"], "subject": None, "kind": kind}
             found.append({**statement, "value": float(bounds[kind])})

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from cop2l.kernel import learning
 from cop2l.kernel.learning import (
+    LARGE_BLOCK,
     NONE,
     WIDTH,
     Examples,
@@ -583,3 +584,39 @@ def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor |
 def misclassified(model: nn.Module, part: Examples, outside: Tensor | None) -> np.ndarray:
     """Which examples are misclassified, as the kernel counts them."""
     return Pool(model, [part], outside, [1.0]).score(errors=True)[1]
+
+
+class ErrorCount:
+    """Which examples of many tasks are misclassified: small tasks share a forward pass."""
+
+    def __init__(self, model: nn.Module, outside: Tensor | None) -> None:
+        self._model, self._outside = model, outside
+        self._waiting: list[tuple[Examples, np.ndarray, Any]] = []
+
+    def add(self, part: Examples, wrong: np.ndarray, rows: Any) -> None:
+        """In the end `wrong` says at these rows which of the examples are misclassified."""
+        self._waiting.append((part, wrong, rows))
+        if sum(len(part) for part, *_ in self._waiting) >= LARGE_BLOCK:
+            self.finish()
+
+    def finish(self) -> None:
+        """Score what is waiting."""
+        waiting, self._waiting = [one for one in self._waiting if len(one[0])], []
+        like, parts, start = next(self._model.parameters()), [part for part, *_ in waiting], 0
+        if len(parts) > 1:
+            parts = [
+                replace(part, x=learning.tensor(part.x[:]).to(like.device, like.dtype)) for part in parts
+            ]
+        every = (
+            misclassified(self._model, found, self._outside)
+            if (found := _joined(parts))
+            else np.empty(0, bool)
+        )
+        for part, wrong, rows in waiting:
+            wrong[rows] = every[start : start + len(part)]
+            start += len(part)
+
+
+def _joined(parts: Sequence[Examples]) -> Examples | None:
+    """All of them; a single one as it is, which may be a memory map."""
+    return parts[0] if len(parts) == 1 else join(parts)
