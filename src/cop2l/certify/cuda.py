@@ -43,15 +43,16 @@ def able(engine: "Fast", parts: Sequence[Examples | None]) -> bool:
         return False
     if not ours(engine.model) or not all(isinstance(part.x, Tensor) and part.x.is_cuda for part in some):
         return False
-    bytes_needed = 4 * like.element_size() * sum(part.x.numel() for part in some)
-    return bytes_needed < torch.cuda.mem_get_info(like.device)[0]
+    free: int = torch.cuda.mem_get_info(like.device)[0]
+    needed: int = 4 * like.element_size() * sum(part.x.numel() for part in some)
+    return needed < free
 
 
 def record(device: torch.device, work: Callable[[], None]) -> Callable[[], None]:
     """What repeats this work, which reads and writes fixed memory only, with one call. It is done once here, as a start."""
     if device.type != "cuda":
         return work
-    stream = torch.cuda.Stream(device)
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
         work()  # libraries make themselves ready at the first call, which cannot be recorded
@@ -241,7 +242,8 @@ class Scores:
             torch.zeros((total, steps.classes), dtype=torch.bool, device=device) if masked else None
         )
         self._hidden_columns = torch.zeros_like(self._logits, dtype=torch.bool) if masked else None
-        self._streams = [torch.cuda.Stream(device) for _ in range(STREAMS)] if device.type == "cuda" else []
+        made: Any = torch.cuda.Stream
+        self._streams = [made(device) for _ in range(STREAMS)] if device.type == "cuda" else []
         self.report = torch.zeros(2 + self._k, dtype=torch.float64, device=device)
         self.replay = record(device, self._score)
 
@@ -332,7 +334,8 @@ class Graphs:
     """What is recorded for one learner, from task to task."""
 
     def __init__(self, engine: "Fast") -> None:
-        self._engine, self._steps = engine, None
+        self._engine = engine
+        self._steps: Steps | None = None
         self._scores: Scores | None = None
         self._copies: list[list[Tensor]] = []
         self._places = _places(engine.model)
@@ -409,7 +412,8 @@ class Rounds:
         self._state, self._copies, self._at = list(engine.model.state_dict().values()), graphs.copies(), 0
         cuda = self._steps.device.type == "cuda"
         self._reports = torch.zeros(AHEAD + 1, len(self._scores.report), dtype=torch.float64, pin_memory=cuda)
-        self._done = [torch.cuda.Event() for _ in range(AHEAD + 1)] if cuda else []
+        made: Any = torch.cuda.Event
+        self._done = [made() for _ in range(AHEAD + 1)] if cuda else []
         self._kept = False
 
     def __iter__(self) -> Iterator[Round]:

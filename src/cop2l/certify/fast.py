@@ -35,6 +35,8 @@ from cop2l.randomness import generator, private_randomness
 
 CHUNK = 2**17
 """How many logits (nothing else) are held together, if a block has not more."""
+SMALL_REQUESTS = (1, 16, 128)
+"""Rows of a block where so few examples are to be predicted."""
 Progress = Callable[[dict[str, Any]], None]
 Round = tuple[float, int, np.ndarray]
 """One iteration: the largest weighted loss, the number of errors, and the block on top."""
@@ -51,7 +53,7 @@ class Optimiser(learning.Optimiser):
         """One step down the gradient of the loss."""
         self.descend(torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True))
 
-    def descend(self, gradients: Sequence[Tensor]) -> None:
+    def descend(self, gradients: tuple[Tensor, ...]) -> None:
         """One step down these gradients."""
         self.steps += 1
         if self.kind == "sgd":
@@ -73,7 +75,7 @@ class Optimiser(learning.Optimiser):
 @contextmanager
 def unfilled() -> Iterator[None]:
     """Inside, new memory is not filled with NaN first, as torch does where it must be deterministic: nothing here reads it."""
-    settings = torch.utils.deterministic
+    settings: Any = torch.utils.deterministic
     before = settings.fill_uninitialized_memory
     settings.fill_uninitialized_memory = False
     try:
@@ -132,12 +134,12 @@ def row_major(x: Tensor) -> bool:
     return x.stride() == torch.empty(x.shape, dtype=x.dtype, device="meta").stride()
 
 
-def input_blocks(model: nn.Module, x: Any) -> Iterator[Tensor]:
+def input_blocks(model: nn.Module, x: Any, size: int | None = None) -> Iterator[Tensor]:
     """X in blocks of the same number of rows, where the model is; rows beyond the end are zeros. A block lasts until the next.
 
     A model of the user's own, which may write into its input, gets copies.
     """
-    like, size, trusted = next(model.parameters()), block_rows(x), ours(model)
+    like, size, trusted = next(model.parameters()), size or block_rows(x), ours(model)
     scratch: Tensor | None = None
     for start in range(0, len(x), size):
         rows = learning.tensor(x[start : start + size]).to(device=like.device, dtype=like.dtype)
@@ -568,10 +570,14 @@ def _copied(state: dict[str, Tensor], scratch: dict[str, Tensor] | None) -> dict
 
 
 def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor | None = None) -> Tensor:
-    """The class with the largest logit, for every example, on the CPU."""
+    """The class with the largest logit, for every example, on the CPU.
+
+    Few examples go through the model in a block of their own size: what is certified is counted in whole blocks.
+    """
+    size = next((few for few in SMALL_REQUESTS if len(x) <= few), None)
     found, start = torch.empty(len(x), dtype=torch.int64), 0
     with ScoringMode(model):
-        for rows in input_blocks(model, x):
+        for rows in input_blocks(model, x, size):
             count = min(len(rows), len(x) - start)
             logits = model(rows)[:count]
             if task is not None and outside is not None:
