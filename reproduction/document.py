@@ -145,7 +145,11 @@ def analyses(
         *(pictures.against_memory("buffer", own) for own in sizes.values()),
         notes.get("buffer-size", ""),
         "### Task order",
-        "Average cumulative accuracy after each task, mean ± standard deviation over the orders.",
+        (
+            "Average cumulative accuracy after each task, mean ± standard deviation over the orders. Where the classes are"
+            " shuffled before they are cut (`class_seed`), the tasks have other classes too; `order_seed` and"
+            " `order=reversed` change the order of the tasks alone."
+        ),
         ablations.task_order(runs),
         *pictures.task_order(runs),
         notes.get("task-order", ""),

@@ -15,7 +15,7 @@ from reproduction.collect import command
 from reproduction.explanations import Explanations
 from reproduction.machines import Machines
 from reproduction.markdown import points, published_rate, rate, table
-from reproduction.ours import Sample, Setup, pick
+from reproduction.ours import BASELINE_KEYS, Sample, Setup, changes_of, pick
 from reproduction.published import Printed, tables
 
 Status = Literal["reproduced", "better", "differs", "other backbone", "other hardware", "not run"]
@@ -35,6 +35,8 @@ OWN_MODELS = ("mlp", "cnn")
 """Models that we train as the paper does; the others are frozen backbones."""
 STANDS_FOR = "dino-vit"
 """The published backbone that our features are compared with."""
+NEAREST_MEAN = ("icarl", "linear")
+"""Where iCaRL trains nothing below its head, it is herded nearest-mean."""
 MISSING = {
     "dino-resnet50": "weights of the DINO ResNet50 (on the web only)",
     "dino-vit": "a run on our features",
@@ -155,6 +157,8 @@ def _cells(number: Number, machines: Machines, standings: dict[str, str]) -> tup
 
 def _ours(sample: Sample, number: Number) -> str:
     where = f"{resolution(sample.stream.features)} px: " if sample.stream.features else ""
+    if (sample.method, sample.stream.model) == NEAREST_MEAN:
+        where += "herded nearest-mean, "
     value = sample.spread(number.metric)
     if value is None:
         return f"{where}–"
@@ -168,12 +172,21 @@ def _ours(sample: Sample, number: Number) -> str:
 
 
 def sweep_command(runs: Sequence[Run]) -> str:
-    """The command that makes all these runs, which differ in their seed."""
-    words = command(runs[0]).split(" ")
-    seeds = ",".join(str(run.seed) for run in runs)
-    kept = [word for word in words[2:] if not word.startswith("seed=")]
+    """The command that makes all these runs, which differ in their seed; one command per device that they ran on."""
+    devices = sorted({str(run.config.get("device")) for run in runs})
+    return "; ".join(_on_one_device([r for r in runs if str(r.config.get("device")) == d]) for d in devices)
+
+
+def _on_one_device(runs: Sequence[Run]) -> str:
+    words = command(runs[0]).split(" ")[2:]
+    given = {word.partition("=")[0] for word in words}
+    # What was a default when it was run may be another one now.
+    words += [
+        f"{key}={value}" for key, value in changes_of(runs[0]) if key in BASELINE_KEYS and key not in given
+    ]
+    kept = [word for word in words if not word.startswith("seed=")]
     verb = "sweep" if len(runs) > 1 else "run"
-    return " ".join(["cop2l", verb, *kept, f"seed={seeds}"])
+    return " ".join(["cop2l", verb, *kept, f"seed={','.join(str(run.seed) for run in runs)}"])
 
 
 def tally(all_numbers: Sequence[Number]) -> str:

@@ -22,7 +22,7 @@ COP2L_KEYS = ("k", "omega", "epochs", "batch", "lr")
 BASELINE_SETTINGS = {
     "finetuning": (20, 128, 0.01),
     "replay": (20, 128, 0.01),
-    "der": (20, 128, 0.01),
+    "der++": (20, 128, 0.01),
     "icarl": (10, 128, 0.01),
     "gdumb": (20, 128, 0.01),
     "lwf": (10, 200, 0.001),
@@ -34,12 +34,14 @@ BASELINE_SETTINGS = {
     "csrel": (100, 256, 0.001),
 }
 """Epochs, batch and lr of the paper's baselines (the ViT's, on features); La-MAML's is where its learned rates start."""
-HALVED = ("finetuning", "replay", "der")
+HALVED = ("finetuning", "replay", "der++")
 """Methods with half the epochs where the task's number is told."""
 BASELINE_KEYS = ("epochs", "batch", "lr")
 ON_FEATURES = {"prior_lr": 0.01}
 """What the configurations of feature streams change in the preset `hybrid`."""
 MEMORY = 2000
+ORDERS = ("class_seed", "order", "order_seed")
+"""What makes another order of classes or tasks."""
 
 Change = tuple[str, Any]
 AS_PUBLISHED: tuple[Change, ...] = ()
@@ -126,8 +128,7 @@ def changes_of(run: Run) -> tuple[Change, ...]:
         found.append(("memory", config.get("memory")))
     if config.get("holdout"):
         found.append(("holdout", config["holdout"]))
-    if config.get("order_seed") is not None:
-        found.append(("order", config["order_seed"]))
+    found += [(key, config[key]) for key in ORDERS if config.get(key) is not None]
     return tuple(found)
 
 

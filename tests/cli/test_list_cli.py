@@ -40,15 +40,15 @@ def test_every_key_has_its_default_and_a_sentence(capsys):
 
 
 def test_the_keys_of_a_method(capsys):
-    assert main(["list", "keys", "der", "--json"]) == 0
+    assert main(["list", "keys", "der++", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {"seed", "alpha"} <= set(found)
     assert "omega" not in found
     assert found["epochs"] == {"default": 20, "sentence": "Passes over each task; 10 if task-incremental."}
     assert main(["list", "keys", "repaly"]) == 2
     assert "did you mean 'replay'?" in capsys.readouterr().err
-    assert main(["list", "models", "der"]) == 2
-    assert "write: cop2l list keys der." in capsys.readouterr().err
+    assert main(["list", "models", "der++"]) == 2
+    assert "write: cop2l list keys der++." in capsys.readouterr().err
 
 
 def test_an_unknown_list_is_an_error_of_usage():

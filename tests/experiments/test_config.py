@@ -49,8 +49,8 @@ def test_the_configuration_is_frozen():
 
 
 def test_overrides_have_the_type_of_their_field():
-    config = configured({}, "seed=3", "order_seed=none", "memory=500", "anytime=true")
-    assert (config.seed, config.order_seed, config.memory, config.anytime) == (3, None, 500, True)
+    config = configured({}, "seed=3", "class_seed=none", "memory=500", "anytime=true")
+    assert (config.seed, config.class_seed, config.memory, config.anytime) == (3, None, 500, True)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_what_another_method_refuses_is_said_in_a_sentence(pairs, sentence):
 
 
 def test_a_methods_own_option_is_known_by_its_bare_name():
-    assert configured({}, "method=der", "alpha=0.3").options == {"alpha": 0.3}
+    assert configured({}, "method=der++", "alpha=0.3").options == {"alpha": 0.3}
 
 
 def test_a_grid_gives_an_option_to_the_methods_that_have_it():

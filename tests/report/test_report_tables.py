@@ -91,9 +91,9 @@ def test_a_setting_is_named_only_where_it_varies(tmp_path):
 
 
 def test_keys_to_average_over_can_be_named(tmp_path):
-    runs = [read(make_run(tmp_path / str(o), order_seed=o)) for o in (1, 2)]
+    runs = [read(make_run(tmp_path / str(o), class_seed=o)) for o in (1, 2)]
     assert len(group(runs)) == 2
-    (only,) = group(runs, over=["seed", "order_seed"])
+    (only,) = group(runs, over=["seed", "class_seed"])
     assert len(only.runs) == 2
     assert repeated([only]) == []
 

@@ -23,6 +23,7 @@ RUNS = {
     "pictures": 90,
     "presets": 50,
     "table-1": 600,
+    "trainable-head": 300,
 }
 
 

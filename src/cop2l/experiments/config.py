@@ -28,8 +28,12 @@ class Config:
     """class-incremental, task-incremental or domain-incremental."""
     tasks: int | None = None
     """Into how many tasks the classes are cut."""
+    class_seed: int | None = None
+    """Shuffles the classes before they are cut into tasks; without it they come in label order."""
+    order: str | None = None
+    """The order of the tasks: reversed has the last one first; what is in a task stays."""
     order_seed: int | None = None
-    """Shuffles the order of the classes; without it they come in label order."""
+    """Draws the order of the tasks; what is in a task stays."""
     images: str = "shared"
     """Domain-incremental streams: all tasks share the same images, or get disjoint ones."""
     folder: str | None = None
@@ -74,12 +78,14 @@ class Config:
             object.__setattr__(self, key, tuple(getattr(self, key)))
         if self.scenario is not None and self.scenario not in SCENARIOS:
             raise unknown("scenario", self.scenario, SCENARIOS)
+        if self.order not in (None, "reversed"):
+            raise unknown("order of tasks", self.order, ("reversed",))
         if self.images not in ("shared", "disjoint"):
             raise unknown("kind of images", self.images, ("shared", "disjoint"))
         for key in ("tasks", "memory", "threads"):
             if (value := getattr(self, key)) is not None and value < 1:
                 raise UserError(f"{key} is {value}; give a whole number of at least 1.")
-        for key in ("seed", "stream_seed", "order_seed"):
+        for key in ("seed", "stream_seed", "class_seed", "order_seed"):
             if (value := getattr(self, key)) is not None and value < 0:
                 raise UserError(f"{key} is {value}; give a whole number that is not negative.")
         if not 0 < self.delta < 1:

@@ -6,6 +6,7 @@ from typing import Any
 from cop2l.certify.sentences import P_VALUE, above_claim, nothing_picked
 from cop2l.experiments.config import Config
 from cop2l.kernel.arithmetic import percent
+from cop2l.methods import REMARKS
 from cop2l.streams.task import Stream
 
 
@@ -103,6 +104,7 @@ def table(summary: dict[str, Any]) -> str:
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     text = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
     text.append(brief(summary))
+    text += [REMARKS[key]] if (key := (summary["method"], summary["model"])) in REMARKS else []
     if summary["kind"] in kinds:
         text.append(
             f"The claim is the column {summary['kind']}: with probability at least {1 - summary['delta']:g},"

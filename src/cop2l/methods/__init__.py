@@ -15,6 +15,14 @@ METHODS = {"cop2l": "cop2l.certify.learner"} | {
     file.name: f"cop2l.methods.{file.name}" for file in iter_modules(__path__) if file.name not in SHARED
 }
 """The module of each method, which is imported when its method is asked for."""
+METHODS["der++"] = METHODS.pop("der")  # no file of Python's can bear this name
+
+_ICARL_LINEAR = (
+    "On a linear head iCaRL is herded nearest-mean: nothing below the head learns, so its training changes no "
+    "prediction; choose model=mlp-head where it should matter."
+)
+REMARKS = {("icarl", "linear"): _ICARL_LINEAR}
+"""What a method comes to on a model, where that is less than its name says."""
 
 
 def method(name: str) -> "type[Method]":

@@ -150,6 +150,11 @@ class Learner(ABC):
         with self.modes(), private_randomness(self.device, self.seed, "learn", t):
             self.model.train()
             self.fit(x, y, t)
+        if not all(bool((p < inf).all()) for p in self.model.parameters()):
+            smaller = "lr or strength" if hasattr(self.options, "strength") else "lr"
+            raise UserError(
+                f"Training diverged at task {t}: the weights are not numbers; choose a smaller {smaller}."
+            )
         self.progress = None
         self.tasks_seen = t
 

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from cop2l import __version__
 from cop2l.certify.families import MOST_LISTED
+from cop2l.methods import REMARKS
 from cop2l.report import families, sentences, theme
 from cop2l.report.comparison import column_names, compare, quoted, written, written_sd
 from cop2l.report.figures import FIGURES
@@ -59,6 +60,7 @@ def page(
     tables = [table for stream in streams for table in stream["tables"]]
     shown = [cell.published for table in tables for cell in table.filled if cell.published]
     bundle, script = _bundle(), Markup(_text("page.js"))  # noqa: S704 (a file of ours)
+    remarks = dict.fromkeys(REMARKS[key] for run in found.runs if (key := (run.method, run.model)) in REMARKS)
     certified = [group.runs[0] for group in groups if group.runs[0].certificate and group.kind != "holdout"]
     return _environment().get_template("page.html").render(
         title=title or sentences.title(groups),
@@ -70,7 +72,12 @@ def page(
         groups=groups,
         streams=streams,
         left_out=[left.sentence for left in found.left_out],
-        notes=[*repeated(groups), *sentences.beside_claims(groups), *(note for run in found.runs for note in run.notes)],
+        notes=[
+            *repeated(groups),
+            *remarks,
+            *sentences.beside_claims(groups),
+            *(note for run in found.runs for note in run.notes),
+        ],
         legend=_legend(groups, shown),
         commands=[f"cop2l verify {shlex.quote(str(run.folder))}" for run in certified[:MOST_COMMANDS]],
         rows=list(_runs(groups)),

@@ -1,14 +1,14 @@
 """A user's own labelled data: arrays, label sets, and a test part where there is none."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
 
 from cop2l.errors import UserError
 from cop2l.streams.pictures import Pictures, Scaled
-from cop2l.streams.scenarios import Labelled, Prepare, as_it_is, cut, shuffled, take
+from cop2l.streams.scenarios import Cut, Labelled, Prepare, as_it_is, cut, shuffled, take
 from cop2l.streams.task import Stream
 
 TEST_SHARE = 0.2
@@ -23,9 +23,6 @@ def from_arrays(
     *,
     name: str = "arrays",
     scenario: str | None = None,
-    tasks: int | None = None,
-    order_seed: int | None = None,
-    task_classes: Sequence[Sequence[int]] | None = None,
     classes: int | Sequence[Any] | None = None,
     domain: Any = None,
     domain_test: Any = None,
@@ -33,6 +30,7 @@ def from_arrays(
     groups_test: Any = None,
     test_share: float = TEST_SHARE,
     seed: int = 0,
+    **how: Unpack[Cut],
 ) -> Stream:
     """A stream from arrays or tensors.
 
@@ -40,7 +38,8 @@ def from_arrays(
     pictures, (n, height, width[, channels]) or (n, channels, height, width), and scaled to [-1, 1]. Without a
     test part, `test_share` of the examples, drawn from the seed, becomes one. `domain` says which domain each
     example belongs to, for a domain-incremental stream. `groups` names the group of each example, for certificates
-    that speak of groups; those of the test part are for measuring alone.
+    that speak of groups; those of the test part are for measuring alone. `tasks`, `task_classes`, `class_seed`,
+    `order` and `order_seed` say how it is cut.
 
     >>> x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 4
     >>> stream = from_arrays(x, y, tasks=2)
@@ -56,7 +55,7 @@ def from_arrays(
         seed=seed,
     )
     usual = "class-incremental" if domain is None else "domain-incremental"
-    return cut(data, scenario or usual, tasks=tasks, order_seed=order_seed, task_classes=task_classes)
+    return cut(data, scenario or usual, **how)
 
 
 class Part(NamedTuple):
