@@ -31,7 +31,16 @@ def test_what_is_declared_by_an_options_dataclass_is_declared_nowhere_else():
     assert {"preset", "k", "omega", "gamma", "epochs", "lr", "stop", "prior", "alpha"} <= declared
     assert not declared & set(FIELDS)
     of_cop2l = {"preset"} | {field.name for field in dataclasses.fields(Options)}
-    assert set(options.types("cop2l")) == of_cop2l - {"memory", "delta", "seed", "kind", "tasks"}
+    assert set(options.types("cop2l")) == of_cop2l - {
+        "memory",
+        "delta",
+        "seed",
+        "kind",
+        "tasks",
+        "claim",
+        "shares",
+        "groups",
+    }
 
 
 def test_the_table_of_the_documentation_is_what_is_declared():
@@ -56,15 +65,30 @@ def test_overrides_have_the_type_of_their_field():
 @pytest.mark.parametrize(
     ("pair", "value"),
     [
+        ("claim=average", ("average",)),
+        ('claim=["tasks", "average"]', ("tasks", "average")),
+        ("claim=tasks,average", ("tasks", "average")),
+        ("shares=3,1", (3, 1)),
+        ("groups=2019,north", ("2019", "north")),
+    ],
+)
+def test_a_list_of_the_run_is_one_run_and_no_grid(pair, value):
+    more = {"shares": ["claim=tasks,average"], "groups": ["claim=tasks,groups"], "claim": []}
+    name = pair.partition("=")[0]
+    config = configured({"method": "replay", "holdout": 0.5}, pair, *more[name])
+    assert getattr(config, name) == value
+    assert config.as_record()[name] == list(value)
+
+
+@pytest.mark.parametrize(
+    ("pair", "value"),
+    [
         ("lr=.1", 0.1),
         ("lr=1", 1.0),
         ("k=4", 4),
         ("stop=none", "none"),
         ("max_iterations=7", 7),
         ("prior_lr=none", None),
-        ("claim=tasks", ["tasks"]),
-        ('claim=["tasks"]', ["tasks"]),
-        ("options.claim=tasks", ["tasks"]),
         ("grid=true", True),
         ("options.grid=false", False),
         ("preset=paper", "paper"),
@@ -99,7 +123,10 @@ KINDS_SENTENCE = "kind must be one of kl, kl-tight, preference, combined, buffer
         ("k=2.5", "k must be a whole number from 1 to 1e+09, but it is '2.5'."),
         ("stop=never", "stop must be one of kl, preference, combined, none, but it is 'never'."),
         ("grid=true,false", "grid is ['true', 'false']; it is the name of a table, write [grid]."),
-        ("claim=all", "claim must name some of tasks, once, not ['all']."),
+        (
+            "claim=all",
+            "claim must be a list of tasks, average, forgetting, classes, groups, each once, not ('all',).",
+        ),
         ("preset=papr", "There is no preset named 'papr'; did you mean 'paper'?"),
         ("kind=kll", KINDS_SENTENCE),
         (

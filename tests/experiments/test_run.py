@@ -52,7 +52,16 @@ def test_the_run_directory_is_as_documented(finished):
     records = read_lines(folder / "records.jsonl")
     assert [record["task"] for record in records] == [1, 2, 3]
     keys = "task accuracy classes seconds learn_seconds peak_memory peak_cuda_allocated peak_cuda_reserved total_cuda_allocated"
-    assert {*keys.split(), "memory_used", "numbers_stored", "tasks", "kind", "trace"} == set(records[-1])
+    assert {
+        *keys.split(),
+        "memory_used",
+        "numbers_stored",
+        "tasks",
+        "kind",
+        "trace",
+        "claims",
+        "wrong",
+    } == set(records[-1])
     assert records[-1]["peak_memory"] > 1e7
     assert set(records[1]["classes"]) == {"0", "1", "2", "3"}
     assert [path.name for path in (folder / "certificates").iterdir()] == ["after-03"]

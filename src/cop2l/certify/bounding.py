@@ -33,7 +33,7 @@ def log_delta(options: Options, last: int, family: str = "tasks") -> float:
     part = 1 / options.paid_families
     if options.shares and family in options.claim:
         part = options.shares[options.claim.index(family)] / sum(options.shares)
-    whole = down(math.log(options.delta) + math.log(part))
+    whole = down(math.log(options.delta) + math.log(part)) if part < 1 else math.log(options.delta)
     return anytime_log_delta(whole, last) if options.anytime else whole
 
 

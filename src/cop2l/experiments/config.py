@@ -101,7 +101,10 @@ class Config:
 
     def as_record(self) -> dict[str, Any]:
         """What config.json holds of the configuration itself."""
-        return {"hash": self.hash, **asdict(self)}
+        plain = {
+            key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()
+        }
+        return {"hash": self.hash, **plain}
 
 
 WANTED = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}

@@ -34,9 +34,10 @@ def split(task: Task, config: Config) -> tuple[Task, Task | None]:
 
 
 def told(learner: Method, stream: Stream, t: int, config: Config) -> dict[str, Any]:
-    """What a learner that claims groups is told beside the examples of task t."""
+    """What a learner is told beside the examples of task t: its classes and, if it claims groups, the groups."""
     claimed = getattr(learner.options, "groups", ())
-    return {"groups": withhold_groups(stream, t, config.holdout, config.seed)[0]} if claimed else {}
+    groups = {"groups": withhold_groups(stream, t, config.holdout, config.seed)[0]} if claimed else {}
+    return {"classes": stream.heads[t - 1], **groups}
 
 
 def correct(learner: Method, task: Task, scenario: str) -> np.ndarray:
@@ -150,6 +151,11 @@ def unpacked(bits: str, rows: int) -> np.ndarray:
 def claims(certificate: Certificate | None) -> list[dict[str, Any]]:
     """What is claimed beside the bound of each task."""
     return [s for s in certificate.statements if s["family"] != "tasks"] if certificate else []
+
+
+def stated(certificate: Certificate | None, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a record says of the certificate that was issued, if any."""
+    return {"kind": certificate and certificate.kind, "claims": claims(certificate), "tasks": rows}
 
 
 def informal(held: dict[str, int], options: Options, last: int) -> float:

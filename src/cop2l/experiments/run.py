@@ -37,19 +37,13 @@ def run(
             meter = measure.Meter(config)
             learned, _ = measure.split(task, config)
             told = measure.told(learner, stream, task.t, config)
-            learner.learn(
-                learned.x, learned.y, classes=stream.heads[task.t - 1], progress=watch.progress, **told
-            )
+            learner.learn(learned.x, learned.y, progress=watch.progress, **told)
             meter.learned()
             rows = measure.rows(records, learned)
             accuracies = measure.evaluate(learner, stream, rows)
             before = {"task": task.t, "wrong": measure.wrong(learner, stream, task, config)}
             certificate = measure.certify(learner, stream, config, rows, [*records, before], promised)
-            stated = {
-                "kind": certificate and certificate.kind,
-                "claims": measure.claims(certificate),
-                "tasks": rows,
-            }
+            stated = measure.stated(certificate, rows)
             records.append({**before, **accuracies, **stated, **meter.reading(learner)})
             directory.store(records[-1], measure.trace(learner), certificate, learner)
             watch.task(records[-1])

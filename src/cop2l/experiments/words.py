@@ -24,7 +24,7 @@ def typed(value: Any) -> str:
     >>> typed(None), typed(True), typed(0.05), typed(["tasks"]), typed({})
     ('none', 'true', '0.05', 'tasks', '')
     """
-    if isinstance(value, list | dict):
+    if isinstance(value, list | tuple | dict):
         return ",".join(map(typed, value))
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
@@ -112,10 +112,8 @@ def table(summary: dict[str, Any]) -> str:
         )
     text += beside_claim(summary)
     if others := summary["sentences"]:
-        text += [
-            f"Claimed {'as well, ' if summary['kind'] in kinds else ''}with the same probability, all at once:",
-            *others,
-        ]
+        alone = f"Claimed, with probability at least {1 - summary['delta']:g} over the draw of the examples, all at once:"
+        text += ["Claimed as well, all of it at once:" if summary["kind"] in kinds else alone, *others]
     text += [f"Not valid: {reason}" for reason in summary["not_valid"] if summary["kind"]]
     return "\n".join(text)
 

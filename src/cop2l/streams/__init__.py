@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cop2l.streams.folders import home
     from cop2l.streams.loading import NAMES, catalogue, labelled, load
     from cop2l.streams.own import from_arrays
+    from cop2l.streams.payments import payments
     from cop2l.streams.pictures import Pictures
     from cop2l.streams.scenarios import Labelled, class_incremental, cut, domain_incremental, task_incremental
     from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task
@@ -24,6 +25,7 @@ _HOMES = {
     "folders": ("home",),
     "loading": ("NAMES", "catalogue", "labelled", "load"),
     "own": ("from_arrays",),
+    "payments": ("payments",),
     "pictures": ("Pictures",),
     "scenarios": ("Labelled", "class_incremental", "cut", "domain_incremental", "task_incremental"),
     "task": ("SCENARIOS", "Scenario", "Stream", "Task"),
@@ -49,6 +51,7 @@ __all__ = [
     "home",
     "labelled",
     "load",
+    "payments",
     "synthetic",
     "task_incremental",
 ]

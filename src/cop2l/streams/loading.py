@@ -1,6 +1,7 @@
 """Streams by name: a data set, a synthetic stream, or the user's own file or folder."""
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,12 @@ from cop2l.errors import UserError, unknown
 from cop2l.streams.catalog import DATASETS, SIDE, data_set, decoded, digits
 from cop2l.streams.clouds import synthetic
 from cop2l.streams.domains import DOMAINS, IMAGES, views
+from cop2l.streams.payments import payments
 from cop2l.streams.scenarios import Cut, Labelled, cut
 from cop2l.streams.task import SCENARIOS, Stream
 
-NAMES = (*DATASETS, *DOMAINS, "digits", "synthetic")
+GENERATED: dict[str, Callable[..., Stream]] = {"synthetic": synthetic, "payments": payments}
+NAMES = (*DATASETS, *DOMAINS, "digits", *GENERATED)
 OWN = ("label", "columns", "domain", "group", "classes", "test_share")
 
 
@@ -38,20 +41,21 @@ def load(
     ("permuted" or "rotated") makes a domain-incremental stream of a data set of square pictures; then
     `images` are "shared" between the tasks or "disjoint", and `seed` draws the domains. `size` resizes
     pictures that lie in files. Own data: `label`, `columns`, `domain`, `group`, `classes`, `test_share` (where there is
-    no test part, `seed` draws one). Options of `synthetic` go to it.
+    no test part, `seed` draws one). Options of `synthetic` and `payments` go to these.
     """
     if scenario is not None and scenario not in SCENARIOS:
         raise unknown("scenario", scenario, SCENARIOS)
     if images not in IMAGES:
         raise unknown("choice of images", images, IMAGES)
-    if name == "synthetic":
+    if name in GENERATED:
         if (class_seed, order, order_seed) != (None, None, None):
             raise UserError(
-                "The synthetic stream has one order of classes and tasks; choose another problem."
+                f"The stream {name} has one order of classes and tasks; leave out class_seed, order and order_seed."
             )
-        _only_known(options, tuple(inspect.signature(synthetic).parameters))
-        given: dict[str, Any] = {"tasks": tasks, "scenario": scenario, **options}
-        return synthetic(seed=seed, **{k: v for k, v in given.items() if v is not None})
+        generate, given = GENERATED[str(name)], {"tasks": tasks, "scenario": scenario, **options}
+        given = {key: value for key, value in given.items() if value is not None}
+        _only_known(given, tuple(inspect.signature(generate).parameters))
+        return generate(seed=seed, **given)
     _only_known(options, ("task_classes", "domains", "size", *OWN))
     task_classes, domains, size = (options.pop(key, None) for key in ("task_classes", "domains", "size"))
     source = str(name)
@@ -115,5 +119,6 @@ def catalogue() -> dict[str, str]:
     lines["permuted-mnist"] = "MNIST, pixels in another order in each of 10 tasks (domain-incremental)"
     lines["rotated-mnist"] = "MNIST, turned by another angle in each of 10 tasks (domain-incremental)"
     lines["digits"] = "1797 digits of 8 x 8 pixels, inside scikit-learn: 10 classes, 5 tasks"
+    lines["payments"] = "generated payments, 1.1 % of them fraud, in 3 regions (groups): 2 classes, 3 tasks"
     lines["synthetic"] = "clouds on a grid, with risks known exactly: 6 classes, 3 tasks"
     return lines
