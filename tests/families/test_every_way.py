@@ -1,0 +1,227 @@
+"""All families at once: every preset, old data at hand or gone, fixed T and anytime, and every method's hold-out."""
+
+import shutil
+
+import numpy as np
+import pytest
+from family_runs import FAMILIES, GROUPS, arrays, configured, made, write_data
+
+import cop2l
+from cop2l import CoP2L
+from cop2l.certify.certificate import read
+from cop2l.cli import main
+from cop2l.errors import UserError
+from cop2l.experiments.run import run as experiment
+from cop2l.experiments.watch import Watcher
+from cop2l.files import read_lines
+from cop2l.methods import METHODS, method
+from cop2l.models import build
+from cop2l.streams import from_arrays, load
+
+PRESETS = {
+    "paper": {"preset": "paper", "epochs": 2, "lr": 0.1},
+    "prior .6, witness": {"preset": "hybrid", "prior_epochs": 4},
+    "prior 0, threshold": {"preset": "cop2l", "epochs": 2, "lr": 0.1},
+}
+QUICK = {
+    "cclis": {"head_epochs": 2, "dimensions": 4, "epochs": 2},
+    "csrel": {"reference_epochs": 1, "selections": 2, "selection_steps": 2},
+    "lamaml": {"epochs": 1, "inner": 2},
+    "ranpac": {"random_features": 16},
+}
+FROZEN = ("ncm", "slda", "ranpac", "fecam", "ridge")
+"""Options that make a method quick."""
+
+
+def stream():
+    x, y, groups = arrays()
+    return from_arrays(x, y, x[:40], y[:40], groups=groups, tasks=2)
+
+
+def learned(preset, tasks, claim=FAMILIES, **more):
+    learner = CoP2L(
+        build("linear", inputs=(6,), classes=4, seed=0),
+        memory=100,
+        tasks=tasks,
+        claim=claim,
+        groups=GROUPS if "groups" in claim else [],
+        **PRESETS[preset] | more,
+    )
+    data = stream()
+    for x, y, t in data:
+        learner.learn(x, y, **({"groups": data.groups[t - 1]} if "groups" in claim else {}))
+    return learner, {t: (x, y) for x, y, t in data}
+
+
+def about(certificate):
+    return [(s["family"], s["task"], s["subject"]) for s in certificate.statements]
+
+
+def checked(certificate, folder):
+    """The verdict of an auditor who has all the data."""
+    certificate.save(folder)
+    data = stream()
+    samples = {t: (x, y, data.groups[t - 1]) for x, y, t in data}
+    return cop2l.verify(folder, samples, model=lambda _: build("linear", inputs=(6,), classes=4, seed=0))
+
+
+@pytest.mark.parametrize("tasks", [2, None])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_all_families_with_all_the_data(preset, tasks, tmp_path):
+    learner, data = learned(preset, tasks)
+    certificate = learner.certify(data)
+    assert {family for family, *_ in about(certificate)} == set(FAMILIES)
+    assert ("average", None, None) in about(certificate)
+    assert ("forgetting", 1, "lost") in about(certificate)
+    assert all(("groups", t, name) in about(certificate) for t in (1, 2) for name in GROUPS)
+    verdict = checked(certificate, tmp_path / "certificate")
+    assert verdict.status == "valid", str(verdict)
+
+
+@pytest.mark.parametrize("tasks", [2, None])
+@pytest.mark.parametrize("preset", [name for name in PRESETS if name != "paper"])
+def test_from_the_memory_alone_every_family_still_speaks_of_the_old_task(preset, tasks, tmp_path):
+    learner, data = learned(preset, tasks)
+    full = learner.certify(data)
+    whole = {key: s["value"] for key, s in zip(about(full), full.statements, strict=True)}
+    again, _ = learned(preset, tasks)
+    certificate = again.certify({2: data[2]})
+    assert about(certificate) == [key for key in whole if key in about(certificate)]
+    assert {s["kind"] for s in certificate.statements if s["task"] == 1} == {"buffer"}
+    assert {family for family, *_ in about(certificate)} == set(FAMILIES)
+    verdict = checked(certificate, tmp_path / "certificate")
+    assert verdict.status == "valid", str(verdict)
+    assert any("was gone when the certificate was issued" in word for word in verdict.word)
+    bound = next(s["value"] for s in certificate.statements if s["family"] == "tasks" and s["task"] == 1)
+    assert bound >= whole["tasks", 1, None]
+
+
+def test_a_sampled_memory_says_nothing_of_a_task_whose_data_is_gone(tmp_path):
+    learner, data = learned("paper", 2)
+    certificate = learner.certify({2: data[2]})
+    assert not any(task == 1 for _, task, _ in about(certificate))
+    assert ("groups", 2, "north") in about(certificate)
+    average = next(s["value"] for s in certificate.statements if s["family"] == "average")
+    own = next(s["value"] for s in certificate.statements if (s["family"], s["task"]) == ("tasks", 2))
+    sizes = [record["n"] for record in certificate.records]
+    assert average >= (sizes[0] + sizes[1] * own) / sum(sizes)  # the first task enters with 1
+    assert any("Of every group of tasks 2 at most" in line for line in str(certificate).splitlines())
+    verdict = checked(certificate, tmp_path / "certificate")
+    assert not verdict.faults, str(verdict)
+
+
+def test_other_data_at_hand_makes_no_second_certificate():
+    learner, data = learned("prior .6, witness", None)
+    learner.certify({2: data[2]})
+    with pytest.raises(UserError, match="would spend delta twice"):
+        learner.certify(data)
+
+
+@pytest.mark.parametrize("anytime", [False, True])
+@pytest.mark.parametrize("name", METHODS)
+def test_the_hold_out_of_every_method_carries_all_families(name, anytime, tmp_path):
+    data = write_data(tmp_path / "mine.npz")
+    declared = set(method(name).Options.__dataclass_fields__) if name != "cop2l" else {"epochs", "lr"}
+    given = {"epochs": 1, "batch": 16, "lr": 0.1} | QUICK.get(name, {})
+    given = {key: value for key, value in given.items() if key in declared}
+    more = {"kind": "holdout"} if name == "cop2l" else {}
+    kind = {"model": "linear"} if name in FROZEN else {"model": "mlp", "architecture": {"hidden": 8}}
+    scenario = (
+        "domain-incremental"
+        if "class-incremental" in getattr(method(name), "refuses", ())
+        else "class-incremental"
+    )
+    done = made(
+        tmp_path / "run",
+        data,
+        method=name,
+        holdout=0.5,
+        anytime=anytime,
+        scenario=scenario,
+        **given,
+        **kind,
+        **more,
+    )
+    certificates = [read(folder) for folder in sorted((done / "certificates").iterdir())]
+    assert len(certificates) == 1 + anytime
+    for certificate in certificates:
+        assert certificate.kind == "holdout"
+        forgets = {"forgetting"} if len(certificate.records) > 1 else set()
+        assert {family for family, *_ in about(certificate)} == {*FAMILIES} - {"forgetting"} | forgets
+    verdict = cop2l.verify(done, data, cut={"tasks": 2, "scenario": scenario})
+    assert verdict.status == "valid", str(verdict)
+
+
+class Stop(Watcher):
+    """Interrupts a run after its first task."""
+
+    def task(self, record):
+        if record["task"] == 1:
+            raise KeyboardInterrupt
+
+
+def test_a_run_that_was_stopped_still_knows_what_was_wrong(tmp_path):
+    data = write_data(tmp_path / "mine.npz")
+    config = configured(data, method="replay", holdout=0.5, epochs=2, lr=0.1)
+    with pytest.raises(KeyboardInterrupt):
+        experiment(config, tmp_path / "stopped", [Stop()])
+    first = read_lines(tmp_path / "stopped" / "records.jsonl")
+    assert len(first) == 1
+    assert first[0]["wrong"]
+    resumed = experiment(config, tmp_path / "stopped")
+    whole = experiment(config, tmp_path / "whole")
+    assert resumed["claims"] == whole["claims"]
+    assert any(s["family"] == "forgetting" for s in whole["claims"])
+    assert cop2l.verify(tmp_path / "stopped", data, cut={"tasks": 2}).status == "valid"
+
+
+def test_a_sentence_of_the_summary_cannot_be_changed_unseen(tmp_path):
+    data = write_data(tmp_path / "mine.npz")
+    done = made(tmp_path / "run", data, method="slda", holdout=0.5)
+    from cop2l.files import read_json, write_json
+
+    shutil.copytree(done, tmp_path / "forged")
+    summary = read_json(tmp_path / "forged" / "summary.json")
+    summary["sentences"][0] = "The error rate averaged over the 2 tasks is at most 0.01 %."
+    write_json(tmp_path / "forged" / "summary.json", summary)
+    assert "sentences" in " ".join(cop2l.verify(tmp_path / "forged", data, cut={"tasks": 2}).faults)
+
+
+def test_small_and_empty_groups_get_a_bound_of_one_with_the_reason(tmp_path):
+    _, _, group = arrays()
+    group[:] = "north"
+    group[[1, 5]] = "south"
+    data = write_data(tmp_path / "mine.npz", group=group)
+    done = made(tmp_path / "run", data, method="slda", holdout=0.5)
+    certificate = read(done / "certificates" / "after-02")
+    empty = [
+        s for s in certificate.statements if (s["family"], s["task"], s["subject"]) == ("groups", 2, "south")
+    ]
+    assert [s["value"] for s in empty] == [1.0]
+    assert (
+        "Of group south in task 2 at most 100.00 % is misclassified (only 0 of its examples certify)."
+        in str(certificate)
+    )
+
+
+def test_the_life_of_a_learner_from_memory_and_with_its_archive(tmp_path, capsys, monkeypatch):
+    """`cop2l learn` certifies old tasks from the memory, or from the files that are named."""
+    monkeypatch.chdir(tmp_path)
+    data = write_data(tmp_path / "mine.npz")
+    done = made(
+        tmp_path / "run", data, anytime=True, scenario="domain-incremental", **PRESETS["prior .6, witness"]
+    )
+    for x, y, t in load(data, tasks=2, scenario="domain-incremental"):
+        np.savez(f"{t}.npz", x=x, y=y)
+    x, y, group = arrays(seed=1)
+    np.savez("third.npz", x=x, y=y % 2, group=group)
+    capsys.readouterr()
+    assert main(["learn", str(done), "--data", "third.npz", "--out", "memory"]) == 0
+    said = capsys.readouterr().out
+    assert "No task lost more than" in said
+    assert "buffer" in said
+    more = ["--archive", "1=1.npz", "--archive", "2=2.npz", "--out", "archive"]
+    assert main(["learn", str(done), "--data", "third.npz", *more]) == 0
+    said = capsys.readouterr().out
+    assert "The error rate averaged over the 3 tasks" in said
+    assert " buffer" not in said
