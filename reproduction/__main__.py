@@ -10,6 +10,7 @@ from cop2l.files import write_text
 from cop2l.report.runs import find
 from reproduction.collect import collect
 from reproduction.document import document, headline, sources
+from reproduction.families import families
 from reproduction.ladder import ladder
 from reproduction.pictures import Pictures
 
@@ -59,6 +60,9 @@ def parser() -> argparse.ArgumentParser:
     which.add_argument(
         "--ladder", action="store_true", help="write no document; print the ladder of the front page"
     )
+    which.add_argument(
+        "--families", action="store_true", help="write no document; print the table of docs/guarantees.md"
+    )
     return made
 
 
@@ -84,6 +88,9 @@ def reproduce(arguments: argparse.Namespace) -> None:
         return
     if arguments.ladder:
         print(ladder(runs), end="")
+        return
+    if arguments.families:
+        print(families(runs), end="")
         return
     given = sources(runs, arguments.results)
     if arguments.headline:

@@ -14,6 +14,7 @@ RUNS = {
     "domains": 50,
     "domains-disjoint": 70,
     "early-stopping": 30,
+    "families": 40,
     "imagenette": 50,
     "ladder": 18,
     "memory": 300,
