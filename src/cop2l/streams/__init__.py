@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from cop2l.streams.clouds import Synthetic, synthetic
     from cop2l.streams.fingerprints import fingerprint
     from cop2l.streams.folders import home
+    from cop2l.streams.fraud import payments
     from cop2l.streams.loading import NAMES, catalogue, labelled, load
     from cop2l.streams.own import from_arrays
-    from cop2l.streams.payments import payments
     from cop2l.streams.pictures import Pictures
     from cop2l.streams.scenarios import Labelled, class_incremental, cut, domain_incremental, task_incremental
     from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task
@@ -23,9 +23,9 @@ _HOMES = {
     "clouds": ("Synthetic", "synthetic"),
     "fingerprints": ("fingerprint",),
     "folders": ("home",),
+    "fraud": ("payments",),
     "loading": ("NAMES", "catalogue", "labelled", "load"),
     "own": ("from_arrays",),
-    "payments": ("payments",),
     "pictures": ("Pictures",),
     "scenarios": ("Labelled", "class_incremental", "cut", "domain_incremental", "task_incremental"),
     "task": ("SCENARIOS", "Scenario", "Stream", "Task"),

@@ -9,7 +9,7 @@ from cop2l.errors import UserError, unknown
 from cop2l.streams.catalog import DATASETS, SIDE, data_set, decoded, digits
 from cop2l.streams.clouds import synthetic
 from cop2l.streams.domains import DOMAINS, IMAGES, views
-from cop2l.streams.payments import payments
+from cop2l.streams.fraud import payments
 from cop2l.streams.scenarios import Cut, Labelled, cut
 from cop2l.streams.task import SCENARIOS, Stream
 

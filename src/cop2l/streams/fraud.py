@@ -11,7 +11,7 @@ from cop2l.streams.task import Stream, Task
 
 REGIONS = ("north", "south", "west")
 SHARES = (0.5, 0.3, 0.2)
-PLAIN = (5.0, 4.0, 3.0)
+DISTANCE = (5.0, 4.0, 3.0)
 """How far fraud lies from other payments in each region."""
 FEATURES = 6
 
@@ -69,7 +69,7 @@ def _quarter(t: int, n: int, fraud: float, seed: int, part: str) -> tuple[Task, 
     habit = np.zeros(FEATURES)
     habit[[0, 1 + (t - 1) % (FEATURES - 1)]] = 1  # one sign stays, another moves on
     noise = np.stack([np.log(u / (1 - u)) for u in uniform[2:]], axis=1)
-    x = noise + (y * np.array(PLAIN)[region])[:, None] * habit
+    x = noise + (y * np.array(DISTANCE)[region])[:, None] * habit
     rows = np.concatenate([x, np.eye(len(REGIONS))[region]], axis=1).astype(np.float32)
     return Task(rows, y, t), np.array(REGIONS)[region]
 
