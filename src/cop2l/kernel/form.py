@@ -12,7 +12,7 @@ from typing import Any, get_args
 from safetensors import SafetensorError, safe_open
 
 from cop2l.kernel.arithmetic import held_out, kind_of
-from cop2l.kernel.options import RULES, Check, Family, Kind, Options, Refusal, choice, many, maybe, name, require, rule, whole
+from cop2l.kernel.options import RULES, Check, Family, Kind, Options, Refusal, choice, many, maybe, require, rule, short, whole
 
 FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 3, "certificate.json"
 MOST_BYTES, MOST_TENSOR_BYTES, MOST = 2**25, 2**33, 2**53
@@ -79,7 +79,7 @@ def options_of(value: Any, where: str) -> Options:
 
 def subject(value: Any, where: str) -> Any:
     """The number of a class, or a name."""
-    return (whole() if type(value) is int else name)(value, where)
+    return (whole() if type(value) is int else short)(value, where)
 
 
 COUNTED = dict.fromkeys(("n", "prior", "compression", "evicted", "evicted_last", "picked", "iterations", "stopped"), whole())
@@ -171,22 +171,17 @@ def check_records(content: Content) -> None:
     options, last = content["options"], len(content["records"])
     require(options.tasks in (None, last), f"The claim is for {options.tasks} tasks, and the certificate has {last}.")
     for number, record in enumerate(content["records"], 1):
-        head, parts = record["head"], record["parts"]
+        head, parts, subjects = record["head"], record["parts"], {part["subject"] for part in record["parts"]}
         good = record["task"] == number and head == sorted(set(head)) and head[-1] < content["classes"]
         good &= record["n"] + record["prior"] == record["rows"] and (options.kind != "holdout" or record["errors"] is not None)
-        named = {
-            "classes": [label for label in head if any(part["subject"] == label for part in parts)],
-            "groups": options.groups,
-        }
+        named = {"classes": [label for label in head if label in subjects], "groups": options.groups}
         named["forgetting"] = ["lost", "gained"] if number < last else []
-        expected = [(family, one) for family, subjects in named.items() if family in options.claim for one in subjects]
+        expected = [(family, one) for family in named if family in options.claim for one in named[family]]
         good &= [(part["family"], part["subject"]) for part in parts] == expected
         for family in {"classes", "groups"} & set(options.claim):
             good &= sum(part["n"] for part in parts if part["family"] == family) == record["n"]
-        require(
-            good and all(possible(part, record, options) for part in (record, *parts)),
-            f"The record of task {number} is impossible.",
-        )
+        good &= all(possible(part, record, options) for part in (record, *parts))
+        require(good, f"The record of task {number} is impossible.")
     stated = [tuple(statement[key] for key in NAMED) for statement in content["statements"]]
     require(stated == promised(options, content["records"]), "The certificate must make the promised statements, once, in order.")
 
@@ -209,10 +204,9 @@ def promised(options: Options, records: Sequence[Mapping[str, Any]]) -> list[tup
     for family in options.claim:
         for number, record in enumerate(records, 1):
             kind = kind_of(record, options)
-            subjects = [part["subject"] for part in record["parts"] if part["family"] == family and part["subject"] != "gained"]
-            subjects = [None] if family == "tasks" else subjects
-            if family == "forgetting" and subjects and held_out(kind, record, options):
-                subjects = ["lost", "net"]
+            subjects = [None] if family == "tasks" else [part["subject"] for part in record["parts"] if part["family"] == family]
+            if family == "forgetting" and subjects:
+                subjects = ["lost", "net"] if held_out(kind, record, options) else ["lost"]
             if record["errors"] is not None or options.marked:
                 found += [(family, number, subject, kind) for subject in subjects]
         if family == "average" or (family == "forgetting" and len(records) > 1):

@@ -64,7 +64,7 @@ def many(check: Check, least: int = 0, most: int = 10**6) -> Check:
     return lambda value, where: [check(entry, f"{where}[{i}]") for i, entry in enumerate(sized(value, where))]
 
 
-name = rule(lambda value: type(value) is str and len(value) < 99 and value.isprintable(), "a short name")
+short = rule(lambda value: type(value) is str and len(value) < 99 and value.isprintable(), "a short name")
 positive = number(1e-12, 1e12)
 
 # ---- the options
@@ -127,7 +127,7 @@ class Options:
     `forgetting` what was right when its task was learned and is wrong now, `classes` and `groups` the error on each of them."""
     shares: Annotated[tuple[int, ...], many(whole(1, 10**6))] = ()
     """How delta is divided between what is claimed, in that order, as in 3 to 1; empty: equally."""
-    groups: Annotated[tuple[str, ...], many(name, most=1000)] = ()
+    groups: Annotated[tuple[str, ...], many(short, most=1000)] = ()
     """The names of the groups, declared in advance; each example belongs to one."""
     tasks: Annotated[int | None, maybe(whole(1, 10**6))] = None
     """T, if it is fixed in advance: one certificate, after task T. None: one after any task, and all of them hold together."""
