@@ -473,7 +473,7 @@ class Plain:
         """Add examples to the sums: how many each class has, their features, and the products of features."""
         if self.options.start == "weights" or part is None:
             return
-        head, labels = linear_head(self.model), iter(part.y.split(block_rows(part.x)))
+        head, labels = linear_head(self.model), iter(torch.split(part.y, block_rows(part.x)))
 
         def add(_: Any, inputs: tuple[Tensor, ...]) -> None:
             own = F.one_hot(next(labels), head.out_features).double()
