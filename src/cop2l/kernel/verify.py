@@ -172,9 +172,8 @@ def verify_holdout(
         require(options.kind == "holdout", "This is not a hold-out certificate.")
         known = _checked_samples(verdict, certificate, withheld, allowed, torch.empty(0))
         for task, (S, facts) in known.items() if relearned is not None or "forgetting" not in options.claim else ():
-            wrong, facts["wrong"] = (
-                numbers(found) != facts["labels"] for found in (predict(S.x, task), (relearned or {}).get(task))
-            )
+            before = (relearned or {}).get(task, facts["labels"])
+            wrong, facts["wrong"] = (numbers(found) != facts["labels"] for found in (predict(S.x, task), before))
             found = counts_and_parts(options, len(records), task, Sets(), wrong, facts)
             good = found == {name: records[task - 1][name] for name in found}
             require(good, f"Task {task} has {found['errors']} errors in its withheld part, or other counts than stated.")
@@ -206,7 +205,10 @@ def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list
     """The certificates of one run: their form, their agreement, and the arithmetic of every statement."""
     run = [read(folder) for folder in folders]
     last, times = run[-1], [len(one["records"]) for one in run]
-    _limit(allowed, 1e6 * sum(record["rows"] for one in run for record in one["records"]))
+    for records, statements in ((one["records"], one["statements"]) for one in run):
+        rows, parts = sum(record["rows"] for record in records), max(len(record["parts"]) for record in records)
+        # a statement looks at its part of the sample, at all records, and at all parts of one
+        _limit(allowed, len(run) * (1e6 * rows + 1e5 * len(statements) * (len(records) + parts)))
     verdict.claim, verdict.statements = claim_in_words(last), last["statements"]
     require(all(a < b for a, b in itertools.pairwise(times)), "The certificates of the run are not in the order of its tasks.")
     for one, time in zip(run, times, strict=True):
