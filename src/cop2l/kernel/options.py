@@ -49,8 +49,8 @@ def number(low: float, high: float) -> Check:
 
 def choice(*allowed: Any) -> Check:
     """One of some values; 1, 1.0 and true are not the same."""
-    good = lambda value: any(type(value) is type(one) and value == one for one in allowed)  # noqa: E731
-    return rule(good, f"one of {', '.join(map(str, allowed))}")
+    known = [(type(one), one) for one in allowed]
+    return rule(lambda value: (type(value), value) in known, f"one of {', '.join(map(str, allowed))}")
 
 
 def maybe(check: Check) -> Check:
