@@ -4,6 +4,7 @@ import ast
 import json
 import shutil
 import tokenize
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import cop2l
 from cop2l.certify.bounding import statements
 from cop2l.certify.certificate import content_of, sealed
 from cop2l.certify.learner import CoP2L
+from cop2l.errors import UserError
 from cop2l.files import file_digest
 from cop2l.kernel.form import ASSUMPTIONS, FILES, Unreadable
 from cop2l.kernel.learning import Sets, digest
@@ -570,7 +572,9 @@ def test_every_count_of_every_part_is_counted_again(everything):
             for name in [names[(seen + k) % len(names)] for k in range(3)]:
                 forgery = Forgery(folder)
                 forgery.content["records"][t]["parts"][i][name] += -1 if part[name] else 1
-                found = faults(forgery.mend(), data, model())
+                with suppress(UserError):  # counts that cannot be have no bounds
+                    forgery.mend()
+                found = faults(forgery.sign(), data, model())
                 assert (
                     f"counts of task {t + 1} after task 2" in found
                     or f"record of task {t + 1} is impossible" in found

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cop2l.kernel import learning
 from cop2l.kernel.arithmetic import follows
 from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of
-from cop2l.kernel.learning import Examples, Plain, Sets, digest, sample, score, size_of
+from cop2l.kernel.learning import Examples, Plain, Rows, Sets, digest, sample, score, size_of
 from cop2l.kernel.options import Options, Refusal, require
 from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers
 from cop2l.kernel.verdict import Verdict, claim_in_words, in_words
@@ -65,17 +65,11 @@ def machine(model: nn.Module) -> str:
 
 def outside_heads(heads: Sequence[Sequence[int]], classes: int, scenario: str, device: Any) -> Tensor | None:
     """Task-incremental: row t says which classes do not belong to task t's head (row 0 is unused). Otherwise None."""
-    if scenario != "task-incremental":
-        return None
-    outside = torch.ones(len(heads) + 1, classes, dtype=torch.bool)
-    for task, head in enumerate(heads, start=1):
-        outside[task, list(head)] = False
-    return outside.to(device)
+    outside = [[label not in head for label in range(classes)] for head in ([], *heads)]
+    return torch.tensor(outside, device=device) if scenario == "task-incremental" else None
 
 
-def counts(
-    options: Options, last: int, task: int, sets: Sets, event: np.ndarray, among: Any = True, gone: bool = False
-) -> Content:
+def counts(options: Options, last: int, task: int, sets: Sets, event: Rows, among: Any = True, gone: bool = False) -> Content:
     """The integers of the bounds of a task, or of the rows `among` it, after task `last`.
 
     `event` marks the rows that are misclassified (or lost). If the data is gone it marks those of the buffer alone, which has
@@ -98,7 +92,7 @@ def counts(
 
 
 def counts_and_parts(
-    options: Options, last: int, task: int, sets: Sets, wrong: np.ndarray, facts: Facts, gone: bool = False
+    options: Options, last: int, task: int, sets: Sets, wrong: Rows, facts: Facts, gone: bool = False
 ) -> Content:
     """All integers of a task: its own, those of every class and group, and of what was lost and gained, as far as claimed."""
     count, found = partial(counts, options, last, task, sets, gone=gone), list[tuple[str, Any, Content]]()
@@ -205,10 +199,6 @@ def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list
     """The certificates of one run: their form, their agreement, and the arithmetic of every statement."""
     run = [read(folder) for folder in folders]
     last, times = run[-1], [len(one["records"]) for one in run]
-    for records, statements in ((one["records"], one["statements"]) for one in run):
-        rows, parts = sum(record["rows"] for record in records), max(len(record["parts"]) for record in records)
-        # a statement looks at its part of the sample, at all records, and at all parts of one
-        _limit(allowed, len(run) * (1e6 * rows + 1e5 * len(statements) * (len(records) + parts)))
     verdict.claim, verdict.statements = claim_in_words(last), last["statements"]
     require(all(a < b for a, b in itertools.pairwise(times)), "The certificates of the run are not in the order of its tasks.")
     for one, time in zip(run, times, strict=True):
@@ -217,6 +207,9 @@ def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list
         for early, late in zip(one["records"], last["records"], strict=False):
             good = (early["fingerprint"], early["head"]) == (late["fingerprint"], late["head"])
             require(good, f"The certificates of the run speak of different data for task {early['task']}.")
+        rows, parts = (sum(record["rows"] for record in one["records"]), max(len(record["parts"]) for record in one["records"]))
+        # a statement looks at its part of the sample, at all records, and at all parts of one
+        _limit(allowed, len(run) * (1e6 * rows + 1e5 * len(one["statements"]) * (time + parts)))
         for stated in one["statements"]:
             said = in_words(stated, one["records"])
             require(follows(stated, one), f"After task {time} a stated bound is smaller than its counts allow: {said}.")
@@ -356,6 +349,5 @@ def _rebuild(again: Plain, plain: Plain, parts: Sequence[Examples]) -> None:
 
 def set_tensors(sets: Sequence[Sets]) -> dict[str, Tensor]:
     """The sets of all tasks as tensors: what a certificate's file holds, and what is hashed."""
-    return {
-        f"{t}/{name}": torch.from_numpy(getattr(one, name).copy()) for t, one in enumerate(sets, 1) for name in learning.SET_NAMES
-    }
+    named = [(f"{t}/{name}", getattr(one, name)) for t, one in enumerate(sets, 1) for name in learning.SET_NAMES]
+    return {name: torch.from_numpy(rows.copy()) for name, rows in named}
