@@ -138,6 +138,22 @@ def test_random_streams_are_learned_alike_and_rebuilt(part):
     assert seen["learned"] >= STREAMS / 2
 
 
+def test_a_start_with_lda_from_no_example():
+    """The prior part of two examples is empty: the first task begins with the weights as they are, the second with LDA."""
+    chosen = {**SMALL, "prior": 0.3, "start": "slda", "stop": "none"}
+    case = case_of("class-incremental", [2, 20], buffer="threshold", **chosen)
+    model = model_of("linear", case.classes)
+    theta_0 = parameters(model)
+    plain, _ = compared(model, case)
+    assert plain.sizes[0] == (2, 2)
+    assert len(plain.prior[0]) == 0
+    assert plain.sums["count"].sum() == 6 + sum(len(one.first) for one in plain.sets)
+    theta = parameters(model)
+    model.load_state_dict(theta_0)
+    rebuild_theta(model, plain, case)
+    assert same_bits(parameters(model), theta)
+
+
 def test_a_wrong_message_or_a_missing_example_rebuilds_something_else():
     case = case_of("class-incremental", [30, 30, 30], stop="none", **{**SMALL, "max_iterations": 6})
     model = model_of("mlp", case.classes)

@@ -515,7 +515,6 @@ OTHER_GROUPS = {
     "undeclared": lambda named: (np.where(named == "a", "c", named),),
     "numbers": lambda named: ((named == "b").astype(int),),
     "one too few": lambda named: (named[:-1],),
-    "none": lambda named: (),
 }
 
 
@@ -609,6 +608,12 @@ def test_other_groups(everything, what):
     for t in (1, 2):
         x, y, named = data[t]
         faults(folder, {**data, t: (x, y, *OTHER_GROUPS[what](named))}, model())
+
+
+def test_groups_that_are_not_given(everything):
+    folder, data, model = everything
+    found = doubts(folder, {**data, 2: data[2][:2]}, model())
+    assert found.startswith("The group of each example of task 2 was not given. ")
 
 
 def test_other_claims(everything):

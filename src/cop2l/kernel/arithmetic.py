@@ -105,6 +105,11 @@ def sizes(kind: str, counted: Counts) -> tuple[int, int]:
     return counted["n"], counted["picked"] + counted["missed"]
 
 
+def pools(counted: Counts, options: Options) -> bool:
+    """Whether the examples of a task can be pooled with others: all of a sample that theta_T does not depend on."""
+    return options.kind != "buffer" and counted["errors"] is not None and held_out(options.kind, counted, options) > 0
+
+
 def event_follows(v: Decimal, kind: str, counted: Counts, t: int, content: Counts, share: Decimal) -> bool:
     """Whether "the event has probability <= v" follows at this share; the event is an error, or an answer that was lost."""
     options, T, tight = content["options"], len(content["records"]), kind == "kl-tight"
@@ -132,11 +137,7 @@ def average_follows(v: Decimal, family: str, content: Counts, share: Decimal) ->
     options, records, forgetting = content["options"], content["records"], family == "forgetting"
     counted = [counts_of(record, family, "lost") for record in (records[:-1] if forgetting else records)]
     own = values_of(content, *((family, "lost") if forgetting else ("tasks", None)))
-    pooled = {}
-    for t, one in enumerate(counted, 1):
-        kind = kind_of(one, options)
-        if kind != "buffer" and held_out(kind, one, options):  # a buffer is no sample of n examples
-            pooled[t] = sizes(kind, one)
+    pooled = {t: sizes(options.kind, one) for t, one in enumerate(counted, 1) if pools(one, options)}
     N, X, m = sum(n for n, _ in pooled.values()), sum(size for _, size in pooled.values()), len(counted)
     v = sum((v - (0 if t in pooled else own.get(t, 1))) * one["n"] for t, one in enumerate(counted, 1))
     if X >= N - 1 or v >= N:

@@ -461,7 +461,8 @@ class Plain:
         prior, options = join([*self.prior, own]), self.options
         if options.start == "slda":
             self.add_up(own)
-            self.solve()
+            if self.sums:  # the prior part of a small task may be empty
+                self.solve()
             return prior if options.prior_memory else None
         if prior is not None and options.prior_epochs:
             even = balanced(prior.y) if options.balance else torch.ones(len(prior), device=prior.y.device)

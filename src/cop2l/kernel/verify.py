@@ -232,15 +232,15 @@ def _checked_samples(verdict: Verdict, certificate: Content, samples: Samples, a
     copies, known, options = Copies(like.dtype), Known(), certificate["options"]
     for record in certificate["records"]:
         task, size = record["task"], record["rows"]
-        if task not in samples:
-            verdict.doubt(f"The data of task {task} was not given.")
+        x, y, groups, *_ = (*samples.get(task, ()), None, None, None)
+        if y is None or (options.groups and groups is None):
+            verdict.doubt(f"The {'data' if y is None else 'group of each example'} of task {task} was not given.")
             continue
-        x, y, *groups = (*samples[task], None)
         labels = numbers(y)
         good = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer) and len(x) == len(labels) == size
         require(good, f"The data of task {task} does not have the {size} labelled examples that the certificate states.")
         require(np.isin(labels, record["head"]).all(), f"The data of task {task} has labels outside the classes of the task.")
-        facts = {"labels": labels.astype(np.int64), "groups": group_numbers(groups[0], options, size)}
+        facts = {"labels": labels.astype(np.int64), "groups": group_numbers(groups, options, size)}
         good = fingerprint(size, blocks_of(x, labels), facts["groups"]) == record["fingerprint"]
         require(good, f"The data of task {task} is not the data of the certificate: its fingerprint differs.")
         repeated, shared = copies.add(x, labels)
