@@ -199,6 +199,9 @@ def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list
     """The certificates of one run: their form, their agreement, and the arithmetic of every statement."""
     run = [read(folder) for folder in folders]
     last, times = run[-1], [len(one["records"]) for one in run]
+    # a statement is summed over its examples, and looked for among the parts of the records
+    work = [1e6 * r["rows"] + 1e4 * len(one["statements"]) * (1 + len(r["parts"])) for one in run for r in one["records"]]
+    _limit(allowed, sum(work))
     verdict.claim, verdict.statements = claim_in_words(last), last["statements"]
     require(all(a < b for a, b in itertools.pairwise(times)), "The certificates of the run are not in the order of its tasks.")
     for one, time in zip(run, times, strict=True):
@@ -207,9 +210,6 @@ def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list
         for early, late in zip(one["records"], last["records"], strict=False):
             good = (early["fingerprint"], early["head"]) == (late["fingerprint"], late["head"])
             require(good, f"The certificates of the run speak of different data for task {early['task']}.")
-        rows, parts = (sum(record["rows"] for record in one["records"]), max(len(record["parts"]) for record in one["records"]))
-        # a statement looks at its part of the sample, at all records, and at all parts of one
-        _limit(allowed, len(run) * (1e6 * rows + 1e5 * len(one["statements"]) * (time + parts)))
         for stated in one["statements"]:
             said = in_words(stated, one["records"])
             require(follows(stated, one), f"After task {time} a stated bound is smaller than its counts allow: {said}.")
