@@ -520,6 +520,7 @@ def mend(f: Forgery) -> None:
             OverflowError,
             ArithmeticError,
             AssertionError,
+            StopIteration,
         ):
             for record in content["records"]:
                 sets = {
