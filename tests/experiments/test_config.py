@@ -99,7 +99,10 @@ KINDS_SENTENCE = "kind must be one of kl, kl-tight, preference, combined, buffer
         ("k=2.5", "k must be a whole number from 1 to 1e+09, but it is '2.5'."),
         ("stop=never", "stop must be one of kl, preference, combined, none, but it is 'never'."),
         ("grid=true,false", "grid is ['true', 'false']; it is the name of a table, write [grid]."),
-        ("claim=all", "claim must name some of tasks, once, not ['all']."),
+        (
+            "claim=all",
+            "claim[0] must be one of tasks, average, forgetting, classes, groups, but it is 'all'.",
+        ),
         ("preset=papr", "There is no preset named 'papr'; did you mean 'paper'?"),
         ("kind=kll", KINDS_SENTENCE),
         (
