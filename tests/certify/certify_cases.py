@@ -151,6 +151,7 @@ def standing(engine):
         "sizes": list(engine.sizes),
         "buffer": [held(part) for part in engine.buffer],
         "prior": [held(part) for part in engine.prior],
+        "sums": digest(engine.sums),
     }
 
 

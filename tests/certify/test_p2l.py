@@ -19,6 +19,7 @@ from cop2l.bounds import (
     kl_tight_certificate,
     preference_certificate,
 )
+from cop2l.bounds.outer import down
 from cop2l.certify.bounding import bounds_of
 from cop2l.certify.fast import Fast, top
 from cop2l.certify.fast import Optimiser as FastOptimiser
@@ -486,10 +487,10 @@ def test_counts_and_the_bounds_of_them(buffer, tasks, grid):
     model = model_of("mlp", case.classes)
     sets = compress(model, case).sets
     messages, T, more = [one.iterations for one in sets], 3, {"grid": 6 if grid else None}  # 0, 1, 2, 3, 4, 5
-    log_delta = math.log(0.05) if tasks == 3 else anytime_log_delta(math.log(0.05), 3)
+    log_delta = down(math.log(0.05)) if tasks == 3 else anytime_log_delta(down(math.log(0.05)), 3)
     for t, one in enumerate(sets, 1):
         wrong = score(model, case.sample(t))[1]
-        found = {"task": t, **counts(case.options, T, t, 40, one, wrong)}
+        found = {"task": t, **counts(case.options, T, t, one, wrong)}
         S = set(certified(case, t).tolist())
         I, J, G = (set(rows.tolist()) for rows in (one.first, one.second, one.picked))
         W = {row for row in S if wrong[row]}
@@ -498,9 +499,9 @@ def test_counts_and_the_bounds_of_them(buffer, tasks, grid):
         assert (found["compression"], found["evicted"], found["picked"]) == (len(I), len(J), len(G))
         assert I | J <= G <= S
         assert found["evicted_last"] == sum(int(left == T) for left in one.left)
-        gone = counts(case.options, T, t, 40, one, wrong, gone=True)
+        gone = counts(case.options, T, t, one, wrong, gone=True)
         assert gone == {**{k: v for k, v in found.items() if k != "task"}, "errors": None, "missed": None}
-        bounds = bounds_of(found, case.options, messages)
+        bounds = bounds_of(found, t, case.options, messages)
         a, b, last = len(I), len(J), found["evicted_last"]
         assert bounds["kl"] == kl_certificate(len(S), a, b, len(W - I - J), messages, t, T, log_delta, **more)
         marked = buffer != "uniform"

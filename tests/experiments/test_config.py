@@ -125,7 +125,7 @@ KINDS_SENTENCE = "kind must be one of kl, kl-tight, preference, combined, buffer
         ("grid=true,false", "grid is ['true', 'false']; it is the name of a table, write [grid]."),
         (
             "claim=all",
-            "claim must be a list of tasks, average, forgetting, classes, groups, each once, not ('all',).",
+            "claim[0] must be one of tasks, average, forgetting, classes, groups, but it is 'all'.",
         ),
         ("preset=papr", "There is no preset named 'papr'; did you mean 'paper'?"),
         ("kind=kll", KINDS_SENTENCE),

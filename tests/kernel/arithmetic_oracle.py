@@ -54,7 +54,7 @@ def excess(value, kind, record, messages, options):
     if options.tasks is None:  # section 6: 6/(pi T)^2 of delta at time T
         ln_share += log(6 / (pi * T) ** 2)
     if kind == "holdout":
-        return exp(ln_share) - lower_tail(record["rows"], record["errors"], v)
+        return exp(ln_share) - lower_tail(record["n"], record["errors"], v)
     if kind == "kl":
         n, I, J, q = record["n"], record["compression"], record["evicted"], record["errors"]
         eps = ln_choose(n, I) + ln_choose(n - I, J) - ln_zeta(I) - ln_zeta(J) - ln_share

@@ -14,33 +14,68 @@ from cop2l.kernel.form import ASSUMPTIONS, FILES, FORMAT, HOLDOUT_FILES, TEXT_FI
 SHA = "0123456789abcdef" * 4
 
 
+NONE_PICKED = {"compression": 0, "picked": 0, "iterations": 0, "stopped": 0, "compressed": 2}
+ALL = {"claim": ["tasks", "average", "forgetting", "classes", "groups"], "groups": ["a", "b"]}
+"""Options that claim everything that can be claimed."""
+
+
 def record(task: int, **changed: Any) -> dict[str, Any]:
     """Counts that can be, of a task with a hundred examples."""
     return {
         "task": task, "rows": 100, "head": [2 * task - 2, 2 * task - 1], "fingerprint": SHA, "n": 90, "prior": 10,
         "compression": 8, "evicted": 0, "evicted_last": 0, "picked": 8, "iterations": 1, "stopped": 3, "errors": 4,
-        "missed": 4, "selected": 50, "compressed": 6,
+        "missed": 4, "selected": 50, "compressed": 6, "parts": [],
     } | changed  # fmt: skip
+
+
+def parts(whole: dict[str, Any], lost: bool) -> list[dict[str, Any]]:
+    """The parts of a record whose counts are even: two classes and two groups of half its size, and what was lost and gained."""
+    counts = {
+        name: value
+        for name, value in whole.items()
+        if name not in ("task", "rows", "head", "fingerprint", "parts")
+    }
+    half = {
+        name: value if name in ("iterations", "stopped") else value // 2 for name, value in counts.items()
+    }
+    found = [{"family": "classes", "subject": label} | half for label in whole["head"]]
+    found += [{"family": "groups", "subject": name} | half for name in ALL["groups"]]
+    return found + [{"family": "forgetting", "subject": name} | counts for name in ("lost", "gained") if lost]  # fmt: skip
 
 
 def content(tasks: int = 2, kind: str = "preference", **options: Any) -> dict[str, Any]:
     """The text of a certificate, without its files and its digest."""
     holdout = kind == "holdout"
-    records = [record(task) for task in range(1, tasks + 1)]
-    if holdout:
-        names = ("task", "rows", "head", "fingerprint", "errors")
-        records = [{name: one[name] for name in names} for one in records]
+    records = [record(task, **(NONE_PICKED if holdout else {})) for task in range(1, tasks + 1)]
     found = {
         "format": FORMAT, "version": VERSION, "made_by": "a test", "method": "cop2l",
         "options": {"kind": kind, "delta": 0.05, "seed": 3, "tasks": tasks} | options, "settings": None,
         "scenario": "class-incremental", "classes": 2 * tasks, "model": {"name": "mlp", "layers": [4, 4]},
         "data": {"lr": 0.1}, "machine": "this one", "earlier": [], "threads": 1, "not_valid": [],
         "assumptions": list(ASSUMPTIONS), "commitment": None, "records": records,
-        "statements": [
-            {"family": "tasks", "task": task, "subject": None, "kind": kind, "value": 0.9} for task in range(1, tasks + 1)
-        ],
+        "statements": [statement("tasks", task, None, kind) for task in range(1, tasks + 1)],
     }  # fmt: skip
     return found if holdout else found | dict.fromkeys(("theta_0", "theta", "sets"), SHA)
+
+
+def statement(family: str, task: int | None, subject: Any, kind: str) -> dict[str, Any]:
+    return {"family": family, "task": task, "subject": subject, "kind": kind, "value": 0.9}
+
+
+def everything(kind: str = "preference", **options: Any) -> dict[str, Any]:
+    """The text of a certificate of two tasks that claims all that can be claimed."""
+    found = content(2, kind, **ALL, **options)
+    for one in found["records"]:
+        one["parts"] = parts(one, lost=one["task"] == 1)
+    found["statements"] += [
+        statement("average", None, None, kind),
+        statement("forgetting", 1, "lost", kind),
+        *([statement("forgetting", 1, "net", kind)] if kind == "holdout" else []),
+        statement("forgetting", None, None, kind),
+        *(statement("classes", 1 + label // 2, label, kind) for label in range(4)),
+        *(statement("groups", task, name, kind) for task in (1, 2) for name in ALL["groups"]),
+    ]
+    return found
 
 
 def write(

@@ -2,17 +2,23 @@
 
 import math
 import random
+from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
 
 import arithmetic_oracle as oracle
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cop2l import bounds
+from cop2l.certify.bounding import statements
 from cop2l.kernel.arithmetic import follows, percent
+from cop2l.kernel.form import check_records
+from cop2l.kernel.learning import NONE, Sets, certified_rows
 from cop2l.kernel.options import Options
+from cop2l.kernel.verify import counts_and_parts
 
 KINDS = ("kl", "kl-tight", "preference", "combined", "buffer", "holdout")
 BUFFERS = {
@@ -46,7 +52,19 @@ def case(rng: random.Random, kind: str, *, grid: bool, anytime: bool, largest: i
     messages = [rng.choice(points) for _ in range(T)]
     n = rng.choice([rng.randint(0, 12), int(10 ** rng.uniform(0, math.log10(largest)))])
     if kind == "holdout":
-        return {"task": t, "rows": n, "errors": part(n)}, messages, options
+        errors = part(n)
+        return (
+            {
+                "task": t,
+                "n": n,
+                "picked": 0,
+                "errors": errors,
+                "missed": errors,
+                "iterations": messages[t - 1],
+            },
+            messages,
+            options,
+        )
     known = part(n)
     leaving = part(known) if options.buffer == "uniform" and t < T else 0
     late = leaving if t >= T - 1 else part(leaving)
@@ -74,7 +92,7 @@ def issued(kind: str, record: dict, messages: list[int], options: Options) -> fl
     share = bounds.anytime_log_delta(log_delta, T) if options.anytime else log_delta
     grid = len(options.grid_points) or None
     if kind == "holdout":
-        return bounds.holdout_certificate(record["rows"], record["errors"], T, share).value
+        return bounds.holdout_certificate(record["n"], record["errors"], T, share).value
     n, kept = record["n"], record["iterations"]
     first, second, late = record["compression"], record["evicted"], record["evicted_last"]
     if kind == "kl":
@@ -95,6 +113,14 @@ def issued(kind: str, record: dict, messages: list[int], options: Options) -> fl
     return ours(n, picked, missed, kept, T, share, grid=grid).value
 
 
+def holds(value: float, kind: str, record: dict, messages: list[int], options: Options) -> bool:
+    """Whether the bound of one task follows, in a certificate that bounds the error on every task."""
+    records = [{"iterations": kept, "parts": []} for kept in messages]
+    records[record["task"] - 1] |= record
+    stated = {"family": "tasks", "task": record["task"], "subject": None, "kind": kind, "value": value}
+    return follows(stated, {"options": options, "records": records, "statements": [stated]})
+
+
 def everything(test):
     for name, values in (("kind", KINDS), ("grid", [False, True]), ("anytime", [False, True])):
         test = pytest.mark.parametrize(name, values)(test)
@@ -107,8 +133,8 @@ def test_what_is_issued_follows_and_nothing_smaller(kind, grid, anytime):
     for _ in range(600):
         record, messages, options = case(rng, kind, grid=grid, anytime=anytime, largest=20_000)
         value = issued(kind, record, messages, options)
-        assert follows(value, kind, record, messages, options), (record, messages, options)
-        assert not follows(value - HAIR, kind, record, messages, options), (record, messages, options)
+        assert holds(value, kind, record, messages, options), (record, messages, options)
+        assert not holds(value - HAIR, kind, record, messages, options), (record, messages, options)
         telling += HAIR < value < 1
     assert telling > 150
 
@@ -131,7 +157,7 @@ def test_the_theory_at_sixty_digits_agrees(kind, grid, anytime):
         ):
             if 0 < at < 1:
                 expected = oracle.excess(at, kind, record, messages, options) >= 0
-                assert follows(at, kind, record, messages, options) == expected, (
+                assert holds(at, kind, record, messages, options) == expected, (
                     at,
                     record,
                     messages,
@@ -146,18 +172,18 @@ def test_a_million_examples(kind):
     rng, found = random.Random(kind), 0
     while found < 2:
         record, messages, options = case(rng, kind, grid=bool(found), anytime=True, largest=10**6)
-        size = record["selected"] if kind == "buffer" else record.get("n", record.get("rows"))
+        size = record["selected"] if kind == "buffer" else record["n"]
         value = issued(kind, record, messages, options)
         if size < 3 * 10**5 or value == 1:
             continue
         found += 1
-        assert follows(value, kind, record, messages, options)
-        assert not follows(value - HAIR, kind, record, messages, options)
+        assert holds(value, kind, record, messages, options)
+        assert not holds(value - HAIR, kind, record, messages, options)
 
 
 RUN = {
     "task": 1, "n": 200, "compression": 20, "evicted": 0, "evicted_last": 0, "errors": 10, "picked": 20, "missed": 10,
-    "iterations": 4, "selected": 90, "compressed": 12, "rows": 200,
+    "iterations": 4, "selected": 90, "compressed": 12,
 }  # fmt: skip
 
 
@@ -170,9 +196,9 @@ def options_for(kind: str, **changed) -> Options:
 def least(kind: str, record: dict, messages: list[int], options: Options) -> float:
     """The smallest float that follows, by bisection."""
     low, high = 0.0, 1.0
-    assert not follows(low, kind, record, messages, options)
+    assert not holds(low, kind, record, messages, options)
     while low < (middle := (low + high) / 2) < high:
-        low, high = (low, middle) if follows(middle, kind, record, messages, options) else (middle, high)
+        low, high = (low, middle) if holds(middle, kind, record, messages, options) else (middle, high)
     return high
 
 
@@ -182,9 +208,11 @@ def test_what_makes_a_bound_larger(kind):
     options, messages = options_for(kind), [4, 3]
     here = least(kind, RUN, messages, options)
     for above in (math.nextafter(here, 1), here + 1e-9, (here + 1) / 2, 1.0):
-        assert follows(above, kind, RUN, messages, options)
+        assert holds(above, kind, RUN, messages, options)
     worse = [
         (RUN | {"errors": 11, "missed": 11, "compressed": 13}, messages, options),
+        (RUN, messages, options_for(kind, claim=("tasks", "classes"))),
+        (RUN, messages, options_for(kind, claim=("tasks", "classes"), shares=(1, 2))),
         (RUN, messages, options_for(kind, delta=0.04)),
         (RUN, messages, options_for(kind, tasks=None)),
         (RUN, [4, 3, 0], options_for(kind, tasks=3)),
@@ -196,14 +224,14 @@ def test_what_makes_a_bound_larger(kind):
         assert least(kind, RUN, messages, small) < least(kind, RUN, messages, large)
     for record, run, other in worse:
         assert least(kind, record, run, other) > here, (record, run, other)
-    assert least(kind, RUN | {"n": 201, "rows": 201, "selected": 91}, messages, options) < here
+    assert least(kind, RUN | {"n": 201, "selected": 91}, messages, options) < here
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_edges(kind):
     options = options_for(kind, tasks=1)
     nothing = dict.fromkeys(RUN, 0) | {"task": 1}
-    full = {"n": 50, "rows": 50, "selected": 50}
+    full = {"n": 50, "selected": 50}
     vacuous = [
         nothing,
         nothing | full | {"compression": 50, "picked": 50, "compressed": 50, "errors": 50, "iterations": 3},
@@ -211,18 +239,18 @@ def test_edges(kind):
     ]
     for record in vacuous:
         messages = [record["iterations"]]
-        assert follows(1.0, kind, record, messages, options)
+        assert holds(1.0, kind, record, messages, options)
         for value in (0.0, 0.5, 1 - 2.0**-53):
-            assert not follows(value, kind, record, messages, options)
+            assert not holds(value, kind, record, messages, options)
     perfect = nothing | full
-    assert not follows(0.0, kind, perfect, [0], options)
-    assert not follows(5e-324, kind, perfect, [0], options)
+    assert not holds(0.0, kind, perfect, [0], options)
+    assert not holds(5e-324, kind, perfect, [0], options)
     assert 0.05 < least(kind, perfect, [0], options) < 0.2  # about ln(20 and what is paid)/50
 
 
 def test_one_example():
     """The bounds in closed form: one example, rightly classified, nothing picked."""
-    one = dict.fromkeys(RUN, 0) | {"task": 1, "n": 1, "rows": 1, "selected": 1}
+    one = dict.fromkeys(RUN, 0) | {"task": 1, "n": 1, "selected": 1}
     zeta = 6 / math.pi**2
     paid = {
         "kl": zeta**3,
@@ -243,11 +271,100 @@ def test_no_kind_follows_where_the_messages_are_not_of_the_grid():
     """A number outside a declared grid has no share of delta, so nothing is claimed of it."""
     for kind in KINDS[:-1]:
         options = options_for(kind, grid=True, max_iterations=8)
-        assert follows(0.99, kind, RUN, [4, 3], options)
+        assert holds(0.99, kind, RUN, [4, 3], options)
         for messages in ([5, 3], [4, 7], [4, 16]):
-            assert not follows(0.99, kind, RUN | {"iterations": messages[0]}, messages, options)
+            assert not holds(0.99, kind, RUN | {"iterations": messages[0]}, messages, options)
         none = options_for(kind, grid=True, max_iterations=0)
-        assert not follows(0.99, kind, RUN, [4, 3], none)
+        assert not holds(0.99, kind, RUN, [4, 3], none)
+
+
+# ---- families of claims
+
+FAMILIES = ("tasks", "average", "forgetting", "classes", "groups")
+
+
+def a_run(rng: random.Random, kind: str, buffer: str, anytime: bool) -> tuple[Options, list[dict]]:
+    """Options that claim everything, and records counted from random sets, errors, classes and groups."""
+    T, draw = rng.choice([1, 2, 3, 5]), np.random.default_rng(rng.getrandbits(32))
+    claim = rng.sample(FAMILIES, len(FAMILIES))
+    options = Options(
+        kind=kind, buffer=buffer, tasks=None if anytime else T, claim=claim, groups=("a", "b", "c"), prior=rng.choice([0.0, 0.3]),
+        shares=rng.choice([(), (), [rng.randint(1, 9) for _ in claim]]), delta=rng.choice([0.05, 0.5, 1e-9]), memory=10**4,
+        grid=(grid := rng.random() < 0.5), max_iterations=8 if grid else None, prior_memory=0.5,
+    )  # fmt: skip
+    few = 0.0 if rng.random() < 0.5 else rng.choice([0.02, 0.2])
+    records, still = [], rng.random()
+    for t in range(1, T + 1):
+        rows = rng.choice([1, 7, 60, rng.randint(2, 900)])
+        certified = np.flatnonzero(certified_rows(rows, t, options))
+        kept = (
+            0
+            if kind == "holdout" or rng.random() < still
+            else rng.choice(options.grid_points or (0, 1, 2, 9))
+        )
+        picked = certified[draw.random(len(certified)) < rng.choice([0.02, 0.3])] if kept else NONE
+        first, second = picked, NONE
+        if not options.marked and t < T:
+            first, second = picked[: len(picked) // 2], picked[len(picked) // 2 :]
+        left = draw.integers(min(t + 1, T), T + 1, len(second))
+        sets = Sets(picked, first, second, left, picked, iterations=kept)
+        wrong, before = (draw.random(rows) < rate for rate in (few, rng.choice([0.0, 0.3])))
+        facts = {"labels": draw.integers(0, 2, rows), "groups": draw.integers(0, 3, rows), "wrong": before}
+        gone = kind != "holdout" and rng.random() < 0.2
+        counted = counts_and_parts(options, T, t, sets, wrong, facts, gone)
+        records.append({"task": t, "rows": rows, "head": [0, 1], **counted})
+    return options, records
+
+
+OF_FAMILIES = [("threshold", kind) for kind in ("kl", "kl-tight", "preference", "buffer", "holdout")]
+OF_FAMILIES += [("uniform", "kl"), ("uniform", "kl-tight"), ("uniform", "holdout")]
+OF_FAMILIES += [("witness", kind) for kind in KINDS]
+
+
+@pytest.mark.parametrize("anytime", [False, True])
+@pytest.mark.parametrize(("buffer", "kind"), OF_FAMILIES)
+def test_every_statement_of_every_family_follows_and_nothing_smaller(buffer, kind, anytime):
+    rng, telling = random.Random(f"{buffer} {kind} {anytime} families"), Counter()
+    for _ in range(25):
+        options, records = a_run(rng, kind, buffer, anytime)
+        content = {
+            "options": options,
+            "records": records,
+            "classes": 2,
+            "statements": statements(options, records),
+        }
+        if content["statements"]:
+            check_records(content)
+        for stated in content["statements"]:
+            assert follows(stated, content), (stated, options, records)
+            if HAIR < stated["value"] < 1:
+                assert not follows(stated | {"value": stated["value"] - HAIR}, content), (
+                    stated,
+                    options,
+                    records,
+                )
+                telling[stated["family"], stated["task"] is None, stated["subject"] == "net"] += 1
+    expected = {(family, False, False) for family in FAMILIES if family != "average"}
+    expected |= {("average", True, False), ("forgetting", True, False)}
+    if kind == "holdout" or (buffer == "witness" and kind in ("combined", "buffer")):
+        expected |= {("forgetting", False, True)}
+    assert set(telling) >= expected, telling
+
+
+def test_the_average_is_not_pooled_over_parts_of_the_samples():
+    """With the kind `buffer` the counts are of the examples that a threshold selects, and the average weighs whole samples."""
+    options = Options(kind="buffer", buffer="witness", tasks=2, claim=("tasks", "average"))
+    counted = dict.fromkeys(
+        ("prior", "compression", "evicted", "evicted_last", "picked", "iterations", "stopped"), 0
+    )
+    counted |= {"n": 1000, "errors": 100, "missed": 100, "selected": 100, "compressed": 10, "parts": []}
+    records = [{"task": t, "rows": 1000, "head": [0, 1], **counted} for t in (1, 2)]
+    content = {"options": options, "records": records, "statements": statements(options, records)}
+    *own, average = content["statements"]
+    assert average["value"] == pytest.approx(sum(stated["value"] for stated in own) / 2, abs=1e-12)
+    assert follows(average, content)
+    for value in (0.0, 0.02, 0.1, 0.15, average["value"] - 1e-9):
+        assert not follows(average | {"value": value}, content)
 
 
 @given(st.floats(0, 1))

@@ -4,6 +4,7 @@ import ast
 import json
 import shutil
 import tokenize
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -15,16 +16,17 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import cop2l
-from cop2l.certify.bounding import bounds_of
-from cop2l.certify.certificate import sealed
+from cop2l.certify.bounding import statements
+from cop2l.certify.certificate import content_of, sealed
 from cop2l.certify.learner import CoP2L
+from cop2l.errors import UserError
 from cop2l.files import file_digest
 from cop2l.kernel.form import ASSUMPTIONS, FILES, Unreadable
-from cop2l.kernel.learning import digest
+from cop2l.kernel.learning import Sets, digest
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.kernel.verdict import Verdict
-from cop2l.kernel.verify import Allowed, verify, verify_holdout
+from cop2l.kernel.verify import Allowed, counts_and_parts, verify, verify_holdout
 from cop2l.models import build
 from cop2l.randomness import private_randomness
 
@@ -44,12 +46,26 @@ def the_model(case, seed=0):
     return model_of("mlp", case.classes, seed)
 
 
+ALL = {"claim": ["tasks", "average", "forgetting", "classes", "groups"], "groups": ["a", "b"]}
+"""Options that claim everything that can be claimed."""
+
+
+def groups_of(case, t):
+    """The names of the groups of a task's examples."""
+    return np.array(ALL["groups"])[np.arange(len(case.y[t - 1])) % 3 % 2]
+
+
+def with_groups(case):
+    return {t: (x, y, groups_of(case, t)) for t, (x, y) in case.data.items()}
+
+
 def issued(folder, case, model=None, every_time=False, data=None, **chosen):
     """The folders of the certificates of a run: after every task, or after the last."""
     learner = CoP2L(model or the_model(case), scenario=case.scenario, **{**SMALL, **chosen})
     folders = []
     for t in range(1, case.tasks + 1):
-        learner.learn(case.x[t - 1], case.y[t - 1], classes=case.heads[t - 1])
+        named = groups_of(case, t) if "groups" in chosen else None
+        learner.learn(case.x[t - 1], case.y[t - 1], classes=case.heads[t - 1], groups=named)
         if every_time or t == case.tasks:
             folders.append(folder / f"after task {t}")
             given = {s: pair for s, pair in case.data.items() if s <= t} if data is None else data
@@ -77,10 +93,7 @@ class Forgery:
 
     def mend(self):
         options, records = Options(**self.content["options"]), self.content["records"]
-        messages = [record["iterations"] for record in records]
-        for stated in self.content["statements"]:
-            bounds = bounds_of(records[stated["task"] - 1], options, messages)
-            stated["value"] = float(bounds[stated["kind"]])
+        self.content["statements"] = statements(options, records)
         return self.sign()
 
 
@@ -234,14 +247,14 @@ def test_the_words(tmp_path):
     picked = sum(record["picked"] for record in content["records"])
     assert picked
     assert (
-        "With probability at least 1 - 0.03 over the draw of the data, after 2 tasks, a number fixed in advance:"
+        "With probability at least 1 - 0.03 over the draw of the data, after 2 tasks, a number fixed in advance, of new examples:"
         in said
     )
     assert "class-incremental, 4 classes, seed 7." in said
     assert f"38 examples certify, 14 were set aside and learned from freely, {picked} were picked." in said
     assert f"{picked} picked and 14 set-aside examples must be known." in said
     for stated in content["statements"]:
-        shown = said.split(f"task {stated['task']}: at most ")[1].partition(" %")[0]
+        shown = said.split(f"the error rate on task {stated['task']} is at most ")[1].partition(" %")[0]
         assert float(shown) >= 100 * stated["value"] > float(shown) - 0.01
     for name, value in (("buffer", "'witness'"), ("prior", "0.3"), ("lr", "0.05"), ("delta", "0.03")):
         assert f"{name}={value}" in said
@@ -259,7 +272,8 @@ def test_bounds_are_said_rounded_up(honest):
         for stated in forgery.content["statements"]:
             stated["value"] = value
         verdict = verify(forgery.sign(), data, model())
-        assert f"task 1: at most {shown} (preference); task 2: at most {shown}" in str(verdict)
+        first, second = (f"the error rate on task {t} is at most {shown} (preference)" for t in (1, 2))
+        assert f"all at once, {first}; {second}." in str(verdict)
     assert verdict.status == "valid", str(verdict)  # a larger bound than the counts allow holds all the same
 
 
@@ -287,9 +301,9 @@ def test_too_small_a_value(honest, factor):
     for number in (0, 1):
         forgery = Forgery(folder)
         forgery.content["statements"][number]["value"] *= factor
-        assert f"stated for task {number + 1} after task 2 is smaller" in faults(
-            forgery.sign(), data, model()
-        )
+        found = faults(forgery.sign(), data, model())
+        assert "After task 2 a stated bound is smaller than its counts allow" in found
+        assert f"the error rate on task {number + 1} is" in found
 
 
 def test_a_smaller_delta_or_a_fixed_number_of_tasks_claimed_afterwards(honest):
@@ -397,7 +411,7 @@ def test_a_dropped_doubled_or_exchanged_statement(honest):
     ):  # fmt: skip
         forgery = Forgery(folder)
         forgery.content["statements"] = change(forgery.content["statements"])
-        assert "exactly one statement for each task" in faults(forgery.sign(), data, model())
+        assert "the promised statements, once, in order" in faults(forgery.sign(), data, model())
 
 
 @pytest.mark.parametrize("name", ["theta_0", "theta"])
@@ -490,6 +504,155 @@ def test_a_model_that_mixes_examples(tmp_path):
     assert "Scores depend on the examples scored together" in faults(folder, case.data, model)
 
 
+# ---- all that can be claimed
+
+
+OTHER_GROUPS = {
+    "one of another group": lambda named: (
+        np.where(np.arange(len(named)) == 5, "a" if named[5] == "b" else "b", named),
+    ),
+    "exchanged": lambda named: (np.where(named == "a", "b", "a"),),
+    "undeclared": lambda named: (np.where(named == "a", "c", named),),
+    "numbers": lambda named: ((named == "b").astype(int),),
+    "one too few": lambda named: (named[:-1],),
+}
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize(("buffer", "kind"), KINDS)
+def test_certificates_that_claim_everything_are_valid(tmp_path, buffer, kind, fixed):
+    """Of a number of tasks fixed in advance, or after each task; and where the data of a task is gone."""
+    case = a_case(tasks=3)
+    chosen = {"buffer": buffer, "kind": kind, "prior": 0.3, "prior_memory": 0.2, "prior_epochs": 1, **ALL}
+    chosen |= {"tasks": 3 if fixed else None, "shares": [5, 1, 1, 2, 2] if fixed else [], "max_iterations": 2}
+    folders = issued(tmp_path / "all", case, every_time=not fixed, **chosen)
+    verdict = verify(folders, with_groups(case), the_model(case))
+    assert verdict.status == "valid", str(verdict)
+    families = [stated["family"] for stated in verdict.statements if stated["subject"] != "net"]
+    assert [families.count(family) for family in ALL["claim"]] == [3, 1, 3, 6, 6]
+    gone = issued(tmp_path / "gone", case, data={3: case.data[3]}, **chosen)[0]
+    verdict = verify(gone, with_groups(case), the_model(case))
+    assert verdict.status == ("cannot tell" if buffer == "uniform" else "valid"), str(verdict)
+    families = [stated["family"] for stated in verdict.statements if stated["subject"] != "net"]
+    expected = [1, 1, 1, 2, 2] if buffer == "uniform" else [3, 1, 3, 6, 6]
+    assert [families.count(family) for family in ALL["claim"]] == expected
+
+
+@pytest.fixture(params=["threshold", "witness"])
+def everything(tmp_path, request):
+    """An honest certificate that claims everything: its folder, its data and a function that builds its model."""
+    case = a_case()
+    chosen = {"witness": {"buffer": "witness", "kind": "combined", "prior": 0.3, "max_iterations": 0}}.get(
+        request.param, {}
+    )
+    folder = issued(tmp_path, case, **chosen, **ALL, tasks=2)[0]
+    return folder, with_groups(case), lambda: the_model(case)
+
+
+def test_every_value_is_checked(everything):
+    folder, data, model = everything
+    for number in range(len(Forgery(folder).content["statements"])):
+        forgery = Forgery(folder)
+        stated = forgery.content["statements"][number]
+        stated["value"] -= 1e-8
+        if stated["value"] >= 0:
+            assert "smaller than its counts allow" in faults(forgery.sign(), data, model())
+
+
+def test_every_count_of_every_part_is_counted_again(everything):
+    """A forger who recomputes every bound."""
+    folder, data, model = everything
+    names, seen = (
+        ("errors", "missed", "compressed", "selected", "n", "picked", "compression", "prior", "stopped"),
+        0,
+    )
+    for t, record in enumerate(Forgery(folder).content["records"]):
+        for i, part in enumerate(record["parts"]):
+            for name in [names[(seen + k) % len(names)] for k in range(3)]:
+                forgery = Forgery(folder)
+                forgery.content["records"][t]["parts"][i][name] += -1 if part[name] else 1
+                with suppress(UserError):  # counts that cannot be have no bounds
+                    forgery.mend()
+                found = faults(forgery.sign(), data, model())
+                assert (
+                    f"counts of task {t + 1} after task 2" in found
+                    or f"record of task {t + 1} is impossible" in found
+                )
+            seen += 1
+
+
+def test_dropped_added_and_doubled_parts(everything):
+    folder, data, model = everything
+    for t, number in ((0, 6), (1, 4)):
+        for i in range(number):
+            for change in (
+                lambda parts, i=i: parts.pop(i),
+                lambda parts, i=i: parts.append(parts[i]),
+                lambda parts, i=i: parts.append({**parts[i], "family": "classes", "subject": 7}),
+            ):
+                forgery = Forgery(folder)
+                assert len(forgery.content["records"][t]["parts"]) == number
+                change(forgery.content["records"][t]["parts"])
+                assert f"record of task {t + 1} is impossible" in faults(forgery.sign(), data, model())
+    forgery = Forgery(folder)  # two classes of a task taken together, with bounds that follow
+    first, second, *others = forgery.content["records"][0]["parts"]
+    same = ("family", "subject", "iterations", "stopped")
+    both = {name: value if name in same else value + second[name] for name, value in first.items()}
+    forgery.content["records"][0]["parts"] = [both, *others]
+    assert "counts of task 1 after task 2" in faults(forgery.mend(), data, model())
+
+
+@pytest.mark.parametrize("what", OTHER_GROUPS)
+def test_other_groups(everything, what):
+    folder, data, model = everything
+    for t in (1, 2):
+        x, y, named = data[t]
+        faults(folder, {**data, t: (x, y, *OTHER_GROUPS[what](named))}, model())
+
+
+def test_groups_that_are_not_given(everything):
+    folder, data, model = everything
+    found = doubts(folder, {**data, 2: data[2][:2]}, model())
+    assert found.startswith("The group of each example of task 2 was not given. ")
+
+
+def test_other_claims(everything):
+    """Fewer claims, or other shares, of which every bound follows: another certificate, which the counts do not fit."""
+    folder, data, model = everything
+    for change in ({"claim": ["tasks"], "groups": []}, {"groups": ["b", "a"]}, {"groups": ["a", "c"]}):
+        forgery = Forgery(folder)
+        forgery.content["options"].update(change)
+        faults(forgery.sign(), data, model())
+    forgery = Forgery(folder)
+    forgery.content["options"]["shares"] = [96, 1, 1, 1, 1]
+    assert "smaller than its counts allow" in faults(forgery.sign(), data, model())
+
+
+def test_many_statements_are_refused_before_they_are_checked(honest):
+    folder, data, model = honest
+    forgery = Forgery(folder)
+    forgery.content["options"]["claim"] = ["classes"]
+    for record in forgery.content["records"]:
+        counts = {
+            name: value
+            for name, value in record.items()
+            if name not in ("task", "rows", "head", "fingerprint", "parts")
+        }
+        empty = {name: value if name in ("iterations", "stopped") else 0 for name, value in counts.items()}
+        record["head"] = list(range(15_000))
+        record["parts"] = [
+            {"family": "classes", "subject": label, **(empty if label else counts)}
+            for label in record["head"]
+        ]
+    forgery.content["classes"] = 15_000
+    of_classes = {"family": "classes", "kind": "preference", "value": 1.0}
+    forgery.content["statements"] = [
+        {**of_classes, "task": t, "subject": label} for t in (1, 2) for label in range(15_000)
+    ]
+    with pytest.raises(Unreadable, match="operations"):
+        verify(forgery.sign(), data, model(), allowed=Allowed(operations=2e12))
+
+
 # ---- runs
 
 
@@ -521,7 +684,8 @@ def test_a_forged_certificate_early_in_a_run(tmp_path):
     assert "The counts of task 1 after task 1 are not those that the data gives." in found
     forgery = Forgery(first)
     forgery.content["statements"][0]["value"] *= 0.5
-    assert "task 1 after task 1 is smaller" in faults([forgery.sign(), second], case.data, the_model(case))
+    found = faults([forgery.sign(), second], case.data, the_model(case))
+    assert "After task 1 a stated bound is smaller than its counts allow: the error rate on task 1" in found
 
 
 # ---- cannot tell
@@ -674,30 +838,26 @@ def test_a_model_that_cannot_be_run_on_the_data(honest):
 # ---- hold-out certificates
 
 
-def a_holdout(folder, data, errors):
-    """A certificate on withheld examples, of a predictor that nobody needs to read here."""
-    from cop2l.bounds import holdout_certificate
-    from cop2l.certify.bounding import log_delta
-    from cop2l.certify.certificate import content_of
+def a_holdout(folder, data, answers, before=None, change=None, **chosen):
+    """A certificate on withheld examples, of a predictor that nobody needs to read here: it gives these answers.
 
-    options = Options(kind="holdout", tasks=len(data))
+    `before`: what it answered just after each task. `change` is done to the records before the bounds are made.
+    """
+    options = Options(kind="holdout", **{"tasks": len(data), **chosen})
     folder.mkdir()
     save_file({"weight": torch.zeros(3)}, folder / "learner.safetensors")
-    records = [
-        {"task": t, "rows": len(y), "head": [0, 1, 2, 3], "fingerprint": fingerprint(len(y), blocks_of(x, y)), "errors": e}
-        for (t, (x, y)), e in zip(data.items(), errors, strict=True)
-    ]  # fmt: skip
-    values = [
-        float(holdout_certificate(r["rows"], r["errors"], len(data), log_delta(options, len(data))))
-        for r in records
-    ]
-    statements = [
-        {"family": "tasks", "task": r["task"], "subject": None, "kind": "holdout", "value": v}
-        for r, v in zip(records, values, strict=True)
-    ]
+    records = []
+    for t, (x, y, *groups) in data.items():
+        column = np.array([options.groups.index(name) for name in groups[0]]) if options.groups else None
+        facts = {"labels": y, "groups": column, "wrong": (before or answers)[t] != y}
+        counted = counts_and_parts(options, len(data), t, Sets(), answers[t] != y, facts)
+        found = fingerprint(len(y), blocks_of(x, y), column)
+        records.append({"task": t, "rows": len(y), "head": [0, 1, 2, 3], "fingerprint": found, **counted})
+    if change:
+        change(records)
     content = content_of(
-        "replay", options, statements, records, scenario="class-incremental", classes=4, model={}, machine="this one", threads=1,
-        settings={}, files={"learner.safetensors": file_digest(folder / "learner.safetensors")},
+        "replay", options, statements(options, records), records, scenario="class-incremental", classes=4, model={},
+        machine="this one", threads=1, settings={}, files={"learner.safetensors": file_digest(folder / "learner.safetensors")},
     )  # fmt: skip
     (folder / "certificate.json").write_text(json.dumps(sealed(content)))
     return folder
@@ -705,31 +865,75 @@ def a_holdout(folder, data, errors):
 
 def test_hold_out_certificates(tmp_path):
     data = a_case().data
+    answers = {t: np.ones(len(y), np.int64) for t, (_, y) in data.items()}
     errors = [int((y != 1).sum()) for _, y in data.values()]
 
     def predict(x, task):
-        return np.ones(len(x), np.int64)
+        return answers[task]
 
-    folder = a_holdout(tmp_path / "honest", data, errors)
-    verdict = verify_holdout(folder, data, predict, relearned=True)
+    folder = a_holdout(tmp_path / "honest", data, answers)
+    verdict = verify_holdout(folder, data, predict, relearned=answers)
     assert verdict.status == "valid", str(verdict)
     assert "Certified on withheld examples, task by task: 26, 26." in str(verdict)
     verdict = verify_holdout(folder, data, predict)
     assert (verdict.status, verdict.doubts) == (
         "cannot tell", ["That the withheld examples were not learned from is the issuer's word."]
     )  # fmt: skip
-    verdict = verify_holdout(folder, {1: data[1]}, predict, relearned=True)
+    assert sum("were counted again" in sentence for sentence in verdict.checked) == 2
+    verdict = verify_holdout(folder, {1: data[1]}, predict, relearned=answers)
     assert verdict.status == "cannot tell"
-    assert verify_holdout(folder, {1: data[2], 2: data[1]}, predict, relearned=True).status == "invalid"
-    false = a_holdout(tmp_path / "false", data, [errors[0], errors[1] - 1])
-    verdict = verify_holdout(false, data, predict, relearned=True)
-    assert verdict.faults == [f"There are {errors[1]} errors in the withheld part of task 2."]
+    assert sum("were counted again" in sentence for sentence in verdict.checked) == 1
+    assert verify_holdout(folder, {1: data[2], 2: data[1]}, predict, relearned=answers).status == "invalid"
+
+    def fewer(records):
+        records[1].update(errors=errors[1] - 1, missed=errors[1] - 1)
+
+    false = a_holdout(tmp_path / "false", data, answers, change=fewer)
+    verdict = verify_holdout(false, data, predict, relearned=answers)
+    assert verdict.faults == [
+        f"Task 2 has {errors[1]} errors in its withheld part, or other counts than stated."
+    ]
     assert verify(folder, data, the_model(a_case())).status == "cannot tell"
+
+
+@pytest.mark.parametrize("tasks", [None, 2])
+def test_hold_out_certificates_that_claim_everything(tmp_path, tasks):
+    case, draw = a_case(), np.random.default_rng(0)
+    data = with_groups(case)
+    before = {t: np.where(draw.random(26) < 0.2, 3 - y, y) for t, (_, y, _) in data.items()}
+    answers = {t: np.where(draw.random(26) < 0.3, 3 - y, y) for t, (_, y, _) in data.items()}
+
+    def checked(folder, data=data, relearned=before):
+        return verify_holdout(folder, data, lambda x, task: answers[task], relearned=relearned)
+
+    folder = a_holdout(tmp_path / "honest", data, answers, before, tasks=tasks, **ALL)
+    verdict = checked(folder)
+    assert verdict.status == "valid", str(verdict)
+    families = [stated["family"] for stated in verdict.statements]
+    assert [families.count(family) for family in ALL["claim"]] == [2, 1, 3, 4, 4]
+    assert any(stated["subject"] == "net" for stated in verdict.statements)
+    assert checked(folder, relearned=None).status == "cannot tell"
+    assert checked(folder, relearned=answers).status == "invalid"  # nothing would have been forgotten
+    for other in OTHER_GROUPS.values():
+        assert checked(folder, {**data, 1: (*case.data[1], *other(groups_of(case, 1)))}).status == "invalid"
+    number = 0
+    for t, record in enumerate(json.loads((folder / "certificate.json").read_text())["records"]):
+        for i, part in enumerate(record["parts"]):
+            for name in ("errors", "missed", "selected", "compressed"):
+
+                def change(records, t=t, i=i, name=name, value=part[name]):
+                    records[t]["parts"][i][name] = value - 1 if value else 1
+
+                number += 1
+                false = a_holdout(
+                    tmp_path / f"false {number}", data, answers, before, change, tasks=tasks, **ALL
+                )
+                assert checked(false).status == "invalid", (t, part, name)
 
 
 def test_a_certificate_of_cop2l_is_no_hold_out_certificate(honest):
     folder, data, _ = honest
-    verdict = verify_holdout(folder, data, lambda x, task: np.zeros(len(x), np.int64), relearned=True)
+    verdict = verify_holdout(folder, data, lambda x, task: np.zeros(len(x), np.int64), relearned={})
     assert verdict.faults == ["This is not a hold-out certificate."]
 
 

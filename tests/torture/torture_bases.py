@@ -1,4 +1,4 @@
-"""Small honest certificates to be attacked: every preset, every scenario, fixed and anytime, a model of the issuer's own."""
+"""Small honest certificates to be attacked: every preset, every scenario, every claim, fixed and anytime, a model of one's own."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -111,6 +111,8 @@ class Base:
     chosen: dict[str, Any]
     heads: list[list[int]] | None = None
     gone: tuple[int, ...] = ()
+    groups: dict[int, np.ndarray] = field(default_factory=dict)
+    """The name of the group of every example, if groups are claimed."""
     folders: list[Path] = field(default_factory=list)
     run: list[Certificate] = field(default_factory=list)
     honest: dict[str, Any] = field(default_factory=dict)
@@ -119,7 +121,9 @@ class Base:
         """Learn and certify; anytime runs certify after each task."""
         learner = self._learner(self.scenario, self.chosen)
         for task, (x, y) in self.samples.items():
-            learner.learn(x, y, classes=self.heads[task - 1] if self.heads else None)
+            learner.learn(
+                x, y, classes=self.heads[task - 1] if self.heads else None, groups=self.groups.get(task)
+            )
             if learner.options.anytime or task == len(self.samples):
                 self.folders.append(folder / f"after-{task}")
                 data = {one: self.samples[one] for one in range(1, task + 1) if one not in self.gone}
@@ -131,7 +135,8 @@ class Base:
         """The kernel's verdict, with the data and the model or without."""
         if not given:
             return verify(folders, allowed=ALLOWED)
-        return verify(folders, self.samples, self.model(), allowed=ALLOWED)
+        samples = {task: (*pair, self.groups.get(task)) for task, pair in self.samples.items()}
+        return verify(folders, samples, self.model(), allowed=ALLOWED)
 
     def truth(self, content: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """What the learner itself issues with the options, heads and missing data that a certificate states; None if nothing."""
@@ -142,7 +147,7 @@ class Base:
             try:
                 learner = self._learner(content["scenario"], Options(**content["options"]).as_dict())
                 for task, head in enumerate(heads, 1):
-                    learner.learn(*self.samples[task], classes=head)
+                    learner.learn(*self.samples[task], classes=head, groups=self.groups.get(task))
                 data = {task: self.samples[task] for task, missing in enumerate(gone, 1) if not missing}
                 self.honest[key] = learner.certify(data).content
             except UserError:
@@ -163,6 +168,9 @@ PAPER = {**QUICK, "preset": "paper"}
 PRIOR = {**QUICK, "preset": "hybrid", "prior_epochs": 6, "prior_lr": 0.1}
 NO_PRIOR = {**QUICK, "preset": "cop2l"}
 HEADS = [[0, 1], [2, 3]]
+ALL = {"claim": ["tasks", "average", "forgetting", "classes", "groups"], "groups": ["north", "south"]}
+PICKED = {**NO_PRIOR, **ALL, "kind": "preference", "buffer": "threshold", "stop": "none"}
+GROUPS = {task: np.array(ALL["groups"])[np.arange(60) % 5 % 2] for task in (1, 2)}
 
 
 def bases(folder: Path) -> dict[str, Base]:
@@ -182,6 +190,9 @@ def bases(folder: Path) -> dict[str, Base]:
             Base("cop2l, domain-incremental, anytime", one, two, di, {**NO_PRIOR, **more}),
             Base("cop2l, class-incremental, a task's data gone", data, four, ci, {**NO_PRIOR, "tasks": 2, **more}, gone=(1,)),
             Base("paper, own model, class-incremental, fixed", data, own_model, ci, {**PAPER, "kind": "kl-tight", "tasks": 2, **more}),
+            Base("all claims, picks, fixed", data, four, ci, {**PICKED, "tasks": 2, **more}, groups=GROUPS),
+            Base("all claims, combined, anytime", one, two, di, {**PRIOR, **ALL, **more}, groups=GROUPS),
+            Base("all claims, a task's data gone", data, four, ti, {**PICKED, "tasks": 2, **more}, HEADS, (1,), GROUPS),
         ]  # fmt: skip
     half = len(made) // 2
     for number, base in enumerate(made):

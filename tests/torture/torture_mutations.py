@@ -20,7 +20,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from torture_bases import Base, Certificate
 
-from cop2l.certify.certificate import claimed
+from cop2l.certify.bounding import statements
 from cop2l.kernel.form import SCENARIOS, Unreadable, canonical
 from cop2l.kernel.learning import digest
 from cop2l.kernel.options import Options, Refusal
@@ -229,7 +229,42 @@ def sets_edited(f: Forgery, draw: Draw) -> None:
 def messages_edited(f: Forgery, draw: Draw) -> None:
     record = draw.choice(f.one(draw).content["records"])
     for name in draw.choice([["iterations"], ["stopped"], ["iterations", "stopped"]]):
-        record[name] = max(0, record[name] + draw.choice([-2, -1, 1, 2, 10**6]))
+        value = max(0, record[name] + draw.choice([-2, -1, 1, 2, 10**6]))
+        for one in counted(record) if draw.random() < 0.8 else [draw.choice(counted(record))]:
+            one[name] = value
+
+
+def counted(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """All that has counts: a record, and each of its parts."""
+    return [record, *record["parts"]]
+
+
+def the_parts_of_a_record(f: Forgery, draw: Draw) -> None:
+    """A part dropped, doubled, named otherwise, joined with another, or given what another has."""
+    parts = draw.choice([record["parts"] for record in f.one(draw).content["records"]])
+    if not parts:
+        parts += deepcopy(draw.choice([one.content["records"][0]["parts"] for one in f.sibling.run]))
+    one, two = draw.choice(parts), draw.choice(parts)
+    how = draw.choice(["drop", "double", "name", "family", "join", "give", "order", "swap"])
+    names = [name for name in COUNTS if name != "iterations"] + ["n", "prior"]
+    if how in ("drop", "join"):
+        parts.remove(one)
+    if how == "double":
+        parts.insert(draw.randint(0, len(parts)), deepcopy(one))
+    elif how in ("name", "family"):
+        key = "subject" if how == "name" else "family"
+        one[key] = draw.choice(
+            [two[key], 0, 1, 2, 3, "north", "south", "lost", "gained", "net", "tasks", "average"]
+        )
+    elif how in ("join", "give") and one is not two:
+        for name in names if how == "join" else [draw.choice(names)]:
+            if None not in (one[name], two[name]):
+                moved = one[name] if how == "join" else draw.randint(0, one[name])
+                one[name], two[name] = one[name] - moved, two[name] + moved
+    elif how == "order":
+        draw.shuffle(parts)
+    elif how == "swap":
+        one["subject"], two["subject"] = two["subject"], one["subject"]
 
 
 COUNTS = (
@@ -247,7 +282,7 @@ COUNTS = (
 
 def fewer_errors(f: Forgery, draw: Draw) -> None:
     """Counts lowered, so that the bounds that follow are smaller."""
-    record = draw.choice(f.one(draw).content["records"])
+    record = draw.choice(counted(draw.choice(f.one(draw).content["records"])))
     for name in draw.sample(COUNTS, draw.randint(1, len(COUNTS))):
         if record[name]:
             record[name] = draw.randrange(record[name])
@@ -255,10 +290,11 @@ def fewer_errors(f: Forgery, draw: Draw) -> None:
 
 def more_examples(f: Forgery, draw: Draw) -> None:
     """More rows, so that the bounds that follow are smaller."""
-    record, more = draw.choice(f.one(draw).content["records"]), draw.choice([1, 2, 60, 10**4])
+    whole, more = draw.choice(f.one(draw).content["records"]), draw.choice([1, 2, 60, 10**4])
+    record = draw.choice(counted(whole))
     record["n"] += more
     if draw.random() < 0.7:
-        record["rows"] += more
+        whole["rows"] += more
     else:
         record["prior"] -= min(more, record["prior"])
 
@@ -268,7 +304,8 @@ def the_data_is_gone(f: Forgery, draw: Draw) -> None:
     content = f.run[-1].content
     record = draw.choice(content["records"])
     gone = record["errors"] is not None
-    record["errors"], record["missed"] = (None, None) if gone else (draw.randrange(5), draw.randrange(5))
+    for one in counted(record):
+        one["errors"], one["missed"] = (None, None) if gone else (draw.randrange(5), draw.randrange(5))
     for statement in content["statements"]:
         if statement["task"] == record["task"]:
             statement["kind"] = "buffer" if gone else content["options"]["kind"]
@@ -282,7 +319,9 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "max_iterations": (0, 1, 3, 5, 10**9, None), "prior": (0.0, 0.1, 0.59, 0.61, 0.999, 1e-9), "prior_memory": (0.0, 0.5, 0.9, 1.0),
     "prior_epochs": (0, 5, 7, 40), "prior_lr": (None, 0.05, 0.2), "delta": (0.5, 0.1, 0.051, 0.049, 0.01, 1e-300, 0.999999),
     "seed": (0, 1, 2, 3, 4, -1, 2**63 - 1), "kind": ("kl", "kl-tight", "preference", "combined", "buffer", "holdout"),
-    "claim": (["tasks"], [], ["tasks", "tasks"], ["stream"]), "tasks": (None, 1, 2, 3, 10**6),
+    "claim": (["tasks"], [], ["tasks", "tasks"], ["stream"], ["classes"], ["tasks", "average"], ["forgetting", "tasks"]),
+    "shares": ([], [1], [9, 1], [1, 1, 1, 1, 1], [96, 1, 1, 1, 1], [0, 1], [1.0]), "groups": ([], ["north"], ["south", "north"], ["a", "a"]),
+    "balance": (True, False), "start": ("weights", "slda"), "shrinkage": (1e-12, 0.1, 1.0, 0.0), "tasks": (None, 1, 2, 3, 10**6),
 }  # fmt: skip
 
 
@@ -462,7 +501,7 @@ def hashes(f: Forgery, draw: Draw) -> None:
 
 KINDS: tuple[Callable[[Forgery, Draw], None], ...] = (
     a_field, a_field, a_field, the_same_field_everywhere, a_field_removed, a_field_added, an_entry_twice, records_and_statements_swapped,
-    parts_of_another_certificate, tensors_of_another_name, sets_edited, messages_edited, fewer_errors, more_examples, the_data_is_gone,
+    parts_of_another_certificate, tensors_of_another_name, sets_edited, messages_edited, the_parts_of_a_record, fewer_errors, more_examples, the_data_is_gone,
     an_option, an_option, an_option, heads_and_classes, another_scenario, fingerprints, where_it_was_made, how_the_data_was_cut,
     what_the_verdict_quotes, not_valid_and_commitment, a_bit_of_the_weights, weights_trained_on_the_data, tensors_of_another_form,
     stated_bounds, hashes,
@@ -482,6 +521,7 @@ def mend(f: Forgery) -> None:
             OverflowError,
             ArithmeticError,
             AssertionError,
+            StopIteration,
         ):
             for record in content["records"]:
                 sets = {
@@ -495,7 +535,7 @@ def mend(f: Forgery) -> None:
                         "picked": len(sets["picked"]),
                     }
             if max(record["rows"] for record in content["records"]) < 10**5:
-                content["statements"] = claimed(Options(**content["options"]), content["records"])
+                content["statements"] = statements(Options(**content["options"]), content["records"])
 
 
 # ---- what an accepted forgery may differ in

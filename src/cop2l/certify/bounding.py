@@ -21,7 +21,7 @@ from cop2l.bounds import (
     preference_certificate,
 )
 from cop2l.bounds.outer import down
-from cop2l.kernel.arithmetic import counts_of, held_out, sizes
+from cop2l.kernel.arithmetic import counts_of, held_out, kind_of, pools, sizes
 from cop2l.kernel.form import promised
 from cop2l.kernel.options import Options
 
@@ -145,8 +145,8 @@ def _averaged(family: str, options: Options, records: Sequence[Counts]) -> float
     pooled, others = list[tuple[int, int]](), list[tuple[int, float]]()
     for record in records[:last]:
         task, counted = record["task"], counts_of(record, family, "lost")
-        kind = options.kind if record["errors"] is not None and options.kind != "buffer" else "buffer"
-        if kind != "buffer" and held_out(kind, record, options):
+        kind = kind_of(record, options)
+        if pools(record, options):
             pooled.append(sizes(kind, counted))
         elif kind == "buffer" and not options.marked:
             others.append((counted["n"], 1.0))

@@ -76,9 +76,8 @@ def issue_holdout(
             numbers(learner.predict(x, task=told)) != numbers(y),
             group_numbers(groups[0], options, len(y)),
         )
-        counted = counts_and_parts(
-            options, last, task, Sets(), wrong, (before or {}).get(task), numbers(y), column
-        )
+        facts = {"labels": numbers(y), "groups": column, "wrong": (before or {}).get(task)}
+        counted = counts_and_parts(options, last, task, Sets(), wrong, facts)
         found = fingerprint(len(y), blocks_of(x, np.asarray(y)), column)
         head = sorted(int(c) for c in heads[task - 1])
         records.append({"task": task, "rows": len(y), "head": head, "fingerprint": found, **counted})

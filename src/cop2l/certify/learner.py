@@ -254,11 +254,7 @@ class CoP2L:
             "fingerprint": self.fingerprints[task - 1],
         }
         facts, last = self.facts[task - 1], self.tasks_seen
-        labels_of, column = facts.get("labels", np.zeros(rows, np.int64)), facts.get("groups")
-        counted = counts_and_parts(
-            self.options, last, task, sets, wrong, facts.get("wrong"), labels_of, column, gone=gone
-        )
-        return {**identity, **counted}
+        return identity | counts_and_parts(self.options, last, task, sets, wrong, facts, gone=gone)
 
     def _facts(self, S: Examples, groups: np.ndarray | None) -> dict[str, np.ndarray]:
         """What must be known later of the rows of a task that was just learned."""

@@ -4,16 +4,15 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
 from safetensors import SafetensorError, safe_open
 
-from cop2l.kernel.arithmetic import held_out
-from cop2l.kernel.options import Family, Kind, Options, Refusal, require
+from cop2l.kernel.arithmetic import held_out, kind_of
+from cop2l.kernel.options import RULES, Check, Family, Kind, Options, Refusal, choice, many, maybe, require, rule, short, whole
 
 FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 3, "certificate.json"
 MOST_BYTES, MOST_TENSOR_BYTES, MOST = 2**25, 2**33, 2**53
@@ -36,52 +35,19 @@ class Unreadable(Refusal):
 
 # ---- types and ranges
 
-Check = Callable[[Any, str], Any]
-
-
-def rule(good: Callable[[Any], bool], what: str) -> Check:
-    """A check of one value."""
-
-    def check(value: Any, where: str) -> Any:
-        require(good(value), f"The field {where} of the certificate is not {what}.")
-        return value
-
-    return check
-
-
-def integer(low: int = 0, high: int = MOST) -> Check:
-    """A whole number in a range; true is not one."""
-    return rule(lambda value: type(value) is int and low <= value <= high, f"a whole number from {low} to {high}")
-
-
 # nothing that could steer a terminal
 text = rule(lambda value: type(value) is str and len(value) <= 1000 and value.isprintable(), "a line of printable text")
 sha256 = rule(lambda value: type(value) is str and len(value) == 64 and not set(value) - set("0123456789abcdef"), "a SHA-256")
 share = rule(lambda value: type(value) is float and 0 <= value <= 1, "a number from 0.0 to 1.0")
-
-
-def choice(*allowed: Any) -> Check:
-    """One of some values."""
-    return rule(lambda value: any(type(value) is type(one) and value == one for one in allowed), f"one of {allowed}")
-
-
-def maybe(check: Check) -> Check:
-    """That, or null."""
-    return lambda value, where: None if value is None else check(value, where)
-
-
-def many(check: Check, least: int = 0, most: int = 10**6) -> Check:
-    """A list of such things."""
-    sized = rule(lambda value: type(value) is list and least <= len(value) <= most, f"a list of {least} to {most} entries")
-    return lambda value, where: [check(entry, f"{where}[{i}]") for i, entry in enumerate(sized(value, where))]
+an_object = rule(lambda value: type(value) is dict, "an object")
 
 
 def table(**columns: Check) -> Check:
     """An object with exactly these keys."""
 
     def check(value: Any, where: str) -> Content:
-        keys = set(value) ^ set(columns) if type(value) is dict else columns
-        require(type(value) is dict and not keys, f"{where} must have its documented fields: see {sorted(keys)[:5]!r:.99}.")
+        keys = set(an_object(value, where)) ^ set(columns)
+        require(not keys, f"{where} must have its documented fields: see {sorted(keys)[:5]!r:.99}.")
         return {key: inner(value[key], f"{where}.{key}") for key, inner in columns.items()}
 
     return check
@@ -99,35 +65,35 @@ def plain(value: Any, where: str, depth: int = 6) -> Any:
 
 def described(value: Any, where: str) -> Content:
     """An object of plain values."""
-    require(type(value) is dict, f"The field {where} of the certificate is not an object.")
-    return dict(plain(value, where))
+    return dict(plain(an_object(value, where), where))
 
 
 def options_of(value: Any, where: str) -> Options:
     """Options; one that is absent has its default, and 1, 1.0 and true are not the same."""
-    known = {field.name for field in fields(Options)}
-    require(type(value) is dict and set(value) <= known, f"The field {where} of the certificate is not a table of options.")
+    require(set(an_object(value, where)) <= set(RULES), f"{where} must have no other options than the documented ones.")
     found = Options(**value)
     stated = {key: inner for key, inner in found.as_dict().items() if key in value}
-    require(canonical(stated) == canonical(value), f"The field {where} is not written with the types of its options.")
+    require(canonical(stated) == canonical(value), f"{where} must be written with the types of its options.")
     return found
 
 
-SAMPLE = {"task": integer(1), "rows": integer(1), "head": many(integer(), least=1), "fingerprint": sha256}
-COUNTS = ("n", "prior", "compression", "evicted", "evicted_last", "picked", "iterations", "stopped")
-COUNTS_OF_DATA = ("errors", "missed", "selected", "compressed")
-COUNTED = dict.fromkeys(COUNTS, integer()) | dict.fromkeys(COUNTS_OF_DATA, maybe(integer()))
-FAMILY, KIND = choice(*get_args(Family)), choice(*get_args(Kind))
-SUBJECT = rule(
-    lambda value: type(value) in (int, str) and str(value).isprintable() and len(str(value)) < 99, "a name or a number"
-)
-STATEMENT = table(family=FAMILY, task=maybe(integer(1)), subject=maybe(SUBJECT), kind=KIND, value=share)
+def subject(value: Any, where: str) -> Any:
+    """The number of a class, or a name."""
+    return (whole() if type(value) is int else short)(value, where)
+
+
+COUNTED = dict.fromkeys(("n", "prior", "compression", "evicted", "evicted_last", "picked", "iterations", "stopped"), whole())
+COUNTED |= dict.fromkeys(("errors", "missed", "selected", "compressed"), maybe(whole()))
+PART = table(family=choice("classes", "groups", "forgetting"), subject=subject, **COUNTED)
+SAMPLE = {"task": whole(1), "rows": whole(1), "head": many(whole(), least=1), "fingerprint": sha256, "parts": many(PART)}
+NAMED = {"family": choice(*get_args(Family)), "task": maybe(whole(1)), "subject": maybe(subject), "kind": choice(*get_args(Kind))}
 CONTENT = {
     "format": choice(FORMAT), "version": choice(VERSION), "made_by": text, "method": text, "options": options_of,
-    "settings": maybe(described), "scenario": choice(*SCENARIOS), "classes": integer(1), "model": described,
-    "data": maybe(described), "machine": text, "earlier": many(text, most=100), "threads": integer(1, 512),
+    "settings": maybe(described), "scenario": choice(*SCENARIOS), "classes": whole(1), "model": described,
+    "data": maybe(described), "machine": text, "earlier": many(text, most=100), "threads": whole(1, 512),
     "not_valid": many(text, most=100), "assumptions": choice(list(ASSUMPTIONS)), "commitment": maybe(sha256),
-    "statements": many(STATEMENT, least=1), "files": described, "digest": sha256,
+    "records": many(table(**SAMPLE, **COUNTED), least=1), "statements": many(table(**NAMED, value=share), least=1),
+    "files": described, "digest": sha256,
 }  # fmt: skip
 HASHES = {"theta_0": sha256, "theta": sha256, "sets": sha256}
 
@@ -177,9 +143,8 @@ def read(folder: Path) -> Content:
         raw = json.loads(file.read(MOST_BYTES).decode(), object_pairs_hook=unique, parse_constant=refused)
     if not isinstance(raw, dict) or (raw.get("format"), raw.get("version")) != (FORMAT, VERSION):
         raise Unreadable(f"{path} is not a cop2l certificate of format {VERSION}, the only one that this program reads.")
-    holdout = options_of(raw.get("options"), "options").kind == "holdout"
-    record = table(**SAMPLE, **COUNTED, parts=many(table(family=FAMILY, subject=SUBJECT, **COUNTED)))
-    content: Content = table(**CONTENT, **({} if holdout else HASHES), records=many(record, least=1))(raw, "The certificate")
+    holdout = options_of(raw.get("options"), "The table of options").kind == "holdout"
+    content: Content = table(**CONTENT, **({} if holdout else HASHES))(raw, "The certificate")
     require(content["digest"] == content_digest(raw), "The text of the certificate was changed: its digest does not match.")
     names = HOLDOUT_FILES if holdout else FILES
     require(set(content["files"]) == set(names), f"The certificate must name the files {', '.join(names)}, and no others.")
@@ -206,18 +171,18 @@ def check_records(content: Content) -> None:
     options, last = content["options"], len(content["records"])
     require(options.tasks in (None, last), f"The claim is for {options.tasks} tasks, and the certificate has {last}.")
     for number, record in enumerate(content["records"], 1):
-        head, parts = record["head"], record["parts"]
+        head, parts, subjects = record["head"], record["parts"], {part["subject"] for part in record["parts"]}
         good = record["task"] == number and head == sorted(set(head)) and head[-1] < content["classes"]
         good &= record["n"] + record["prior"] == record["rows"] and (options.kind != "holdout" or record["errors"] is not None)
-        for family in ("classes", "groups"):
-            sizes = [part["n"] for part in parts if part["family"] == family]
-            good &= sum(sizes) == (record["n"] if family in options.claim else 0)
-        names = [part["subject"] for part in parts if part["family"] in ("groups", "forgetting")]
-        good &= names == [*options.groups, *(("lost", "gained") if "forgetting" in options.claim and number < last else ())]
-        good &= len({(part["family"], part["subject"]) for part in parts}) == len(parts)
+        named = {"classes": [label for label in head if label in subjects], "groups": options.groups}
+        named["forgetting"] = ["lost", "gained"] if number < last else []
+        expected = [(family, one) for family in named if family in options.claim for one in named[family]]
+        good &= [(part["family"], part["subject"]) for part in parts] == expected
+        for family in {"classes", "groups"} & set(options.claim):
+            good &= sum(part["n"] for part in parts if part["family"] == family) == record["n"]
         good &= all(possible(part, record, options) for part in (record, *parts))
         require(good, f"The record of task {number} is impossible.")
-    stated = [tuple(statement[key] for key in ("family", "task", "subject", "kind")) for statement in content["statements"]]
+    stated = [tuple(statement[key] for key in NAMED) for statement in content["statements"]]
     require(stated == promised(options, content["records"]), "The certificate must make the promised statements, once, in order.")
 
 
@@ -238,13 +203,12 @@ def promised(options: Options, records: Sequence[Mapping[str, Any]]) -> list[tup
     found: list[tuple[Any, ...]] = []
     for family in options.claim:
         for number, record in enumerate(records, 1):
-            counted = record["errors"] is not None and options.kind != "buffer"
-            kind = options.kind if counted else "buffer"
-            subjects = [part["subject"] for part in record["parts"] if part["family"] == family]
-            if "gained" in subjects and family == "forgetting":
+            kind = kind_of(record, options)
+            subjects = [None] if family == "tasks" else [part["subject"] for part in record["parts"] if part["family"] == family]
+            if family == "forgetting" and subjects:
                 subjects = ["lost", "net"] if held_out(kind, record, options) else ["lost"]
-            if counted or options.marked:
-                found += [(family, number, subject, kind) for subject in ([None] if family == "tasks" else subjects)]
+            if record["errors"] is not None or options.marked:
+                found += [(family, number, subject, kind) for subject in subjects]
         if family == "average" or (family == "forgetting" and len(records) > 1):
             found.append((family, None, None, options.kind))
     return found

@@ -461,7 +461,8 @@ class Plain:
         prior, options = join([*self.prior, own]), self.options
         if options.start == "slda":
             self.add_up(own)
-            self.solve()
+            if self.sums:  # the prior part of a small task may be empty
+                self.solve()
             return prior if options.prior_memory else None
         if prior is not None and options.prior_epochs:
             even = balanced(prior.y) if options.balance else torch.ones(len(prior), device=prior.y.device)
@@ -473,15 +474,16 @@ class Plain:
         """Add examples to the sums: how many each class has, their features, and the products of features."""
         if self.options.start == "weights" or part is None:
             return
-        head, found = linear_head(self.model), list[Tensor]()
-        hook = head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].double()))
-        for start in range(0, len(part), size := block_rows(part.x)):
-            some = part.take(np.arange(start, min(start + size, len(part))))
-            score(self.model, some)
-            z, own = found.pop()[: len(some)], F.one_hot(some.y, head.out_features).double()
+        head, labels = linear_head(self.model), iter(torch.split(part.y, block_rows(part.x)))
+
+        def add(_: Any, inputs: tuple[Tensor, ...]) -> None:
+            own = F.one_hot(next(labels), head.out_features).double()
+            z = inputs[0][: len(own)].double()
             for name, more in (("count", own.sum(0)), ("sum", own.T @ z), ("square", z.T @ z)):
                 self.sums[name] = self.sums[name] + more if name in self.sums else more
-        hook.remove()
+
+        with head.register_forward_pre_hook(add):
+            score(self.model, part)
 
     def solve(self) -> None:
         """Put linear discriminant analysis into the head: W = mu ((1 - e) Sigma + e I)^-1, b = -diag(W mu^T) / 2."""
@@ -533,8 +535,7 @@ def balanced_order(part: Examples, seed: int) -> np.ndarray:
         return NONE
     order = np.argsort(marks(seed, "prior", int(part.task[0]), n=int(part.row.max()) + 1)[part.row], kind="stable")
     labels, rank = part.y.cpu().numpy()[order], np.empty(len(order), np.int64)
-    for label in np.unique(labels):
-        rank[labels == label] = np.arange((labels == label).sum())
+    rank[np.argsort(labels, kind="stable")] = np.concatenate([np.arange(n) for n in np.unique(labels, return_counts=True)[1]])
     return np.asarray(order[np.argsort(rank, kind="stable")])
 
 
@@ -550,10 +551,10 @@ def criterion(options: Options, n: int, picked: int, errors: int, iterations: in
     """
     rest, price = n - picked, -math.log(options.delta)
     if options.stop in ("none", "preference") or not n:
-        return (picked + errors) / n if n else 0.0
+        return (picked + errors) / max(n, 1)
+    if options.stop == "kl" and not rest:
+        return 1.0
     if options.stop == "kl":
-        if not rest:
-            return 1.0
         price += math.lgamma(n + 1) - math.lgamma(picked + 1) - math.lgamma(rest + 1)
         price += math.log(2 * math.sqrt(rest) * (picked + 1) ** 2 * math.pi**2 / 6)
         return kl_inverse(errors / rest, price / rest)

@@ -1,7 +1,8 @@
-"""The options of CoP2L: names, types, ranges and sentences, declared once."""
+"""The options of CoP2L: names, types, ranges and sentences, declared once; and the rules that such declarations are made of."""
 
 import math
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -19,36 +20,75 @@ def require(good: object, sentence: str) -> None:
         raise Refusal(sentence)
 
 
-@dataclass(frozen=True)
-class Within:
-    """The range of a number, both ends included."""
+# ---- rules: what a value from outside must be
 
-    low: float
-    high: float
+Check = Callable[[Any, str], Any]
 
 
-Positive = Within(1e-12, 1e12)
+def rule(good: Callable[[Any], bool], what: str) -> Check:
+    """A check of one value: it is handed on, or refused by the name of its place."""
+
+    def check(value: Any, where: str) -> Any:
+        shown = f"a {type(value).__name__}" if isinstance(value, list | dict) else f"{value!r:.40}"
+        require(good(value), f"{where} must be {what}, but it is {shown}.")
+        return value
+
+    return check
+
+
+def whole(low: int = 0, high: int = 2**53) -> Check:
+    """A whole number in a range, both ends included; true is not one."""
+    return rule(lambda value: type(value) is int and low <= value <= high, f"a whole number from {low:g} to {high:g}")
+
+
+def number(low: float, high: float) -> Check:
+    """A number in a range, both ends included, as a float."""
+    inside = rule(lambda value: type(value) is float and low <= value <= high, f"a number from {low:g} to {high:g}")
+    return lambda value, where: inside(float(value) if type(value) is int and abs(value) < 2**53 else value, where)
+
+
+def choice(*allowed: Any) -> Check:
+    """One of some values; 1, 1.0 and true are not the same."""
+    known = [(type(one), one) for one in allowed]
+    return rule(lambda value: (type(value), value) in known, f"one of {', '.join(map(str, allowed))}")
+
+
+def maybe(check: Check) -> Check:
+    """That, or nothing."""
+    return lambda value, where: None if value is None else check(value, where)
+
+
+def many(check: Check, least: int = 0, most: int = 10**6) -> Check:
+    """A list of such things."""
+    sized = rule(lambda value: isinstance(value, list | tuple) and least <= len(value) <= most, f"a list of {least} to {most}")
+    return lambda value, where: [check(entry, f"{where}[{i}]") for i, entry in enumerate(sized(value, where))]
+
+
+short = rule(lambda value: type(value) is str and len(value) < 99 and value.isprintable(), "a short name")
+positive = number(1e-12, 1e12)
+
+# ---- the options
 
 
 @dataclass(frozen=True)
 class Options:
     """Every choice that the learned parameters and the claim depend on; all of it is written into the certificate."""
 
-    memory: Annotated[int, Within(1, 10**9)] = 2000
+    memory: Annotated[int, whole(1, 10**9)] = 2000
     """How many examples of the past may be kept (m)."""
-    k: Annotated[int, Within(1, 10**9)] = 8
+    k: Annotated[int, whole(1, 10**9)] = 8
     """How many examples one iteration picks."""
-    omega: Annotated[float, Positive] = 15.0
+    omega: Annotated[float, positive] = 15.0
     """Weight of the buffer's examples, in picking, training and the stopping test."""
-    pick_omega: Annotated[float | None, Positive] = None
+    pick_omega: Annotated[float | None, maybe(positive)] = None
     """Weight of the buffer's examples in picking and in the stopping test; None: omega."""
-    gamma: Annotated[float, Positive] = -math.log(0.5)
+    gamma: Annotated[float, positive] = -math.log(0.5)
     """Picking stops when every weighted loss outside the compression set is below this."""
-    epochs: Annotated[int, Within(1, 10**6)] = 10
+    epochs: Annotated[int, whole(1, 10**6)] = 10
     """Passes over the compression set in one update."""
-    batch: Annotated[int, Within(1, 2**16)] = 256
+    batch: Annotated[int, whole(1, 2**16)] = 256
     """Rows of every mini-batch; a smaller one is filled with its own rows again, at weight zero."""
-    lr: Annotated[float, Positive] = 0.001
+    lr: Annotated[float, positive] = 0.001
     """Learning rate."""
     optimiser: Literal["sgd", "momentum", "adam"] = "sgd"
     """Plain SGD as in the paper, SGD with momentum 0.9, or Adam; its state starts fresh at each task."""
@@ -59,51 +99,52 @@ class Options:
     """Which iteration is kept: that of the least kl bound (the paper), (picked + errors)/n or combined bound; or the last."""
     grid: bool = False
     """Only the iterations 0, 1, 2, 3, 4, 6, 8, 12, ... and max_iterations may be kept: the choice then costs less."""
-    max_iterations: Annotated[int | None, Within(0, 10**9)] = None
+    max_iterations: Annotated[int | None, maybe(whole(0, 10**9))] = None
     """Picking also stops after this many iterations."""
-    prior: Annotated[float, Within(0, 0.999)] = 0.0
+    prior: Annotated[float, number(0, 0.999)] = 0.0
     """Share of each task that is set aside for free training and replay, and is not certified (rho)."""
-    prior_memory: Annotated[float, Within(0, 1)] = 1.0
+    prior_memory: Annotated[float, number(0, 1)] = 1.0
     """Share of the memory that holds prior examples, if there is a prior part; the rest holds the buffer."""
-    prior_epochs: Annotated[int, Within(0, 10**6)] = 40
+    prior_epochs: Annotated[int, whole(0, 10**6)] = 40
     """Passes over the prior examples (own and stored) before the first pick."""
-    prior_lr: Annotated[float | None, Positive] = None
+    prior_lr: Annotated[float | None, maybe(positive)] = None
     """Learning rate of that training; None: the same as lr."""
     balance: bool = True
     """Where there is a prior part, every class has the same total weight in training; else every example has."""
     start: Literal["weights", "slda"] = "weights"
     """What a task begins with: the weights as they are, or the linear head that LDA gives from sums over all prior parts and
     picks so far (`slda`, for a model whose head alone is trained); then prior_epochs is not used."""
-    shrinkage: Annotated[float, Within(1e-12, 1)] = 1e-4
+    shrinkage: Annotated[float, number(1e-12, 1)] = 1e-4
     """The weight of the identity beside the covariance, if start is `slda`."""
-    delta: Annotated[float, Within(1e-300, 0.5)] = 0.05
+    delta: Annotated[float, number(1e-300, 0.5)] = 0.05
     """The claim holds with probability at least 1 - delta."""
-    seed: Annotated[int, Within(-(2**63), 2**63 - 1)] = 0
+    seed: Annotated[int, whole(-(2**63), 2**63 - 1)] = 0
     """All randomness is a function of (seed, task, iteration)."""
     kind: Kind = "preference"
     """The kind of bound that is claimed; it is named before the data is seen."""
-    claim: tuple[Family, ...] = ("tasks",)
+    claim: Annotated[tuple[Family, ...], many(choice(*get_args(Family)), 1)] = ("tasks",)
     """What is claimed, named in advance, all at once: `tasks` bounds the error on every task, `average` its mean over tasks,
     `forgetting` what was right when its task was learned and is wrong now, `classes` and `groups` the error on each of them."""
-    shares: tuple[int, ...] = ()
+    shares: Annotated[tuple[int, ...], many(whole(1, 10**6))] = ()
     """How delta is divided between what is claimed, in that order, as in 3 to 1; empty: equally."""
-    groups: tuple[str, ...] = ()
+    groups: Annotated[tuple[str, ...], many(short, most=1000)] = ()
     """The names of the groups, declared in advance; each example belongs to one."""
-    tasks: Annotated[int | None, Within(1, 10**6)] = None
+    tasks: Annotated[int | None, maybe(whole(1, 10**6))] = None
     """T, if it is fixed in advance: one certificate, after task T. None: one after any task, and all of them hold together."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            object.__setattr__(self, field.name, checked(field.name, getattr(self, field.name)))
-        good = self.kind != "combined" or self.buffer == "witness"
-        require(good, f"The kind 'combined' needs buffer='witness', not {self.buffer!r}.")
+        for key in RULES:
+            value = checked(key, getattr(self, key))
+            object.__setattr__(self, key, tuple(value) if isinstance(value, list) else value)
+        require(self.kind != "combined" or self.buffer == "witness", "The kind 'combined' needs buffer='witness'.")
         good = self.kind not in ("preference", "buffer") or self.marked
         require(good, f"The kind {self.kind!r} needs buffer='threshold' or 'witness', not {self.buffer!r}; or claim 'kl-tight'.")
+        good = all(len(set(names)) == len(names) for names in (self.claim, self.groups))
+        require(good, "What is claimed, and the groups, must each be named once.")
         require(bool(self.groups) == ("groups" in self.claim), "Declare groups=[...] if and only if 'groups' is claimed.")
         good = "average" not in self.claim or "tasks" in self.claim or self.kind == "holdout"
         require(good, "The average is made of the tasks' own bounds where examples are picked: claim tasks too.")
-        good = not self.shares or (len(self.shares) == len(self.claim) and min(self.shares) > 0)
-        require(good, "shares must be one positive whole number for each family that is claimed.")
+        require(len(self.shares) in (0, len(self.claim)), "shares must be one whole number for each family that is claimed.")
         require(self.start == "weights" or self.prior, "start='slda' needs a prior part to begin with: give prior=0.2, say.")
         require(not self.grid or self.max_iterations is not None, "grid=True needs max_iterations, the last number of the grid.")
         good = self.tasks is None or self.memory >= self.tasks
@@ -151,37 +192,15 @@ def grid_points(last: int) -> tuple[int, ...]:
     return tuple(sorted(point for point in every if point <= last))
 
 
-@cache
-def _types() -> dict[str, tuple[Any, Within | None]]:
-    """The type and the range of every option."""
-    found = {}
-    for name, hint in get_type_hints(Options, include_extras=True).items():
-        limits = hint.__metadata__[0] if get_origin(hint) is Annotated else None
-        found[name] = (get_args(hint)[0] if limits else hint, limits)
-    return found
+def rule_of(hint: Any) -> Check:
+    """The rule that is written beside a type; else one of its values."""
+    inner = get_args(hint)
+    return inner[1] if get_origin(hint) is Annotated else choice(*(inner or (True, False)))
 
 
-def checked(name: str, value: Any) -> Any:
+RULES = {key: rule_of(hint) for key, hint in get_type_hints(Options, include_extras=True).items()}
+
+
+def checked(key: str, value: Any) -> Any:
     """The value of an option, or a refusal that says what it must be."""
-    kind, limits = _types()[name]
-    if get_origin(kind) is tuple:
-        inner = get_args(kind)[0]
-        known, single = get_args(inner), inner if inner is int else str
-        good = isinstance(value, tuple | list) and len(value) <= 1000 and all(type(one) is single for one in value)
-        if single is str:
-            good = good and len(set(value)) == len(value) and all(one.isprintable() and len(one) < 99 for one in value)
-            good = good and (not known or (value and set(value) <= set(known)))
-        require(good, f"{name} must be a list of {', '.join(known) or f'{single.__name__}s'}, each once, not {value!r:.40}.")
-        return tuple(value)
-    choices = get_args(kind) or (kind,)
-    if get_origin(kind) is Literal:
-        require(value in choices, f"{name} must be one of {', '.join(choices)}, but it is {value!r:.40}.")
-    elif kind is bool:
-        require(type(value) is bool, f"{name} must be true or false, but it is {value!r:.40}.")
-    elif value is not None or type(None) not in choices:
-        value = float(value) if type(value) is int and choices[0] is float and abs(value) < 2**53 else value
-        assert limits is not None
-        what = f"{'a whole' if choices[0] is int else 'a'} number from {limits.low:g} to {limits.high:g}"
-        good = type(value) is choices[0] and limits.low <= value <= limits.high
-        require(good, f"{name} must be {what}, but it is {value!r:.40}.")
-    return value
+    return RULES[key](value, key)

@@ -59,11 +59,8 @@ class Verdict:
         return {name: getattr(self, name) for name in ("status", "exit_code", "statements", *PARTS)}
 
     def __str__(self) -> str:
-        lines = [
-            f"{title}:\n" + "\n".join(f"  - {s}" for s in found)
-            for name, title in PARTS.items()
-            if (found := getattr(self, name))
-        ]
+        parts = [(title, getattr(self, name)) for name, title in PARTS.items()]
+        lines = [f"{title}:\n" + "\n".join(f"  - {sentence}" for sentence in found) for title, found in parts if found]
         return "\n".join([*lines, CONCLUSIONS[self.status]])
 
 

@@ -15,13 +15,17 @@ from torch import Tensor, nn
 from cop2l.kernel import learning
 from cop2l.kernel.arithmetic import follows
 from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of
-from cop2l.kernel.learning import Examples, Plain, Sets, digest, sample, score, size_of
+from cop2l.kernel.learning import Examples, Plain, Rows, Sets, digest, sample, score, size_of
 from cop2l.kernel.options import Options, Refusal, require
 from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers
 from cop2l.kernel.verdict import Verdict, claim_in_words, in_words
 from cop2l.randomness import marks
 
 Samples = Mapping[int, tuple[Any, ...]]
+Facts = dict[str, Any]
+"""What is known of a task's rows, as far as claims need it: `labels`, numbers of `groups`, which were `wrong` after the task."""
+Known = dict[int, tuple[Examples, Facts]]
+"""The samples that were given, and what is known of them."""
 Say = Callable[[str], None]
 UNCOMMITTED = "Seed, options, delta, the claim and the number of tasks were chosen before the data was seen."
 BITS = 2
@@ -41,6 +45,9 @@ class Allowed:
     """More arithmetic than this is refused: about ten minutes of one processor core."""
 
 
+ALLOWED = Allowed()
+
+
 def processor() -> str:
     """The processor's name."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
@@ -58,17 +65,11 @@ def machine(model: nn.Module) -> str:
 
 def outside_heads(heads: Sequence[Sequence[int]], classes: int, scenario: str, device: Any) -> Tensor | None:
     """Task-incremental: row t says which classes do not belong to task t's head (row 0 is unused). Otherwise None."""
-    if scenario != "task-incremental":
-        return None
-    outside = torch.ones(len(heads) + 1, classes, dtype=torch.bool)
-    for task, head in enumerate(heads, start=1):
-        outside[task, list(head)] = False
-    return outside.to(device)
+    outside = [[label not in head for label in range(classes)] for head in ([], *heads)]
+    return torch.tensor(outside, device=device) if scenario == "task-incremental" else None
 
 
-def counts(
-    options: Options, last: int, task: int, sets: Sets, event: np.ndarray, among: Any = True, *, gone: bool = False
-) -> dict[str, Any]:
+def counts(options: Options, last: int, task: int, sets: Sets, event: Rows, among: Any = True, gone: bool = False) -> Content:
     """The integers of the bounds of a task, or of the rows `among` it, after task `last`.
 
     `event` marks the rows that are misclassified (or lost). If the data is gone it marks those of the buffer alone, which has
@@ -81,27 +82,25 @@ def counts(
     first[sets.first] = second[sets.second] = late[sets.second[sets.left == last]] = picked[sets.picked] = True
     found = {
         "n": certified, "prior": ~certified, "compression": first, "evicted": second, "evicted_last": late, "picked": picked,
-        "errors": event & certified & ~first & ~second, "missed": event & certified & ~picked,
-        "selected": selected, "compressed": selected & (event | picked),
+        "errors": None if gone else event & certified & ~first & ~second,
+        "missed": None if gone else event & certified & ~picked,
+        "selected": selected if options.marked else None,
+        "compressed": selected & (event | picked) if options.marked else None,
     }  # fmt: skip
-    left_out = {*(("errors", "missed") if gone else ()), *(() if options.marked else ("selected", "compressed"))}
-    integers = {name: None if name in left_out else int((mask & among).sum()) for name, mask in found.items()}
+    integers = {name: None if mask is None else int((mask & among).sum()) for name, mask in found.items()}
     return {**integers, "iterations": sets.iterations, "stopped": sets.stopped}
 
 
 def counts_and_parts(
-    options: Options, last: int, task: int, sets: Sets, wrong: np.ndarray, before: Any,
-    labels: np.ndarray, groups: np.ndarray | None, *, gone: bool = False,
-) -> dict[str, Any]:  # fmt: skip
-    """All integers of a task: its own, those of every class and group, and of what was lost and gained, as far as claimed.
-
-    `before` marks the rows that were misclassified just after the task was learned.
-    """
-    count, found = partial(counts, options, last, task, sets, gone=gone), list[tuple[str, Any, dict[str, Any]]]()
+    options: Options, last: int, task: int, sets: Sets, wrong: Rows, facts: Facts, gone: bool = False
+) -> Content:
+    """All integers of a task: its own, those of every class and group, and of what was lost and gained, as far as claimed."""
+    count, found = partial(counts, options, last, task, sets, gone=gone), list[tuple[str, Any, Content]]()
     if "classes" in options.claim:
-        found += [("classes", int(label), count(wrong, labels == label)) for label in np.unique(labels)]
-    found += [("groups", name, count(wrong, groups == number)) for number, name in enumerate(options.groups)]
+        found += [("classes", int(label), count(wrong, facts["labels"] == label)) for label in np.unique(facts["labels"])]
+    found += [("groups", name, count(wrong, facts["groups"] == number)) for number, name in enumerate(options.groups)]
     if "forgetting" in options.claim and task < last:
+        before = facts["wrong"]
         found += [("forgetting", "lost", count(wrong & ~before)), ("forgetting", "gained", count(~wrong & before))]
     return {**count(wrong), "parts": [{"family": family, "subject": subject, **part} for family, subject, part in found]}
 
@@ -119,7 +118,7 @@ def group_numbers(groups: Any, options: Options, rows: int) -> np.ndarray | None
 
 def verify(
     folders: Path | Sequence[Path], samples: Samples | None = None, model: nn.Module | None = None, *,
-    start: str | None = None, allowed: Allowed | None = None, say: Say = lambda _: None,
+    start: str | None = None, allowed: Allowed = ALLOWED, say: Say = lambda _: None,
 ) -> Verdict:  # fmt: skip
     """Whether the certificate in a folder holds; several folders are the certificates of a run, in order, checked in one pass.
 
@@ -130,23 +129,29 @@ def verify(
     """
 
     def decide(verdict: Verdict) -> bool:
-        run = _stated(verdict, [folders] if isinstance(folders, Path) else list(folders), allowed or Allowed())
+        run = _stated(verdict, [folders] if isinstance(folders, Path) else list(folders), allowed)
         if model is None or run[-1]["options"].kind == "holdout":
             verdict.doubt("The model was not given, so neither its errors nor how it was learned could be checked.")
             return False
-        _check_start(verdict, run[-1], model, start)
-        _check_work(run[-1], model, allowed or Allowed(), say)
-        if not _check_samples(verdict, run[-1], samples or {}, allowed or Allowed(), next(model.parameters()).dtype):
+        if run[-1]["theta_0"] == start:
+            verdict.checked.append("The initial parameters have the hash that was committed to before.")
+        elif run[-1]["theta_0"] == digest(model.state_dict()):
+            verdict.checked.append("The initial parameters are those of the model's seed.")
+        else:  # what a seed gives, or what was promised before, does not depend on the data
+            verdict.doubt("The initial parameters are not those that a seed gives here: they may have been fitted to the data.")
+        _check_work(run[-1], model, allowed, say)
+        known = _checked_samples(verdict, run[-1], samples or {}, allowed, next(model.parameters()))
+        if len(known) < len(run[-1]["records"]):
             verdict.doubt("Without the data of all tasks the model could not be learned again.")
             return False
-        return _check_learning(verdict, run, samples or {}, model, say)
+        return _check_learning(verdict, run, known, model, say)
 
     return _decided(decide)
 
 
 def verify_holdout(
     folder: Path, withheld: Samples, predict: Callable[[Any, int], Any], relearned: Mapping[int, Any] | None = None,
-    allowed: Allowed | None = None,
+    allowed: Allowed = ALLOWED,
 ) -> Verdict:  # fmt: skip
     """Whether a hold-out certificate holds: errors on the withheld examples are counted again with the stored predictor.
 
@@ -156,24 +161,22 @@ def verify_holdout(
     """
 
     def decide(verdict: Verdict) -> bool:
-        certificate = _stated(verdict, [folder], allowed or Allowed())[0]
-        require(certificate["options"].kind == "holdout", "This is not a hold-out certificate.")
-        complete = _check_samples(verdict, certificate, withheld, allowed or Allowed(), torch.float32)
-        options, last = certificate["options"], len(certificate["records"])
-        for record in certificate["records"] if relearned is not None or "forgetting" not in options.claim else ():
-            if (task := record["task"]) in withheld:
-                x, y, *groups = (*withheld[task], None)
-                wrong, before = (numbers(found) != numbers(y) for found in (predict(x, task), (relearned or {}).get(task, y)))
-                column = group_numbers(groups[0], options, len(wrong))
-                found = counts_and_parts(options, last, task, Sets(), wrong, before, numbers(y), column)
-                good = found == {name: record[name] for name in found}
-                require(good, f"Task {task} has {found['errors']} errors in its withheld part, or other counts than stated.")
+        certificate = _stated(verdict, [folder], allowed)[0]
+        options, records = certificate["options"], certificate["records"]
+        require(options.kind == "holdout", "This is not a hold-out certificate.")
+        known = _checked_samples(verdict, certificate, withheld, allowed, torch.empty(0))
+        for task, (S, facts) in known.items() if relearned is not None or "forgetting" not in options.claim else ():
+            before = (relearned or {}).get(task, facts["labels"])
+            wrong, facts["wrong"] = (numbers(found) != facts["labels"] for found in (predict(S.x, task), before))
+            found = counts_and_parts(options, len(records), task, Sets(), wrong, facts)
+            good = found == {name: records[task - 1][name] for name in found}
+            require(good, f"Task {task} has {found['errors']} errors in its withheld part, or other counts than stated.")
             verdict.checked.append(f"The errors on the withheld examples of task {task} were counted again: they are as stated.")
-        if relearned is not None:
-            verdict.checked.append("Learning again without the withheld examples gave the same predictor, bit for bit.")
-        else:
+        if relearned is None:
             verdict.doubt("That the withheld examples were not learned from is the issuer's word.")
-        return relearned is not None and complete
+            return False
+        verdict.checked.append("Learning again without the withheld examples gave the same predictor, bit for bit.")
+        return len(known) == len(records)
 
     return _decided(decide)
 
@@ -196,7 +199,9 @@ def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list
     """The certificates of one run: their form, their agreement, and the arithmetic of every statement."""
     run = [read(folder) for folder in folders]
     last, times = run[-1], [len(one["records"]) for one in run]
-    _limit(allowed, 1e6 * sum(record["rows"] for one in run for record in one["records"]))
+    # a statement is summed over its examples, and looked for among the parts of the records
+    work = [1e6 * r["rows"] + 1e4 * len(one["statements"]) * (1 + len(r["parts"])) for one in run for r in one["records"]]
+    _limit(allowed, sum(work))
     verdict.claim, verdict.statements = claim_in_words(last), last["statements"]
     require(all(a < b for a, b in itertools.pairwise(times)), "The certificates of the run are not in the order of its tasks.")
     for one, time in zip(run, times, strict=True):
@@ -222,21 +227,21 @@ def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list
     return run
 
 
-def _check_samples(verdict: Verdict, certificate: Content, samples: Samples, allowed: Allowed, kind: torch.dtype) -> bool:
-    """Whether the data is what was learned from, of all tasks, and looks like independent draws as far as copies show."""
-    copies, given = Copies(kind), 0
+def _checked_samples(verdict: Verdict, certificate: Content, samples: Samples, allowed: Allowed, like: Tensor) -> Known:
+    """The sample of every task that was given, if it is what was learned from; copies may show that rows are not independent."""
+    copies, known, options = Copies(like.dtype), Known(), certificate["options"]
     for record in certificate["records"]:
         task, size = record["task"], record["rows"]
-        if task not in samples:
-            verdict.doubt(f"The data of task {task} was not given.")
+        x, y, groups, *_ = (*samples.get(task, ()), None, None, None)
+        if y is None or (options.groups and groups is None):
+            verdict.doubt(f"The {'data' if y is None else 'group of each example'} of task {task} was not given.")
             continue
-        x, y, *groups = (*samples[task], None)
         labels = numbers(y)
         good = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer) and len(x) == len(labels) == size
         require(good, f"The data of task {task} does not have the {size} labelled examples that the certificate states.")
         require(np.isin(labels, record["head"]).all(), f"The data of task {task} has labels outside the classes of the task.")
-        column = group_numbers(groups[0], certificate["options"], size)
-        good = fingerprint(size, blocks_of(x, labels), column) == record["fingerprint"]
+        facts = {"labels": labels.astype(np.int64), "groups": group_numbers(groups, options, size)}
+        good = fingerprint(size, blocks_of(x, labels), facts["groups"]) == record["fingerprint"]
         require(good, f"The data of task {task} is not the data of the certificate: its fingerprint differs.")
         repeated, shared = copies.add(x, labels)
         if repeated or shared:
@@ -245,9 +250,10 @@ def _check_samples(verdict: Verdict, certificate: Content, samples: Samples, all
             verdict.doubt(f"{repeated} of the {size} rows of task {task} repeat another, so they are no independent draws.")
         if shared > allowed.shared:
             verdict.doubt(f"{shared} of the {size} rows of task {task} are rows of an earlier task too.")
-        given += 1
-    verdict.checked.append(f"The data of {given} tasks has the stated fingerprints.")
-    return given == len(certificate["records"])
+        x, y = x.to(like.device) if isinstance(x, Tensor) else x, torch.from_numpy(facts["labels"]).to(like.device)
+        known[task] = sample(x, y, task, options.seed), facts
+    verdict.checked.append(f"The data of {len(known)} tasks has the stated fingerprints.")
+    return known
 
 
 def _check_work(certificate: Content, model: nn.Module, allowed: Allowed, say: Say) -> None:
@@ -277,24 +283,12 @@ def _stored(certificate: Content, name: str, like: Mapping[str, Tensor]) -> dict
     return {key: value.to(like[key].device) for key, value in found.items()}
 
 
-def _check_start(verdict: Verdict, certificate: Content, model: nn.Module, start: str | None) -> None:
-    """The initial parameters must not depend on the data: those that a seed gives do not, nor those committed to before."""
-    if certificate["theta_0"] not in (digest(model.state_dict()), start):
-        verdict.doubt("The initial parameters are not those that a seed gives here: they may have been fitted to the data.")
-    else:
-        way = "have the hash that was committed to before" if certificate["theta_0"] == start else "are those of the model's seed"
-        verdict.checked.append(f"The initial parameters {way}.")
-
-
-def _check_learning(verdict: Verdict, run: Sequence[Content], samples: Samples, model: nn.Module, say: Say) -> bool:
+def _check_learning(verdict: Verdict, run: Sequence[Content], known: Known, model: nn.Module, say: Say) -> bool:
     """Whether learning again gives all that is stated, at the time of every certificate, and so does rebuilding."""
     last, like, here = run[-1], next(model.parameters()), machine(model)
-    options, records, parts = last["options"], last["records"], []
+    options, records, parts = last["options"], last["records"], [S for S, _ in known.values()]
     other = sorted({there for one in run for there in (one["machine"], *one["earlier"])} - {here})
     theta_0 = _stored(last, "theta_0", model.state_dict())
-    for task, (x, y, *_) in ((record["task"], samples[record["task"]]) for record in records):
-        labels = torch.from_numpy(numbers(y).astype(np.int64)).to(like.device)
-        parts.append(sample(x.to(like.device) if isinstance(x, Tensor) else x, labels, task, options.seed))
     probe = torch.zeros((2, *parts[0].x.shape[1:]), dtype=like.dtype, device=like.device)
     stated, made = (last["classes"], last["model"].get("parameters")), (model.eval()(probe).shape[1], size_of(model))
     require(stated == made, f"The model has {made[0]} outputs and {made[1]} parameters, not {stated[0]} and {stated[1]!r:.40}.")
@@ -303,8 +297,7 @@ def _check_learning(verdict: Verdict, run: Sequence[Content], samples: Samples, 
     try:
         with learning.exact_arithmetic(last["threads"]):
             model.load_state_dict(theta_0)
-            groups = [group_numbers((*samples[t], None)[2], options, len(part)) for t, part in enumerate(parts, 1)]
-            _learn_again(plain, run, parts, groups, bool(other), say)
+            _learn_again(plain, run, known, bool(other), say)
             model.load_state_dict(theta_0)
             _rebuild(again, plain, parts)
         require(digest(model.state_dict()) == last["theta"], "The model rebuilt from the compression sets is another one.")
@@ -313,33 +306,34 @@ def _check_learning(verdict: Verdict, run: Sequence[Content], samples: Samples, 
             raise
         verdict.doubt(f"{refusal} But it was made on another machine: {other[0]}; this one is: {here}.")
         return False
-    known, free = sum(len(one.first) + len(one.second) for one in plain.sets), sum(record["prior"] for record in records)
+    picked, free = sum(len(one.first) + len(one.second) for one in plain.sets), sum(record["prior"] for record in records)
     verdict.checked += [
         "Learning again from all the data gave the same sets and parameters, bit for bit.",
         f"All errors of {len(run)} certificate{'s' * (len(run) > 1)} were counted again: they are as stated.",
-        f"The model was rebuilt, bit for bit, from {known} picked and {free} set-aside examples and the messages alone.",
+        f"The model was rebuilt, bit for bit, from {picked} picked and {free} set-aside examples and the messages alone.",
     ]
     return True
 
 
-def _learn_again(
-    plain: Plain, run: Sequence[Content], parts: Sequence[Examples], groups: Sequence[Any], elsewhere: bool, say: Say
-) -> None:
+def _learn_again(plain: Plain, run: Sequence[Content], known: Known, elsewhere: bool, say: Say) -> None:
     """Learn all tasks; after each that has a certificate compare sets, messages, parameters and counts."""
-    model, outside, at, before = plain.model, plain.outside, {len(one["records"]): one for one in run}, list[np.ndarray]()
-    for t, (record, S) in enumerate(zip(run[-1]["records"], parts, strict=True), 1):
-        say(f"learning task {t} of {len(parts)} again")
+    model, outside, at = plain.model, plain.outside, {len(one["records"]): one for one in run}
+    for t, (S, facts) in known.items():
+        say(f"learning task {t} of {len(known)} again")
+        longest = run[-1]["records"][t - 1]["stopped"]
         learning.check_alone(model, S, outside)
-        plain.learn(S, longest=2 * record["stopped"] + 64 if elsewhere else record["stopped"])
+        plain.learn(S, longest=2 * longest + 64 if elsewhere else longest)
         learning.check_alone(model, S, outside)
-        before.append(score(model, S, outside)[1])
-        for name, made in (("theta", model.state_dict()), ("sets", set_tensors(plain.sets))) if t in at else ():
+        facts["wrong"] = score(model, S, outside)[1]
+        if t not in at:
+            continue
+        for name, made in (("theta", model.state_dict()), ("sets", set_tensors(plain.sets))):
             require(digest(made) == at[t][name], f"Learning again gives another {name} than that stated after task {t}.")
             _stored(at[t], name, made)
-        for i, (stated, part) in enumerate(zip(at[t]["records"], parts, strict=False) if t in at else (), 1):
+        for stated in at[t]["records"]:
+            i, (part, more) = stated["task"], known[stated["task"]]
             wrong = score(model, part, outside)[1]
-            known = (plain.options, t, i, plain.sets[i - 1], wrong, before[i - 1], part.y.cpu().numpy(), groups[i - 1])
-            found = counts_and_parts(*known, gone=stated["errors"] is None)
+            found = counts_and_parts(plain.options, t, i, plain.sets[i - 1], wrong, more, stated["errors"] is None)
             good = found == {name: stated[name] for name in found}
             require(good, f"The counts of task {i} after task {t} are not those that the data gives.")
 
@@ -355,6 +349,5 @@ def _rebuild(again: Plain, plain: Plain, parts: Sequence[Examples]) -> None:
 
 def set_tensors(sets: Sequence[Sets]) -> dict[str, Tensor]:
     """The sets of all tasks as tensors: what a certificate's file holds, and what is hashed."""
-    return {
-        f"{t}/{name}": torch.from_numpy(getattr(one, name).copy()) for t, one in enumerate(sets, 1) for name in learning.SET_NAMES
-    }
+    named = [(f"{t}/{name}", getattr(one, name)) for t, one in enumerate(sets, 1) for name in learning.SET_NAMES]
+    return {name: torch.from_numpy(rows.copy()) for name, rows in named}
