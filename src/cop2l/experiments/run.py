@@ -40,11 +40,10 @@ def run(
             learner.learn(learned.x, learned.y, progress=watch.progress, **told)
             meter.learned()
             rows = measure.rows(records, learned)
-            accuracies = measure.evaluate(learner, stream, rows)
+            tests = measure.evaluate(learner, stream, rows)
             before = {"task": task.t, "wrong": measure.wrong(learner, stream, task, config)}
             certificate = measure.certify(learner, stream, config, rows, [*records, before], promised)
-            stated = measure.stated(certificate, rows)
-            records.append({**before, **accuracies, **stated, **meter.reading(learner)})
+            records.append({**before, **tests, **measure.stated(certificate, rows), **meter.reading(learner)})
             directory.store(records[-1], measure.trace(learner), certificate, learner)
             watch.task(records[-1])
         summary = measure.summarise(config, stream.scenario, stream.not_valid, records)
