@@ -139,3 +139,15 @@ def test_damaged_claims_leave_a_run_out(runs, tmp_path, bad):
 def test_the_words_need_no_torch():
     code = "import sys; sys.modules['torch'] = None; import cop2l.report.families, cop2l.certify.families"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_table_of_the_documentation_is_made_of_runs(runs, capsys):
+    from reproduction.__main__ import main as reproduce
+    from reproduction.families import HEADER
+
+    assert reproduce([str(runs), "--families"]) == 0
+    header, _, row = capsys.readouterr().out.splitlines()
+    assert header == "| " + " | ".join(HEADER) + " |"
+    assert "`slda`, 0.5 withheld (2)" in row
+    certified, mean = (float(row.split(" | ")[HEADER.index(name)]) for name in HEADER[3:5])
+    assert 0 < certified < mean < 100
