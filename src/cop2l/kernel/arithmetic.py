@@ -141,7 +141,7 @@ def average_follows(v: Decimal, family: str, content: Counts, share: Decimal) ->
     N, X, m = sum(n for n, _ in pooled.values()), sum(size for _, size in pooled.values()), len(counted)
     v = sum((v - (0 if t in pooled else own.get(t, 1))) * one["n"] for t, one in enumerate(counted, 1))
     if X >= N - 1 or v >= N:
-        return v >= N
+        return v >= N and any(one["n"] for one in counted)
     if options.kind != "holdout":
         share *= Decimal("0.75") if len(pooled) == m else Decimal("0.25") / (m * math.comb(m, len(pooled)))
     return tail_follows(v / N, N, X, -min(share / len(records) if forgetting else share, Decimal("0.25")).ln())
