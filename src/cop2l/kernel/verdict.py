@@ -91,12 +91,12 @@ def claim_in_words(certificate: Content) -> list[str]:
 
 WORDS = {
     "tasks": "the error rate on task {task} is at most {value}",
-    "average": "the error rate averaged over the {tasks} tasks{weighted} is at most {value}",
+    "average": "the error rate averaged over the {tasks} tasks{weighted} is at most {value}{mean}",
     "classes": "of class {subject} in task {task} at most {value} is misclassified",
     "groups": "of group {subject} in task {task} at most {value} is misclassified",
     "lost": "at most {value} of task {task} was right when it was learned and is wrong now",
     "net": "the error rate on task {task} rose by at most {value} since it was learned",
-    "forgetting": "averaged over the tasks before the last{weighted}, at most {value} was right then and is wrong now",
+    "forgetting": "averaged over the tasks before the last{weighted} at most {value} was right then and is wrong now",
 }
 
 
@@ -104,7 +104,9 @@ def in_words(stated: Content, records: Sequence[Mapping[str, Any]]) -> str:
     """A statement as people read it; it speaks of new examples."""
     key = stated["subject"] if stated["family"] == "forgetting" and stated["task"] else stated["family"]
     weighted = ", weighted by examples," * (len({record["n"] for record in records}) > 1)
-    return WORDS[key].format(**{**stated, "value": percent(stated["value"])}, tasks=len(records), weighted=weighted)
+    mean = ", the mean of the tasks' own bounds" * (stated["kind"] not in ("holdout", "combined"))
+    shown = {"value": percent(stated["value"]), "mean": mean, "weighted": weighted, "tasks": len(records)}
+    return WORDS[key].format(**stated | shown).replace(" %", " points" if key == "net" else " %")
 
 
 def _listed(values: dict[str, Any]) -> str:
