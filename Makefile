@@ -7,14 +7,14 @@ PIP    := $(BIN)/pip install --disable-pip-version-check --quiet --constraint co
 # One thread per process: parallelism is over processes, and results are exact at a fixed thread count.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test env lint test-network validity bench torture compare-avalanche ci-long clean
+.PHONY: help demo test env lint test-network validity bench torture compare-avalanche compare-river ci-long clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
 
-demo: $(VENV)/demo.stamp  ## install, learn and certify MNIST, verify, and write the report page
+demo: $(VENV)/demo.stamp  ## install, learn and certify three tasks of MNIST, verify, and write the report page
 	$(BIN)/cop2l run demo --out demo/run
-	$(BIN)/cop2l verify demo/run --data mnist
+	$(BIN)/cop2l verify demo/run --data mnist --tasks 3 --task-classes 0,1 2,3 4,5
 	$(BIN)/cop2l report demo/run --out demo/report.html
 	@$(BIN)/cop2l show demo/run --brief
 	@echo "Certificates: demo/run/certificates    Report: demo/report.html"
@@ -42,6 +42,11 @@ compare-avalanche: $(VENV)/dev.stamp  ## the baselines beside Avalanche 0.6, in 
 	.avalanche/venv/bin/pip install --disable-pip-version-check --quiet avalanche-lib==0.6.0 torch==2.13.0 torchvision==0.28.0 safetensors pooch pillow
 	.avalanche/venv/bin/pip install --disable-pip-version-check --quiet --no-deps --editable .
 	.avalanche/venv/bin/python -W ignore benchmarks/compare_avalanche.py
+
+compare-river:            ## the monitor beside river's drift detectors, in an environment of its own; writes docs/monitor.md
+	$(PYTHON) -m venv .river/venv
+	.river/venv/bin/pip install --disable-pip-version-check --quiet river==0.26.1 scipy
+	PYTHONPATH=src .river/venv/bin/python benchmarks/monitor.py
 
 # The wheel by itself: built, checked, installed where nothing else is, and used from another folder.
 ci-long: demo             ## what takes long: the demo, and the wheel in an environment of its own

@@ -39,7 +39,7 @@ USUAL = {"epochs": 5, "batch": 32, "lr": 0.02}
 CASES = {
     "finetuning": (CLASS, USUAL),
     "replay": (CLASS, USUAL),
-    "der": (CLASS, USUAL | {"alpha": 0.1, "beta": 0.5}),
+    "der++": (CLASS, USUAL | {"alpha": 0.1, "beta": 0.5}),
     "icarl": (CLASS, USUAL),
     "gdumb": (CLASS, USUAL | {"epochs": 20}),
     "lwf": (TASK, USUAL | {"alpha": 1.0, "temperature": 2.0}),
@@ -64,7 +64,7 @@ NOTES = {
     "slda": "On the pixels themselves. Avalanche's covariance takes each example's distance from the mean of its class at that "
     "moment, which is 0 before the first example; ours from the final mean.",
     "gdumb": "The buffers are filled by different rules (greedy here, a reservoir per class there) with the same balance.",
-    "der": "Avalanche's buffer is the same class-balanced reservoir; its batches leave out the last incomplete one.",
+    "der++": "Avalanche's buffer is the same class-balanced reservoir; its batches leave out the last incomplete one.",
 }
 
 
@@ -164,7 +164,7 @@ def avalanche(name, inner, o, scenario, heads):
     strategy, options = {
         "finetuning": (supervised.Naive, {}),
         "replay": (supervised.Replay, {"mem_size": MEMORY}),
-        "der": (supervised.DER, {"mem_size": MEMORY, "alpha": o.get("alpha"), "beta": o.get("beta")}),
+        "der++": (supervised.DER, {"mem_size": MEMORY, "alpha": o.get("alpha"), "beta": o.get("beta")}),
         "gdumb": (supervised.GDumb, {"mem_size": MEMORY}),
         "lwf": (supervised.LwF, {"alpha": o.get("alpha"), "temperature": o.get("temperature")}),
         "lfl": (supervised.LFL, {"lambda_e": o.get("strength")}),

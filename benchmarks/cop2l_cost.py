@@ -66,7 +66,7 @@ def learn(name):
         tasks, options = features()[0], {}
         model = build("linear", inputs=(384,), classes=10)
     if name == "linear":
-        options = {"preset": "certified", "prior": 0.0, "k": 4, "omega": 25.0, "epochs": 2, "lr": 0.001}
+        options = {"preset": "cop2l", "k": 4, "omega": 25.0, "epochs": 2, "lr": 0.001}
     kind = "replay" if name == "replay" else "cop2l"
     learner = method(kind)(model, memory=2000, **options, **({"tasks": 5} if kind == "cop2l" else {}))
     spent, calls = watched(model) if "--share" in sys.argv else (Counter(), Counter())

@@ -10,6 +10,7 @@ from cop2l.files import write_text
 from cop2l.report.runs import find
 from reproduction.collect import collect
 from reproduction.document import document, headline, sources
+from reproduction.ladder import ladder
 from reproduction.pictures import Pictures
 
 RESULTS = Path(__file__).parent / "results"
@@ -55,6 +56,9 @@ def parser() -> argparse.ArgumentParser:
     which.add_argument(
         "--headline", action="store_true", help="write no document; print the table for a front page"
     )
+    which.add_argument(
+        "--ladder", action="store_true", help="write no document; print the ladder of the front page"
+    )
     return made
 
 
@@ -77,6 +81,9 @@ def reproduce(arguments: argparse.Namespace) -> None:
     if arguments.collect:
         for path in collect(runs, arguments.collect):
             print(path)
+        return
+    if arguments.ladder:
+        print(ladder(runs), end="")
         return
     given = sources(runs, arguments.results)
     if arguments.headline:

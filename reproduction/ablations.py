@@ -9,7 +9,7 @@ from cop2l.report.runs import Run
 from reproduction.machines import Machines
 from reproduction.markdown import paragraphs, rate, table
 from reproduction.numbers import sweep_command
-from reproduction.ours import Sample, Setup, changes_of, stream_of
+from reproduction.ours import ORDERS, Sample, Setup, changes_of, stream_of
 
 NOT_RUN = "Not run."
 FAMILY = ("mnist", "fashion-mnist", "emnist-letters")
@@ -93,8 +93,10 @@ def orders(runs: Sequence[Run]) -> dict[Setup, dict[str, list[Run]]]:
     found: dict[Setup, dict[str, list[Run]]] = {}
     for run in runs:
         changes = dict(changes_of(run))
-        if changes.pop("order", None) is not None and set(changes) <= {"preset"}:
+        classes, *tasks = (changes.pop(key, None) is not None for key in ORDERS)
+        if (classes or any(tasks)) and set(changes) <= {"preset"}:
             words = [run.method, *map(str, changes.values())]
+            words += ["classes shuffled"] * classes + ["tasks reordered"] * any(tasks)
             found.setdefault(stream_of(run), {}).setdefault(", ".join(words), []).append(run)
     return found
 
@@ -106,7 +108,13 @@ def task_order(runs: Sequence[Run]) -> str:
         lines = []
         for method, own in sorted(methods.items()):
             after = [spread(average_accuracy(r.matrix[:s]) for r in own) for s in range(1, stream.tasks + 1)]
-            lines.append((method, str(len({r.config["order_seed"] for r in own})), *map(rate_text, after)))
+            lines.append(
+                (
+                    method,
+                    str(len({tuple(r.config.get(key) for key in ORDERS) for r in own})),
+                    *map(rate_text, after),
+                )
+            )
         header = ("method", "orders", *(f"after task {s}" for s in range(1, stream.tasks + 1)))
         parts.append(paragraphs(f"**{stream.name}**", table(header, lines)))
     return paragraphs(*parts) or NOT_RUN

@@ -187,8 +187,8 @@ def plasticity(found: Sequence[Sample]) -> str:
 
 def _in_main_table(row: dict[str, str], metric: str = "forgetting") -> Published:
     same = ("scenario", "dataset", "tasks", "method", "model")
-    wanted = (*(row[key] for key in same), metric)
-    return next(own.paper for own in published.tables() if tuple(map(str, own[:6])) == wanted)
+    wanted = " ".join([*(row[key] for key in same), metric])
+    return next(own.paper for own in published.tables() if own.key == wanted)
 
 
 def _disagreement(paper: Published, main: Published) -> str:

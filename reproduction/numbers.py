@@ -15,8 +15,8 @@ from reproduction.collect import command
 from reproduction.explanations import Explanations
 from reproduction.machines import Machines
 from reproduction.markdown import points, published_rate, rate, table
-from reproduction.ours import Sample, Setup, pick
-from reproduction.published import Row, tables
+from reproduction.ours import BASELINE_KEYS, Sample, Setup, changes_of, pick
+from reproduction.published import Printed, tables
 
 Status = Literal["reproduced", "better", "differs", "other backbone", "other hardware", "not run"]
 STATUSES: tuple[Status, ...] = (
@@ -35,6 +35,8 @@ OWN_MODELS = ("mlp", "cnn")
 """Models that we train as the paper does; the others are frozen backbones."""
 STANDS_FOR = "dino-vit"
 """The published backbone that our features are compared with."""
+NEAREST_MEAN = ("icarl", "linear")
+"""Where iCaRL trains nothing below its head, it is herded nearest-mean."""
 MISSING = {
     "dino-resnet50": "weights of the DINO ResNet50 (on the web only)",
     "dino-vit": "a run on our features",
@@ -45,16 +47,9 @@ HEADER = ("method", "model", "number", "paper", "ours (seeds)", "status", "comma
 
 
 @dataclass(frozen=True)
-class Number:
+class Number(Printed):
     """A published number and ours."""
 
-    scenario: str
-    dataset: str
-    tasks: int
-    method: str
-    model: str
-    metric: str
-    paper: Published
     ours: tuple[Sample, ...]
     """One sample, or one per kind of features; none if it was not run."""
     status: Status
@@ -75,24 +70,23 @@ def numbers(found: Sequence[Sample], why: Explanations) -> list[Number]:
         if status == "not run":
             words = f"missing: {missing(row.dataset, row.model)}"
         elif status == "differs":
-            about = row._asdict()
-            del about["paper"]
-            words = why.why("differs", **about)
-        made.append(Number(*row, ours, status, words))
+            words = why.why("differs", **vars(row))
+        made.append(Number(**vars(row), ours=ours, status=status, words=words))
     return made
 
 
-def counterparts(found: Sequence[Sample], row: Row) -> tuple[Sample, ...]:
+def counterparts(found: Sequence[Sample], row: Printed) -> tuple[Sample, ...]:
     """Our samples for a published row, with the published settings; for its ViT, on other features."""
-    scenario, dataset, tasks, method, model, *_ = row
-    if model in OWN_MODELS:
-        sample = pick(found, Setup(dataset, "", scenario, tasks, model), method)
+    if row.model in OWN_MODELS:
+        sample = pick(found, Setup(row.dataset, "", row.scenario, row.tasks, row.model), row.method)
         return (sample,) if sample else ()
-    if model != STANDS_FOR:
+    if row.model != STANDS_FOR:
         return ()
-    head = "multi-head" if scenario == "task-incremental" else "linear"
+    head = "multi-head" if row.scenario == "task-incremental" else "linear"
     kinds = sorted({s.stream.features for s in found if s.stream.features}, key=resolution, reverse=True)
-    picked = [pick(found, Setup(dataset, kind, scenario, tasks, head), method) for kind in kinds]
+    picked = [
+        pick(found, Setup(row.dataset, kind, row.scenario, row.tasks, head), row.method) for kind in kinds
+    ]
     return tuple(sample for sample in picked if sample)
 
 
@@ -146,15 +140,9 @@ def number_table(shown: Sequence[Number], machines: Machines, standings: dict[st
     return table(HEADER, [_cells(number, machines, standings) for number in shown])
 
 
-def key(number: Number) -> str:
-    """The name of a row, for looking up its standing."""
-    parts = (number.scenario, number.dataset, number.tasks, number.method, number.model, number.metric)
-    return " ".join(map(str, parts))
-
-
 def _cells(number: Number, machines: Machines, standings: dict[str, str]) -> tuple[str, ...]:
     seconds = number.metric == "seconds"
-    words = standings.get(key(number), "") if number.status == "other backbone" else number.words
+    words = standings.get(number.key, "") if number.status == "other backbone" else number.words
     return (
         number.method,
         number.model,
@@ -169,6 +157,8 @@ def _cells(number: Number, machines: Machines, standings: dict[str, str]) -> tup
 
 def _ours(sample: Sample, number: Number) -> str:
     where = f"{resolution(sample.stream.features)} px: " if sample.stream.features else ""
+    if (sample.method, sample.stream.model) == NEAREST_MEAN:
+        where += "herded nearest-mean, "
     value = sample.spread(number.metric)
     if value is None:
         return f"{where}–"
@@ -182,12 +172,21 @@ def _ours(sample: Sample, number: Number) -> str:
 
 
 def sweep_command(runs: Sequence[Run]) -> str:
-    """The command that makes all these runs, which differ in their seed."""
-    words = command(runs[0]).split(" ")
-    seeds = ",".join(str(run.seed) for run in runs)
-    kept = [word for word in words[2:] if not word.startswith("seed=")]
+    """The command that makes all these runs, which differ in their seed; one command per device that they ran on."""
+    devices = sorted({str(run.config.get("device")) for run in runs})
+    return "; ".join(_on_one_device([r for r in runs if str(r.config.get("device")) == d]) for d in devices)
+
+
+def _on_one_device(runs: Sequence[Run]) -> str:
+    words = command(runs[0]).split(" ")[2:]
+    given = {word.partition("=")[0] for word in words}
+    # What was a default when it was run may be another one now.
+    words += [
+        f"{key}={value}" for key, value in changes_of(runs[0]) if key in BASELINE_KEYS and key not in given
+    ]
+    kept = [word for word in words if not word.startswith("seed=")]
     verb = "sweep" if len(runs) > 1 else "run"
-    return " ".join(["cop2l", verb, *kept, f"seed={seeds}"])
+    return " ".join(["cop2l", verb, *kept, f"seed={','.join(str(run.seed) for run in runs)}"])
 
 
 def tally(all_numbers: Sequence[Number]) -> str:

@@ -7,7 +7,7 @@ from statistics import fmean
 from cop2l.report.metric import METRICS
 from reproduction.explanations import Explanations
 from reproduction.markdown import points, table
-from reproduction.numbers import POINT, STANDS_FOR, Number, key, resolution
+from reproduction.numbers import POINT, STANDS_FOR, Number, resolution
 
 REFERENCE = "replay"
 BACKBONES = (STANDS_FOR, "dino-resnet50")
@@ -105,7 +105,7 @@ def standings(shown: Sequence[Number], references: Mapping[str, Mapping[str, flo
                 continue
             among = ranked | {number.method}
             parts = [_short(c, number.method, among) for c in (made[0], *made[1:]) if "resnet" not in c.title]
-            words[key(number)] = "; ".join(part for part in parts if part)
+            words[number.key] = "; ".join(part for part in parts if part)
     return words
 
 

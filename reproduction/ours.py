@@ -22,7 +22,7 @@ COP2L_KEYS = ("k", "omega", "epochs", "batch", "lr")
 BASELINE_SETTINGS = {
     "finetuning": (20, 128, 0.01),
     "replay": (20, 128, 0.01),
-    "der": (20, 128, 0.01),
+    "der++": (20, 128, 0.01),
     "icarl": (10, 128, 0.01),
     "gdumb": (20, 128, 0.01),
     "lwf": (10, 200, 0.001),
@@ -34,16 +34,19 @@ BASELINE_SETTINGS = {
     "csrel": (100, 256, 0.001),
 }
 """Epochs, batch and lr of the paper's baselines (the ViT's, on features); La-MAML's is where its learned rates start."""
-HALVED = ("finetuning", "replay", "der")
+HALVED = ("finetuning", "replay", "der++")
 """Methods with half the epochs where the task's number is told."""
 BASELINE_KEYS = ("epochs", "batch", "lr")
 ON_FEATURES = {"prior_lr": 0.01}
-"""What the configurations of feature streams change in the preset `certified`."""
+"""What the configurations of feature streams change in the preset `hybrid`."""
 MEMORY = 2000
+ORDERS = ("class_seed", "order", "order_seed")
+"""What makes another order of classes or tasks."""
 
 Change = tuple[str, Any]
 AS_PUBLISHED: tuple[Change, ...] = ()
-CERTIFIED: tuple[Change, ...] = (("preset", "certified"),)
+DEFAULT: tuple[Change, ...] = (("preset", "cop2l"),)
+HYBRID: tuple[Change, ...] = (("preset", "hybrid"),)
 
 
 class Setup(NamedTuple):
@@ -102,14 +105,19 @@ def changes_of(run: Run) -> tuple[Change, ...]:
     """How a run's settings differ from the published ones; the task order counts, the seed does not."""
     config = {**run.config, **run.config.get("options", {})}
     found: list[Change] = []
+    wanted = COP2L_SETTINGS.get((run.scenario, run.model), (None,) * len(COP2L_KEYS))
+    published = dict(zip(COP2L_KEYS, wanted, strict=True))
     if run.method == "cop2l" and config.get("preset") != "paper":
-        own = PRESETS["certified"] | (ON_FEATURES if "@" in run.stream else {})
+        own = PRESETS[config["preset"]]
+        if config["preset"] == "cop2l":  # what it does not say itself is the paper's
+            own = published | own
+        elif "@" in run.stream:
+            own = own | ON_FEATURES
         found.append(("preset", config["preset"]))
         found += _unequal(config, {key: own[key] for key in own if key in config and key != "kind"})
     elif run.method == "cop2l":
-        wanted = COP2L_SETTINGS.get((run.scenario, run.model), (None,) * len(COP2L_KEYS))
         as_published = {"buffer": "uniform", "stop": "kl", "max_iterations": None}
-        found += _unequal(config, dict(zip(COP2L_KEYS, wanted, strict=True)) | as_published)
+        found += _unequal(config, published | as_published)
     elif run.method in BASELINE_SETTINGS:
         epochs, *others = BASELINE_SETTINGS[run.method]
         if run.scenario == "task-incremental" and run.method in HALVED:
@@ -120,8 +128,7 @@ def changes_of(run: Run) -> tuple[Change, ...]:
         found.append(("memory", config.get("memory")))
     if config.get("holdout"):
         found.append(("holdout", config["holdout"]))
-    if config.get("order_seed") is not None:
-        found.append(("order", config["order_seed"]))
+    found += [(key, config[key]) for key in ORDERS if config.get(key) is not None]
     return tuple(found)
 
 

@@ -67,7 +67,7 @@ class Pictures:
         """Average cumulative accuracy over the orders, one picture per stream."""
         for stream, methods in sorted(orders(runs).items()):
             own = [run for group in methods.values() for run in group]
-            figures = draw("progress", own, ("seed", "order_seed"))
+            figures = draw("progress", own, ("seed", "class_seed", "order_seed"))
             yield self.show(f"order-{file_name(own[0])}", figures, f"Over task orders: {stream.name}")
 
     def classes(self, found: Sequence[Sample]) -> Iterator[str]:
@@ -81,7 +81,7 @@ class Pictures:
 
     def plasticity(self, found: Sequence[Sample]) -> Iterator[str]:
         """Plasticity against forgetting, six methods."""
-        six = ("cop2l", "finetuning", "replay", "icarl", "gdumb", "der")
+        six = ("cop2l", "finetuning", "replay", "icarl", "gdumb", "der++")
         for stream in streams(found):
             if (stream.dataset, stream.scenario) == ("cifar10", "class-incremental") and stream.features:
                 runs = [r for m in six if (s := pick(found, stream, m)) for r in s.runs]

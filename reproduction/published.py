@@ -1,9 +1,9 @@
 """The paper's numbers: its tables, in the form that `--beside` reads, and its appendix."""
 
 import csv
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from cop2l.report.published import Published, read
 
@@ -12,7 +12,8 @@ BACKBONES = {"dino-vits16-64": "dino-vit", "dino-resnet50-64": "dino-resnet50"}
 """The frozen backbones of the tables: the features with us, and the name in the document."""
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True)
+class Printed:
     """A number of the paper's tables; on features, the model is the backbone."""
 
     scenario: str
@@ -23,25 +24,22 @@ class Row(NamedTuple):
     metric: str
     paper: Published
 
+    @property
+    def key(self) -> str:
+        """What it is a number of, as one text."""
+        about = (self.scenario, self.dataset, self.tasks, self.method, self.model, self.metric)
+        return " ".join(map(str, about))
+
 
 @cache
-def tables() -> tuple[Row, ...]:
+def tables() -> tuple[Printed, ...]:
     """Every number of the paper's tables."""
     made = []
     for row in read(HERE / "numbers.csv"):
         dataset, _, features = row.benchmark.stream.partition("@")
         model = BACKBONES.get(features, row.benchmark.model)
-        made.append(
-            Row(
-                row.benchmark.scenario,
-                dataset,
-                row.benchmark.tasks,
-                row.method,
-                model,
-                row.metric,
-                row.number,
-            )
-        )
+        where = (row.benchmark.scenario, dataset, row.benchmark.tasks)
+        made.append(Printed(*where, row.method, model, row.metric, row.number))
     return tuple(made)
 
 

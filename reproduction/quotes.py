@@ -67,9 +67,5 @@ def _ours(form: re.Match[str], found: Sequence[Sample]) -> float | None:
 
 def _published(form: re.Match[str]) -> float | None:
     dataset, tasks, scenario, model = form["stream"].split(", ")
-    wanted = (scenario, dataset, tasks, form["method"], model, form["metric"])
-    for row in tables():
-        own = (row.scenario, row.dataset, f"{row.tasks} tasks", row.method, row.model, row.metric)
-        if own == wanted:
-            return row.paper.mean
-    return None
+    about = (scenario, dataset, tasks.removesuffix(" tasks"), form["method"], model, form["metric"])
+    return next((row.paper.mean for row in tables() if row.key == " ".join(about)), None)

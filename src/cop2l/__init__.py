@@ -11,10 +11,17 @@ from cop2l._version import __version__
 if TYPE_CHECKING:
     from cop2l.audit.verify import verify as verify
     from cop2l.certify.learner import CoP2L as CoP2L
+    from cop2l.monitor.monitor import Monitor as Monitor
+    from cop2l.planning import plan as plan
 
-_HOMES = {"CoP2L": "cop2l.certify.learner", "verify": "cop2l.audit.verify"}
+_HOMES = {
+    "CoP2L": "cop2l.certify.learner",
+    "Monitor": "cop2l.monitor.monitor",
+    "plan": "cop2l.planning",
+    "verify": "cop2l.audit.verify",
+}
 
-__all__ = ["CoP2L", "__version__", "verify"]
+__all__ = ["CoP2L", "Monitor", "__version__", "plan", "verify"]
 
 
 def __getattr__(name: str) -> Any:

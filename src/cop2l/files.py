@@ -161,8 +161,8 @@ def numbered(folder: Path, prefix: str) -> list[Path]:
 
 def _beside(folder: Path) -> tuple[Path, Path]:
     """Where the new and the old folder are meanwhile: hidden, so that they are nobody's copies."""
-    place = folder.absolute()
-    return place.with_name(f".{place.name}{TEMPORARY}"), place.with_name(f".{place.name}{RETIRED}")
+    folder = folder.absolute()
+    return folder.with_name(f".{folder.name}{TEMPORARY}"), folder.with_name(f".{folder.name}{RETIRED}")
 
 
 @contextmanager
@@ -267,7 +267,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
 
 
 def append_lines(path: str | Path, values: Sequence[Mapping[str, Any]]) -> None:
-    """Add JSON lines, each with a checksum of its content and its place, and see them onto the disk."""
+    """Add JSON lines, each with a checksum of its content and its number, and see them onto the disk."""
     path = Path(path)
     require(path)
     new = not path.exists()
@@ -325,7 +325,7 @@ def _lines(values: Sequence[Mapping[str, Any]], before: int) -> bytes:
 
 
 def _line_digest(number: int, rest: dict[str, Any]) -> str:
-    """The place counts, so that a line that is missing shows."""
+    """The number counts, so that a line that is missing shows."""
     return json_digest([number, rest])[:SHORT]
 
 
@@ -350,9 +350,9 @@ def write_tensors(path: str | Path, tensors: Mapping[str, "Tensor"], note: Mappi
     storages: set[int] = set()
     for name, value in tensors.items():
         value = value.detach().cpu().contiguous()
-        place = value.untyped_storage().data_ptr()
-        plain[name] = value.clone() if place in storages else value  # the format has no shared memory
-        storages.add(place)
+        address = value.untyped_storage().data_ptr()
+        plain[name] = value.clone() if address in storages else value  # the format has no shared memory
+        storages.add(address)
     text = _as_read(note)
     # One entry only: several would be written in an order that changes from process to process.
     about = {"cop2l": json.dumps({"note": text, "sha256": json_digest([text, tensor_digest(plain)])})}

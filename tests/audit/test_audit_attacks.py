@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 import torch
-from audit_cases import copied, forged, last_certificate, made, sentences, verify, write_data
+from audit_cases import copied, forged, last_certificate, made, sentences, verify
 
 from cop2l import CoP2L
 from cop2l.certify.commitment import commitment_hash
@@ -14,16 +14,6 @@ from cop2l.kernel.form import TEXT_FILE, Unreadable
 from cop2l.kernel.verify import Allowed
 from cop2l.models import build
 from cop2l.streams import load
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data") / "mine.npz")
-
-
-@pytest.fixture(scope="module")
-def run(data, tmp_path_factory):
-    return made(tmp_path_factory.mktemp("runs") / "run", data)
 
 
 @pytest.fixture
@@ -229,7 +219,9 @@ def test_columns_of_the_issuers_choice_must_be_typed_or_accepted(tmp_path):
             ["--task-classes 0 1 2 3", "--scenario"],
         ),
         ({"data": {"task_classes": [[0, 1]]}}, ["--task-classes 0,1", "--tasks 1"]),
-        ({"order_seed": 7}, ["--order-seed 7"]),
+        ({"class_seed": 7}, ["--class-seed 7"]),
+        ({"order_seed": 8}, ["--order-seed 8"]),
+        ({"order": "reversed"}, ["--order reversed"]),
         ({"stream_seed": 7, "data": {"test_share": 0.5}}, ["--stream-seed 7", "--test-share 0.5"]),
         ({"tasks": 4}, ["--tasks 4"]),
         ({"scenario": "domain-incremental"}, ["--scenario domain-incremental"]),
@@ -240,6 +232,15 @@ def test_a_cut_of_the_issuers_choice_is_a_doubt(data, tmp_path, changes, words):
     assert verdict.status == "cannot tell"
     for word in words:
         assert f"type {word}" in sentences(verdict) or word in sentences(verdict)
+
+
+@pytest.mark.parametrize("how", [{"class_seed": 7}, {"order_seed": 8}, {"order": "reversed"}])
+def test_another_order_of_classes_or_tasks_is_cut_again_as_typed(data, tmp_path, how):
+    run = made(tmp_path / "run", data, **how)
+    assert verify(run, data, cut=how).status == "valid"
+    ((key, value),) = how.items()
+    other = verify(run, data, cut={key: None if key == "order" else value + 1})
+    assert other.status == "invalid"
 
 
 def test_the_scenario_of_the_certificate_is_that_of_the_cut(certificate, data):

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from audit_cases import copied, forged, last_certificate, made, sentences, verify, write_data
+from audit_cases import copied, forged, last_certificate, made, sentences, verify
 
 from cop2l.audit.finding import find
 from cop2l.files import read_json, read_lines, write_json, write_lines
@@ -19,11 +19,6 @@ RUNS = {
     "hold-out, anytime": {"method": "replay", "epochs": 2, "holdout": 0.2, "anytime": True},
     "hold-out of CoP2L": {"holdout": 0.2, "kind": "holdout"},
 }
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data") / "mine.npz")
 
 
 @pytest.fixture(scope="module")
@@ -110,17 +105,13 @@ def config_gone(run):
     (run / "config.json").unlink()
 
 
-def records_edited(run):
-    records = read_lines(run / "records.jsonl")
-    records[-1]["tasks"][0]["bounds"]["combined"] = 0.001
-    write_lines(run / "records.jsonl", records)
-    content = read_json(run / "summary.json")
-    write_json(run / "summary.json", content | {"tasks": records[-1]["tasks"]})
-
-
 def information_edited(run):
+    records_edited(run, "kl")
+
+
+def records_edited(run, kind="combined"):
     records = read_lines(run / "records.jsonl")
-    records[-1]["tasks"][0]["bounds"]["kl"] = 0.001
+    records[-1]["tasks"][0]["bounds"][kind] = 0.001
     write_lines(run / "records.jsonl", records)
     content = read_json(run / "summary.json")
     write_json(run / "summary.json", content | {"tasks": records[-1]["tasks"]})

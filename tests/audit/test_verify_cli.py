@@ -5,21 +5,11 @@ import subprocess
 import sys
 
 import pytest
-from audit_cases import copied, made, write_data
+from audit_cases import copied
 
 from cop2l.cli import main
 
 RUN = ("run", "synthetic", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data") / "mine.npz")
-
-
-@pytest.fixture(scope="module")
-def run(data, tmp_path_factory):
-    return made(tmp_path_factory.mktemp("runs") / "run", data)
 
 
 def code(*arguments):

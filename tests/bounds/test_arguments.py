@@ -50,6 +50,7 @@ GOOD = {
     },
     bounds.holdout_certificate: {"n": 100, "errors": 5, "tasks": 3, "log_delta": LOG},
     bounds.binomial_tail_inverse: {"errors": 5, "n": 100, "log_delta": LOG},
+    bounds.binomial_upper_tail: {"errors": 5, "n": 100, "p": 0.03},
     bounds.log_binomial: {"n": 100, "k": 5},
     bounds.log_binomial_above: {"n": 100, "k": 5},
     bounds.log_zeta: {"k": 5},

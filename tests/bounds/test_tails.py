@@ -58,6 +58,25 @@ def test_tail_factors_enclose_the_truth(case, precision):
 
 
 @EXACT
+@given(tails())
+def test_upper_tails_are_at_or_a_hair_above_the_truth(case):
+    """Far above the mean, where a p-value matters, and (mirrored) below it."""
+    n, k, p = case
+    for errors, rate in ((n - k, 1.0 - p), (k, p)):
+        true = oracle.exp(oracle.log_more(n, errors - 1, rate))
+        found = binomial.binomial_upper_tail(errors, n, rate)
+        assert true <= found + 1e-300
+        assert found <= true * (1 + 1e-8) + 1e-300
+
+
+def test_the_ends_of_the_upper_tail():
+    assert binomial.binomial_upper_tail(0, 9, 0.3) == 1.0
+    assert binomial.binomial_upper_tail(3, 9, 0.0) == 0.0
+    assert binomial.binomial_upper_tail(9, 9, 1.0) == 1.0
+    assert binomial.binomial_upper_tail(9, 9, 0.5) == pytest.approx(2.0**-9, rel=1e-12)
+
+
+@EXACT
 @given(tails(), st.integers(1, 40))
 def test_fractions_of_any_depth_enclose_the_truth(case, depth):
     n, k, p = case

@@ -134,6 +134,13 @@ def test_the_buffer_kind_is_one_certificate_with_or_without_data():
     assert learner.certify().bounds == learner.certify(data_of(case, 2)).bounds
 
 
+def test_a_bound_from_memory_alone_is_pointed_out():
+    case = a_case()
+    gone, at_hand = (learn(a_learner(case), case, (1,)).certify(data) for data in (None, data_of(case, 1)))
+    assert "counted on the memory alone, and looser; 'cop2l plan' says" in str(gone)
+    assert "cop2l plan" not in str(at_hand)
+
+
 def test_the_certificate_that_was_issued_is_not_changed_by_learning_on(tmp_path):
     case = a_case()
     learner = learn(a_learner(case), case, (1,))
@@ -623,19 +630,28 @@ def test_presets(preset):
     case = a_case()
     learner = CoP2L(model_of("mlp", case.classes), preset=preset, memory=40, epochs=1, max_iterations=3)
     certificate = learn(learner, case, (1,)).certify(data_of(case, 1))
-    assert certificate.kind == {"paper": "kl", "certified": "combined"}[preset]
+    assert certificate.kind == {"paper": "kl", "cop2l": "preference", "hybrid": "combined"}[preset]
     assert set(certificate.information(1)) | {certificate.kind} >= {"kl", "kl-tight"}
     assert certificate.kind not in certificate.information(1)
 
 
-def test_certified_without_a_prior_part_is_a_threshold_buffer():
-    learner = CoP2L(model_of("linear", 2), prior=0)
-    assert (learner.options.buffer, learner.options.kind, learner.options.grid) == (
-        "threshold",
-        "preference",
-        True,
-    )
-    assert CoP2L(model_of("linear", 2), prior=0.0, buffer="uniform").options.kind == "kl-tight"
+def test_the_default_sets_nothing_aside_and_claims_by_preference():
+    chosen = CoP2L(model_of("linear", 2)).options
+    assert (chosen.prior, chosen.buffer, chosen.kind, chosen.grid) == (0.0, "threshold", "preference", True)
+    assert CoP2L(model_of("linear", 2), buffer="uniform").options.kind == "kl-tight"
+
+
+def test_the_table_says_when_nothing_was_picked():
+    case = a_case()
+    for last, said in ((0, True), (3, False)):
+        learner = a_learner(case, **WITNESS | {"max_iterations": last, "stop": "none"})
+        certificate = learn(learner, case, (1, 2)).certify(data_of(case, 2))
+        n = sum(record["n"] for record in certificate.records)
+        sentence = f"Nothing was picked: this is a hold-out certificate on {n} examples."
+        assert (sentence in str(certificate).splitlines()) == said
+        assert str(certificate).startswith(
+            "task  trained freely  certified on  picked  errors  error <=  kind"
+        )
 
 
 def test_the_users_data_and_the_layout_of_the_weights():
@@ -655,4 +671,4 @@ def test_batch_normalisation_needs_more_than_one_example():
     x, y = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
     with pytest.raises(UserError, match="batch=2"):
         CoP2L(model, batch=1, memory=10).learn(x, y)
-    CoP2L(model, batch=2, k=1, prior=0, memory=10, max_iterations=3).learn(x, y)
+    CoP2L(model, batch=2, k=1, memory=10, max_iterations=3).learn(x, y)

@@ -42,10 +42,10 @@ def test_a_preset_is_a_set_of_options(preset):
 
 
 def test_the_kind_follows_the_buffer_unless_it_is_named():
-    assert options("certified").kind == "combined"
-    assert options("certified", prior=0).kind == "preference"
+    assert options().kind == "preference"
+    assert options("hybrid").kind == "combined"
     assert options("paper", buffer="threshold").kind == "preference"
-    assert options("certified", buffer="uniform").kind == "kl-tight"
+    assert options("hybrid", buffer="uniform").kind == "kl-tight"
 
 
 def test_wrong_names_and_values_are_one_sentence():
@@ -60,6 +60,10 @@ def test_wrong_names_and_values_are_one_sentence():
         assert str(refused.value).count("\n") == 0
     with pytest.raises(UserError, match="preset"):
         options("papers")
+    with pytest.raises(UserError, match="its settings are preset='hybrid'"):
+        options("certified")
+    with pytest.raises(UserError, match="use preset='cop2l'"):
+        options("hybrid", prior=0)
 
 
 def test_a_type_is_checked_strictly():

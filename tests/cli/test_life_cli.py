@@ -56,7 +56,7 @@ def test_learn_adds_a_task_and_a_certificate_and_predict_uses_it(before, tmp_pat
         )
     )
     kinds = [statement["kind"] for statement in grown.certificate.statements]
-    assert kinds == ["buffer", "buffer", "combined"]  # the data of the first two is gone
+    assert kinds == ["buffer", "buffer", "preference"]  # the data of the first two is gone
 
     assert main(["predict", "grown", "--data", str(folder / "unlabelled.npy")]) == 0
     printed = capsys.readouterr()

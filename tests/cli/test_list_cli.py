@@ -31,24 +31,24 @@ def test_every_key_has_its_default_and_a_sentence(capsys):
     found = json.loads(capsys.readouterr().out)
     assert {"method", "stream", "holdout", "device", "preset", "gamma", "optimiser"} <= set(found)
     assert found["delta"]["default"] == 0.05
-    assert found["k"] == {"default": 16, "sentence": "How many examples one iteration picks."}
+    assert found["k"] == {"default": 8, "sentence": "How many examples one iteration picks."}
     assert found["stop"]["sentence"].endswith(" One of: kl, preference, combined, none.")
     assert main(["list", "keys"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(found)
-    assert "k               16                  How many examples one iteration picks." in lines
+    assert "k               8                   How many examples one iteration picks." in lines
 
 
 def test_the_keys_of_a_method(capsys):
-    assert main(["list", "keys", "der", "--json"]) == 0
+    assert main(["list", "keys", "der++", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {"seed", "alpha"} <= set(found)
     assert "omega" not in found
     assert found["epochs"] == {"default": 20, "sentence": "Passes over each task; 10 if task-incremental."}
     assert main(["list", "keys", "repaly"]) == 2
     assert "did you mean 'replay'?" in capsys.readouterr().err
-    assert main(["list", "models", "der"]) == 2
-    assert "write: cop2l list keys der." in capsys.readouterr().err
+    assert main(["list", "models", "der++"]) == 2
+    assert "write: cop2l list keys der++." in capsys.readouterr().err
 
 
 def test_an_unknown_list_is_an_error_of_usage():

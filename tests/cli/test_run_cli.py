@@ -14,12 +14,7 @@ from cop2l.files import read_json
 SMALL = ("data.n=100", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
 
 
-@pytest.fixture(autouse=True)
-def somewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    handler = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, handler)
+pytestmark = pytest.mark.usefixtures("somewhere")
 
 
 def test_run_shows_the_tasks_and_says_where_the_results_are(capsys):
@@ -28,7 +23,7 @@ def test_run_shows_the_tasks_and_says_where_the_results_are(capsys):
     assert "cop2l on synthetic (class-incremental, 3 tasks), mlp, memory 30, seed 0\n" in out
     for task in (1, 2, 3):
         assert f"task {task}/3  accuracy " in out
-    assert "The claim is the column combined: with probability at least 0.95" in out
+    assert "The claim is the column preference: with probability at least 0.95" in out
     folder = Path(out.rpartition("Results: ")[2].strip())
     assert folder.parent == Path("runs")
     assert json.loads((folder / "config.json").read_text())["hash"] == folder.name
@@ -147,7 +142,7 @@ def test_a_list_of_the_stream_makes_one_run(capsys):
     ]
 
 
-LONG = ["run", "synthetic", *SMALL, "tasks=12", "prior_epochs=600", "--out", "run"]
+LONG = ["run", "synthetic", *SMALL, "tasks=12", "prior=0.5", "prior_epochs=600", "--out", "run"]
 
 
 def stopped(number):

@@ -18,12 +18,7 @@ SMALL = ("data.n=60", "architecture.hidden=8", "memory=30", "tasks=2", "epochs=2
 SIX = ("synthetic", *SMALL, "method=finetuning,replay", "seed=0,1,2")
 
 
-@pytest.fixture(autouse=True)
-def somewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    handler = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, handler)
+pytestmark = pytest.mark.usefixtures("somewhere")
 
 
 def finished(folder="runs"):
@@ -112,7 +107,7 @@ def test_a_sweep_refuses_with_one_sentence(capsys, arguments, sentence):
 
 
 def test_a_sweep_that_is_ended_ends_its_runs():
-    command = ["sweep", "synthetic", "data.n=2000", "tasks=12", "prior=0", "seed=0,1", "--workers", "2"]
+    command = ["sweep", "synthetic", "data.n=2000", "tasks=12", "seed=0,1", "--workers", "2"]
     process = subprocess.Popen([sys.executable, "-m", "cop2l", *command], stdout=subprocess.DEVNULL)
     while len(list(Path("runs").glob("*/config.json"))) < 2 and process.poll() is None:
         time.sleep(0.02)

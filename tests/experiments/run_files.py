@@ -4,8 +4,8 @@ from cop2l.files import read_json, read_lines
 
 TIMES = ("seconds", "learn_seconds", "peak_memory")
 SMALL = ("data.n=100", "tasks=3", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
-SMALL += ("methods.cop2l.k=8", "methods.cop2l.prior=0")
-"""A run of CoP2L (without a prior part, so that it picks) that takes a fraction of a second."""
+SMALL += ("methods.cop2l.k=8",)
+"""A run of CoP2L that takes a fraction of a second."""
 
 
 def configured(*pairs, name="synthetic"):

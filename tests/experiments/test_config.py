@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cop2l.certify.presets import PRESETS
 from cop2l.errors import UserError
 from cop2l.experiments import grid, options, words
 from cop2l.experiments.config import FIELDS, Config, typed
@@ -48,8 +49,8 @@ def test_the_configuration_is_frozen():
 
 
 def test_overrides_have_the_type_of_their_field():
-    config = configured({}, "seed=3", "order_seed=none", "memory=500", "anytime=true")
-    assert (config.seed, config.order_seed, config.memory, config.anytime) == (3, None, 500, True)
+    config = configured({}, "seed=3", "class_seed=none", "memory=500", "anytime=true")
+    assert (config.seed, config.class_seed, config.memory, config.anytime) == (3, None, 500, True)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_what_is_wrong_is_said_in_a_sentence(pair, sentence):
     [
         (
             ["method=replay", "alpha=0.3"],
-            "replay has no option alpha; for der alone, write methods.der.alpha.",
+            "replay has no option alpha; for csrel alone, write methods.csrel.alpha.",
         ),
         (
             ["method=replay", "preset=paper"],
@@ -159,7 +160,7 @@ def test_what_another_method_refuses_is_said_in_a_sentence(pairs, sentence):
 
 
 def test_a_methods_own_option_is_known_by_its_bare_name():
-    assert configured({}, "method=der", "alpha=0.3").options == {"alpha": 0.3}
+    assert configured({}, "method=der++", "alpha=0.3").options == {"alpha": 0.3}
 
 
 def test_a_grid_gives_an_option_to_the_methods_that_have_it():
@@ -171,19 +172,47 @@ def test_a_grid_gives_an_option_to_the_methods_that_have_it():
 
 def test_the_sections_of_a_preset_are_for_cop2l_and_its_default_preset_opens_one():
     table = tomllib.loads("""
-        [presets.certified]
+        [presets.hybrid]
         k = 5
         [presets.paper]
         k = 6
     """)
-    assert configured(table).options == {"k": 5}
+    assert configured(table, "preset=hybrid").options == {"preset": "hybrid", "k": 5}
     assert configured(table, "preset=paper").options == {"preset": "paper", "k": 6}
     assert configured(table, "options.preset=paper").options == {"preset": "paper", "k": 6}
     assert configured(table, "method=replay").options == {}
-    assert [run.options["k"] for run in grid.expand(table, grid.overrides(["preset=paper,certified"]))] == [
+    assert [run.options["k"] for run in grid.expand(table, grid.overrides(["preset=paper,hybrid"]))] == [
         6,
         5,
     ]
+
+
+def test_cop2l_has_the_sections_of_paper_for_what_it_does_not_say_itself(monkeypatch):
+    monkeypatch.setitem(PRESETS["cop2l"], "lr", 0.5)
+    table = tomllib.loads("""
+        [presets.paper]
+        lr = 1.0
+        k = 6
+        epochs = 7
+        [presets.cop2l]
+        epochs = 8
+        [models.cnn.presets.paper]
+        lr = 2.0
+        k = 9
+    """)
+    assert configured(table).options == {"k": 6, "epochs": 8}
+    assert configured(table, "model=cnn").options == {"k": 9, "epochs": 8}
+    assert configured(table, "lr=3").options == {"k": 6, "epochs": 8, "lr": 3.0}
+    assert configured(table, "preset=hybrid").options == {"preset": "hybrid"}
+    assert configured(table, "preset=paper").options == {"preset": "paper", "lr": 1.0, "k": 6, "epochs": 7}
+
+
+def test_the_former_name_of_a_preset_is_refused_with_a_pointer():
+    for table, pairs in (({}, ["preset=certified"]), ({"presets": {"certified": {"k": 3}}}, [])):
+        with pytest.raises(
+            UserError, match="There is no preset 'certified' any more; its settings are preset='hybrid'"
+        ):
+            configured(table, *pairs)
 
 
 def test_deeper_sections_win_and_the_command_line_wins_over_all():

@@ -15,13 +15,15 @@ from cop2l.bounds import anytime_log_delta, holdout_certificate
 from cop2l.certify.certificate import Certificate
 from cop2l.certify.certificate import read as read_certificate
 from cop2l.errors import UserError
-from cop2l.experiments import grid, learners, measure, options
+from cop2l.experiments import grid, learners, measure, options, words
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.run import run
 from cop2l.experiments.watch import Watcher
 from cop2l.files import read_json, read_lines, write_json
 from cop2l.kernel import form
 from cop2l.kernel.verdict import Verdict
+from cop2l.report.page import page
+from cop2l.report.runs import find
 
 REPLAY = ("method=replay", "epochs=2", "lr=0.1")
 
@@ -318,6 +320,14 @@ def test_what_is_kept_beside_examples_is_in_the_records(tmp_path):
     width, classes = 4, 6
     assert record["memory_used"] == 0
     assert record["numbers_stored"] == classes * (1 + width) + width**2
+
+
+def test_a_method_that_comes_to_less_than_its_name_says_so(tmp_path):
+    icarl = ("method=icarl", "architecture=false", "epochs=1")
+    for model, said in (("linear", True), ("mlp-head", False)):
+        text = words.table(run(configured(*icarl, f"model={model}"), tmp_path / model))
+        assert ("iCaRL is herded nearest-mean" in text) == said
+        assert ("iCaRL is herded nearest-mean" in page(find([tmp_path / model]))) == said
 
 
 def test_one_task_has_no_forgetting(tmp_path):

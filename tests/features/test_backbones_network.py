@@ -10,8 +10,9 @@ from cop2l.models.weights import state_hash
 pytestmark = pytest.mark.network
 
 HASHES = {
-    "dinov2-vits14": "bfca3b4de7ee8fa9130b5b10030c9fbba2d1f3a5fab6bd066e5fe8c5372a798e",
-    "efficientnet-lite0": "90312649256468467f454d1895651024362c2dfb48f20b494603ac196ba0b908",
+    "dinov2-vits14": "285c922e216a8f2fa47ca1c5c81eedd00b4b35efca7e3e149f11d643274862ff",
+    "efficientnet-lite0": "f2fc9aaca381061dd0ac44ea919ac61372159f294c6c5050ebfb28c168f39dc9",
+    "resnet50-imagenet": "f020763b37ebe1b417d4e045f747c4e59ff3a0530e4ed66a3bd0432afe627039",
 }
 
 
@@ -28,7 +29,9 @@ def test_weights_are_downloaded_and_are_the_published_ones(name):
     assert state_hash(BACKBONES[name].load()) == HASHES[name]
 
 
-@pytest.mark.parametrize(("name", "least"), [("dinov2-vits14", 0.6), ("efficientnet-lite0", 0.4)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("dinov2-vits14", 0.6), ("efficientnet-lite0", 0.4), ("resnet50-imagenet", 0.4)]
+)
 def test_features_of_real_pictures_tell_classes_apart(name, least):
     """Nearest class mean on CIFAR-10 at 70 px; guessing gives 0.1."""
     entry = extract("cifar10", name, size=70, limit=400)

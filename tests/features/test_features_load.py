@@ -80,7 +80,7 @@ def test_other_cuts(tmp_path):
     import_features(saved(tmp_path, "cifar100-resnet18-64.npz", **arrays(classes=100, rows=300)))
     assert len(load_stream("cifar100@resnet18-64")) == 10
     assert len(load_stream("cifar100@resnet18-64", tasks=20)) == 20
-    stream = load_stream("cifar100@resnet18-64", scenario="task-incremental", tasks=50, order_seed=3)
+    stream = load_stream("cifar100@resnet18-64", scenario="task-incremental", tasks=50, class_seed=3)
     assert stream.scenario == "task-incremental"
     assert stream.heads[0] != (0, 1)
     same = load_stream("cifar100@resnet18-64", images="shared", folder=None, seed=4, download=True)

@@ -96,8 +96,8 @@ def honest(tmp_path):
 
 PRESETS = {
     "paper": {"preset": "paper"},
-    "certified": {"preset": "certified", "epochs": 1},
-    "certified without a prior part": {"preset": "certified", "prior": 0.0},
+    "hybrid": {"preset": "hybrid", "epochs": 1},
+    "cop2l": {"preset": "cop2l"},
 }
 
 

@@ -17,10 +17,10 @@ def blocks(tmp_path, monkeypatch):
     """The page's two pieces of Python; the first is a registered method."""
     text = PAGE.read_text()
     method, use = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (line,) = re.findall(r'"anchored": "cop2l\.methods\.(anchored:Anchored)",', text)
-    (tmp_path / "anchored.py").write_text(method)
+    (name,) = re.findall(r"`src/cop2l/methods/(\w+)\.py`", text)
+    (tmp_path / f"{name}.py").write_text(method)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(METHODS, "anchored", line)
+    monkeypatch.setitem(METHODS, name, name)
     monkeypatch.setattr(contract, "FORGETS", contract.FORGETS | {"anchored"})
     return method, use
 

@@ -9,6 +9,7 @@ import torch
 from numpy.testing import assert_allclose
 from torch.nn import functional as F
 
+from cop2l.kernel.verify import outside_heads
 from cop2l.methods import method
 from cop2l.methods.buffer import Buffer
 from cop2l.methods.cclis import contrastive, hardness
@@ -79,6 +80,29 @@ def test_lamaml_reservoir_is_within_its_budget_and_uniform():
         assert learned.memory_used == 3
         counts[learned.buffer.x.long().flatten()] += 1
     assert ((counts - 75) ** 2 / 75 * 7 / 5).sum() < 24.3  # chi-square, 7 degrees, P < 0.001
+
+
+def test_lamaml_replays_what_has_passed_of_its_own_task_and_nothing_that_is_still_to_come():
+    learned = method("lamaml")(build("linear", inputs=(1,), classes=2), memory=4, epochs=2, batch=2, inner=1)
+    steps = []
+
+    def watched(theta, alpha, task, both):
+        steps.append([batch[0].flatten().tolist() for batch in (task, both)])
+        return type(learned).meta_loss(learned, theta, alpha, task, both)
+
+    learned.meta_loss = watched
+    for start in (0, 6):
+        learned.learn(torch.arange(start, start + 6.0)[:, None], [0, 1] * 3)
+    assert steps[0][0] == steps[0][1]  # at the very first step nothing has passed
+    passed = set()
+    for number, (new, both) in enumerate(steps):
+        assert both[:2] == new
+        replayed = both[2:]
+        assert len(set(replayed)) == len(replayed) == (2 if number else 0)
+        assert set(replayed) <= passed
+        passed |= set(new)
+    same_task = [set(both[2:]) & set(range(6)) for _, both in steps[1:3]]
+    assert all(len(own) == 2 for own in same_task)
 
 
 def contrastive_by_hand(logits, y, past, weight):
@@ -189,7 +213,7 @@ def test_csrel_selects_for_several_tasks_at_once_what_it_selects_for_each(scenar
         batch=8,
     )
     learned.heads, learned.outputs = [(0, 1), (2, 3), (4, 5)], 6
-    learned.masks = learned.head_masks()
+    learned.outside = outside_heads(learned.heads, 6, scenario, "cpu")
     tasks = [
         Buffer(
             x=torch.randn(n, 5, generator=draws),

@@ -1,4 +1,4 @@
-"""Replay, DER, iCaRL, GDumb and joint training against their formulas, by hand."""
+"""Replay, DER++, iCaRL, GDumb and joint training against their formulas, by hand."""
 
 import collections
 
@@ -8,7 +8,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from cop2l.errors import UserError
-from cop2l.methods import method
+from cop2l.methods import REMARKS, method
 from cop2l.methods.base import Learner
 from cop2l.methods.buffer import Buffer, class_balanced, cycle, shares
 from cop2l.methods.gdumb import greedy_balance
@@ -82,7 +82,7 @@ def test_cycle_of_nothing_is_nothing():
 
 def test_der_holds_stored_logits_and_replays_labels(two_weights, data, gradient):
     w = np.array([0.3, -0.2])
-    learned = method("der")(two_weights(w.tolist()), epochs=3, memory=10, alpha=0.4, beta=0.6, **WHOLE)
+    learned = method("der++")(two_weights(w.tolist()), epochs=3, memory=10, alpha=0.4, beta=0.6, **WHOLE)
     (x0, y0), (x1, y1) = data
     learned.learn(x0, y0)
     for _ in range(3):
@@ -98,7 +98,7 @@ def test_der_holds_stored_logits_and_replays_labels(two_weights, data, gradient)
 
 
 def test_der_measures_the_distance_on_the_head_of_each_example_only():
-    learned = method("der")(
+    learned = method("der++")(
         build("multi-head", inputs=(3,), classes=5), scenario="task-incremental", epochs=1, memory=8
     )
     x = torch.randn(6, 3, generator=generator(0, "x"))
@@ -137,15 +137,28 @@ def test_icarl_learns_new_outputs_and_distils_old_ones_by_sigmoids(two_weights, 
         return 1 / (1 + np.exp(-z))
 
     learned.learn(x0, [0] * 5)
-    for _ in range(2):  # class 1 is still to come: its output learns to be 0
-        w = w - 0.2 * ((sigmoid(w * x0) - [1, 0]) * x0).mean(0)
+    for _ in range(2):  # class 1 is still to come: its output learns to be 0; the mean is over two outputs
+        w = w - 0.2 * ((sigmoid(w * x0) - [1, 0]) * x0).mean(0) / 2
     assert_allclose(weights(learned), w, rtol=1e-12)
     learned.learn(x1, [1] * 5)
     both = np.concatenate([x1, x0])
     target = np.stack([sigmoid(w * both)[:, 0], np.r_[np.ones(5), np.zeros(5)]], 1)
     for _ in range(2):
-        w = w - 0.2 * ((sigmoid(w * both) - target) * both).mean(0)
+        w = w - 0.2 * ((sigmoid(w * both) - target) * both).mean(0) / 2
     assert_allclose(weights(learned), w, rtol=1e-12)
+
+
+def test_icarl_is_herded_nearest_mean_on_a_linear_head_and_is_said_to_be():
+    x = torch.randn(40, 4, generator=generator(0, "x"))
+    seen = {}
+    for name in ("linear", "mlp-head", "multi-head"):
+        for lr in (0.01, 2.0):
+            learned = method("icarl")(build(name, inputs=(4,), classes=4), epochs=5, lr=lr, memory=12)
+            learned.learn(x[:20], [0, 1] * 10)
+            learned.learn(x[20:], [2, 3] * 10)
+            seen[name, lr] = learned.kept["means"]
+        assert torch.equal(seen[name, 0.01], seen[name, 2.0]) == (name == "linear")
+        assert (("icarl", name) in REMARKS) == (name == "linear")
 
 
 def test_icarl_predicts_the_nearest_mean_of_exemplars(two_weights):

@@ -1,8 +1,11 @@
 """The backbones: the published layouts, the numbers of reference implementations, and weights without pickle."""
 
 import hashlib
+import io
+import json
 import pickle
 import sys
+import tarfile
 import types
 
 import onnx
@@ -56,7 +59,7 @@ REFERENCE = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(BACKBONES))
+@pytest.mark.parametrize("name", sorted(REFERENCE))
 def test_a_backbone_computes_what_the_reference_computes(name, tmp_path):
     size, parameters, first, norm = REFERENCE[name]
     chosen = BACKBONES[name]
@@ -95,6 +98,7 @@ LAYOUT = {
         "layer4.2.conv3.weight": (2048, 512, 1, 1),
         "layer4.2.bn3.running_var": (2048,),
     },
+    "resnet50-imagenet": {"layer1.0.conv1.weight": (64, 64, 1, 1), "layer4.2.bn3.running_var": (2048,)},
     "resnet18": {"layer2.0.downsample.1.running_mean": (128,), "layer4.1.conv2.weight": (512, 512, 3, 3)},
     "efficientnet-lite0": {
         "conv_stem.weight": (32, 3, 3, 3),
@@ -204,6 +208,102 @@ def test_initialisers_of_an_exported_vit(tmp_path):
     read = weights.read(tmp_path / "vit.onnx")
     assert read.keys() == state.keys()
     assert all(torch.equal(read[key], state[key]) for key in state)
+
+
+def keras_archive(path, state, drop=()):
+    """A ResNet50 as Keras and TensorFlow.js store it, in npm's archive: every convolution gets a bias of its own."""
+    tensors, draws = {}, torch.Generator().manual_seed(0)
+    for name, value in state.items():
+        if name.endswith("num_batches_tracked"):
+            continue
+        layer, _, part = name.rpartition(".")
+        if layer in ("conv1", "bn1"):
+            keras = {"conv1": "conv1", "bn1": "bn_conv1"}[layer]
+        else:
+            stage, block, rest = layer.split(".", 2)
+            branch = "1" if rest.startswith("downsample") else "2" + " abc"[int(rest[-1])]
+            kind = "res" if rest in ("downsample.0", "conv1", "conv2", "conv3") else "bn"
+            keras = f"{kind}{int(stage[-1]) + 1}{'abcdef'[int(block)]}_branch{branch}"
+        if value.ndim == 4:
+            kernel = value.flip(1) if layer == "conv1" else value
+            tensors[f"{keras}/kernel"] = kernel.permute(2, 3, 1, 0)
+            tensors[f"{keras}/bias"] = torch.rand(len(value), generator=draws)
+        else:
+            words = {
+                "weight": "gamma",
+                "bias": "beta",
+                "running_mean": "moving_mean",
+                "running_var": "moving_variance",
+            }
+            tensors[f"{keras}/{words[part]}"] = value
+    for name in [name for name in tensors if name.endswith("/moving_mean")]:
+        before = name.replace("bn_conv1", "conv1").replace("bn", "res", 1).replace("moving_mean", "bias")
+        tensors[name] = tensors[name] + tensors[before]
+    tensors["fc1000/kernel"], tensors["fc1000/bias"] = torch.zeros(2048, 3), torch.zeros(3)
+    content = b"".join(value.contiguous().numpy().tobytes() for value in tensors.values())
+    cut = len(content) // 2 + 1  # shards end anywhere
+    manifest = {
+        "paths": ["group1-shard1of2.bin", "group1-shard2of2.bin"],
+        "weights": [{"name": n, "shape": list(v.shape), "dtype": "float32"} for n, v in tensors.items()],
+    }
+    files = {
+        "model.json": json.dumps({"weightsManifest": [manifest]}).encode(),
+        "group1-shard1of2.bin": content[:cut],
+        "group1-shard2of2.bin": content[cut:],
+    }
+    with tarfile.open(path, "w:gz", compresslevel=0) as archive:
+        for name, data in files.items():
+            if name not in drop:
+                member = tarfile.TarInfo(f"package/ResNet50/{name}")
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+    return tensors
+
+
+def test_weights_of_tensorflow_js_with_biases_folded_into_the_norms(tmp_path):
+    chosen = BACKBONES["resnet50-imagenet"]
+    state = waves(chosen.make().state_dict())
+    keras_archive(tmp_path / "weights.tgz", state)
+    network = chosen.load(tmp_path / "weights.tgz").state_dict()
+    for name, value in state.items():
+        assert torch.allclose(network[name], value, atol=1e-6), name
+    keras_archive(tmp_path / "short.tgz", state, drop=("group1-shard2of2.bin",))
+    (tmp_path / "other.tgz").write_bytes(b"no archive")
+    for name in ("short.tgz", "other.tgz"):
+        with pytest.raises(
+            UserError, match=r"not a complete archive of TensorFlow\.js weights; get it again"
+        ):
+            chosen.load(tmp_path / name)
+
+
+def keras_by_hand(tensors, x):
+    """The network layer by layer from Keras's tensors: biases, an early stride, its constant in the norms."""
+
+    def layer(x, name, stride=1, padding=0):
+        kernel, norm = tensors[f"{name}/kernel"].permute(3, 2, 0, 1), name.replace("res", "bn")
+        norm = "bn_conv1" if name == "conv1" else norm
+        x = nn.functional.conv2d(x, kernel, tensors[f"{name}/bias"], stride, padding)
+        parts = ("moving_mean", "moving_variance", "gamma", "beta")
+        mean, variance, gamma, beta = (tensors[f"{norm}/{part}"].view(-1, 1, 1) for part in parts)
+        return (x - mean) / (variance + 1e-3).sqrt() * gamma + beta
+
+    x = layer(x.flip(1), "conv1", 2, 3).relu()
+    x = nn.functional.max_pool2d(nn.functional.pad(x, (1, 1, 1, 1)), 3, 2)
+    for stage, depth in ((2, 3), (3, 4), (4, 6), (5, 3)):
+        for block in "abcdef"[:depth]:
+            stride, name = (2 if block == "a" and stage > 2 else 1), f"res{stage}{block}_branch"
+            y = layer(x, f"{name}2a", stride).relu()
+            y = layer(layer(y, f"{name}2b", 1, 1).relu(), f"{name}2c")
+            x = (y + (layer(x, f"{name}1", stride) if block == "a" else x)).relu()
+    return x.mean((2, 3))
+
+
+def test_a_keras_resnet50_computes_what_its_own_tensors_say(tmp_path):
+    chosen = BACKBONES["resnet50-imagenet"]
+    tensors = keras_archive(tmp_path / "weights.tgz", waves(chosen.make().state_dict()))
+    found = chosen.load(tmp_path / "weights.tgz")(picture(64))
+    assert torch.allclose(found, keras_by_hand(tensors, picture(64)), rtol=1e-3, atol=1e-4)
+    assert found.norm() > 0.1
 
 
 def test_attention_is_softmax_of_scaled_products():

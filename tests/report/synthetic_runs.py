@@ -23,12 +23,19 @@ def write_lines(folder: Path, name: str, values) -> None:
 
 def invented_task(chance: random.Random, task: int, seen: int, error: float, certified: bool) -> dict:
     n = 10000 + 300 * task
-    record = {"task": task, "n": n, "test_error": error, "bounds": {"holdout": min(1, error * 1.1 + 0.012)}}
+    record = {
+        "task": task,
+        "n": n,
+        "test_error": error,
+        "test_n": 1000,
+        "bounds": {"holdout": min(1, error * 1.1 + 0.012)},
+    }
     if certified:
         picked = 130 + 12 * task + 25 * (seen - task) + chance.randrange(20)
         missed = round(n * error * 0.9)
         share = (picked + missed) / n
         record |= {
+            "prior": 0,
             "compression": picked - 8,
             "evicted": 6 * (seen - task),
             "errors": missed,
@@ -94,7 +101,7 @@ def make_run(
             trace += invented_trace(chance, s, own[-1]["iterations"])
     config = {"method": method, "stream": stream, "scenario": scenario, "model": "mlp", "seed": seed}
     config |= {"memory": 2000, "hash": folder.name, "delta": 0.05, "holdout": 0.1}
-    config["options"] = {"preset": "certified", "omega": 15} if certified else {}
+    config["options"] = {"preset": "cop2l", "omega": 15} if certified else {}
     config["options"] |= settings.pop("options", {})
     config["options"] |= {key: settings.pop(key) for key in OPTIONS if key in settings}
     config |= settings

@@ -135,7 +135,7 @@ def test_a_bad_file_is_one_sentence(file, header, line, sentence):
 def test_the_example_of_the_documentation(tmp_path, monkeypatch, capsys):
     make_run(tmp_path / "runs" / "one", "replay")
     text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
-    (numbers,) = re.findall(r"```\n(stream,.*?)```", text, re.DOTALL)
+    (numbers,) = re.findall(r"```text\n(stream,.*?)```", text, re.DOTALL)
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "numbers.csv").write_text(numbers)
     monkeypatch.chdir(tmp_path)

@@ -99,7 +99,7 @@ def test_the_page_in_chromium(opened, html, tmp_path):
 
 def test_html_in_files_does_nothing_in_chromium(opened, tmp_path):
     make_run(tmp_path / "runs" / "evil", stream=EVIL, not_valid=(EVIL,), preset=EVIL)
-    make_run(tmp_path / "runs" / "other", stream=EVIL, preset="certified")
+    make_run(tmp_path / "runs" / "other", stream=EVIL, preset="hybrid")
     path = tmp_path / "report.html"
     path.write_text(page(find([tmp_path / "runs"]), title=EVIL))
     tab, complaints = opened(path)

@@ -172,3 +172,38 @@ def test_torch_is_not_needed(tmp_path):
         "import cop2l.report.page, cop2l.report.formats\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def changed(folder, **values):
+    """A run whose tasks have other numbers."""
+    path = make_run(folder) / "summary.json"
+    content = read_json(path)
+    write_json(path, content | {"tasks": [task | values for task in content["tasks"]]})
+
+
+def test_the_page_says_where_nothing_was_picked(tmp_path, html):
+    said = "nothing was picked: this is a hold-out certificate on"
+    assert said not in html
+    changed(tmp_path / "run", picked=0, n=400)
+    assert f"cop2l on mnist, one run: {said} 2000 examples." in page(find([tmp_path]))
+
+
+def test_the_page_says_where_a_test_error_is_above_its_claim(tmp_path, html):
+    assert "above the claim" not in html
+    changed(tmp_path / "run", bounds={"preference": 0.05}, test_error=0.06, test_n=1000)
+    said = " ".join(" ".join(Outline(page(find([tmp_path]))).texts).replace("\u00a0", " ").split())
+    assert "cop2l on mnist: 5 test errors above the claim, in 1 of 1 run" in said
+    assert (
+        "the test error, 6.00 %, is above the claim, 5.01 %: p-value 0.087 (60 of 1000 test examples)" in said
+    )
+    assert sentences.P_VALUE in said
+
+
+def test_the_summary_says_what_was_trained_on_certified_on_and_picked(tmp_path):
+    changed(tmp_path / "run", prior=30, n=400, picked=7)
+    made = page(find([tmp_path]))
+    heads = re.findall(r'<th class="number" scope="col">([^<]+)</th>', made)
+    at = [heads.index(name) for name in ("trained freely", "certified on", "picked")]
+    row = re.search(r'<tr><th scope="row">cop2l</th>(.*?)</tr>', made, re.DOTALL)[1]
+    cells = [re.sub(r"<[^>]+>|\s", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)]
+    assert [cells[i] for i in at] == ["30", "400", "7"]

@@ -61,7 +61,7 @@ def test_where_all_are_equal_none_is_best(tmp_path):
 
 def test_other_settings_are_other_rows_with_the_fewest_words(tmp_path):
     runs = []
-    for preset, stop, omega in (("certified", "preference", 15), ("paper", "kl", 25)):
+    for preset, stop, omega in (("hybrid", "preference", 15), ("paper", "kl", 25)):
         for seed in range(2):
             folder = tmp_path / f"{preset}-{seed}"
             options = {"patience": 3 if stop == "kl" else 4}
@@ -70,7 +70,7 @@ def test_other_settings_are_other_rows_with_the_fewest_words(tmp_path):
             )
     runs.append(read(make_run(tmp_path / "replay", "replay")))
     groups = group(runs)
-    assert [g.label for g in groups] == ["cop2l (preset certified)", "cop2l (preset paper)", "replay"]
+    assert [g.label for g in groups] == ["cop2l (preset hybrid)", "cop2l (preset paper)", "replay"]
     assert [len(g.runs) for g in groups] == [2, 2, 1]
 
 
@@ -91,9 +91,9 @@ def test_a_setting_is_named_only_where_it_varies(tmp_path):
 
 
 def test_keys_to_average_over_can_be_named(tmp_path):
-    runs = [read(make_run(tmp_path / str(o), order_seed=o)) for o in (1, 2)]
+    runs = [read(make_run(tmp_path / str(o), class_seed=o)) for o in (1, 2)]
     assert len(group(runs)) == 2
-    (only,) = group(runs, over=["seed", "order_seed"])
+    (only,) = group(runs, over=["seed", "class_seed"])
     assert len(only.runs) == 2
     assert repeated([only]) == []
 

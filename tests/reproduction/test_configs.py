@@ -11,17 +11,19 @@ from cop2l.streams import NAMES
 
 FOLDER = Path(__file__).parents[2] / "reproduction"
 RUNS = {
-    "certified": 40,
     "domains": 50,
-    "domains-disjoint": 60,
+    "domains-disjoint": 70,
     "early-stopping": 30,
     "imagenette": 50,
+    "ladder": 18,
     "memory": 300,
     "memory-cost": 20,
     "omega": 100,
     "order": 20,
     "pictures": 90,
+    "presets": 50,
     "table-1": 600,
+    "trainable-head": 300,
 }
 
 

@@ -13,6 +13,7 @@ from cop2l.files import read_json, read_lines, write_json, write_lines
 from cop2l.report.groups import Spread
 from cop2l.report.published import Published
 from cop2l.report.runs import find
+from reproduction import exceeding
 from reproduction.__main__ import main
 from reproduction.appendix import memory_cost
 from reproduction.certificates import bound_comparisons, verdicts
@@ -20,9 +21,10 @@ from reproduction.collect import collect, command, condensed
 from reproduction.document import document, headline, sources
 from reproduction.explanations import UNEXPLAINED, Explanations
 from reproduction.explanations import read as read_explanations
+from reproduction.ladder import HOLDOUT_STEP, RUNGS
 from reproduction.numbers import compared, numbers, sweep_command
 from reproduction.order import Column, agreement_of, moved
-from reproduction.ours import CERTIFIED, Setup, changes_of, pick, samples
+from reproduction.ours import DEFAULT, HYBRID, Setup, changes_of, pick, samples
 from reproduction.pictures import Pictures
 from reproduction.published import appendix, tables
 from reproduction.quotes import quoted
@@ -63,11 +65,11 @@ def root(tmp_path_factory):
         set_summary(run, accuracy=0.98, forgetting=0.01, kind=None)
         half = make_run(root / f"half-{seed}", "replay", seed, **as_replay(holdout=0.5))
         set_summary(half, accuracy=0.9)
-        make_run(root / f"certified-{seed}", "cop2l", seed, preset="certified", holdout=0, device="cpu")
+        make_run(root / f"hybrid-{seed}", "cop2l", seed, preset="hybrid", holdout=0, device="cpu")
         make_run(root / f"omega-{seed}", "cop2l", seed, **as_paper(omega=1.0, memory=1000))
         make_run(root / f"small-{seed}", "cop2l", seed, **as_paper(memory=1000))
         make_run(root / f"smallreplay-{seed}", "replay", seed, **as_replay(memory=1000))
-        make_run(root / f"order-{seed}", "cop2l", 0, **as_paper(order_seed=seed + 1))
+        make_run(root / f"order-{seed}", "cop2l", 0, **as_paper(class_seed=seed + 1))
         linear = {"k": 4, "omega": 25.0, "epochs": 2, "model": "linear"}
         make_run(root / f"features-{seed}", "cop2l", seed, **FEATURES, **as_paper(**linear))
         make_run(root / f"nostop-{seed}", "cop2l", seed, **FEATURES, **as_paper(**linear, stop="none"))
@@ -185,7 +187,7 @@ def test_the_sections_of_the_document(text):
     assert "the two tables come from different runs" in text
     assert "| 1000 |" in text
     assert "| off | dino-vit | bound on task 5 | 23.72 ± 0.25 | 224 px: " in text
-    assert "| cop2l | 3 | " in text  # three task orders
+    assert "| cop2l, classes shuffled | 3 | " in text
     assert "(search.md)" in text
     assert "most surprising" not in text  # nothing was explained
 
@@ -212,8 +214,16 @@ def test_changed_settings_are_not_the_papers(tmp_path):
     assert changes(**as_paper(options={"max_iterations": 3})) == (("max_iterations", 3),)
     assert changes(**as_paper(memory=500, holdout=0.1)) == (("memory", 500), ("holdout", 0.1))
     assert changes(**as_paper(), scenario="task-incremental") != ()
-    assert changes(preset="certified", holdout=0) == CERTIFIED
-    assert changes(preset="certified", holdout=0, prior=0.25) == (*CERTIFIED, ("prior", 0.25))
+    assert changes(preset="hybrid", holdout=0) == HYBRID
+    assert (
+        changes(preset="cop2l", holdout=0, **{**PAPER, "buffer": "threshold", "stop": "preference"})
+        == DEFAULT
+    )
+    assert changes(**as_paper(preset="cop2l", buffer="threshold", stop="preference", lr=1.0)) == (
+        *DEFAULT,
+        ("lr", 1.0),
+    )
+    assert changes(preset="hybrid", holdout=0, prior=0.25) == (*HYBRID, ("prior", 0.25))
     assert changes(method="replay", **as_replay()) == ()
     assert changes(method="replay", **as_replay(epochs=1)) == (("epochs", 1),)
     assert changes(method="replay", **as_replay(architecture={"dropout": 0})) == (("dropout", 0),)
@@ -287,18 +297,35 @@ def test_commands_forget_the_machine(runs):
     assert sweep_command(sample.runs).endswith("seed=0,1,2")
 
 
+def test_a_command_names_each_device_and_what_was_a_default_when_it_was_run(tmp_path):
+    def made(seed, device, **changes):
+        word = " device=cuda" if device == "cuda" else ""
+        folder = make_run(
+            tmp_path / f"{seed}{changes}", "replay", seed, **as_replay(device=device, **changes)
+        )
+        say_command(folder, f"cop2l run mnist method=replay seed={seed}{word}")
+        return find([folder]).runs[0]
+
+    runs = [made(0, "cpu"), made(1, "cuda"), made(2, "cuda")]
+    assert sweep_command(samples(runs)[0].runs) == (
+        "cop2l run mnist method=replay seed=0; cop2l sweep mnist method=replay device=cuda seed=1,2"
+    )
+    changed = made(3, "cpu", lr=0.1)
+    assert sweep_command([changed]) == "cop2l run mnist method=replay lr=0.1 seed=3"
+
+
 def test_order_and_gaps():
-    paper = Column("paper, dino-vit", {"replay": 0.9, "der": 0.95, "icarl": 0.5, "gdumb": 0.91}, True)
-    same = Column("ours, x-224", {"replay": 0.95, "der": 0.97, "icarl": 0.8, "gdumb": 0.96}, True)
-    turned = Column("ours, x-224", {"replay": 0.95, "der": 0.97, "icarl": 0.99, "gdumb": 0.8}, True)
+    paper = Column("paper, dino-vit", {"replay": 0.9, "der++": 0.95, "icarl": 0.5, "gdumb": 0.91}, True)
+    same = Column("ours, x-224", {"replay": 0.95, "der++": 0.97, "icarl": 0.8, "gdumb": 0.96}, True)
+    turned = Column("ours, x-224", {"replay": 0.95, "der++": 0.97, "icarl": 0.99, "gdumb": 0.8}, True)
     assert agreement_of(paper, same) == pytest.approx(1)
     assert agreement_of(paper, turned) == pytest.approx(-0.4)
-    assert [paper.rank(m, set(paper.values)) for m in ("der", "gdumb", "replay", "icarl")] == [1, 2, 3, 4]
-    assert paper.gap("der") == pytest.approx(0.05)
+    assert [paper.rank(m, set(paper.values)) for m in ("der++", "gdumb", "replay", "icarl")] == [1, 2, 3, 4]
+    assert paper.gap("der++") == pytest.approx(0.05)
     assert moved([paper, same], "icarl") == []
     assert moved([paper, turned], "icarl") == [turned]
-    lower = Column("ours, x-224", {"replay": 0.1, "der": 0.2}, False)
-    assert lower.rank("replay", {"der"}) == 1
+    lower = Column("ours, x-224", {"replay": 0.1, "der++": 0.2}, False)
+    assert lower.rank("replay", {"der++"}) == 1
 
 
 def test_the_most_telling_explanation_wins(tmp_path):
@@ -346,17 +373,17 @@ def test_sentences_quote_the_runs(runs):
 
 
 def test_streams_on_which_the_settings_were_chosen_are_marked(runs):
-    said = verdicts(bound_comparisons(samples(runs), {"mnist"}))
+    said = verdicts(bound_comparisons(samples(runs), "CoP2L, hybrid", {"mnist"}))
     assert "mlp‡ |" in said
     assert "took no part in the choice of its settings: on 0 of 0" in said
-    assert "‡" not in verdicts(bound_comparisons(samples(runs), {"cifar10"}))
+    assert "‡" not in verdicts(bound_comparisons(samples(runs), "CoP2L, hybrid", {"cifar10"}))
     assert Setup("rotated-mnist, disjoint", "", "domain-incremental", 10, "mlp").pictures == "mnist"
 
 
 def test_where_holdout_is_tighter_the_document_says_so(runs):
-    made = bound_comparisons(samples(runs))
+    made = bound_comparisons(samples(runs), "CoP2L, hybrid")
     assert [one.stream for one in made] == [MNIST]
-    ours, held = (made[0].mean[name].mean for name in ("CoP2L, certified", "Replay, half held out"))
+    ours, held = (made[0].mean[name].mean for name in ("CoP2L, hybrid", "Replay, half held out"))
     said = verdicts(made)
     looser = "rival's certificate is tighter on:** mnist" in said.split("half held out:")[-1]
     assert looser == (ours > held)
@@ -411,3 +438,39 @@ def test_only_public_names_of_the_report_are_used():
                 assert not any(alias.name.startswith("cop2l") for alias in node.names)
     assert found
     assert not [name for name in found if not name.startswith(allowed) or "._" in name]
+
+
+def test_how_often_a_test_error_is_above_its_claim(tmp_path):
+    """Of three runs one is far above its claim in every task, one a little."""
+    for seed, error in enumerate((0.01, 0.055, 0.2)):
+        path = make_run(tmp_path / str(seed), "cop2l", seed) / "summary.json"
+        summary = read_json(path)
+        summary["tasks"] = [
+            t | {"test_error": error, "bounds": {"preference": 0.05}} for t in summary["tasks"]
+        ]
+        write_json(path, summary)
+    said = exceeding.section(find([tmp_path]).finished())
+    assert "Of all 3 runs here that claim something, with 15 claims" in said
+    row = said.splitlines()[-1]
+    assert row.startswith("| preference | 3 | 2 | 1 | 1 | ")
+
+
+def test_the_ladder(tmp_path, capsys):
+    for seed in range(2):
+        make_run(tmp_path / f"paper-{seed}", "cop2l", seed, **as_paper())
+        make_run(tmp_path / f"default-{seed}", "cop2l", seed, **as_paper(preset="cop2l", buffer="threshold"))
+        make_run(tmp_path / f"held-{seed}", "replay", seed, **as_replay(holdout=0.5, lr=HOLDOUT_STEP))
+        make_run(tmp_path / f"untuned-{seed}", "replay", seed, **as_replay(holdout=0.5))
+    assert main([str(tmp_path), "--ladder"]) == 0
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [row[0] for row in rows] == [f"| {name}" for name, *_ in RUNGS]
+    assert [row[2].endswith("(2)") for row in rows] == [True, False, True, False, False, True]
+    assert rows[1][2] == "–"
+
+
+def test_the_front_page_shows_the_ladder():
+    """The rungs, by name and in order; their numbers are those of the runs that the command makes."""
+    shown = [line.split(" | ")[0] for line in (ROOT / "README.md").read_text().splitlines()]
+    assert [line for line in shown if line in {f"| {name}" for name, *_ in RUNGS}] == [
+        f"| {n}" for n, *_ in RUNGS
+    ]

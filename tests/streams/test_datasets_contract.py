@@ -48,7 +48,7 @@ def test_contract(name, tmp_path, monkeypatch):
     again = streams.load(name, folder=tmp_path)
     assert again.description == stream.description
     assert (again[-1].x == stream[-1].x).all()
-    task_incremental = streams.load(name, scenario="task-incremental", order_seed=3)
+    task_incremental = streams.load(name, scenario="task-incremental", class_seed=3)
     assert task_incremental.heads != stream.heads
     assert sorted(c for head in task_incremental.heads for c in head) == list(range(classes))
     domain_incremental = streams.load(name, scenario="domain-incremental")

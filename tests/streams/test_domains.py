@@ -112,7 +112,7 @@ def test_domains_of_other_pictures(folder, tmp_path):
     [
         ({"images": "share"}, "did you mean 'shared'"),
         ({"scenario": "class-incremental"}, "no choice of scenario"),
-        ({"order_seed": 1}, "no choice"),
+        ({"class_seed": 1}, "no choice"),
         ({"tasks": 0}, "between 1 and 200"),
     ],
 )

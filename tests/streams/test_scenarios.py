@@ -5,7 +5,15 @@ import pytest
 import torch
 
 from cop2l.errors import UserError
-from cop2l.streams import Labelled, class_incremental, cut, domain_incremental, from_arrays, task_incremental
+from cop2l.streams import (
+    SCENARIOS,
+    Labelled,
+    class_incremental,
+    cut,
+    domain_incremental,
+    from_arrays,
+    task_incremental,
+)
 
 
 def data(classes=6, n=60, domain=None, torch_inputs=False):
@@ -57,12 +65,53 @@ def test_a_stream_is_a_list():
 
 
 def test_the_order_of_classes_is_fixed_unless_a_seed_shuffles_it():
-    fixed, first, again, other = (class_incremental(data(), order_seed=s).heads for s in (None, 1, 1, 2))
+    fixed, first, again, other = (class_incremental(data(), class_seed=s).heads for s in (None, 1, 1, 2))
     assert fixed == ((0, 1), (2, 3), (4, 5))
     assert first == again
     assert len({fixed, first, other}) == 3
-    shuffled = class_incremental(data(), order_seed=1)
+    shuffled = class_incremental(data(), class_seed=1)
     assert all(set(y.tolist()) == set(head) for (_, y, _), head in zip(shuffled, shuffled.heads, strict=True))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("domains", [False, True])
+def test_the_order_of_tasks_changes_nothing_about_what_is_in_them(scenario, domains):
+    if domains and scenario != "domain-incremental":
+        return
+    given = data(n=90, domain=np.arange(90) // 30 if domains else None)
+
+    def contents(**how):
+        stream = cut(given, scenario, **how)
+        assert [t for *_, t in stream] == [t for *_, t in stream.test] == [1, 2, 3]
+        parts = zip(stream, stream.test, stream.heads, strict=True)
+        return [(a.x.tobytes(), a.y.tobytes(), b.x.tobytes(), head) for a, b, head in parts]
+
+    usual, turned = contents(), contents(order="reversed")
+    assert turned == usual[::-1] != usual
+    drawn = [contents(order_seed=seed) for seed in range(12)]
+    assert all(sorted(order) == sorted(usual) for order in drawn)
+    assert len({str([task[:2] for task in order]) for order in drawn}) > 3
+    assert drawn[5] == contents(order_seed=5)
+    with pytest.raises(UserError, match="leave out order or order_seed"):
+        contents(order="reversed", order_seed=1)
+    with pytest.raises(UserError, match="did you mean 'reversed'"):
+        contents(order="reverse")
+
+
+def test_the_order_of_tasks_is_described_with_their_classes():
+    lists = [[5], [0, 1, 2]]
+    assert class_incremental(data(), task_classes=lists, order="reversed").heads == ((0, 1, 2), (5,))
+    stream = domain_incremental(data(), order="reversed")
+    assert stream.description["task_classes"] == [[4, 5], [2, 3], [0, 1]]
+    assert [stream.description[key] for key in ("class_seed", "order", "order_seed")] == [
+        None,
+        "reversed",
+        None,
+    ]
+    with pytest.raises(UserError, match="leave out class_seed"):
+        class_incremental(data(), task_classes=lists, class_seed=1)
+    with pytest.raises(UserError, match="are its domains"):
+        domain_incremental(data(domain=np.arange(60) // 20), class_seed=1)
 
 
 def test_groups_and_tasks():
@@ -92,7 +141,7 @@ def test_domains_of_the_data_are_the_tasks():
 
 
 def test_without_domains_the_number_in_the_group_is_the_label():
-    stream = domain_incremental(data(), order_seed=4)
+    stream = domain_incremental(data(), class_seed=4)
     groups = stream.description["task_classes"]
     assert stream.classes == 2
     for (x, y, _), group in zip(stream, groups, strict=True):

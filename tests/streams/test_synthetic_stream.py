@@ -112,6 +112,8 @@ def test_by_name_with_options():
         {"dimensions": 30},
         {"tasks": 500},
         {"order_seed": 1},
+        {"class_seed": 1},
+        {"order": "reversed"},
     ):
         with pytest.raises(UserError):
             streams.load("synthetic", **options)

@@ -82,7 +82,7 @@ def test_initial_weights_that_know_the_random_labels_by_heart(tmp_path, earlier)
         optimiser.step()
     own = type("Mine", (type(model),), {})  # a model of the issuer's own, which no name builds again
     model.__class__, model.description = own, None
-    folder = issued(tmp_path / "certificate", {1: (x, y)}, model, prior=0, gamma=5.0)
+    folder = issued(tmp_path / "certificate", {1: (x, y)}, model, gamma=5.0)
     bound = json.loads((folder / "certificate.json").read_text())["statements"][0]["value"]
     new, labels = noise(4000, seed=1)
     missed = float((model(torch.from_numpy(new)).argmax(1).numpy() != labels).mean())
@@ -247,7 +247,7 @@ def test_repeats_that_hide_rows_shared_between_tasks(tmp_path):
 
 
 def test_several_kinds_at_one_time(honest, tmp_path):
-    base = honest["prior=0, domain-incremental, anytime"]
+    base = honest["cop2l, domain-incremental, anytime"]
     learner = CoP2L(base.model(), scenario=base.scenario, **base.chosen)
     for task, (x, y) in base.samples.items():
         learner.learn(x, y)
@@ -261,7 +261,7 @@ def test_several_kinds_at_one_time(honest, tmp_path):
 
 
 def test_the_data_of_a_task_said_to_be_gone_is_the_issuers_word(honest):
-    base = honest["prior=0, class-incremental, a task's data gone"]
+    base = honest["cop2l, class-incremental, a task's data gone"]
     assert any("gone" in word and "1" in word for word in audited(base, base.folders[-1]).word)
 
 

@@ -42,7 +42,7 @@ UNIX_ONLY = pytest.mark.skipif(
 
 @UNIX_ONLY
 def test_hostile_files(honest, tmp_path):
-    base = honest["certified, task-incremental, fixed"]
+    base = honest["hybrid, task-incremental, fixed"]
     cases = hostile_files(base, data_file(base, tmp_path / "data.npz"))
     assert len(cases) > 400
     found = judge(cases[:: len(cases) // FILES], tmp_path / "cases", busy=True)

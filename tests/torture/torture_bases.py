@@ -160,8 +160,8 @@ def linear(inputs: tuple[int, ...], classes: int) -> Callable[[], nn.Module]:
 
 QUICK = {"memory": 30, "k": 3, "epochs": 3, "lr": 0.05, "batch": 16, "max_iterations": 4, "seed": 3}
 PAPER = {**QUICK, "preset": "paper"}
-PRIOR = {**QUICK, "preset": "certified", "prior_epochs": 6, "prior_lr": 0.1}
-NO_PRIOR = {**QUICK, "preset": "certified", "prior": 0}
+PRIOR = {**QUICK, "preset": "hybrid", "prior_epochs": 6, "prior_lr": 0.1}
+NO_PRIOR = {**QUICK, "preset": "cop2l"}
 HEADS = [[0, 1], [2, 3]]
 
 
@@ -176,11 +176,11 @@ def bases(folder: Path) -> dict[str, Base]:
         made += [
             Base("paper, class-incremental, fixed", data, four, ci, {**PAPER, "tasks": 2, **more}),
             Base("paper kl-tight, task-incremental, anytime", data, four, ti, {**PAPER, "kind": "kl-tight", "memory": 6, **more}, HEADS),
-            Base("certified, digits, anytime", pictures, digits, ci, {**PRIOR, **more}),
-            Base("certified, task-incremental, fixed", data, four, ti, {**PRIOR, "tasks": 2, **more}, HEADS),
-            Base("certified, domain-incremental, picks", one, two, di, {**PRIOR, "stop": "none", "tasks": 2, **more}),
-            Base("prior=0, domain-incremental, anytime", one, two, di, {**NO_PRIOR, **more}),
-            Base("prior=0, class-incremental, a task's data gone", data, four, ci, {**NO_PRIOR, "tasks": 2, **more}, gone=(1,)),
+            Base("hybrid, digits, anytime", pictures, digits, ci, {**PRIOR, **more}),
+            Base("hybrid, task-incremental, fixed", data, four, ti, {**PRIOR, "tasks": 2, **more}, HEADS),
+            Base("hybrid, domain-incremental, picks", one, two, di, {**PRIOR, "stop": "none", "tasks": 2, **more}),
+            Base("cop2l, domain-incremental, anytime", one, two, di, {**NO_PRIOR, **more}),
+            Base("cop2l, class-incremental, a task's data gone", data, four, ci, {**NO_PRIOR, "tasks": 2, **more}, gone=(1,)),
             Base("paper, own model, class-incremental, fixed", data, own_model, ci, {**PAPER, "kind": "kl-tight", "tasks": 2, **more}),
         ]  # fmt: skip
     half = len(made) // 2

@@ -347,7 +347,8 @@ def where_it_was_made(f: Forgery, draw: Draw) -> None:
 
 
 RECIPES = (
-    {"stream": "mnist"}, {"stream": "digits", "tasks": 2, "order_seed": 7}, {"holdout": 0.5}, {"stream": "digits", "note": "bound 0.01 %"},
+    {"stream": "mnist"}, {"stream": "digits", "tasks": 2, "class_seed": 7},
+    {"stream": "digits", "order": "reversed"}, {"holdout": 0.5}, {"stream": "digits", "note": "bound 0.01 %"},
     {"a": {"b": {"c": 1}}}, {}, None, {"stream": "digits", "columns": ["label"]}, {"x" * 1000: "y" * 1000},
 )  # fmt: skip
 

@@ -37,7 +37,7 @@ SMALL = (
     "methods.cop2l.max_iterations=4",
 )
 RUNS = {
-    "anytime": ("anytime=true", "methods.cop2l.prior=0"),
+    "anytime": ("anytime=true",),
     "fixed": (),
     "hold-out": ("method=replay", "holdout=0.4", "epochs=1"),
     "hold-out, anytime": ("method=finetuning", "holdout=0.4", "epochs=1", "anytime=true"),

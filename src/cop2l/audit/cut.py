@@ -19,7 +19,8 @@ from cop2l.streams.task import Stream
 from cop2l.streams.withhold import withhold
 
 FLAGS = {
-    "scenario": "--scenario", "tasks": "--tasks", "order_seed": "--order-seed", "images": "--images", "seed": "--stream-seed",
+    "scenario": "--scenario", "tasks": "--tasks", "class_seed": "--class-seed", "order": "--order", "order_seed": "--order-seed",
+    "images": "--images", "seed": "--stream-seed",
     "task_classes": "--task-classes", "label": "--label", "columns": "--columns", "domain": "--domain", "classes": "--classes",
     "test_share": "--test-share", "holdout": "--holdout",
 }  # fmt: skip
@@ -28,7 +29,7 @@ USUAL = {"images": "shared", "seed": 0, "label": "label", "test_share": TEST_SHA
 SPLIT = ("holdout", "holdout_seed")
 NO_CUT = ("stream", "folder", "download", *SPLIT)
 """Keys of a recipe that say where data lies, which is the reader's to say, or what is withheld, which a seed decides."""
-SEEDS = ("seed", "order_seed", "problem")
+SEEDS = ("seed", "class_seed", "order_seed", "problem")
 MOST = 10**8
 """Rows that a stated cut may make up: a larger number is nobody's data."""
 BAD = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, OSError)

@@ -18,10 +18,10 @@ from cop2l.kernel.verdict import Verdict
 CLOSE = 1e-9
 BAD_FORM = (KeyError, TypeError, AttributeError, IndexError, ValueError, ZeroDivisionError)
 RECORD = (
-    "task", "accuracy", "classes", "kind", "tasks", "seconds", "learn_seconds", "peak_memory", "peak_cuda_allocated",
-    "peak_cuda_reserved", "total_cuda_allocated", "memory_used", "numbers_stored", "trace",
+    "task", "wrong", "accuracy", "classes", "kind", "claims", "tasks", "seconds", "learn_seconds", "peak_memory",
+    "peak_cuda_allocated", "peak_cuda_reserved", "total_cuda_allocated", "memory_used", "numbers_stored", "trace",
 )  # fmt: skip
-ROW = ("task", *COUNTS, "bounds", "test_error", "holdout")
+ROW = ("task", *COUNTS, "bounds", "test_error", "test_n", "holdout")
 """The fields of a record, and of its entry for a task: another one could state what nobody checks."""
 Content = Mapping[str, Any]
 
@@ -156,7 +156,7 @@ def _check_record(notes: Verdict, record: Content, certificate: Content | None) 
             f"The record of task {task} has fields that are not documented: {sorted(unknown)[:5]!r:.200}."
         )
     if certificate is None:
-        uncertified = all(row["bounds"] == {} and _uncounted(row) for row in rows)
+        uncertified = not record["claims"] and all(row["bounds"] == {} and _uncounted(row) for row in rows)
         if record["kind"] is not None or not uncertified:
             notes.fault(
                 f"The record of task {task} states counts or bounds, and no certificate was issued then."
@@ -166,10 +166,14 @@ def _check_record(notes: Verdict, record: Content, certificate: Content | None) 
     if record["kind"] != options.kind or [row["task"] for row in rows] != list(range(1, task + 1)):
         notes.fault(f"The record of task {task} is not that of its certificate.")
         return
+    if record["claims"] != [s for s in certificate["statements"] if s["family"] != "tasks"]:
+        notes.fault(f"The record of task {task} does not repeat the claims of its certificate.")
     for row, counts in zip(rows, certificate["records"], strict=True):
         t = row["task"]
         wanted = {
-            s["kind"]: s["value"] for s in certificate["statements"] if s["task"] == t
+            s["kind"]: s["value"]
+            for s in certificate["statements"]
+            if (s["family"], s["task"]) == ("tasks", t)
         } | read.information(t)
         if options.kind == "holdout":
             agrees = row["holdout"] == {"n": counts["rows"], "errors": counts["errors"]} and _uncounted(row)

@@ -3,6 +3,8 @@
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,38 +26,103 @@ PASSES = ("epochs", "steps", "selections", "inner", "iterations")
 BROKEN = (UserError, RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
-def verify_run(
-    notes: Verdict,
-    certificates: Sequence[Mapping[str, Any]],
-    samples: Samples,
-    given: str | Builder | None,
-    allowed: Allowed,
-    say: Say,
-) -> Verdict:
-    """The verdict on the last of a run's hold-out certificates; what is wrong with an earlier one is noted."""
-    folders, options = [one["folder"] for one in certificates], certificates[-1]["options"]
-    used = {name: getattr(options, name) for name in ("delta", "seed", "kind", "claim", "tasks")}
-    if options != Options(**used):
-        notes.fault("A hold-out certificate states options that only CoP2L has; they must be the defaults.")
-    if len(folders) > 1:
-        notes.faults += verify(folders).faults
-    if samples.stream is not None:
-        _check_copies(notes, samples, allowed)
-    again = _learned_again(notes, certificates, samples, given, allowed, say)
-    found = Verdict()
-    for one in certificates:
-        last = len(one["records"])
-        withheld, learner = only(samples.withheld, last), None
-        if withheld:
-            learner = _usable(notes, "The stored learner cannot be used", lambda one=one: _stored(one, given))
-        predict = _predictor(learner, one)
-        with threads(one["threads"]):
-            found = verify_holdout(
-                one["folder"], withheld if learner else {}, predict, again.get(last, False), allowed
+@dataclass(frozen=True)
+class HoldoutRun:
+    """The hold-out certificates of a run, and what an auditor checks them with."""
+
+    notes: Verdict
+    certificates: Sequence[Mapping[str, Any]]
+    samples: Samples
+    given: str | Builder | None
+    allowed: Allowed
+    say: Say
+
+    def verdict(self) -> Verdict:
+        """The verdict on the last certificate; what is wrong with an earlier one is noted."""
+        notes, last = self.notes, self.certificates[-1]
+        names = ("delta", "seed", "kind", "claim", "shares", "groups", "tasks")
+        used = {name: getattr(last["options"], name) for name in names}
+        if last["options"] != Options(**used):
+            notes.fault(
+                "A hold-out certificate states options that only CoP2L has; they must be the defaults."
             )
-        if one is not certificates[-1]:
-            notes.faults += [f"After task {last}: {fault}" for fault in found.faults]
-    return found
+        if len(self.certificates) > 1:
+            notes.faults += verify([one["folder"] for one in self.certificates]).faults
+        if self.samples.stream is not None:
+            self.check_copies()
+        again, found = self.learned_again(), Verdict()
+        for one in self.certificates:
+            time = len(one["records"])
+            withheld, learner = only(self.samples.withheld, time), None
+            if withheld:
+                stored = partial(_stored, one, self.given)
+                learner = _usable(notes, "The stored learner cannot be used", stored)
+            predict = _predictor(learner, one)
+            with threads(one["threads"]):
+                found = verify_holdout(
+                    one["folder"], withheld if learner else {}, predict, again.get(time), self.allowed
+                )
+            if one is not last:
+                notes.faults += [f"After task {time}: {fault}" for fault in found.faults]
+        return found
+
+    def check_copies(self) -> None:
+        """A withheld example that was learned from as a copy shows nothing."""
+        copies = Copies()
+        for x, y in self.samples.learned.values():
+            copies.add(x, y)
+        for task, (x, y) in self.samples.withheld.items():
+            _, shared = copies.add(x, y)
+            if shared > self.allowed.repeated * len(y) + self.allowed.shared:
+                self.notes.doubt(
+                    f"{shared} of the {len(y)} withheld examples of task {task} are copies of other examples."
+                )
+
+    def learned_again(self) -> dict[int, dict[int, Any]]:
+        """For each certificate whose learner is made again, bit for bit, without what was withheld: what was predicted.
+
+        These are the classes predicted for the withheld examples of each task just after it was learned.
+        """
+        last, samples = self.certificates[-1], self.samples
+        found, before = dict[int, dict[int, Any]](), dict[int, Any]()
+        if samples.stream is None or len(samples.learned) < len(last["records"]):
+            self.notes.doubt(
+                "Learning again needs the data as a stream, so that the withheld part can be told from the rest."
+            )
+            return found
+        times = {len(one["records"]): one for one in self.certificates}
+        with threads(last["threads"]):  # from the beginning: CoP2L keeps their number
+            learner = _usable(self.notes, "The method cannot be made again", partial(_new, last, self.given))
+            if learner is None:
+                return found
+            self.check_work(learner)
+            for t, head in enumerate(samples.stream.heads[: len(last["records"])], 1):
+                self.say(f"learning task {t} of {len(last['records'])} again")
+                x, y = samples.learned[t]
+                learner.learn(x, y, classes=head, progress=None)
+                if t in samples.withheld:
+                    before[t] = _predictor(learner, last)(samples.withheld[t][0], t)
+                if t in times:
+                    if _bits(times[t]["folder"] / HOLDOUT_FILES[0]) == _saved_bits(learner):
+                        found[t] = dict(before)
+                    else:
+                        _differs(self.notes, t, times[t]["machine"], machine(learner.model))
+        return found
+
+    def check_work(self, learner: Any) -> None:
+        """Say how long learning again takes, and refuse what is longer than allowed."""
+        settings = self.certificates[-1]["settings"] or {}
+        size = sum(p.numel() for p in learner.model.parameters())
+        passes = sum(v for k, v in settings.items() if type(v) is int and any(word in k for word in PASSES))
+        rows = sum(len(y) for _, y in self.samples.learned.values())
+        operations = 12.0 * size * rows * max(1, passes)
+        self.say(
+            f"verification takes about {operations:.1e} operations: learning again, with memory beside the task"
+        )
+        if operations > self.allowed.operations:
+            raise Unreadable(
+                f"Verification takes {operations:.1e} operations, {self.allowed.operations:.1e} are allowed; raise the limit."
+            )
 
 
 def _predictor(learner: Any, certificate: Mapping[str, Any]) -> Any:
@@ -99,73 +166,12 @@ def _stored(certificate: Mapping[str, Any], given: str | Builder | None) -> Any:
     return learner
 
 
-def _learned_again(
-    notes: Verdict,
-    certificates: Sequence[Mapping[str, Any]],
-    samples: Samples,
-    given: str | Builder | None,
-    allowed: Allowed,
-    say: Say,
-) -> dict[int, bool]:
-    """For each time of a certificate, whether learning without the withheld examples gives the stored learner, bit for bit."""
-    last, found = certificates[-1], dict[int, bool]()
-    if samples.stream is None or len(samples.learned) < len(last["records"]):
-        notes.doubt(
-            "Learning again needs the data as a stream, so that the withheld part can be told from the rest."
-        )
-        return found
-    times = {len(one["records"]): one for one in certificates}
-    with threads(last["threads"]):  # from the beginning: CoP2L keeps their number
-        learner = _usable(notes, "The method cannot be made again", lambda: _new(last, given))
-        if learner is None:
-            return found
-        _check_work(last, learner, samples, allowed, say)
-        for t, head in enumerate(samples.stream.heads[: len(last["records"])], 1):
-            say(f"learning task {t} of {len(last['records'])} again")
-            x, y = samples.learned[t]
-            learner.learn(x, y, classes=head, progress=None)
-            if t in times:
-                found[t] = _bits(times[t]["folder"] / HOLDOUT_FILES[0]) == _saved_bits(learner)
-                if not found[t]:
-                    _differs(notes, t, times[t]["machine"], machine(learner.model))
-    return found
-
-
 def _differs(notes: Verdict, task: int, there: str, here: str) -> None:
     sentence = f"Learning again without the withheld examples gives another learner after task {task} than the stored one."
     if there == here:
         notes.fault(sentence)
     else:
         notes.doubt(f"{sentence} But it was made on another machine: {there}; this one is: {here}.")
-
-
-def _check_copies(notes: Verdict, samples: Samples, allowed: Allowed) -> None:
-    """A withheld example that was learned from as a copy shows nothing."""
-    copies = Copies()
-    for x, y in samples.learned.values():
-        copies.add(x, y)
-    for task, (x, y) in samples.withheld.items():
-        _, shared = copies.add(x, y)
-        if shared > allowed.repeated * len(y) + allowed.shared:
-            notes.doubt(
-                f"{shared} of the {len(y)} withheld examples of task {task} are copies of other examples."
-            )
-
-
-def _check_work(
-    certificate: Mapping[str, Any], learner: Any, samples: Samples, allowed: Allowed, say: Say
-) -> None:
-    settings, size = certificate["settings"] or {}, sum(p.numel() for p in learner.model.parameters())
-    numbers = [
-        value for key, value in settings.items() if type(value) is int and any(word in key for word in PASSES)
-    ]
-    rows = sum(len(y) for _, y in samples.learned.values())
-    operations = 12.0 * size * rows * max(1, sum(numbers))
-    say(f"verification takes about {operations:.1e} operations: learning again, with memory beside the task")
-    if operations > allowed.operations:
-        raise Unreadable(
-            f"Verification takes {operations:.1e} operations, {allowed.operations:.1e} are allowed; raise the limit."
-        )
 
 
 def _bits(file: Path) -> str:

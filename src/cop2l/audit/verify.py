@@ -8,7 +8,7 @@ from cop2l.audit.commitment import check_commitment
 from cop2l.audit.cut import samples_for
 from cop2l.audit.directory import check_run, nothing_issued
 from cop2l.audit.finding import find
-from cop2l.audit.holdout import verify_run
+from cop2l.audit.holdout import HoldoutRun
 from cop2l.audit.model import Builder, model_for
 from cop2l.kernel import verify as kernel
 from cop2l.kernel.form import Unreadable, read
@@ -48,7 +48,7 @@ def verify(
         if run is not None:
             check_run(notes, run, certificates)
         if last["options"].kind == "holdout":
-            verdict = verify_run(notes, certificates, samples, model, allowed, say)
+            verdict = HoldoutRun(notes, certificates, samples, model, allowed, say).verdict()
         else:
             built = _model(notes, last, model)
             verdict = kernel.verify(folders, samples.learned, built, start=start, allowed=allowed, say=say)

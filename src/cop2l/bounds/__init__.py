@@ -1,9 +1,16 @@
 """Numbers in, numbers out: every bound of the theory, rounded outwards, without torch."""
 
-from cop2l.bounds.binomial import binomial_tail_inverse, log_binomial, log_binomial_above
+from cop2l.bounds.binomial import binomial_tail_inverse, binomial_upper_tail, log_binomial, log_binomial_above
 from cop2l.bounds.bound import Bound
 from cop2l.bounds.combined import combined_certificate
 from cop2l.bounds.compression import kl_certificate, kl_tight_certificate
+from cop2l.bounds.families import (
+    average_of,
+    gained_at_least,
+    log_set_weight,
+    net_forgetting,
+    pooled_certificate,
+)
 from cop2l.bounds.holdout import holdout_certificate
 from cop2l.bounds.kl import kl, kl_inverse_lower, kl_inverse_upper
 from cop2l.bounds.preference import buffer_certificate, preference_certificate, preference_epsilon
@@ -12,9 +19,12 @@ from cop2l.bounds.sharing import anytime_log_delta, log_weight, log_zeta
 __all__ = [
     "Bound",
     "anytime_log_delta",
+    "average_of",
     "binomial_tail_inverse",
+    "binomial_upper_tail",
     "buffer_certificate",
     "combined_certificate",
+    "gained_at_least",
     "holdout_certificate",
     "kl",
     "kl_certificate",
@@ -23,8 +33,11 @@ __all__ = [
     "kl_tight_certificate",
     "log_binomial",
     "log_binomial_above",
+    "log_set_weight",
     "log_weight",
     "log_zeta",
+    "net_forgetting",
+    "pooled_certificate",
     "preference_certificate",
     "preference_epsilon",
 ]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from cop2l.bounds.checks import count, log_confidence, within
+from cop2l.bounds.checks import count, log_confidence, probability, within
 from cop2l.bounds.kl import ratio_inverse
 from cop2l.bounds.outer import SLACK, WIDTH, outer, up
 
@@ -181,6 +181,30 @@ def binomial_tail_inverse(errors: int, n: int, log_delta: float) -> float:
     """
     n = count("n", n, least=1)
     return tail_inverse(within("errors", errors, "n", n), n, log_confidence(log_delta))
+
+
+def binomial_upper_tail(errors: int, n: int, p: float) -> float:
+    """The probability of `errors` or more in n trials, each with probability p, rounded up: a p-value against "at most p".
+
+    P[Bin(n, p) >= errors]: never below it, at most 1e-9 of it above where errors > n p.
+
+    >>> round(binomial_upper_tail(30, 1000, 0.02), 9)
+    0.020696519
+    """
+    n = count("n", n, least=1)
+    errors, p = within("errors", errors, "n", n), probability("p", p)
+    if errors == 0 or p == 1.0:
+        return 1.0
+    if p == 0.0:
+        return 0.0
+    r = 1.0 - p
+    if errors > n * p:  # P[n - X <= n - errors]
+        mass, margin = log_mass(n, n - errors, r, p)
+        _, factor = tail_factor(n, n - errors, p / r, WIDTH)
+        return min(1.0, up(math.exp(mass + margin) * factor))
+    mass, margin = log_mass(n, errors - 1, p, r)
+    factor, _ = tail_factor(n, errors - 1, r / p, WIDTH)
+    return min(1.0, up(1.0 - math.exp(mass - margin) * factor))
 
 
 def tail_inverse(k: int, n: int, log_delta: float) -> float:

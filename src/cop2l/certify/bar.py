@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from cop2l.kernel.arithmetic import percent
+
 
 class Bar:
     """One line: task, iteration, picked examples, worst loss, and the quantity that early stopping minimises."""
@@ -20,7 +22,7 @@ class Bar:
             self._line,
             description=(
                 f"task {event['task']}  iteration {event['iteration']}  picked {event['picked']}  "
-                f"worst loss {event['worst_loss']:.3f}  errors {event['errors']}  bound {event['bound']:.4f}"
+                f"worst loss {event['worst_loss']:.3f}  errors {event['errors']}  bound {percent(event['bound'])}"
             ),
         )
 

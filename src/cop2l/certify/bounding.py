@@ -1,4 +1,4 @@
-"""From the integers of a task to its bounds."""
+"""From the integers of a certificate to its bounds."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,32 +8,51 @@ from typing import Any
 from cop2l.bounds import (
     Bound,
     anytime_log_delta,
+    average_of,
     buffer_certificate,
     combined_certificate,
+    gained_at_least,
+    holdout_certificate,
     kl_certificate,
     kl_tight_certificate,
+    log_set_weight,
+    net_forgetting,
+    pooled_certificate,
     preference_certificate,
 )
+from cop2l.bounds.outer import down
+from cop2l.kernel.arithmetic import counts_of, held_out, sizes
+from cop2l.kernel.form import promised
 from cop2l.kernel.options import Options
 
+Counts = Mapping[str, Any]
 
-def log_delta(options: Options, last: int) -> float:
-    """What the statements after task `last` share of delta, as a logarithm."""
-    whole = math.log(options.delta / len(options.claim))
+
+def log_delta(options: Options, last: int, family: str = "tasks") -> float:
+    """What a family's statements after task `last` share of delta, as a logarithm."""
+    part = 1 / options.paid_families
+    if options.shares and family in options.claim:
+        part = options.shares[options.claim.index(family)] / sum(options.shares)
+    whole = down(math.log(options.delta) + math.log(part))
     return anytime_log_delta(whole, last) if options.anytime else whole
 
 
-def bounds_of(record: Mapping[str, Any], options: Options, messages: Sequence[int]) -> dict[str, Bound]:
-    """Every bound that applies to a task, after the last of the tasks that kept `messages` iterations.
+def bounds_of(
+    counted: Counts, task: int, options: Options, messages: Sequence[int], share: float | None = None
+) -> dict[str, Bound]:
+    """Every bound that applies to the counts of a task, after the last of the tasks that kept `messages` iterations.
 
     Each kind alone holds for all tasks at once with probability at least 1 - delta; several kinds together do not, so one kind is
-    named in advance and claimed.
+    named in advance and claimed. `share`: the logarithm of what all tasks share of delta.
     """
-    last, task, n, kept = len(messages), record["task"], record["n"], record["iterations"]
-    share, grid = log_delta(options, last), len(options.grid_points) or None
+    last, n, kept = len(messages), counted["n"], counted["iterations"]
+    share = log_delta(options, last) if share is None else share
+    grid = len(options.grid_points) or None
     found: dict[str, Bound] = {}
-    if (errors := record["errors"]) is not None:
-        first, second, late = record["compression"], record["evicted"], record["evicted_last"]
+    if (errors := counted["errors"]) is not None:
+        if options.kind == "holdout":
+            return {"holdout": holdout_certificate(n, errors, last, share)}
+        first, second, late = counted["compression"], counted["evicted"], counted["evicted_last"]
         found["kl"] = kl_certificate(n, first, second, errors, messages, task, last, share, grid=grid)
         found["kl-tight"] = kl_tight_certificate(
             n,
@@ -49,18 +68,92 @@ def bounds_of(record: Mapping[str, Any], options: Options, messages: Sequence[in
         )
     if not options.marked:
         return found
-    if (missed := record["missed"]) is not None:
+    if (missed := counted["missed"]) is not None:
         found["preference"] = preference_certificate(
-            n, record["picked"], missed, kept, last, share, grid=grid
+            n, counted["picked"], missed, kept, last, share, grid=grid
         )
         if options.buffer == "witness":
             found["combined"] = combined_certificate(
-                n, record["picked"], missed, kept, last, share, grid=grid
+                n, counted["picked"], missed, kept, last, share, grid=grid
             )
-    selected, compressed = record["selected"], record["compressed"]
+    selected, compressed = counted["selected"], counted["compressed"]
     if options.buffer == "witness":  # the same argument on R_t
         same = combined_certificate(selected, 0, compressed, kept, last, share, grid=grid)
         found["buffer"] = replace(same, kind="buffer")
     else:
         found["buffer"] = buffer_certificate(selected, compressed, kept, last, share, grid=grid)
     return found
+
+
+def statements(options: Options, records: Sequence[Counts]) -> list[dict[str, Any]]:
+    """All that a certificate states, with values; where a task's data is gone it speaks from the buffer (if that is possible)."""
+    names = ("family", "task", "subject", "kind")
+    found: list[dict[str, Any]] = []
+    for promise in promised(options, records):
+        family, task, subject, kind = promise
+        if task is None:
+            value = _averaged(family, options, records)
+        elif subject == "net":
+            value = _net(task, kind, options, records)
+        else:
+            value = _one(family, task, subject, kind, options, records)
+        found.append({**dict(zip(names, promise, strict=True)), "value": value})
+    return found
+
+
+def _share(family: str, task: int, kind: str, options: Options, records: Sequence[Counts]) -> float:
+    """The logarithm of what one task's statement of a family gets, times the number of tasks."""
+    record, share = records[task - 1], log_delta(options, len(records), family)
+    if family in ("classes", "groups"):
+        filled = sum(part["n"] > 0 for part in record["parts"] if part["family"] == family)
+        return down(share - math.log(max(1, filled)))
+    if family == "forgetting" and held_out(kind, record, options):
+        return down(share - math.log(2))
+    return share
+
+
+def _one(
+    family: str, task: int, subject: Any, kind: str, options: Options, records: Sequence[Counts]
+) -> float:
+    counted = counts_of(records[task - 1], family, subject)
+    messages, share = (
+        [record["iterations"] for record in records],
+        _share(family, task, kind, options, records),
+    )
+    if not sizes(kind, counted)[0] and kind not in ("kl", "kl-tight"):
+        return 1.0
+    return float(bounds_of(counted, task, options, messages, share)[kind])
+
+
+def _net(task: int, kind: str, options: Options, records: Sequence[Counts]) -> float:
+    counted = counts_of(records[task - 1], "forgetting", "gained")
+    n, gained = sizes(kind, counted)
+    held = float(held_out(kind, counted, options))
+    share = _share("forgetting", task, kind, options, records) - math.log(len(records)) + math.log(held)
+    lost = _one("forgetting", task, "lost", kind, options, records)
+    return net_forgetting(lost, gained_at_least(gained, n, down(share)) if n else 0.0)
+
+
+def _averaged(family: str, options: Options, records: Sequence[Counts]) -> float:
+    """Pooled over the tasks in the hold-out case; the others enter with their own bounds."""
+    last = len(records) - (family == "forgetting")
+    pooled, others = list[tuple[int, int]](), list[tuple[int, float]]()
+    for record in records[:last]:
+        task, counted = record["task"], counts_of(record, family, "lost")
+        kind = options.kind if record["errors"] is not None and options.kind != "buffer" else "buffer"
+        if kind != "buffer" and held_out(kind, record, options):
+            pooled.append(sizes(kind, counted))
+        elif kind == "buffer" and not options.marked:
+            others.append((counted["n"], 1.0))
+        else:
+            own = "tasks" if family == "average" else family
+            others.append(
+                (counted["n"], _one(own, task, "lost" if own == family else None, kind, options, records))
+            )
+    if pooled:
+        share = log_delta(options, len(records), family)
+        share -= math.log(len(records)) if family == "forgetting" else 0.0
+        if options.kind != "holdout":
+            share += log_set_weight(last, len(pooled))
+        others.append((sum(n for n, _ in pooled), float(pooled_certificate(pooled, down(share)))))
+    return average_of(others)

@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from cop2l._version import __version__
 from cop2l.certify.bounding import bounds_of
+from cop2l.certify.sentences import nothing_picked
 from cop2l.errors import UserError
 from cop2l.files import file_digest, write_text
 from cop2l.kernel import form
 from cop2l.kernel.arithmetic import percent
 from cop2l.kernel.options import Options, Refusal
+from cop2l.kernel.verdict import in_words
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+FROM_MEMORY = (
+    "Bounds of the kind buffer are counted on the memory alone, and looser; "
+    "'cop2l plan' says what more memory, or the data, would give."
+)
 
 
 @dataclass(frozen=True)
@@ -49,8 +56,14 @@ class Certificate:
 
     @property
     def bounds(self) -> dict[int, float]:
-        """The claimed bound of every task that has one."""
-        return {statement["task"]: statement["value"] for statement in self.statements}
+        """The claimed bound on the error of every task that has one."""
+        return {s["task"]: s["value"] for s in self.statements if s["family"] == "tasks"}
+
+    @property
+    def sentences(self) -> list[str]:
+        """Everything that is claimed, one sentence for each statement."""
+        said = (in_words(statement, self.records) for statement in self.statements)
+        return [f"{sentence[0].upper()}{sentence[1:]}." for sentence in said]
 
     @property
     def not_valid(self) -> tuple[str, ...]:
@@ -59,11 +72,9 @@ class Certificate:
 
     def information(self, task: int) -> dict[str, float]:
         """Bounds of other kinds for a task: to compare with, not claimed; delta does not cover choosing the least."""
-        if self.kind == "holdout":
-            return {}
         messages = [record["iterations"] for record in self.records]
-        every = bounds_of(self.records[task - 1], self.options, messages)
-        claimed = {statement["kind"] for statement in self.statements if statement["task"] == task}
+        every = bounds_of(self.records[task - 1], task, self.options, messages)
+        claimed = {s["kind"] for s in self.statements if s["family"] == "tasks" and s["task"] == task}
         return {kind: float(bound) for kind, bound in every.items() if kind not in claimed}
 
     def save(self, folder: str | Path) -> None:
@@ -128,34 +139,31 @@ def content_of(
     }
 
 
-def claimed(options: Options, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One statement for every task: of the claimed kind or, where the data is gone, from the buffer (if that is possible)."""
-    messages, found = [record["iterations"] for record in records], []
-    for record in records:
-        kind = options.kind if record["errors"] is not None else "buffer"
-        bounds = bounds_of(record, options, messages)
-        if kind in bounds:
-            statement = {"family": "tasks", "task": record["task"], "subject": None, "kind": kind}
-            found.append({**statement, "value": float(bounds[kind])})
-    return found
-
-
 def table(certificate: Certificate) -> str:
     """A readable table: task, examples, picks, errors, bound."""
-    options, bounds = certificate.options, {s["task"]: s for s in certificate.statements}
-    lines = [f"{'task':>4} {'set aside':>9} {'certify':>8} {'picked':>7} {'errors':>7} {'error <=':>9}  kind"]
+    options = certificate.options
+    bounds = {s["task"]: s for s in certificate.statements if s["family"] == "tasks"}
+    heads = ("task", "trained freely", "certified on", "picked", "errors", "error <=")
+    lines = ["  ".join([*heads, "kind"])]
     for record in certificate.records:
-        stated, errors = bounds.get(record["task"]), record.get("missed", record["errors"])
-        shown = (percent(stated["value"]), stated["kind"]) if stated else ("-", "its data was gone")
-        numbers = [record.get("prior", 0), record.get("n", record["rows"]), record.get("picked", 0)]
-        cells = [*numbers, "-" if errors is None else errors, shown[0]]
-        widths = zip((9, 8, 7, 7, 9), cells, strict=True)
-        lines.append(
-            f"{record['task']:>4} " + " ".join(f"{cell:>{width}}" for width, cell in widths) + f"  {shown[1]}"
-        )
+        stated, errors = bounds.get(record["task"]), record["missed"]
+        why = "its data was gone" if "tasks" in options.claim else "not claimed"
+        shown = (percent(stated["value"]), stated["kind"]) if stated else ("-", why)
+        own = options.kind != "holdout"  # else nothing is known of what was learned from
+        numbers = [record["prior"] if own else None, record["n"], record["picked"] if own else None, errors]
+        cells = [record["task"], *("-" if number is None else number for number in numbers), shown[0]]
+        aligned = [f"{cell:>{len(head)}}" for head, cell in zip(heads, cells, strict=True)]
+        lines.append("  ".join([*aligned, shown[1]]))
+    others = [s for s in certificate.statements if s["family"] != "tasks"]
+    lines += [f"{said[0].upper()}{said[1:]}." for said in (in_words(s, certificate.records) for s in others)]
     when = "of this run, one after each task at most, " if options.anytime else ""
     lines.append(
         f"With probability at least {100 * (1 - options.delta):.10g} % over the draw of the data, "
         f"all statements {when}hold at once."
     )
+    if any(statement["kind"] == "buffer" for statement in certificate.statements):
+        lines.append(FROM_MEMORY)
+    if certificate.kind != "holdout":
+        n, picked = (sum(record[name] for record in certificate.records) for name in ("n", "picked"))
+        lines += filter(None, [nothing_picked(n, picked)])
     return "\n".join(lines + [f"NOT VALID: {reason}" for reason in certificate.not_valid])

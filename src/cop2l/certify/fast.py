@@ -283,8 +283,8 @@ def top(losses: Tensor, rest: np.ndarray, mark: np.ndarray, k: int) -> tuple[flo
 class TrainingSet:
     """C in picking order (behind the prior examples, if any), with weights, grown block by block."""
 
-    def __init__(self, prior: Examples | None, like: Tensor) -> None:
-        self._prior, self._like, self._size = prior, like, 0
+    def __init__(self, prior: Examples | None, like: Tensor, balance: bool) -> None:
+        self._balance, self._like, self._size = balance and prior is not None, like, 0
         self._columns: list[Tensor] = []  # x, y, weight
         self._task = NONE
         if prior is not None:
@@ -332,7 +332,7 @@ class TrainingSet:
     def weight(self) -> Tensor:
         """The weights of the examples; classes weigh the same where there is a prior part."""
         _, y, weight = (column[: self._size] for column in self._columns)
-        return balanced(y).to(self._like.dtype) if self._prior is not None else weight
+        return balanced(y).to(self._like.dtype) if self._balance else weight
 
 
 @dataclass
@@ -398,7 +398,7 @@ class Fast(Plain):
         rest = pool.laid_out([candidates, *(np.ones(len(part), bool) for part in parts[1:])], False)
         pool.close(np.flatnonzero(~rest))
         begin, certified = pool.starts[1], int(candidates.sum())
-        training, optimiser = TrainingSet(prior, next(model.parameters())), self.optimiser()
+        training, optimiser = TrainingSet(prior, next(model.parameters()), options.balance), self.optimiser()
         points, last = options.grid_points, options.max_iterations if searching else message
         blocks, best, least, theta = [NONE], 0, math.inf, None
         self.trace, own, j = [], 0, 0

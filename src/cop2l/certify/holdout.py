@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from cop2l.bounds import holdout_certificate
-from cop2l.certify.bounding import log_delta
+from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.certificate import Certificate, content_of, sealed
 from cop2l.errors import UserError
 from cop2l.files import file_digest, write_text
 from cop2l.kernel.form import HOLDOUT_FILES, TEXT_FILE
+from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of, fingerprint, numbers
-from cop2l.kernel.verify import machine
+from cop2l.kernel.verify import counts_and_parts, group_numbers, machine
 
-Samples = Mapping[int, tuple[Any, Any]]
+Samples = Mapping[int, tuple[Any, ...]]
+"""For each task (x, y), or (x, y, groups)."""
 
 
 @dataclass(frozen=True)
@@ -56,27 +57,32 @@ def issue_holdout(
     heads: Sequence[Sequence[int]],
     model: Mapping[str, Any],
     threads: int,
+    before: Mapping[int, np.ndarray] | None = None,
     **fields: Any,
 ) -> HoldoutCertificate:
     """The certificate of a learner from the withheld examples of every task that it has learned.
 
     With probability at least 1 - delta over the draw of the withheld examples, the error rate on every task t is at most its
-    bound, for all t at once: theorem `holdout` of docs/theory.md. `fields` are further fields of the certificate.
+    bound, for all t at once: theorem `holdout` of docs/theory.md. `before` says which withheld rows of each task were
+    misclassified just after it was learned: needed if forgetting is claimed. `fields` are further fields of the certificate.
     """
-    last, records, statements = learner.tasks_seen, [], []
+    last, records = learner.tasks_seen, []
     for task in range(1, last + 1):
-        x, y = withheld[task]
+        x, y, *groups = (*withheld[task], None)
         if not len(y):
             raise UserError(f"Nothing is withheld of task {task}; choose a larger holdout share.")
         told = task if learner.scenario == "task-incremental" else None
-        errors = int((numbers(learner.predict(x, task=told)) != numbers(y)).sum())
-        found = fingerprint(len(y), blocks_of(x, np.asarray(y)))
-        head = sorted(int(c) for c in heads[task - 1])
-        records.append({"task": task, "rows": len(y), "head": head, "fingerprint": found, "errors": errors})
-        value = float(holdout_certificate(len(y), errors, last, log_delta(options, last)))
-        statements.append(
-            {"family": "tasks", "task": task, "subject": None, "kind": "holdout", "value": value}
+        wrong, column = (
+            numbers(learner.predict(x, task=told)) != numbers(y),
+            group_numbers(groups[0], options, len(y)),
         )
+        counted = counts_and_parts(
+            options, last, task, Sets(), wrong, (before or {}).get(task), numbers(y), column
+        )
+        found = fingerprint(len(y), blocks_of(x, np.asarray(y)), column)
+        head = sorted(int(c) for c in heads[task - 1])
+        records.append({"task": task, "rows": len(y), "head": head, "fingerprint": found, **counted})
+    statements = all_statements(options, records)
     content = content_of(
         method,
         options,

@@ -12,16 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from cop2l.certify import saved
-from cop2l.certify.certificate import Certificate, claimed, content_of
+from cop2l.certify.bounding import statements as all_statements
+from cop2l.certify.certificate import Certificate, content_of
 from cop2l.certify.fast import Fast, Progress, ScoringMode, input_blocks, misclassified, predict
 from cop2l.certify.inputs import check_finite, inputs, labels
 from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.errors import UserError, unknown
-from cop2l.kernel.learning import check_alone, digest, exact_arithmetic, sample
+from cop2l.kernel.learning import Examples, check_alone, digest, exact_arithmetic, sample
 from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, fingerprint
-from cop2l.kernel.verify import counts, machine, outside_heads, set_tensors
+from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outside_heads, set_tensors
 from cop2l.streams.task import SCENARIOS
 
 Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]]
@@ -39,7 +40,7 @@ class CoP2L:
     ...     learner.learn(x, y)
     >>> certificate = learner.certify({t: (x, y) for x, y, t in stream})
     >>> learner.tasks_seen, sorted(certificate.bounds), certificate.kind
-    (2, [1, 2], 'combined')
+    (2, [1, 2], 'preference')
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class CoP2L:
         """`options` are the fields of `cop2l.kernel.options.Options`; what is not given comes from the preset.
 
         `not_valid` are reasons, in sentences, why the certificates' assumptions do not hold for this data. `data` says how
-        the data can be had again (stream, tasks, order_seed, holdout ...), and `commitment` is the hash of a commitment made
+        the data can be had again (stream, tasks, class_seed, holdout ...), and `commitment` is the hash of a commitment made
         before: both are written into certificates.
         """
         if scenario not in SCENARIOS:
@@ -72,12 +73,14 @@ class CoP2L:
         self.certificate: Certificate | None = None
         self.heads: list[tuple[int, ...]] = []
         self.fingerprints: list[str] = []
+        self.facts: list[dict[str, np.ndarray]] = []
+        """Of each task's rows, as far as something is claimed of it: labels, numbers of groups, and which were wrong after it."""
         self.engine = Fast(model, self.options)
         self.theta_0 = parameters(model)
         self.machines: list[str] = []
         self.threads = torch.get_num_threads()
         self.issued: list[list[Any]] | None = None
-        """Of the certificate after the newest task: the task and the kind of each statement."""
+        """Of the certificate after the newest task: family, task, subject and kind of each statement."""
         self._classes: int | None = None
         self._shape: Any = None
 
@@ -102,16 +105,23 @@ class CoP2L:
         y: Any,
         *,
         classes: Sequence[int] | None = None,
+        groups: Any = None,
         progress: Progress | bool | None = None,
     ) -> None:
         """Learn the next task; on an error or an interruption the learner is as before. Nothing is certified: see `certify`.
 
         x, y: arrays or tensors (x may be a memory map), labels 0..classes-1 of the whole stream. `classes`: the task's own
-        classes, fixed in advance; needed if task-incremental. `progress`: a callable, or None for a bar on a terminal and
+        classes, fixed in advance; needed if task-incremental. `groups`: the name of each example's group, if groups are
+        claimed. `progress`: a callable, or None for a bar on a terminal and
         nothing otherwise.
         """
         x, found, head = self._checked(x, y, classes)
-        print_of_data = fingerprint(len(found), blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y)))
+        try:
+            column = group_numbers(groups, self.options, len(found))
+        except Refusal as refusal:
+            raise UserError(str(refusal)) from None
+        labelled = blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y))
+        print_of_data = fingerprint(len(found), labelled, column)
         device, engine = next(self.model.parameters()).device, self.engine
         x, found = x.to(device) if isinstance(x, Tensor) else x, found.to(device)
         first = not self.machines
@@ -124,6 +134,7 @@ class CoP2L:
             if first:  # once more: initial weights of zero would show nothing
                 check_alone(self.model, S, engine.outside)
             self.heads, self.fingerprints = [*self.heads, head], [*self.fingerprints, print_of_data]
+            self.facts = [*self.facts, self._facts(S, column)]
             here = machine(self.model)
             self.machines = [other for other in self.machines if other != here] + [here]
             self.issued = self.certificate = None
@@ -132,7 +143,8 @@ class CoP2L:
         """The certificate for every task seen; `data` maps task numbers to (x, y) or to a callable that yields blocks.
 
         A task's data is read once, for counting only, and must be what the task was learned from. For a task without data
-        the bound is made from the memory alone, where marks decide what is kept; it is looser. There is one certificate after
+        the bound is made from the memory alone, where marks decide what is kept; it is much looser (25 % where the data gives
+        5 %, say): `cop2l.plan(error=, examples=, memory=, tasks=)` tells by how much beforehand. There is one certificate after
         the last task (tasks=T fixed in advance), or one after any task (tasks=None): another one with other bounds would spend
         delta twice.
         """
@@ -148,8 +160,8 @@ class CoP2L:
             raise UserError(f"There is no task {min(strange)} to certify; tasks 1 to {last} were learned.")
         with exact_arithmetic(self.threads):
             records = [self._record(task, data.get(task)) for task in range(1, last + 1)]
-        statements = claimed(self.options, records)
-        issued = [[statement["task"], statement["kind"]] for statement in statements]
+        statements = all_statements(self.options, records)
+        issued = [[s[name] for name in ("family", "task", "subject", "kind")] for s in statements]
         if not issued:
             raise UserError(
                 "Without the data of any task there is nothing to certify from; give data={1: (x, y), ...}."
@@ -244,7 +256,21 @@ class CoP2L:
             "head": list(self.heads[task - 1]),
             "fingerprint": self.fingerprints[task - 1],
         }
-        return {**identity, **counts(self.options, last, task, rows, sets, wrong, gone=data is None)}
+        facts = self.facts[task - 1]
+        labels_of, column = facts.get("labels", np.zeros(rows, np.int64)), facts.get("groups")
+        counted = counts_and_parts(
+            self.options, last, task, sets, wrong, facts.get("wrong"), labels_of, column, gone=data is None
+        )
+        return {**identity, **counted}
+
+    def _facts(self, S: Examples, groups: np.ndarray | None) -> dict[str, np.ndarray]:
+        """What must be known later of the rows of a task that was just learned."""
+        found = {} if groups is None else {"groups": groups}
+        if "classes" in self.options.claim:
+            found["labels"] = S.y.cpu().numpy()
+        if "forgetting" in self.options.claim:
+            found["wrong"] = misclassified(self.model, S, self.engine.outside)
+        return found
 
     def _misclassified(self, task: int, data: Data, rows: int) -> np.ndarray:
         """Which rows of a task the model misclassifies, from one pass over its data, which must be what was learned from."""
@@ -276,7 +302,7 @@ class CoP2L:
                 start += len(y)
                 yield x, y
 
-        found = fingerprint(rows, blocks())
+        found = fingerprint(rows, blocks(), self.facts[task - 1].get("groups"))
         if start != rows or found != self.fingerprints[task - 1]:
             raise other
         return wrong
@@ -356,8 +382,8 @@ class CoP2L:
             engine.outside,
             engine.trace,
         )
-        own = self.heads, self.fingerprints, self.machines, self.issued, self.certificate
-        hidden = unsaved(self.model)
+        own = self.heads, self.fingerprints, self.facts, self.machines, self.issued, self.certificate
+        hidden, sums = unsaved(self.model), dict(engine.sums)
         try:
             yield
             for name, value in unsaved(self.model).items():
@@ -373,7 +399,8 @@ class CoP2L:
             for module, training in zip(self.model.modules(), modes, strict=True):
                 module.training = training
             engine.sets, engine.sizes, engine.buffer, engine.prior, engine.outside, engine.trace = state
-            self.heads, self.fingerprints, self.machines, self.issued, self.certificate = own
+            engine.sums = sums
+            self.heads, self.fingerprints, self.facts, self.machines, self.issued, self.certificate = own
             if isinstance(error, Refusal):
                 raise UserError(str(error)) from None
             raise

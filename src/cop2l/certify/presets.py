@@ -28,10 +28,15 @@ class OptionValues(TypedDict, total=False):
     prior_memory: float
     prior_epochs: int
     prior_lr: float | None
+    balance: bool
+    start: Literal["weights", "slda"]
+    shrinkage: float
     delta: float
     seed: int
     kind: Kind
     claim: Sequence[Family]
+    shares: Sequence[int]
+    groups: Sequence[str]
     tasks: int | None
 
 
@@ -39,25 +44,35 @@ class OptionValues(TypedDict, total=False):
 class Choice:
     """What is chosen before the options themselves."""
 
-    preset: Literal["certified", "paper"] = "certified"
-    """The set of defaults: `certified` is ours (the defaults listed here are its), `paper` is CoP2L as published."""
+    preset: Literal["cop2l", "hybrid", "paper"] = "cop2l"
+    """The set of defaults: `cop2l` picks from all examples (the defaults listed here are its), `hybrid` sets a share aside to
+    train freely and picks where that pays, `paper` is CoP2L as published."""
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {"buffer": "uniform", "stop": "kl", "kind": "kl"},
-    "certified": {
+    "cop2l": {
+        "buffer": "threshold", "stop": "preference", "kind": "preference", "prior": 0.0, "grid": True, "max_iterations": 1024,
+    },
+    "hybrid": {
         "buffer": "witness", "stop": "combined", "kind": "combined",
         "prior": 0.6, "prior_memory": 0.9, "prior_epochs": 20, "prior_lr": 0.05,
         "k": 16, "epochs": 1, "batch": 64, "lr": 0.005, "max_iterations": 20, "grid": True,
     },
+    "paper": {"buffer": "uniform", "stop": "kl", "kind": "kl"},
 }  # fmt: skip
-"""`paper` is CoP2L as published. `certified` is ours and the default: three fifths of each task train freely,
-and the rest certifies; docs/reproduction.md has the search that led to it."""
+"""docs/configuration.md says when to choose which; docs/reproduction.md has the search that led to `hybrid`."""
 
-WITHOUT_PRIOR: dict[str, Any] = {
-    "buffer": "threshold", "stop": "preference", "kind": "preference", "grid": True, "max_iterations": 1024,
-}  # fmt: skip
-"""What `certified` is where the user asks for prior=0: CoP2L with a threshold buffer."""
+FOLLOWS = {"cop2l": "paper"}
+"""A preset that takes what it does not say itself from a configuration's section of another."""
+
+
+def known(preset: str) -> str:
+    """The name of a preset; another is refused with a pointer."""
+    if preset == "certified":
+        raise UserError("There is no preset 'certified' any more; its settings are preset='hybrid'.")
+    if preset not in PRESETS:
+        raise unknown("preset", preset, PRESETS)
+    return preset
 
 
 def options(preset: str = Choice.preset, **changes: Any) -> Options:
@@ -66,14 +81,13 @@ def options(preset: str = Choice.preset, **changes: Any) -> Options:
     >>> options("paper", k=4).buffer
     'uniform'
     """
-    if preset not in PRESETS:
-        raise unknown("preset", preset, PRESETS)
-    known = {field.name for field in fields(Options)}
+    chosen = {**PRESETS[known(preset)], **changes}
+    names = {field.name for field in fields(Options)}
     for name in changes:
-        if name not in known:
-            raise unknown("option", name, known)
-    given = WITHOUT_PRIOR if preset == "certified" and changes.get("prior") == 0 else PRESETS[preset]
-    chosen = {**given, **changes}
+        if name not in names:
+            raise unknown("option", name, names)
+    if preset == "hybrid" and chosen["prior"] == 0:
+        raise UserError("The preset 'hybrid' sets a share aside; for prior=0 use preset='cop2l'.")
     if "kind" not in changes:
         usual = {"witness": "combined", "threshold": "preference"}
         chosen["kind"] = usual.get(str(chosen["buffer"]), chosen["kind"])

@@ -17,7 +17,7 @@ from cop2l.models import rebuild
 if TYPE_CHECKING:
     from cop2l.certify.learner import CoP2L
 
-FORMAT = "cop2l-learner 2"
+FORMAT = "cop2l-learner 3"
 FILE = "learner.safetensors"
 
 
@@ -33,6 +33,9 @@ def save(learner: "CoP2L", folder: Path) -> None:
         for number, part in enumerate(parts):
             columns = {"x": part.x.cpu(), "y": part.y.cpu(), "row": torch.from_numpy(part.row.copy())}
             tensors |= {f"{name}/{number}/{key}": value for key, value in columns.items()}
+    tensors |= {f"sums/{name}": value.cpu() for name, value in engine.sums.items()}
+    for number, facts in enumerate(learner.facts):
+        tensors |= {f"facts/{number}/{name}": torch.from_numpy(rows.copy()) for name, rows in facts.items()}
     note = {
         "format": FORMAT,
         "options": learner.options.as_dict(),
@@ -135,6 +138,10 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     learner.not_valid = tuple(dict.fromkeys([*note["not_valid"], *learner.not_valid]))
     learner.heads = [tuple(task["head"]) for task in tasks]
     learner.fingerprints = [task["fingerprint"] for task in tasks]
+    learner.facts = [
+        {name: rows.numpy() for name, rows in part(f"facts/{number}/").items()}
+        for number in range(len(tasks))
+    ]
     engine.sizes = [tuple(task["sizes"]) for task in tasks]
     engine.sets = []
     for number, task in enumerate(tasks, 1):
@@ -149,6 +156,7 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
         ]
         for name in ("buffer", "prior")
     )
+    engine.sums = {name: value.to(device) for name, value in part("sums/").items()}
     engine.outside = learner._outside(learner.heads) if tasks else None
     learner.certificate = _stored_certificate(standing(folder / "certificate"), learner)
     learner.model.eval()

@@ -17,11 +17,13 @@ from cop2l._version import __version__
 from cop2l.errors import UserError
 
 VERB_MODULES = (
-    "run", "commit", "sweep", "compare", "report", "plot", "verify", "bound", "life", "data", "features", "listing",
+    "run", "commit", "sweep", "compare", "report", "plot", "verify", "monitor", "bound", "plan", "life", "data", "features",
+    "listing",
 )  # fmt: skip
 
-CANNOT_VERIFY = 3
-"""The exit code where `verify` itself could not do its work: 0, 1 and 2 are verdicts."""
+JUDGES = ("verify", "monitor")
+CANNOT_JUDGE = 3
+"""The exit code where `verify` or `monitor` itself could not do its work: 0, 1 and 2 are verdicts."""
 
 DESCRIPTION = """\
 Continual learning that certifies itself: learn tasks one after the other, and after every task
@@ -57,6 +59,8 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     """The arguments; what is to be changed in a configuration (key=value) may stand anywhere."""
     top = parser()
     arguments, rest = top.parse_known_args(words)
+    if len(rest) == 1 and getattr(arguments, "feedback", "") is None and (rest == ["-"] or rest[0][0] != "-"):
+        arguments.feedback = rest.pop()  # argparse gives up an optional word that stands behind options
     if rest and (not hasattr(arguments, "overrides") or any(word.startswith("-") for word in rest)):
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
@@ -65,10 +69,10 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; errors meant for the user are one sentence on stderr and exit code 2, for `verify` 3."""
+    """Run one verb; errors meant for the user are one sentence on stderr and exit code 2, for `verify` and `monitor` 3."""
     given = list(sys.argv[1:] if argv is None else argv)
-    verifying = next((word for word in given if not word.startswith("-")), None) == "verify"
-    failed = CANNOT_VERIFY if verifying else 2
+    judging = next((word for word in given if not word.startswith("-")), None) in JUDGES
+    failed = CANNOT_JUDGE if judging else 2
     try:
         arguments = parsed(given)
     except SystemExit as end:
@@ -78,21 +82,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has gone; nothing is left to say, at exit neither
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CANNOT_VERIFY if verifying else 0
+        return CANNOT_JUDGE if judging else 0
     except KeyboardInterrupt:
         if arguments.debug:
             raise
         print("Interrupted.", file=sys.stderr)
         return 130
     except (UserError, OSError) as error:
-        if arguments.debug and not verifying:
+        if arguments.debug and not judging:
             raise
         print(f"cop2l: {error}", file=sys.stderr)
         return failed
     except Exception as error:
-        if not verifying:
+        if not judging:
             raise
-        if arguments.debug:  # a traceback would end with the exit code of an invalid certificate
+        if arguments.debug:  # a traceback would end with an exit code that is a verdict
             traceback.print_exc()
         print(f"cop2l: the check could not be made: {_sentence(error)}", file=sys.stderr)
         return failed

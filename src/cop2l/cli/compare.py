@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from pathlib import Path
+
+from cop2l.cli.runs import add_runs, find
 
 DEFAULT_METRICS = ["accuracy", "forgetting", "bound"]
 
@@ -16,15 +17,15 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         " the best in bold, and published numbers beside them if a file gives some.",
         epilog="Example: cop2l compare runs/ --metric accuracy preference --format markdown",
     )
-    verb.add_argument("runs", nargs="+", metavar="RUNS", help="run directories, or folders that hold some")
+    add_runs(verb, beside=True)
     verb.add_argument(
         "--metric",
         nargs="+",
         default=DEFAULT_METRICS,
         metavar="NAME",
-        help="accuracy, forgetting, plasticity, test-error, seconds, peak-memory, bound (the claim), kl, kl-tight,"
-        " preference, combined (the default claim), buffer, holdout; worst-NAME and ratio-NAME for bounds"
-        " (default: accuracy forgetting bound)",
+        help="accuracy, forgetting, plasticity, test-error, trained-freely, certified-on, picked, seconds, peak-memory,"
+        " bound (the claim), kl, kl-tight, preference (the default claim), combined, buffer, holdout; worst-NAME and"
+        " ratio-NAME for bounds (default: accuracy forgetting bound)",
     )
     verb.add_argument(
         "--format",
@@ -35,15 +36,6 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     verb.add_argument(
         "--json", dest="format", action="store_const", const="json", help="the same as --format json"
     )
-    verb.add_argument(
-        "--over", nargs="+", default=["seed"], metavar="KEY", help="configuration keys to average over (seed)"
-    )
-    verb.add_argument(
-        "--beside",
-        type=Path,
-        metavar="FILE",
-        help="published numbers to set beside the runs that they are about (CSV; docs/report.md names its columns)",
-    )
     verb.set_defaults(run=compare)
 
 
@@ -52,14 +44,12 @@ def compare(arguments: argparse.Namespace) -> None:
     from cop2l.report import formats, published
     from cop2l.report.comparison import comparisons
     from cop2l.report.groups import group, repeated
-    from cop2l.report.runs import find
+    from cop2l.report.sentences import beside_claims
 
     write = formats.chosen(arguments.format, terminal=sys.stdout.isatty())
     beside = published.read(arguments.beside) if arguments.beside else ()
-    found = find(arguments.runs)
-    for left in found.left_out:
-        print(f"Left out: {left.sentence}", file=sys.stderr)
+    found = find(arguments)
     groups = group(found.finished(), arguments.over)
-    for sentence in repeated(groups):
+    for sentence in [*repeated(groups), *beside_claims(groups)]:
         print(sentence, file=sys.stderr)
     print(write(comparisons(groups, arguments.metric, beside)), end="")

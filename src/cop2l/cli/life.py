@@ -20,7 +20,7 @@ def add(verbs: Any) -> None:
         metavar="T=FILE",
         action="append",
         default=[],
-        help="the data of an earlier task, to certify",
+        help="the data of an earlier task, to certify; without it the bound is from memory alone (see 'cop2l plan')",
     )
     parser.add_argument("--out", metavar="DIR", help="where the learner goes (default: where it was)")
     parser.add_argument("--json", action="store_true", help="print what was issued as JSON")

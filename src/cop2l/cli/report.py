@@ -1,8 +1,9 @@
 """cop2l report: one page about many runs."""
 
 import argparse
-import sys
 from pathlib import Path
+
+from cop2l.cli.runs import add_runs, find
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -13,20 +14,11 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         description="Write one HTML page with tables, figures and the meaning of the certificates; no network needed.",
         epilog="Example: cop2l report runs/ --out report.html",
     )
-    verb.add_argument("runs", nargs="+", metavar="RUNS", help="run directories, or folders that hold some")
+    add_runs(verb, beside=True)
     verb.add_argument(
         "--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (report.html)"
     )
     verb.add_argument("--title", help="the page's title")
-    verb.add_argument(
-        "--over", nargs="+", default=["seed"], metavar="KEY", help="configuration keys to average over (seed)"
-    )
-    verb.add_argument(
-        "--beside",
-        type=Path,
-        metavar="FILE",
-        help="published numbers to set beside the runs that they are about (CSV; docs/report.md names its columns)",
-    )
     verb.set_defaults(run=report)
 
 
@@ -35,12 +27,9 @@ def report(arguments: argparse.Namespace) -> None:
     from cop2l.files import write_text
     from cop2l.report import published
     from cop2l.report.page import page
-    from cop2l.report.runs import find
 
     beside = published.read(arguments.beside) if arguments.beside else ()
-    found = find(arguments.runs)
-    for left in found.left_out:
-        print(f"Left out: {left.sentence}", file=sys.stderr)
+    found = find(arguments)
     runs = found.finished()
     write_text(arguments.out, page(found, arguments.over, arguments.title, beside))
     print(f"{arguments.out}: {len(runs)} run{'s' if len(runs) != 1 else ''} on one page")

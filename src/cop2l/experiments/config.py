@@ -27,12 +27,16 @@ class Config:
     """class-incremental, task-incremental or domain-incremental."""
     tasks: int | None = None
     """Into how many tasks the classes are cut."""
+    class_seed: int | None = None
+    """Shuffles the classes before they are cut into tasks; without it they come in label order."""
+    order: str | None = None
+    """The order of the tasks: reversed has the last one first; what is in a task stays."""
     order_seed: int | None = None
-    """Shuffles the order of the classes; without it they come in label order."""
+    """Draws the order of the tasks; what is in a task stays."""
     images: str = "shared"
     """Domain-incremental streams: all tasks share the same images, or get disjoint ones."""
     folder: str | None = None
-    """Where the data lie; without it the usual places are searched."""
+    """Where the data lie; without it the usual folders are searched."""
     stream_seed: int = 0
     """Draws what the stream draws (permutations, angles, synthetic examples)."""
     data: dict[str, Any] = field(default_factory=dict)
@@ -49,6 +53,12 @@ class Config:
     """The probability that a certificate may fail."""
     kind: str | None = None
     """Which kind of bound is the claim, named in advance; the others are shown for information."""
+    claim: tuple[str, ...] = ("tasks",)
+    """What is claimed, named in advance: tasks, average, forgetting, classes, groups; all of it holds at once."""
+    shares: tuple[int, ...] = ()
+    """How delta is divided between what is claimed, in that order; without it: equally."""
+    groups: tuple[str, ...] = ()
+    """The names of the groups, if they are claimed; the stream says to which each example belongs."""
     anytime: bool = False
     """The number of tasks is not fixed in advance, so that more can be learned after the run."""
     holdout: float = 0.0
@@ -63,14 +73,18 @@ class Config:
     """What the configuration is called."""
 
     def __post_init__(self) -> None:
+        for key in ("claim", "shares", "groups"):  # JSON has lists
+            object.__setattr__(self, key, tuple(getattr(self, key)))
         if self.scenario is not None and self.scenario not in SCENARIOS:
             raise unknown("scenario", self.scenario, SCENARIOS)
+        if self.order not in (None, "reversed"):
+            raise unknown("order of tasks", self.order, ("reversed",))
         if self.images not in ("shared", "disjoint"):
             raise unknown("kind of images", self.images, ("shared", "disjoint"))
         for key in ("tasks", "memory", "threads"):
             if (value := getattr(self, key)) is not None and value < 1:
                 raise UserError(f"{key} is {value}; give a whole number of at least 1.")
-        for key in ("seed", "stream_seed", "order_seed"):
+        for key in ("seed", "stream_seed", "class_seed", "order_seed"):
             if (value := getattr(self, key)) is not None and value < 0:
                 raise UserError(f"{key} is {value}; give a whole number that is not negative.")
         if not 0 < self.delta < 1:
@@ -126,6 +140,8 @@ def typed(key: str, value: Any) -> Any:
             return {}
         raise UserError(f"{key} takes a table, not {value!r}.")
     kinds = typing.get_args(HINTS[key]) or (HINTS[key],)
+    if typing.get_origin(HINTS[key]) is tuple:
+        return tuple(as_type(HINTS[key], value))
     if type(found := as_type(HINTS[key], value)) not in kinds:
         raise UserError(f"{key} takes {WANTED[kinds[0]]}, not {value!r}.")
     return found

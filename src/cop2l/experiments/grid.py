@@ -2,9 +2,10 @@
 
 A file may hold sections that apply to one choice only, nested as deep as one likes:
 `[methods.replay]`, `[scenarios.task-incremental]`, `[models.cnn]`, `[models.cnn.methods.cop2l]`. A stream has the
-sections of its name, of its data (`[streams.cifar10]`) and of its features (`[streams."@dinov2-vits14-224"]`). What
-is said deeper wins, and what is given on the command line wins over the file. `base = "mnist"` starts from another
-configuration: a built-in one, or a file beside this one.
+sections of its name, of its data (`[streams.cifar10]`) and of its features (`[streams."@dinov2-vits14-224"]`). The
+preset `cop2l` has the sections of `paper` too, for what the preset itself does not say. What is said deeper wins, and
+what is given on the command line wins over the file. `base = "mnist"` starts from another configuration: a built-in
+one, or a file beside this one.
 
 Under `[grid]`, and under the grid of a section (`[methods.cop2l.grid]`), a key has a list: one run for each of its
 values. Elsewhere a key has one value; those of the tables `[data]` and `[architecture]` may be lists, and stay lists.
@@ -19,10 +20,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_origin
 
-from cop2l.certify.presets import PRESETS, Choice
+from cop2l.certify import presets
+from cop2l.certify.presets import FOLLOWS, PRESETS, Choice
 from cop2l.errors import UserError, unknown
 from cop2l.experiments import options
-from cop2l.experiments.config import FIELDS, TABLES, Config, from_toml, loose, typed
+from cop2l.experiments.config import FIELDS, HINTS, TABLES, Config, from_toml, loose, typed
 from cop2l.streams.task import SCENARIOS
 
 SECTIONS = {
@@ -146,7 +148,8 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
         if GRID in above:
             value = Values(value if isinstance(value, list) else [value])
         elif isinstance(value, list):
-            value = list(map(loose, value)) if path and path[-1] in TABLES else Values(value)
+            lists = (path and path[-1] in TABLES) or (not path and is_listed(last))
+            value = list(map(loose, value)) if lists else Values(value)
         inner = table
         for part in path:
             inner = inner.setdefault(part, {})
@@ -251,7 +254,10 @@ def _levels(
     for section, key in SECTIONS.items():
         for name in section_names(key, chosen[key]):
             if name in table.get(section, {}):
-                yield from _levels(table[section][name], chosen, depth + 1)
+                followed = key == "preset" and name != chosen[key]
+                said = PRESETS[chosen[key]] if followed else ()
+                for level, flat in _levels(table[section][name], chosen, depth + 1):
+                    yield level, {option: value for option, value in flat.items() if option not in said}
 
 
 def section_names(key: str, choice: Any) -> Sequence[str]:
@@ -259,9 +265,13 @@ def section_names(key: str, choice: Any) -> Sequence[str]:
 
     >>> section_names("stream", "cifar10@dinov2-vits14-224")
     ('cifar10', '@dinov2-vits14-224', 'cifar10@dinov2-vits14-224')
+    >>> section_names("preset", "cop2l")
+    ('paper', 'cop2l')
     """
     if not isinstance(choice, str):
         return ()
+    if key == "preset" and choice in FOLLOWS:
+        return (FOLLOWS[choice], choice)
     data, at, features = choice.partition("@")
     return (data, at + features, choice) if key == "stream" and at else (choice,)
 
@@ -319,15 +329,19 @@ def single_values(flat: Mapping[str, Any]) -> None:
 
 
 def is_listed(key: str) -> bool:
-    """Whether a key is an option of some method whose value is a list."""
-    return any(get_origin(options.types(method).get(key)) is tuple for method in choices("method"))
+    """Whether the value of a key is a list: that of a run, or an option of some method."""
+    return get_origin(HINTS.get(key)) is tuple or any(
+        get_origin(options.types(method).get(key)) is tuple for method in choices("method")
+    )
 
 
 def check_choice(key: str, name: str | None) -> None:
     """Refuse a name that does not exist; a stream may be a file of the user's, or features of any name."""
     if name is None or (key == "stream" and any(sign in name for sign in "@./\\")):
         return
-    if name not in (known := choices(key)):
+    if key == "preset":
+        presets.known(name)
+    elif name not in (known := choices(key)):
         raise unknown(key, name, known)
 
 

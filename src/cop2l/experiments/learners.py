@@ -25,6 +25,8 @@ def load_stream(config: Config) -> Stream:
         config.stream,
         scenario=config.scenario,
         tasks=config.tasks,
+        class_seed=config.class_seed,
+        order=config.order,
         order_seed=config.order_seed,
         images=config.images,
         folder=config.folder,
@@ -67,7 +69,8 @@ def kind_of(config: Config, learner: Method) -> str | None:
 
 def recipe(config: Config, scenario: str, tasks: int) -> dict[str, Any]:
     """How the tasks' samples are made again: what a verifier needs beside the data itself."""
-    known: dict[str, Any] = {"order_seed": config.order_seed, "holdout": config.holdout or None}
+    known: dict[str, Any] = {key: getattr(config, key) for key in ("class_seed", "order", "order_seed")}
+    known |= {"holdout": config.holdout or None}
     known |= {"images": config.images} if config.images != "shared" else {}
     known |= {"seed": config.stream_seed} if config.stream_seed else {}
     known |= {"holdout_seed": config.seed} if config.holdout else {}
@@ -80,7 +83,12 @@ def holdout_options(config: Config, tasks: int) -> KernelOptions:
     fixed = None if config.anytime else tasks
     try:
         return KernelOptions(
-            memory=max(2000, tasks), kind="holdout", delta=config.delta, seed=config.seed, tasks=fixed
+            memory=max(2000, tasks),
+            kind="holdout",
+            delta=config.delta,
+            seed=config.seed,
+            tasks=fixed,
+            **options.claims(config),
         )
     except Refusal as refusal:
         raise UserError(str(refusal)) from None

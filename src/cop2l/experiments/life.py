@@ -26,8 +26,8 @@ def load(folder: str | Path) -> Method:
         check_certificate(state / "certificate")
         return method("cop2l").load(state)
     if (state / SAVED_METHOD).exists():
-        names = {home.rpartition(":")[2]: name for name, home in METHODS.items()}
         _, note = read_state(state)
+        names = {method(name).__name__: name for name in METHODS}
         return method(names[note["method"]]).load(state)
     raise UserError(f"There is no saved learner in {folder}; give a run directory or a folder saved before.")
 

@@ -17,7 +17,7 @@ from cop2l.streams.task import Stream
 
 COP2L = {"iteration": "iteration", "picked": "picked", "worst_loss": "worst loss", "bound": "bound"}
 OTHERS = {"epoch": "epoch", "loss": "loss"}
-ROOM = 8
+OTHER_LINES = 8
 """Lines of the terminal that are not for the table's rows."""
 
 
@@ -58,7 +58,7 @@ class Live(Watcher):
         table = Table(box=None, pad_edge=False, caption=self.left(), caption_justify="left")
         for heading in ("task", "", *self.columns.values(), "accuracy", "time"):
             table.add_column(heading, justify="right", no_wrap=True)
-        shown = max(3, self.console.height - ROOM)
+        shown = max(3, self.console.height - OTHER_LINES)
         for record in self.done[-shown:]:
             own = record["tasks"][-1]
             last = {"iteration": own["iterations"], "picked": own["picked"], "bound": claimed(record)}

@@ -24,7 +24,7 @@ from cop2l.methods.protocol import Method
 from cop2l.streams.task import Stream, Task
 from cop2l.streams.withhold import withhold
 
-COUNTS = ("n", "compression", "evicted", "errors", "picked", "missed", "iterations")
+COUNTS = ("prior", "n", "compression", "evicted", "errors", "picked", "missed", "iterations")
 
 
 def split(task: Task, config: Config) -> tuple[Task, Task | None]:
@@ -52,7 +52,7 @@ def evaluate(learner: Method, stream: Stream, rows: list[dict[str, Any]]) -> dic
     for row, task in zip(rows, stream.test[: learner.tasks_seen], strict=True):
         hits = correct(learner, task, stream.scenario)
         accuracy.append(int(hits.sum()) / len(hits))
-        row["test_error"] = int((~hits).sum()) / len(hits)
+        row |= {"test_error": int((~hits).sum()) / len(hits), "test_n": len(hits)}
         labels = np.asarray(task.y)
         right += np.bincount(labels[hits], minlength=stream.classes)
         seen += np.bincount(labels, minlength=stream.classes)
@@ -61,7 +61,12 @@ def evaluate(learner: Method, stream: Stream, rows: list[dict[str, Any]]) -> dic
 
 
 def certify(
-    learner: Any, stream: Stream, config: Config, rows: list[dict[str, Any]], commitment: str | None = None
+    learner: Any,
+    stream: Stream,
+    config: Config,
+    rows: list[dict[str, Any]],
+    records: Sequence[dict[str, Any]] = (),
+    commitment: str | None = None,
 ) -> Certificate | None:
     """The one certificate that is due after the newest task, if any; its counts and bounds are added to the rows.
 
@@ -83,6 +88,11 @@ def certify(
             heads=stream.heads,
             model=described(learner),
             threads=config.threads,
+            before={
+                record["task"]: unpacked(record["wrong"], len(held[record["task"]][1]))
+                for record in records
+                if record["wrong"]
+            },
             data=recipe(config, stream.scenario, len(stream)),
             not_valid=list(stream.not_valid),
             commitment=commitment,
@@ -91,7 +101,10 @@ def certify(
         certificate = learner.certify(data={t: archived(stream, t, config) for t in range(1, last + 1)})
     for row, record in zip(rows, certificate.records, strict=True):
         t = row["task"]
-        row["bounds"] = {kind: certificate.bounds[t], **certificate.information(t)}
+        stated = {
+            s["kind"]: s["value"] for s in certificate.statements if (s["family"], s["task"]) == ("tasks", t)
+        }
+        row["bounds"] = {**stated, **certificate.information(t)}
         if kind == "holdout":
             row["holdout"] = {"n": record["rows"], "errors": record["errors"]}
             continue
@@ -104,6 +117,24 @@ def certify(
             }
             row["bounds"]["holdout"] = informal(row["holdout"], certificate.options, last)
     return certificate
+
+
+def wrong(learner: Method, stream: Stream, task: Task, config: Config) -> str | None:
+    """Which withheld examples of the newest task are misclassified, if forgetting is claimed of a hold-out: packed bits."""
+    _, held = split(task, config)
+    if held is None or "forgetting" not in config.claim or kind_of(config, learner) != "holdout":
+        return None
+    return np.packbits(~correct(learner, held, stream.scenario)).tobytes().hex()
+
+
+def unpacked(bits: str, rows: int) -> np.ndarray:
+    """The mask that `wrong` has packed."""
+    return np.unpackbits(np.frombuffer(bytes.fromhex(bits), np.uint8))[:rows].astype(bool)
+
+
+def claims(certificate: Certificate | None) -> list[dict[str, Any]]:
+    """What is claimed beside the bound of each task."""
+    return [s for s in certificate.statements if s["family"] != "tasks"] if certificate else []
 
 
 def informal(held: dict[str, int], options: Options, last: int) -> float:
@@ -210,5 +241,6 @@ def summarise(
         "memory": config.memory,
         "delta": config.delta,
         "kind": records[-1]["kind"],
+        "claims": records[-1]["claims"],
         "not_valid": list(not_valid),
     }

@@ -18,7 +18,7 @@ from cop2l.kernel.options import Options as KernelOptions
 CERTIFIES_ITSELF = "cop2l"
 
 
-class Key(NamedTuple):
+class Explained(NamedTuple):
     """What can be given to a run: its default, and the sentence under its declaration."""
 
     default: Any
@@ -80,8 +80,13 @@ def check(config: Config) -> None:
 
 def of_the_run(config: Config) -> dict[str, Any]:
     """What CoP2L takes from the keys of the run that other methods do not."""
-    claimed = {"kind": config.kind} if config.kind not in (None, "holdout") else {}
-    return {"delta": config.delta, **claimed}
+    kind = {"kind": config.kind} if config.kind not in (None, "holdout") else {}
+    return {"delta": config.delta, **claims(config), **kind}
+
+
+def claims(config: Config) -> dict[str, Any]:
+    """What is claimed, whatever the method."""
+    return {"claim": config.claim, "shares": config.shares, "groups": config.groups}
 
 
 def defaults(method: str) -> dict[str, Any]:
@@ -93,14 +98,16 @@ def defaults(method: str) -> dict[str, Any]:
     return {name: every[name] for name in types(method)}
 
 
-def keys(method: str) -> dict[str, Key]:
+def keys(method: str) -> dict[str, Explained]:
     """Every key of a run of a method: those of all runs, then the method's options."""
-    run = {name: Key(getattr(Config, name, {}), sentence) for name, sentence in sentences(Config).items()}
+    run = {
+        name: Explained(getattr(Config, name, {}), sentence) for name, sentence in sentences(Config).items()
+    }
     said = {name: text for cls in declarations(method) for name, text in sentences(cls).items()}
     for name, kind in types(method).items():
         if get_origin(kind) is Literal:
             said[name] += f" One of: {', '.join(get_args(kind))}."
-    return run | {name: Key(value, said[name]) for name, value in defaults(method).items()}
+    return run | {name: Explained(value, said[name]) for name, value in defaults(method).items()}
 
 
 def sentences(declared: type) -> dict[str, str]:

@@ -40,9 +40,14 @@ def run(
             meter.learned()
             rows = measure.rows(records, learned)
             accuracies = measure.evaluate(learner, stream, rows)
-            certificate = measure.certify(learner, stream, config, rows, promised)
-            claim = {"kind": certificate and certificate.kind, "tasks": rows}
-            records.append({"task": task.t, **accuracies, **claim, **meter.reading(learner)})
+            before = {"task": task.t, "wrong": measure.wrong(learner, stream, task, config)}
+            certificate = measure.certify(learner, stream, config, rows, [*records, before], promised)
+            stated = {
+                "kind": certificate and certificate.kind,
+                "claims": measure.claims(certificate),
+                "tasks": rows,
+            }
+            records.append({**before, **accuracies, **stated, **meter.reading(learner)})
             directory.store(records[-1], measure.trace(learner), certificate, learner)
             watch.task(records[-1])
         summary = measure.summarise(config, stream.scenario, stream.not_valid, records)

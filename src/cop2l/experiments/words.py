@@ -3,8 +3,10 @@
 from statistics import fmean
 from typing import Any
 
+from cop2l.certify.sentences import P_VALUE, above_claim, nothing_picked
 from cop2l.experiments.config import Config
 from cop2l.kernel.arithmetic import percent
+from cop2l.methods import REMARKS
 from cop2l.streams.task import Stream
 
 
@@ -90,23 +92,45 @@ def done(name: str, summary: dict[str, Any] | None) -> str:
 def table(summary: dict[str, Any]) -> str:
     """A finished run as text: one line per task, then the averages and what the bounds mean."""
     kinds = list(dict.fromkeys(kind for row in summary["tasks"] for kind in row["bounds"]))
-    certified = summary["tasks"][0]["picked"] is not None
-    heads = ["task", "certified" if certified else "examples", "picked", "test error", *kinds]
+    heads = ["task", "trained freely", "certified on", "picked", "test error", *kinds]
     lines = [
-        [row["task"], row["n"], row["picked"], rounded(row["test_error"])]
+        [row["task"], *examples(row), rounded(row["test_error"])]
         + [percent(row["bounds"][kind]) if kind in row["bounds"] else "" for kind in kinds]
         for row in summary["tasks"]
     ]
     cells = [heads, *[["" if cell is None else str(cell) for cell in line] for line in lines]]
-    if not certified:
-        cells = [line[:2] + line[3:] for line in cells]
+    empty = [i for i in range(len(heads)) if not any(line[i] for line in cells[1:])]
+    cells = [[cell for i, cell in enumerate(line) if i not in empty] for line in cells]
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     text = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
     text.append(brief(summary))
+    text += [REMARKS[key]] if (key := (summary["method"], summary["model"])) in REMARKS else []
     if summary["kind"]:
         text.append(
             f"The claim is the column {summary['kind']}: with probability at least {1 - summary['delta']:g},"
             " over the draw of the examples, the true error on every task is at most that."
         )
+    text += beside_claim(summary)
     text += [f"Not valid: {reason}" for reason in summary["not_valid"] if summary["kind"]]
     return "\n".join(text)
+
+
+def examples(row: dict[str, Any]) -> tuple[int | None, int | None, int | None]:
+    """How many examples of a task were trained on freely, certify, and were picked; None where that does not apply."""
+    if row["picked"] is None:  # all is learned freely, but for what is withheld
+        return row["n"], row.get("holdout", {}).get("n"), None
+    return row["prior"], row["n"], row["picked"]
+
+
+def beside_claim(summary: dict[str, Any]) -> list[str]:
+    """What must be said beside the claim: that nothing was picked, or that a test error is above it."""
+    rows, kind = summary["tasks"], summary["kind"]
+    said = []
+    if all(row["picked"] is not None for row in rows):
+        said.append(nothing_picked(sum(row["n"] for row in rows), sum(row["picked"] for row in rows)))
+    above = [
+        above_claim(row["task"], row["test_error"], row["test_n"], row["bounds"][kind])
+        for row in rows
+        if kind in row["bounds"]
+    ]
+    return [sentence for sentence in (*said, *above, P_VALUE if any(above) else None) if sentence]

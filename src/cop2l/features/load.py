@@ -1,9 +1,8 @@
 """One name for every stream: a data set, or a data set's cached features."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from cop2l import streams
 from cop2l.errors import unknown
@@ -11,6 +10,7 @@ from cop2l.features.overlap import not_valid
 from cop2l.features.store import Entry, find
 from cop2l.streams import DATASETS, Labelled, Stream, cut
 from cop2l.streams.own import usual_tasks
+from cop2l.streams.scenarios import Cut
 
 ELSEWHERE = ("images", "folder", "download", "seed")
 """Options of other streams, which cached features do not depend on."""
@@ -26,23 +26,12 @@ def load_stream(name: str | Path, **options: Any) -> Stream:
     return _features(find(str(name)), **{k: v for k, v in options.items() if k not in ELSEWHERE})
 
 
-def _features(
-    entry: Entry,
-    *,
-    scenario: str | None = None,
-    tasks: int | None = None,
-    order_seed: int | None = None,
-    task_classes: Sequence[Sequence[int]] | None = None,
-    **strange: Any,
-) -> Stream:
-    for option in strange:
-        raise unknown(
-            "option of a stream of features", option, ("scenario", "tasks", "order_seed", "task_classes")
-        )
-    data = labelled(entry)
-    stream = cut(
-        data, scenario or "class-incremental", tasks=tasks, order_seed=order_seed, task_classes=task_classes
-    )
+def _features(entry: Entry, *, scenario: str | None = None, **how: Any) -> Stream:
+    known = get_type_hints(Cut)
+    for option in how:
+        if option not in known:
+            raise unknown("option of a stream of features", option, ("scenario", *known))
+    stream = cut(labelled(entry), scenario or "class-incremental", **how)
     saw = tuple(entry.about["pretrained_on"])
     reasons = not_valid(entry.about["spec"]["dataset"], saw)
     return replace(stream, pretrained_on=saw, not_valid=stream.not_valid + reasons)

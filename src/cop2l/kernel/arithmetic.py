@@ -4,6 +4,7 @@ Every bound of the theory is the root of an increasing function, so a stated val
 negative. A stated value is a float, read as the exact number that it is.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, Context, Decimal, localcontext
 from typing import Any
@@ -27,44 +28,111 @@ def weight_of_iterations(options: Options, K: int) -> Decimal:
     return Decimal(1) / len(points) if points else zeta(K)
 
 
-def share_of_task(options: Options, last: int) -> Decimal:
-    """What one task's statement gets of delta after task `last`; all statements that are ever issued sum to delta.
+def share_of_family(family: str, options: Options, last: int) -> Decimal:
+    """What a family of statements gets of delta after task `last`; all statements that are ever issued sum to delta.
 
-    anytime: 6/(pi last)^2 of delta for each time; then equally between families, and between the tasks.
+    anytime: 6/(pi last)^2 of delta for each time; then between the families that cost something, as declared.
     """
     share = Decimal(options.delta) * (zeta(last - 1) if options.anytime else 1)
-    return share / len(options.claim) / last
+    if options.shares:
+        return share * options.shares[options.claim.index(family)] / sum(options.shares)
+    return share / options.paid_families
 
 
-def follows(value: float, kind: str, record: Mapping[str, Any], messages: Sequence[int], options: Options) -> bool:
-    """Whether "risk of the task <= value" follows after the last of the tasks that kept `messages` iterations.
+def follows(stated: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
+    """Whether a statement of a certificate follows from its integers.
 
     With probability at least 1 - delta over the draw of all samples and marks, every statement for which this is true holds,
-    for all tasks at once: theorems `kl`, `kl-tight`, `preference`, `combined`, `buffer` and `holdout` of docs/theory.md.
+    all of them at once: theorems `kl`, `kl-tight`, `preference`, `combined`, `buffer` and `holdout` of docs/theory.md for
+    tasks; the same on a part of the sample (classes, groups) or of another event (forgetting); `average` for what is pooled.
     """
+    records, options, family, task = content["records"], content["options"], stated["family"], stated["task"]
     with localcontext(EXACT):
-        v, T, t = Decimal(value), len(messages), record["task"]
-        share, points = share_of_task(options, T), options.grid_points
-        if points and not set(messages) <= set(points):
+        v, T, messages = Decimal(stated["value"]), len(records), [record.get("iterations", 0) for record in records]
+        if options.grid_points and not set(messages) <= set(options.grid_points):
             return False  # a number outside the grid has no share of delta
-        if kind == "holdout":
-            return tail_follows(v, record["rows"], record["errors"], -share.ln())
-        n, K = record["n"], record["iterations"]
-        if kind in ("kl", "kl-tight"):
-            tight = kind == "kl-tight"
-            late = record["evicted_last"] if tight else 0  # left after T: as if it had stayed
-            i, j, times = record["compression"] + late, record["evicted"] - late, T - t - 1 if tight else T - 1
-            eps = -share.ln() + ln_choose(n, i) + ln_choose(n - i, j) - zeta(i).ln()
-            if not (tight and options.marked):  # marks say when an example leaves
-                eps += j * Decimal(max(times, 1)).ln() - zeta(j).ln()
-            eps -= sum(weight_of_iterations(options, s).ln() for s in messages[t - 1 if tight else 0 :])
-            return (tail_follows if tight else kl_follows)(v, n - i - j, record["errors"], eps)
-        n, size = (record["selected"], record["compressed"]) if kind == "buffer" else (n, record["picked"] + record["missed"])
-        if kind == "combined" or (kind == "buffer" and options.buffer == "witness"):
-            if K == 0:
-                return tail_follows(v, n, size, -(share * 3 / 4).ln())
-            return preference_follows(v, n, size, share / 4 * (Decimal(1) / (len(points) - 1) if points else zeta(K)))
-        return preference_follows(v, n, size, share * weight_of_iterations(options, K))
+        share = share_of_family(family, options, T)
+        if task is None:
+            return average_follows(v, family, content, share / (T if family == "forgetting" else 1))
+        counted, share = counts_of(records[task - 1], family, stated["subject"]), share / T
+        if family in ("classes", "groups"):  # a partition, known from what is recorded: its empty parts cost nothing
+            share /= max(1, sum(part["n"] > 0 for part in records[task - 1]["parts"] if part["family"] == family))
+        if family == "forgetting" and held_out(stated["kind"], counted, options):
+            share /= 2  # one half for what was lost, the other for what was gained
+        if stated["subject"] == "net":
+            lost = next(
+                s["value"] for s in content["statements"] if (s["family"], s["task"], s["subject"]) == (family, task, "lost")
+            )
+            n, size = sizes(stated["kind"], counts_of(records[task - 1], family, "gained"))
+            return v >= lost or gain_follows(Decimal(lost) - v, n, size, share * held_out(stated["kind"], counted, options))
+        return event_follows(v, stated["kind"], counted, task, messages, options, share)
+
+
+def counts_of(record: Mapping[str, Any], family: str, subject: Any) -> Mapping[str, Any]:
+    """The integers behind a statement: the record's own, or those of one of its parts."""
+    name = "lost" if subject == "net" else subject
+    own = record if family in ("tasks", "average") else None
+    return own or next(part for part in record["parts"] if (part["family"], part["subject"]) == (family, name))
+
+
+def held_out(kind: str, counted: Mapping[str, Any], options: Options) -> Decimal:
+    """How much of a statement's share is left if theta_T does not depend on the sample at all; 0 if it may."""
+    if kind == "holdout":
+        return Decimal(1)
+    return Decimal("0.75") * (options.buffer == "witness" and kind in ("combined", "buffer") and counted["iterations"] == 0)
+
+
+def sizes(kind: str, counted: Mapping[str, Any]) -> tuple[int, int]:
+    """The size of the sample, and of what it is compressed to: picked examples and those of the event."""
+    if kind == "buffer":
+        return counted["selected"], counted["compressed"]
+    return counted["n"], counted["picked"] + counted["missed"]
+
+
+def event_follows(
+    v: Decimal, kind: str, counted: Mapping[str, Any], t: int, messages: Sequence[int], options: Options, share: Decimal
+) -> bool:
+    """Whether "the event has probability <= v" follows at this share; the event is an error, or an answer that was lost."""
+    n, size, T, points = *((0, 0) if kind.startswith("kl") else sizes(kind, counted)), len(messages), options.grid_points
+    if kind in ("kl", "kl-tight"):
+        tight = kind == "kl-tight"
+        late = counted["evicted_last"] if tight else 0  # left after T: as if it had stayed
+        i, j, times = counted["compression"] + late, counted["evicted"] - late, T - t - 1 if tight else T - 1
+        eps = -share.ln() + ln_choose(counted["n"], i) + ln_choose(counted["n"] - i, j) - zeta(i).ln()
+        if not (tight and options.marked):  # marks say when an example leaves
+            eps += j * Decimal(max(times, 1)).ln() - zeta(j).ln()
+        eps -= sum(weight_of_iterations(options, s).ln() for s in messages[t - 1 if tight else 0 :])
+        return (tail_follows if tight else kl_follows)(v, counted["n"] - i - j, counted["errors"], eps)
+    if held := held_out(kind, counted, options):
+        return tail_follows(v, n, size, -(share * held).ln())
+    if options.buffer == "witness" and kind in ("combined", "buffer"):
+        return preference_follows(
+            v, n, size, share / 4 * (Decimal(1) / (len(points) - 1) if points else zeta(counted["iterations"]))
+        )
+    return preference_follows(v, n, size, share * weight_of_iterations(options, counted["iterations"]))
+
+
+def average_follows(v: Decimal, family: str, content: Mapping[str, Any], share: Decimal) -> bool:
+    """Whether the mean over tasks, weighted by their examples, is at most v: pooled over those in the hold-out case.
+
+    The others enter with their own stated bounds. pi(A), the weight of the set A of pooled tasks, is fixed in advance: 3/4 for
+    all of m tasks, (1/4)/(m C(m, |A|)) for another set. The theorem needs share * pi(A) <= 1/4, and gives 1 from N - 1 errors on.
+    """
+    options, last = content["options"], len(content["records"]) - (family == "forgetting")
+    counted = [counts_of(record, family, "lost") for record in content["records"][:last]]
+    whose = ("tasks", None) if family == "average" else (family, "lost")
+    own = {s["task"]: s["value"] for s in content["statements"] if (s["family"], s["subject"]) == whose}
+    pooled = [one["errors"] is not None and held_out(options.kind, one, options) > 0 for one in counted]
+    N, X = (sum(sizes(options.kind, one)[i] for one, hold in zip(counted, pooled, strict=True) if hold) for i in (0, 1))
+    rest = sum(
+        one["n"] * Decimal(own.get(t, 1.0)) for t, (one, hold) in enumerate(zip(counted, pooled, strict=True), 1) if not hold
+    )
+    v = v * sum(one["n"] for one in counted) - rest
+    if not N or X >= N - 1:
+        return v >= N
+    if options.kind != "holdout":
+        share *= Decimal("0.75") if all(pooled) else Decimal("0.25") / (last * math.comb(last, sum(pooled)))
+    return tail_follows(v / N, N, X, -min(share, Decimal("0.25")).ln())
 
 
 def ln_choose(n: int, k: int) -> Decimal:
@@ -99,6 +167,11 @@ def tail_follows(v: Decimal, n: int, errors: int, eps: Decimal) -> bool:
         term *= ratio * (n - i) / (i + 1)
         total += term
     return total * (1 + MARGIN) <= (-eps).exp()
+
+
+def gain_follows(v: Decimal, n: int, gained: int, share: Decimal) -> bool:
+    """P[Bin(n, v) >= gained] <= share: the event has probability at least v."""
+    return v <= 0 or (v < 1 and tail_follows(1 - v, n, n - gained, -share.ln()))
 
 
 def preference_follows(v: Decimal, n: int, size: int, delta: Decimal) -> bool:

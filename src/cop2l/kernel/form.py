@@ -4,17 +4,18 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from safetensors import SafetensorError, safe_open
 
-from cop2l.kernel.options import Options, Refusal, require
+from cop2l.kernel.arithmetic import held_out
+from cop2l.kernel.options import Family, Kind, Options, Refusal, require
 
-FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 2, "certificate.json"
+FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 3, "certificate.json"
 MOST_BYTES, MOST_TENSOR_BYTES, MOST = 2**25, 2**33, 2**53
 SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
 FILES, HOLDOUT_FILES = ("sets.safetensors", "theta.safetensors", "theta_0.safetensors"), ("learner.safetensors",)
@@ -115,9 +116,12 @@ def options_of(value: Any, where: str) -> Options:
 SAMPLE = {"task": integer(1), "rows": integer(1), "head": many(integer(), least=1), "fingerprint": sha256}
 COUNTS = ("n", "prior", "compression", "evicted", "evicted_last", "picked", "iterations", "stopped")
 COUNTS_OF_DATA = ("errors", "missed", "selected", "compressed")
-RECORD = SAMPLE | dict.fromkeys(COUNTS, integer()) | dict.fromkeys(COUNTS_OF_DATA, maybe(integer()))
-KIND = choice("kl", "kl-tight", "preference", "combined", "buffer", "holdout")
-STATEMENT = table(family=choice("tasks"), task=integer(1), subject=choice(None), kind=KIND, value=share)
+COUNTED = dict.fromkeys(COUNTS, integer()) | dict.fromkeys(COUNTS_OF_DATA, maybe(integer()))
+FAMILY, KIND = choice(*get_args(Family)), choice(*get_args(Kind))
+SUBJECT = rule(
+    lambda value: type(value) in (int, str) and str(value).isprintable() and len(str(value)) < 99, "a name or a number"
+)
+STATEMENT = table(family=FAMILY, task=maybe(integer(1)), subject=maybe(SUBJECT), kind=KIND, value=share)
 CONTENT = {
     "format": choice(FORMAT), "version": choice(VERSION), "made_by": text, "method": text, "options": options_of,
     "settings": maybe(described), "scenario": choice(*SCENARIOS), "classes": integer(1), "model": described,
@@ -174,9 +178,8 @@ def read(folder: Path) -> Content:
     if not isinstance(raw, dict) or (raw.get("format"), raw.get("version")) != (FORMAT, VERSION):
         raise Unreadable(f"{path} is not a cop2l certificate of format {VERSION}, the only one that this program reads.")
     holdout = options_of(raw.get("options"), "options").kind == "holdout"
-    columns = SAMPLE | {"errors": integer()} if holdout else RECORD
-    more = {} if holdout else HASHES
-    content: Content = table(**CONTENT, **more, records=many(table(**columns), least=1))(raw, "The certificate")
+    record = table(**SAMPLE, **COUNTED, parts=many(table(family=FAMILY, subject=SUBJECT, **COUNTED)))
+    content: Content = table(**CONTENT, **({} if holdout else HASHES), records=many(record, least=1))(raw, "The certificate")
     require(content["digest"] == content_digest(raw), "The text of the certificate was changed: its digest does not match.")
     names = HOLDOUT_FILES if holdout else FILES
     require(set(content["files"]) == set(names), f"The certificate must name the files {', '.join(names)}, and no others.")
@@ -199,22 +202,49 @@ def tensors_of(path: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str, A
 
 
 def check_records(content: Content) -> None:
-    """What the text alone can show: tasks in order, counts that are possible, and one statement for each task."""
-    options, last, expected = content["options"], len(content["records"]), []
+    """What the text alone can show: tasks in order, counts that are possible, and exactly the statements that were promised."""
+    options, last = content["options"], len(content["records"])
     require(options.tasks in (None, last), f"The claim is for {options.tasks} tasks, and the certificate has {last}.")
     for number, record in enumerate(content["records"], 1):
-        head, rows, errors = record["head"], record["rows"], record["errors"]
+        head, parts = record["head"], record["parts"]
         good = record["task"] == number and head == sorted(set(head)) and head[-1] < content["classes"]
-        if options.kind != "holdout":
-            rows, known, picked = record["n"], record["compression"] + record["evicted"], record["picked"]
-            good &= rows + record["prior"] == record["rows"] and (errors is None) == (record["missed"] is None)
-            good &= record["evicted_last"] <= record["evicted"] <= (0 if options.marked else rows)  # marks: nothing moves to J
-            good &= options.buffer != "witness" or picked == 0 or record["iterations"] > 0
-            good &= max(known + (errors or 0), picked + (record["missed"] or 0), record["selected"] or 0) <= rows
-            good &= (record["compressed"] or 0) <= (record["selected"] or 0)
-            good &= options.marked == (record["selected"] is not None) == (record["compressed"] is not None)
-        require(good and (errors or 0) <= rows, f"The record of task {number} is impossible.")
-        counted = errors is not None and options.kind != "buffer"
-        expected += [(number, options.kind if counted else "buffer")] if counted or options.marked else []
-    stated = [(statement["task"], statement["kind"]) for statement in content["statements"]]
-    require(stated == expected, "There must be exactly one statement for each task, of the claimed kind, in order.")
+        good &= record["n"] + record["prior"] == record["rows"] and (options.kind != "holdout" or record["errors"] is not None)
+        for family in ("classes", "groups"):
+            sizes = [part["n"] for part in parts if part["family"] == family]
+            good &= sum(sizes) == (record["n"] if family in options.claim else 0)
+        names = [part["subject"] for part in parts if part["family"] in ("groups", "forgetting")]
+        good &= names == [*options.groups, *(("lost", "gained") if "forgetting" in options.claim and number < last else ())]
+        good &= len({(part["family"], part["subject"]) for part in parts}) == len(parts)
+        good &= all(possible(part, record, options) for part in (record, *parts))
+        require(good, f"The record of task {number} is impossible.")
+    stated = [tuple(statement[key] for key in ("family", "task", "subject", "kind")) for statement in content["statements"]]
+    require(stated == promised(options, content["records"]), "The certificate must make the promised statements, once, in order.")
+
+
+def possible(part: Content, record: Content, options: Options) -> bool:
+    """Whether the counts of a record or of one of its parts can be."""
+    n, errors = part["n"], part["errors"]
+    known, picked, selected = part["compression"] + part["evicted"], part["picked"], part["selected"]
+    good = (errors is None) == (part["missed"] is None) == (record["errors"] is None) and n <= record["n"]
+    good &= part["evicted_last"] <= part["evicted"] <= (0 if options.marked else n)  # marks: nothing moves to J
+    good &= options.buffer != "witness" or picked == 0 or record["iterations"] > 0
+    good &= max(known + (errors or 0), picked + (part["missed"] or 0), selected or 0) <= n
+    good &= options.marked == (selected is not None) == (part["compressed"] is not None)
+    return bool(good and (part["compressed"] or 0) <= (selected or 0) and part["iterations"] == record["iterations"])
+
+
+def promised(options: Options, records: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+    """The family, task, subject and kind of every statement. Where a task's data is gone its kind is `buffer`, if that can be."""
+    found: list[tuple[Any, ...]] = []
+    for family in options.claim:
+        for number, record in enumerate(records, 1):
+            counted = record["errors"] is not None and options.kind != "buffer"
+            kind = options.kind if counted else "buffer"
+            subjects = [part["subject"] for part in record["parts"] if part["family"] == family]
+            if "gained" in subjects and family == "forgetting":
+                subjects = ["lost", "net"] if held_out(kind, record, options) else ["lost"]
+            if counted or options.marked:
+                found += [(family, number, subject, kind) for subject in ([None] if family == "tasks" else subjects)]
+        if family == "average" or (family == "forgetting" and len(records) > 1):
+            found.append((family, None, None, options.kind))
+    return found

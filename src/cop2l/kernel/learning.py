@@ -122,6 +122,13 @@ def join(parts: Sequence[Examples | None]) -> Examples | None:
     return Examples(torch.cat([part.x for part in some]), torch.cat([part.y for part in some]), *columns)
 
 
+def taken(S: Examples, B: Examples | None, C: Rows) -> Examples | None:
+    """The examples at these positions of the pool, S first, then B, in this order."""
+    in_S, in_B = (np.flatnonzero(mask) for mask in (len(S) > C, len(S) <= C))
+    some = join([S.take(C[in_S]), B.take(C[in_B] - len(S)) if B is not None else None])
+    return None if some is None else some.take(np.argsort(np.concatenate([in_S, in_B])))
+
+
 def certified_rows(rows: int, task: int, options: Options) -> np.ndarray:
     """A mask of the rows of a task: True for the certified part S_t, False for the prior part P_t.
 
@@ -281,6 +288,8 @@ class Plain:
     """B_1..B_t: examples of the certified parts."""
     prior: list[Examples] = field(default_factory=list)
     """The stored prior examples, task by task."""
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    """Over all prior parts and picks so far, if a task starts with LDA: `count` and `sum` of each class, and `square`."""
 
     @property
     def task(self) -> int:
@@ -361,11 +370,10 @@ class Plain:
             blocks.append(picked)  # line 6: C_k <- C_{k-1} u {...}
             own += int((picked < n).sum())
             C = np.concatenate(blocks)
-            in_S, in_B = (np.flatnonzero(mask) for mask in (n > C, n <= C))
-            now = join([S.take(C[in_S]), B.take(C[in_B] - n) if B is not None else None])
-            trained = join([prior, now.take(np.argsort(np.concatenate([in_S, in_B])))]) if now else None  # in picking order
+            trained = join([prior, taken(S, B, C)])
             assert trained is not None
-            factor = weights[torch.from_numpy(C).to(like.device)] if prior is None else balanced(trained.y).to(like.dtype)
+            factor = F.pad(weights[torch.from_numpy(C).to(like.device)], (len(trained) - len(C), 0), value=1.0)
+            factor = balanced(trained.y).to(like.dtype) if prior is not None and options.balance else factor
             j += 1
             self.update(optimiser, trained, factor, options.epochs, "update", j)  # line 7: theta_k <- update(theta_{k-1}, C_k)
         if searching:  # lines 10-12: k <- argmin of the criterion; all state goes back to it
@@ -386,6 +394,7 @@ class Plain:
         own_prior = S.take(np.flatnonzero(~certified)) if options.prior else None
         prior = self.train_on_prior(own_prior)
         outcome = self.mp2l(S, B, certified, prior, longest=longest)  # line 5: theta_t, C* <- mP2L(theta_{t-1}, S_t, B*)
+        self.add_up(taken(S, B, outcome.kept))
         self.sizes.append((n, int(certified.sum())))
         kept, picked = outcome.kept, outcome.picked
         own = np.sort(kept[kept < n])
@@ -418,7 +427,9 @@ class Plain:
         for t, (found, every, own_prior) in enumerate(zip(sets, known, priors, strict=True), 1):
             S = every.take(np.flatnonzero(np.isin(every.row, found.first)))  # line 3
             prior = self.train_on_prior(own_prior)
-            outcome = self.mp2l(S, self.pool(), np.ones(len(S), bool), prior, message=found.iterations)  # line 4: K = mu2_t
+            B = self.pool()
+            outcome = self.mp2l(S, B, np.ones(len(S), bool), prior, message=found.iterations)  # line 4: K = mu2_t
+            self.add_up(taken(S, B, outcome.kept))
             own = S.row[outcome.kept[outcome.kept < len(S)]]  # found, not believed
             self.buffer.append(every.take(np.flatnonzero(~np.isin(every.row, own))))  # line 5: B_t <- (I_t \ C*) u J_t
             for i, past in enumerate(sets[:t], 1):  # lines 6-11
@@ -446,12 +457,41 @@ class Plain:
         return chosen
 
     def train_on_prior(self, own: Examples | None) -> Examples | None:
-        """Before the first pick: epochs over the prior examples, stored and own, every class with the same total weight."""
+        """Before the first pick: epochs over the prior examples, stored and own, all classes with equal total weight; or LDA."""
         prior, options = join([*self.prior, own]), self.options
+        if options.start == "slda":
+            self.add_up(own)
+            self.solve()
+            return prior if options.prior_memory else None
         if prior is not None and options.prior_epochs:
-            weight = balanced(prior.y).to(next(self.model.parameters()).dtype)
+            even = balanced(prior.y) if options.balance else torch.ones(len(prior), device=prior.y.device)
+            weight = even.to(next(self.model.parameters()).dtype)
             self.update(self.optimiser(options.prior_lr), prior, weight, options.prior_epochs, "prior")
         return prior
+
+    def add_up(self, part: Examples | None) -> None:
+        """Add examples to the sums: how many each class has, their features, and the products of features."""
+        if self.options.start == "weights" or part is None:
+            return
+        head, found = linear_head(self.model), list[Tensor]()
+        hook = head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].double()))
+        for start in range(0, len(part), size := block_rows(part.x)):
+            some = part.take(np.arange(start, min(start + size, len(part))))
+            score(self.model, some)
+            z, own = found.pop()[: len(some)], F.one_hot(some.y, head.out_features).double()
+            for name, more in (("count", own.sum(0)), ("sum", own.T @ z), ("square", z.T @ z)):
+                self.sums[name] = self.sums[name] + more if name in self.sums else more
+        hook.remove()
+
+    def solve(self) -> None:
+        """Put linear discriminant analysis into the head: W = mu ((1 - e) Sigma + e I)^-1, b = -diag(W mu^T) / 2."""
+        head, count, e = linear_head(self.model), self.sums["count"], self.options.shrinkage
+        mean = self.sums["sum"] / count.clamp(min=1)[:, None]
+        sigma = (self.sums["square"] - (mean.T * count) @ mean) / count.sum()
+        weight = torch.linalg.solve((1 - e) * sigma + e * torch.eye(len(sigma), device=sigma.device).to(sigma), mean.T).T
+        with torch.no_grad():
+            head.weight.copy_(weight)
+            head.bias.copy_((-(mean * weight).sum(1) / 2).masked_fill(count == 0, -1e9))  # nothing known of the class
 
     def store_prior(self, own: Examples | None) -> None:
         """Keep an equal share of prior examples per task, balanced over its classes, in the order of their second marks."""
@@ -459,6 +499,15 @@ class Plain:
             self.prior.append(own)
             share = self.options.prior_memory_size // self.task
             self.prior = [part.take(balanced_order(part, self.options.seed)[:share]) for part in self.prior]
+
+
+def linear_head(model: nn.Module) -> nn.Linear:
+    """The last linear layer, if nothing else is trained."""
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    good = layers and layers[-1].bias is not None
+    good = good and all(any(p is own for own in layers[-1].parameters()) for p in model.parameters() if p.requires_grad)
+    require(good, "start='slda' needs a model that trains a linear head with a bias and nothing else, on fixed features.")
+    return layers[-1]
 
 
 def threshold(n: int, after: int, options: Options) -> np.uint64:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 Kind = Literal["kl", "kl-tight", "preference", "combined", "buffer", "holdout"]
-Family = Literal["tasks"]
+Family = Literal["tasks", "average", "forgetting", "classes", "groups"]
 
 
 class Refusal(ValueError):  # noqa: N818
@@ -69,6 +69,13 @@ class Options:
     """Passes over the prior examples (own and stored) before the first pick."""
     prior_lr: Annotated[float | None, Positive] = None
     """Learning rate of that training; None: the same as lr."""
+    balance: bool = True
+    """Where there is a prior part, every class has the same total weight in training; else every example has."""
+    start: Literal["weights", "slda"] = "weights"
+    """What a task begins with: the weights as they are, or the linear head that LDA gives from sums over all prior parts and
+    picks so far (`slda`, for a model whose head alone is trained); then prior_epochs is not used."""
+    shrinkage: Annotated[float, Within(1e-12, 1)] = 1e-4
+    """The weight of the identity beside the covariance, if start is `slda`."""
     delta: Annotated[float, Within(1e-300, 0.5)] = 0.05
     """The claim holds with probability at least 1 - delta."""
     seed: Annotated[int, Within(-(2**63), 2**63 - 1)] = 0
@@ -76,7 +83,12 @@ class Options:
     kind: Kind = "preference"
     """The kind of bound that is claimed; it is named before the data is seen."""
     claim: tuple[Family, ...] = ("tasks",)
-    """What is claimed, named in advance: `tasks` bounds the error on every task. delta is divided equally."""
+    """What is claimed, named in advance, all at once: `tasks` bounds the error on every task, `average` its mean over tasks,
+    `forgetting` what was right when its task was learned and is wrong now, `classes` and `groups` the error on each of them."""
+    shares: tuple[int, ...] = ()
+    """How delta is divided between what is claimed, in that order, as in 3 to 1; empty: equally."""
+    groups: tuple[str, ...] = ()
+    """The names of the groups, declared in advance; each example belongs to one."""
     tasks: Annotated[int | None, Within(1, 10**6)] = None
     """T, if it is fixed in advance: one certificate, after task T. None: one after any task, and all of them hold together."""
 
@@ -87,6 +99,12 @@ class Options:
         require(good, f"The kind 'combined' needs buffer='witness', not {self.buffer!r}.")
         good = self.kind not in ("preference", "buffer") or self.marked
         require(good, f"The kind {self.kind!r} needs buffer='threshold' or 'witness', not {self.buffer!r}; or claim 'kl-tight'.")
+        require(bool(self.groups) == ("groups" in self.claim), "Declare groups=[...] if and only if 'groups' is claimed.")
+        good = "average" not in self.claim or "tasks" in self.claim or self.kind == "holdout"
+        require(good, "The average is made of the tasks' own bounds where examples are picked: claim tasks too.")
+        good = not self.shares or (len(self.shares) == len(self.claim) and min(self.shares) > 0)
+        require(good, "shares must be one positive whole number for each family that is claimed.")
+        require(self.start == "weights" or self.prior, "start='slda' needs a prior part to begin with: give prior=0.2, say.")
         require(not self.grid or self.max_iterations is not None, "grid=True needs max_iterations, the last number of the grid.")
         good = self.tasks is None or self.memory >= self.tasks
         require(good, f"memory={self.memory} is less than the number of tasks, {self.tasks}; give each task an example.")
@@ -100,6 +118,11 @@ class Options:
     def marked(self) -> bool:
         """Whether an example's own mark decides if it stays: what the preference certificate needs."""
         return self.buffer in ("threshold", "witness")
+
+    @property
+    def paid_families(self) -> int:
+        """How many families delta is divided between: the average costs nothing where it is the mean of bounds that hold."""
+        return len(self.claim) - ("average" in self.claim and self.kind not in ("holdout", "combined"))
 
     @property
     def anytime(self) -> bool:
@@ -142,9 +165,13 @@ def checked(name: str, value: Any) -> Any:
     """The value of an option, or a refusal that says what it must be."""
     kind, limits = _types()[name]
     if get_origin(kind) is tuple:
-        known = get_args(get_args(kind)[0])
-        good = isinstance(value, tuple | list) and value and set(map(repr, value)) <= set(map(repr, known))
-        require(good and len(set(value)) == len(value), f"{name} must name some of {', '.join(known)}, once, not {value!r:.40}.")
+        inner = get_args(kind)[0]
+        known, single = get_args(inner), inner if inner is int else str
+        good = isinstance(value, tuple | list) and len(value) <= 1000 and all(type(one) is single for one in value)
+        if single is str:
+            good = good and len(set(value)) == len(value) and all(one.isprintable() and len(one) < 99 for one in value)
+            good = good and (not known or (value and set(value) <= set(known)))
+        require(good, f"{name} must be a list of {', '.join(known) or f'{single.__name__}s'}, each once, not {value!r:.40}.")
         return tuple(value)
     choices = get_args(kind) or (kind,)
     if get_origin(kind) is Literal:

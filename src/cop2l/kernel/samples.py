@@ -16,8 +16,8 @@ def blocks_of(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
         yield x[start : start + ROWS], y[start : start + ROWS]
 
 
-def fingerprint(n: int, blocks: Iterable[tuple[Any, Any]]) -> str:
-    """SHA-256 over the dtype, the shape and the bytes of x, and over the labels as 64-bit integers.
+def fingerprint(n: int, blocks: Iterable[tuple[Any, Any]], groups: np.ndarray | None = None) -> str:
+    """SHA-256 over the dtype, the shape and the bytes of x, and over labels and numbers of groups as 64-bit integers.
 
     Blocks may be of any sizes; a numpy array, a memory map and a tensor with the same content give the same.
 
@@ -35,7 +35,8 @@ def fingerprint(n: int, blocks: Iterable[tuple[Any, Any]]) -> str:
         whole.update(rows.tobytes())
         labels.append(numbers(y).astype("<i8"))
     every = np.concatenate(labels)
-    whole.update(f"{every.dtype.str} {every.shape}\n".encode() + every.tobytes())
+    for column in (every,) if groups is None else (every, groups.astype("<i8")):
+        whole.update(f"{column.dtype.str} {column.shape}\n".encode() + column.tobytes())
     return whole.hexdigest()
 
 

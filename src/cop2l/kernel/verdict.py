@@ -1,5 +1,6 @@
 """What a verification found. Only the kernel completes a verdict; everybody else can only lower it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -71,12 +72,12 @@ def claim_in_words(certificate: Content) -> list[str]:
     options, records, last = certificate["options"], certificate["records"], len(certificate["records"])
     together = f"after task {last}; all certificates that the run issues, at most one after each task, hold together"
     times = f"after {last} tasks, a number fixed in advance" if options.tasks else together
-    bounds = [f"task {s['task']}: at most {percent(s['value'])} ({s['kind']})" for s in certificate["statements"]]
+    bounds = [f"{in_words(one, records)} ({one['kind']})" for one in certificate["statements"]]
     changed = {key: value for key, value in options.as_dict().items() if value != Options().as_dict()[key]}
     heads = [",".join(map(str, record["head"][:20])) + "..." * (len(record["head"]) > 20) for record in records]
     lines = [
-        f"With probability at least 1 - {options.delta!r} over the draw of the data, {times}:",
-        f"the error rate on new examples is, for all tasks at once, {'; '.join(bounds)}.",
+        f"With probability at least 1 - {options.delta!r} over the draw of the data, {times}, of new examples:",
+        f"all at once, {'; '.join(bounds)}.",
         f"Method {certificate['method']}, {certificate['scenario']}, {certificate['classes']} classes, seed {options.seed}.",
         f"Model: {_listed(certificate['model'])}.",
         f"Options that differ from the defaults: {_listed(changed)}.",
@@ -89,6 +90,24 @@ def claim_in_words(certificate: Content) -> list[str]:
     lines.append(f"{n} examples certify, {prior} were set aside and learned from freely, {picked} were picked.")
     lines.append(f"To rebuild the model, {kept + gone} picked and {prior} set-aside examples must be known.")
     return lines if picked else [*lines, f"Nothing was picked: this is a hold-out certificate on {n} examples."]
+
+
+WORDS = {
+    "tasks": "the error rate on task {task} is at most {value}",
+    "average": "the error rate averaged over the {tasks} tasks{weighted} is at most {value}",
+    "classes": "of class {subject} in task {task} at most {value} is misclassified",
+    "groups": "of group {subject} in task {task} at most {value} is misclassified",
+    "lost": "at most {value} of task {task} was right when it was learned and is wrong now",
+    "net": "the error rate on task {task} rose by at most {value} since it was learned",
+    "forgetting": "averaged over the tasks before the last{weighted}, at most {value} was right then and is wrong now",
+}
+
+
+def in_words(stated: Content, records: Sequence[Mapping[str, Any]]) -> str:
+    """A statement as people read it; it speaks of new examples."""
+    key = stated["subject"] if stated["family"] == "forgetting" and stated["task"] else stated["family"]
+    weighted = ", weighted by examples," * (len({record["n"] for record in records}) > 1)
+    return WORDS[key].format(**{**stated, "value": percent(stated["value"])}, tasks=len(records), weighted=weighted)
 
 
 def _listed(values: dict[str, Any]) -> str:

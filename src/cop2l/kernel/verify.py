@@ -4,6 +4,7 @@ import itertools
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of
 from cop2l.kernel.learning import Examples, Plain, Sets, digest, sample, score, size_of
 from cop2l.kernel.options import Options, Refusal, require
 from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers
-from cop2l.kernel.verdict import Verdict, claim_in_words
+from cop2l.kernel.verdict import Verdict, claim_in_words, in_words
 from cop2l.randomness import marks
 
-Samples = Mapping[int, tuple[Any, Any]]
+Samples = Mapping[int, tuple[Any, ...]]
 Say = Callable[[str], None]
 UNCOMMITTED = "Seed, options, delta, the claim and the number of tasks were chosen before the data was seen."
 BITS = 2
@@ -66,37 +67,66 @@ def outside_heads(heads: Sequence[Sequence[int]], classes: int, scenario: str, d
 
 
 def counts(
-    options: Options, last: int, task: int, rows: int, sets: Sets, wrong: np.ndarray, *, gone: bool = False
+    options: Options, last: int, task: int, sets: Sets, event: np.ndarray, among: Any = True, *, gone: bool = False
 ) -> dict[str, Any]:
-    """The integers of a task's bounds after task `last`.
+    """The integers of the bounds of a task, or of the rows `among` it, after task `last`.
 
-    `wrong` marks the misclassified rows. If the data is gone it marks those of the buffer alone, which has every example that the
-    learning.threshold selects and that was never picked: enough for |c n R_t|, and nothing else is counted.
+    `event` marks the rows that are misclassified (or lost). If the data is gone it marks those of the buffer alone, which has
+    every example that the threshold selects and that was never picked: enough for |c n R_t|, and nothing else is counted.
     """
+    rows = len(event)
     certified = learning.certified_rows(rows, task, options)
-    n, picked, known = int(certified.sum()), np.zeros(rows, bool), np.zeros(rows, bool)
-    picked[sets.picked] = known[sets.first] = known[sets.second] = True
-    selected = certified & (marks(options.seed, "mark", task, n=rows) < learning.threshold(n, last, options))
-    errors, missed = int((wrong & certified & ~known).sum()), int((wrong & certified & ~picked).sum())
-    compressed = int((selected & (wrong | picked)).sum())
-    return {
-        "n": n, "prior": rows - n, "compression": len(sets.first), "evicted": len(sets.second),
-        "evicted_last": int((sets.left == last).sum()), "errors": None if gone else errors, "picked": len(sets.picked),
-        "missed": None if gone else missed, "iterations": sets.iterations, "stopped": sets.stopped,
-        "selected": int(selected.sum()) if options.marked else None, "compressed": compressed if options.marked else None,
+    selected = certified & (marks(options.seed, "mark", task, n=rows) < learning.threshold(int(certified.sum()), last, options))
+    first, second, late, picked = np.zeros((4, rows), bool)
+    first[sets.first] = second[sets.second] = late[sets.second[sets.left == last]] = picked[sets.picked] = True
+    found = {
+        "n": certified, "prior": ~certified, "compression": first, "evicted": second, "evicted_last": late, "picked": picked,
+        "errors": event & certified & ~first & ~second, "missed": event & certified & ~picked,
+        "selected": selected, "compressed": selected & (event | picked),
     }  # fmt: skip
+    left_out = {*(("errors", "missed") if gone else ()), *(() if options.marked else ("selected", "compressed"))}
+    integers = {name: None if name in left_out else int((mask & among).sum()) for name, mask in found.items()}
+    return {**integers, "iterations": sets.iterations, "stopped": sets.stopped}
+
+
+def counts_and_parts(
+    options: Options, last: int, task: int, sets: Sets, wrong: np.ndarray, before: Any,
+    labels: np.ndarray, groups: np.ndarray | None, *, gone: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """All integers of a task: its own, those of every class and group, and of what was lost and gained, as far as claimed.
+
+    `before` marks the rows that were misclassified just after the task was learned.
+    """
+    count, found = partial(counts, options, last, task, sets, gone=gone), list[tuple[str, Any, dict[str, Any]]]()
+    if "classes" in options.claim:
+        found += [("classes", int(label), count(wrong, labels == label)) for label in np.unique(labels)]
+    found += [("groups", name, count(wrong, groups == number)) for number, name in enumerate(options.groups)]
+    if "forgetting" in options.claim and task < last:
+        found += [("forgetting", "lost", count(wrong & ~before)), ("forgetting", "gained", count(~wrong & before))]
+    return {**count(wrong), "parts": [{"family": family, "subject": subject, **part} for family, subject, part in found]}
+
+
+def group_numbers(groups: Any, options: Options, rows: int) -> np.ndarray | None:
+    """The number of each example's group, counted in the declared names; None if no groups are declared."""
+    if not options.groups:
+        return None
+    known = {name: number for number, name in enumerate(options.groups)}
+    found = np.array([known.get(str(name), -1) for name in ([] if groups is None else groups)], np.int64)
+    require(len(found) == rows, f"Groups must be given for each of the {rows} examples; there are {len(found)}.")
+    require((found >= 0).all(), f"An example has a group that is not declared; declared are {', '.join(known):.200}.")
+    return found
 
 
 def verify(
     folders: Path | Sequence[Path], samples: Samples | None = None, model: nn.Module | None = None, *,
     start: str | None = None, allowed: Allowed | None = None, say: Say = lambda _: None,
 ) -> Verdict:  # fmt: skip
-    """Whether the certificate in a folder holds; several folders are the certificates of one run, in order, checked in one pass.
+    """Whether the certificate in a folder holds; several folders are the certificates of a run, in order, checked in one pass.
 
-    The verdict speaks of the last one. `samples` maps task numbers to (x, y), what the tasks were learned from. `model` is the
-    architecture, with the initial weights that its seed gives here. `start` is a hash of initial weights that the auditor was
-    handed before the data was seen. The certificate is never asked to fetch anything, nor to name code to run. `Unreadable` is
-    raised where no verdict can be made.
+    The verdict speaks of the last one. `samples` maps task numbers to (x, y) or (x, y, groups): what the tasks were learned from.
+    `model` is the architecture, with the initial weights that its seed gives here. `start` is a hash of initial weights that the
+    auditor was handed before the data was seen. The certificate is never asked to fetch anything, nor to name code to run.
+    `Unreadable` is raised where no verdict can be made.
     """
 
     def decide(verdict: Verdict) -> bool:
@@ -115,29 +145,35 @@ def verify(
 
 
 def verify_holdout(
-    folder: Path, withheld: Samples, predict: Callable[[Any, int], Any], relearned: bool = False, allowed: Allowed | None = None
-) -> Verdict:
+    folder: Path, withheld: Samples, predict: Callable[[Any, int], Any], relearned: Mapping[int, Any] | None = None,
+    allowed: Allowed | None = None,
+) -> Verdict:  # fmt: skip
     """Whether a hold-out certificate holds: errors on the withheld examples are counted again with the stored predictor.
 
     `predict(x, task)` gives class numbers. That nothing withheld was learned from is the issuer's word, unless the caller has
-    learned again without it and got the stored predictor (`relearned`).
+    learned again without it and got the stored predictor: `relearned` then has the classes that were predicted for the withheld
+    examples of each task just after it was learned.
     """
 
     def decide(verdict: Verdict) -> bool:
         certificate = _stated(verdict, [folder], allowed or Allowed())[0]
         require(certificate["options"].kind == "holdout", "This is not a hold-out certificate.")
         complete = _check_samples(verdict, certificate, withheld, allowed or Allowed(), torch.float32)
-        for record in certificate["records"]:
-            if record["task"] in withheld:
-                x, y = withheld[record["task"]]
-                errors = int((numbers(predict(x, record["task"])) != numbers(y)).sum())
-                require(errors == record["errors"], f"There are {errors} errors in the withheld part of task {record['task']}.")
-        verdict.checked.append("The errors on the withheld examples given were counted again: they are as stated.")
-        if relearned:
+        options, last = certificate["options"], len(certificate["records"])
+        for record in certificate["records"] if relearned is not None or "forgetting" not in options.claim else ():
+            if (task := record["task"]) in withheld:
+                x, y, *groups = (*withheld[task], None)
+                wrong, before = (numbers(found) != numbers(y) for found in (predict(x, task), (relearned or {}).get(task, y)))
+                column = group_numbers(groups[0], options, len(wrong))
+                found = counts_and_parts(options, last, task, Sets(), wrong, before, numbers(y), column)
+                good = found == {name: record[name] for name in found}
+                require(good, f"Task {task} has {found['errors']} errors in its withheld part, or other counts than stated.")
+            verdict.checked.append(f"The errors on the withheld examples of task {task} were counted again: they are as stated.")
+        if relearned is not None:
             verdict.checked.append("Learning again without the withheld examples gave the same predictor, bit for bit.")
         else:
             verdict.doubt("That the withheld examples were not learned from is the issuer's word.")
-        return relearned and complete
+        return relearned is not None and complete
 
     return _decided(decide)
 
@@ -169,21 +205,20 @@ def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list
         for early, late in zip(one["records"], last["records"], strict=False):
             good = (early["fingerprint"], early["head"]) == (late["fingerprint"], late["head"])
             require(good, f"The certificates of the run speak of different data for task {early['task']}.")
-        messages = [record.get("iterations", 0) for record in one["records"]]
         for stated in one["statements"]:
-            record = one["records"][stated["task"] - 1]
-            good = follows(stated["value"], stated["kind"], record, messages, one["options"])
-            require(good, f"The bound stated for task {stated['task']} after task {time} is smaller than its counts allow.")
+            said = in_words(stated, one["records"])
+            require(follows(stated, one), f"After task {time} a stated bound is smaller than its counts allow: {said}.")
     verdict.checked.append("Every file has the documented form, and every hash matches.")
     number = sum(len(one["statements"]) for one in run)
     verdict.checked.append(f"{number} bounds follow from the stated counts (signs at 60 digits).")
     for reason in last["not_valid"]:
         verdict.fault(f"The certificate declares itself not valid: {reason}")
     verdict.word += [UNCOMMITTED, *(f"Assumption: {sentence}" for sentence in ASSUMPTIONS)]
-    if gone := [stated["task"] for stated in last["statements"] if stated["kind"] == "buffer" != last["options"].kind]:
+    if gone := sorted({stated["task"] for stated in last["statements"] if stated["kind"] == "buffer" != last["options"].kind}):
         verdict.word.append(f"The data of tasks {gone} was gone when the certificate was issued, and not to get a smaller bound.")
-    for task in sorted({record["task"] for record in last["records"]} - {stated["task"] for stated in last["statements"]}):
-        verdict.doubt(f"Task {task} has no bound: its data was gone when the certificate was issued.")
+    for record in last["records"] if not last["options"].marked and last["options"].kind != "holdout" else ():
+        if record["errors"] is None:
+            verdict.doubt(f"Task {record['task']} has no bound: its data was gone when the certificate was issued.")
     return run
 
 
@@ -195,12 +230,13 @@ def _check_samples(verdict: Verdict, certificate: Content, samples: Samples, all
         if task not in samples:
             verdict.doubt(f"The data of task {task} was not given.")
             continue
-        x, y = samples[task]
+        x, y, *groups = (*samples[task], None)
         labels = numbers(y)
         good = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer) and len(x) == len(labels) == size
         require(good, f"The data of task {task} does not have the {size} labelled examples that the certificate states.")
         require(np.isin(labels, record["head"]).all(), f"The data of task {task} has labels outside the classes of the task.")
-        good = fingerprint(size, blocks_of(x, labels)) == record["fingerprint"]
+        column = group_numbers(groups[0], certificate["options"], size)
+        good = fingerprint(size, blocks_of(x, labels), column) == record["fingerprint"]
         require(good, f"The data of task {task} is not the data of the certificate: its fingerprint differs.")
         repeated, shared = copies.add(x, labels)
         if repeated or shared:
@@ -256,7 +292,7 @@ def _check_learning(verdict: Verdict, run: Sequence[Content], samples: Samples, 
     options, records, parts = last["options"], last["records"], []
     other = sorted({there for one in run for there in (one["machine"], *one["earlier"])} - {here})
     theta_0 = _stored(last, "theta_0", model.state_dict())
-    for task, (x, y) in sorted((record["task"], samples[record["task"]]) for record in records):
+    for task, (x, y, *_) in ((record["task"], samples[record["task"]]) for record in records):
         labels = torch.from_numpy(numbers(y).astype(np.int64)).to(like.device)
         parts.append(sample(x.to(like.device) if isinstance(x, Tensor) else x, labels, task, options.seed))
     probe = torch.zeros((2, *parts[0].x.shape[1:]), dtype=like.dtype, device=like.device)
@@ -267,7 +303,8 @@ def _check_learning(verdict: Verdict, run: Sequence[Content], samples: Samples, 
     try:
         with learning.exact_arithmetic(last["threads"]):
             model.load_state_dict(theta_0)
-            _learn_again(plain, run, parts, bool(other), say)
+            groups = [group_numbers((*samples[t], None)[2], options, len(part)) for t, part in enumerate(parts, 1)]
+            _learn_again(plain, run, parts, groups, bool(other), say)
             model.load_state_dict(theta_0)
             _rebuild(again, plain, parts)
         require(digest(model.state_dict()) == last["theta"], "The model rebuilt from the compression sets is another one.")
@@ -285,20 +322,24 @@ def _check_learning(verdict: Verdict, run: Sequence[Content], samples: Samples, 
     return True
 
 
-def _learn_again(plain: Plain, run: Sequence[Content], parts: Sequence[Examples], elsewhere: bool, say: Say) -> None:
+def _learn_again(
+    plain: Plain, run: Sequence[Content], parts: Sequence[Examples], groups: Sequence[Any], elsewhere: bool, say: Say
+) -> None:
     """Learn all tasks; after each that has a certificate compare sets, messages, parameters and counts."""
-    model, outside, at = plain.model, plain.outside, {len(one["records"]): one for one in run}
+    model, outside, at, before = plain.model, plain.outside, {len(one["records"]): one for one in run}, list[np.ndarray]()
     for t, (record, S) in enumerate(zip(run[-1]["records"], parts, strict=True), 1):
         say(f"learning task {t} of {len(parts)} again")
         learning.check_alone(model, S, outside)
         plain.learn(S, longest=2 * record["stopped"] + 64 if elsewhere else record["stopped"])
         learning.check_alone(model, S, outside)
+        before.append(score(model, S, outside)[1])
         for name, made in (("theta", model.state_dict()), ("sets", set_tensors(plain.sets))) if t in at else ():
             require(digest(made) == at[t][name], f"Learning again gives another {name} than that stated after task {t}.")
             _stored(at[t], name, made)
         for i, (stated, part) in enumerate(zip(at[t]["records"], parts, strict=False) if t in at else (), 1):
-            wrong, gone = score(model, part, outside)[1], stated["errors"] is None
-            found = counts(plain.options, t, i, len(part), plain.sets[i - 1], wrong, gone=gone)
+            wrong = score(model, part, outside)[1]
+            known = (plain.options, t, i, plain.sets[i - 1], wrong, before[i - 1], part.y.cpu().numpy(), groups[i - 1])
+            found = counts_and_parts(*known, gone=stated["errors"] is None)
             good = found == {name: stated[name] for name in found}
             require(good, f"The counts of task {i} after task {t} are not those that the data gives.")
 

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from cop2l.errors import UserError, unknown
 from cop2l.files import read_tensors, write_tensors
-from cop2l.methods.buffer import Buffer, cycle
+from cop2l.kernel.verify import outside_heads
+from cop2l.methods.buffer import Buffer, at, cycle
 from cop2l.methods.protocol import Progress
 from cop2l.methods.sgd import SGD
 from cop2l.randomness import derive, generator, private_randomness
@@ -107,7 +108,7 @@ class Learner(ABC):
         self.tasks_seen = 0
         self.heads: list[tuple[int, ...]] = []
         self.outputs = 0  # of the model: known at the first task
-        self.masks: Tensor | None = None
+        self.outside: Tensor | None = None
         self.losses: list[Tensor] = []
         self.progress: Progress | None = None
         self.initial = {k: v.detach().clone() for k, v in model.state_dict().items()} if self.restarts else {}
@@ -143,12 +144,17 @@ class Learner(ABC):
                 f"Task {t} has classes {head}, but the model has outputs 0 to {self.outputs - 1} only."
             )
         self.heads = [*self.heads[: t - 1], head]
-        self.masks = self.head_masks()
+        self.outside = outside_heads(self.heads, self.outputs, self.scenario, self.device)
         self.progress = progress
         self.losses.clear()
         with self.modes(), private_randomness(self.device, self.seed, "learn", t):
             self.model.train()
             self.fit(x, y, t)
+        if not all(bool((p < inf).all()) for p in self.model.parameters()):
+            smaller = "lr or strength" if hasattr(self.options, "strength") else "lr"
+            raise UserError(
+                f"Training diverged at task {t}: the weights are not numbers; choose a smaller {smaller}."
+            )
         self.progress = None
         self.tasks_seen = t
 
@@ -225,7 +231,7 @@ class Learner(ABC):
 
     def own_head(self, logits: Tensor, t: int | Tensor) -> Tensor:
         """The logits, with those outside the head of task t at -inf if task-incremental."""
-        return logits if self.masks is None else logits + self.masks[t - 1]
+        return logits if self.outside is None else logits.masked_fill(self.outside[t], -torch.inf)
 
     def logits(self, x: Any) -> Tensor:
         """The model's outputs in eval mode."""
@@ -253,14 +259,15 @@ class Learner(ABC):
         """Put the model back to the weights it came with (a pretrained part stays pretrained)."""
         self.model.load_state_dict(self.initial)
 
-    def head_masks(self) -> Tensor | None:
-        """0 inside each task's head and -inf outside, one row per task; None if not task-incremental."""
-        if self.scenario != "task-incremental":
-            return None
-        masks = torch.full((len(self.heads), self.outputs), -torch.inf, device=self.device)
-        for row, head in zip(masks, self.heads, strict=True):
-            row[list(head)] = 0
-        return masks
+    def fit_buffer(self) -> None:
+        """Learn from the buffer alone, from the initial weights, with the common options."""
+        o = self.options
+        x, y, tasks = self.buffer.values("x", "y", "t")
+        self.restart()
+        sgd = self.sgd(o.lr)
+        for i in self.batches(len(x), o.batch, o.epochs):
+            inputs, labels, own = at(i, x, y, tasks)
+            sgd.step(self.loss(self.model(inputs), labels, own))
 
     @contextmanager
     def modes(self) -> Iterator[None]:
@@ -313,7 +320,7 @@ class Learner(ABC):
         self.tasks_seen = note["tasks_seen"]
         self.heads = [tuple(head) for head in note["heads"]]
         self.outputs = note["outputs"]
-        self.masks = self.head_masks()
+        self.outside = outside_heads(self.heads, self.outputs, self.scenario, self.device)
 
     def identity(self) -> dict[str, Any]:
         """What must agree between a saved method and the one that goes on."""

@@ -53,15 +53,15 @@ class CCLIS(Learner):
 
     The representation is the model's features if anything below its head can be trained. If not (a linear
     head on a frozen backbone's features) it is the output of the first trainable layer, which is the first
-    layer of the projection. The model's own head is the linear head: trained last, from its initial weights,
-    on task and buffer with every class equally often.
+    layer of the projection: that layer, and with it this method, forgets what the frozen features keep. The model's own
+    head is the linear head: trained last, from its initial weights, on task and buffer with every class equally often.
     """
 
     Options = CCLISOptions
     restarts = True
     refuses: ClassVar = {
         "domain-incremental": "its loss tells classes of past tasks from new ones, but here the same classes "
-        "come back; use replay or der."
+        "come back; use replay or der++."
     }
 
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:

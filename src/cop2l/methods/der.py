@@ -12,8 +12,8 @@ from cop2l.randomness import generator
 
 
 @dataclass(frozen=True)
-class DEROptions(CommonOptions):
-    """alpha alone is DER, both are DER++."""
+class DERPlusPlusOptions(CommonOptions):
+    """beta 0 is DER."""
 
     alpha: float = 0.1
     """Weight of the squared distance to the stored logits."""
@@ -23,14 +23,14 @@ class DEROptions(CommonOptions):
     by_scenario: ClassVar = {"task-incremental": {"epochs": 10}}
 
 
-class DER(Learner):
+class DERPlusPlus(Learner):
     """CE(new) + alpha MSE(logits, stored logits) + beta CE(buffer), the last two on one buffer batch.
 
-    Logits are stored after the task, in a class-balanced reservoir. If task-incremental, the distance is over
-    the head of each example's own task: the logits of other heads mean nothing there.
+    Logits are stored after the task, in a class-balanced reservoir (the paper stores them as examples pass by). If
+    task-incremental, the distance is over the head of each example's own task: the logits of other heads mean nothing.
     """
 
-    Options = DEROptions
+    Options = DERPlusPlusOptions
 
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:
         """Learn task t."""
@@ -54,7 +54,4 @@ class DER(Learner):
     def distance(self, logits: Tensor, stored: Tensor, tasks: Tensor) -> Tensor:
         """Mean squared difference over the outputs that count."""
         squares = (logits - stored).square()
-        if self.masks is None:
-            return squares.mean()
-        inside = self.masks[tasks - 1] == 0
-        return squares[inside].mean()
+        return squares.mean() if self.outside is None else squares[~self.outside[tasks]].mean()

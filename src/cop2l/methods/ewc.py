@@ -31,7 +31,9 @@ class EWC(Learner):
     """CE + strength / 2 sum over past tasks s of F_s (theta - theta_s)^2, F_s the diagonal empirical Fisher.
 
     The sum over s is one quadratic: F (theta - centre)^2 plus a constant, with F the sum of the F_s and
-    centre the mean of the theta_s weighted by them. So two tensors per parameter are kept, whatever T.
+    centre the mean of the theta_s weighted by them. So two tensors per parameter are kept, whatever T. At the published
+    strength of 1 and steps of 0.001 the springs do next to nothing: the result is finetuning's. Springs stiffer than
+    2 / lr make the weights diverge, which is said in a sentence.
     """
 
     Options = EWCOptions
@@ -40,10 +42,7 @@ class EWC(Learner):
         """Learn task t."""
         o = self.options
         names = [name for name, p in self.model.named_parameters() if p.requires_grad]
-        # A spring stiffer than 1 / lr would throw a parameter beyond its centre.
-        stiffness = [
-            (o.strength * self.kept[f"fisher.{name}"]).clamp(max=1 / o.lr) for name in names if t > 1
-        ]
+        stiffness = [o.strength * self.kept[f"fisher.{name}"] for name in names if t > 1]
         centre = [self.kept[f"centre.{name}"] for name in names if t > 1]
         sgd = self.sgd(o.lr)
         for i in self.batches(len(x), o.batch, o.epochs):

@@ -85,7 +85,7 @@ class FrozenFeatures(Learner):
 
 
 def numbered(y: Tensor) -> tuple[Tensor, Tensor]:
-    """The classes that occur, in order, and for each example the place of its class among them."""
+    """The classes that occur, in order, and for each example the index of its class among them."""
     classes, own = y.unique(return_inverse=True)  # type: ignore[no-untyped-call]
     return classes, own
 

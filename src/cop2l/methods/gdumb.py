@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from cop2l.methods.base import CommonOptions, Learner
-from cop2l.methods.buffer import at
 from cop2l.randomness import generator
 
 
@@ -23,19 +22,13 @@ class GDumb(Learner):
 
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:
         """Learn task t."""
-        o = self.options
         draws = generator(self.seed, "buffer", t)
         order = torch.randperm(len(y), generator=draws).to(self.device)
         everything = self.buffer.joined(x=x[order], y=y[order], t=torch.full_like(y, t))
         self.buffer = everything.rows(
             greedy_balance(everything.y.tolist(), len(self.buffer), self.memory, draws)
         )
-        x, y, tasks = self.buffer.values("x", "y", "t")
-        self.restart()
-        sgd = self.sgd(o.lr)
-        for i in self.batches(len(x), o.batch, o.epochs):
-            inputs, labels, own = at(i, x, y, tasks)
-            sgd.step(self.loss(self.model(inputs), labels, own))
+        self.fit_buffer()
 
 
 def greedy_balance(labels: list[int], kept: int, memory: int, draws: torch.Generator) -> Tensor:

@@ -24,14 +24,15 @@ class ICaRLOptions(CommonOptions):
 class ICaRL(Learner):
     """Sigmoid outputs learn the new classes and keep the old ones where the old model has them.
 
-    The loss sums over all outputs: those of classes to come learn to be 0. Prediction is the class whose
-    exemplars have the nearest mean feature; features have length 1.
+    The loss is the mean over all outputs, as Avalanche has it (the paper sums): those of classes to come learn to be 0.
+    Prediction is the class whose exemplars have the nearest mean feature; features have length 1. Where only the head
+    learns (the model `linear`), features never change: then it is herded nearest-mean, and no training matters.
     """
 
     Options = ICaRLOptions
     refuses: ClassVar = {
         "domain-incremental": "it keeps one exemplar set per class and herds it when the class is new, but "
-        "here the same classes come back; use replay or der."
+        "here the same classes come back; use replay or der++."
     }
 
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:
@@ -52,8 +53,7 @@ class ICaRL(Learner):
             targets[:, old] = self.logits(xs)[:, old].sigmoid()
         sgd = self.sgd(o.lr)
         for i in self.batches(len(xs), o.batch, o.epochs):
-            loss = F.binary_cross_entropy_with_logits(self.model(xs[i]), targets[i], reduction="sum")
-            sgd.step(loss / len(i))
+            sgd.step(F.binary_cross_entropy_with_logits(self.model(xs[i]), targets[i]))
         self.keep(x, y, new, share, t)
         self.kept["means"] = self.class_means()
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from cop2l.methods.base import CommonOptions, Learner
-from cop2l.methods.buffer import at
 
 
 @dataclass(frozen=True)
@@ -22,11 +21,5 @@ class Joint(Learner):
 
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:
         """Learn tasks 1..t."""
-        o = self.options
         self.buffer = self.buffer.joined(x=x, y=y, t=torch.full_like(y, t))
-        x, y, tasks = self.buffer.values("x", "y", "t")
-        self.restart()
-        sgd = self.sgd(o.lr)
-        for i in self.batches(len(x), o.batch, o.epochs):
-            inputs, labels, own = at(i, x, y, tasks)
-            sgd.step(self.loss(self.model(inputs), labels, own))
+        self.fit_buffer()

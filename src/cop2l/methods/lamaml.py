@@ -38,7 +38,8 @@ class LaMAML(Learner):
     """theta' follows the new batch part by part at the rates alpha; the loss of all theta' on new and old
     examples, through those second-order steps, moves first alpha and then theta at the rates max(0, alpha).
 
-    Frozen parameters take no part. The buffer is a reservoir: a uniform sample of all examples so far.
+    Frozen parameters take no part. The buffer is a reservoir, a uniform sample of all examples so far, and is filled as
+    they pass by for the first time: a step replays what passed before it, of this task too.
     """
 
     Options = LaMAMLOptions
@@ -54,8 +55,11 @@ class LaMAML(Learner):
         alpha = {
             name: self.kept.get(name, torch.full_like(p, o.lr)).requires_grad_() for name, p in theta.items()
         }
-        for i in self.batches(len(x), o.batch, o.epochs, replay=len(self.buffer)):
-            here = i[: len(i) // 2] if len(self.buffer) else i
+        held = len(x) + torch.arange(len(self.buffer), device=self.device)
+        draws, passing = generator(self.seed, "replay", t), len(x)
+        for here in self.batches(len(x), o.batch, o.epochs):
+            old = torch.randperm(len(held), generator=draws)[: len(here)].to(self.device)
+            i = torch.cat([here, held[old]])
             loss = self.meta_loss(theta, alpha, (xs[here], ys[here], t), (xs[i], ys[i], tasks[i]))
             self.losses.append(loss.detach())
             gradients = torch.autograd.grad(loss, [*theta.values(), *alpha.values()], materialize_grads=True)
@@ -65,8 +69,12 @@ class LaMAML(Learner):
                 for p, a, g, h in zip(theta.values(), alpha.values(), for_theta, for_alpha, strict=True):
                     a.sub_(o.lr_alpha * h)
                     p.sub_(F.relu(a) * g)
+            if passing > 0:
+                passing -= len(here)
+                held = torch.cat([held, here])
+                held = held[every.mark[held].argsort()[: self.memory]]
         self.kept = {name: a.detach() for name, a in alpha.items()}
-        self.buffer = every.rows(every.mark.argsort()[: self.memory].sort().values)
+        self.buffer = every.rows(held.sort().values)
 
     def meta_loss(self, theta: Weights, alpha: Weights, task: Batch, both: Batch) -> Tensor:
         """The mean over inner updates of the loss on `both` that follows each."""

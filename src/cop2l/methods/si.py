@@ -29,7 +29,8 @@ class SI(Learner):
 
     During a task, omega sums -(gradient of CE) x (change) over the steps: the fall of the loss that each
     parameter brought. After it, Omega gains omega / (total change^2 + damping). A negative Omega would reward
-    moving away: such a parameter is not held.
+    moving away: such a parameter is not held. At the published strength of 10 and steps of 0.001 the result is
+    finetuning's. Springs stiffer than 2 / lr make the weights diverge, which is said in a sentence.
     """
 
     Options = SIOptions
@@ -41,8 +42,7 @@ class SI(Learner):
         names = [name for name, p in self.model.named_parameters() if p.requires_grad]
         zeros = [torch.zeros_like(value) for value in sgd.values]
         importance = [self.kept.get(name, zero) for name, zero in zip(names, zeros, strict=True)]
-        # A spring stiffer than 1 / lr would throw a parameter beyond its old value.
-        stiffness = [(2 * o.strength * omega).clamp(0, 1 / o.lr) for omega in importance]
+        stiffness = [(2 * o.strength * omega).clamp(min=0) for omega in importance]
         start = [value.clone() for value in sgd.values]
         path = tuple(zeros)
         for i in self.batches(len(x), o.batch, o.epochs):

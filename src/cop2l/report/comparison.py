@@ -10,7 +10,7 @@ from cop2l.report.groups import Benchmark, Group, Spread
 from cop2l.report.metric import SCALES, Metric, metric
 from cop2l.report.published import Published, Row, published
 
-DIGITS = {"%": 2, "s": 1, "x": 2, "MB": 0}
+DIGITS = {"%": 2, "s": 1, "x": 2, "MB": 0, "examples": 0}
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,11 @@ def _tasks(n: int) -> str:
 def _best(cells: Sequence[Cell], metric: Metric) -> str | None:
     """The best number as it is displayed, so that equal displays are equally best; none where all are equal."""
     means = [cell.ours.mean for cell in cells if cell.valid]
-    if not means or len({written(cell.ours.mean, metric) for cell in cells}) < 2:
+    if (
+        metric.better == "neither"
+        or not means
+        or len({written(cell.ours.mean, metric) for cell in cells}) < 2
+    ):
         return None
     return written(max(means) if metric.better == "higher" else min(means), metric)
 

@@ -121,7 +121,7 @@ def chosen(name: str, *, terminal: bool) -> Callable[[Sequence[Comparison]], str
 
 def caption(table: Comparison, best: str) -> str:
     """What the table shows, in one line."""
-    unit = {"%": "%", "s": "seconds", "x": "ratio", "MB": "MB"}[table.metric.unit]
+    unit = {"%": "%", "s": "seconds", "x": "ratio"}.get(table.metric.unit, table.metric.unit)
     seeds = sorted({cell.ours.seeds for cell in table.filled})
     words = [table.shared] if table.shared else []
     if seeds == [1]:

@@ -26,6 +26,8 @@ SHOWN_FIRST = (
     "lr",
     "optimiser",
     "images",
+    "class_seed",
+    "order",
     "order_seed",
 )
 """If fewer keys are enough to tell two groups apart, these are the ones to show, the first first."""
@@ -136,7 +138,9 @@ def repeated(groups: Iterable[Group]) -> list[str]:
     for g in groups:
         same: dict[str, list[Run]] = {}
         for run in g.runs:
-            same.setdefault(_key({k: run.config.get(k) for k in ("seed", "order_seed")}), []).append(run)
+            same.setdefault(
+                _key({k: run.config.get(k) for k in ("seed", "class_seed", "order", "order_seed")}), []
+            ).append(run)
         sentences += [
             f"{g.label} on {g.benchmark.stream} counts seed {runs[0].seed} {len(runs)} times: "
             + ", ".join(str(run.folder) for run in runs)

@@ -3,25 +3,67 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from cop2l.errors import unknown
 from cop2l.report.groups import Group, Spread, spread
 from cop2l.report.runs import Run
 
-KINDS = ("kl", "kl-tight", "preference", "combined", "buffer", "holdout")
+
+class BoundKind(NamedTuple):
+    """What the report says of a kind of bound, and how it draws it."""
+
+    title: str
+    label: str
+    """In legends."""
+    colour: str
+    sentence: str
+    dash: tuple[int, ...] = (1, 0)
+
+
+KINDS = {
+    "kl": BoundKind(
+        "the paper's formula (kl)",
+        "paper's formula (kl)",
+        "orange",
+        "The paper's formula: the inverse of the kl divergence; it pays for both compression sets and all messages.",
+    ),
+    "kl-tight": BoundKind(
+        "the paper's formula, tightened (kl-tight)",
+        "tightened (kl-tight)",
+        "ochre",
+        "The same proof without the terms that it does not need, and with the binomial tail's inverse.",
+        (6, 3),
+    ),
+    "preference": BoundKind(
+        "ours (preference)",
+        "ours (preference)",
+        "blue",
+        "Ours, after Campi and Garatti: about (|G| + |M|) / n; it does not pay for which examples were kept.",
+    ),
+    "combined": BoundKind(
+        "ours, the binomial tail where nothing was picked, else preference (combined)",
+        "ours, combined",
+        "pink",
+        "Ours, where memory holds no example to be picked: the binomial tail at ¾ of δ if nothing was picked, else preference.",
+    ),
+    "buffer": BoundKind(
+        "ours, from the buffer alone (buffer)",
+        "from the buffer alone (buffer)",
+        "purple",
+        "Ours, when a task's data are gone: the preference bound on what the buffer's threshold selects.",
+        (6, 3),
+    ),
+    "holdout": BoundKind(
+        "hold-out",
+        "hold-out",
+        "teal",
+        "The binomial tail's inverse on examples withheld from learning: the honest alternative; it costs data.",
+    ),
+}
 """Kinds of bounds, in the order in which they are shown."""
 
-KIND_TITLES = {
-    "kl": "the paper's formula (kl)",
-    "kl-tight": "the paper's formula, tightened (kl-tight)",
-    "preference": "ours (preference)",
-    "combined": "ours, the better of preference and binomial tail (combined)",
-    "buffer": "ours, from the buffer alone (buffer)",
-    "holdout": "hold-out",
-}
-
-SCALES = {"%": "100", "s": "1", "x": "1", "MB": "0.000001"}
+SCALES = {"%": "100", "s": "1", "x": "1", "MB": "0.000001", "examples": "1"}
 """What a number of a run is multiplied by where it is displayed."""
 
 
@@ -31,8 +73,8 @@ class Metric:
 
     name: str
     title: str
-    unit: Literal["%", "s", "x", "MB"]
-    better: Literal["higher", "lower"]
+    unit: Literal["%", "s", "x", "MB", "examples"]
+    better: Literal["higher", "lower", "neither"]
     of: Callable[[Run], float | None]
     certified: bool = False
     """True for bounds: a bound of a run that is not valid is shown, and never called the best."""
@@ -74,10 +116,20 @@ def _ratio(kind: str) -> Callable[[Run], float | None]:
     return of
 
 
+def _examples(name: str, title: str) -> Metric:
+    """How many examples of a task there are of some kind."""
+
+    def of(run: Run) -> float | None:
+        counts = [getattr(task, name) for task in run.tasks]
+        return None if None in counts else fmean(counts)
+
+    return Metric(title.replace(" ", "-"), f"{title}, mean over tasks", "examples", "neither", of)
+
+
 def _bound_metrics() -> list[Metric]:
     made = []
     for kind in ("bound", *KINDS):
-        title = "claimed bound" if kind == "bound" else f"bound, {KIND_TITLES[kind]}"
+        title = "claimed bound" if kind == "bound" else f"bound, {KINDS[kind].title}"
         made += [
             Metric(kind, f"{title}, mean over tasks", "%", "lower", _mean(kind), certified=True),
             Metric(f"worst-{kind}", f"{title}, worst task", "%", "lower", _worst(kind), certified=True),
@@ -95,6 +147,9 @@ METRICS = {
         Metric(
             "test-error", "test error, mean over tasks", "%", "lower", lambda run: fmean(test_errors(run))
         ),
+        _examples("trained_freely", "trained freely"),
+        _examples("certified_on", "certified on"),
+        _examples("picked", "picked"),
         Metric("seconds", "time", "s", "lower", lambda run: run.seconds),
         Metric("peak-memory", "peak memory", "MB", "lower", lambda run: run.peak_memory),
         *_bound_metrics(),

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from cop2l import __version__
+from cop2l.methods import REMARKS
 from cop2l.report import sentences, theme
 from cop2l.report.comparison import column_names, compare, quoted, written, written_sd
 from cop2l.report.figures import FIGURES
@@ -30,6 +31,9 @@ SUMMARY = {
     "bound": "claimed bound, mean (%)",
     "worst-bound": "claimed bound, worst task (%)",
     "holdout": "hold-out bound, mean (%)",
+    "trained-freely": "trained freely",
+    "certified-on": "certified on",
+    "picked": "picked",
     "seconds": "time (s)",
 }
 """The metrics of the summary, each with the heading of its column."""
@@ -53,6 +57,7 @@ def page(
     tables = [table for stream in streams for table in stream["tables"]]
     shown = [cell.published for table in tables for cell in table.filled if cell.published]
     bundle, script = _bundle(), Markup(_text("page.js"))  # noqa: S704 (a file of ours)
+    remarks = dict.fromkeys(REMARKS[key] for run in found.runs if (key := (run.method, run.model)) in REMARKS)
     certified = [group.runs[0] for group in groups if group.runs[0].certificate and group.kind != "holdout"]
     return _environment().get_template("page.html").render(
         title=title or sentences.title(groups),
@@ -64,7 +69,12 @@ def page(
         groups=groups,
         streams=streams,
         left_out=[left.sentence for left in found.left_out],
-        notes=[*repeated(groups), *(note for run in found.runs for note in run.notes)],
+        notes=[
+            *repeated(groups),
+            *remarks,
+            *sentences.beside_claims(groups),
+            *(note for run in found.runs for note in run.notes),
+        ],
         legend=_legend(groups, shown),
         commands=[f"cop2l verify {shlex.quote(str(run.folder))}" for run in certified[:MOST_COMMANDS]],
         rows=list(_runs(groups)),

@@ -21,12 +21,27 @@ class TaskRecord:
     n: int | None
     test_error: float | None
     bounds: dict[str, float]
+    prior: int | None = None
     compression: int | None = None
     evicted: int | None = None
     errors: int | None = None
     picked: int | None = None
     missed: int | None = None
     iterations: int | None = None
+    test_n: int | None = None
+    """How many test examples the test error is of."""
+    withheld: int | None = None
+    """How many examples the hold-out bound is of."""
+
+    @property
+    def trained_freely(self) -> int | None:
+        """How many examples were learned from without a price: for other methods than CoP2L, all but the withheld ones."""
+        return self.n if self.picked is None else self.prior
+
+    @property
+    def certified_on(self) -> int | None:
+        """How many examples the claim is made of."""
+        return self.withheld if self.picked is None else self.n
 
 
 @dataclass(frozen=True)
@@ -275,13 +290,16 @@ def _task(item: Mapping[str, Any]) -> TaskRecord:
     bounds = item.get("bounds", {})
     if not isinstance(bounds, dict):
         raise _DamageError("the bounds in summary.json are not an object")
-    counts = ("n", "compression", "evicted", "errors", "picked", "missed", "iterations")
+    counts = ("n", "prior", "compression", "evicted", "errors", "picked", "missed", "iterations", "test_n")
     known = {name: reader.count(name) if item.get(name) is not None else None for name in counts}
-    error = item.get("test_error")
+    error, held = item.get("test_error"), item.get("holdout")
+    if held is not None and not isinstance(held, dict):
+        raise _DamageError("a hold-out in summary.json is not an object")
     return TaskRecord(
         task=reader.count("task"),
         test_error=None if error is None else _rate(error, "summary.json", "test_error"),
         bounds={str(k): _rate(v, "summary.json", f"bound {k}") for k, v in bounds.items() if v is not None},
+        withheld=_Reader(held, "the tasks of summary.json").count("n") if held else None,
         **known,
     )
 

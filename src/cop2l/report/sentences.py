@@ -1,10 +1,12 @@
 """What the page says about certificates, in words that claim no more than the theorem."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from cop2l.certify.sentences import P_VALUE, above_claim, nothing_picked, p_value
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Group
-from cop2l.report.metric import METRICS, bounds_of
+from cop2l.report.metric import KINDS, METRICS, bounds_of
 from cop2l.report.runs import Run
 
 SAYS = (
@@ -58,20 +60,12 @@ ASSUMPTIONS = (
     ),
 )
 
-KINDS = {
-    "kl": "The paper's formula: the inverse of the kl divergence; it pays for both compression sets and all messages.",
-    "kl-tight": "The same proof without the terms that it does not need, and with the binomial tail's inverse.",
-    "preference": "Ours, after Campi and Garatti: about (|G| + |M|) / n; it does not pay for which examples were kept.",
-    "combined": "Ours, where memory holds prior examples only: the better of preference and binomial tail, at half of δ.",
-    "buffer": "Ours, when a task's data are gone: the preference bound on what the buffer's threshold selects.",
-    "holdout": "The binomial tail's inverse on examples withheld from learning: the honest alternative; it costs data.",
-}
-
 MOST_LISTED = 10
 VERDICTS = (
     ("0", "valid"),
     ("1", "not valid"),
     ("2", "cannot tell, for instance because the data are missing"),
+    ("3", "the check could not be made"),
 )
 
 
@@ -133,6 +127,62 @@ def against_paper(group: Group) -> str | None:
     )
 
 
+def unpicked(group: Group) -> str | None:
+    """That the runs of a group that picked nothing are hold-out certificates."""
+    said = []
+    for run in group.runs:
+        counts = [(task.n, task.picked) for task in run.tasks if task.picked is not None]
+        if run.kind and run.kind != "holdout" and counts:
+            said.append(nothing_picked(sum(n or 0 for n, _ in counts), sum(p or 0 for _, p in counts)))
+    found = [sentence for sentence in said if sentence]
+    if not found:
+        return None
+    who = f"{len(found)} of {len(group.runs)} runs" if len(group.runs) > 1 else "one run"
+    return f"{group.label} on {group.benchmark.stream}, {who}: {found[0][0].lower()}{found[0][1:]}"
+
+
+class Above(NamedTuple):
+    """A task whose test error is above its claim."""
+
+    run: Run
+    task: int
+    p: float
+    """The probability of so many test errors, or more, if the true error were the claim."""
+    sentence: str
+
+
+def above(run: Run) -> list[Above]:
+    """The tasks of a run whose test error is above its claim."""
+    found = []
+    for task in run.tasks:
+        if run.kind not in task.bounds or task.test_error is None or task.test_n is None:
+            continue
+        numbers = (task.test_error, task.test_n, task.bounds[run.kind])
+        if (p := p_value(*numbers)) is not None:
+            found.append(Above(run, task.task, p, above_claim(task.task, *numbers) or ""))
+    return found
+
+
+def exceeded(group: Group) -> str | None:
+    """How often the test error is above the claim in the runs of a group, and how surprising the worst of it is."""
+    found = [one for run in group.runs for one in above(run)]
+    if not found:
+        return None
+    least = min(found, key=lambda one: one.p)
+    runs = len({one.run.folder for one in found})
+    often = f"{count(len(found), 'test error')} above the claim, in {runs} of {count(len(group.runs), 'run')}"
+    return unbroken(
+        f"{group.label} on {group.benchmark.stream}: {often}; the least probable, seed {least.run.seed}: {least.sentence}"
+    )
+
+
+def beside_claims(groups: Sequence[Group]) -> list[str]:
+    """What must be said beside the claims: where nothing was picked, and where a test error is above the claim."""
+    found = [exceeded(group) for group in groups]
+    said = [*map(unpicked, groups), *found, P_VALUE if any(found) else None]
+    return [sentence for sentence in said if sentence]
+
+
 def unbroken(sentence: str) -> str:
     """A sentence whose lines do not break between a number and its unit or deviation."""
     return sentence.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
@@ -173,4 +223,4 @@ def listing(names: Sequence[str]) -> str:
 def kinds(groups: Sequence[Group]) -> list[tuple[str, str]]:
     """The kinds of bounds that occur, each with what it is."""
     present = {kind for group in groups for run in group.runs for task in run.tasks for kind in task.bounds}
-    return [(kind, sentence) for kind, sentence in KINDS.items() if kind in present]
+    return [(name, kind.sentence) for name, kind in KINDS.items() if name in present]

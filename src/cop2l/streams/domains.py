@@ -6,7 +6,7 @@ import numpy as np
 
 from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
-from cop2l.streams.scenarios import Labelled, Part, Prepare, describe, shuffled
+from cop2l.streams.scenarios import Cut, Labelled, Part, Prepare, describe, shuffled, task_order
 from cop2l.streams.task import Stream
 
 IMAGES = ("shared", "disjoint")
@@ -23,6 +23,8 @@ def views(
     tasks: int | None = None,
     images: str = "shared",
     seed: int = 0,
+    order: str | None = None,
+    order_seed: int | None = None,
 ) -> Stream:
     """A domain-incremental stream of pictures, one permutation or one angle per task, drawn from the seed.
 
@@ -38,21 +40,23 @@ def views(
         raise UserError(f"{data.name} does not hold square pictures, so it has no {kind} domains.")
     if not 1 <= tasks <= len(data.x):
         raise UserError(f"Choose between 1 and {len(data.x)} tasks, not {tasks}.")
+    how: Cut = {"order": order, "order_seed": order_seed}
+    places = task_order(tasks, how)
     prepare: list[Prepare]
     if kind == "permuted":
-        prepare = [Permuted(data.prepare, seed, t, data.x.shape[1:]) for t in range(1, tasks + 1)]
+        prepare = [Permuted(data.prepare, seed, t + 1, data.x.shape[1:]) for t in places]
         detail: dict[str, Any] = {}
     else:
-        angles = draw_angles(tasks, seed)
+        drawn = draw_angles(tasks, seed)
+        angles = [drawn[t] for t in places]
         prepare = [Rotated(data.prepare, angle, data.x.shape[2]) for angle in angles]
-        detail = {"angles": list(angles)}
+        detail = {"angles": angles}
     everything = np.arange(len(data.x))
     if images == "shared":
         rows = [everything] * tasks
     else:
-        rows = [
-            np.sort(part) for part in np.array_split(shuffled(seed, "disjoint images", n=len(data.x)), tasks)
-        ]
+        parts = np.array_split(shuffled(seed, "disjoint images", n=len(data.x)), tasks)
+        rows = [np.sort(parts[t]) for t in places]
     numbers = range(1, tasks + 1)
     return Stream(
         name=f"{kind}-{data.name}",
@@ -62,7 +66,7 @@ def views(
         classes=data.classes,
         heads=(tuple(range(data.classes)),) * tasks,
         not_valid=(SHARED,) if images == "shared" and tasks > 1 else (),
-        description=describe(data, "domain-incremental", tasks, None)
+        description=describe(data, "domain-incremental", tasks, how)
         | {"domains": kind, "images": images, "seed": seed}
         | detail,
     )

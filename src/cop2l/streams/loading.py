@@ -8,7 +8,7 @@ from cop2l.errors import UserError, unknown
 from cop2l.streams.catalog import DATASETS, SIDE, data_set, decoded, digits
 from cop2l.streams.clouds import synthetic
 from cop2l.streams.domains import DOMAINS, IMAGES, views
-from cop2l.streams.scenarios import Labelled, cut
+from cop2l.streams.scenarios import Cut, Labelled, cut
 from cop2l.streams.task import SCENARIOS, Stream
 
 NAMES = (*DATASETS, *DOMAINS, "digits", "synthetic")
@@ -20,6 +20,8 @@ def load(
     *,
     scenario: str | None = None,
     tasks: int | None = None,
+    class_seed: int | None = None,
+    order: str | None = None,
     order_seed: int | None = None,
     images: str = "shared",
     folder: str | Path | None = None,
@@ -30,8 +32,9 @@ def load(
     """The stream of a data set by name, or of the user's own file or folder by path.
 
     `folder` is where a named data set lies; without it, $COP2L_DATA and the downloads are searched, and what
-    is nowhere is downloaded, with a word on stderr, unless `download` is False. `order_seed`
-    shuffles the classes (or domains) before they are cut; `task_classes` lists the classes of each task. `domains`
+    is nowhere is downloaded, with a word on stderr, unless `download` is False. `class_seed`
+    shuffles the classes before they are cut; `task_classes` lists the classes of each task. `order="reversed"` or
+    an `order_seed` changes the order of the tasks, and nothing about what is in them. `domains`
     ("permuted" or "rotated") makes a domain-incremental stream of a data set of square pictures; then
     `images` are "shared" between the tasks or "disjoint", and `seed` draws the domains. `size` resizes
     pictures that lie in files. Own data: `label`, `columns`, `domain`, `classes`, `test_share` (where there is
@@ -42,8 +45,10 @@ def load(
     if images not in IMAGES:
         raise unknown("choice of images", images, IMAGES)
     if name == "synthetic":
-        if order_seed is not None:
-            raise UserError("The synthetic stream has no order of classes; choose another problem instead.")
+        if (class_seed, order, order_seed) != (None, None, None):
+            raise UserError(
+                "The synthetic stream has one order of classes and tasks; choose another problem."
+            )
         _only_known(options, tuple(inspect.signature(synthetic).parameters))
         given: dict[str, Any] = {"tasks": tasks, "scenario": scenario, **options}
         return synthetic(seed=seed, **{k: v for k, v in given.items() if v is not None})
@@ -55,13 +60,14 @@ def load(
     stored = labelled(source, folder=folder, download=download, seed=seed, **options)
     data = decoded(stored, size, SIDE if source in DATASETS else None)
     if domains is not None:
-        if scenario not in (None, "domain-incremental") or order_seed is not None or task_classes is not None:
+        if scenario not in (None, "domain-incremental") or class_seed is not None or task_classes is not None:
             raise UserError(
-                "Permuted and rotated domains leave no choice of scenario, order_seed or task_classes."
+                "Permuted and rotated domains leave no choice of scenario, class_seed or task_classes."
             )
-        return views(data, domains, tasks=tasks, images=images, seed=seed)
+        return views(data, domains, tasks=tasks, images=images, seed=seed, order=order, order_seed=order_seed)
     usual = "class-incremental" if data.domain is None else "domain-incremental"
-    return cut(data, scenario or usual, tasks=tasks, order_seed=order_seed, task_classes=task_classes)
+    how: Cut = {"tasks": tasks, "task_classes": task_classes, "class_seed": class_seed}
+    return cut(data, scenario or usual, **how, order=order, order_seed=order_seed)
 
 
 def _only_known(options: dict[str, Any], known: tuple[str, ...]) -> None:

@@ -1,14 +1,14 @@
 """A user's own labelled data: arrays, label sets, and a test part where there is none."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 
 from cop2l.errors import UserError
 from cop2l.streams.pictures import Pictures, Scaled
-from cop2l.streams.scenarios import Labelled, Prepare, as_it_is, cut, shuffled, take
+from cop2l.streams.scenarios import Cut, Labelled, Prepare, as_it_is, cut, shuffled, take
 from cop2l.streams.task import Stream
 
 TEST_SHARE = 0.2
@@ -23,21 +23,20 @@ def from_arrays(
     *,
     name: str = "arrays",
     scenario: str | None = None,
-    tasks: int | None = None,
-    order_seed: int | None = None,
-    task_classes: Sequence[Sequence[int]] | None = None,
     classes: int | Sequence[Any] | None = None,
     domain: Any = None,
     domain_test: Any = None,
     test_share: float = TEST_SHARE,
     seed: int = 0,
+    **how: Unpack[Cut],
 ) -> Stream:
     """A stream from arrays or tensors.
 
     Labels are 0, 1, .. without gaps, or any values if `classes` lists them in order. Bytes are taken for
     pictures, (n, height, width[, channels]) or (n, channels, height, width), and scaled to [-1, 1]. Without a
     test part, `test_share` of the examples, drawn from the seed, becomes one. `domain` says which domain each
-    example belongs to, for a domain-incremental stream.
+    example belongs to, for a domain-incremental stream. `tasks`, `task_classes`, `class_seed`, `order` and
+    `order_seed` say how it is cut.
 
     >>> x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 4
     >>> stream = from_arrays(x, y, tasks=2)
@@ -53,7 +52,7 @@ def from_arrays(
         seed=seed,
     )
     usual = "class-incremental" if domain is None else "domain-incremental"
-    return cut(data, scenario or usual, tasks=tasks, order_seed=order_seed, task_classes=task_classes)
+    return cut(data, scenario or usual, **how)
 
 
 Part = tuple[Any, Any, Any]

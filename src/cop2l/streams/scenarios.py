@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -14,6 +14,21 @@ from cop2l.streams.pictures import Pictures
 from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task
 
 Prepare = Callable[[Any], Any]
+REVERSED = "reversed"
+
+
+class Cut(TypedDict, total=False):
+    """How data is cut into tasks, and in which order these come."""
+
+    tasks: int | None
+    task_classes: Sequence[Sequence[int]] | None
+    """The classes of each task, listed."""
+    class_seed: int | None
+    """Shuffles the classes before they are cut into tasks: it changes which classes a task has."""
+    order: str | None
+    """`reversed`: the last task comes first."""
+    order_seed: int | None
+    """Draws the order of the tasks: which classes a task has stays."""
 
 
 def as_it_is(x: Any) -> Any:
@@ -91,7 +106,23 @@ def shuffled(seed: int, purpose: str, *numbers: int, n: int) -> np.ndarray:
     return np.argsort(marks(seed, purpose, *numbers, n=n), kind="stable")
 
 
-def class_groups(classes: int, tasks: int, order_seed: int | None = None) -> tuple[tuple[int, ...], ...]:
+def task_order(tasks: int, how: Cut) -> list[int]:
+    """The tasks, numbered from 0 as they are cut, in the order in which they come.
+
+    >>> task_order(3, {}), task_order(3, {"order": "reversed"})
+    ([0, 1, 2], [2, 1, 0])
+    """
+    order, seed = how.get("order"), how.get("order_seed")
+    if order not in (None, REVERSED):
+        raise unknown("order of tasks", str(order), (REVERSED,))
+    if seed is None:
+        return list(range(tasks))[:: -1 if order else 1]
+    if order:
+        raise UserError("The order of the tasks is reversed or drawn; leave out order or order_seed.")
+    return [int(task) for task in shuffled(seed, "task order", n=tasks)]
+
+
+def class_groups(classes: int, tasks: int, class_seed: int | None = None) -> tuple[tuple[int, ...], ...]:
     """The classes of each task: equal consecutive groups, after a shuffle by seed on request.
 
     >>> class_groups(6, 3)
@@ -102,54 +133,40 @@ def class_groups(classes: int, tasks: int, order_seed: int | None = None) -> tup
         raise UserError(
             f"{classes} classes cannot be cut into {tasks} equal tasks; choose one of: {fitting}."
         )
-    order = np.arange(classes) if order_seed is None else shuffled(order_seed, "class order", n=classes)
+    order = np.arange(classes) if class_seed is None else shuffled(class_seed, "class order", n=classes)
     return tuple(tuple(int(c) for c in group) for group in order.reshape(tasks, -1))
 
 
-def class_incremental(
-    data: Labelled,
-    *,
-    tasks: int | None = None,
-    order_seed: int | None = None,
-    task_classes: Sequence[Sequence[int]] | None = None,
-) -> Stream:
+def class_incremental(data: Labelled, **how: Unpack[Cut]) -> Stream:
     """Each task brings new classes; one head over all of them."""
-    return _by_classes(data, "class-incremental", tasks, order_seed, task_classes)
+    return _by_classes(data, "class-incremental", how)
 
 
-def task_incremental(
-    data: Labelled,
-    *,
-    tasks: int | None = None,
-    order_seed: int | None = None,
-    task_classes: Sequence[Sequence[int]] | None = None,
-) -> Stream:
+def task_incremental(data: Labelled, **how: Unpack[Cut]) -> Stream:
     """Each task brings new classes, and its number is known when predicting."""
-    return _by_classes(data, "task-incremental", tasks, order_seed, task_classes)
+    return _by_classes(data, "task-incremental", how)
 
 
-def domain_incremental(
-    data: Labelled,
-    *,
-    tasks: int | None = None,
-    order_seed: int | None = None,
-    task_classes: Sequence[Sequence[int]] | None = None,
-) -> Stream:
+def domain_incremental(data: Labelled, **how: Unpack[Cut]) -> Stream:
     """The same classes in every task, inputs that change.
 
     The tasks are the data's domains where it has them (a site, a year). Otherwise groups of classes are
     the domains, and a label is the number of the class within its group.
     """
     if data.domain is None or data.domain_test is None:
-        return _numbered_within_tasks(data, tasks, order_seed, task_classes)
+        return _numbered_within_tasks(data, how)
     number = len(np.unique(data.domain))
-    if tasks not in (None, number):
-        raise UserError(f"{data.name} has {number} domains, so it makes {number} tasks, not {tasks}.")
-    order = np.arange(number) if order_seed is None else shuffled(order_seed, "domain order", n=number)
+    if how.get("tasks") not in (None, number):
+        raise UserError(f"{data.name} has {number} domains, so it makes {number} tasks, not {how['tasks']}.")
+    if how.get("class_seed") is not None or how.get("task_classes") is not None:
+        raise UserError(
+            f"The tasks of {data.name} are its domains, not groups of classes; leave out class_seed and task_classes."
+        )
     heads = (tuple(range(data.classes)),) * number
+    order = task_order(number, how)
     train = [np.flatnonzero(data.domain == d) for d in order]
     test = [np.flatnonzero(data.domain_test == d) for d in order]
-    return _stream(data, "domain-incremental", train, test, heads=heads, order_seed=order_seed)
+    return _stream(data, "domain-incremental", train, test, heads=heads, how=how)
 
 
 CUTS = {
@@ -166,39 +183,33 @@ def cut(data: Labelled, scenario: str, **options: Any) -> Stream:
     return CUTS[scenario](data, **options)
 
 
-def _task_classes(
-    data: Labelled, tasks: int | None, order_seed: int | None, task_classes: Sequence[Sequence[int]] | None
-) -> tuple[tuple[int, ...], ...]:
-    if task_classes is None:
-        return class_groups(data.classes, data.tasks if tasks is None else tasks, order_seed)
-    given = tuple(tuple(int(c) for c in group) for group in task_classes)
+def _task_classes(data: Labelled, how: Cut) -> tuple[tuple[int, ...], ...]:
+    tasks, class_seed, listed = how.get("tasks"), how.get("class_seed"), how.get("task_classes")
+    if listed is None:
+        groups = class_groups(data.classes, data.tasks if tasks is None else tasks, class_seed)
+        return tuple(groups[task] for task in task_order(len(groups), how))
+    if class_seed is not None:
+        raise UserError("task_classes lists the classes of each task; leave out class_seed.")
+    given = tuple(tuple(int(c) for c in group) for group in listed)
     flat = [c for group in given for c in group]
     if not all(given) or len(set(flat)) != len(flat) or not set(flat) <= set(range(data.classes)):
         raise UserError(
-            f"Give task_classes as disjoint lists of classes between 0 and {data.classes - 1}, not {task_classes!r}."
+            f"Give task_classes as disjoint lists of classes between 0 and {data.classes - 1}, not {listed!r}."
         )
     if tasks not in (None, len(given)):
         raise UserError(f"{len(given)} lists of classes make {len(given)} tasks; leave out tasks={tasks}.")
-    return given
+    return tuple(given[task] for task in task_order(len(given), how))
 
 
-def _by_classes(
-    data: Labelled,
-    scenario: Scenario,
-    tasks: int | None,
-    order_seed: int | None,
-    task_classes: Sequence[Sequence[int]] | None,
-) -> Stream:
-    heads = _task_classes(data, tasks, order_seed, task_classes)
+def _by_classes(data: Labelled, scenario: Scenario, how: Cut) -> Stream:
+    heads = _task_classes(data, how)
     train = [np.flatnonzero(np.isin(data.y, head)) for head in heads]
     test = [np.flatnonzero(np.isin(data.y_test, head)) for head in heads]
-    return _stream(data, scenario, train, test, heads=heads, order_seed=order_seed)
+    return _stream(data, scenario, train, test, heads=heads, how=how)
 
 
-def _numbered_within_tasks(
-    data: Labelled, tasks: int | None, order_seed: int | None, task_classes: Sequence[Sequence[int]] | None
-) -> Stream:
-    sets = _task_classes(data, tasks, order_seed, task_classes)
+def _numbered_within_tasks(data: Labelled, how: Cut) -> Stream:
+    sets = _task_classes(data, how)
     size = len(sets[0])
     if any(len(group) != size for group in sets):
         raise UserError(
@@ -217,7 +228,7 @@ def _numbered_within_tasks(
         names=tuple(f"number {n}" for n in range(size)),
         description=data.description | {"task_classes": [list(group) for group in sets]},
     )
-    return _stream(renumbered, "domain-incremental", train, test, heads=heads, order_seed=order_seed)
+    return _stream(renumbered, "domain-incremental", train, test, heads=heads, how=how)
 
 
 def _stream(
@@ -227,7 +238,7 @@ def _stream(
     test: Sequence[np.ndarray],
     *,
     heads: tuple[tuple[int, ...], ...],
-    order_seed: int | None,
+    how: Cut,
 ) -> Stream:
     for number, rows in enumerate(train, 1):
         if not len(rows):
@@ -243,17 +254,19 @@ def _stream(
         test=Part(data.x_test, data.y_test, test, prepare, numbers),
         classes=data.classes,
         heads=heads,
-        description=describe(data, scenario, len(train), order_seed),
+        description=describe(data, scenario, len(train), how),
     )
 
 
-def describe(data: Labelled, scenario: str, tasks: int, order_seed: int | None) -> dict[str, Any]:
+def describe(data: Labelled, scenario: str, tasks: int, how: Cut) -> dict[str, Any]:
     """How the stream was made, with the fingerprints of the stored data."""
     return data.description | {
         "name": data.name,
         "scenario": scenario,
         "tasks": tasks,
-        "order_seed": order_seed,
+        "class_seed": how.get("class_seed"),
+        "order": how.get("order"),
+        "order_seed": how.get("order_seed"),
         "class_names": list(data.names),
         "fingerprint": data.description.get("fingerprint") or data.fingerprints(),
     }

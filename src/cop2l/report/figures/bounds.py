@@ -1,6 +1,6 @@
 """Figures about certificates: bounds against test error, compression sets, bounds against iterations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -13,14 +13,7 @@ from cop2l.report.metric import KINDS, test_errors
 from cop2l.report.runs import Run, Step, TaskRecord
 
 TEST = Key("test error", "ink", (2, 2))
-KIND_KEYS = {
-    "kl": Key("paper's formula (kl)", "orange"),
-    "kl-tight": Key("tightened (kl-tight)", "ochre", (6, 3)),
-    "preference": Key("ours (preference)", "blue"),
-    "combined": Key("ours, combined", "pink"),
-    "buffer": Key("from the buffer alone (buffer)", "purple", (6, 3)),
-    "holdout": Key("hold-out", "teal"),
-}
+KIND_KEYS = {name: Key(kind.label, kind.colour, kind.dash) for name, kind in KINDS.items()}
 KIND_LABELS = tuple(key.label for key in KIND_KEYS.values())
 MOST_POINTS = 120
 MOST_PANELS = 12
@@ -30,46 +23,31 @@ CRITERIA = {"kl": "kl bound", "combined": "combined bound", "preference": "(|G| 
 
 def bounds(groups: Sequence[Group]) -> Figure | None:
     """The certified bound against the test error, task by task."""
-    shown = [group for group in groups if _kinds([group])]
-    if not shown:
-        return None
-    keys = [TEST, *(KIND_KEYS[kind] for kind in _kinds(shown))]
-    panels = []
-    for group in shown:
+
+    def panel(group: Group, keys: Sequence[Key]) -> Panel:
         series = _series(group)
         words = ", ".join(
             f"{label} {rate_text(fmean(s.mean for s in points.values()), upwards=label in KIND_LABELS)} %"
             for label, points in series.items()
         )
-        panels.append(
-            Panel(
-                titled(group),
-                # All keys in every panel: a picture merges the scales of its panels.
-                partial(lines, series, keys, "task", "error", upwards=KIND_LABELS),
-                f"{group.label}, mean over tasks: {words}.",
-            )
-        )
-    return Figure(
+        draw = partial(lines, series, keys, "task", "error", upwards=KIND_LABELS)
+        return Panel(titled(group), draw, f"{group.label}, mean over tasks: {words}.")
+
+    return _of_bounds(
+        groups,
         "bounds",
         "Certified bound and test error, task by task",
         "Every bound is an upper bound on the true error of the final model; the test error estimates it."
-        + _spread_words(shown)
+        + _spread_words([group for group in groups if _kinds([group])])
         + " Each panel has its own scale.",
-        tuple(panels),
-        tuple(keys),
-        ("method", "task", "n", TEST.label, *(KIND_KEYS[kind].label for kind in _kinds(shown))),
-        tuple(row for group in shown for row in _bound_rows(group, _kinds(shown))),
+        panel,
     )
 
 
 def bounds_box(groups: Sequence[Group]) -> Figure | None:
     """The same numbers as box plots over the seeds."""
-    shown = [group for group in groups if _kinds([group])]
-    if not shown:
-        return None
-    keys = [TEST, *(KIND_KEYS[kind] for kind in _kinds(shown))]
-    panels = []
-    for group in shown:
+
+    def panel(group: Group, keys: Sequence[Key]) -> Panel:
         rows = [
             {"task": task, "series": label, "value": value}
             for run in group.runs
@@ -77,21 +55,40 @@ def bounds_box(groups: Sequence[Group]) -> Figure | None:
             for task, value in enumerate(values, 1)
             if value is not None
         ]
-        panels.append(
-            Panel(
-                titled(group),
-                partial(_boxes, rows, keys),
-                f"{group.label}: box plots over {len(group.runs)} runs.",
-            )
-        )
-    return Figure(
+        words = f"{group.label}: box plots over {len(group.runs)} runs."
+        return Panel(titled(group), partial(_boxes, rows, keys), words)
+
+    return _of_bounds(
+        groups,
         "bounds-box",
         "Certified bound and test error, spread over seeds",
         "Boxes span the quartiles and whiskers the extremes over the seeds.",
-        tuple(panels),
-        tuple(Key(key.label, key.colour, mark="square") for key in keys),
-        ("method", "task", "n", TEST.label, *(KIND_KEYS[kind].label for kind in _kinds(shown))),
-        tuple(row for group in shown for row in _bound_rows(group, _kinds(shown))),
+        panel,
+        mark="square",
+    )
+
+
+def _of_bounds(
+    groups: Sequence[Group],
+    name: str,
+    title: str,
+    words: str,
+    panel: Callable[[Group, Sequence[Key]], Panel],
+    mark: str = "line",
+) -> Figure | None:
+    """A panel for each group with bounds; all keys in every one: a picture merges the scales of its panels."""
+    shown, kinds = [group for group in groups if _kinds([group])], _kinds(groups)
+    if not shown:
+        return None
+    keys = [TEST, *(KIND_KEYS[kind] for kind in kinds)]
+    return Figure(
+        name,
+        title,
+        words,
+        tuple(panel(group, keys) for group in shown),
+        tuple(keys if mark == "line" else (Key(key.label, key.colour, mark=mark) for key in keys)),
+        ("method", "task", "certified on", *(key.label for key in keys)),
+        tuple(row for group in shown for row in _bound_rows(group, kinds)),
     )
 
 
@@ -111,7 +108,7 @@ def compression(groups: Sequence[Group]) -> Figure | None:
     panels, table = [], []
     for group in shown:
         counts = {name: _counts(group, name) for name, *_ in parts}
-        sizes = _counts(group, "n")
+        sizes, free = (_counts(group, name) for name in ("certified_on", "trained_freely"))
         rows = [
             {
                 "task": task,
@@ -136,7 +133,11 @@ def compression(groups: Sequence[Group]) -> Figure | None:
             )
         )
         table += [
-            (group.label, str(task), *(_count(points.get(task)) for points in (sizes, *counts.values())))
+            (
+                group.label,
+                str(task),
+                *(_count(points.get(task)) for points in (free, sizes, *counts.values())),
+            )
             for task in range(1, group.benchmark.tasks + 1)
         ]
     return Figure(
@@ -147,7 +148,7 @@ def compression(groups: Sequence[Group]) -> Figure | None:
         " Means over the seeds.",
         tuple(panels),
         keys,
-        ("method", "task", "n", *(key.label for key in keys)),
+        ("method", "task", "trained freely", "certified on", *(key.label for key in keys)),
         tuple(table),
     )
 
@@ -285,7 +286,7 @@ def _series(group: Group) -> dict[str, dict[int, Spread]]:
 
 
 def _bound_rows(group: Group, kinds: Sequence[str]) -> list[tuple[str, ...]]:
-    series, sizes = _series(group), _counts(group, "n")
+    series, sizes = _series(group), _counts(group, "certified_on")
     labels = [TEST.label, *(KIND_KEYS[kind].label for kind in kinds)]
     return [
         (
@@ -314,7 +315,7 @@ def _count(value: Spread | None) -> str:
 
 
 def _spread_words(groups: Sequence[Group]) -> str:
-    most = max(len(group.runs) for group in groups)
+    most = max((len(group.runs) for group in groups), default=0)
     return f" Bands: one standard deviation over up to {most} seeds." if most > 1 else " One seed."
 
 

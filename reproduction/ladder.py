@@ -1,0 +1,89 @@
+"""The ladder of the front page: one stream, the same seeds, from the paper's formula to plain hold-out."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cop2l.report.figures.figure import rate_text
+from cop2l.report.groups import spread
+from cop2l.report.metric import METRICS
+from cop2l.report.runs import Run
+from reproduction.markdown import rate, table
+from reproduction.ours import MEMORY, stream_of
+
+STREAM = ("mnist", "", "class-incremental", 5, "mlp")
+SEEDS = (0, 1, 2)
+HOLDOUT_STEP = 0.1
+"""Replay's step on the ladder; configs/ladder.toml says why."""
+
+Settings = dict[str, Any]
+RUNGS: tuple[tuple[str, str, Callable[[Settings], bool]], ...] = (
+    ("`preset=paper`", "the paper's formula", lambda s: s["preset"] == "paper" and s["buffer"] == "uniform"),
+    (
+        "`preset=paper buffer=threshold`",
+        "the same learning, by preference",
+        lambda s: s["preset"] == "paper" and s["buffer"] == "threshold",
+    ),
+    ("`preset=cop2l`, the default", "preference", lambda s: s["preset"] == "cop2l" and not s["prior"]),
+    (
+        "`preset=hybrid prior=0.2`",
+        "combined",
+        lambda s: s["preset"] == "hybrid" and s["prior"] == 0.2,
+    ),
+    ("`preset=hybrid`", "combined", lambda s: s["preset"] == "hybrid" and s["prior"] == 0.6),
+    (
+        "`method=replay holdout=0.5`",
+        "hold-out",
+        lambda s: s["method"] == "replay" and s["holdout"] == 0.5 and s["lr"] == HOLDOUT_STEP,
+    ),
+)
+"""What is run, what its claim is made by, and which runs these are."""
+
+
+def ladder(runs: Sequence[Run]) -> str:
+    """Accuracy, claimed bound, test error and seconds of every rung; a dash where a rung was not run."""
+    own = [run for run in runs if stream_of(run) == STREAM and _plain(run)]
+    rows = []
+    for name, claim, belongs in RUNGS:
+        by_seed = {run.seed: run for run in own if belongs(_Given(run.settings))}
+        found = [by_seed[seed] for seed in sorted(by_seed)]
+        rows.append((name, claim, *(_cell(found, metric) for metric in ("accuracy", "bound", "test-error"))))
+        rows[-1] += (_cell(found, "picked"), _cell(found, "seconds"))
+    header = (
+        "what is run",
+        "the claim",
+        "accuracy (seeds)",
+        "claimed bound",
+        "test error",
+        "picked",
+        "seconds",
+    )
+    return table(header, rows) + "\n"
+
+
+class _Given(dict[str, Any]):
+    """Settings of which one that a method does not have is None."""
+
+    def __missing__(self, key: str) -> None:
+        return None
+
+
+def _plain(run: Run) -> bool:
+    settings = run.settings
+    return (
+        settings.get("memory") == MEMORY
+        and settings.get("order_seed") is None
+        and run.seed in SEEDS
+        and settings.get("omega") in (None, 15.0)
+    )
+
+
+def _cell(runs: Sequence[Run], name: str) -> str:
+    values = [value for run in runs if (value := METRICS[name].of(run)) is not None]
+    if not runs or len(values) < len(runs):
+        return "–"
+    found = spread(values)
+    if name == "accuracy":
+        return rate(found)
+    if METRICS[name].unit == "%":
+        return rate_text(found.mean, upwards=METRICS[name].certified)
+    return f"{found.mean:.0f}"

@@ -1,0 +1,127 @@
+"""`cop2l monitor`: does a claim still hold in service?"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from cop2l.errors import UserError
+
+TEXT = """\
+Does a claim still hold in service? Give it labelled feedback as it comes; it raises an alarm when the feedback refutes the
+claim. If the claim is true, the probability that there is ever an alarm is at most alpha, however long it runs.
+
+FEEDBACK is a file, or - for standard input: one 0 (right) or 1 (wrong) per line, or CSV with a column 'error', or with columns
+'predicted' and 'label'. Columns 'task' and 'group', where there are any, say which rows a claim is about. The evidence is
+looked at at the end of each batch: at blank lines, after every --batch examples, and at the end.
+Exit code 0: no alarm. 1: alarm, now or before. 3: the feedback could not be counted; the state is as the last batch left it."""
+EXAMPLES = """\
+examples:
+  cop2l monitor runs/mnist --task 3 --state task-3.json monday.csv     one batch per call, say one per day
+  cop2l monitor runs/mnist --task 3 --state task-3.json --batch 100 --whole log.csv
+                                   a growing log: what was counted before is left out, also after a kill
+  tail -f feed | cop2l monitor 0.05 --state feed.json --batch 50 -     a bound instead of a certificate
+  cop2l monitor runs/mnist --task 3 --state task-3.json --plot evidence.svg          only look"""
+
+
+def add(verbs: Any) -> None:
+    """Add the verb."""
+    verb = verbs.add_parser(
+        "monitor",
+        help="raise an alarm when feedback refutes a claim",
+        description=TEXT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verb.add_argument(
+        "claim", metavar="CLAIM", help="a certificate, a run (its last certificate), or a bound: 0.05"
+    )
+    verb.add_argument("feedback", metavar="FEEDBACK", nargs="?", help="a file, or -; without it, only look")
+    verb.add_argument("--task", type=int, metavar="T", help="the task that the claim is about")
+    verb.add_argument(
+        "--family", default="tasks", help="which claims: tasks, average, classes, groups, forgetting (tasks)"
+    )
+    verb.add_argument("--subject", metavar="NAME", help="the class or the group that the claim is about")
+    verb.add_argument(
+        "--alpha",
+        type=float,
+        default=0.01,
+        help="the probability of a false alarm that you accept, in all (0.01)",
+    )
+    verb.add_argument(
+        "--state", type=Path, required=True, metavar="FILE", help="carries the counts on; one per monitor"
+    )
+    verb.add_argument(
+        "--batch", type=int, metavar="N", help="a batch is N examples (otherwise blank lines end one)"
+    )
+    verb.add_argument(
+        "--whole",
+        action="store_true",
+        help="the file holds all feedback since the beginning; count what is new",
+    )
+    verb.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw the evidence over time: .svg, .png or .pdf"
+    )
+    verb.add_argument("--json", action="store_true", help="print one JSON object")
+    verb.set_defaults(run=monitor)
+
+
+def monitor(arguments: argparse.Namespace) -> int:
+    """Count the feedback; the exit code says whether there is an alarm."""
+    from cop2l.monitor.monitor import Monitor
+    from cop2l.monitor.words import assumptions, report, verdict
+
+    if arguments.batch is not None and arguments.batch < 1:
+        raise UserError(f"--batch must be at least 1, not {arguments.batch}.")
+    if arguments.whole and arguments.feedback in (None, "-"):
+        raise UserError("--whole needs a file that holds all feedback since the beginning.")
+    watch = Monitor(
+        _claim(arguments.claim),
+        arguments.family,
+        arguments.task,
+        arguments.subject,
+        alpha=arguments.alpha,
+        state=arguments.state,
+    )
+    _count(arguments, watch)
+    if arguments.plot:
+        from cop2l.monitor.plot import save_plot
+
+        save_plot(watch, arguments.plot)
+    if arguments.json:
+        words = {"verdict": verdict(watch), "assumptions": assumptions(watch.statement)}
+        print(json.dumps(watch.as_dict() | words, indent=1))
+    else:
+        print(report(watch))
+    return int(watch.alarm)
+
+
+def _claim(text: str) -> Any:
+    try:
+        return text if Path(text).exists() else float(text)
+    except ValueError:
+        return text
+
+
+def _count(arguments: argparse.Namespace, watch: Any) -> None:
+    from cop2l.monitor.feedback import FORMS, batches, of_file
+
+    if arguments.feedback is None:
+        return
+    if arguments.feedback != "-":
+        for batch in of_file(Path(arguments.feedback), watch, arguments.batch, whole=arguments.whole):
+            watch.update(batch)
+        return
+    before, known = watch.n, watch.alarm
+    try:
+        for batch in batches(sys.stdin, watch, arguments.batch):
+            if watch.update(batch) and not known:
+                known = True
+                print(f"Alarm after {watch.n} examples.", file=sys.stderr, flush=True)
+    except UserError as error:
+        raise UserError(
+            f"{error} The {watch.n - before} examples of the batches before are counted."
+        ) from None
+    if watch.n == before:
+        raise UserError(f"Standard input had no feedback for this claim; {FORMS}.")

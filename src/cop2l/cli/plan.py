@@ -1,0 +1,74 @@
+"""cop2l plan: before the data is bought."""
+
+import argparse
+import json
+from typing import Any
+
+TEXT = """\
+Before the data is bought: which bound to expect from a number of examples or, with --target, how many examples a bound needs;
+how much memory so that an old task whose data is gone keeps it; how many tasks. Nothing is read; the bounds are those of
+'cop2l bound' at the counts to expect."""
+EXAMPLES = """\
+examples:
+  cop2l plan --error 0.03 --examples 6000 --tasks 10 --memory 2000     which bounds to expect
+  cop2l plan --error 0.03 --target 0.05 --tasks 10                     what a bound of 5 % needs
+  cop2l plan --error 0.02 --picks 0.03 --kind preference --target 0.08 --tasks 5 --anytime"""
+
+
+def add(verbs: Any) -> None:
+    """Add the verb."""
+    verb = verbs.add_parser(
+        "plan",
+        help="which bound to expect, and what a bound needs",
+        description=TEXT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verb.add_argument(
+        "--error", type=float, required=True, metavar="RATE", help="the error rate that you expect"
+    )
+    verb.add_argument("--target", type=float, metavar="BOUND", help="the bound that you want")
+    verb.add_argument("--examples", type=int, metavar="N", help="examples of each task")
+    verb.add_argument("--memory", type=int, metavar="M", help="how many examples of the past may be kept")
+    verb.add_argument("--tasks", type=int, default=1, metavar="T", help="number of tasks (1)")
+    verb.add_argument("--delta", type=float, default=0.05, metavar="D", help="1 - confidence (0.05)")
+    verb.add_argument(
+        "--anytime", action="store_true", help="a certificate after every task, all holding together"
+    )
+    verb.add_argument(
+        "--picks",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="share of the certified examples that is picked (0)",
+    )
+    verb.add_argument(
+        "--prior",
+        type=float,
+        metavar="SHARE",
+        help="share learned from freely (.5 holdout, .6 combined, 0 preference)",
+    )
+    verb.add_argument(
+        "--prior-memory",
+        type=float,
+        metavar="SHARE",
+        help="share of the memory for those (.9 combined, 0 preference)",
+    )
+    verb.add_argument("--kind", metavar="KIND", help="only this kind: holdout, combined or preference")
+    verb.add_argument(
+        "--families", type=int, default=1, metavar="F", help="how many families of claims share delta (1)"
+    )
+    verb.add_argument("--json", action="store_true", help="print one JSON object")
+    verb.set_defaults(run=run_plan)
+
+
+def run_plan(arguments: argparse.Namespace) -> None:
+    """Print the plan."""
+    from cop2l.planning import plan
+
+    names = (
+        "error", "target", "examples", "memory", "tasks", "delta", "anytime", "picks", "prior", "prior_memory", "kind",
+        "families",
+    )  # fmt: skip
+    found = plan(**{name: getattr(arguments, name) for name in names})
+    print(json.dumps(found.as_dict(), indent=1) if arguments.json else found)

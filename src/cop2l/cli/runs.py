@@ -1,0 +1,34 @@
+"""What the verbs that read run directories share: their arguments, and finding the runs."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cop2l.report.runs import Found
+
+
+def add_runs(verb: argparse.ArgumentParser, *, beside: bool = False) -> None:
+    """The runs, what is averaged over, and published numbers where the verb can show some."""
+    verb.add_argument("runs", nargs="+", metavar="RUNS", help="run directories, or folders that hold some")
+    verb.add_argument(
+        "--over", nargs="+", default=["seed"], metavar="KEY", help="configuration keys to average over (seed)"
+    )
+    if beside:
+        verb.add_argument(
+            "--beside",
+            type=Path,
+            metavar="FILE",
+            help="published numbers to set beside the runs that they are about (CSV; docs/report.md names its columns)",
+        )
+
+
+def find(arguments: argparse.Namespace) -> "Found":
+    """The runs, once it is said which folders are left out."""
+    from cop2l.report import runs
+
+    found = runs.find(arguments.runs)
+    for left in found.left_out:
+        print(f"Left out: {left.sentence}", file=sys.stderr)
+    return found

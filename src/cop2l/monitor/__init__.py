@@ -1,0 +1,8 @@
+"""Does a claim still hold in service? Needs no torch.
+
+evidence     the evidence against "the error rate is at most b", from counts alone
+monitor      Monitor: one claim, its feedback so far, and the alarm, in one small file
+feedback     feedback as people have it: lines of 0 and 1, or CSV
+words        what was found, what it means and what it rests on
+plot         the evidence over time, as a picture
+"""

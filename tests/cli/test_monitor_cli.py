@@ -1,0 +1,194 @@
+"""`cop2l monitor`: feedback in its three forms, batches, exit codes, and what is refused without a loss."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from cop2l.cli import main
+from cop2l.monitor.monitor import Monitor
+from tests.kernel import folders
+
+
+@pytest.fixture
+def say(tmp_path, monkeypatch, capsys):
+    """Monitor a bound of 10 % with feedback given as text: the exit code, what was printed, and the state after it."""
+
+    def run(text, *words, claim="0.1", stdin=False):
+        feedback = tmp_path / "feedback.csv"
+        feedback.write_text(text)
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        name = "-" if stdin else str(feedback)
+        code = main(["monitor", claim, *words, "--state", str(tmp_path / "state.json"), name])
+        return code, capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def state(tmp_path):
+    return lambda: Monitor(0.1, state=tmp_path / "state.json")
+
+
+@pytest.mark.parametrize("stdin", [False, True], ids=["file", "standard input"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0\n1\n0\n",
+        "\n0\n1\n0",
+        "error\n0\n1\n0\n",
+        "\ufeffid, Error\na,0\nb,1\nc,0\n",
+        "predicted,label\n3,3\n3,4\n0,0\n",
+        'label,predicted,note\ncat,cat,"a, b"\ncat,dog,\ndog,dog,\n',
+    ],
+)
+def test_the_three_forms(say, state, text, stdin):
+    code, shown = say(text, stdin=stdin)
+    assert (code, shown.err) == (0, "")
+    assert "NO ALARM" in shown.out
+    assert "This monitor is never begun again" in shown.out
+    assert (state().n, state().errors, state().batches) == (3, 1, 1)
+
+
+def test_blank_lines_or_a_number_end_a_batch(say, state):
+    say("0\n1\n\n\n0\n0\n")
+    assert (state().n, state().batches) == (4, 2)
+    say("0\n0\n\n0\n0\n0\n", "--batch", "2", stdin=True)
+    assert (state().n, state().batches) == (9, 5)
+
+
+def test_an_alarm_is_exit_code_1_and_stays(say, state):
+    code, shown = say("1\n" * 20, stdin=True)
+    assert code == 1
+    assert shown.err == "Alarm after 20 examples.\n"
+    assert "ALARM: the claim is refuted at level 0.01" in shown.out
+    code, shown = say("0\n" * 500)
+    assert code == 1
+    assert "It came after 20 examples, and stays" in shown.out
+    assert state().n == 520
+
+
+def test_json(say):
+    code, shown = say("1\n0\n", "--json")
+    found = json.loads(shown.out)
+    assert code == 0
+    assert (found["n"], found["errors"], found["alarm"], found["alpha"]) == (2, 1, False, 0.01)
+    assert found["verdict"].startswith("NO ALARM")
+    assert len(found["assumptions"]) == 4
+
+
+BAD = {
+    "0\n2\n": "Line 2 of the feedback cannot be counted: an error is 0 or 1, not '2'",
+    "error\n0\n\nyes\n": "Line 4 of the feedback cannot be counted: an error is 0 or 1, not 'yes'",
+    "predicted,label\n1,\n": "Line 2 of the feedback cannot be counted: a label is a whole number or a name, not ''",
+    "predicted,label\n1,cat\n": "Line 2",
+    "predicted,label\n1\n": "Line 2 of the feedback cannot be counted: it has 1 columns",
+    "predicted,true\n1,1\n": "Line 1 of the feedback cannot be counted: it has 2 columns",
+    "": "no feedback for this claim",
+    "error\n": "no feedback for this claim",
+}
+
+
+@pytest.mark.parametrize("stdin", [False, True], ids=["file", "standard input"])
+@pytest.mark.parametrize("text", BAD)
+def test_bad_feedback_is_one_sentence_exit_code_3_and_no_loss(say, state, text, stdin):
+    say("0\n1\n")
+    code, shown = say(text, stdin=stdin)
+    assert code == 3
+    assert shown.out == ""
+    assert BAD[text] in shown.err
+    assert shown.err.count("\n") == 1
+    counted = 3 if stdin and "yes" in text else 2  # the batch before the blank line was good
+    assert state().n == counted
+
+
+def test_bad_options(say):
+    for words, sentence in {
+        ("--alpha", "2"): "alpha must be",
+        ("--batch", "0"): "--batch must be at least 1",
+    }.items():
+        code, shown = say("0\n", *words)
+        assert code == 3
+        assert sentence in shown.err
+    with pytest.raises(SystemExit) as end:
+        say("0\n", "--nonsense")
+    assert end.value.code == 3
+
+
+@pytest.mark.parametrize("claim", ["1", "0", "1.5", "nowhere"])
+def test_bad_claims(say, claim):
+    code, shown = say("0\n", claim=claim)
+    assert code == 3
+    assert shown.err.startswith("cop2l: ")
+    assert shown.err.count("\n") == 1
+
+
+def test_a_missing_file_and_an_empty_look(tmp_path, capsys):
+    common = ["monitor", "0.1", "--state", str(tmp_path / "s.json")]
+    assert main([*common, str(tmp_path / "missing.csv")]) == 3
+    assert "cannot be read" in capsys.readouterr().err
+    assert main(common) == 0
+    assert "0 examples" in capsys.readouterr().out
+    assert main([*common, "--plot", str(tmp_path / "e.svg")]) == 3
+    assert "nothing to plot" in capsys.readouterr().err
+    assert main([*common, "--whole"]) == 3
+
+
+def test_a_growing_log_is_counted_once(say, state):
+    say("error\n0\n1\n", "--whole")
+    say("error\n0\n1\n0\n0\n1\n", "--whole", "--batch", "2")
+    assert (state().n, state().errors, state().batches) == (5, 2, 3)
+    code, _ = say("error\n0\n1\n0\n0\n1\n", "--whole")
+    assert code == 0
+    assert state().n == 5
+    for other in ("error\n0\n1\n", "error\n0\n0\n0\n0\n1\n"):
+        code, shown = say(other, "--whole")
+        assert code == 3
+        assert "does not begin with the 5 examples and 2 errors" in shown.err
+
+
+def test_rows_of_other_tasks_groups_and_classes_are_left_out(tmp_path, capsys):
+    statements = [
+        {"family": "tasks", "task": task, "subject": None, "kind": "holdout", "value": 0.5} for task in (1, 2)
+    ]
+    folder = folders.write(tmp_path / "one", folders.content(kind="holdout") | {"statements": statements})
+    feedback = tmp_path / "all.csv"
+    feedback.write_text("task,predicted,label\n1,0,0\n2,3,2\n2,2,2\n1,1,0\n2,2,3\n")
+    words = ["--task", "2", "--state", str(tmp_path / "s.json"), str(feedback), "--json"]
+    assert main(["monitor", str(folder), *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["n"], found["errors"]) == (3, 2)
+    assert main(["monitor", str(folder), "--task", "7", "--state", "x", str(feedback)]) == 3
+    assert "claims nothing about tasks 7" in capsys.readouterr().err
+    feedback.write_text("task,predicted,label\n2,0,9\n")
+    assert main(["monitor", str(folder), *words]) == 3
+    assert "classes 0 to 3 apart, and 9 is none" in capsys.readouterr().err
+
+
+def test_rows_of_a_group_and_of_a_class():
+    from cop2l.monitor.feedback import batches
+
+    rows = ["group,predicted,label", "north,1,1", "south,1,2", "north,2,1"]
+    assert list(batches(rows, Monitor(0.1, "groups", 1, "north"))) == [[0, 1]]
+    assert list(batches(rows, Monitor(0.1, "classes", 1, 2))) == [[1]]
+    assert list(batches(rows, Monitor(0.1, "average"))) == [[0, 1, 1]]
+
+
+def test_the_plot(say, tmp_path):
+    pytest.importorskip("vl_convert")
+    picture = tmp_path / "evidence.svg"
+    assert say("0\n1\n\n1\n1\n\n0\n", "--plot", str(picture))[0] == 0
+    text = picture.read_text()
+    assert text.startswith("<svg")
+    assert "alarm, alpha = 0.01" in text
+
+
+def test_it_needs_no_torch(tmp_path):
+    probe = "import sys; from cop2l.cli import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
+    feedback = tmp_path / "f"
+    feedback.write_text("0\n")
+    words = ["monitor", "0.1", "--state", str(tmp_path / "s"), str(feedback)]
+    done = subprocess.run([sys.executable, "-c", probe, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,283 @@
+"""Monitor: which claim it watches, what it carries on, and what it refuses."""
+
+import copy
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from cop2l import Monitor
+from cop2l.certify.certificate import Certificate, read
+from cop2l.errors import UserError
+from cop2l.files import Lock
+from cop2l.kernel.options import Options
+from cop2l.monitor.evidence import log_evidence
+from cop2l.monitor.words import ASSUMPTIONS, OF_AVERAGES, report
+from tests.kernel import folders
+
+STATEMENTS = [
+    {"family": "tasks", "task": 1, "subject": None, "kind": "holdout", "value": 0.1},
+    {"family": "tasks", "task": 2, "subject": None, "kind": "holdout", "value": 0.2},
+    {"family": "average", "task": 0, "subject": None, "kind": "holdout", "value": 0.125},
+    {"family": "forgetting", "task": 1, "subject": None, "kind": "holdout", "value": 0.03},
+    {"family": "classes", "task": 2, "subject": 3, "kind": "holdout", "value": 0.4},
+    {"family": "groups", "task": 2, "subject": "north", "kind": "holdout", "value": 1.0},
+]
+
+
+def certificate(**changed) -> Certificate:
+    content = folders.content(kind="holdout") | {"statements": copy.deepcopy(STATEMENTS)} | changed
+    return Certificate(content, Options(kind="holdout", tasks=2, seed=3))
+
+
+@pytest.mark.parametrize("one", STATEMENTS[:-1], ids=lambda one: one["family"] + str(one["task"]))
+def test_a_statement_is_found_by_family_task_and_subject(one):
+    monitor = Monitor(certificate(), one["family"], one["task"], one["subject"])
+    assert monitor.bound == one["value"]
+    assert monitor.statement == one
+
+
+def test_no_task_is_task_nought_and_a_class_may_be_text():
+    assert Monitor(certificate(), "average").bound == 0.125
+    assert Monitor(certificate(), "classes", 2, "3").bound == 0.4
+
+
+@pytest.mark.parametrize(
+    ("family", "task", "subject", "words"),
+    [
+        (
+            "tasks",
+            9,
+            None,
+            "claims nothing about tasks 9; it claims: tasks 1, tasks 2, average, forgetting 1",
+        ),
+        ("tasks", None, None, "claims nothing about tasks; it claims"),
+        ("groups", 2, "south", r"claims nothing about groups 2 \(south\)"),
+        ("groups", 2, "north", "at most 100 %; nothing can refute that"),
+    ],
+)
+def test_a_claim_that_is_not_there_or_says_nothing(family, task, subject, words):
+    with pytest.raises(UserError, match=words):
+        Monitor(certificate(), family, task, subject)
+
+
+@pytest.mark.parametrize("bound", [0, 1, 0.0, 1.0, -0.1, 1.5, float("nan"), float("inf"), True, None, [0.1]])
+def test_bounds_that_cannot_be_watched(bound):
+    with pytest.raises(UserError):
+        Monitor(bound)
+
+
+@pytest.mark.parametrize("alpha", [0, 1, -1, 2, float("nan"), "0.01", None, True])
+def test_levels_that_are_none(alpha):
+    with pytest.raises(UserError, match="alpha must be"):
+        Monitor(0.05, alpha=alpha)
+
+
+def test_counts_evidence_and_a_latched_alarm(tmp_path):
+    monitor = Monitor(0.05, alpha=0.01, state=tmp_path / "state.json")
+    assert (monitor.n, monitor.errors, monitor.evidence, monitor.alarm) == (0, 0, pytest.approx(1), False)
+    assert not monitor.update([0, 1, 0])
+    assert not monitor.update(np.array([False, True]))
+    assert monitor.log_evidence == float(log_evidence(0.05, 5, 2))
+    assert monitor.update([1] * 10)
+    assert monitor.alarmed_at == 15
+    assert monitor.evidence >= 100
+    for _ in range(20):
+        assert monitor.update([0] * 200)  # however good it is later
+    assert monitor.evidence < 100
+    again = Monitor(0.05, alpha=0.01, state=tmp_path / "state.json")
+    assert again.as_dict() == monitor.as_dict()
+    assert again.alarm
+    assert again.alarmed_at == 15
+    assert (again.n, again.errors, again.batches) == (4015, 12, 23)
+
+
+def test_it_says_since_when():
+    monitor = Monitor(0.2)
+    for errors in [1] * 30 + [12] * 5:
+        monitor.update([1] * errors + [0] * (20 - errors))
+    assert monitor.alarm
+    assert monitor.errors / monitor.n < 0.2  # the good time before does not excuse it
+    assert monitor.since == (600, 30)
+    assert "Most of it since example 600: 60 errors in 100." in report(monitor)
+
+
+def test_the_order_inside_a_batch_does_not_matter_and_a_batch_is_looked_at_at_its_end():
+    one, other = Monitor(0.05), Monitor(0.05)
+    one.update([1] * 4 + [0] * 396)  # four errors in a row, alone, would be an alarm
+    other.update([0] * 396 + [1] * 4)
+    assert one.evidence == other.evidence
+    assert not one.alarm
+    hasty = Monitor(0.05)
+    hasty.update([1] * 4)
+    assert hasty.alarm
+
+
+def test_labels():
+    monitor = Monitor(certificate(), task=1)
+    monitor.update_labels(np.array([0, 1, 2, 3]), [0, 1, 3, 3])
+    assert (monitor.n, monitor.errors) == (4, 1)
+    named = Monitor(0.1)
+    named.update_labels(["cat", "dog"], ["cat", "cat"])
+    assert (named.n, named.errors) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [[], [0, 2], [0.5], ["1"], "101", [None], [float("nan")], 3, [[0, 1]], np.ones((2, 2)), {"a": 1}],
+)
+def test_what_is_not_feedback_changes_nothing(tmp_path, errors):
+    path = tmp_path / "state.json"
+    monitor = Monitor(0.05, state=path)
+    monitor.update([0, 1])
+    before = path.read_bytes()
+    with pytest.raises(UserError):
+        monitor.update(errors)
+    assert path.read_bytes() == before
+    assert (monitor.n, monitor.errors) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "true"),
+    [
+        ([0, 1], [0]),
+        ([0], [4]),
+        ([0], [-1]),
+        ([0.5], [0]),
+        ([0], ["0"]),
+        ([None], [0]),
+        ([True], [1]),
+        ([], []),
+        ([""], [""]),
+    ],
+)
+def test_what_is_not_a_label_changes_nothing(predicted, true):
+    monitor = Monitor(certificate(), task=1)  # its model has classes 0 to 3
+    with pytest.raises(UserError):
+        monitor.update_labels(predicted, true)
+    assert monitor.n == 0
+
+
+def test_a_state_of_another_monitor_is_refused(tmp_path):
+    path = tmp_path / "state.json"
+    Monitor(certificate(), task=1, state=path).update([0])
+    before = path.read_bytes()
+    for words, make in {
+        "another certificate": lambda: Monitor(certificate(threads=2), task=1, state=path),
+        "another claim": lambda: Monitor(certificate(), task=2, state=path),
+        "another level alpha": lambda: Monitor(certificate(), task=1, alpha=0.02, state=path),
+    }.items():
+        with pytest.raises(UserError, match=f"belongs to a monitor of {words}; give each"):
+            make()
+    assert Monitor(certificate(), task=1, state=path).n == 1
+    assert path.read_bytes() == before
+
+
+def test_a_certificate_is_the_same_in_memory_and_in_its_folder(tmp_path):
+    folder = folders.write(tmp_path / "certificate", folders.content(kind="holdout"))
+    found, path = read(folder), tmp_path / "state.json"
+    Monitor(found, task=1, state=path).update([1])
+    assert Monitor(folder, task=1, state=path).n == 1
+    assert Monitor(str(folder), task=1, state=path).n == 1
+    fresh = Certificate(
+        {k: v for k, v in found.content.items() if k not in ("files", "digest")}, found.options
+    )
+    assert Monitor(fresh, task=1, state=path).n == 1
+
+
+def test_damage_is_seen(tmp_path):
+    path = tmp_path / "state.json"
+    Monitor(0.05, state=path).update([1, 0])
+    whole = path.read_text()
+    for spoiled in (whole.replace('"errors": 1', '"errors": 0'), whole[:50], "{}", "", '{"n": 1}'):
+        path.write_text(spoiled)
+        with pytest.raises(UserError, match="damaged"):
+            Monitor(0.05, state=path)
+    path.write_text(whole)
+    assert Monitor(0.05, state=path).n == 2
+
+
+def test_two_monitors_of_one_state_add_up_and_do_not_write_at_once(tmp_path):
+    path = tmp_path / "state.json"
+    one, other = Monitor(0.05, state=path), Monitor(0.05, state=path)
+    one.update([0, 1])
+    other.update([0])
+    one.update([0])
+    assert (one.n, one.errors, Monitor(0.05, state=path).n) == (4, 1, 4)
+    with (
+        Lock(tmp_path / ".state.json.lock", "busy"),
+        pytest.raises(UserError, match="written by another monitor"),
+    ):
+        other.update([1])
+    assert Monitor(0.05, state=path).n == 4
+
+
+def test_what_could_not_be_written_was_not_counted(tmp_path, monkeypatch):
+    monitor = Monitor(0.05, state=tmp_path / "state.json")
+    monitor.update([0])
+
+    def full(*_):
+        raise OSError("no space")
+
+    monkeypatch.setattr("cop2l.monitor.monitor.write_json", full)
+    with pytest.raises(OSError, match="no space"):
+        monitor.update([1])
+    assert (monitor.n, monitor.errors) == (1, 0)
+
+
+def test_the_state_stays_small(tmp_path):
+    path = tmp_path / "state.json"
+    monitor = Monitor(0.3)
+    for _ in range(999):
+        monitor.update([0, 1, 0])
+    monitor.path = path
+    monitor.update([0, 1, 0])
+    assert monitor.batches == 1000
+    points = monitor.trajectory
+    assert 100 < len(points) < 400
+    assert points[-1][0] >= 2990
+    assert path.stat().st_size < 40_000
+    assert len(json.loads(path.read_text())["starts"]) < 100
+
+
+COUNTING = """
+import sys
+from cop2l import Monitor
+monitor = Monitor(0.3, state=sys.argv[1])
+while True:
+    monitor.update([0, 1, 0])
+    print(monitor.n, flush=True)
+"""
+
+
+def test_killed_at_random_moments(tmp_path):
+    path, moments, counted = tmp_path / "state.json", random.Random(5), 0
+    for _ in range(8):
+        command = [sys.executable, "-c", COUNTING, str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            said = [int(process.stdout.readline()) for _ in range(3)]
+            time.sleep(moments.uniform(0, 0.05))
+            process.kill()
+            said += map(int, process.stdout.read().split())
+        assert process.returncode == -signal.SIGKILL
+        found = Monitor(0.3, state=path)
+        assert said[0] == counted + 3  # it went on where it was
+        assert found.n in (said[-1], said[-1] + 3)
+        assert (found.n, found.errors) == (3 * found.batches, found.batches)
+        counted = found.n
+
+
+def test_the_report_says_what_it_means_and_what_it_rests_on():
+    monitor = Monitor(certificate(), "average")
+    assert "NO ALARM" in report(monitor)
+    monitor.update([1] * 20)
+    words = report(monitor)
+    assert "averaged over the tasks is at most 12.50 %" in words
+    assert "refuted at level 0.01. Either it was wrong from the start or the data has drifted" in words
+    for sentence in (*ASSUMPTIONS, OF_AVERAGES):
+        assert sentence in words

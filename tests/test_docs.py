@@ -1,0 +1,115 @@
+"""The commands and the Python of the README and of docs/ run as they are written, on small data under the real names."""
+
+import re
+import shlex
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small_data_sets
+
+from cop2l.cli import main
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES_BY_NAME = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+NOT_RUN = {
+    "make": "`make test` runs this test, `make ci-long` the demo",
+    "pip": "`make ci-long` installs",
+    "$": "README.md: its output is compared in test_readme.py",
+    "cop2l features cifar10": "fetches a backbone's weights",
+}
+PYTHON_ELSEWHERE = {
+    "README.md": "test_readme.py",
+    "adding_a_method.md": "methods/test_adding_a_method.py",
+    "report.md": "report/test_published.py",
+    "features.md": "fetches a backbone's weights; features/test_extract.py has a small one",
+}
+
+
+def blocks(page, kind):
+    return re.findall(rf"^```{kind}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def commands(page):
+    lines = [line for block in blocks(page, "console") for line in block.splitlines() if line.strip()]
+    if any(line.startswith("$") for line in lines):  # what follows is what it prints
+        lines = [line for block in blocks(page, "console") if block[0] != "$" for line in block.splitlines()]
+    return [line for line in lines if not line.startswith(tuple(NOT_RUN))]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with what the pages speak of: data sets, features and published numbers, all of them small."""
+    small_data_sets.mnist(tmp_path / "data", n=400, n_test=100)
+    small_data_sets.cifar10(tmp_path / "data")
+    small_data_sets.cifar100(tmp_path / "data")
+    draws, y = np.random.default_rng(0), np.arange(200) % 10
+    arrays = {f"x_{part}": draws.normal(size=(200, 8)).astype(np.float32) for part in ("train", "test")}
+    for size in (70, 224):
+        np.savez(tmp_path / f"cifar10-dinov2-vits14-{size}.npz", **arrays, y_train=y, y_test=y)
+    (numbers,) = re.findall(
+        r"^```text\n(stream,.*?)^```", PAGES_BY_NAME["report.md"], re.DOTALL | re.MULTILINE
+    )
+    (tmp_path / "numbers.csv").write_text(numbers)
+    species = [f"{a},{b},{'abcdef'[i % 6]}" for i, (a, b) in enumerate(draws.normal(size=(120, 2)))]
+    (tmp_path / "my-data.csv").write_text("\n".join(["length,width,species", *species]))
+    monkeypatch.setenv("COP2L_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("COP2L_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    handler = signal.getsignal(signal.SIGTERM)
+    yield tmp_path
+    signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+def test_the_commands_run(page, folder, capsys):
+    for size in (70, 224):
+        main(["features", "--import", f"cifar10-dinov2-vits14-{size}.npz"])
+    if page.name == "report.md":  # it is about finished runs
+        main(["run", "mnist"])
+    newest = hashed = ""
+    for line in commands(page):
+        capsys.readouterr()
+        words = [
+            {"RUN": newest, "runs/...": newest, "HASH": hashed}.get(word, word)
+            for word in shlex.split(line, comments=True)
+        ]
+        listed = ["--list"] if words[1] == "sweep" else []  # the list of its runs; tests/cli runs some
+        assert main([*words[1:], *listed]) == 0, line
+        out = capsys.readouterr().out
+        found = re.search(r"^Results: (\S+)$", out, re.MULTILINE)
+        newest = found[1] if found and Path(found[1], "certificates").is_dir() else newest
+        hashed = found[0] if (found := re.search(r"\b[0-9a-f]{64}\b", out)) else hashed
+
+
+def test_the_commands_of_the_tables_name_runs(capsys):
+    found = re.findall(r"`(cop2l sweep [^`]+)`", PAGES_BY_NAME["README.md"])
+    assert len(found) == 5
+    for command in found:
+        assert main([*shlex.split(command)[1:], "--list"]) == 0
+        seeds = command.partition("seed=")[2].count(",") + 1
+        assert capsys.readouterr().out.startswith(f"{seeds} runs in runs, 0 finished:")
+
+
+WITH_PYTHON = [page for page in PAGES if blocks(page, "python") and page.name not in PYTHON_ELSEWHERE]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
+def test_the_python_runs(page, folder):
+    from cop2l.methods import method
+    from cop2l.models import build
+    from cop2l.streams import synthetic
+
+    learner = method("finetuning")(build("mlp", inputs=(4,), classes=6), epochs=1)
+    first = synthetic(n=500, seed=7)[0]
+    learner.learn(first.x, first.y)
+    exec(compile("\n".join(blocks(page, "python")), str(page), "exec"), {"learner": learner})
+
+
+def test_no_reason_is_left_over():
+    every = [line for page in PAGES for block in blocks(page, "console") for line in block.splitlines()]
+    assert [start for start in NOT_RUN if not any(line.startswith(start) for line in every)] == []
+    assert [name for name in PYTHON_ELSEWHERE if "```python" not in PAGES_BY_NAME[name]] == []
+    assert sum(len(commands(page)) for page in PAGES) > 15
