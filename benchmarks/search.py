@@ -3,7 +3,7 @@
     python -m benchmarks.search reproduction/settings/stage-1.toml --data FOLDER --out reproduction/settings/tried.jsonl
 
 A stage names streams of declared.toml beside it, seeds and tries; where a value is a list, each of them is tried, and `times`
-multiplies the paper's settings for the stream. FOLDER may hold NAME.npz with x_train, y_train and, of features, scale; what it
+multiplies the paper's settings for the stream. A try may name a preset, a model, or a method with a hold-out. FOLDER may hold NAME.npz with x_train, y_train and, of features, scale; what it
 does not hold is looked for where cop2l finds its data. Each run has a single-thread process and one line of results, written
 when it ends; what is in the file already is not run again. The earlier a try stands the earlier it runs, on the longest
 streams first.
@@ -12,6 +12,7 @@ streams first.
 import argparse
 import functools
 import json
+import math
 import multiprocessing
 import os
 import platform
@@ -72,45 +73,70 @@ def run(job):
 
     from cop2l.certify.learner import CoP2L
     from cop2l.errors import UserError
+    from cop2l.methods import method as named
     from cop2l.models import build
 
     work, data, file = job
     torch.set_num_threads(1)
-    stream = read(Path(file))["streams"][work["stream"]]
+    stream, options = read(Path(file))["streams"][work["stream"]], dict(work["options"])
     tasks, classes, scenario = parts(work["stream"], data, file)
-    model = build(
-        stream["model"],
-        inputs=tasks[0][0].shape[1:],
-        classes=classes,
-        seed=work["seed"],
-        **stream.get("architecture", {}),
-    )
-    learner = CoP2L(model, scenario=scenario, preset="paper", seed=work["seed"], **work["options"])
-    matrix, seconds, certificate = [], 0.0, None
+    name, architecture = options.pop("model", stream["model"]), stream.get("architecture", {})
+    model = build(name, inputs=tasks[0][0].shape[1:], classes=classes, seed=work["seed"], **architecture)
+    share, method = options.pop("holdout", None), options.pop("method", None)
+    if method:
+        given = {key: options[key] for key in options if key not in ("tasks", "delta")}
+        learner = named(method)(model, scenario=scenario, seed=work["seed"], **given)
+    else:
+        preset = options.pop("preset", "paper")
+        learner = CoP2L(model, scenario=scenario, preset=preset, seed=work["seed"], **options)
+    matrix, seconds, learned, withheld = [], 0.0, {}, {}
     try:
-        for x, y, _, _ in tasks:
+        for t, (x, y, _, _) in enumerate(tasks, start=1):
+            held = np.random.default_rng([2027, work["seed"], t]).random(len(y)) < (share or 0)
+            learned[t], withheld[t] = (x[~held], y[~held]), (x[held], y[held])
             start = time.process_time()
-            learner.learn(x, y, progress=False)
+            learner.learn(*learned[t], progress=None if method else False)
             seconds += time.process_time() - start
             seen = tasks[: learner.tasks_seen]
             matrix.append([float((learner.predict(x).numpy() == y).mean()) for _, _, x, y in seen])
-        certificate = learner.certify({t: task[:2] for t, task in enumerate(tasks, start=1)})
+        claimed = held_out(learner, withheld, options["delta"]) if method else picked(learner, learned)
     except (UserError, ValueError, RuntimeError) as error:  # training may diverge: that too is a result
         return work | {"error": str(error), "seconds": round(seconds, 2), "machine": machine()}
-    records, sets = certificate.records, learner.engine.sets
     return work | {
         "accuracy": float(np.mean(matrix[-1])),
         "forgetting": float(np.mean([matrix[t][t] - matrix[-1][t] for t in range(len(tasks) - 1)])),
-        "bounds": [float(certificate.bounds[t + 1]) for t in range(len(tasks))],
+        **claimed,
+        "seconds": round(seconds, 2),
+        "machine": machine(),
+    }
+
+
+def picked(learner, learned):
+    """The claim of CoP2L, and what it counts."""
+    certificate = learner.certify(learned)
+    records, sets = certificate.records, learner.engine.sets
+    return {
+        "bounds": [float(certificate.bounds[t]) for t in learned],
         "n": [record["n"] for record in records],
         "own": [len(one.own) for one in sets],
         "picked": [record["picked"] for record in records],
         "missed": [record["missed"] for record in records],
         "kept": [one.iterations for one in sets],
         "stopped": [one.stopped for one in sets],
-        "seconds": round(seconds, 2),
-        "machine": machine(),
     }
+
+
+def held_out(learner, withheld, delta):
+    """The hold-out bounds of a method that picks nothing."""
+    from cop2l.bounds import holdout_certificate
+
+    missed = [int((learner.predict(x).numpy() != y).sum()) for x, y in withheld.values()]
+    n, none = [len(y) for _, y in withheld.values()], [0] * len(withheld)
+    bounds = [
+        float(holdout_certificate(*one, len(withheld), math.log(delta)))
+        for one in zip(n, missed, strict=True)
+    ]
+    return {"bounds": bounds, "n": n, "own": none, "picked": none, "missed": missed}
 
 
 def machine():
