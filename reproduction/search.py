@@ -38,13 +38,15 @@ START = """\
 ## The analytic start of `hybrid`, on streams of features
 
 The same streams and validation part. Accuracy minus that of today's `hybrid` (`start=weights`) / claimed bound divided by its /
-processor seconds divided by its. SLDA with a hold-out is a reference: it withholds four fifths, and its bound is the hold-out's."""
+processor seconds divided by its. SLDA is a reference: it withholds four fifths of each
+task, and claims the hold-out bound."""
 TRIED = """\
 ## Every try
 
 Means over the tasks of one run. Own picks: kept while the task was learned. Later picks: from the buffer, at later tasks.
 Both, and the errors, are what the bound pays for. `ours` is the paper's setting for the stream with a threshold buffer, early
-stopping for the preference claim and K on a grid; other tries say what they change in it. Seconds are processor time."""
+stopping for the preference claim and K on a grid; other tries say what they change in it. Seconds are processor time; on a CUDA
+device the clock's, after a first short run."""
 HYBRID = """\
 ## The earlier search, for `hybrid`
 
