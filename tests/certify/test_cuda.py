@@ -99,6 +99,31 @@ def test_the_fast_path_is_the_kernel_and_both_are_repeatable(number):
     assert same_bits(parameters(model), theta)
 
 
+@pytest.mark.parametrize("number", range(6))
+def test_what_is_recorded_is_the_kernel(number):
+    """Shapes of real runs: several blocks, several mini-batches, dropout, masks, momentum, the last partial block."""
+    name, shape, more = [
+        ("linear", (384,), {}), ("mlp", (784,), {"hidden": 512}), ("mlp", (50,), {"hidden": 13}), ("linear", (13,), {}),
+        ("cnn", (1, 12, 12), {}), ("multi-head", (48,), {}),
+    ][number]  # fmt: skip
+    case = case_of(
+        SCENARIOS[number % 3], [700, 2300, 300], data_seed=number, inputs=int(np.prod(shape)), values=5,
+        buffer=("uniform", "threshold")[number % 2], optimiser=("sgd", "momentum")[number // 2 % 2], k=(40, 37)[number % 2],
+        epochs=(2, 3)[number % 2], lr=0.01, memory=300, omega=8.0, stop=("kl", "none")[number // 3], batch=(256, 100)[number % 2],
+        max_iterations=(40, None)[number % 2], prior=(0.0, 0.3)[number // 2 % 2], prior_memory=0.5, prior_epochs=3,
+    )  # fmt: skip
+    case.x = [x.reshape(-1, *shape) for x in case.x]
+    model = build(name, inputs=shape, classes=case.classes, seed=0, **more).cuda()
+    theta_0, ends = parameters(model), []
+    for kind in (Plain, Fast):
+        model.load_state_dict(theta_0)
+        torch.manual_seed(number)
+        engine, after = learned(model, case, kind)
+        ends.append([*after, torch.cuda.get_rng_state().tolist()])
+    assert engine._graphs is not None
+    assert ends[0] == ends[1]
+
+
 @pytest.mark.parametrize("kind", ["linear", "mlp", "cnn", "normed"])
 @pytest.mark.parametrize("buffer", ["uniform", "threshold"])
 def test_reconstruction(kind, buffer):

@@ -1,5 +1,7 @@
 """The score of an example is the same bit pattern whatever is scored with it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ import torch.nn.functional as F
 from certify_cases import digests, parameters, same_bits
 from torch import nn
 
-from cop2l.certify.fast import Pool, misclassified, predict
+from cop2l.certify.fast import ErrorCount, Pool, misclassified, predict
 from cop2l.certify.learner import CoP2L
 from cop2l.errors import UserError
 from cop2l.kernel.learning import LARGE_BLOCK as BLOCK
@@ -89,6 +91,34 @@ def test_many_blocks_and_classes(classes, threads, dtype):
     other = (predict(model, every.x) != every.y).numpy()
     assert not (other & ~wrong).any()
     assert (wrong & ~other).sum() <= 3  # a tie is an error, and yet something is predicted
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp"])
+def test_a_small_request_is_predicted_as_in_large_company(name):
+    model = build(name, inputs=(48,), classes=10, seed=0)
+    every = examples((48,), 10, torch.float32, 400)
+    whole = predict(model, every.x)
+    assert len(whole.unique()) > 2
+    for count in (1, 2, 16, 17, 128, 129):
+        for start in range(0, 400 - count, 97):
+            assert torch.equal(predict(model, every.x[start : start + count]), whole[start : start + count])
+
+
+def test_errors_of_tasks_that_are_counted_together():
+    """Small and large tasks, an empty one, other types of numbers, and rows in another order."""
+    model = build("mlp", inputs=(48,), classes=10, seed=0, hidden=13)
+    parts = [examples((48,), 10, torch.float32, n) for n in (3, BLOCK + 9, 5, 0, 60)]
+    parts[2] = replace(parts[2], x=parts[2].x.double())
+    parts[4] = replace(parts[4], x=parts[4].x.numpy())
+    rows = [np.random.default_rng(0).permutation(len(part)) for part in parts]
+    found = [np.ones(len(part), bool) for part in parts]
+    with exact_arithmetic(1):
+        count = ErrorCount(model, None)
+        for part, wrong, at in zip(parts, found, rows, strict=True):
+            count.add(part, wrong, at)
+        count.finish()
+        for part, wrong, at in zip(parts, found, rows, strict=True):
+            assert np.array_equal(wrong[at], score(model, part)[1])
 
 
 def test_without_blocks_and_padding_the_same_check_fails():

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.network
 HASHES = {
     "dinov2-vits14": "285c922e216a8f2fa47ca1c5c81eedd00b4b35efca7e3e149f11d643274862ff",
     "efficientnet-lite0": "f2fc9aaca381061dd0ac44ea919ac61372159f294c6c5050ebfb28c168f39dc9",
-    "resnet50-imagenet": "f020763b37ebe1b417d4e045f747c4e59ff3a0530e4ed66a3bd0432afe627039",
+    "resnet50-imagenet": "18dd31cc87284ab7fbd1fda6b90ebdc51c7dfc5ec249044c46fff3b5eaa7e662",
 }
 
 

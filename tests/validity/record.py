@@ -8,9 +8,11 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
+from family_cases import exact_cases
 from marks_and_memory import ALLOWED, OVERFLOWS, largest_overflow, mark_p_values, simulated_overflow
 from page import faults, page
 from whole_runs import (
+    ALL,
     CONTROLS,
     DELTA,
     FACTORS,
@@ -29,6 +31,8 @@ from whole_runs import (
     whole,
 )
 
+EVERY = 8
+"""All families are claimed in one setting of so many."""
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = Path(__file__).parents[2] / "docs" / "validity.md"
 
@@ -52,7 +56,7 @@ def results(everything, times=1.0):
         return {key: rate([next(found) for _ in jobs]) for key, jobs in jobs_of.items()}
 
     every = [setting for turn in range(max(1, round(times))) for setting in settings(turn)]
-    found = everything([(whole, setting, seed) for seed, setting in enumerate(every)])
+    found = everything([(whole, setting, {}, seed) for seed, setting in enumerate(every)])
     pairs = list(zip(every, found, strict=True))
     overflow = [one for run in found for one in run.overflow]
     by_factor = {
@@ -77,9 +81,19 @@ def results(everything, times=1.0):
     intact = {(name, False): runs(100, control, name, False) for name in CONTROLS}
     controlled = rates(broken | intact)
     methods = {
-        (name, anytime): [job for s in SCENARIOS for job in runs(25, holdout, name, s, anytime)]
+        (name, anytime): [job for s in SCENARIOS for job in runs(25, holdout, name, s, anytime, {})]
         for name in METHODS
         for anytime in (False, True)
+    }
+    some = every[:: round(max(1, EVERY / times))]
+    of_all = everything([(whole, setting, ALL, 10**4 + seed) for seed, setting in enumerate(some)])
+    claims_all = {
+        kind: rate([run for s, run in zip(some, of_all, strict=True) if s["kind"] == kind])
+        for kind in FACTORS["kind"]
+    }
+    withheld = {
+        name: [job for s in SCENARIOS for a in (False, True) for job in runs(20, holdout, name, s, a, ALL)]
+        for name in METHODS
     }
     return {
         "delta": DELTA,
@@ -99,6 +113,12 @@ def results(everything, times=1.0):
         },
         "controls": {
             name: {"broken": controlled[name, True], "as it should be": controlled[name, False]} for name in CONTROLS
+        },
+        "families": {
+            "every": len(some),
+            "kinds": claims_all,
+            "holdout": rates(withheld),
+            "cases": exact_cases(),
         },
         "overflow": {
             "allowed": ALLOWED,

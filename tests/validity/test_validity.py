@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from family_cases import exact_cases
 from marks_and_memory import (
     ALLOWED,
     OVERFLOWS,
@@ -17,6 +18,7 @@ from page import faults, page
 from record import PAGE, RESULTS
 from scipy.stats import binom, binomtest
 from whole_runs import (
+    ALL,
     CONTROLS,
     DELTA,
     DOMAINS,
@@ -65,7 +67,7 @@ def test_certificates_of_all_settings_hold_as_often_as_they_state(buffer):
     for name, levels in FACTORS.items():
         if name not in ("kind", "buffer"):
             assert {setting[name] for setting in some} == set(levels), f"no run has every level of {name}"
-    found = rate([whole(setting, 10**5 + seed) for seed, setting in enumerate(some)])
+    found = rate([whole(setting, {}, 10**5 + seed) for seed, setting in enumerate(some)])
     assert not above(shown(f"{buffer} buffer", found))
 
 
@@ -85,8 +87,31 @@ def test_the_luckiest_of_many_predictors_is_paid_for():
 
 @pytest.mark.parametrize("anytime", [False, True])
 def test_a_hold_out_holds_for_any_method(anytime):
-    cases = [(METHODS[seed % 4], SCENARIOS[seed % 3], anytime, seed) for seed in range(36)]
+    cases = [(METHODS[seed % 4], SCENARIOS[seed % 3], anytime, {}, seed) for seed in range(36)]
     assert not above(shown("hold-out", rate([holdout(*case) for case in cases])))
+
+
+@pytest.mark.parametrize("kind", FACTORS["kind"])
+def test_all_families_hold_at_once(kind):
+    some = [setting for setting in settings() if setting["kind"] == kind]
+    some = [some[at] for at in np.random.default_rng(2).permutation(len(some))[:5]]
+    runs = [whole(setting, ALL, 2 * 10**5 + seed) for seed, setting in enumerate(some)]
+    assert not above(shown(f"all families, {kind}", rate(runs)))
+    assert sum(len(run.ratios) for run in runs) > 40  # statements of something that can happen
+
+
+def test_all_families_hold_for_a_hold_out_of_any_method():
+    cases = [(METHODS[seed % 4], SCENARIOS[seed % 3], seed % 5 < 2, ALL, seed) for seed in range(24)]
+    assert not above(shown("all families, hold-out", rate([holdout(*case) for case in cases])))
+
+
+def test_what_the_proofs_for_families_need_cannot_be_left_out():
+    found = exact_cases()
+    for name, one in found.items():
+        print(f"{name}: {one['broken']:.3f} at {one['delta']}; as it should be {one['as it should be']:.3f}")
+        assert one["broken"] > one["delta"] >= one["as it should be"], name
+    exactly = ("average: no exception from N - 1 errors on", "average: more than a quarter of delta")
+    assert [round(found[name]["broken"], 3) for name in exactly] == [0.284, 0.381]
 
 
 @pytest.mark.parametrize("name", FAILING)
@@ -138,6 +163,8 @@ def test_a_fault_in_the_results_is_said():
     found = json.loads(RESULTS.read_text())
     found["sharp"][0] |= {"violated": found["sharp"][0]["runs"]}
     next(iter(found["controls"].values()))["broken"]["violated"] = 0
+    case = next(iter(found["families"]["cases"].values()))
+    case["broken"], case["as it should be"] = 0.0, 1.0
     found["overflow"]["largest chance"] = 0.02
     found["marks"]["neighbouring rows"] = 0.0
     said = faults(found)
@@ -145,5 +172,5 @@ def test_a_fault_in_the_results_is_said():
         "VIOLATED beyond delta",
         "The control does not fail",
     ]
-    assert len(said) == 4
+    assert len(said) == 6
     assert all(sentence in page(found) for sentence in said)

@@ -11,8 +11,9 @@ import torch
 from scipy.stats import beta, binom
 from torch import nn
 
-from cop2l.bounds import anytime_log_delta, holdout_certificate
+from cop2l.bounds import holdout_certificate
 from cop2l.certify.bounding import bounds_of
+from cop2l.certify.holdout import issue_holdout
 from cop2l.certify.learner import CoP2L
 from cop2l.kernel.options import Options
 from cop2l.methods import method
@@ -29,6 +30,9 @@ SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
 DOMAINS = "domain-incremental"
 SIZES = (24, 96, 48)
 CELLS = 48
+FAMILIES = ("tasks", "average", "forgetting", "classes", "groups")
+GROUPS = ("a", "b", "nobody")
+ALL = {"claim": FAMILIES, "groups": GROUPS}
 
 
 # ---- rates
@@ -96,8 +100,22 @@ class World:
 
     def risk(self, predict, task):
         """The exact chance that `predict` errs on a new example of a task."""
+        return self.chance(task, self.wrong(np.asarray(predict(self.support))))
+
+    def wrong(self, predicted):
+        """Which inputs with which class are misclassified, if these classes are predicted for the inputs."""
+        return np.asarray(predicted)[:, None] != np.arange(self.classes)
+
+    def chance(self, task, event, given=True):
+        """The exact chance of an event (a mask of inputs and classes) on a new example of a task, given another event."""
         joint = self.probability[task - 1]
-        return 1.0 - float(joint[np.arange(len(joint)), np.asarray(predict(self.support))].sum())
+        among = np.broadcast_to(given, joint.shape)
+        return float(joint[event & among].sum() / joint[among].sum())
+
+    def groups(self, x):
+        """The recorded group of each example: a function of its place among the inputs; nobody belongs to the third."""
+        place = {row.tobytes(): GROUPS[at % 2] for at, row in enumerate(self.support)}
+        return np.array([place[row.tobytes()] for row in np.ascontiguousarray(x)])
 
 
 def heads_of(scenario, tasks):
@@ -171,25 +189,58 @@ def tasks_of(world, sizes, random):
 def learned(learner, world, samples):
     """Learn task after task; after each, the number of tasks seen."""
     for t, (x, y) in samples.items():
-        learner.learn(x, y, classes=world.heads[t - 1])
+        groups = world.groups(x) if learner.options.groups else None
+        learner.learn(x, y, classes=world.heads[t - 1], groups=groups)
         yield t
 
 
-def stated(learner, world, certificate):
-    """(risk, bound) for everything that a certificate states of the model as it is now."""
-    for task, bound in certificate.bounds.items():
-        yield world.risk(lambda x, task=task: learner.predict(x, task=task), task), bound
+def stated(learner, world, certificate, then=None):
+    """(truth, bound) for everything that a certificate states of the model as it is now.
+
+    `then` has, for each task, which inputs with which class were misclassified just after it was learned.
+    """
+    last = len(certificate.records)
+    now = [world.wrong(answers(learner, world, task)) for task in range(1, last + 1)]
+    for one in certificate.statements:
+        yield truth(one, world, certificate.records, now, then), one["value"]
+
+
+def answers(learner, world, task):
+    """The classes that are predicted for all inputs, as of a task."""
+    own = task if learner.scenario == "task-incremental" else None
+    return np.asarray(learner.predict(world.support, task=own))
+
+
+def truth(one, world, records, now, then):
+    """What a statement bounds, exactly."""
+    family, task, subject = one["family"], one["task"], one["subject"]
+    if task is None:
+        tasks = range(1, len(records) + (family == "average"))
+        same = {"family": "tasks" if family == "average" else family, "subject": "lost"}
+        each = [truth({**same, "task": t}, world, records, now, then) for t in tasks]
+        return float(np.average(each, weights=[records[t - 1]["n"] for t in tasks]))
+    wrong = now[task - 1]
+    if family == "forgetting":
+        lost = world.chance(task, wrong & ~then[task - 1])
+        return lost - (world.chance(task, ~wrong & then[task - 1]) if subject == "net" else 0.0)
+    if family == "classes":
+        return world.chance(task, wrong, (np.arange(world.classes) == subject)[None, :])
+    if family == "groups":
+        members = world.groups(world.support) == subject
+        return world.chance(task, wrong, members[:, None]) if members.any() else 0.0
+    return world.chance(task, wrong)
 
 
 def run(world, model, samples, scenario, *, gone=False, **options):
     """Learn the samples; certify at the end or, without a fixed number of tasks, after every task."""
     learner = CoP2L(model, scenario=scenario, delta=DELTA, **options)
-    found, overflow = [], []
+    found, overflow, then = [], [], []
     for t in learned(learner, world, samples):
+        then.append(world.wrong(answers(learner, world, t)))
         overflow.append(learner.memory_used > learner.options.memory)
         if learner.options.tasks in (None, t):
             at_hand = {s: samples[s] for s in range(t if gone else 1, t + 1)}
-            found += stated(learner, world, learner.certify(at_hand))
+            found += stated(learner, world, learner.certify(at_hand), then)
     return judged(found, overflow if learner.options.marked else ())
 
 
@@ -227,7 +278,7 @@ def settings(turn=0):
         yield {"buffer": buffer, "kind": kind, **dict(zip(names, values, strict=True)), "world": world}
 
 
-def whole(setting, seed):
+def whole(setting, claimed, seed):
     """One run of a setting; the seed gives the data and, by another way, the seeds of learner and model."""
     random = np.random.default_rng([seed, 1])
     world = world_of(setting["world"], setting["scenario"], len(SIZES))
@@ -240,7 +291,7 @@ def whole(setting, seed):
         tasks_of(world, SIZES, random),
         setting["scenario"],
         gone=setting["old data"] == "gone",
-        **{**COMMON, **same, "tasks": tasks, "seed": 10**6 + seed},
+        **{**COMMON, **same, **claimed, "tasks": tasks, "seed": 10**6 + seed},
     )
 
 
@@ -273,11 +324,11 @@ def sharp_risk(kind, tasks, picks, n):
     if kind == "holdout":
         return float(holdout_certificate(n, 0, tasks, math.log(DELTA))) + 1e-9
     counted = {
-        "task": 1, "n": n, "iterations": picks, "errors": 0, "compression": picks, "evicted": 0, "evicted_last": 0,
+        "n": n, "iterations": picks, "errors": 0, "compression": picks, "evicted": 0, "evicted_last": 0,
         "missed": 0, "picked": picks, "selected": n, "compressed": picks,
     }  # fmt: skip
     options = Options(kind=kind, tasks=tasks, delta=DELTA, **sharp_options(picks))
-    return float(bounds_of(counted, options, [picks] * tasks)[kind]) + 1e-9
+    return float(bounds_of(counted, 1, options, [picks] * tasks)[kind]) + 1e-9
 
 
 def sharp_rate(kind, tasks, picks, n=40):
@@ -325,25 +376,28 @@ def searching(kind, seed, tasks=1, n=57):
 METHODS = ("finetuning", "replay", "joint", "gdumb")
 
 
-def holdout(name, scenario, anytime, seed, sizes=(40, 60, 50)):
+def holdout(name, scenario, anytime, claimed, seed, sizes=(40, 60, 50)):
     """One run of a method with half of every task withheld, certified after the last task or after each."""
     random = np.random.default_rng([seed, 4])
     world = world_of("memory", scenario, len(sizes))
     learner = method(name)(
         model_of("memory", world.classes, seed), memory=30, seed=seed, scenario=scenario, epochs=2, lr=0.5
     )
-    withheld, found = {}, []
+    options = Options(
+        kind="holdout", delta=DELTA, seed=seed, tasks=None if anytime else len(sizes), **claimed
+    )
+    same = {"method": name, "settings": {}, "classes": world.classes, "model": {}, "threads": 1}
+    withheld, before, then, found = {}, {}, [], []
     for t, n in enumerate(sizes, 1):
-        part, withheld[t] = withhold(Task(*world.draw(t, n, random), t), 0.5, seed)
+        part, rest = withhold(Task(*world.draw(t, n, random), t), 0.5, seed)
         learner.learn(part.x, part.y, classes=world.heads[t - 1])
-        if not anytime and t < len(sizes):
-            continue
-        share = anytime_log_delta(math.log(DELTA), t) if anytime else math.log(DELTA)
-        for s, rest in withheld.items():
-            own = s if scenario == "task-incremental" else None
-            errors = int((learner.predict(rest.x, task=own).numpy() != rest.y).sum())
-            bound = float(holdout_certificate(len(rest.y), errors, t, share))
-            found.append((world.risk(lambda x, own=own: learner.predict(x, task=own), s), bound))
+        then.append(world.wrong(answers(learner, world, t)))
+        withheld[t] = rest.x, rest.y, world.groups(rest.x)
+        own = t if scenario == "task-incremental" else None
+        before[t] = learner.predict(rest.x, task=own).numpy() != rest.y
+        if anytime or t == len(sizes):
+            certificate = issue_holdout(learner, withheld, options, heads=world.heads, before=before, **same)
+            found += stated(learner, world, certificate, then)
     return judged(found)
 
 
@@ -456,7 +510,7 @@ def every_task(seed, broken):
     for t in learned(learner, world, samples):
         certificate = learner.certify({s: samples[s] for s in range(1, t + 1)})
         fixed, messages = replace(learner.options, tasks=t), [r["iterations"] for r in certificate.records]
-        bounds = [float(bounds_of(r, fixed, messages)["combined"]) for r in certificate.records]
+        bounds = [float(bounds_of(r, r["task"], fixed, messages)["combined"]) for r in certificate.records]
         found += [
             (risk, bounds[task] if broken else bound)
             for task, (risk, bound) in enumerate(stated(learner, world, certificate))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from cop2l.bounds.binomial import log_binomial_above, tail_inverse
@@ -98,7 +99,7 @@ def kl_tight_certificate(
             "|J| ln(T-t-1)": run.J * math.log(max(run.T - run.t - 1, 1)),
             "-ln zeta(|J|)": -log_zeta(run.J),
         }
-    prices["messages"] = run.price_of(run.messages[run.t - 1 :])
+    prices["messages"] = run.price_from(run.t)
     # The paper's bound is above this one, but the two are rounded apart: the smaller is still an upper bound.
     value = min(run.binomial(prices), run.chernoff(run.paper_prices()))
     return run.certificate("kl-tight", prices, value)
@@ -111,11 +112,11 @@ class _Run(NamedTuple):
     I: int
     J: int
     errors: int
-    messages: tuple[int, ...]
+    weights: tuple[float, ...]
+    """What each task's number of kept iterations leaves of delta, as a logarithm."""
     t: int
     T: int
     log_delta: float
-    grid: int | None
 
     @classmethod
     def checked(
@@ -136,7 +137,8 @@ class _Run(NamedTuple):
         errors = within("errors", errors, "n - compression - evicted", n - I - J)
         t, T = task_of(task, tasks)
         messages = one_per_task(counts("iterations", iterations), T)
-        return cls(n, I, J, errors, messages, t, T, log_confidence(log_delta), points(grid, *messages))
+        weights = _weights(messages, points(grid, *messages))
+        return cls(n, I, J, errors, weights, t, T, log_confidence(log_delta))
 
     def prices(self) -> dict[str, float]:
         return {
@@ -150,11 +152,12 @@ class _Run(NamedTuple):
         return self.prices() | {
             "|J| ln(T-1)": self.J * math.log(max(self.T - 1, 1)),
             "-ln zeta(|J|)": -log_zeta(self.J),
-            "messages": self.price_of(self.messages),
+            "messages": self.price_from(1),
         }
 
-    def price_of(self, messages: Sequence[int]) -> float:
-        return 0.0 - math.fsum(log_weight(kept, self.grid) for kept in messages)
+    def price_from(self, task: int) -> float:
+        """The messages of this task and of all later ones."""
+        return 0.0 - math.fsum(self.weights[task - 1 :])
 
     @property
     def rest(self) -> int:
@@ -171,6 +174,12 @@ class _Run(NamedTuple):
         counted: dict[str, float] = {"complement errors": self.errors, "complement size": self.rest}
         terms = counted | prices | {"epsilon": _epsilon(prices)}
         return bounded(kind, value, terms, reason if self.rest else NOTHING_LEFT)
+
+
+@lru_cache(maxsize=16)
+def _weights(messages: tuple[int, ...], grid: int | None) -> tuple[float, ...]:
+    """Once for all tasks of a certificate."""
+    return tuple(log_weight(kept, grid) for kept in messages)
 
 
 def _epsilon(prices: dict[str, float]) -> float:

@@ -38,9 +38,14 @@ def log_delta(options: Options, last: int, family: str = "tasks") -> float:
 
 
 def bounds_of(
-    counted: Counts, task: int, options: Options, messages: Sequence[int], share: float | None = None
+    counted: Counts,
+    task: int,
+    options: Options,
+    messages: Sequence[int],
+    share: float | None = None,
+    only: str | None = None,
 ) -> dict[str, Bound]:
-    """Every bound that applies to the counts of a task, after the last of the tasks that kept `messages` iterations.
+    """Every bound that applies to the counts of a task (or the one of this kind), after the last of the tasks with `messages`.
 
     Each kind alone holds for all tasks at once with probability at least 1 - delta; several kinds together do not, so one kind is
     named in advance and claimed. `share`: the logarithm of what all tasks share of delta.
@@ -49,9 +54,9 @@ def bounds_of(
     share = log_delta(options, last) if share is None else share
     grid = len(options.grid_points) or None
     found: dict[str, Bound] = {}
-    if (errors := counted["errors"]) is not None:
-        if options.kind == "holdout":
-            return {"holdout": holdout_certificate(n, errors, last, share)}
+    if options.kind == "holdout":
+        return {"holdout": holdout_certificate(n, counted["errors"], last, share)}
+    if only in (None, "kl", "kl-tight") and (errors := counted["errors"]) is not None:
         first, second, late = counted["compression"], counted["evicted"], counted["evicted_last"]
         found["kl"] = kl_certificate(n, first, second, errors, messages, task, last, share, grid=grid)
         found["kl-tight"] = kl_tight_certificate(
@@ -122,7 +127,7 @@ def _one(
     )
     if not sizes(kind, counted)[0] and kind not in ("kl", "kl-tight"):
         return 1.0
-    return float(bounds_of(counted, task, options, messages, share)[kind])
+    return float(bounds_of(counted, task, options, messages, share, kind)[kind])
 
 
 def _net(task: int, kind: str, options: Options, records: Sequence[Counts]) -> float:
@@ -156,4 +161,4 @@ def _averaged(family: str, options: Options, records: Sequence[Counts]) -> float
         if options.kind != "holdout":
             share += log_set_weight(last, len(pooled))
         others.append((sum(n for n, _ in pooled), float(pooled_certificate(pooled, down(share)))))
-    return average_of(others)
+    return average_of(others) if any(n for n, _ in others) else 1.0

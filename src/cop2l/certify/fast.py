@@ -7,8 +7,8 @@ set grows in place; a step of the optimiser is a few calls for all parameters to
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from cop2l.kernel import learning
 from cop2l.kernel.learning import (
+    LARGE_BLOCK,
     NONE,
     WIDTH,
     Examples,
@@ -27,13 +28,18 @@ from cop2l.kernel.learning import (
     balanced,
     block_rows,
     criterion,
+    join,
 )
 from cop2l.kernel.options import Options, Refusal
 from cop2l.randomness import generator, private_randomness
 
 CHUNK = 2**17
 """How many logits (nothing else) are held together, if a block has not more."""
+SMALL_REQUESTS = (1, 16, 128)
+"""Rows of a block where so few examples are to be predicted."""
 Progress = Callable[[dict[str, Any]], None]
+Round = tuple[float, int, np.ndarray]
+"""One iteration: the largest weighted loss, the number of errors, and the block on top."""
 
 
 class Optimiser(learning.Optimiser):
@@ -45,7 +51,10 @@ class Optimiser(learning.Optimiser):
 
     def step(self, loss: Tensor) -> None:
         """One step down the gradient of the loss."""
-        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        self.descend(torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True))
+
+    def descend(self, gradients: tuple[Tensor, ...]) -> None:
+        """One step down these gradients."""
         self.steps += 1
         if self.kind == "sgd":
             torch._foreach_add_(self._values, gradients, alpha=-self.lr)
@@ -61,6 +70,18 @@ class Optimiser(learning.Optimiser):
             torch._foreach_div_(scale, math.sqrt(1 - 0.999**self.steps))
             torch._foreach_add_(scale, 1e-8)
             torch._foreach_addcdiv_(self._values, self.first, scale, -self.lr / (1 - 0.9**self.steps))
+
+
+@contextmanager
+def unfilled() -> Iterator[None]:
+    """Inside, new memory is not filled with NaN first, as torch does where it must be deterministic: nothing here reads it."""
+    settings: Any = torch.utils.deterministic
+    before = settings.fill_uninitialized_memory
+    settings.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        settings.fill_uninitialized_memory = before
 
 
 class ScoringMode:
@@ -113,12 +134,12 @@ def row_major(x: Tensor) -> bool:
     return x.stride() == torch.empty(x.shape, dtype=x.dtype, device="meta").stride()
 
 
-def input_blocks(model: nn.Module, x: Any) -> Iterator[Tensor]:
+def input_blocks(model: nn.Module, x: Any, size: int | None = None) -> Iterator[Tensor]:
     """X in blocks of the same number of rows, where the model is; rows beyond the end are zeros. A block lasts until the next.
 
     A model of the user's own, which may write into its input, gets copies.
     """
-    like, size, trusted = next(model.parameters()), block_rows(x), ours(model)
+    like, size, trusted = next(model.parameters()), size or block_rows(x), ours(model)
     scratch: Tensor | None = None
     for start in range(0, len(x), size):
         rows = learning.tensor(x[start : start + size]).to(device=like.device, dtype=like.dtype)
@@ -335,6 +356,63 @@ class TrainingSet:
         return balanced(y).to(self._like.dtype) if self._balance else weight
 
 
+class Rounds:
+    """The iterations of mP2L: each scores the pool and finds the block on top; before the next, the block is trained on."""
+
+    def __init__(
+        self,
+        engine: "Fast",
+        S: Examples,
+        B: Examples | None,
+        candidates: np.ndarray,
+        prior: Examples | None,
+        searching: bool,
+    ) -> None:
+        self._engine, self._S, self._B, self._searching = engine, S, B, searching
+        options, parts = engine.options, [S] if B is None else [S, B]
+        weights = [1.0, options.pick_omega or options.omega][: len(parts)]
+        self._pool = pool = Pool(engine.model, parts, engine.outside, weights)
+        self._mark = pool.laid_out([part.mark for part in parts], 0)
+        self._rest = pool.laid_out([candidates, *(np.ones(len(part), bool) for part in parts[1:])], False)
+        pool.close(np.flatnonzero(~self._rest))
+        self._training = TrainingSet(prior, next(engine.model.parameters()), options.balance)
+        self._theta: dict[str, Tensor] | None = None
+
+    def __iter__(self) -> Iterator[Round]:
+        """The largest weighted loss, the number of errors, and the block: positions that count S first, then B."""
+        engine, pool, rest, n = self._engine, self._pool, self._rest, len(self._S)
+        begin, options, optimiser = pool.starts[1], engine.options, engine.optimiser()
+        for j in itertools.count(1):
+            losses, wrong = pool.score(errors=self._searching)
+            worst, picked = top(losses, rest, self._mark, options.k)
+            errors = int(np.count_nonzero(wrong & rest[:n])) if self._searching else 0
+            block = np.where(picked < n, picked, picked - begin + n)
+            yield worst, errors, block
+            rest[picked] = False
+            pool.close(picked)
+            self._add(block, n)
+            training = self._training
+            engine.update(optimiser, training.examples(), training.weight(), options.epochs, "update", j)
+
+    def _add(self, block: np.ndarray, n: int) -> None:
+        of_S, of_B = np.flatnonzero(block < n), np.flatnonzero(block >= n)
+        self._training.add(self._S, block[of_S], np.ones(len(of_S)))
+        if self._B is not None and len(of_B):
+            self._training.add(self._B, block[of_B] - n, np.full(len(of_B), self._engine.options.omega))
+            if len(of_S):
+                self._training.reorder(len(block), np.argsort(np.concatenate([of_S, of_B])))
+
+    def keep(self) -> None:
+        """Remember theta as it is now."""
+        self._theta = _copied(self._engine.model.state_dict(), self._theta)
+
+    def finish(self) -> None:
+        """Theta goes back to what was kept; if nothing was, it stays."""
+        self._engine.model.eval()
+        if self._theta is not None:
+            self._engine.model.load_state_dict(self._theta)
+
+
 @dataclass
 class Fast(Plain):
     """CoP2L with the bits of `Plain`."""
@@ -342,6 +420,7 @@ class Fast(Plain):
     progress: Progress | None = None
     trace: list[dict[str, Any]] = field(default_factory=list)
     """One entry per iteration of the newest task: picked, worst_loss, errors, bound, kept."""
+    _graphs: Any = field(default=None, repr=False, compare=False)
 
     def optimiser(self, lr: float | None = None) -> Optimiser:
         """An optimiser with empty state."""
@@ -381,6 +460,7 @@ class Fast(Plain):
                     losses = F.cross_entropy(logits, y, reduction="none")
                     optimiser.step(torch.dot(losses, factor.to(losses.dtype)))
 
+    @unfilled()
     def mp2l(
         self,
         S: Examples,
@@ -391,21 +471,16 @@ class Fast(Plain):
         longest: int | None = None,
     ) -> Outcome:
         """Algorithm 2, as `Plain.mp2l` has it."""
-        model, options, n, searching = self.model, self.options, len(S), message is None
-        parts = [S] if B is None else [S, B]
-        pool = Pool(model, parts, self.outside, [1.0, options.pick_omega or options.omega][: len(parts)])
-        mark = pool.laid_out([part.mark for part in parts], 0)
-        rest = pool.laid_out([candidates, *(np.ones(len(part), bool) for part in parts[1:])], False)
-        pool.close(np.flatnonzero(~rest))
-        begin, certified = pool.starts[1], int(candidates.sum())
-        training, optimiser = TrainingSet(prior, next(model.parameters()), options.balance), self.optimiser()
-        points, last = options.grid_points, options.max_iterations if searching else message
-        blocks, best, least, theta = [NONE], 0, math.inf, None
+        options, n, searching = self.options, len(S), message is None
+        certified, points = int(candidates.sum()), options.grid_points
+        last = options.max_iterations if searching else message
+        rounds = self._rounds(
+            S, B, candidates, prior, searching, min(math.inf if m is None else m for m in (last, longest))
+        )
+        blocks, best, least = [NONE], 0, math.inf
         self.trace, own, j = [], 0, 0
-        model.train()
-        while True:
-            losses, wrong = pool.score(errors=searching)
-            worst, picked = top(losses, rest, mark, options.k)
+        self.model.train()
+        for j, (worst, errors, picked) in enumerate(rounds):
             if math.isnan(worst):
                 raise Refusal(
                     f"Training diverged at task {self.task}, iteration {j}: the loss is not a number; "
@@ -413,11 +488,10 @@ class Fast(Plain):
                 )
             stopped = not worst >= options.gamma
             if searching:
-                errors = int(np.count_nonzero(wrong & rest[:n]))
                 value = criterion(options, certified, own, errors, j)
                 if (not points or j in points or stopped) and (value < least or options.stop == "none"):
                     best, least = j, value
-                    theta = _copied(model.state_dict(), theta)
+                    rounds.keep()
                 self._say(j, own, worst, errors, value)
             if stopped or j == last:
                 break
@@ -425,26 +499,51 @@ class Fast(Plain):
                 break
             if j == longest:
                 raise Refusal(f"Task {self.task} does not stop after {j} iterations, as it is said to.")
-            rest[picked] = False
-            pool.close(picked)
-            of_S, of_B = np.flatnonzero(picked < n), np.flatnonzero(picked >= begin)
-            training.add(S, picked[of_S], np.ones(len(of_S)))
-            if B is not None and len(of_B):
-                training.add(B, picked[of_B] - begin, np.full(len(of_B), options.omega))
-                if len(of_S):
-                    training.reorder(len(picked), np.argsort(np.concatenate([of_S, of_B])))
-            blocks.append(np.where(picked < n, picked, picked - begin + n))
-            own += len(of_S)
-            j += 1
-            self.update(optimiser, training.examples(), training.weight(), options.epochs, "update", j)
-        model.eval()
-        if theta is not None:
-            model.load_state_dict(theta)
+            blocks.append(picked)
+            own += int(np.count_nonzero(picked < n))
+        rounds.finish()
         kept = best if searching else j
         for step in self.trace:
             step["kept"] = step["iteration"] == kept
         paid = next(point for point in points or (kept,) if point >= kept)
         return Outcome(np.concatenate(blocks[: kept + 1]), np.concatenate(blocks), paid, j)
+
+    @unfilled()
+    def train_on_prior(self, own: Examples | None) -> Examples | None:
+        """As `Plain.train_on_prior`."""
+        prior, options = join([*self.prior, own]), self.options
+        graphs = self._graphs_for([prior]) if options.start == "weights" else None
+        if prior is None or graphs is None or not options.prior_epochs:
+            return super().train_on_prior(own)
+        graphs.update_on_prior(prior, options.prior_epochs, options.prior_lr or options.lr)
+        return prior
+
+    def _rounds(
+        self,
+        S: Examples,
+        B: Examples | None,
+        candidates: np.ndarray,
+        prior: Examples | None,
+        searching: bool,
+        longest: float,
+    ) -> Any:
+        """The iterations: recorded where they can be, else step by step."""
+        graphs = self._graphs_for([S, B, prior])
+        if graphs is None:
+            return Rounds(self, S, B, candidates, prior, searching)
+        from cop2l.certify import cuda
+
+        return cuda.Rounds(graphs, self, S, B, candidates, prior, longest)
+
+    def _graphs_for(self, parts: Sequence[Examples | None]) -> Any:
+        """What is recorded for this learner; None where nothing can be."""
+        from cop2l.certify import cuda
+
+        if not cuda.able(self, parts):
+            self._graphs = None
+        elif self._graphs is None or not self._graphs.fits(self):
+            self._graphs = cuda.Graphs(self)
+        return self._graphs
 
     def _say(self, iteration: int, picked: int, worst: float, errors: int, value: float) -> None:
         event = {"task": self.task, "iteration": iteration, "picked": picked}
@@ -472,10 +571,14 @@ def _copied(state: dict[str, Tensor], scratch: dict[str, Tensor] | None) -> dict
 
 
 def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor | None = None) -> Tensor:
-    """The class with the largest logit, for every example, on the CPU."""
+    """The class with the largest logit, for every example, on the CPU.
+
+    Few examples go through the model in a block of their own size: what is certified is counted in whole blocks.
+    """
+    size = next((few for few in SMALL_REQUESTS if len(x) <= few), None)
     found, start = torch.empty(len(x), dtype=torch.int64), 0
     with ScoringMode(model):
-        for rows in input_blocks(model, x):
+        for rows in input_blocks(model, x, size):
             count = min(len(rows), len(x) - start)
             logits = model(rows)[:count]
             if task is not None and outside is not None:
@@ -488,3 +591,39 @@ def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor |
 def misclassified(model: nn.Module, part: Examples, outside: Tensor | None) -> np.ndarray:
     """Which examples are misclassified, as the kernel counts them."""
     return Pool(model, [part], outside, [1.0]).score(errors=True)[1]
+
+
+class ErrorCount:
+    """Which examples of many tasks are misclassified: small tasks share a forward pass."""
+
+    def __init__(self, model: nn.Module, outside: Tensor | None) -> None:
+        self._model, self._outside = model, outside
+        self._waiting: list[tuple[Examples, np.ndarray, Any]] = []
+
+    def add(self, part: Examples, wrong: np.ndarray, rows: Any) -> None:
+        """In the end `wrong` says at these rows which of the examples are misclassified."""
+        self._waiting.append((part, wrong, rows))
+        if sum(len(part) for part, *_ in self._waiting) >= LARGE_BLOCK:
+            self.finish()
+
+    def finish(self) -> None:
+        """Score what is waiting."""
+        waiting, self._waiting = [one for one in self._waiting if len(one[0])], []
+        like, parts, start = next(self._model.parameters()), [part for part, *_ in waiting], 0
+        if len(parts) > 1:
+            parts = [
+                replace(part, x=learning.tensor(part.x[:]).to(like.device, like.dtype)) for part in parts
+            ]
+        every = (
+            misclassified(self._model, found, self._outside)
+            if (found := _joined(parts))
+            else np.empty(0, bool)
+        )
+        for part, wrong, rows in waiting:
+            wrong[rows] = every[start : start + len(part)]
+            start += len(part)
+
+
+def _joined(parts: Sequence[Examples]) -> Examples | None:
+    """All of them; a single one as it is, which may be a memory map."""
+    return parts[0] if len(parts) == 1 else join(parts)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cop2l.certify import saved
 from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.certificate import Certificate, content_of
-from cop2l.certify.fast import Fast, Progress, ScoringMode, input_blocks, misclassified, predict
+from cop2l.certify.fast import ErrorCount, Fast, Progress, ScoringMode, input_blocks, misclassified, predict
 from cop2l.certify.inputs import check_finite, inputs, labels
 from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
@@ -158,8 +158,13 @@ class CoP2L:
             )
         if strange := set(data) - set(range(1, last + 1)):
             raise UserError(f"There is no task {min(strange)} to certify; tasks 1 to {last} were learned.")
+        every = [np.zeros(rows, bool) for rows, _ in self.engine.sizes]
         with exact_arithmetic(self.threads):
-            records = [self._record(task, data.get(task)) for task in range(1, last + 1)]
+            count = ErrorCount(self.model, self.engine.outside)
+            for task, wrong in enumerate(every, 1):
+                self._count(task, data.get(task), wrong, count)
+            count.finish()
+        records = [self._record(task, task not in data, wrong) for task, wrong in enumerate(every, 1)]
         statements = all_statements(self.options, records)
         issued = [[s[name] for name in ("family", "task", "subject", "kind")] for s in statements]
         if not issued:
@@ -239,27 +244,19 @@ class CoP2L:
         described = getattr(self.model, "description", None) or own
         return {**described, "parameters": sum(p.numel() for p in self.model.parameters())}
 
-    def _record(self, task: int, data: Data | None) -> dict[str, Any]:
+    def _record(self, task: int, gone: bool, wrong: np.ndarray) -> dict[str, Any]:
         """The integers of one task, from its data or from the memory alone."""
-        engine, last = self.engine, self.tasks_seen
-        rows, sets = engine.sizes[task - 1][0], engine.sets[task - 1]
-        wrong = np.zeros(rows, bool)
-        if data is None:
-            held = engine.buffer[task - 1]
-            if self.options.marked and len(held):
-                wrong[held.row] = misclassified(self.model, held, engine.outside)
-        else:
-            wrong = self._misclassified(task, data, rows)
+        rows, sets = len(wrong), self.engine.sets[task - 1]
         identity = {
             "task": task,
             "rows": rows,
             "head": list(self.heads[task - 1]),
             "fingerprint": self.fingerprints[task - 1],
         }
-        facts = self.facts[task - 1]
+        facts, last = self.facts[task - 1], self.tasks_seen
         labels_of, column = facts.get("labels", np.zeros(rows, np.int64)), facts.get("groups")
         counted = counts_and_parts(
-            self.options, last, task, sets, wrong, facts.get("wrong"), labels_of, column, gone=data is None
+            self.options, last, task, sets, wrong, facts.get("wrong"), labels_of, column, gone=gone
         )
         return {**identity, **counted}
 
@@ -272,9 +269,17 @@ class CoP2L:
             found["wrong"] = misclassified(self.model, S, self.engine.outside)
         return found
 
-    def _misclassified(self, task: int, data: Data, rows: int) -> np.ndarray:
-        """Which rows of a task the model misclassifies, from one pass over its data, which must be what was learned from."""
-        device, wrong, start = next(self.model.parameters()).device, np.zeros(rows, bool), 0
+    def _count(self, task: int, data: Data | None, wrong: np.ndarray, count: ErrorCount) -> None:
+        """Have counted which rows of a task the model misclassifies, from one pass over its data or from the memory alone.
+
+        The data must be what was learned from.
+        """
+        held = self.engine.buffer[task - 1]
+        if data is None:
+            if self.options.marked:
+                count.add(held, wrong, held.row)
+            return
+        device, rows, start = next(self.model.parameters()).device, len(wrong), 0
         other = UserError(
             f"The data given for task {task} is not what it was learned from: its fingerprint differs."
         )
@@ -293,19 +298,18 @@ class CoP2L:
                         f"it was learned from {rows} examples."
                     )
                 part = sample(x, labels(y).to(device), task, self.options.seed)
-                if len(y) and not np.isin(part.y.cpu().numpy(), self.heads[task - 1]).all():
+                if (
+                    x.shape[1:] != held.x.shape[1:]
+                    or not np.isin(part.y.cpu().numpy(), self.heads[task - 1]).all()
+                ):
                     raise other
-                try:
-                    wrong[start : start + len(y)] = misclassified(self.model, part, self.engine.outside)
-                except (RuntimeError, ValueError, IndexError, TypeError):  # examples of another shape
-                    raise other from None
+                count.add(part, wrong, slice(start, start + len(y)))
                 start += len(y)
                 yield x, y
 
         found = fingerprint(rows, blocks(), self.facts[task - 1].get("groups"))
         if start != rows or found != self.fingerprints[task - 1]:
             raise other
-        return wrong
 
     def _checked(self, x: Any, y: Any, classes: Sequence[int] | None) -> tuple[Any, Tensor, tuple[int, ...]]:
         """The task's data in usable form; every wrong input is refused here, before anything changes."""

@@ -1,5 +1,6 @@
 """A learner on disk: one checked file, read without pickle."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,13 +27,11 @@ def save(learner: "CoP2L", folder: Path) -> None:
     from cop2l.certify.learner import parameters
 
     engine = learner.engine
-    tensors = {f"sets/{name}": value for name, value in set_tensors(engine.sets).items()}
+    tensors = {f"sets/{name}": value for name, value in _together(engine.sets, SET_NAMES).items()}
     for name, theta in (("theta_0", learner.theta_0), ("theta", parameters(learner.model))):
         tensors |= {f"{name}/{key}": value for key, value in theta.items()}
     for name, parts in (("buffer", engine.buffer), ("prior", engine.prior)):
-        for number, part in enumerate(parts):
-            columns = {"x": part.x.cpu(), "y": part.y.cpu(), "row": torch.from_numpy(part.row.copy())}
-            tensors |= {f"{name}/{number}/{key}": value for key, value in columns.items()}
+        tensors |= {f"{name}/{key}": value for key, value in _together(parts, ("x", "y", "row")).items()}
     tensors |= {f"sums/{name}": value.cpu() for name, value in engine.sums.items()}
     for number, facts in enumerate(learner.facts):
         tensors |= {f"facts/{number}/{name}": torch.from_numpy(rows.copy()) for name, rows in facts.items()}
@@ -144,15 +143,14 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     ]
     engine.sizes = [tuple(task["sizes"]) for task in tasks]
     engine.sets = []
-    for number, task in enumerate(tasks, 1):
-        rows: dict[str, Any] = {name: tensors[f"sets/{number}/{name}"].numpy() for name in SET_NAMES}
+    for task, columns in zip(tasks, _apart(part("sets/"), SET_NAMES), strict=True):
+        rows: dict[str, Any] = {name: value.numpy() for name, value in columns.items()}
         engine.sets.append(Sets(**rows, iterations=task["numbers"][0], stopped=task["numbers"][1]))
     device, seed = next(learner.model.parameters()).device, learner.options.seed
     engine.buffer, engine.prior = (
         [
-            sample(held["x"].to(device), held["y"].to(device), number + 1, seed, held["row"].numpy())
-            for number in range(len(tasks))
-            if (held := part(f"{name}/{number}/"))
+            sample(held["x"].to(device), held["y"].to(device), number, seed, held["row"].numpy())
+            for number, held in enumerate(_apart(part(f"{name}/"), ("x", "y", "row")), 1)
         ]
         for name in ("buffer", "prior")
     )
@@ -160,6 +158,29 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     engine.outside = learner._outside(learner.heads) if tasks else None
     learner.certificate = _stored_certificate(standing(folder / "certificate"), learner)
     learner.model.eval()
+
+
+def _together(parts: Sequence[Any], names: Sequence[str]) -> dict[str, Tensor]:
+    """The columns of all tasks one behind the other, and how long each is: few large tensors instead of many small ones."""
+    found: dict[str, Tensor] = {}
+    for name in names if parts else ():
+        columns = [torch.as_tensor(getattr(part, name)).cpu() for part in parts]
+        found |= {
+            name: torch.cat(columns),
+            f"{name} lengths": torch.tensor([len(column) for column in columns]),
+        }
+    return found
+
+
+def _apart(tensors: dict[str, Tensor], names: Sequence[str]) -> list[dict[str, Tensor]]:
+    """The columns of each task again, each in memory of its own."""
+    if not tensors:
+        return []
+    columns = [torch.split(tensors[name], tensors[f"{name} lengths"].tolist()) for name in names]
+    return [
+        dict(zip(names, (column.clone() for column in task), strict=True))
+        for task in zip(*columns, strict=True)
+    ]
 
 
 def _form(value: Tensor) -> tuple[Any, Any]:

@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cop2l.errors import UserError
@@ -18,9 +19,13 @@ KINDS = {
     "combined": "our certificate for one task of T, if no example of a past task can be picked",
     "buffer": "our certificate from the buffer alone, when the task's data is gone",
     "holdout": "the certificate from withheld examples",
+    "average": "the certificate for the mean over tasks, from withheld examples or tasks without picks",
+    "forgetting": "the certificate for what was right when its task was learned and is wrong now",
+    "group": "the certificate for one class or group of a task",
 }
 
 OURS = {"preference", "combined", "buffer"}
+FAMILIES = {"average", "forgetting", "group"}
 PRECISE = Context(prec=50)
 EPILOG = "Errors are counted outside the compression set only."
 
@@ -42,6 +47,10 @@ def add(verbs: Any) -> None:
 
 def _options(one: argparse.ArgumentParser, kind: str) -> None:
     paper, ours = kind in {"kl", "kl-tight"}, kind in OURS
+    if kind in FAMILIES:
+        _family_options(one, kind)
+        _common_options(one)
+        return
     n_help = {
         "holdout": "the task's withheld examples",
         "buffer": "the task's examples with a mark below the last threshold, picked or not (|R|)",
@@ -86,7 +95,50 @@ def _options(one: argparse.ArgumentParser, kind: str) -> None:
             metavar="MAX",
             help="only the iterations 0, 1, 2, 3, 4, 6, 8, 12, ... and MAX may be kept, as declared in advance",
         )
-    one.add_argument("--tasks", metavar="T", default="1", help="number of tasks (default 1)")
+    _common_options(one)
+
+
+def _family_options(one: argparse.ArgumentParser, kind: str) -> None:
+    combined = "no example of a past task can be picked (the kind combined); else withheld examples"
+    if kind == "average":
+        one.add_argument("--n", metavar="N1,..", required=True, help="the examples of each task, picked none")
+        one.add_argument("--errors", metavar="E1,..", required=True, help="the errors on them")
+        combined += "; --tasks may then be more than these tasks, which turned out to be without picks"
+    else:
+        one.add_argument("--n", metavar="N", required=True, help="size of the sample (of the group's part)")
+        one.add_argument("--compression", metavar="G", default="0", help="the examples picked (default 0)")
+        one.add_argument(
+            "--iterations",
+            metavar="K",
+            help="iterations kept; not for withheld examples, where nothing is picked",
+        )
+        one.add_argument(
+            "--grid", metavar="MAX", help="as for the other kinds: only iterations of the grid may be kept"
+        )
+        one.add_argument("--task", metavar="t", help="the task's number, for the sentence only")
+        combined = "with --iterations: no example of a past task can be picked (the kind combined)"
+    if kind == "forgetting":
+        one.add_argument(
+            "--lost", metavar="B", required=True, help="examples that were right then and are wrong now"
+        )
+        one.add_argument(
+            "--gained", metavar="C", help="examples that were wrong then and are right now, for the net"
+        )
+    if kind == "group":
+        one.add_argument(
+            "--errors", metavar="E", required=True, help="errors on the group's examples not picked"
+        )
+        one.add_argument(
+            "--groups", metavar="NUMBER", required=True, help="groups of the task that have an example"
+        )
+    one.add_argument("--combined", action="store_true", help=combined)
+
+
+def _common_options(one: argparse.ArgumentParser) -> None:
+    one.add_argument("--tasks", metavar="T", help="number of tasks (default 1; for an average, those given)")
+    one.add_argument(
+        "--share", metavar="S", default="1", help="what this family has of delta, as in 1/5 (default 1)"
+    )
     one.add_argument("--delta", metavar="D", default="0.05", help="1 - confidence, in (0, 1] (default 0.05)")
     one.add_argument(
         "--anytime",
@@ -99,19 +151,88 @@ def _options(one: argparse.ArgumentParser, kind: str) -> None:
 def bound(arguments: argparse.Namespace) -> None:
     """Print one bound: as JSON, or as a sentence and what the bound is made of."""
     from cop2l.bounds import anytime_log_delta
+    from cop2l.bounds.outer import down
 
-    tasks = arguments.tasks = _whole("--tasks", arguments.tasks)
-    if arguments.task is not None:
+    given = len(arguments.n.split(",")) if arguments.kind == "average" else 1
+    tasks = arguments.tasks = given if arguments.tasks is None else _whole("--tasks", arguments.tasks)
+    if getattr(arguments, "task", None) is None:
+        arguments.task = None
+    else:
         arguments.task = _whole("--task", arguments.task)
         if not 1 <= arguments.task <= tasks:
             raise UserError(f"--task must be from 1 to --tasks = {tasks}, not {arguments.task}.")
     delta, log_delta = _confidence(arguments.delta)
     share = anytime_log_delta(log_delta, tasks) if arguments.anytime else log_delta
-    result = _certificate(arguments, share)
-    if arguments.json:
-        print(json.dumps(_record(arguments, log_delta, share, result)))
+    part, net = _part(arguments.share), None
+    of_family = down(share + part) if part else share
+    if arguments.kind in FAMILIES:
+        result, net = _family(arguments, of_family)
     else:
-        print("\n".join(_lines(arguments, delta, share, result)))
+        result = _certificate(arguments, of_family)
+    if arguments.json:
+        print(json.dumps(_record(arguments, log_delta, share, result, net)))
+    else:
+        print("\n".join(_lines(arguments, delta, share, result, net)))
+
+
+def _family(arguments: argparse.Namespace, log_delta: float) -> "tuple[Bound, float | None]":
+    """The bound of a statement of another family than `tasks`; for forgetting the bound on the net rise too, if it has one."""
+    from cop2l import bounds
+    from cop2l.bounds.outer import down
+
+    kind, tasks = arguments.kind, arguments.tasks
+    if kind == "average":
+        return _average(arguments, log_delta), None
+    n = _whole("--n", arguments.n)
+    picked = _whole("--compression", arguments.compression)
+    wrong = _whole("--lost", arguments.lost) if kind == "forgetting" else _whole("--errors", arguments.errors)
+    kept = None if arguments.iterations is None else _whole("--iterations", arguments.iterations)
+    grid = _points(arguments.grid, [] if kept is None else [kept])
+    if kept is None and (picked or arguments.combined or grid):
+        raise UserError(
+            "--compression, --combined and --grid need --iterations: withheld examples are never picked."
+        )
+    held_out = kept is None or (arguments.combined and kept == 0)
+    if kind == "group":
+        log_delta = down(log_delta - math.log(_at_least_one("--groups", arguments.groups)))
+    elif held_out:
+        log_delta = down(log_delta - math.log(2))
+    if kept is None:
+        result = bounds.holdout_certificate(n, wrong, tasks, log_delta)
+    elif arguments.combined:
+        result = bounds.combined_certificate(n, picked, wrong, kept, tasks, log_delta, grid=grid)
+    else:
+        result = bounds.preference_certificate(n, picked, wrong, kept, tasks, log_delta, grid=grid)
+    if kind == "group" or arguments.gained is None:
+        return result, None
+    if not held_out:
+        raise UserError(
+            "--gained is for withheld examples or tasks without picks; what was lost bounds the net too."
+        )
+    gained = _whole("--gained", arguments.gained)
+    if not 0 <= gained <= n - wrong:
+        raise UserError(f"--gained must be from 0 to --n less --lost = {n - wrong}, not {gained}.")
+    half = log_delta - math.log(tasks) + (0.0 if kept is None else math.log(0.75))
+    least = bounds.gained_at_least(gained, n, down(half)) if n else 0.0
+    return result, bounds.net_forgetting(result.value, least)
+
+
+def _average(arguments: argparse.Namespace, log_delta: float) -> "Bound":
+    from cop2l import bounds
+    from cop2l.bounds.outer import down
+
+    sizes, errors = (
+        [_whole(option, text) for text in values.split(",")]
+        for option, values in (("--n", arguments.n), ("--errors", arguments.errors))
+    )
+    if len(sizes) != len(errors):
+        raise UserError(f"--n has {len(sizes)} tasks and --errors has {len(errors)}; they must be as many.")
+    if len(sizes) != arguments.tasks and not (arguments.combined and len(sizes) < arguments.tasks):
+        raise UserError(
+            f"--tasks must be the {len(sizes)} tasks given, or more with --combined, not {arguments.tasks}."
+        )
+    weight = bounds.log_set_weight(arguments.tasks, len(sizes)) if arguments.combined else 0.0
+    return bounds.pooled_certificate(list(zip(sizes, errors, strict=True)), down(log_delta + weight))
 
 
 def _certificate(arguments: argparse.Namespace, log_delta: float) -> "Bound":
@@ -173,6 +294,27 @@ def _whole(option: str, text: str) -> int:
         raise UserError(f"{option} must be an integer, not {text!r}.") from None
 
 
+def _at_least_one(option: str, text: str) -> int:
+    number = _whole(option, text)
+    if number < 1:
+        raise UserError(f"{option} must be at least 1, not {number}.")
+    return number
+
+
+def _part(text: str) -> float:
+    """The logarithm of a family's share of delta, rounded down."""
+    try:
+        part = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        part = Fraction(0)
+    if not 0 < part <= 1:
+        raise UserError(f"--share must be a number above 0 and at most 1, as in 1/5 or 0.2, not {text!r}.")
+    if part == 1:
+        return 0.0
+    exact = PRECISE.divide(Decimal(part.numerator), Decimal(part.denominator))
+    return math.nextafter(float(exact.ln(PRECISE)), -math.inf)
+
+
 def _confidence(text: str) -> tuple[Decimal, float]:
     """Delta as it was typed, and its logarithm rounded down; a Decimal does not underflow."""
     try:
@@ -186,14 +328,18 @@ def _confidence(text: str) -> tuple[Decimal, float]:
     return delta, math.nextafter(float(delta.ln(PRECISE)), -math.inf)
 
 
-def _record(arguments: argparse.Namespace, log_delta: float, share: float, result: "Bound") -> dict[str, Any]:
+def _record(
+    arguments: argparse.Namespace, log_delta: float, share: float, result: "Bound", net: float | None
+) -> dict[str, Any]:
     return {
-        "kind": result.kind,
+        "kind": arguments.kind,
         "bound": result.value,
+        "net": net,
         "reason": result.reason,
         "task": arguments.task,
         "tasks": arguments.tasks,
         "delta": float(arguments.delta),
+        "share": arguments.share,
         "log_delta": log_delta,
         "grid": None if getattr(arguments, "grid", None) is None else int(arguments.grid),
         "anytime": arguments.anytime,
@@ -202,7 +348,9 @@ def _record(arguments: argparse.Namespace, log_delta: float, share: float, resul
     }
 
 
-def _lines(arguments: argparse.Namespace, delta: Decimal, share: float, result: "Bound") -> list[str]:
+def _lines(
+    arguments: argparse.Namespace, delta: Decimal, share: float, result: "Bound", net: float | None
+) -> list[str]:
     from cop2l.kernel.arithmetic import percent
 
     tasks = arguments.tasks
@@ -211,15 +359,32 @@ def _lines(arguments: argparse.Namespace, delta: Decimal, share: float, result: 
         where = f" on task {arguments.task} of {tasks}"
     digits = max(2, -Decimal(result.value).adjusted())  # a small bound keeps three of them
     confidence, rate = _confidence_text(delta), percent(result.value, digits)
-    lines = [
-        f"With probability at least {confidence} over the draw of the data, the error rate{where} is at most {rate}."
-    ]
+    said = f"the error rate{where} is at most {rate}"
+    if arguments.kind == "average":
+        number = len(arguments.n.split(","))
+        weighted = ", weighted by examples," * (len(set(arguments.n.split(","))) > 1)
+        of = "tasks" if number == tasks else f"tasks without picks, of {tasks},"
+        said = f"the error rate averaged over the {number} {of}{weighted} is at most {rate}".replace(
+            ",,", ","
+        )
+    elif arguments.kind == "forgetting":
+        whose = where.replace(" on ", " of ", 1) or " of the task"
+        said = f"at most {rate}{whose} was right when it was learned and is wrong now"
+    elif arguments.kind == "group":
+        said = f"of this group{where} at most {rate} is misclassified"
+    lines = [f"With probability at least {confidence} over the draw of the data, {said}."]
+    if net is not None:
+        lines.append(f"At once, the error rate rose by at most {percent(net, digits)} since then.")
     if result.reason:
         lines.append(f"That says nothing: {result.reason[0].lower()}{result.reason[1:]}")
+    if arguments.share != "1":
+        lines.append(
+            f"This family of statements has {arguments.share} of delta; what else is claimed has the rest."
+        )
     if arguments.anytime:
         lines.append("The same probability covers all tasks at once, at every time a certificate is issued;")
         lines.append(f"for that, the certificates after task {tasks} use delta = {math.exp(share):.4g}.")
-    elif tasks > 1:
+    elif tasks > 1 and arguments.kind != "average":
         lines.append(f"The same probability covers all {tasks} tasks at once, after task {tasks}.")
     terms = {name: f"{x}" if isinstance(x, int) else f"{x:.6g}" for name, x in result.terms.items()}
     terms["bound"] = f"{Decimal(result.value).quantize(Decimal('1e-9'), ROUND_CEILING):f}"

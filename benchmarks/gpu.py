@@ -1,0 +1,121 @@
+"""Seconds of learning on a CUDA device with the paper's settings: recorded (CUDA graphs) and step by step.
+
+    python benchmarks/gpu.py cifar10 cifar100 mnist --features FOLDER --repeat 3 --eager
+
+FOLDER holds the features as DATASET-dinov2-vits14-224.npz; MNIST is found as `cop2l data path mnist` finds it. Each stream is
+learned once as a warm-up (unless --cold), then `repeat` times; the median is given, from the first `learn` to the end of the
+last, synchronised.
+Beside it: iterations, steps of the optimiser, and a floor: the arithmetic of all products over a measured rate.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cop2l.certify import cuda
+from cop2l.certify.learner import CoP2L
+from cop2l.models import build
+from cop2l.streams import from_arrays, load
+
+HEAD = {"k": 4, "epochs": 2, "omega": 25.0, "lr": 0.001}
+SETTINGS = {
+    "cifar10": HEAD,
+    "cifar100": HEAD,
+    "tinyimagenet": HEAD,
+    "mnist": {"k": 8, "epochs": 10, "omega": 15.0, "lr": 0.001},
+    "permuted-mnist": {"k": 16, "epochs": 1, "omega": 15.0, "lr": 0.001},
+}
+TASKS = {"cifar10": 5, "cifar100": 10, "tinyimagenet": 40}
+
+
+def tasks_of(name, folder):
+    """The training parts of the stream's tasks."""
+    if name not in TASKS:
+        return [(x, y) for x, y, _ in load(name, download=False)]
+    with np.load(Path(folder) / f"{name}-dinov2-vits14-224.npz") as file:
+        x, y = file["x_train"] * file["scale"].astype(np.float32), file["y_train"].astype(np.int64)
+    stream = from_arrays(x, y, x[:100], y[:100], name=name, tasks=TASKS[name], classes=int(y.max()) + 1)
+    return [(x, y) for x, y, _ in stream]
+
+
+def learner_of(name, tasks):
+    classes = 1 + max(int(np.asarray(y).max()) for _, y in tasks)
+    kind = "linear" if name in TASKS else "mlp"
+    model = build(kind, inputs=tasks[0][0].shape[1:], classes=classes, seed=0).cuda()
+    return CoP2L(model, preset="paper", memory=2000, **SETTINGS[name])
+
+
+def learned(name, tasks):
+    """Seconds, and what was done."""
+    learner, iterations, steps, operations, each = learner_of(name, tasks), 0, 0, 0, []
+    options, products = learner.options, 2 * sum(p.numel() for p in learner.model.parameters() if p.dim() > 1)
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for x, y in tasks:
+        start, past = time.perf_counter(), learner.memory_used
+        learner.learn(x, y, progress=False)
+        torch.cuda.synchronize()
+        each.append(time.perf_counter() - start)
+        stopped = learner.engine.sets[-1].stopped
+        here = sum(options.epochs * -(-options.k * j // options.batch) for j in range(1, stopped + 1))
+        iterations, steps = iterations + stopped + 1, steps + here
+        operations += products * ((stopped + 1) * (len(y) + past) + 2 * here * options.batch)
+    seconds = time.perf_counter() - begin
+    theta = torch.cat([p.detach().double().flatten() for p in learner.model.parameters()])
+    return seconds, {
+        "iterations": iterations, "steps": steps, "operations": operations, "picked": options.k * iterations,
+        "sum": float(theta.sum()), "tasks": [round(part, 3) for part in each],
+    }  # fmt: skip
+
+
+def rate():
+    """Operations a second of a large float32 product, without tf32."""
+    a = torch.randn(8192, 8192, device="cuda")
+    for repeat in range(4):
+        if repeat == 1:
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+        a @ a
+    torch.cuda.synchronize()
+    return 3 * 2 * 8192**3 / (time.perf_counter() - begin)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("streams", nargs="+", choices=SETTINGS)
+    parser.add_argument("--features", default=".")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--tasks", type=int, help="only so many tasks")
+    parser.add_argument("--eager", action="store_true", help="step by step as well, once")
+    parser.add_argument("--cold", action="store_true", help="no warm-up")
+    arguments = parser.parse_args()
+    ceiling = rate()
+    name = torch.cuda.get_device_name()
+    print(f"{name}, torch {torch.__version__}, {ceiling / 1e12:.1f} float32 Tflop/s", flush=True)
+    for stream in arguments.streams:
+        tasks = tasks_of(stream, arguments.features)[: arguments.tasks]
+        runs = [learned(stream, tasks) for _ in range(arguments.repeat + (not arguments.cold))]
+        first, runs = runs[0], runs if arguments.cold else runs[1:]
+        seconds, about = statistics.median(run[0] for run in runs), runs[0][1]
+        row = {"stream": stream, "seconds": round(seconds, 3), "first": round(first[0], 3), **about}
+        row |= {
+            "floor": round(about["operations"] / ceiling, 3),
+            "us an iteration": round(1e6 * seconds / about["iterations"]),
+        }
+        if arguments.eager:
+            able, cuda.able = cuda.able, lambda *_: False
+            slow, other = learned(stream, tasks)
+            cuda.able = able
+            row |= {"step by step": round(slow, 3), "same": other["sum"] == about["sum"]}
+        print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

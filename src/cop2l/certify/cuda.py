@@ -1,0 +1,461 @@
+"""The fast path on a CUDA device: recorded once as CUDA graphs, then repeated with one call, and the host is never waited for.
+
+P2L trains a small model on few examples thousands of times, so that launching kernels took nearly all the time. Here all
+memory stands still: the pool, the training set, and tables of the rows of each mini-batch. The block on top is found and
+added to the training set on the device. Iterations are asked for some ahead; what lies behind the stop is thrown away,
+and theta comes back from copies. Every product has the shapes of `Plain`, every sum its order: the bits are the same.
+"""
+
+import gc
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cop2l.certify.fast import Optimiser, Round, ScoringMode, ours
+from cop2l.kernel.learning import Examples, block_rows
+from cop2l.kernel.options import Options
+from cop2l.randomness import generator, private_randomness
+
+if TYPE_CHECKING:
+    from cop2l.certify.fast import Fast
+
+AHEAD = 3
+"""How many iterations are asked for before the oldest of them is judged."""
+GROUPS = (8, 4, 2, 1)
+"""Numbers of mini-batches that are recorded together."""
+STREAMS = 8
+"""How many blocks are scored side by side: one of them does not fill a device."""
+ALIGNED = 128
+"""Mini-batches begin at multiples of so many rows: as aligned as memory of their own would be."""
+STAGE = 2**28
+"""The most bytes that the mini-batches of a group may take."""
+
+
+def able(engine: "Fast", parts: Sequence[Examples | None]) -> bool:
+    """Whether this learner can be recorded: float32 on CUDA, one of cop2l's models, an optimiser without a step count."""
+    like, some = next(engine.model.parameters()), [part for part in parts if part is not None]
+    if like.device.type != "cuda" or like.dtype != torch.float32 or engine.options.optimiser == "adam":
+        return False
+    if not ours(engine.model) or not all(isinstance(part.x, Tensor) and part.x.is_cuda for part in some):
+        return False
+    free: int = torch.cuda.mem_get_info(like.device)[0]
+    needed: int = 4 * like.element_size() * sum(part.x.numel() for part in some)
+    return needed < free
+
+
+def record(device: torch.device, work: Callable[[], None]) -> Callable[[], None]:
+    """What repeats this work, which reads and writes fixed memory only, with one call. It is done once here, as a start."""
+    if device.type != "cuda":
+        return work
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        work()  # libraries make themselves ready at the first call, which cannot be recorded
+    torch.cuda.synchronize(device)
+    graph, collecting = torch.cuda.CUDAGraph(), gc.isenabled()
+    gc.disable()  # what is freed while recording would end it
+    try:
+        with torch.cuda.stream(stream):
+            graph.capture_begin(capture_error_mode="thread_local")
+            work()
+            graph.capture_end()
+    finally:
+        if collecting:
+            gc.enable()
+    torch.cuda.current_stream(device).wait_stream(stream)
+    return graph.replay
+
+
+class Steps:
+    """A training set in fixed memory, and steps of the optimiser on it."""
+
+    def __init__(
+        self, model: nn.Module, options: Options, shape: Sequence[int], classes: int, rows: int
+    ) -> None:
+        like = next(model.parameters())
+        self.device, self.classes, self._model, self._options = like.device, classes, model, options
+        self.x = torch.zeros((rows, *shape), dtype=like.dtype, device=like.device)
+        self.y, self.weight = self._zeros(rows, torch.int64), self._zeros(rows, like.dtype)
+        self.hidden = torch.zeros((rows, classes), dtype=torch.bool, device=like.device)
+        self.counts, self.labels = (
+            self._zeros(classes, torch.int64),
+            torch.arange(classes, device=like.device),
+        )
+        self.end = self._zeros(1, torch.int64)
+        self._zero = torch.zeros((), dtype=like.dtype, device=like.device)
+        self._balanced, self._masked = False, False
+        self._rows = -(-options.batch // ALIGNED) * ALIGNED
+        largest = STAGE // (self._rows * self.x[:1].nbytes)
+        self._groups = [size for size in GROUPS if size <= max(1, largest)]
+        self._recorded: dict[Any, tuple[Tensor, Callable[[], None]]] = {}
+        self._optimisers: dict[float, Optimiser] = {}
+        start = self._zero.clone().requires_grad_()
+        torch.autograd.grad(
+            start.exp(), start
+        )  # torch warns where a backward pass begins with a matrix product
+        self._random = any(isinstance(module, nn.modules.dropout._DropoutNd) for module in model.modules())
+
+    def start(self, prior: Examples | None, outside: Tensor | None) -> None:
+        """The training set is the prior examples; every optimiser has empty state."""
+        count = 0 if prior is None else len(prior)
+        self._balanced, self._masked = prior is not None and self._options.balance, outside is not None
+        self.counts.zero_()
+        self.end.fill_(count)
+        for optimiser in self._optimisers.values():
+            for value in optimiser.first:
+                value.zero_()
+        if prior is not None:
+            self.x[:count] = prior.x
+            self.y[:count] = prior.y
+            self.weight[:count] = 1
+            self.counts.copy_((prior.y[:, None] == self.labels).sum(0))
+            if outside is not None:
+                self.hidden[:count] = outside[torch.from_numpy(prior.task).to(self.device)]
+
+    def add(self, x: Tensor, y: Tensor, weight: Tensor, hidden: Tensor | None, real: Tensor) -> None:
+        """Examples behind the others; those that are not real are counted nowhere, and overwritten or never used."""
+        at = self.end + torch.arange(len(y), device=self.device)
+        strict = torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(False)  # no row is written twice: any order gives the same
+        try:
+            columns = [(self.x, x), (self.y, y), (self.weight, weight)]
+            for column, new in [*columns, *([] if hidden is None else [(self.hidden, hidden)])]:
+                column.index_copy_(0, at, new)
+        finally:
+            torch.use_deterministic_algorithms(strict)
+        self.counts.add_(((y[:, None] == self.labels) & real[:, None]).sum(0))
+        self.end.add_(len(y))
+
+    def update(self, n: int, epochs: int, lr: float, task: int, purpose: str, iteration: int = 0) -> None:
+        """Epochs over the first n examples, as `Plain.update` has them."""
+        seed = self._options.seed
+        order = generator(seed, f"{purpose} order", task, iteration) if n > self._options.batch else None
+        index, share = self._batches(n, epochs, order)
+        groups, start = [], 0
+        for size in self._groups:
+            while len(index) - start >= size:
+                groups.append((start, size, *self._steps(size, lr)))
+                start += size
+        # one transfer for all: the rows of a group, then their shares
+        every = [part[at : at + size].reshape(-1) for at, size, *_ in groups for part in (index, share)]
+        table = torch.from_numpy(np.concatenate(every)).view(-1, self._rows)
+        if self.device.type == "cuda":
+            table = table.pin_memory().to(self.device, non_blocking=True)
+        if not self._model.training:
+            self._model.train()
+        randomness = (
+            private_randomness(self.device, seed, purpose, task, iteration) if self._random else nullcontext()
+        )
+        with randomness:
+            for at, size, rows, replay in groups:
+                rows.copy_(table[2 * at : 2 * (at + size)])
+                replay()
+
+    def _batches(self, n: int, epochs: int, order: torch.Generator | None) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of every mini-batch, and minus their shares in its mean as bits: the gradient of the loss is minus these."""
+        size = self._options.batch
+        batches = -(-n // size)
+        whole = (batches - 1) * size
+        index = np.zeros((epochs, batches, self._rows), np.int32)
+        for epoch in index:
+            rows = np.arange(n) if order is None else torch.randperm(n, generator=order).numpy()
+            epoch[:-1, :size] = rows[:whole].reshape(-1, size)
+            epoch[-1, :size] = np.resize(rows[whole:], size)
+        share = np.full((batches, self._rows), -0.0, np.float32)
+        share[:-1, :size] = -(1 / size)
+        share[-1, : n - whole] = -(1 / (n - whole))
+        shares = np.broadcast_to(share.view(np.int32), index.shape)
+        return index.reshape(-1, self._rows), shares.reshape(-1, self._rows)
+
+    def _steps(self, count: int, lr: float) -> tuple[Tensor, Callable[[], None]]:
+        """So many steps, recorded, and the table that they read."""
+        key = count, lr, self._balanced, self._masked
+        if key not in self._recorded:
+            optimiser = self._optimisers.setdefault(lr, Optimiser(self._model, self._options, lr))
+            table = torch.zeros((2 * count, self._rows), dtype=torch.int32, device=self.device)
+            state = [*self._model.state_dict().values(), *optimiser.first]
+            before = [value.clone() for value in state]
+            self._model.train()
+            with private_randomness(self.device, 0, "record"):
+                replay = record(self.device, lambda: self._take(count, table, optimiser))
+            for value, old in zip(state, before, strict=True):
+                value.copy_(old)
+            self._recorded[key] = table, replay
+        return self._recorded[key]
+
+    def _take(self, count: int, table: Tensor, optimiser: Optimiser) -> None:
+        """Steps on the mini-batches of the table.
+
+        The value of the loss is not needed, and the gradient of its last two operations is known beforehand.
+        """
+        size, (rows, share) = self._options.batch, table.view(2, -1)
+        y = self.y.index_select(0, rows)
+        weight = self._class_weight(y) if self._balanced else self.weight.index_select(0, rows)
+        factor = weight * share.view(weight.dtype)
+        gradient = torch.where(y[:, None] == self.labels, factor[:, None], self._zero)
+        columns = [self.x.index_select(0, rows), gradient]
+        if self._masked:
+            columns.append(self.hidden.index_select(0, rows))
+        for x, of_loss, *hidden in zip(
+            *(part.view(count, -1, *part.shape[1:])[:, :size] for part in columns), strict=True
+        ):
+            logits = self._model(x)
+            if hidden:
+                logits = logits.masked_fill(hidden[0], -torch.inf)
+            of_logits = torch.ops.aten._log_softmax_backward_data(
+                of_loss, torch.log_softmax(logits.detach(), 1), 1, logits.dtype
+            )
+            optimiser.descend(
+                torch.autograd.grad(
+                    logits, optimiser.parameters, of_logits, allow_unused=True, materialize_grads=True
+                )
+            )
+
+    def _class_weight(self, y: Tensor) -> Tensor:
+        """As `balanced` gives it for the whole training set."""
+        total = (self.counts > 0).sum() * self.counts.index_select(0, y)
+        return (total.double().reciprocal() * self.counts.sum()).to(self.weight.dtype)
+
+    def _zeros(self, count: int, kind: torch.dtype) -> Tensor:
+        return torch.zeros(count, dtype=kind, device=self.device)
+
+
+class Scores:
+    """A pool in fixed memory; one call scores it, reports, and moves the block on top into the training set."""
+
+    def __init__(self, model: nn.Module, steps: Steps, sizes: Sequence[int], k: int, masked: bool) -> None:
+        self.steps, self.sizes, self._model, self._mode = steps, tuple(sizes), model, ScoringMode(model)
+        total, device, kind = sum(sizes), steps.device, steps.x.dtype
+        self._block, self._k = block_rows(steps.x), min(k, total)
+        self._x = torch.zeros((total, *steps.x.shape[1:]), dtype=kind, device=device)
+        self._y, self._own, self._later = (
+            torch.zeros(total, dtype=torch.int64, device=device) for _ in range(3)
+        )
+        self._weight, self._trained = (torch.zeros(total, dtype=kind, device=device) for _ in range(2))
+        self._closed = torch.zeros(total, dtype=torch.bool, device=device)
+        self._logits = torch.zeros((steps.classes, total), dtype=kind, device=device)
+        self._hidden = (
+            torch.zeros((total, steps.classes), dtype=torch.bool, device=device) if masked else None
+        )
+        self._hidden_columns = torch.zeros_like(self._logits, dtype=torch.bool) if masked else None
+        made: Any = torch.cuda.Stream
+        self._streams = [made(device) for _ in range(STREAMS)] if device.type == "cuda" else []
+        self.report = torch.zeros(2 + self._k, dtype=torch.float64, device=device)
+        self.replay = record(device, self._score)
+
+    def load(
+        self,
+        parts: Sequence[Examples],
+        weights: Sequence[tuple[float, float]],
+        candidates: np.ndarray,
+        outside: Tensor | None,
+    ) -> None:
+        """Another pool of these sizes; a part has one weight in picking and one in training."""
+        mark, opened = np.zeros(len(self._y), np.uint64), np.zeros(len(self._y), bool)
+        for value in (self._x, self._y, self._weight, self._trained):
+            value.zero_()
+        for start, part, (weight, trained) in zip(self.starts, parts, weights, strict=True):
+            end = start + len(part)
+            self._x[start:end] = part.x
+            self._y[start:end] = part.y
+            self._weight[start:end] = -weight
+            self._trained[start:end] = trained
+            mark[start:end] = part.mark
+            opened[start:end] = candidates if start == 0 else True
+            if outside is not None and self._hidden is not None and self._hidden_columns is not None:
+                self._hidden[start:end] = outside[torch.from_numpy(part.task).to(outside.device)]
+                self._hidden_columns[:, start:end] = self._hidden[start:end].t()
+        self._closed.copy_(torch.from_numpy(~opened))
+        torch.add(self._y * len(mark), torch.arange(len(mark), device=self._y.device), out=self._own)
+        later = np.empty(len(mark), np.int64)
+        later[np.argsort(mark, kind="stable")] = np.arange(len(mark))[::-1]
+        self._later.copy_(torch.from_numpy(later))
+
+    @property
+    def starts(self) -> list[int]:
+        """Where each part begins."""
+        return [0, *itertools.accumulate(self.sizes)][:-1]
+
+    def _score(self) -> None:
+        with self._mode:
+            self._run_blocks()
+            if self._hidden_columns is not None:
+                self._logits.masked_fill_(self._hidden_columns, -torch.inf)
+            found = torch.log_softmax(self._logits, 0).view(-1).index_select(0, self._own)
+            losses = (found * self._weight).masked_fill_(self._closed, -torch.inf)
+            first, flat = self.sizes[0], self._logits.view(-1)
+            own = self._own[:first]
+            mine = flat.index_select(0, own)
+            flat.index_fill_(0, own, -torch.inf)
+            right = mine > self._logits[:, :first].amax(0)
+            errors = (~(right | self._closed[:first])).sum()
+            picked = torch.topk(_keys(losses, self._later), self._k).indices
+            summary = [losses.amax().double().view(1), errors.double().view(1), picked.double()]
+            torch.cat(summary, out=self.report)
+            real = ~self._closed.index_select(0, picked)
+            self._closed.index_fill_(0, picked, True)
+            columns = [value.index_select(0, picked) for value in (self._x, self._y, self._trained)]
+            hidden = None if self._hidden is None else self._hidden.index_select(0, picked)
+            self.steps.add(columns[0], columns[1], columns[2], hidden, real)
+
+    def _run_blocks(self) -> None:
+        """The logits of every block, several side by side."""
+        starts = range(0, len(self._x), self._block)
+        if not self._streams:
+            for start in starts:
+                self._run_block(start)
+            return
+        here = torch.cuda.current_stream(self.steps.device)
+        used = self._streams[: len(starts)]
+        for stream in used:
+            stream.wait_stream(here)
+        for start, stream in zip(starts, itertools.cycle(used), strict=False):
+            with torch.cuda.stream(stream):
+                self._run_block(start)
+        for stream in used:
+            here.wait_stream(stream)
+
+    def _run_block(self, start: int) -> None:
+        end = start + self._block
+        self._logits[:, start:end].copy_(self._model(self._x[start:end]).t())
+
+
+def _keys(losses: Tensor, later: Tensor) -> Tensor:
+    """Whole numbers in the order of (loss, then smaller mark): no two are equal. -0 is 0."""
+    bits = (losses + 0.0).view(torch.int32)
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    return (ordered.to(torch.int64) << 32) + later
+
+
+class Graphs:
+    """What is recorded for one learner, from task to task."""
+
+    def __init__(self, engine: "Fast") -> None:
+        self._engine = engine
+        self._steps: Steps | None = None
+        self._scores: Scores | None = None
+        self._copies: list[list[Tensor]] = []
+        self._places = _places(engine.model)
+
+    def fits(self, engine: "Fast") -> bool:
+        """Whether the model is still where it was recorded."""
+        return self._places == _places(engine.model)
+
+    def steps(self, like: Examples, rows: int) -> Steps:
+        """A training set with room for so many rows."""
+        engine, shape = self._engine, like.x.shape[1:]
+        if self._steps is None or self._steps.x.shape[1:] != shape or len(self._steps.x) < rows:
+            with ScoringMode(engine.model):
+                size, first = block_rows(like.x), next(engine.model.parameters())
+                rows_of_x = torch.zeros((size, *shape), dtype=first.dtype, device=first.device)
+                classes = engine.model(rows_of_x).shape[1]
+            room = 1 << max(11, (rows - 1).bit_length())
+            self._steps = Steps(engine.model, engine.options, shape, classes, room)
+        return self._steps
+
+    def scores(self, steps: Steps, sizes: Sequence[int], masked: bool) -> Scores:
+        """A pool of these sizes."""
+        found = self._scores
+        if found is None or found.steps is not steps or found.sizes != tuple(sizes):
+            self._scores = None  # its memory first
+            self._scores = found = Scores(self._engine.model, steps, sizes, self._engine.options.k, masked)
+        return found
+
+    def copies(self) -> list[list[Tensor]]:
+        """Memory for theta after the newest iterations."""
+        if not self._copies:
+            state = self._engine.model.state_dict().values()
+            self._copies = [[torch.empty_like(value) for value in state] for _ in range(AHEAD + 2)]
+        return self._copies
+
+    def update_on_prior(self, prior: Examples, epochs: int, lr: float) -> None:
+        """The epochs over the prior examples before the first pick."""
+        engine = self._engine
+        steps = self.steps(prior, len(prior))
+        steps.start(prior, engine.outside)
+        steps.update(len(prior), epochs, lr, engine.task, "prior")
+        engine.model.eval()
+
+
+class Rounds:
+    """The iterations of mP2L, as `fast.Rounds` has them, asked for some ahead."""
+
+    def __init__(
+        self,
+        graphs: Graphs,
+        engine: "Fast",
+        S: Examples,
+        B: Examples | None,
+        candidates: np.ndarray,
+        prior: Examples | None,
+        longest: float,
+    ) -> None:
+        self._engine, self._n, options = engine, len(S), engine.options
+        parts = [S] if B is None else [S, B]
+        weights = [(1.0, 1.0), (options.pick_omega or options.omega, options.omega)][: len(parts)]
+        size = block_rows(S.x)
+        sizes = [max(1, -(-len(S) // size)) * size]
+        if B is not None:
+            sizes.append(
+                -(-len(B) // 2048) * 2048
+            )  # the same from task to task, while the memory has about the same size
+        self._before = 0 if prior is None else len(prior)
+        self._open = int(candidates.sum()) + (0 if B is None else len(B))
+        self._last = int(min(longest, -(-self._open // options.k)))
+        rows = self._before + options.k * (self._last + 2)
+        self._steps = graphs.steps(S, rows)
+        self._scores = graphs.scores(self._steps, sizes, engine.outside is not None)
+        self._scores.load(parts, weights, candidates, engine.outside)
+        self._steps.start(prior, engine.outside)
+        self._state, self._copies, self._at = list(engine.model.state_dict().values()), graphs.copies(), 0
+        cuda = self._steps.device.type == "cuda"
+        self._reports = torch.zeros(AHEAD + 1, len(self._scores.report), dtype=torch.float64, pin_memory=cuda)
+        made: Any = torch.cuda.Event
+        self._done = [made() for _ in range(AHEAD + 1)] if cuda else []
+        self._kept = False
+
+    def __iter__(self) -> Iterator[Round]:
+        k, begin, asked = self._engine.options.k, self._scores.sizes[0], 0
+        for j in itertools.count():
+            while asked <= min(j + AHEAD, self._last):
+                self._ask(asked)
+                asked += 1
+            self._at = j
+            if self._done:
+                self._done[j % len(self._done)].synchronize()
+            worst, errors, *block = self._reports[j % (AHEAD + 1)].tolist()
+            picked = np.array(block[: max(0, self._open - k * j)], np.float64).astype(np.int64)
+            yield worst, int(errors), np.where(picked < begin, picked, picked - begin + self._n)
+
+    def _ask(self, j: int) -> None:
+        """The update of iteration j, then its scores, a copy of theta and the report; nothing is waited for."""
+        options, slot = self._engine.options, j % (AHEAD + 1)
+        if j:
+            n = self._before + min(options.k * j, self._open)
+            self._steps.update(n, options.epochs, options.lr, self._engine.task, "update", j)
+        self._scores.replay()
+        torch._foreach_copy_(self._copies[slot], self._state)
+        self._reports[slot].copy_(self._scores.report, non_blocking=True)
+        if self._done:
+            self._done[slot].record()
+
+    def keep(self) -> None:
+        """Remember theta as it is at the newest iteration."""
+        slot = self._at % (AHEAD + 1)
+        self._copies[slot], self._copies[-1] = self._copies[-1], self._copies[slot]
+        self._kept = True
+
+    def finish(self) -> None:
+        """Theta goes back to what was kept, or to the newest iteration."""
+        chosen = self._copies[-1 if self._kept else self._at % (AHEAD + 1)]
+        torch._foreach_copy_(self._state, chosen)
+        self._engine.model.eval()
+
+
+def _places(model: nn.Module) -> list[Any]:
+    return [(value.data_ptr(), value.dtype) for value in model.state_dict().values()]

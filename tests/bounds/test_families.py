@@ -1,0 +1,357 @@
+"""Families of claims against the oracle: every statement that is issued, and what the kernel accepts of it.
+
+`exact` is written from docs/theory.md: each statement as an increasing function of its value, whose root is the bound.
+"""
+
+import math
+import random
+from fractions import Fraction
+
+import bounds_oracle as oracle
+import pytest
+from mpmath import exp, log, mpf, pi
+
+from cop2l import bounds
+from cop2l.certify.bounding import statements
+from cop2l.errors import UserError
+from cop2l.kernel.arithmetic import follows
+from cop2l.kernel.options import Options
+
+LOG = math.log(0.05)
+HAIR = 1e-9
+FAMILIES = ("tasks", "average", "forgetting", "classes", "groups")
+KINDS = [
+    *((kind, buffer) for kind in ("kl", "kl-tight") for buffer in ("uniform", "threshold", "witness")),
+    *((kind, buffer) for kind in ("preference", "buffer") for buffer in ("threshold", "witness")),
+    ("combined", "witness"),
+    ("holdout", "threshold"),
+]
+
+
+# ---- the pieces
+
+
+def test_a_pooled_bound_is_the_binomial_root_at_a_share_of_at_most_a_quarter():
+    rng = random.Random(1)
+    for _ in range(150):
+        counts = [(n := rng.choice([1, 3, 40, 5000]), rng.randint(0, n)) for _ in range(rng.randint(1, 6))]
+        log_delta = rng.choice([0.0, -0.1, math.log(0.25), LOG, -50.0, -2000.0])
+        N, X = (sum(column) for column in zip(*counts, strict=True))
+        found = bounds.pooled_certificate(counts, log_delta)
+        if X >= N - 1:
+            assert (found.value, found.reason is None) == (1.0, False)
+            continue
+        share = min(mpf(log_delta), log(mpf(1) / 4))
+        assert oracle.is_outer(found.value, oracle.tail_excess(N, X, share)), counts
+
+
+def test_pooling_is_refused_or_vacuous_where_it_says_nothing():
+    assert bounds.pooled_certificate([], LOG).reason
+    assert bounds.pooled_certificate([(0, 0), (0, 0)], LOG).value == 1.0
+    for counts in ([(3, 4)], [(-1, 0)], [(3, True)], [(3.0, 1)]):
+        with pytest.raises(UserError):
+            bounds.pooled_certificate(counts, LOG)
+    with pytest.raises(UserError, match="average"):
+        bounds.average_of([(0, 0.5)])
+
+
+def test_what_was_gained_is_rounded_down():
+    rng = random.Random(2)
+    for _ in range(150):
+        n = rng.choice([1, 2, 30, 1000, 50_000])
+        gained, log_delta = rng.choice([0, 1, n, rng.randint(0, n)]), rng.choice([-0.1, LOG, -30.0])
+        value = bounds.gained_at_least(min(gained, n), n, log_delta)
+        excess = oracle.tail_excess(n, n - min(gained, n), log_delta)
+        if gained == 0:
+            assert value == 0.0
+        else:
+            assert oracle.is_outer(1 - Fraction(value), excess), (n, gained, log_delta)
+
+
+def test_net_forgetting_and_means_are_the_next_float_above():
+    rng = random.Random(3)
+    for _ in range(500):
+        lost, gained = rng.random() ** 3, rng.random() ** 3
+        exact = max(Fraction(0), Fraction(lost) - Fraction(gained))
+        value = bounds.net_forgetting(lost, gained)
+        assert Fraction(value) >= exact
+        assert value == 0.0 or Fraction(math.nextafter(value, 0.0)) < exact
+        parts = [(rng.randint(0, 10**6), rng.random() ** 3) for _ in range(5)]
+        exact = sum(n * Fraction(x) for n, x in parts) / sum(n for n, _ in parts)
+        value = bounds.average_of(parts)
+        assert Fraction(math.nextafter(value, 0.0)) < exact <= Fraction(value)
+    assert bounds.average_of([(7, 0.1), (11, 0.1)]) == 0.1
+
+
+def test_the_weights_of_all_sets_of_tasks_sum_to_at_most_one():
+    for T in (1, 2, 3, 10, 40):
+        whole = Fraction(0)
+        for pooled in range(1, T + 1):
+            exact = (
+                Fraction(3, 4) if pooled == T else Fraction(1, 4) / (T * math.comb(T, pooled))
+            )  # fixed in advance
+            found = bounds.log_set_weight(T, pooled)
+            assert -1e-12 < found / log(oracle.real(exact)) - 1 < 1e-12
+            assert found <= log(oracle.real(exact))
+            whole += math.comb(T, pooled) * exact
+        assert whole <= 1
+    for tasks, pooled in ((0, 0), (3, 4), (3, -1)):
+        with pytest.raises(UserError):
+            bounds.log_set_weight(tasks, pooled)
+
+
+# ---- every statement of a certificate
+
+
+def split(rng, whole, into):
+    """Whole numbers that sum to `whole`; some are 0."""
+    cuts = sorted(rng.choice([0, whole, rng.randint(0, whole)]) for _ in range(into - 1))
+    return [b - a for a, b in zip([0, *cuts], [*cuts, whole], strict=True)]
+
+
+def counted(rng, n, options, kept, gone, later):
+    """Counts of n examples that can be, with so many tasks learned later."""
+    known = rng.choice([0, rng.randint(0, n // 2)]) if options.kind != "holdout" else 0
+    leaving = rng.randint(0, known) if options.buffer == "uniform" and later else 0
+    picked = 0 if options.kind == "holdout" or (options.buffer == "witness" and not kept) else known
+    selected = rng.randint(0, n)
+    found = {
+        "n": n, "prior": 0, "compression": known - leaving, "evicted": leaving,
+        "evicted_last": rng.randint(0, leaving) if later > 1 else leaving,
+        "errors": rng.choice([0, (n - known) // 5, n - known]), "picked": picked,
+        "missed": rng.choice([0, (n - picked) // 4, max(0, n - picked - 1)]), "iterations": kept, "stopped": kept,
+        "selected": selected, "compressed": rng.choice([0, selected // 3]),
+    }  # fmt: skip
+    found |= {"errors": None, "missed": None} if gone else {}
+    found |= {"errors": found["missed"]} if options.kind == "holdout" else {}
+    return found | ({} if options.marked else {"selected": None, "compressed": None})
+
+
+def content_of(rng, kind, buffer, *, anytime, largest=120):
+    """Options and records of a run that claims everything."""
+    T, grid = rng.choice([1, 2, 3, 5]), rng.random() < 0.4 and kind != "holdout"
+    options = Options(
+        kind=kind, buffer=buffer, claim=FAMILIES, groups=("a", "b", "c"), tasks=None if anytime else T,
+        delta=rng.choice([0.5, 0.05, 0.01]), shares=rng.choice([(), (), (3, 1, 1, 2, 1)]), grid=grid,
+        max_iterations=16 if grid else None,
+    )  # fmt: skip
+    records = []
+    for task in range(1, T + 1):
+        kept = rng.choice([0, 0, 0, 1, 4]) if kind != "holdout" else 0
+        n, gone = rng.choice([0, 3, rng.randint(20, largest)]), kind != "holdout" and rng.random() < 0.2
+        if task == 1:
+            n = max(n, 2)
+        parts = [("classes", c, size) for c, size in enumerate(split(rng, n, 3))]
+        parts += [("groups", g, size) for g, size in zip(options.groups, split(rng, n, 3), strict=True)]
+        parts += [("forgetting", s, n) for s in ("lost", "gained")] if task < T else []
+        whole = counted(rng, n, options, kept, gone, T - task)
+        records.append({
+            "task": task, "rows": n, **whole,
+            "parts": [{"family": f, "subject": s, **counted(rng, size, options, kept, gone, T - task)} for f, s, size in parts],
+        })  # fmt: skip
+    return {"options": options, "records": records, "statements": statements(options, records)}
+
+
+def ln_share(family, options, T):
+    """What a family has of delta, from the page: equal shares, or as declared; the average is free where it is a mean."""
+    paid = len(options.claim) - (options.kind not in ("holdout", "combined"))
+    part = mpf(1) / paid
+    if options.shares:
+        part = mpf(options.shares[options.claim.index(family)]) / sum(options.shares)
+    found = log(oracle.real(options.delta)) + log(part)
+    return found + (log(6 / (pi * T) ** 2) if options.anytime else 0)
+
+
+def is_hold_out(kind, record, options):
+    """Whether, and with how much of its share, a task is in the hold-out case."""
+    if kind == "holdout":
+        return mpf(1)
+    never = options.buffer == "witness" and record["iterations"] == 0
+    return mpf(3) / 4 if never and kind in ("combined", "buffer") else mpf(0)
+
+
+def one_excess(kind, part, task, messages, options, ln_delta):
+    """The increasing function of one task's statement at a share of delta; None: the bound is one."""
+    T, N = len(messages), len(options.grid_points)
+    price = [-log(mpf(N)) if N else oracle.log_zeta(kept) for kept in messages]
+    if kind in ("kl", "kl-tight"):
+        late = part["evicted_last"] if kind == "kl-tight" else 0
+        n, first, second = part["n"], part["compression"] + late, part["evicted"] - late
+        times = T - task - 1 if kind == "kl-tight" else T - 1
+        eps = -ln_delta + oracle.log_binomial(n, first) - oracle.log_zeta(first)
+        if kind == "kl" or not options.marked:
+            eps += oracle.log_binomial(n - first, second) - oracle.log_zeta(second)
+            eps += second * log(mpf(times)) if second and times > 1 else 0
+        eps -= sum(price[task - 1 :] if kind == "kl-tight" else price)
+        rest, errors = n - first - second, part["errors"]
+        if errors == rest:
+            return None
+        if kind == "kl-tight":
+            return oracle.tail_excess(rest, errors, -eps)
+        q = Fraction(errors, rest)
+        return lambda v: rest * oracle.kl(q, v) - eps if v > q else mpf(-1)
+    n, size = (
+        (part["selected"], part["compressed"])
+        if kind == "buffer"
+        else (part["n"], part["picked"] + part["missed"])
+    )
+    if size == n:
+        return None
+    if held := is_hold_out(kind, part, options):
+        return oracle.tail_excess(n, size, ln_delta + log(held))
+    ln_delta += price[task - 1]
+    if options.buffer == "witness" and kind in ("combined", "buffer"):
+        ln_delta += (
+            -log(mpf(4 * (N - 1))) if N else oracle.log_zeta(part["iterations"]) - log(mpf(4))
+        ) - price[task - 1]
+    return lambda v: exp(ln_delta) * oracle.preference_sum(size, n, v) - 1
+
+
+def part_of(record, family, subject):
+    if family == "tasks":
+        return record
+    return next(part for part in record["parts"] if (part["family"], part["subject"]) == (family, subject))
+
+
+def exact(stated, content):
+    """(excess, low): the increasing function whose root on (low, 1) is the bound, or (None, mean) for an exact number."""
+    options, records, family, task = (
+        content["options"],
+        content["records"],
+        stated["family"],
+        stated["task"],
+    )
+    T, messages = len(records), [record["iterations"] for record in records]
+    share = ln_share(family, options, T)
+    values = {(s["family"], s["task"], s["subject"]): Fraction(s["value"]) for s in content["statements"]}
+    if task is None:
+        tasks = range(1, T + (family == "average"))
+        own = ("tasks", None) if family == "average" else (family, "lost")
+        can = options.kind in ("holdout", "combined")
+        pooled = [
+            t
+            for t in tasks
+            if can
+            and records[t - 1]["errors"] is not None
+            and is_hold_out(options.kind, records[t - 1], options)
+        ]
+        parts = [part_of(records[t - 1], own[0], own[1]) for t in tasks]
+        whole = sum(part["n"] for part in parts)
+        rest = sum(
+            (
+                parts[t - 1]["n"] * values.get((own[0], t, own[1]), Fraction(1))
+                for t in tasks
+                if t not in pooled
+            ),
+            Fraction(0),
+        )
+        N = sum(parts[t - 1]["n"] for t in pooled)
+        X = sum(parts[t - 1]["picked"] + parts[t - 1]["missed"] for t in pooled)
+        if not N or X >= N - 1:
+            return None, (rest + N) / whole
+        m = len(tasks)
+        share -= log(mpf(T)) if family == "forgetting" else 0
+        if options.kind == "combined":
+            weight = Fraction(3, 4) if len(pooled) == m else Fraction(1, 4) / (m * math.comb(m, len(pooled)))
+            share += log(oracle.real(weight))
+        excess = oracle.tail_excess(N, X, min(share, log(mpf(1) / 4)))
+        return (lambda v: excess((Fraction(v) * whole - rest) / N)), rest / whole
+    record, kind = records[task - 1], stated["kind"]
+    share -= log(mpf(T))
+    if family in ("classes", "groups"):
+        share -= log(mpf(max(1, sum(part["n"] > 0 for part in record["parts"] if part["family"] == family))))
+    held = is_hold_out(kind, record, options)
+    if family == "forgetting" and held:
+        share -= log(mpf(2))
+    if stated["subject"] == "net":
+        part, lost = part_of(record, family, "gained"), values[family, task, "lost"]
+        n, gained = (
+            (part["selected"], part["compressed"])
+            if kind == "buffer"
+            else (part["n"], part["picked"] + part["missed"])
+        )
+        if not gained:
+            return None, lost
+        excess = oracle.tail_excess(n, n - gained, share + log(held))
+        return (lambda v: excess(1 - (lost - v)) if v < lost else mpf(1)), Fraction(0)
+    part = part_of(record, family, stated["subject"])
+    return one_excess(kind, part, task, messages, options, share), Fraction(0)
+
+
+@pytest.mark.parametrize("anytime", [False, True])
+@pytest.mark.parametrize(("kind", "buffer"), KINDS)
+def test_every_statement_is_the_root_of_its_theorem_and_the_kernel_decides_by_it(kind, buffer, anytime):
+    rng, seen = random.Random(f"{kind} {buffer} {anytime}"), dict.fromkeys(FAMILIES, 0)
+    for _ in range(12):
+        content = content_of(rng, kind, buffer, anytime=anytime)
+        for stated in content["statements"]:
+            value, (excess, low) = stated["value"], exact(stated, content)
+            assert follows(stated, content), stated
+            less = {**stated, "value": value * (1 - HAIR)}
+            if excess is None:
+                number = low if stated["subject"] == "net" or not stated["task"] else Fraction(1)
+                assert number <= value <= number + Fraction(1, 10**15), stated
+                assert not value or not follows(less, content), stated
+            else:
+                assert oracle.is_outer(value, excess, low), stated
+                assert value <= 0.01 or not follows(less, content), stated
+                seen[stated["family"]] += value < 1
+    assert all(
+        seen[family] for family in FAMILIES if family != "average" or kind in ("holdout", "combined")
+    ), seen
+
+
+def test_a_class_without_examples_has_a_bound_of_one():
+    rng = random.Random(0)
+    content = content_of(rng, "combined", "witness", anytime=False)
+    empty = [(r["task"], p["subject"]) for r in content["records"] for p in r["parts"] if not p["n"]]
+    assert empty
+    stated = {(s["task"], s["subject"]): s["value"] for s in content["statements"]}
+    assert all(stated.get(one, 1.0) == 1.0 for one in empty)
+
+
+def bare(task, n, selected=0, compressed=0, errors=0):
+    """A record without picks."""
+    zero = dict.fromkeys(
+        ("prior", "compression", "evicted", "evicted_last", "picked", "iterations", "stopped"), 0
+    )
+    return zero | {
+        "task": task, "rows": n, "n": n, "errors": errors, "missed": errors, "selected": selected,
+        "compressed": compressed, "parts": [],
+    }  # fmt: skip
+
+
+def averaged(options, records, values, mean):
+    """A certificate of tasks with these bounds and this average."""
+    kind = options.kind
+    stated = [
+        {"family": "tasks", "task": t, "subject": None, "kind": kind, "value": v}
+        for t, v in enumerate(values, 1)
+    ]
+    stated.append({"family": "average", "task": None, "subject": None, "kind": kind, "value": mean})
+    return stated[-1], {"options": options, "records": records, "statements": stated}
+
+
+def test_the_mean_of_bounds_from_the_memory_is_not_pooled():
+    """A memory is a part of its sample: counts on it must not be divided by the size of the whole sample."""
+    options = Options(kind="buffer", buffer="witness", tasks=2, claim=("tasks", "average"))
+    records = [bare(t, 1000, selected=100, compressed=20, errors=200) for t in (1, 2)]
+    value = statements(options, records)[-1]["value"]
+    assert value == statements(options, records)[0]["value"]
+    for mean, good in ((value, True), (0.9 * value, False), (0.03, False)):
+        assert follows(*averaged(options, records, [value] * 2, mean)) == good
+
+
+def test_a_mean_of_equal_bounds_is_that_bound():
+    rng, options = random.Random(5), Options(kind="preference", tasks=3, claim=("tasks", "average"))
+    for _ in range(300):
+        records, value = [bare(t, rng.randint(100, 60_000)) for t in (1, 2, 3)], rng.random() ** 2
+        assert follows(*averaged(options, records, [value] * 3, value))
+        assert not follows(*averaged(options, records, [value] * 3, math.nextafter(value, 0.0)))
+
+
+def test_an_average_over_no_example_is_one():
+    options, records = Options(tasks=1, claim=("tasks", "average")), [bare(1, 0)]
+    assert [stated["value"] for stated in statements(options, records)] == [1.0, 1.0]
+    assert follows(*averaged(options, records, [1.0], 1.0))
+    assert not follows(*averaged(options, records, [1.0], 0.5))

@@ -1,0 +1,81 @@
+"""The path of CUDA graphs without a device: the same work, called instead of repeated, has the bits of the kernel."""
+
+import pytest
+import torch
+from certify_cases import SCENARIOS, case_of, model_of, parameters, same_bits, standing
+
+from cop2l.certify import cuda
+from cop2l.certify.fast import Fast, ours
+from cop2l.kernel.learning import Plain, exact_arithmetic
+from cop2l.kernel.options import Refusal
+
+
+@pytest.fixture(autouse=True)
+def everywhere(monkeypatch):
+    """What would be recorded on CUDA goes the same way here."""
+    monkeypatch.setattr(
+        cuda, "able", lambda engine, parts: ours(engine.model) and engine.options.optimiser != "adam"
+    )
+
+
+def learned(model, case, kind):
+    engine, after = case.engine(model, kind), []
+    with exact_arithmetic(1):
+        for t in range(1, case.tasks + 1):
+            engine.learn(case.sample(t))
+            after.append(standing(engine))
+    return engine, after
+
+
+@pytest.mark.parametrize("number", range(24))
+def test_learning_is_the_kernels(number):
+    """Models, buffers, scenarios, stops and optimisers in turn; with and without an end that is known beforehand."""
+    grid = number % 5 == 0
+    case = case_of(
+        SCENARIOS[number // 2 % 3], [60, 50, 40], data_seed=number, buffer=("uniform", "threshold", "witness")[number % 3],
+        optimiser=("sgd", "momentum")[number // 3 % 2], stop=("none", "preference", "kl", "combined")[number % 4], grid=grid,
+        k=(3, 8)[number % 2], epochs=(2, 5, 3)[number % 3], lr=0.1, memory=60, omega=8.0,
+        max_iterations=8 if grid or number % 2 else None, batch=(7, 64)[number // 2 % 2], prior=(0.0, 0.3)[number // 3 % 2],
+        prior_memory=0.5, prior_epochs=2, seed=number,
+    )  # fmt: skip
+    model = model_of(("linear", "mlp")[number // 2 % 2], case.classes).eval()
+    theta_0, ends = parameters(model), []
+    for kind in (Plain, Fast):
+        model.load_state_dict(theta_0)
+        torch.manual_seed(number)
+        engine, after = learned(model, case, kind)
+        ends.append([*after, torch.get_rng_state().tolist()])
+    assert engine._graphs is not None
+    assert ends[0] == ends[1]
+    theta = parameters(model)
+    model.load_state_dict(theta_0)
+    again = case.engine(model, Fast)
+    with exact_arithmetic(1):
+        known = [case.sample(t, rows=None) for t in range(1, case.tasks + 1)]
+        rebuild(again, engine, known)
+    assert same_bits(parameters(model), theta)
+
+
+def rebuild(again, engine, parts):
+    """The reconstruction function, one thread."""
+    from cop2l.kernel.verify import _rebuild
+
+    _rebuild(again, engine, parts)
+
+
+def test_divergence_is_refused_with_the_iteration():
+    case = case_of(
+        "class-incremental", [40], k=4, epochs=2, lr=1e12, memory=20, max_iterations=8, stop="none"
+    )
+    messages = []
+    for kind in (Plain, Fast):
+        with exact_arithmetic(1), pytest.raises(Refusal) as refused:
+            case.engine(model_of("mlp", case.classes), kind).learn(case.sample(1))
+        messages.append(str(refused.value).split(":")[0])
+    assert messages[0] == messages[1]
+
+
+def test_more_iterations_than_said_are_refused():
+    case = case_of("class-incremental", [40], k=4, epochs=1, lr=0.01, memory=20, stop="none")
+    with exact_arithmetic(1), pytest.raises(Refusal, match="does not stop after 2 iterations"):
+        case.engine(model_of("linear", case.classes)).learn(case.sample(1), longest=2)
