@@ -2,16 +2,17 @@
 
     python -m benchmarks.search reproduction/settings/stage-1.toml --data FOLDER --out reproduction/settings/tried.jsonl
 
-A stage names streams of declared.toml beside it, seeds and tries; where a value is a list, each of them is tried, and `times`
-multiplies the paper's settings for the stream. FOLDER may hold NAME.npz with x_train, y_train and, of features, scale; what it
-does not hold is looked for where cop2l finds its data. Each run has a single-thread process and one line of results, written
-when it ends; what is in the file already is not run again. The earlier a try stands the earlier it runs, on the longest
-streams first.
+A stage names streams of declared.toml beside it, seeds and tries; where a value is a list, each of them is tried, and
+`times` multiplies the paper's settings for the stream. A try may name a preset, a model, or a method with a hold-out. FOLDER
+may hold NAME.npz with x_train, y_train and, of features, scale; what it does not hold is looked for where cop2l finds its
+data. Each run has a single-thread process and one line of results, written when it ends; what is in the file already is not
+run again. The earlier a try stands the earlier it runs, on the longest streams first.
 """
 
 import argparse
 import functools
 import json
+import math
 import multiprocessing
 import os
 import platform
@@ -70,51 +71,87 @@ def run(job):
     """One job's line: what it is, and what came of it."""
     import torch
 
-    from cop2l.certify.learner import CoP2L
     from cop2l.errors import UserError
-    from cop2l.models import build
 
-    work, data, file = job
+    work, data, file, device = job
     torch.set_num_threads(1)
-    stream = read(Path(file))["streams"][work["stream"]]
     tasks, classes, scenario = parts(work["stream"], data, file)
-    model = build(
-        stream["model"],
-        inputs=tasks[0][0].shape[1:],
-        classes=classes,
-        seed=work["seed"],
-        **stream.get("architecture", {}),
-    )
-    learner = CoP2L(model, scenario=scenario, preset="paper", seed=work["seed"], **work["options"])
-    matrix, seconds, certificate = [], 0.0, None
+    about = (work, read(Path(file))["streams"][work["stream"]], tasks[0][0].shape[1:], classes, scenario)
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    share, method = work["options"].get("holdout", 0), "method" in work["options"]
+    matrix, seconds, learned, withheld = [], 0.0, {}, {}
     try:
-        for x, y, _, _ in tasks:
-            start = time.process_time()
-            learner.learn(x, y, progress=False)
-            seconds += time.process_time() - start
+        if device != "cpu":  # the libraries load their kernels: that is no setting's time
+            learner_of(*about, device).learn(*(part[::20] for part in tasks[0][:2]), progress=False)
+        learner = learner_of(*about, device)
+        for t, (x, y, _, _) in enumerate(tasks, start=1):
+            held = np.random.default_rng([2027, work["seed"], t]).random(len(y)) < share
+            learned[t], withheld[t] = (x[~held], y[~held]), (x[held], y[held])
+            start = clock()
+            learner.learn(*learned[t], progress=None if method else False)
+            seconds += clock() - start
             seen = tasks[: learner.tasks_seen]
             matrix.append([float((learner.predict(x).numpy() == y).mean()) for _, _, x, y in seen])
-        certificate = learner.certify({t: task[:2] for t, task in enumerate(tasks, start=1)})
+        claimed = (
+            held_out(learner, withheld, work["options"]["delta"]) if method else picked(learner, learned)
+        )
     except (UserError, ValueError, RuntimeError) as error:  # training may diverge: that too is a result
-        return work | {"error": str(error), "seconds": round(seconds, 2), "machine": machine()}
-    records, sets = certificate.records, learner.engine.sets
+        return work | {"error": str(error), "seconds": round(seconds, 2), "machine": machine(device)}
     return work | {
         "accuracy": float(np.mean(matrix[-1])),
         "forgetting": float(np.mean([matrix[t][t] - matrix[-1][t] for t in range(len(tasks) - 1)])),
-        "bounds": [float(certificate.bounds[t + 1]) for t in range(len(tasks))],
+        **claimed,
+        "seconds": round(seconds, 2),
+        "machine": machine(device),
+    }
+
+
+def learner_of(work, stream, inputs, classes, scenario, device):
+    """A new learner with a run's options: CoP2L, or another method."""
+    from cop2l.certify.learner import CoP2L
+    from cop2l.methods import method
+    from cop2l.models import build
+
+    options, architecture = dict(work["options"]), stream.get("architecture", {})
+    name, seed = options.pop("model", stream["model"]), work["seed"]
+    model = build(name, inputs=inputs, classes=classes, seed=seed, **architecture).to(device)
+    if "method" not in options:
+        preset = options.pop("preset", "paper")
+        return CoP2L(model, scenario=scenario, preset=preset, seed=seed, **options)
+    own = {key: value for key, value in options.items() if key not in ("method", "holdout", "tasks", "delta")}
+    return method(options["method"])(model, scenario=scenario, seed=seed, **own)
+
+
+def picked(learner, learned):
+    """The claim of CoP2L, and what it counts."""
+    certificate = learner.certify(learned)
+    records, sets = certificate.records, learner.engine.sets
+    return {
+        "bounds": [float(certificate.bounds[t]) for t in learned],
         "n": [record["n"] for record in records],
         "own": [len(one.own) for one in sets],
         "picked": [record["picked"] for record in records],
         "missed": [record["missed"] for record in records],
         "kept": [one.iterations for one in sets],
         "stopped": [one.stopped for one in sets],
-        "seconds": round(seconds, 2),
-        "machine": machine(),
     }
 
 
-def machine():
-    """Processor and torch, in a few words."""
+def held_out(learner, withheld, delta):
+    """The hold-out bounds of a method that picks nothing."""
+    from cop2l.bounds import holdout_certificate
+
+    missed = [int((learner.predict(x).numpy() != y).sum()) for x, y in withheld.values()]
+    n, none = [len(y) for _, y in withheld.values()], [0] * len(withheld)
+    bounds = [
+        float(holdout_certificate(*one, len(withheld), math.log(delta)))
+        for one in zip(n, missed, strict=True)
+    ]
+    return {"bounds": bounds, "n": n, "own": none, "picked": none, "missed": missed}
+
+
+def machine(device):
+    """Processor, device and torch, in a few words."""
     import torch
 
     processor = platform.processor() or platform.machine()
@@ -124,7 +161,8 @@ def machine():
             line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line
         ]
         processor = names[0] if names else processor
-    return f"{processor}, {os.cpu_count()} processors, torch {torch.__version__}"
+    shown = f", {torch.cuda.get_device_name()}" if device == "cuda" else ""
+    return f"{processor}, {os.cpu_count()} processors{shown}, torch {torch.__version__}"
 
 
 def main():
@@ -132,6 +170,8 @@ def main():
     parser.add_argument("stages", nargs="+", type=Path, help="TOML files, run one after the other")
     parser.add_argument("--data", type=Path, required=True, help="folder of NAME.npz")
     parser.add_argument("--out", type=Path, required=True, help="where the results go, line by line")
+    parser.add_argument("--streams", nargs="+", help="of the stages' streams these alone")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where models learn")
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--limit", type=float, help="seconds after which what still runs is given up")
     arguments = parser.parse_args()
@@ -139,8 +179,9 @@ def main():
     declared, started, out = read(file), time.monotonic(), arguments.out
     stages, done = [read(path) for path in arguments.stages], recorded(out)
     work = [job for stage in stages for tried in tries(stage) for job in jobs(tried, stage, declared)]
+    work = [job for job in work if job["stream"] in (arguments.streams or declared["streams"])]
     missing = list({identity(job): job for job in work if identity(job) not in done}.values())
-    given = [(job, str(arguments.data), str(file)) for job in missing]
+    given = [(job, str(arguments.data), str(file), arguments.device) for job in missing]
     print(f"{len(missing)} of {len(work)} runs to make")
     with multiprocessing.get_context("spawn").Pool(arguments.workers) as pool, out.open("a") as results:
         ended = pool.imap_unordered(run, given)

@@ -48,11 +48,10 @@ def tries(stage: dict[str, Any]) -> Iterator[Try]:
 
 def jobs(tried: Try, stage: dict[str, Any], declared: dict[str, Any]) -> Iterator[Job]:
     """The runs of a try, on the stage's streams in the order of their declaration."""
-    common = PAPERS if "paper" in tried.options else OURS
     for name in (name for name in declared["streams"] if name in stage["streams"]):
         stream = declared["streams"][name]
         paper = stream["paper"]
-        options = {**paper, **common, **{key: v for key, v in tried.options.items() if key != "paper"}}
+        options = {**_common(tried, stage, paper), **{k: v for k, v in tried.options.items() if k != "paper"}}
         for key, factor in tried.times.items():
             options[key] = (
                 max(round(paper[key] * factor), 1) if type(paper[key]) is int else paper[key] * factor
@@ -60,6 +59,13 @@ def jobs(tried: Try, stage: dict[str, Any], declared: dict[str, Any]) -> Iterato
         options |= {"memory": stream["memory"], "tasks": stream["tasks"], "delta": declared["delta"]}
         for seed in stage["seeds"]:
             yield {"stage": stage["stage"], "stream": name, "seed": seed, "options": options}
+
+
+def _common(tried: Try, stage: dict[str, Any], paper: dict[str, Any]) -> dict[str, Any]:
+    """What a try's options replace: the stage's own, or the paper's for the stream; nothing for another method."""
+    if "common" in stage:
+        return {} if "method" in tried.options else stage["common"]
+    return paper | (PAPERS if "paper" in tried.options else OURS)
 
 
 def identity(job: Job) -> str:

@@ -39,6 +39,22 @@ k = [1, 2]
 times.lr = [3, 10]
 times.epochs = 0.25
 """
+START = """
+stage = "hybrid 1"
+what = "A start."
+streams = ["short"]
+seeds = [0]
+beside = "start=weights"
+common = { preset = "hybrid" }
+[[tries]]
+start = "weights"
+[[tries]]
+method = "slda"
+holdout = 0.8
+[[tries]]
+start = "slda"
+prior = 0.2
+"""
 
 
 @pytest.fixture
@@ -121,6 +137,28 @@ def test_the_page_sets_tries_beside_the_paper_and_the_baseline(folder):
     assert "The smallest." in text
     assert "That one." in text
     assert "No search was recorded." in text
+
+
+def test_a_stage_with_common_options_stands_beside_its_own_first_try(folder):
+    (folder / "hybrid-1.toml").write_text(START)
+    stage, declared = (tries.read(folder / name) for name in ("hybrid-1.toml", "declared.toml"))
+    found = [(str(tried), job) for tried, job in search.planned([stage], declared)]
+    rest = {"memory": 10, "tasks": 3, "delta": 0.05}
+    assert [(name, job["options"]) for name, job in found] == [
+        ("start=weights", {"preset": "hybrid", "start": "weights"} | rest),
+        ("method=slda, holdout=0.8", {"method": "slda", "holdout": 0.8} | rest),
+        ("start=slda, prior=0.2", {"preset": "hybrid", "start": "slda", "prior": 0.2} | rest),
+    ]
+    values = [(0.8, [0.2, 0.4], 4.0), (0.7, [0.2, 0.1], 1.0), (0.81, [0.1, 0.2], 2.0)]
+    lines = [made(job, *value) for (_, job), value in zip(found, values, strict=True)]
+    (folder / "tried.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "decision.toml").write_text('[hybrid]\nrule = "The cheapest."\ndecision = "This one."\n')
+    text = search.page(folder, None).partition("## The analytic start")[2].partition("## Every try")[0]
+    assert "The cheapest." in text
+    assert "This one." in text
+    assert "**Stage hybrid 1**, seeds 0. A start." in text
+    assert "| `start=slda, prior=0.2` | +1.00 / 0.500 / 0.50 | +1.00 / 0.500 / 0.50 |" in text
+    assert "| `method=slda, holdout=0.8` | -10.00 / 0.500 / 0.25 |" in text
 
 
 def test_the_page_is_what_the_records_say():
