@@ -15,7 +15,8 @@ from cop2l.certify import saved
 from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.certificate import Certificate, content_of
 from cop2l.certify.fast import Fast, Progress, ScoringMode, input_blocks, misclassified, predict
-from cop2l.certify.inputs import check_finite, inputs, labels
+from cop2l.certify.inputs import blocks as blocks_in
+from cop2l.certify.inputs import check_finite, check_ids, features, inputs, labelled, labels
 from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.errors import UserError, unknown
@@ -25,8 +26,13 @@ from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outside_heads, set_tensors
 from cop2l.streams.task import SCENARIOS
 
-Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]]
-"""A task's data: arrays or memory maps, or a callable that yields (x, y) blocks."""
+Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]] | Any
+"""A task's data: (x, y) as in `learn`, or x alone where it carries its labels, or a callable that yields (x, y) blocks."""
+
+WANTS_INTEGERS = (
+    "The model looks up integers such as token ids, and inputs reach it in the precision of its parameters: begin its forward "
+    "with x = x.long(), which is exact below 2**24 in single precision."
+)
 
 
 class CoP2L:
@@ -102,7 +108,7 @@ class CoP2L:
     def learn(
         self,
         x: Any,
-        y: Any,
+        y: Any = None,
         *,
         classes: Sequence[int] | None = None,
         groups: Any = None,
@@ -110,18 +116,20 @@ class CoP2L:
     ) -> None:
         """Learn the next task; on an error or an interruption the learner is as before. Nothing is certified: see `certify`.
 
-        x, y: arrays or tensors (x may be a memory map), labels 0..classes-1 of the whole stream. `classes`: the task's own
-        classes, fixed in advance; needed if task-incremental. `groups`: the name of each example's group, if groups are
-        claimed. `progress`: a callable, or None for a bar on a terminal and
-        nothing otherwise.
+        x, y: arrays or tensors (x may be a memory map or sparse), labels 0..classes-1 of the whole stream; y may be the name
+        of a column of x (a frame, a Hugging Face data set), and is left out where x gives (x, y) pairs (a torch Dataset or
+        DataLoader) or has a column `label`. `classes`: the task's own classes, fixed in advance; needed if task-incremental.
+        `groups`: the name of each example's group, if groups are claimed. `progress`: a callable, or None for a bar on a
+        terminal and nothing otherwise.
         """
+        x, y = labelled(x, y)
         x, found, head = self._checked(x, y, classes)
         try:
             column = group_numbers(groups, self.options, len(found))
         except Refusal as refusal:
             raise UserError(str(refusal)) from None
-        labelled = blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y))
-        print_of_data = fingerprint(len(found), labelled, column)
+        rows = blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y))
+        print_of_data = fingerprint(len(found), rows, column)
         device, engine = next(self.model.parameters()).device, self.engine
         x, found = x.to(device) if isinstance(x, Tensor) else x, found.to(device)
         first = not self.machines
@@ -216,7 +224,7 @@ class CoP2L:
                 f"A task-incremental learner predicts for one of its tasks: give task=1..{self.tasks_seen}."
             )
         with exact_arithmetic(torch.get_num_threads()):
-            return predict(self.model, inputs(x), task, self._outside(self.heads))
+            return predict(self.model, features(x), task, self._outside(self.heads))
 
     def save(self, folder: str | Path) -> None:
         """Everything needed to learn the next task later, in one file, written at once; and the certificate."""
@@ -278,14 +286,15 @@ class CoP2L:
         other = UserError(
             f"The data given for task {task} is not what it was learned from: its fingerprint differs."
         )
-        if not callable(data) and not (isinstance(data, tuple | list) and len(data) == 2):
+        given = data if isinstance(data, tuple | list) else (data,)
+        if len(given) not in (1, 2):
             raise UserError(
                 f"The data for task {task} must be (x, y), or a callable that yields such blocks."
             )
 
         def blocks() -> Iterator[tuple[Any, Any]]:
             nonlocal start
-            for x, y in data() if callable(data) else blocks_of(*data):
+            for x, y in data() if callable(data) else blocks_in(*given):
                 x, y = inputs(x), y if isinstance(y, Tensor) else np.asarray(y)
                 if len(x) != len(y) or start + len(y) > rows:
                     raise UserError(
@@ -325,11 +334,12 @@ class CoP2L:
             raise UserError(
                 "A model with batch normalisation cannot train on a single example; use batch=2 or more."
             )
-        x, found = inputs(x), labels(y)
+        found = labels(y)
         if len(x) != len(found):
             raise UserError(f"x has {len(x)} examples and y has {len(found)} labels; they must be as many.")
         if not len(found):
             raise UserError("The task is empty; give at least one example.")
+        check_ids(x, self.model)
         width, low, high = self._width(x), int(found.min()), int(found.max())
         if low < 0 or high >= width:
             raise UserError(
@@ -354,6 +364,8 @@ class CoP2L:
                 with ScoringMode(self.model):
                     logits = self.model(next(input_blocks(self.model, x[:1])))
             except (RuntimeError, ValueError, IndexError, TypeError) as error:
+                if "scalar types: Long, Int" in str(error):
+                    raise UserError(WANTS_INTEGERS) from None
                 raise UserError(
                     f"The model cannot take inputs of shape {tuple(x.shape[1:])}: {str(error).splitlines()[0]}"
                 ) from None
