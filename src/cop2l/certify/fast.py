@@ -471,18 +471,18 @@ def _copied(state: dict[str, Tensor], scratch: dict[str, Tensor] | None) -> dict
     return scratch
 
 
-def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor | None = None) -> Tensor:
-    """The class with the largest logit, for every example, on the CPU."""
-    found, start = torch.empty(len(x), dtype=torch.int64), 0
+def outputs(
+    model: nn.Module, x: Any, task: int | None = None, outside: Tensor | None = None
+) -> Iterator[Tensor]:
+    """The logits, block by block, on the CPU; those outside the head of the task are minus infinity."""
+    left = len(x)
     with ScoringMode(model):
         for rows in input_blocks(model, x):
-            count = min(len(rows), len(x) - start)
-            logits = model(rows)[:count]
+            logits = model(rows)[: min(len(rows), left)]
+            left -= len(logits)
             if task is not None and outside is not None:
                 logits = logits.masked_fill(outside[task], -torch.inf)
-            found[start : start + count] = logits.argmax(1).cpu()
-            start += count
-    return found
+            yield logits.cpu()
 
 
 def misclassified(model: nn.Module, part: Examples, outside: Tensor | None) -> np.ndarray:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cop2l.certify import saved
 from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.certificate import Certificate, content_of
-from cop2l.certify.fast import Fast, Progress, ScoringMode, input_blocks, misclassified, predict
+from cop2l.certify.fast import Fast, Progress, ScoringMode, input_blocks, misclassified, outputs
 from cop2l.certify.inputs import blocks as blocks_in
 from cop2l.certify.inputs import check_finite, check_ids, features, inputs, labelled, labels
 from cop2l.certify.presets import Choice, OptionValues
@@ -217,6 +217,13 @@ class CoP2L:
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
         """The class of each example, on the CPU; task-incremental learners need the task's number."""
+        return self._of_logits(lambda logits: logits.argmax(1), x, task, torch.empty(0, dtype=torch.int64))
+
+    def probabilities(self, x: Any, *, task: int | None = None) -> Tensor:
+        """The softmax of the logits, on the CPU: one row per example. Nothing is certified of these numbers."""
+        return self._of_logits(lambda logits: logits.softmax(1), x, task, torch.empty(0, self._width()))
+
+    def _of_logits(self, rule: Callable[[Tensor], Tensor], x: Any, task: int | None, none: Tensor) -> Tensor:
         if self.scenario != "task-incremental":
             task = None
         elif task not in range(1, self.tasks_seen + 1):
@@ -224,7 +231,10 @@ class CoP2L:
                 f"A task-incremental learner predicts for one of its tasks: give task=1..{self.tasks_seen}."
             )
         with exact_arithmetic(torch.get_num_threads()):
-            return predict(self.model, features(x), task, self._outside(self.heads))
+            found = [
+                rule(logits) for logits in outputs(self.model, features(x), task, self._outside(self.heads))
+            ]
+        return torch.cat(found) if found else none
 
     def save(self, folder: str | Path) -> None:
         """Everything needed to learn the next task later, in one file, written at once; and the certificate."""
