@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ FROM_MEMORY = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate:
     """Upper bounds on the true error of one model on every task seen, with the evidence.
 
@@ -95,6 +96,18 @@ class Certificate:
     def __str__(self) -> str:
         return table(self)
 
+    def __repr__(self) -> str:
+        worst = max(self.bounds.values(), default=None)
+        claimed = (
+            f"error at most {percent(worst)} on every task" if worst is not None else "no bound on tasks"
+        )
+        return f"Certificate({_tasks(self)}, {claimed}, {self.kind}{', NOT VALID' * bool(self.not_valid)})"
+
+    def _repr_html_(self) -> str:
+        head, *rows = cells(self)
+        said = "".join(f"<p>{escape(sentence)}</p>" for sentence in notes(self))
+        return f"<div><b>Certificate</b>{html_table(rows, head)}{said}</div>"
+
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content with its digest."""
@@ -140,21 +153,32 @@ def content_of(
 
 def table(certificate: Certificate) -> str:
     """A readable table: task, examples, picks, errors, bound."""
-    options = certificate.options
+    widths = (4, 9, 8, 7, 7, 9)
+    lines = [
+        " ".join(f"{cell:>{width}}" for width, cell in zip(widths, row, strict=False)) + f"  {row[-1]}"
+        for row in cells(certificate)
+    ]
+    return "\n".join([*lines, *notes(certificate)])
+
+
+def cells(certificate: Certificate) -> list[tuple[Any, ...]]:
+    """The heading and the rows of the table."""
     bounds = {s["task"]: s for s in certificate.statements if s["family"] == "tasks"}
-    lines = [f"{'task':>4} {'set aside':>9} {'certify':>8} {'picked':>7} {'errors':>7} {'error <=':>9}  kind"]
+    why = "its data was gone" if "tasks" in certificate.options.claim else "not claimed"
+    rows: list[tuple[Any, ...]] = [("task", "set aside", "certify", "picked", "errors", "error <=", "kind")]
     for record in certificate.records:
         stated, errors = bounds.get(record["task"]), record["missed"]
-        why = "its data was gone" if "tasks" in options.claim else "not claimed"
         shown = (percent(stated["value"]), stated["kind"]) if stated else ("-", why)
-        numbers = [record["prior"], record["n"], record["picked"]]
-        cells = [*numbers, "-" if errors is None else errors, shown[0]]
-        widths = zip((9, 8, 7, 7, 9), cells, strict=True)
-        lines.append(
-            f"{record['task']:>4} " + " ".join(f"{cell:>{width}}" for width, cell in widths) + f"  {shown[1]}"
-        )
+        numbers = (record["task"], record["prior"], record["n"], record["picked"])
+        rows.append((*numbers, "-" if errors is None else errors, *shown))
+    return rows
+
+
+def notes(certificate: Certificate) -> list[str]:
+    """The sentences under the table."""
+    options = certificate.options
     others = [s for s in certificate.statements if s["family"] != "tasks"]
-    lines += [f"{said[0].upper()}{said[1:]}." for said in (in_words(s, certificate.records) for s in others)]
+    lines = [f"{said[0].upper()}{said[1:]}." for said in (in_words(s, certificate.records) for s in others)]
     when = "of this run, one after each task at most, " if options.anytime else ""
     lines.append(
         f"With probability at least {100 * (1 - options.delta):.10g} % over the draw of the data, "
@@ -162,4 +186,18 @@ def table(certificate: Certificate) -> str:
     )
     if any(statement["kind"] == "buffer" for statement in certificate.statements):
         lines.append(FROM_MEMORY)
-    return "\n".join(lines + [f"NOT VALID: {reason}" for reason in certificate.not_valid])
+    return lines + [f"NOT VALID: {reason}" for reason in certificate.not_valid]
+
+
+def html_table(rows: Sequence[Sequence[Any]], head: Sequence[Any] = ()) -> str:
+    """A small table for notebooks; every cell is escaped."""
+    heading = "".join(f"<th>{escape(str(cell))}</th>" for cell in head)
+    lines = ["".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rows]
+    return (
+        f"<table>{f'<tr>{heading}</tr>' * bool(head)}{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+    )
+
+
+def _tasks(certificate: Certificate) -> str:
+    count = len(certificate.records)
+    return f"{count} task{'s' * (count != 1)}"

@@ -1,6 +1,5 @@
 """CoP2L: the learner that certifies itself."""
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.certify import saved
+from cop2l.certify import advice, saved
+from cop2l.certify.bar import shown
 from cop2l.certify.bounding import statements as all_statements
-from cop2l.certify.certificate import Certificate, content_of
+from cop2l.certify.certificate import Certificate, content_of, html_table
 from cop2l.certify.fast import Fast, Progress, ScoringMode, input_blocks, misclassified, outputs
 from cop2l.certify.inputs import blocks as blocks_in
 from cop2l.certify.inputs import check_finite, check_ids, features, inputs, labelled, labels
@@ -90,6 +90,26 @@ class CoP2L:
         self._classes: int | None = None
         self._shape: Any = None
 
+    def __repr__(self) -> str:
+        fixed = f" of {self.options.tasks}" if self.options.tasks else ""
+        memory = f"memory {self.memory_used} of {self.options.memory}"
+        return f"CoP2L({self._model_name}, {self.scenario}, {self.tasks_seen}{fixed} tasks learned, {memory})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("model", f"{self._model_name}, {self.description['parameters']} parameters"),
+            ("scenario", self.scenario),
+            ("tasks learned", f"{self.tasks_seen} of {self.options.tasks or 'any number'}"),
+            ("examples kept", f"{self.memory_used} of {self.options.memory}"),
+            ("delta", self.options.delta),
+        ]
+        issued = "" if self.certificate is None else self.certificate._repr_html_()
+        return f"<div><b>CoP2L</b>{html_table(rows)}{issued}</div>"
+
+    @property
+    def _model_name(self) -> str:
+        return str(self.description["name"] or type(self.model).__name__)
+
     @property
     def tasks_seen(self) -> int:
         """How many tasks were learned."""
@@ -119,8 +139,8 @@ class CoP2L:
         x, y: arrays or tensors (x may be a memory map or sparse), labels 0..classes-1 of the whole stream; y may be the name
         of a column of x (a frame, a Hugging Face data set), and is left out where x gives (x, y) pairs (a torch Dataset or
         DataLoader) or has a column `label`. `classes`: the task's own classes, fixed in advance; needed if task-incremental.
-        `groups`: the name of each example's group, if groups are claimed. `progress`: a callable, or None for a bar on a
-        terminal and nothing otherwise.
+        `groups`: the name of each example's group, if groups are claimed. `progress`: a callable, True, False, or None: shown
+        on a terminal and in a notebook only.
         """
         x, y = labelled(x, y)
         x, found, head = self._checked(x, y, classes)
@@ -130,10 +150,12 @@ class CoP2L:
             raise UserError(str(refusal)) from None
         rows = blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y))
         print_of_data = fingerprint(len(found), rows, column)
+        advice.give(advice.before(self.tasks_seen + 1, x, found, classes))
+        advice.give(advice.again(self.tasks_seen + 1, print_of_data, self.fingerprints))
         device, engine = next(self.model.parameters()).device, self.engine
         x, found = x.to(device) if isinstance(x, Tensor) else x, found.to(device)
         first = not self.machines
-        with self._all_or_nothing(), _shown(progress) as engine.progress, exact_arithmetic(self.threads):
+        with self._all_or_nothing(), shown(progress) as engine.progress, exact_arithmetic(self.threads):
             engine.outside = self._outside([*self.heads, head])
             S = sample(x, found, engine.task, self.options.seed)
             if first:
@@ -146,6 +168,7 @@ class CoP2L:
             here = machine(self.model)
             self.machines = [other for other in self.machines if other != here] + [here]
             self.issued = self.certificate = None
+            advice.give(advice.after(engine, S))
 
     def certify(self, data: Mapping[int, Data] | None = None) -> Certificate:
         """The certificate for every task seen; `data` maps task numbers to (x, y) or to a callable that yields blocks.
@@ -443,20 +466,3 @@ def unsaved(model: nn.Module) -> dict[str, Tensor]:
     """Buffers that are not in the model's state_dict, so that they could not be rolled back or saved."""
     kept = model.state_dict().keys()
     return {name: value.clone() for name, value in model.named_buffers() if name not in kept}
-
-
-@contextmanager
-def _shown(progress: Progress | bool | None) -> Iterator[Progress | None]:
-    """A callable that is told of progress: the user's, a bar on a terminal, or nothing."""
-    if callable(progress):
-        yield progress
-    elif progress is False or not sys.stderr.isatty():
-        yield None
-    else:
-        from cop2l.certify.bar import Bar
-
-        bar = Bar()
-        try:
-            yield bar
-        finally:
-            bar.close()

@@ -39,7 +39,12 @@ class Method(Protocol):
         """How many examples of past tasks are kept."""
 
     def learn(
-        self, x: Any, y: Any = None, *, classes: Sequence[int] | None = None, progress: Progress | None = None
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        classes: Sequence[int] | None = None,
+        progress: Progress | bool | None = None,
     ) -> None:
         """Learn the next task (docs/inputs.md). `classes`: its head, fixed in advance; needed if task-incremental."""
 
