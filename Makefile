@@ -48,9 +48,9 @@ compare-river:            ## the monitor beside river's drift detectors, in an e
 	.river/venv/bin/pip install --disable-pip-version-check --quiet river==0.26.1 scipy
 	PYTHONPATH=src .river/venv/bin/python benchmarks/monitor.py
 
-notebooks: $(VENV)/dev.stamp  ## run the notebooks of docs/notebooks in Jupyter, in an environment of their own
+notebooks:                ## run the notebooks of docs/notebooks in Jupyter, in an environment of their own
 	$(PYTHON) -m venv .notebooks/venv
-	.notebooks/venv/bin/pip install --disable-pip-version-check --quiet --constraint constraints.txt nbclient ipykernel scikit-learn torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	.notebooks/venv/bin/pip install --disable-pip-version-check --quiet --constraint constraints.txt nbclient==0.11.0 ipykernel==7.4.0 scikit-learn torch==$$(sed -n 's/^torch==//p' constraints.txt)
 	.notebooks/venv/bin/pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable .
 	cd docs/notebooks && for file in *.ipynb; do ../../.notebooks/venv/bin/jupyter execute $$file || exit 1; done
 

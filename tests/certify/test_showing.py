@@ -37,6 +37,15 @@ def test_reprs_are_short(learner):
     assert repr(other) == "Replay(MLP, class-incremental, 0 tasks learned, memory 0 of 9)"
 
 
+def test_a_certificate_with_gaps_does_not_speak_of_every_task():
+    options = {**OPTIONS, "tasks": 2, "preset": "paper"}
+    learner, y = CoP2L(model_of("mlp", 2, inputs=3), **options), np.arange(60) % 2
+    x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    learner.learn(x, y)
+    learner.learn(x + 1, y)
+    assert "% on 1 of them, kl)" in repr(learner.certify({2: (x + 1, y)}))
+
+
 def test_html_holds_the_table_and_is_escaped(learner):
     found = learner._repr_html_()
     bound = str(learner.certificate).splitlines()[1].split()[5]

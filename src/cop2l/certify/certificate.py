@@ -97,11 +97,11 @@ class Certificate:
         return table(self)
 
     def __repr__(self) -> str:
-        worst = max(self.bounds.values(), default=None)
-        claimed = (
-            f"error at most {percent(worst)} on every task" if worst is not None else "no bound on tasks"
-        )
-        return f"Certificate({_tasks(self)}, {claimed}, {self.kind}{', NOT VALID' * bool(self.not_valid)})"
+        bounds, count = self.bounds.values(), len(self.records)
+        where = "every task" if len(bounds) == count else f"{len(bounds)} of them"
+        claimed = f"error at most {percent(max(bounds))} on {where}" if bounds else "no bound on single tasks"
+        invalid = ", NOT VALID" * bool(self.not_valid)
+        return f"Certificate({count} task{'s' * (count != 1)}, {claimed}, {self.kind}{invalid})"
 
     def _repr_html_(self) -> str:
         head, *rows = cells(self)
@@ -196,8 +196,3 @@ def html_table(rows: Sequence[Sequence[Any]], head: Sequence[Any] = ()) -> str:
     return (
         f"<table>{f'<tr>{heading}</tr>' * bool(head)}{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
     )
-
-
-def _tasks(certificate: Certificate) -> str:
-    count = len(certificate.records)
-    return f"{count} task{'s' * (count != 1)}"
