@@ -39,8 +39,8 @@ class SparseRows:
 
 
 def labelled(x: Any, y: Any = None) -> Block:
-    """The inputs in usable form, and their labels: y, or the column of x that y names, or what x says itself."""
-    if _readers(x) is None:
+    """Inputs as rows that can be had in slices, and labels: y, or the column of x that y names, or what x says itself."""
+    if reader(x) is None:
         own = None
     else:
         x, own = _joined(_read(x, y))
@@ -48,17 +48,17 @@ def labelled(x: Any, y: Any = None) -> Block:
         if own is None:
             raise _without_labels(y)
         y = own
-    return inputs(x), y
+    return _rows(x), y
 
 
 def features(x: Any) -> Any:
-    """The inputs in usable form; labels are left out."""
-    return inputs(x if _readers(x) is None else _joined(_read(x, None))[0])
+    """The inputs as rows that can be had in slices; labels are left out."""
+    return _rows(x if reader(x) is None else _joined(_read(x, None))[0])
 
 
 def blocks(x: Any, y: Any = None) -> Iterator[Block]:
     """The same as `labelled`, block by block: what is read from a Dataset need not fit into memory."""
-    if _readers(x) is None or not (y is None or isinstance(y, str)):
+    if reader(x) is None or not (y is None or isinstance(y, str)):
         yield from blocks_of(*labelled(x, y))
         return
     for part, own in _read(x, y):
@@ -69,14 +69,9 @@ def blocks(x: Any, y: Any = None) -> Iterator[Block]:
 
 def inputs(x: Any) -> Any:
     """X as a tensor that shares its memory, or the memory map or sparse matrix that it is."""
-    if isinstance(x, Tensor):
-        return (x if x.layout == torch.strided else x.to_dense()).detach()
-    if isinstance(x, SparseRows):
+    x = _rows(x)
+    if isinstance(x, Tensor | SparseRows):
         return x
-    if hasattr(x, "tocsr"):
-        return SparseRows(x)
-    if isinstance(x, Mapping):
-        raise _in_parts("a dict")
     x = _array(x, "x must be an array of numbers whose first dimension counts the examples.")
     if not x.flags.c_contiguous:
         return x if isinstance(x, np.memmap) else torch.from_numpy(np.ascontiguousarray(x))
@@ -107,6 +102,15 @@ def check_finite(x: Any) -> None:
             raise UserError("x contains NaN or infinite values; clean the data first.")
 
 
+def _rows(x: Any) -> Any:
+    """X as it is, but for what has no rows in slices."""
+    if isinstance(x, Tensor):
+        return (x if x.layout == torch.strided else x.to_dense()).detach()
+    if isinstance(x, Mapping):
+        raise _in_parts("a dict")
+    return SparseRows(x) if hasattr(x, "tocsr") else x
+
+
 def check_ids(x: Any, model: nn.Module) -> None:
     """Refuse token ids that the precision of the model's parameters does not tell apart."""
     exact = int(2 / torch.finfo(next(model.parameters()).dtype).eps)
@@ -119,7 +123,7 @@ def check_ids(x: Any, model: nn.Module) -> None:
                 )
 
 
-def _readers(x: Any) -> Any:
+def reader(x: Any) -> Any:
     """What reads x block by block; None if it is no collection of a library but an array or a list."""
     if isinstance(x, DataLoader | Dataset):
         return _from_torch
@@ -130,7 +134,7 @@ def _readers(x: Any) -> Any:
 
 def _read(x: Any, y: Any) -> Iterator[Block]:
     named = isinstance(y, str)
-    found: Iterator[Block] = _readers(x)(x, y if named else LABEL)
+    found: Iterator[Block] = reader(x)(x, y if named else LABEL)
     return found
 
 

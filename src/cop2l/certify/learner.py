@@ -16,7 +16,7 @@ from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.certificate import Certificate, content_of, html_table
 from cop2l.certify.fast import Fast, Progress, ScoringMode, input_blocks, misclassified, outputs
 from cop2l.certify.inputs import blocks as blocks_in
-from cop2l.certify.inputs import check_finite, check_ids, features, inputs, labelled, labels
+from cop2l.certify.inputs import check_finite, check_ids, features, inputs, labelled, labels, reader
 from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.errors import UserError, unknown
@@ -255,7 +255,8 @@ class CoP2L:
             )
         with exact_arithmetic(torch.get_num_threads()):
             found = [
-                rule(logits) for logits in outputs(self.model, features(x), task, self._outside(self.heads))
+                rule(logits)
+                for logits in outputs(self.model, inputs(features(x)), task, self._outside(self.heads))
             ]
         return torch.cat(found) if found else none
 
@@ -320,7 +321,7 @@ class CoP2L:
             f"The data given for task {task} is not what it was learned from: its fingerprint differs."
         )
         given = data if isinstance(data, tuple | list) else (data,)
-        if len(given) not in (1, 2):
+        if len(given) != 2 and not callable(data) and reader(data) is None:
             raise UserError(
                 f"The data for task {task} must be (x, y), or a callable that yields such blocks."
             )
@@ -367,7 +368,7 @@ class CoP2L:
             raise UserError(
                 "A model with batch normalisation cannot train on a single example; use batch=2 or more."
             )
-        found = labels(y)
+        x, found = inputs(x), labels(y)
         if len(x) != len(found):
             raise UserError(f"x has {len(x)} examples and y has {len(found)} labels; they must be as many.")
         if not len(found):
