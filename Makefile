@@ -7,7 +7,7 @@ PIP    := $(BIN)/pip install --disable-pip-version-check --quiet --constraint co
 # One thread per process: parallelism is over processes, and results are exact at a fixed thread count.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test env lint test-network validity bench torture compare-avalanche compare-river ci-long clean
+.PHONY: help demo test env lint test-network validity bench torture compare-avalanche compare-river notebooks ci-long clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -48,8 +48,14 @@ compare-river:            ## the monitor beside river's drift detectors, in an e
 	.river/venv/bin/pip install --disable-pip-version-check --quiet river==0.26.1 scipy
 	PYTHONPATH=src .river/venv/bin/python benchmarks/monitor.py
 
+notebooks:                ## run the notebooks of docs/notebooks in Jupyter, in an environment of their own
+	$(PYTHON) -m venv .notebooks/venv
+	.notebooks/venv/bin/pip install --disable-pip-version-check --quiet --constraint constraints.txt nbclient==0.11.0 ipykernel==7.4.0 scikit-learn torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	.notebooks/venv/bin/pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable .
+	cd docs/notebooks && for file in *.ipynb; do ../../.notebooks/venv/bin/jupyter execute $$file || exit 1; done
+
 # The wheel by itself: built, checked, installed where nothing else is, and used from another folder.
-ci-long: demo             ## what takes long: the demo, and the wheel in an environment of its own
+ci-long: demo notebooks   ## what takes long: the demo, the notebooks, and the wheel in an environment of its own
 	rm -rf dist .wheel && $(PYTHON) -m venv .wheel/build && $(PYTHON) -m venv .wheel/use
 	.wheel/build/bin/pip install --disable-pip-version-check --quiet build twine
 	.wheel/build/bin/python -m build --outdir dist
@@ -77,4 +83,4 @@ $(VENV)/dev.stamp: $(VENV)/demo.stamp
 	touch $@
 
 clean:           ## remove the environment and caches
-	rm -rf $(VENV) .wheel build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .wheel .notebooks build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

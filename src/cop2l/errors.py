@@ -11,6 +11,13 @@ class UserError(ValueError):
     """
 
 
+class Advice(UserWarning):
+    """Something looks wrong but may be meant; the message is one sentence that says what to change.
+
+    Python shows it once, and `warnings.simplefilter("ignore", Advice)` silences it.
+    """
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)

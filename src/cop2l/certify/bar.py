@@ -1,31 +1,93 @@
-"""The progress bar of `learn` on a terminal."""
+"""What is shown while `learn` goes on: a bar on a terminal, a line that changes in a notebook, else plain lines."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from cop2l.certify.fast import Progress
 from cop2l.kernel.arithmetic import percent
 
 
+@contextmanager
+def shown(progress: Progress | bool | None) -> Iterator[Progress | None]:
+    """A callable that is told of progress: the user's; if True, what fits here; if None, the same but for plain lines."""
+    if callable(progress) or progress is False:
+        yield progress or None
+        return
+    kind = Bar if sys.stderr.isatty() else Cell if in_notebook() else Lines
+    if progress is None and kind is Lines:
+        yield None
+        return
+    view = kind()
+    try:
+        yield view
+    finally:
+        view.close()
+
+
+def in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this."""
+    if "IPython" not in sys.modules:
+        return False
+    from IPython import get_ipython
+
+    return hasattr(get_ipython(), "kernel")
+
+
+def line(event: dict[str, Any]) -> str:
+    """An event in one line: task, iteration, picked examples, worst loss and what early stopping minimises; or the epoch."""
+    if "epoch" in event:
+        return f"task {event['task']}  epoch {event['epoch']}/{event['epochs']}  loss {event['loss']:.3f}"
+    return (
+        f"task {event['task']}  iteration {event['iteration']}  picked {event['picked']}  "
+        f"worst loss {event['worst_loss']:.3f}  errors {event['errors']}  bound {percent(event['bound'])}"
+    )
+
+
 class Bar:
-    """One line: task, iteration, picked examples, worst loss, and the quantity that early stopping minimises."""
+    """One line on a terminal, which goes away."""
 
     def __init__(self) -> None:
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich import progress as rich
+        from rich.console import Console
+        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        self._progress = Progress(
-            SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), transient=True
-        )
+        columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+        self._progress = rich.Progress(*columns, console=Console(stderr=True), transient=True)
         self._line = self._progress.add_task("learning", total=None)
         self._progress.start()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        self._progress.update(
-            self._line,
-            description=(
-                f"task {event['task']}  iteration {event['iteration']}  picked {event['picked']}  "
-                f"worst loss {event['worst_loss']:.3f}  errors {event['errors']}  bound {percent(event['bound'])}"
-            ),
-        )
+        self._progress.update(self._line, description=line(event))
 
     def close(self) -> None:
         """Take the line off the terminal."""
         self._progress.stop()
+
+
+class Cell:
+    """One line under a notebook's cell, which changes and stays; no widget is needed."""
+
+    def __init__(self) -> None:
+        from IPython.display import display
+
+        self._handle = display({"text/plain": "learning"}, raw=True, display_id=True)
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        self._handle.update({"text/plain": line(event)}, raw=True)
+
+    def close(self) -> None:
+        """The last line stays."""
+
+
+class Lines:
+    """Lines on stderr, fewer and fewer: at steps 0, 1, 2, 4, 8, ..."""
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        step = event.get("epoch", event.get("iteration", 0))
+        if not step & (step - 1) or step == event.get("epochs"):
+            print(line(event), file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Every line stays."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ FROM_MEMORY = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate:
     """Upper bounds on the true error of one model on every task seen, with the evidence.
 
@@ -99,6 +100,18 @@ class Certificate:
     def __str__(self) -> str:
         return table(self)
 
+    def __repr__(self) -> str:
+        bounds, count = self.bounds.values(), len(self.records)
+        where = "every task" if len(bounds) == count else f"{len(bounds)} of them"
+        claimed = f"error at most {percent(max(bounds))} on {where}" if bounds else "no bound on single tasks"
+        invalid = ", NOT VALID" * bool(self.not_valid)
+        return f"Certificate({count} task{'s' * (count != 1)}, {claimed}, {self.kind}{invalid})"
+
+    def _repr_html_(self) -> str:
+        head, *rows = cells(self)
+        said = "".join(f"<p>{escape(sentence)}</p>" for sentence in notes(self))
+        return f"<div><b>Certificate</b>{html_table(rows, head)}{said}</div>"
+
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content with its digest."""
@@ -142,22 +155,38 @@ def content_of(
     }
 
 
+HEADS = ("task", "trained freely", "certified on", "picked", "errors", "error <=", "kind")
+
+
 def table(certificate: Certificate) -> str:
     """A readable table: task, examples, picks, errors, bound."""
-    options = certificate.options
+    rows = [
+        "  ".join(
+            [*(f"{cell:>{len(head)}}" for cell, head in zip(row, HEADS[:-1], strict=False)), str(row[-1])]
+        )
+        for row in cells(certificate)
+    ]
+    return "\n".join([*rows, *notes(certificate)])
+
+
+def cells(certificate: Certificate) -> list[tuple[Any, ...]]:
+    """The heading and the rows of the table."""
     bounds = {s["task"]: s for s in certificate.statements if s["family"] == "tasks"}
-    heads = ("task", "trained freely", "certified on", "picked", "errors", "error <=")
-    lines = ["  ".join([*heads, "kind"])]
+    own = certificate.kind != "holdout"  # else nothing is known of what was learned from
+    why = "its data was gone" if "tasks" in certificate.options.claim else "not claimed"
+    rows: list[tuple[Any, ...]] = [HEADS]
     for record in certificate.records:
         stated, errors = bounds.get(record["task"]), record["missed"]
-        why = "its data was gone" if "tasks" in options.claim else "not claimed"
         shown = (percent(stated["value"]), stated["kind"]) if stated else ("-", why)
-        own = options.kind != "holdout"  # else nothing is known of what was learned from
         numbers = [record["prior"] if own else None, record["n"], record["picked"] if own else None, errors]
-        cells = [record["task"], *("-" if number is None else number for number in numbers), shown[0]]
-        aligned = [f"{cell:>{len(head)}}" for head, cell in zip(heads, cells, strict=True)]
-        lines.append("  ".join([*aligned, shown[1]]))
-    lines += every_sentence(certificate.statements, certificate.records)
+        rows.append((record["task"], *("-" if number is None else number for number in numbers), *shown))
+    return rows
+
+
+def notes(certificate: Certificate) -> list[str]:
+    """The sentences under the table."""
+    options = certificate.options
+    lines = [*every_sentence(certificate.statements, certificate.records)]
     when = "of this run, one after each task at most, " if options.anytime else ""
     lines.append(
         f"With probability at least {100 * (1 - options.delta):.10g} % over the draw of the data, "
@@ -168,4 +197,13 @@ def table(certificate: Certificate) -> str:
     if certificate.kind != "holdout":
         n, picked = (sum(record[name] for record in certificate.records) for name in ("n", "picked"))
         lines += filter(None, [nothing_picked(n, picked)])
-    return "\n".join(lines + [f"NOT VALID: {reason}" for reason in certificate.not_valid])
+    return lines + [f"NOT VALID: {reason}" for reason in certificate.not_valid]
+
+
+def html_table(rows: Sequence[Sequence[Any]], head: Sequence[Any] = ()) -> str:
+    """A small table for notebooks; every cell is escaped."""
+    heading = "".join(f"<th>{escape(str(cell))}</th>" for cell in head)
+    lines = ["".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rows]
+    return (
+        f"<table>{f'<tr>{heading}</tr>' * bool(head)}{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+    )

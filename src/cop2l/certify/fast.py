@@ -570,22 +570,21 @@ def _copied(state: dict[str, Tensor], scratch: dict[str, Tensor] | None) -> dict
     return scratch
 
 
-def predict(model: nn.Module, x: Any, task: int | None = None, outside: Tensor | None = None) -> Tensor:
-    """The class with the largest logit, for every example, on the CPU.
+def outputs(
+    model: nn.Module, x: Any, task: int | None = None, outside: Tensor | None = None
+) -> Iterator[Tensor]:
+    """The logits, block by block, on the CPU; those outside the head of the task are minus infinity.
 
     Few examples go through the model in a block of their own size: what is certified is counted in whole blocks.
     """
-    size = next((few for few in SMALL_REQUESTS if len(x) <= few), None)
-    found, start = torch.empty(len(x), dtype=torch.int64), 0
+    left, size = len(x), next((few for few in SMALL_REQUESTS if len(x) <= few), None)
     with ScoringMode(model):
         for rows in input_blocks(model, x, size):
-            count = min(len(rows), len(x) - start)
-            logits = model(rows)[:count]
+            logits = model(rows)[: min(len(rows), left)]
+            left -= len(logits)
             if task is not None and outside is not None:
                 logits = logits.masked_fill(outside[task], -torch.inf)
-            found[start : start + count] = logits.argmax(1).cpu()
-            start += count
-    return found
+            yield logits.cpu()
 
 
 def misclassified(model: nn.Module, part: Examples, outside: Tensor | None) -> np.ndarray:

@@ -1,19 +1,77 @@
-"""What a user gives as examples, in usable form; every wrong input is refused in one sentence."""
+"""What a user gives as examples, in usable form; every wrong input is refused in one sentence.
+
+Arrays, tensors, memory maps, sparse matrices, frames (pandas, polars), Hugging Face data sets, torch Datasets and
+DataLoaders: the same examples give the same bits, whatever holds them.
+"""
 
 import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 
 from cop2l.errors import UserError
+from cop2l.kernel.samples import ROWS, blocks_of
+
+LABEL = "label"
+"""The column that holds the labels, where none is named; it is never an input."""
+Block = tuple[Any, Any]
+
+
+class SparseRows:
+    """A sparse matrix that is read like an array: only the rows that are asked for become dense."""
+
+    def __init__(self, matrix: Any) -> None:
+        self._matrix = matrix.tocsr()
+        self.shape, self.dtype = tuple(matrix.shape), matrix.dtype
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        return np.asarray(self._matrix[rows].toarray())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self._matrix.toarray(), dtype)
+
+
+def labelled(x: Any, y: Any = None) -> Block:
+    """Inputs as rows that can be had in slices, and labels: y, or the column of x that y names, or what x says itself."""
+    if reader(x) is None:
+        own = None
+    else:
+        x, own = _joined(_read(x, y))
+    if y is None or isinstance(y, str):
+        if own is None:
+            raise _without_labels(y)
+        y = own
+    return _rows(x), y
+
+
+def features(x: Any) -> Any:
+    """The inputs as rows that can be had in slices; labels are left out."""
+    return _rows(x if reader(x) is None else _joined(_read(x, None))[0])
+
+
+def blocks(x: Any, y: Any = None) -> Iterator[Block]:
+    """The same as `labelled`, block by block: what is read from a Dataset need not fit into memory."""
+    if reader(x) is None or not (y is None or isinstance(y, str)):
+        yield from blocks_of(*labelled(x, y))
+        return
+    for part, own in _read(x, y):
+        if own is None:
+            raise _without_labels(y)
+        yield part, own
 
 
 def inputs(x: Any) -> Any:
-    """X as a tensor that shares its memory, or the memory map that it is."""
-    if isinstance(x, Tensor):
-        return x.detach()
+    """X as a tensor that shares its memory, or the memory map or sparse matrix that it is."""
+    x = _rows(x)
+    if isinstance(x, Tensor | SparseRows):
+        return x
     x = _array(x, "x must be an array of numbers whose first dimension counts the examples.")
     if not x.flags.c_contiguous:
         return x if isinstance(x, np.memmap) else torch.from_numpy(np.ascontiguousarray(x))
@@ -42,6 +100,146 @@ def check_finite(x: Any) -> None:
             continue  # a sum with a NaN or an infinite part is never finite, and a sum is quicker
         if not bool(torch.isfinite(part).all()):
             raise UserError("x contains NaN or infinite values; clean the data first.")
+
+
+def _rows(x: Any) -> Any:
+    """X as it is, but for what has no rows in slices."""
+    if isinstance(x, Tensor):
+        return (x if x.layout == torch.strided else x.to_dense()).detach()
+    if isinstance(x, Mapping):
+        raise _in_parts("a dict")
+    return SparseRows(x) if hasattr(x, "tocsr") else x
+
+
+def check_ids(x: Any, model: nn.Module) -> None:
+    """Refuse token ids that the precision of the model's parameters does not tell apart."""
+    exact = int(2 / torch.finfo(next(model.parameters()).dtype).eps)
+    if any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in model.modules()):
+        for start in range(0, len(x), ROWS):
+            part = np.asarray(x[start : start + ROWS])
+            if part.dtype.kind in "iu" and part.size and int(np.abs(part).max()) > exact:
+                raise UserError(
+                    f"x has token ids above {exact}, which the model's parameters cannot hold; use double precision."
+                )
+
+
+def reader(x: Any) -> Any:
+    """What reads x block by block; None if it is no collection of a library but an array or a list."""
+    if isinstance(x, DataLoader | Dataset):
+        return _from_torch
+    if hasattr(x, "column_names") and hasattr(x, "with_format"):
+        return _from_hugging_face
+    return _from_frame if hasattr(type(x), "columns") else None
+
+
+def _read(x: Any, y: Any) -> Iterator[Block]:
+    named = isinstance(y, str)
+    found: Iterator[Block] = reader(x)(x, y if named else LABEL)
+    return found
+
+
+def _from_torch(x: Any, label: str) -> Iterator[Block]:  # noqa: ARG001
+    """A map-style Dataset in its own order, whatever order the loader would take; with the loader's workers."""
+    loader = x if isinstance(x, DataLoader) else DataLoader(x, batch_size=ROWS)
+    if isinstance(loader.dataset, IterableDataset):
+        raise UserError("An IterableDataset has no fixed order; give a map-style Dataset, or arrays.")
+    sampler = loader.sampler
+    whole = isinstance(sampler, SequentialSampler) or (
+        isinstance(sampler, RandomSampler)
+        and not sampler.replacement
+        and len(sampler) == len(sampler.data_source)
+    )
+    if loader.batch_size is None or not whole:
+        raise UserError(
+            "The DataLoader draws with a sampler of its own; give the data set itself, or a Subset of it."
+        )
+    ordered = DataLoader(
+        loader.dataset,
+        batch_size=loader.batch_size,
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+    )
+    if not len(ordered):
+        raise UserError("The data set is empty; give at least one example.")
+    try:
+        for batch in ordered:
+            pair = batch if isinstance(batch, tuple | list) else (batch, None)
+            if len(pair) != 2:
+                raise UserError(
+                    f"The data set gives {len(pair)} values for each example; it must give (x, y)."
+                )
+            for part in pair:
+                if isinstance(part, Mapping | tuple | list):
+                    raise _in_parts(f"a {type(part).__name__}")
+            yield pair[0], pair[1]
+    except (TypeError, RuntimeError) as error:  # of collate_fn
+        why = (str(error).splitlines() or [""])[0][:200]
+        raise UserError(
+            f"The examples do not fit into one array (give tensors of one shape): {why}"
+        ) from None
+
+
+def _from_hugging_face(x: Any, label: str) -> Iterator[Block]:
+    if isinstance(x, Mapping):
+        raise UserError(f"Choose one part of the data set: {', '.join(map(repr, x))}.")
+    if not hasattr(x, "__len__"):
+        raise UserError("A streamed data set has no fixed order; load it without streaming=True.")
+    rows = x.with_format("numpy")
+    for start in range(0, max(1, len(x)), ROWS):
+        part = rows[start : start + ROWS]
+        yield _columns({name: np.asarray(part[name]) for name in x.column_names}, label)
+
+
+def _from_frame(x: Any, label: str) -> Iterator[Block]:
+    if not hasattr(x, "__len__"):
+        raise UserError("A lazy frame has no rows yet; collect() it first.")
+    yield _columns({name: x[name].to_numpy() for name in x.columns}, label)
+
+
+def _columns(columns: dict[Any, np.ndarray], label: str) -> Block:
+    """The label column, and the others side by side, in their order; a single one may hold arrays."""
+    if label not in columns and label != LABEL:
+        names = ", ".join(map(str, [*columns][:8])) + ", ..." * (len(columns) > 8)
+        raise UserError(f"There is no column {label!r} for the labels; the columns are: {names}.")
+    y = columns.get(label)
+    x = {name: values for name, values in columns.items() if name not in (label, LABEL)}
+    for name, values in x.items():
+        if values.dtype.kind not in "biuf":
+            raise UserError(
+                f"The column {str(name)!r} does not hold numbers of one shape in every row; turn it into such, or leave it out."
+            )
+        if values.ndim > 1 and len(x) > 1:
+            raise UserError(
+                f"The column {str(name)!r} holds arrays and is not the only one beside the labels; choose the columns first."
+            )
+    if not x:
+        raise UserError("There is no column of inputs beside the labels.")
+    only = next(iter(x.values()))
+    return only if only.ndim > 1 else np.column_stack(list(x.values())), y
+
+
+def _joined(parts: Iterator[Block]) -> Block:
+    """All blocks as one."""
+    xs, ys = zip(*parts, strict=True)
+    try:
+        x = torch.cat(xs) if isinstance(xs[0], Tensor) else np.concatenate(xs)
+        return x, None if ys[0] is None else np.concatenate([np.asarray(y) for y in ys])
+    except (RuntimeError, ValueError):
+        raise UserError("The examples have different shapes; bring them into one shape first.") from None
+
+
+def _without_labels(name: Any) -> UserError:
+    if name is not None:
+        return UserError(f"x has no column {name!r}; give the labels as an array.")
+    return UserError(
+        "There are no labels: give y, or x with a column named 'label', or a data set of (x, y) pairs."
+    )
+
+
+def _in_parts(what: str) -> UserError:
+    return UserError(
+        f"Each example is {what} of parts; put them side by side into one array, and let the model's forward take them apart."
+    )
 
 
 def _array(values: Any, wanted: str) -> np.ndarray:

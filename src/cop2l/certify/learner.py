@@ -1,6 +1,5 @@
 """CoP2L: the learner that certifies itself."""
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,11 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.certify import saved
+from cop2l.certify import advice, saved
+from cop2l.certify.bar import shown
 from cop2l.certify.bounding import statements as all_statements
-from cop2l.certify.certificate import Certificate, content_of
-from cop2l.certify.fast import ErrorCount, Fast, Progress, ScoringMode, input_blocks, misclassified, predict
-from cop2l.certify.inputs import check_finite, inputs, labels
+from cop2l.certify.certificate import Certificate, content_of, html_table
+from cop2l.certify.fast import ErrorCount, Fast, Progress, ScoringMode, input_blocks, misclassified, outputs
+from cop2l.certify.inputs import blocks as blocks_in
+from cop2l.certify.inputs import check_finite, check_ids, features, inputs, labelled, labels, reader
 from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.errors import UserError, unknown
@@ -25,8 +26,13 @@ from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outside_heads, set_tensors
 from cop2l.streams.task import SCENARIOS
 
-Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]]
-"""A task's data: arrays or memory maps, or a callable that yields (x, y) blocks."""
+Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]] | Any
+"""A task's data: (x, y) as in `learn`, or x alone where it carries its labels, or a callable that yields (x, y) blocks."""
+
+WANTS_INTEGERS = (
+    "The model looks up integers such as token ids, and inputs reach it in the precision of its parameters: begin its forward "
+    "with x = x.long(), which is exact below 2**24 in single precision."
+)
 
 
 class CoP2L:
@@ -84,6 +90,26 @@ class CoP2L:
         self._classes: int | None = None
         self._shape: Any = None
 
+    def __repr__(self) -> str:
+        fixed = f" of {self.options.tasks}" if self.options.tasks else ""
+        memory = f"memory {self.memory_used} of {self.options.memory}"
+        return f"CoP2L({self._model_name}, {self.scenario}, {self.tasks_seen}{fixed} tasks learned, {memory})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("model", f"{self._model_name}, {self.description['parameters']} parameters"),
+            ("scenario", self.scenario),
+            ("tasks learned", f"{self.tasks_seen} of {self.options.tasks or 'any number'}"),
+            ("examples kept", f"{self.memory_used} of {self.options.memory}"),
+            ("delta", self.options.delta),
+        ]
+        issued = "" if self.certificate is None else self.certificate._repr_html_()
+        return f"<div><b>CoP2L</b>{html_table(rows)}{issued}</div>"
+
+    @property
+    def _model_name(self) -> str:
+        return str(self.description["name"] or type(self.model).__name__)
+
     @property
     def tasks_seen(self) -> int:
         """How many tasks were learned."""
@@ -102,7 +128,7 @@ class CoP2L:
     def learn(
         self,
         x: Any,
-        y: Any,
+        y: Any = None,
         *,
         classes: Sequence[int] | None = None,
         groups: Any = None,
@@ -110,22 +136,26 @@ class CoP2L:
     ) -> None:
         """Learn the next task; on an error or an interruption the learner is as before. Nothing is certified: see `certify`.
 
-        x, y: arrays or tensors (x may be a memory map), labels 0..classes-1 of the whole stream. `classes`: the task's own
-        classes, fixed in advance; needed if task-incremental. `groups`: the name of each example's group, if groups are
-        claimed. `progress`: a callable, or None for a bar on a terminal and
-        nothing otherwise.
+        x, y: arrays or tensors (x may be a memory map or sparse), labels 0..classes-1 of the whole stream; y may be the name
+        of a column of x (a frame, a Hugging Face data set), and is left out where x gives (x, y) pairs (a torch Dataset or
+        DataLoader) or has a column `label`. `classes`: the task's own classes, fixed in advance; needed if task-incremental.
+        `groups`: the name of each example's group, if groups are claimed. `progress`: a callable, True, False, or None: shown
+        on a terminal and in a notebook only.
         """
+        x, y = labelled(x, y)
         x, found, head = self._checked(x, y, classes)
         try:
             column = group_numbers(groups, self.options, len(found))
         except Refusal as refusal:
             raise UserError(str(refusal)) from None
-        labelled = blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y))
-        print_of_data = fingerprint(len(found), labelled, column)
+        rows = blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y))
+        print_of_data = fingerprint(len(found), rows, column)
+        advice.give(advice.before(self.tasks_seen + 1, x, found, classes))
+        advice.give(advice.again(self.tasks_seen + 1, print_of_data, self.fingerprints))
         device, engine = next(self.model.parameters()).device, self.engine
         x, found = x.to(device) if isinstance(x, Tensor) else x, found.to(device)
         first = not self.machines
-        with self._all_or_nothing(), _shown(progress) as engine.progress, exact_arithmetic(self.threads):
+        with self._all_or_nothing(), shown(progress) as engine.progress, exact_arithmetic(self.threads):
             engine.outside = self._outside([*self.heads, head])
             S = sample(x, found, engine.task, self.options.seed)
             if first:
@@ -138,6 +168,7 @@ class CoP2L:
             here = machine(self.model)
             self.machines = [other for other in self.machines if other != here] + [here]
             self.issued = self.certificate = None
+            advice.give(advice.after(engine, S))
 
     def certify(self, data: Mapping[int, Data] | None = None) -> Certificate:
         """The certificate for every task seen; `data` maps task numbers to (x, y) or to a callable that yields blocks.
@@ -214,6 +245,13 @@ class CoP2L:
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
         """The class of each example, on the CPU; task-incremental learners need the task's number."""
+        return self._of_logits(lambda logits: logits.argmax(1), x, task, torch.empty(0, dtype=torch.int64))
+
+    def probabilities(self, x: Any, *, task: int | None = None) -> Tensor:
+        """The softmax of the logits, on the CPU: one row per example. Nothing is certified of these numbers."""
+        return self._of_logits(lambda logits: logits.softmax(1), x, task, torch.empty(0, self._width()))
+
+    def _of_logits(self, rule: Callable[[Tensor], Tensor], x: Any, task: int | None, none: Tensor) -> Tensor:
         if self.scenario != "task-incremental":
             task = None
         elif task not in range(1, self.tasks_seen + 1):
@@ -221,7 +259,11 @@ class CoP2L:
                 f"A task-incremental learner predicts for one of its tasks: give task=1..{self.tasks_seen}."
             )
         with exact_arithmetic(torch.get_num_threads()):
-            return predict(self.model, inputs(x), task, self._outside(self.heads))
+            found = [
+                rule(logits)
+                for logits in outputs(self.model, inputs(features(x)), task, self._outside(self.heads))
+            ]
+        return torch.cat(found) if found else none
 
     def save(self, folder: str | Path) -> None:
         """Everything needed to learn the next task later, in one file, written at once; and the certificate."""
@@ -279,14 +321,15 @@ class CoP2L:
         other = UserError(
             f"The data given for task {task} is not what it was learned from: its fingerprint differs."
         )
-        if not callable(data) and not (isinstance(data, tuple | list) and len(data) == 2):
+        given = data if isinstance(data, tuple | list) else (data,)
+        if len(given) != 2 and not callable(data) and reader(data) is None:
             raise UserError(
                 f"The data for task {task} must be (x, y), or a callable that yields such blocks."
             )
 
         def blocks() -> Iterator[tuple[Any, Any]]:
             nonlocal start
-            for x, y in data() if callable(data) else blocks_of(*data):
+            for x, y in data() if callable(data) else blocks_in(*given):
                 x, y = inputs(x), y if isinstance(y, Tensor) else np.asarray(y)
                 if len(x) != len(y) or start + len(y) > rows:
                     raise UserError(
@@ -330,6 +373,7 @@ class CoP2L:
             raise UserError(f"x has {len(x)} examples and y has {len(found)} labels; they must be as many.")
         if not len(found):
             raise UserError("The task is empty; give at least one example.")
+        check_ids(x, self.model)
         width, low, high = self._width(x), int(found.min()), int(found.max())
         if low < 0 or high >= width:
             raise UserError(
@@ -354,6 +398,8 @@ class CoP2L:
                 with ScoringMode(self.model):
                     logits = self.model(next(input_blocks(self.model, x[:1])))
             except (RuntimeError, ValueError, IndexError, TypeError) as error:
+                if "scalar types: Long, Int" in str(error):
+                    raise UserError(WANTS_INTEGERS) from None
                 raise UserError(
                     f"The model cannot take inputs of shape {tuple(x.shape[1:])}: {str(error).splitlines()[0]}"
                 ) from None
@@ -421,20 +467,3 @@ def unsaved(model: nn.Module) -> dict[str, Tensor]:
     """Buffers that are not in the model's state_dict, so that they could not be rolled back or saved."""
     kept = model.state_dict().keys()
     return {name: value.clone() for name, value in model.named_buffers() if name not in kept}
-
-
-@contextmanager
-def _shown(progress: Progress | bool | None) -> Iterator[Progress | None]:
-    """A callable that is told of progress: the user's, a bar on a terminal, or nothing."""
-    if callable(progress):
-        yield progress
-    elif progress is False or not sys.stderr.isatty():
-        yield None
-    else:
-        from cop2l.certify.bar import Bar
-
-        bar = Bar()
-        try:
-            yield bar
-        finally:
-            bar.close()

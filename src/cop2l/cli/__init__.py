@@ -9,12 +9,14 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from cop2l._version import __version__
-from cop2l.errors import UserError
+from cop2l.errors import Advice, UserError
 
 VERB_MODULES = (
     "run", "commit", "sweep", "compare", "report", "plot", "verify", "monitor", "bound", "plan", "life", "data", "features",
@@ -78,7 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         raise SystemExit(failed if end.code == 2 else end.code) from None
     try:
-        code = int(arguments.run(arguments) or 0)
+        with _advice_in_a_line():
+            code = int(arguments.run(arguments) or 0)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has gone; nothing is left to say, at exit neither
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -101,6 +104,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"cop2l: the check could not be made: {_sentence(error)}", file=sys.stderr)
         return failed
     return code
+
+
+@contextmanager
+def _advice_in_a_line() -> Iterator[None]:
+    """Inside, advice is one line on stderr, without the place in the code."""
+    usual = warnings.showwarning
+
+    def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, Advice):
+            print(f"Warning: {message}", file=sys.stderr, flush=True)
+        else:
+            usual(message, category, *place, **more)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = usual
 
 
 def _sentence(error: Exception) -> str:

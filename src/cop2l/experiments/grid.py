@@ -314,7 +314,8 @@ def check(table: Mapping[str, Any], methods: Sequence[str] = ()) -> None:
     flat = flattened({key: value for key, value in table.items() if key not in SECTIONS})
     single_values(flat)
     for key in flat:
-        if not declared(key) and key not in (own := options.names(methods or choices("method"))):
+        named = [flat["method"]] if ":" in str(flat.get("method")) else []
+        if not declared(key) and key not in (own := options.names(methods or [*choices("method"), *named])):
             raise unknown("key", key, [*FIELDS, *own])
     for section, choice in SECTIONS.items():
         for name, inner in table.get(section, {}).items():
@@ -338,10 +339,14 @@ def is_listed(key: str) -> bool:
 
 
 def check_choice(key: str, name: str | None) -> None:
-    """Refuse a name that does not exist; a stream may be a file of the user's, or features of any name."""
+    """Refuse a name that does not exist; a stream may be a file or features of any name, a method a class."""
     if name is None or (key == "stream" and any(sign in name for sign in "@./\\")):
         return
-    if key == "preset":
+    if key == "method" and ":" in name:  # package.module:Class, imported to know its options
+        from cop2l.methods import method
+
+        method(name)
+    elif key == "preset":
         presets.known(name)
     elif name not in (known := choices(key)):
         raise unknown(key, name, known)

@@ -29,6 +29,11 @@ def load(folder: str | Path) -> Method:
     if (state / SAVED_METHOD).exists():
         _, note = read_state(state)
         names = {method(name).__name__: name for name in METHODS}
+        if note["method"] not in names:  # a file does not say what is to be imported
+            raise UserError(
+                f"{folder} was learned by {note['method']}, which no installed package declares; load it in Python: "
+                f"{note['method']}.load({str(state)!r})."
+            )
         return method(names[note["method"]]).load(state)
     raise UserError(f"There is no saved learner in {folder}; give a run directory or a folder saved before.")
 

@@ -4,18 +4,20 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from cop2l.errors import unknown
+from cop2l.errors import UserError, unknown
+from cop2l.plugins import imported, installed
 
 if TYPE_CHECKING:
     from cop2l.methods.protocol import Method
 
 SHARED = ("base", "buffer", "frozen", "protocol", "representation", "sgd")
 """The files of this folder that are no method; every other one is, and bears its name."""
-METHODS = {"cop2l": "cop2l.certify.learner"} | {
+OWN = {"cop2l": "cop2l.certify.learner"} | {
     file.name: f"cop2l.methods.{file.name}" for file in iter_modules(__path__) if file.name not in SHARED
 }
-"""The module of each method, which is imported when its method is asked for."""
-METHODS["der++"] = METHODS.pop("der")  # no file of Python's can bear this name
+OWN["der++"] = OWN.pop("der")  # no file of Python's can bear this name
+METHODS = OWN | {name: path for name, path in installed("methods").items() if name not in OWN}
+"""The module of each method (of an installed package: module:Class), which is imported when its method is asked for."""
 
 _ICARL_LINEAR = (
     "On a linear head iCaRL is herded nearest-mean: nothing below the head learns, so its training changes no "
@@ -26,15 +28,21 @@ REMARKS = {("icarl", "linear"): _ICARL_LINEAR}
 
 
 def method(name: str) -> "type[Method]":
-    """The class of a method: the one in its module that learns.
+    """The class of a method: the one in its module that learns; or any class by its path, package.module:Class.
 
-    >>> method("lamaml").__name__
-    'LaMAML'
+    >>> method("lamaml").__name__, method("cop2l.methods.replay:Replay").__name__
+    ('LaMAML', 'Replay')
     """
-    if name not in METHODS:
+    if name not in METHODS and ":" not in name:
         raise unknown("method", name, METHODS)
-    module = import_module(METHODS[name])
-    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
+    path = METHODS.get(name, name)
     found: type[Method]
+    if ":" in path:
+        found = imported(path)
+        if not hasattr(found, "learn") or not hasattr(found, "Options"):
+            raise UserError(f"{path} is no method: derive the class from cop2l.methods.base.Learner.")
+        return found
+    module = import_module(path)
+    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     (found,) = (value for value in own if hasattr(value, "learn"))
     return found

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cop2l.certify.bar import shown
+from cop2l.certify.inputs import features, labelled, labels
 from cop2l.errors import UserError, unknown
 from cop2l.files import read_tensors, write_tensors
 from cop2l.kernel.verify import outside_heads
@@ -122,11 +124,17 @@ class Learner(ABC):
     # ---- the protocol
 
     def learn(
-        self, x: Any, y: Any, *, classes: Sequence[int] | None = None, progress: Progress | None = None
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        classes: Sequence[int] | None = None,
+        progress: Progress | bool | None = None,
     ) -> None:
         """Learn the next task. `classes` is its head, fixed in advance; needed if task-incremental."""
         t = self.tasks_seen + 1
-        x, y = x if self.in_blocks else self.inputs(x), shared(y).to(self.device).long()
+        x, y = labelled(x, y)
+        x, y = x if self.in_blocks else self.inputs(x), labels(y).to(self.device)
         if y.ndim != 1 or len(x) != len(y) or not len(y):
             raise UserError(
                 f"Task {t} has inputs {tuple(np.shape(x))} and labels {tuple(y.shape)}; give one per row."
@@ -145,9 +153,12 @@ class Learner(ABC):
             )
         self.heads = [*self.heads[: t - 1], head]
         self.outside = outside_heads(self.heads, self.outputs, self.scenario, self.device)
-        self.progress = progress
         self.losses.clear()
-        with self.modes(), private_randomness(self.device, self.seed, "learn", t):
+        with (
+            shown(progress) as self.progress,
+            self.modes(),
+            private_randomness(self.device, self.seed, "learn", t),
+        ):
             self.model.train()
             self.fit(x, y, t)
         if not all(bool((p < inf).all()) for p in self.model.parameters()):
@@ -158,9 +169,13 @@ class Learner(ABC):
         self.progress = None
         self.tasks_seen = t
 
+    def __repr__(self) -> str:
+        kept = f"memory {self.memory_used} of {self.memory}"
+        return f"{type(self).__name__}({type(self.model).__name__}, {self.scenario}, {self.tasks_seen} tasks learned, {kept})"
+
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
         """Class of each example, int64 on the CPU; `task` (from 1) selects the head if task-incremental."""
-        return self.allowed(self.logits(x), task).argmax(1).cpu()
+        return self.allowed(self.logits(features(x)), task).argmax(1).cpu()
 
     @property
     def memory_used(self) -> int:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from cop2l.certify.inputs import features
 from cop2l.errors import UserError
 from cop2l.methods.base import CommonOptions, Learner
 from cop2l.methods.buffer import Buffer
@@ -85,7 +86,7 @@ class ICaRL(Learner):
         """The class with the nearest mean, among those of the task if task-incremental."""
         if "means" not in self.kept:
             return super().predict(x, task=task)
-        distance = torch.cdist(self.unit_features(x), self.kept["means"]).nan_to_num(nan=torch.inf)
+        distance = torch.cdist(self.unit_features(features(x)), self.kept["means"]).nan_to_num(nan=torch.inf)
         return self.allowed(-distance, task).argmax(1).cpu()
 
 

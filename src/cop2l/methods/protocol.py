@@ -39,9 +39,14 @@ class Method(Protocol):
         """How many examples of past tasks are kept."""
 
     def learn(
-        self, x: Any, y: Any, *, classes: Sequence[int] | None = None, progress: Progress | None = None
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        classes: Sequence[int] | None = None,
+        progress: Progress | bool | None = None,
     ) -> None:
-        """Learn the next task. `classes` is its head, fixed in advance; needed if task-incremental."""
+        """Learn the next task (docs/inputs.md). `classes`: its head, fixed in advance; needed if task-incremental."""
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
         """Class of each example, int64 on the CPU; `task` (from 1) selects the head if task-incremental."""

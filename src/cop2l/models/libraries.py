@@ -10,13 +10,19 @@ from torch import Tensor, nn
 
 from cop2l.errors import UserError, unknown
 from cop2l.models.backbones import BACKBONES, Backbone
+from cop2l.plugins import imported, installed
 
 
 def backbone(name: str) -> Backbone:
-    """The backbone of that name: one of ours, `timm:MODEL`, or `transformers:MODEL` (or a folder)."""
+    """The backbone of that name: one of ours or of an installed package, `timm:MODEL`, or `transformers:MODEL` (or a folder)."""
     library, _, model = name.partition(":")
     if name in BACKBONES:
         return BACKBONES[name]
+    if name in (others := installed("backbones")):
+        found = imported(others[name])
+        if not isinstance(found, Backbone):
+            raise UserError(f"{others[name]} is no backbone: make it a cop2l.models.backbones.Backbone.")
+        return found
     if not model:
         raise unknown("backbone", name, BACKBONES)
     if library not in LIBRARIES:

@@ -15,7 +15,7 @@ from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task
 LARGEST_GRID = 1 << 20
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Synthetic(Stream):
     """A stream that knows its distributions: `risk` is a finite sum, not an estimate."""
 

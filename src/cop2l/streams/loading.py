@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cop2l.errors import UserError, unknown
+from cop2l.plugins import imported, installed
 from cop2l.streams.catalog import DATASETS, SIDE, data_set, decoded, digits
 from cop2l.streams.clouds import synthetic
 from cop2l.streams.domains import DOMAINS, IMAGES, views
@@ -101,11 +102,18 @@ def labelled(
 
             get(text)
         return data_set(text).open(folder)
+    if text in (others := installed("streams")):
+        found = imported(others[text])(folder=folder, **options)
+        if not isinstance(found, Labelled):
+            raise UserError(
+                f"{others[text]} must return a cop2l.streams.Labelled, not {type(found).__name__}."
+            )
+        return found
     path = Path(name).expanduser()
     if not path.exists():
         if "/" in text or "\\" in text or path.suffix:
             raise UserError(f"There is no file or folder {path}; give the path of your data.")
-        raise unknown("data set", text, NAMES)
+        raise unknown("data set", text, [*NAMES, *others])
     if folder is not None:
         raise UserError(f"{path} is found by its path; leave out folder.")
     from cop2l.streams import files

@@ -19,8 +19,11 @@ class Task(NamedTuple):
     y: Any
     t: int
 
+    def __repr__(self) -> str:
+        return f"Task({self.t}, {len(self.y)} examples of shape {tuple(self.x.shape[1:])})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Stream(Sequence[Task]):
     """The training tasks, as a list; `test` holds the test part of the same cut, task by task.
 
@@ -50,6 +53,9 @@ class Stream(Sequence[Task]):
     """The same of the test part; empty: none were given."""
     description: dict[str, Any] = field(default_factory=dict)
     """How the stream was made: enough to make it again (name, options, fingerprints)."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.scenario}, {len(self)} tasks, {self.classes} classes)"
 
     def __len__(self) -> int:
         return len(self.train)

@@ -1,0 +1,84 @@
+"""What looks wrong but may be meant, said in a sentence; nothing is changed by it.
+
+A warning may come from looking at examples that certify. Alone it costs nothing: the learner does the same with and without
+it. But whoever changes a setting because of it, and learns the same data again, has tried twice, and the certificate of the
+second try does not pay for the choice: share delta between the tries (delta=0.025 each for two), or try on other data.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from cop2l.certify.fast import misclassified
+from cop2l.errors import Advice
+from cop2l.kernel.learning import Examples, Plain, certified_rows
+from cop2l.kernel.samples import ROWS, numbers
+
+LARGE = 100
+"""Inputs beyond this are hardly scaled."""
+HIGH = 0.25
+"""A larger share of errors on what was trained on is underfitting."""
+ENOUGH = 20
+"""A share of fewer examples says nothing."""
+TWICE = "changing it and learning again counts as another try (cop2l.certify.advice)"
+
+
+def before(task: int, x: Any, y: Tensor, given: Sequence[int] | None) -> Iterator[str]:
+    """What the data of a task shows at a glance: its first block of inputs, and its labels."""
+    first = numbers(x[:ROWS])
+    if task == 1 and first.dtype.kind in "iuf" and first.size:
+        largest = np.abs(first.astype(np.float64)).max()
+        if largest > LARGE:
+            yield (
+                f"The inputs have values up to {largest:.3g}, and models learn badly from such: divide them by a constant that "
+                f"is known beforehand (255 for bytes); {TWICE}."
+            )
+        if first.ndim == 2 and len(first) > 1:
+            same = np.flatnonzero((first == first[:1]).all(0) & (first[0] != 0))
+            for column in same[:1]:
+                value = f"{first[0, column]:.3g}"
+                yield f"Column {column} of the inputs is {value} in every example seen: leave it out; {TWICE}."
+    if given is None and len(y) > 1 and bool((y == y[0]).all()):
+        yield (
+            f"Every example of task {task} has the class {int(y[0])}, so that its bound says nothing of telling classes apart; "
+            "if that is meant, say so: learn(..., classes=[...])."
+        )
+
+
+def again(task: int, found: str, earlier: Sequence[str]) -> Iterator[str]:
+    """The same data as that of an earlier task."""
+    if found in earlier:
+        yield (
+            f"Task {task} has the data of task {earlier.index(found) + 1} once more: the model has seen it, and so the "
+            f"certificate of task {task} does not hold; give new examples."
+        )
+
+
+def after(engine: Plain, S: Examples) -> Iterator[str]:
+    """Underfitting: many errors on what was just trained on, or on what was replayed."""
+    task, options = len(engine.sets), engine.options
+    own = ~certified_rows(len(S), task, options)
+    own[engine.sets[-1].own] = True
+    rows = np.flatnonzero(own) if own.any() else np.arange(len(S))  # nothing was worth picking
+    parts = {f"task {task}{' that it was trained on' * bool(own.any())}": [S.take(rows[:ROWS])]}
+    parts["earlier tasks that it replays"] = engine.prior[: task - 1]
+    for what, held in parts.items():
+        count = sum(len(part) for part in held)
+        missed = sum(
+            int(misclassified(engine.model, part, engine.outside).sum()) for part in held if len(part)
+        )
+        if count >= ENOUGH and missed > HIGH * count:
+            more = "and prior_lr, more prior_epochs" if options.prior else "or more epochs"
+            yield (
+                f"The model misclassifies {100 * missed / count:.0f} % of the examples of {what}: it is not trained out; "
+                f"try a larger lr {more}, optimiser='adam', or inputs of a scale near 1; {TWICE}."
+            )
+
+
+def give(sentences: Iterator[str]) -> None:
+    """Warn, as from the line that called `learn`."""
+    for sentence in sentences:
+        warnings.warn(sentence, Advice, stacklevel=3)

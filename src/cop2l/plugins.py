@@ -1,0 +1,27 @@
+"""What other packages bring: methods, streams and backbones, by entry points or by the path of a class."""
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from cop2l.errors import UserError
+
+
+def installed(kind: str) -> dict[str, str]:
+    """What installed packages declare as entry points of the group cop2l.KIND: names to package.module:Name."""
+    return {entry.name: entry.value for entry in entry_points(group=f"cop2l.{kind}")}
+
+
+def imported(path: str) -> Any:
+    """What a text such as package.module:Name names; its package is imported only now.
+
+    >>> imported("collections:OrderedDict").__name__
+    'OrderedDict'
+    """
+    module, _, name = path.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(
+            f"{path!r} cannot be imported as package.module:Name ({error}); is it installed, or its folder in PYTHONPATH?"
+        ) from None

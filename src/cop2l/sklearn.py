@@ -1,0 +1,131 @@
+"""CoP2L as a scikit-learn classifier: `pip install 'cop2l[data]'`."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from torch import nn
+
+from cop2l.certify.certificate import Certificate
+from cop2l.certify.learner import CoP2L
+from cop2l.errors import UserError, missing_extra
+from cop2l.models import build
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets, unique_labels
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError:
+    raise missing_extra("scikit-learn 1.6 or newer", "data", "cop2l.sklearn") from None
+
+DEFAULTS: dict[str, Any] = {"optimiser": "adam", "lr": 0.001, "prior_lr": 0.01, "prior_epochs": 40}
+"""What differs from CoP2L's own defaults: Adam minds the scale of the inputs less."""
+
+
+class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier with a certificate: `fit` learns one task, every `partial_fit` one more.
+
+    `certificate_` bounds the true error on every task seen, under the assumptions that it lists. They do not hold if a step
+    before this one (a scaler, a selection of features) was fitted on the same examples: fit it on others.
+    """
+
+    def __init__(
+        self,
+        model: str | nn.Module = "mlp-head",
+        *,
+        memory: int = 2000,
+        delta: float = 0.05,
+        options: Mapping[str, Any] | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        """`model`: a name of `cop2l list models`, or an nn.Module, which is copied; `options`: those of CoP2L."""
+        self.model, self.memory, self.delta, self.options = model, memory, delta, options
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Forget everything, learn one task and certify it."""
+        X, y = self._checked(X, y, reset=True)
+        self._begin(unique_labels(y), X.shape[1], tasks=1)
+        return self._learn(X, y, {})
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, *, earlier: Mapping[int, Any] | None = None
+    ) -> Self:
+        """Learn one more task and certify all; the first call needs all `classes` that will ever come.
+
+        `earlier` maps numbers of earlier tasks to their (X, y); without it their bounds come from the memory, and are looser.
+        """
+        first = not hasattr(self, "learner_")
+        if not first and self.learner_.options.tasks == 1:
+            raise UserError(
+                "fit certified its one task, and there is no other; begin with partial_fit on a clone."
+            )
+        if first and classes is None:
+            raise UserError("The first call of partial_fit needs classes=, all classes that will ever come.")
+        X, y = self._checked(X, y, reset=first)
+        if first:
+            self._begin(unique_labels(classes), X.shape[1], tasks=None)
+        elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
+            raise UserError("classes= differ from those of the first call of partial_fit; leave them out.")
+        return self._learn(X, y, dict(earlier or {}))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of each example."""
+        check_is_fitted(self)
+        return np.asarray(self.classes_[self.learner_.predict(self._inputs(X)).numpy()])
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The softmax of the logits, in the order of `classes_`; nothing is certified of these numbers."""
+        check_is_fitted(self)
+        return np.asarray(self.learner_.probabilities(self._inputs(X)).numpy())
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32, reset=reset)
+        check_classification_targets(y)
+        return X, y
+
+    def _inputs(self, X: Any) -> Any:
+        return validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
+
+    def _begin(self, classes: np.ndarray, width: int, tasks: int | None) -> None:
+        """A learner before its first task."""
+        from copy import deepcopy
+
+        state = self.random_state
+        seed = (
+            int(state)
+            if isinstance(state, int | np.integer)
+            else int(check_random_state(state).randint(2**31))
+        )
+        self.classes_ = classes
+        model = deepcopy(self.model)
+        if isinstance(model, str):
+            model = build(model, inputs=(width,), classes=len(classes), seed=seed)
+        given = DEFAULTS | dict(self.options or {})
+        self.learner_ = CoP2L(
+            model, memory=self.memory, delta=self.delta, seed=seed, **{"tasks": tasks, **given}
+        )
+
+    def _learn(self, X: Any, y: np.ndarray, earlier: dict[int, Any]) -> Self:
+        task = self.learner_.tasks_seen + 1
+        self.learner_.learn(X, self._numbers(y))
+        past = {
+            number: (self._inputs(x), self._numbers(np.asarray(own))) for number, (x, own) in earlier.items()
+        }
+        self.certificate_: Certificate = self.learner_.certify(past | {task: (X, self._numbers(y))})
+        return self
+
+    def _numbers(self, y: np.ndarray) -> np.ndarray:
+        """Labels as their numbers in `classes_`."""
+        found = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        if strange := sorted(set(y[self.classes_[found] != y].tolist())):
+            raise UserError(
+                f"y has the label {strange[0]!r}, which is not among the classes of the first call."
+            )
+        return np.asarray(found, np.int64)

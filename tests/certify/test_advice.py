@@ -1,0 +1,104 @@
+"""Advice: said in a sentence when it should be, not said when not, and nothing changes by it."""
+
+import warnings
+
+import numpy as np
+import pytest
+from certify_cases import model_of, same_bits
+
+from cop2l import CoP2L
+from cop2l.cli import main
+from cop2l.errors import Advice
+
+GOOD = {"memory": 60, "optimiser": "adam", "prior_lr": 0.05, "prior_epochs": 20, "max_iterations": 2}
+
+
+def easy(seed=0, n=120):
+    """Two classes that a line separates."""
+    y = np.random.default_rng(seed).integers(0, 2, size=n)
+    return (np.random.default_rng(seed).normal(size=(n, 4)) + 4 * y[:, None] - 2).astype(np.float32), y
+
+
+def advice(learner, x, y, **more):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        learner.learn(x, y, **more)
+    assert all(warning.category is Advice for warning in said)
+    assert all(warning.filename == __file__ for warning in said)  # the line that called learn
+    return [str(warning.message) for warning in said]
+
+
+def a_learner(**more):
+    return CoP2L(model_of("linear", 2, inputs=4), **{**GOOD, **more})
+
+
+def test_nothing_is_said_where_all_is_well():
+    learner = a_learner()
+    assert [advice(learner, *easy(seed)) for seed in (0, 1)] == [[], []]
+
+
+PICKING = {"prior": 0, "lr": 1e-6, "k": 32}
+
+
+@pytest.mark.parametrize("options", [{"prior_lr": 1e-6, "lr": 1e-6}, PICKING, {**PICKING, "stop": "none"}])
+def test_underfitting_says_what_to_change(options):
+    x, y = easy()
+    (said,) = advice(a_learner(**options), -x, y)
+    assert "of the examples of task 1" in said
+    assert ("that it was trained on" in said) == (options != PICKING)
+    assert "it is not trained out; try a larger lr" in said
+    assert ("prior_epochs" in said) == ("prior" not in options)
+    assert "counts as another try" in said
+
+
+def test_what_is_replayed_and_lost_is_underfitting_too():
+    learner, (x, y) = a_learner(memory=200, balance=False), easy()
+    assert advice(learner, x, y) == []
+    (said,) = advice(learner, np.repeat(x, 8, 0), np.repeat(1 - y, 8))  # the contrary, eight times as often
+    assert "of the examples of earlier tasks that it replays" in said
+
+
+def test_the_same_data_twice():
+    learner = a_learner()
+    assert advice(learner, *easy()) == []
+    (said,) = advice(learner, *easy())
+    assert said.startswith("Task 2 has the data of task 1 once more")
+
+
+def test_inputs_that_are_not_scaled():
+    x, y = easy()
+    said = advice(a_learner(), x * 1000, y)
+    largest = np.abs(x * 1000).max()
+    assert any(s.startswith(f"The inputs have values up to {largest:.3g}, and") for s in said)
+    x[:, 2] = 7
+    assert any(
+        s.startswith("Column 2 of the inputs is 7 in every example") for s in advice(a_learner(), x, y)
+    )
+    x[:, 2] = 0  # the border of a picture
+    assert not any("Column" in sentence for sentence in advice(a_learner(), x, y))
+
+
+def test_one_class_alone_unless_it_is_meant():
+    x, y = easy()
+    assert any("has the class 1, so that" in s for s in advice(a_learner(), x[y == 1], y[y == 1]))
+    assert advice(a_learner(), x[y == 1], y[y == 1], classes=[1]) == []
+
+
+def test_nothing_is_changed_by_it():
+    quiet, loud = a_learner(prior_lr=1e-6), a_learner(prior_lr=1e-6)
+    x, y = easy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Advice)
+        quiet.learn(x, 1 - y)
+    assert advice(loud, x, 1 - y) != []
+    assert same_bits(quiet.model.state_dict(), loud.model.state_dict())
+
+
+def test_the_command_line_shows_it_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", Advice)
+        assert main(["run", "synthetic", "prior_lr=1e-6", "lr=1e-6", "--out", "run"]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "not trained out" in line]
+    assert lines
+    assert all(line.startswith("Warning: The model misclassifies") for line in lines)

@@ -1,0 +1,237 @@
+"""Whatever holds the examples: the same bits, the same certificate; and what cannot be read is refused in one sentence."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from certify_cases import model_of, same_bits
+from scipy import sparse
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, SubsetRandomSampler, TensorDataset
+
+from cop2l import CoP2L
+from cop2l.certify.certificate import Certificate
+from cop2l.errors import UserError
+from cop2l.methods import method
+from cop2l.models import build
+
+WIDTH, CLASSES = 4, 3
+OPTIONS = {
+    "memory": 30,
+    "prior": 0.3,
+    "prior_epochs": 2,
+    "max_iterations": 3,
+    "k": 4,
+    "tasks": 2,
+    "batch": 16,
+}
+
+
+def arrays(task):
+    """Numbers with many zeros, so that a sparse matrix has something to leave out."""
+    draws = np.random.default_rng(task)
+    x = draws.normal(size=(70, WIDTH)) * draws.integers(0, 2, size=(70, WIDTH)) + 0  # and no zero below zero
+    return x.astype(np.float32), draws.integers(0, CLASSES, size=70)
+
+
+class Pairs(Dataset):
+    """A user's own map-style data set: one numpy row and one int at a time."""
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, row):
+        return self.x[row], int(self.y[row])
+
+
+def columns(x, y, label="label"):
+    return {**{f"c{i}": x[:, i] for i in range(x.shape[1])}, label: y}
+
+
+def pandas_frame(x, y, label="label"):
+    return pytest.importorskip("pandas").DataFrame(columns(x, y, label))
+
+
+def polars_frame(x, y, label="label"):
+    return pytest.importorskip("polars").DataFrame(columns(x, y, label))
+
+
+def hugging_face(x, y, label="label"):
+    datasets = pytest.importorskip("datasets")
+    kinds = datasets.Features(
+        {"pixels": datasets.Sequence(datasets.Value("float32")), label: datasets.Value("int64")}
+    )
+    return datasets.Dataset.from_dict({"pixels": x.tolist(), label: y.tolist()}, features=kinds)
+
+
+def hugging_face_columns(x, y):
+    return pytest.importorskip("datasets").Dataset.from_dict(columns(x, y))
+
+
+KINDS = {
+    "lists of labels": lambda x, y: (x, y.tolist()),
+    "tensors": lambda x, y: (torch.from_numpy(x), torch.from_numpy(y)),
+    "a matrix in Fortran's order": lambda x, y: (np.asfortranarray(x), y),
+    "scipy csr": lambda x, y: (sparse.csr_matrix(x), y),
+    "scipy coo array": lambda x, y: (sparse.coo_array(x), y),
+    "torch sparse": lambda x, y: (torch.from_numpy(x).to_sparse(), y),
+    "TensorDataset": lambda x, y: (TensorDataset(torch.from_numpy(x), torch.from_numpy(y)),),
+    "Dataset": lambda x, y: (Pairs(x, y),),
+    "Subset": lambda x, y: (Subset(Pairs(np.vstack([x, x]), np.hstack([y, y])), range(len(y))),),
+    "Dataset of inputs": lambda x, y: (TensorDataset(torch.from_numpy(x), torch.zeros(len(x))), y),
+    "DataLoader": lambda x, y: (DataLoader(Pairs(x, y), batch_size=16),),
+    "shuffling DataLoader": lambda x, y: (
+        DataLoader(Pairs(x, y), batch_size=16, shuffle=True, drop_last=True),
+    ),
+    "pandas": lambda x, y: (pandas_frame(x, y),),
+    "pandas, a named column": lambda x, y: (pandas_frame(x, y, "species"), "species"),
+    "pandas with a series": lambda x, y: (
+        (frame := pandas_frame(x, y)).drop(columns="label"),
+        frame["label"],
+    ),
+    "polars": lambda x, y: (polars_frame(x, y),),
+    "polars, a named column": lambda x, y: (polars_frame(x, y, "species"), "species"),
+    "Hugging Face": lambda x, y: (hugging_face(x, y),),
+    "Hugging Face, a named column": lambda x, y: (hugging_face(x, y, "species"), "species"),
+    "Hugging Face, columns": lambda x, y: (hugging_face_columns(x, y),),
+}
+
+
+def learned(kind):
+    """A learner of two tasks, given so; its certificate; and what it predicts."""
+    learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), **OPTIONS)
+    given = {t: kind(*arrays(t)) for t in (1, 2)}
+    for data in given.values():
+        learner.learn(*data)
+    certificate = learner.certify({t: data if len(data) == 2 else data[0] for t, data in given.items()})
+    seen = given[1][0] if not isinstance(given[1][-1], str) else arrays(1)[0]
+    return learner, certificate, learner.predict(seen)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return learned(lambda x, y: (x, y))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_same_examples_give_the_same_bits_and_the_same_certificate(name, plain):
+    learner, certificate, predicted = learned(KINDS[name])
+    assert same_bits(learner.model.state_dict(), plain[0].model.state_dict())
+    assert json.dumps(certificate.content) == json.dumps(plain[1].content)
+    assert torch.equal(predicted, plain[2])
+
+
+@pytest.mark.parametrize("name", ["scipy csr", "Dataset", "pandas", "Hugging Face"])
+@pytest.mark.parametrize("method_name", ["replay", "icarl", "slda"])
+def test_the_baselines_take_them_too(name, method_name):
+    def weights(kind):
+        learner = method(method_name)(build("linear", inputs=(WIDTH,), classes=CLASSES), memory=20)
+        data = kind(*arrays(1))
+        learner.learn(*data)
+        return learner.predict(data[0])
+
+    assert torch.equal(weights(KINDS[name]), weights(lambda x, y: (x, y)))
+
+
+def test_a_data_set_is_read_in_blocks_when_it_is_counted(plain):
+    learner, most = plain[0], 0
+
+    class Watched(Pairs):
+        def __getitems__(self, rows):
+            nonlocal most
+            most = max(most, len(rows))
+            return [self[row] for row in rows]
+
+    again = {t: DataLoader(Watched(*arrays(t)), batch_size=8) for t in (1, 2)}
+    assert learner.certify(again).bounds == plain[1].bounds
+    assert most == 8
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        yield from iter(())
+
+
+X, Y = arrays(1)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ((X,), "There are no labels"),
+        ((X, "species"), "x has no column 'species'"),
+        ((Endless(),), "no fixed order"),
+        ((DataLoader(Pairs(X, Y), sampler=SubsetRandomSampler([1, 2])),), "a sampler of its own"),
+        ((DataLoader(Pairs(X, Y), batch_size=None),), "a sampler of its own"),
+        ((TensorDataset(*map(torch.from_numpy, (X, Y, Y))),), "3 values for each example"),
+        ((TensorDataset(torch.from_numpy(X)),), "1 values for each example"),
+        ((Pairs([{"ids": row} for row in X], Y),), "a dict of parts"),
+        (({"ids": X, "mask": X}, Y), "a dict of parts"),
+        ((Pairs([(row, row) for row in X], Y),), "a list of parts"),
+        ((Pairs([X[i, : i % 3 + 1] for i in range(70)], Y),), "do not fit into one array"),
+        ((Pairs(["a word"] * 70, Y),), "a tuple of parts"),
+        ((Pairs(X[:0], Y[:0]),), "empty"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(data, said):
+    learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), **OPTIONS)
+    with pytest.raises(UserError, match=said) as refused:
+        learner.learn(*data)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 300
+    assert learner.tasks_seen == 0
+
+
+def test_frames_say_which_column_is_wrong():
+    learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), **OPTIONS)
+    frame = pandas_frame(X, Y)
+    with pytest.raises(UserError, match="no column 'species' for the labels; the columns are: c0, c1"):
+        learner.learn(frame, "species")
+    with pytest.raises(UserError, match="The column 'town' does not hold numbers"):
+        learner.learn(frame.assign(town="Turku"))
+    with pytest.raises(UserError, match="no column of inputs"):
+        learner.learn(frame[["label"]])
+    with pytest.raises(UserError, match=r"collect\(\) it first"):
+        learner.learn(polars_frame(X, Y).lazy())
+
+
+def test_hugging_face_parts_streams_and_ragged_rows_are_refused():
+    datasets = pytest.importorskip("datasets")
+    learner, whole = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), **OPTIONS), hugging_face(X, Y)
+    ragged = datasets.Dataset.from_dict({"ids": [[1], [1, 2]], "label": [0, 1]})
+    for data, said in [
+        (datasets.DatasetDict(train=whole, test=whole), "Choose one part of the data set: 'train', 'test'"),
+        (whole.to_iterable_dataset(), "no fixed order"),
+        (ragged, "'ids' does not hold numbers"),
+        (whole.add_column("more", list(range(70))), "'pixels' holds arrays and is not the only one"),
+    ]:
+        with pytest.raises(UserError, match=said):
+            learner.learn(data)
+
+
+class Words(nn.Module):
+    """An embedding and a linear layer; `exact`: it makes integers of what it is given."""
+
+    def __init__(self, exact):
+        super().__init__()
+        self.table, self.head, self.exact = nn.Embedding(50, 6), nn.Linear(6, CLASSES), exact
+
+    def forward(self, x):
+        return self.head(self.table(x.long() if self.exact else x).mean(1))
+
+
+def test_token_ids_need_a_model_that_makes_integers_of_them():
+    ids = np.random.default_rng(0).integers(0, 50, size=(70, 5))
+    with pytest.raises(UserError, match=r"begin its forward with x = x.long\(\)"):
+        CoP2L(Words(False), **OPTIONS).learn(ids, Y)
+    learner = CoP2L(Words(True), **{**OPTIONS, "tasks": 1})
+    learner.learn(ids, Y)
+    assert isinstance(learner.certify({1: (ids, Y)}), Certificate)
+    kept = learner.engine.prior[0].x
+    assert kept.dtype == torch.int64  # the memory holds what was given
+    with pytest.raises(UserError, match="token ids above 16777216"):
+        CoP2L(Words(True), **OPTIONS).learn(ids + 2**24, Y)

@@ -1,0 +1,159 @@
+"""Methods, data sets and backbones of other packages, by entry points and by the path of a class."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cop2l
+from cop2l.cli import main
+from cop2l.errors import UserError
+from cop2l.methods import METHODS, method
+from cop2l.models.libraries import backbone
+from cop2l.plugins import installed
+from cop2l.streams import load
+
+CODE = '''
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from torch import nn
+
+from cop2l.methods.base import CommonOptions
+from cop2l.methods.finetuning import Finetuning
+from cop2l.models.backbones import Backbone
+from cop2l.streams import Labelled
+
+
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """Its options."""
+
+    patience: int = 7
+    """How long it waits."""
+
+
+class Waiting(Finetuning):
+    """Finetuning that could wait."""
+
+    Options = Options
+
+
+class Nothing:
+    """No method at all."""
+
+
+def harvest(folder=None, **options):
+    x = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32)
+    y = np.arange(80) % 4
+    return Labelled("harvest", x, y, x, y, names=("a", "b", "c", "d"), tasks=2)
+
+
+def wrong(folder=None):
+    return 3
+
+
+OURS = Backbone("ours", "Ours", 3, (), "MIT", partial(nn.Linear, 3, 3))
+'''
+ENTRIES = """\
+[cop2l.methods]
+waiting = users_plugin:Waiting
+replay = users_plugin:Waiting
+[cop2l.streams]
+harvest = users_plugin:harvest
+wrong-harvest = users_plugin:wrong
+[cop2l.backbones]
+ours = users_plugin:OURS
+not-ours = users_plugin:harvest
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """An installed package that declares entry points."""
+    (tmp_path / "users_plugin.py").write_text(CODE)
+    about = tmp_path / "users_plugin-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: users-plugin\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(ENTRIES)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("users_plugin", None)
+
+
+SMALL = ["tasks=2", "data.n=40", "epochs=1"]
+
+
+def test_a_method_runs_by_its_path(package, capsys):
+    assert (
+        main(["run", "synthetic", "method=users_plugin:Waiting", "patience=3", *SMALL, "--out", "run"]) == 0
+    )
+    config = json.loads((package / "run" / "config.json").read_text())
+    assert (config["method"], config["options"]["patience"]) == ("users_plugin:Waiting", 3)
+    (package / "own.toml").write_text(
+        'base = "synthetic"\nmethod = "users_plugin:Waiting"\npatience = 4\nepochs = 1\n'
+    )
+    assert main(["run", "own.toml", "tasks=2", "--out", "run2"]) == 0
+    capsys.readouterr()
+    assert main(["predict", "run", "--data", "x.npy"]) == 2  # what a file names is never imported
+    assert "learned by Waiting, which no installed package declares" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("users_plugin:Absent", "cannot be imported as package.module:Name"),
+        ("no_such_package:Class", "is it installed"),
+        ("users_plugin:Nothing", "users_plugin:Nothing is no method: derive"),
+        ("users_plugin:", "cannot be imported"),
+        (":Waiting", "cannot be imported"),
+    ],
+)
+def test_what_is_no_method_is_one_sentence(package, capsys, name, said):
+    with pytest.raises(UserError, match=said):
+        method(name)
+    assert main(["run", "synthetic", f"method={name}"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_method_with_an_entry_point_has_a_name(package):
+    """In a new process: the registry is made when it is imported."""
+    here = [str(package), str(Path(cop2l.__file__).parents[1])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
+
+    def words(*arguments):
+        command = [sys.executable, "-m", "cop2l", *arguments]
+        return subprocess.run(
+            command, env=environment, cwd=package, capture_output=True, text=True, check=True
+        ).stdout
+
+    listed = words("list", "methods")
+    assert "Finetuning that could wait." in listed
+    assert listed.count("Finetuning that could wait.") == 1  # it does not replace replay
+    words("run", "synthetic", "method=waiting", "patience=3", *SMALL, "--out", "run")
+    assert json.loads((package / "run" / "config.json").read_text())["options"]["patience"] == 3
+    assert "waiting" not in METHODS
+
+
+def test_a_data_set_is_cut_like_any_other(package):
+    stream = load("harvest", scenario="task-incremental")
+    assert (len(stream), stream.heads, len(stream[0].y)) == (2, ((0, 1), (2, 3)), 40)
+    with pytest.raises(UserError, match=r"users_plugin:wrong must return a cop2l.streams.Labelled, not int"):
+        load("wrong-harvest")
+    with pytest.raises(UserError, match="did you mean 'harvest'"):
+        load("harvests")
+
+
+def test_a_backbone(package):
+    assert backbone("ours").title == "Ours"
+    with pytest.raises(UserError, match="users_plugin:harvest is no backbone"):
+        backbone("not-ours")
+
+
+def test_nothing_is_installed_here():
+    assert installed("streams") == {}

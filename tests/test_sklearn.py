@@ -1,0 +1,105 @@
+"""The scikit-learn classifier: scikit-learn's own checks, tasks one after the other, pipelines, frames."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from cop2l.errors import UserError
+from cop2l.models import build
+from cop2l.sklearn import CoP2LClassifier
+
+FEW = {"prior_epochs": 5, "max_iterations": 2}
+EXPECTED_FAILURES = {
+    "check_fit_score_takes_y": "it calls partial_fit after fit, whose certificate is for one task, fixed in advance"
+}
+
+
+@parametrize_with_checks([CoP2LClassifier()], expected_failed_checks=lambda _: EXPECTED_FAILURES)
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    x, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))  # stored writer by writer, and so not exchangeable
+    x, y = x[order], y[order]
+    return (x / 16).astype(np.float32), np.array([f"digit {label}" for label in y])
+
+
+def test_fit_certifies_one_task(digits):
+    x, y = digits
+    found = CoP2LClassifier(random_state=3).fit(x[:1000], y[:1000])
+    (bound,) = found.certificate_.bounds.values()
+    error = 1 - found.score(x[1000:], y[1000:])
+    assert error < bound < 0.25
+    assert found.certificate_.records[0]["rows"] == 1000
+    chances = found.predict_proba(x[1000:])
+    assert chances.shape == (797, 10)
+    assert np.allclose(chances.sum(1), 1)
+    assert (found.classes_[chances.argmax(1)] == found.predict(x[1000:])).all()
+
+
+def test_partial_fit_learns_a_task_per_call(digits):
+    x, y = digits
+    classes, found = np.unique(y), CoP2LClassifier(memory=300)
+    tasks = [np.isin(y, classes[i : i + 5]) for i in (0, 5)]
+    for rows in tasks:
+        found.partial_fit(x[rows], y[rows], classes)
+    kinds = {s["task"]: s["kind"] for s in found.certificate_.statements}
+    assert kinds == {1: "buffer", 2: "combined"}  # the first task's data was gone
+    again = clone(found).partial_fit(x[tasks[0]], y[tasks[0]], classes)
+    again.partial_fit(x[tasks[1]], y[tasks[1]], earlier={1: (x[tasks[0]], y[tasks[0]])})
+    assert again.certificate_.bounds[1] < found.certificate_.bounds[1]
+    assert (again.predict(x) == found.predict(x)).all()
+    assert found.score(x, y) > 0.8
+
+
+def test_wrong_calls_are_one_sentence(digits):
+    x, y = digits[0][:80], digits[1][:80]
+    with pytest.raises(NotFittedError):
+        CoP2LClassifier().predict(x)
+    assert not hasattr(CoP2LClassifier(), "certificate_")
+    with pytest.raises(UserError, match="first call of partial_fit needs classes="):
+        CoP2LClassifier().partial_fit(x, y)
+    begun = CoP2LClassifier(options=FEW).partial_fit(x, y, np.unique(digits[1]))
+    with pytest.raises(UserError, match="differ from those of the first call"):
+        begun.partial_fit(x, y, ["a", "b"])
+    with pytest.raises(UserError, match="the label 'cat'"):
+        begun.partial_fit(x, np.array(["cat"] * 80))
+    with pytest.raises(UserError, match="begin with partial_fit"):
+        CoP2LClassifier(options=FEW).fit(x, y).partial_fit(x, y, np.unique(y))
+    assert begun.learner_.tasks_seen == 1
+
+
+def test_parameters_clones_pipelines_and_own_models(digits):
+    x, y = digits[0][:200] * 16, digits[1][:200]
+    own = build("linear", inputs=(64,), classes=10, seed=5)
+    before = own.head.weight.clone()
+    found = CoP2LClassifier(own, options=FEW, random_state=np.random.RandomState(0))
+    assert clone(found).get_params().keys() == {"model", "memory", "delta", "options", "random_state"}
+    pipe = make_pipeline(FunctionTransformer(lambda values: values / 16), found)  # a scale known beforehand
+    pipe.fit(x, y)
+    assert (own.head.weight == before).all()
+    assert pipe[-1].n_features_in_ == 64
+    pipe.set_params(cop2lclassifier__delta=0.2)
+    first = pipe[-1].certificate_.bounds[1]
+    assert (
+        clone(pipe).set_params(cop2lclassifier__random_state=0).fit(x, y)[-1].certificate_.options.delta
+        == 0.2
+    )
+    assert 0 < first <= 1
+
+
+def test_frames_keep_their_names(digits):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(digits[0][:200], columns=[f"p{i}" for i in range(64)])
+    found = CoP2LClassifier(options=FEW).fit(frame, pandas.Series(digits[1][:200]))
+    assert list(found.feature_names_in_[:2]) == ["p0", "p1"]
+    plain = CoP2LClassifier(options=FEW).fit(digits[0][:200], digits[1][:200])
+    assert (found.predict_proba(frame) == plain.predict_proba(digits[0][:200])).all()
