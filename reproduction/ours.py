@@ -37,8 +37,14 @@ BASELINE_SETTINGS = {
 HALVED = ("finetuning", "replay", "der++")
 """Methods with half the epochs where the task's number is told."""
 BASELINE_KEYS = ("epochs", "batch", "lr")
-ON_FEATURES = {"prior_lr": 0.01}
-"""What the configurations of feature streams change in the preset `hybrid`."""
+ON_FEATURES: dict[str, dict[str, Any]] = {
+    "linear": {"prior_lr": 0.01, "start": "slda", "shrinkage": 0.1, "prior": 0.4, "max_iterations": 0},
+    "random-features": {"prior_lr": 0.01, "start": "slda", "shrinkage": 0.1, "prior": 0.4, "max_iterations": 0},
+    "multi-head": {"prior_lr": 0.01},
+}
+"""What the configurations of feature streams change in the preset `hybrid`, by model."""
+ON_DOMAINS = {"k": 8, "omega": 5.0, "epochs": 5, "batch": 64, "lr": 0.003, "gamma": 1.2}
+"""What the configurations of domain-incremental streams change in the preset `cop2l`."""
 MEMORY = 2000
 ORDERS = ("class_seed", "order", "order_seed")
 """What makes another order of classes or tasks."""
@@ -110,9 +116,9 @@ def changes_of(run: Run) -> tuple[Change, ...]:
     if run.method == "cop2l" and config.get("preset") != "paper":
         own = PRESETS[config["preset"]]
         if config["preset"] == "cop2l":  # what it does not say itself is the paper's
-            own = published | own
+            own = published | own | (ON_DOMAINS if run.scenario == "domain-incremental" else {})
         elif "@" in run.stream:
-            own = own | ON_FEATURES
+            own = own | ON_FEATURES.get(run.model, {})
         found.append(("preset", config["preset"]))
         found += _unequal(config, {key: own[key] for key in own if key in config and key != "kind"})
     elif run.method == "cop2l":

@@ -29,7 +29,8 @@ def advice(learner, x, y, **more):
 
 
 def a_learner(**more):
-    return CoP2L(model_of("linear", 2, inputs=4), **{**GOOD, **more})
+    preset = "cop2l" if more.get("prior") == 0 else "hybrid"
+    return CoP2L(model_of("linear", 2, inputs=4), preset=preset, **{**GOOD, **more})
 
 
 def test_nothing_is_said_where_all_is_well():
@@ -45,7 +46,7 @@ def test_underfitting_says_what_to_change(options):
     x, y = easy()
     (said,) = advice(a_learner(**options), -x, y)
     assert "of the examples of task 1" in said
-    assert ("that it was trained on" in said) == (options != PICKING)
+    assert ("that it was trained on" in said) == ("prior" not in options)
     assert "it is not trained out; try a larger lr" in said
     assert ("prior_epochs" in said) == ("prior" not in options)
     assert "counts as another try" in said

@@ -112,6 +112,8 @@ def test_the_table_of_a_baseline_has_no_column_of_picks():
             | {"bounds": {"holdout": 0.9}, "holdout": {"n": 3, "errors": 1}}
         ],
         "kind": "holdout",
+        "method": "replay",
+        "model": "mlp",
         "delta": 0.05,
         "not_valid": ["Tasks share examples."],
     }
@@ -125,7 +127,8 @@ def test_the_table_of_a_baseline_has_no_column_of_picks():
 def a_summary(picked, test_error):
     rows = [row | {"test_error": test_error} for row in record(2, picked=picked)["tasks"]]
     means = {"accuracy": 0.5, "forgetting": None, "plasticity": 0.5, "seconds": 90.0}
-    return means | {"kind": "preference", "delta": 0.05, "not_valid": [], "tasks": rows}
+    names = {"method": "cop2l", "model": "mlp"}
+    return means | names | {"kind": "preference", "delta": 0.05, "not_valid": [], "tasks": rows}
 
 
 def test_the_table_says_what_was_trained_on_certified_on_and_picked():

@@ -11,6 +11,7 @@ from cop2l.errors import UserError
 from cop2l.models import MODELS, build, rebuild
 
 INPUTS = {"mlp": (28, 28), "cnn": (28, 28), "linear": (384,), "mlp-head": (384,), "multi-head": (384,)}
+INPUTS["random-features"] = (384,)
 
 
 @pytest.fixture(params=sorted(MODELS))
@@ -55,6 +56,7 @@ DIGESTS = {
     "mlp": "e644f180f09a5dba",
     "mlp-head": "49f70bfb9cdf36fd",
     "multi-head": "e617a70546e711c0",
+    "random-features": "cd570dfd0ed9a218",
 }
 
 
@@ -69,7 +71,7 @@ def test_initial_weights_are_uniform_within_the_usual_width(name):
     for layer in model.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):
             width = layer.weight[0].numel() ** -0.5
-            for tensor in (layer.weight, layer.bias):
+            for tensor in (layer.weight, *([] if layer.bias is None else [layer.bias])):
                 scaled = tensor.detach().double().flatten() / width
                 n = len(scaled)
                 assert -1 <= scaled.min() < 0 < scaled.max() < 1

@@ -58,12 +58,14 @@ def again(task: int, found: str, earlier: Sequence[str]) -> Iterator[str]:
 
 
 def after(engine: Plain, S: Examples) -> Iterator[str]:
-    """Underfitting: many errors on what was just trained on, or on what was replayed."""
+    """Underfitting: many errors on what was just trained on, or on what was replayed.
+
+    What was picked is what the model finds hardest, so that many errors there are no sign: the whole task is looked at.
+    """
     task, options = len(engine.sets), engine.options
-    own = ~certified_rows(len(S), task, options)
-    own[engine.sets[-1].own] = True
-    rows = np.flatnonzero(own) if own.any() else np.arange(len(S))  # nothing was worth picking
-    parts = {f"task {task}{' that it was trained on' * bool(own.any())}": [S.take(rows[:ROWS])]}
+    free = np.flatnonzero(~certified_rows(len(S), task, options))
+    rows = free if len(free) else np.arange(len(S))
+    parts = {f"task {task}{' that it was trained on' * bool(len(free))}": [S.take(rows[:ROWS])]}
     parts["earlier tasks that it replays"] = engine.prior[: task - 1]
     for what, held in parts.items():
         count = sum(len(part) for part in held)
