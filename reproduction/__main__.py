@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         default=RESULTS,
         metavar="DIR",
-        help="where explanations.toml and search.jsonl lie (reproduction/results)",
+        help="where explanations.toml lies (reproduction/results)",
     )
     which = made.add_mutually_exclusive_group()
     which.add_argument(

@@ -53,15 +53,13 @@ class Sources:
 
     runs: tuple[Run, ...]
     explanations: Explanations
-    search: list[dict[str, object]]
 
 
 def sources(runs: Sequence[Run], folder: Path | None) -> Sources:
-    """The runs, and what a folder of results says about them: explanations.toml and search.jsonl."""
+    """The runs, and what a folder of results says about them: explanations.toml."""
     return Sources(
         tuple(runs),
         filled(read_explanations(folder / "explanations.toml" if folder else None), samples(runs)),
-        search.read(folder / "search.jsonl" if folder else None),
     )
 
 
@@ -178,7 +176,7 @@ def beyond(
 ) -> list[str]:
     """What the paper does not have: other certificates, another preset, and the search that led to it."""
     default = bound_comparisons(found, "CoP2L, our default")
-    hybrid = bound_comparisons(found, "CoP2L, hybrid", search.datasets(given.search))
+    hybrid = bound_comparisons(found, "CoP2L, hybrid", search.CHOSEN_ON["hybrid"])
     parts = [
         "## Beyond the paper",
         "### Our presets against the paper's CoP2L and against hold-out",
@@ -234,14 +232,15 @@ def headline(given: Sources) -> str:
             continue
         paper = [n for n in every if sample in n.ours and n.metric == "accuracy"]
         bad = any(run.not_valid for run in hybrid.runs)
-        chosen = stream.pictures in search.datasets(given.search)
+        chosen = {preset: stream.pictures in search.CHOSEN_ON[preset] for preset in search.CHOSEN_ON}
         lines.append(
             (
-                stream.name + ("†" if bad else "") + ("‡" if chosen else ""),
+                stream.name + ("†" if bad else ""),
                 published_rate(paper[0].paper) if paper else "–",
                 rate(sample.spread("accuracy")),
                 _bound(sample.spread("kl")),
-                *(cell for ours in (default, hybrid) for cell in _claim(ours)),
+                *_claim(default, chosen["cop2l"]),
+                *_claim(hybrid, chosen["hybrid"]),
                 _bound(held.spread("holdout")) if held else "–",
                 f"`{sweep_command((default or hybrid).runs)}`",
             )
@@ -261,9 +260,11 @@ def headline(given: Sources) -> str:
     return table(header, lines) + "\n"
 
 
-def _claim(sample: Sample | None) -> tuple[str, str]:
-    """Accuracy and claimed bound."""
-    return (rate(sample.spread("accuracy")), _bound(sample.spread("bound"))) if sample else ("–", "–")
+def _claim(sample: Sample | None, chosen: bool) -> tuple[str, str]:
+    """Accuracy and claimed bound, marked where the settings were chosen on these pictures."""
+    if sample is None:
+        return "–", "–"
+    return rate(sample.spread("accuracy")), _bound(sample.spread("bound")) + "‡" * chosen
 
 
 def _bound(value: Spread | None) -> str:

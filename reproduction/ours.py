@@ -39,7 +39,13 @@ HALVED = ("finetuning", "replay", "der++")
 BASELINE_KEYS = ("epochs", "batch", "lr")
 ON_FEATURES: dict[str, dict[str, Any]] = {
     "linear": {"prior_lr": 0.01, "start": "slda", "shrinkage": 0.1, "prior": 0.4, "max_iterations": 0},
-    "random-features": {"prior_lr": 0.01, "start": "slda", "shrinkage": 0.1, "prior": 0.4, "max_iterations": 0},
+    "random-features": {
+        "prior_lr": 0.01,
+        "start": "slda",
+        "shrinkage": 0.1,
+        "prior": 0.4,
+        "max_iterations": 0,
+    },
     "multi-head": {"prior_lr": 0.01},
 }
 """What the configurations of feature streams change in the preset `hybrid`, by model."""
