@@ -253,7 +253,7 @@ CHOSEN_ON = {
     "cop2l": frozenset({"fashion-mnist", "cifar10", "imagewoof", "digits"}),
     "hybrid": frozenset({"mnist", "cifar10", "imagewoof"}),
 }
-"""The pictures on which the settings of each preset were chosen (of hybrid: for networks on MNIST, for features on the others)."""
+"""The pictures on which the settings of each preset were chosen (hybrid: of networks on MNIST, of features on the others)."""
 
 
 def section(lines: Sequence[dict[str, Any]]) -> str:

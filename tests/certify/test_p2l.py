@@ -19,7 +19,6 @@ from cop2l.bounds import (
     kl_tight_certificate,
     preference_certificate,
 )
-from cop2l.bounds.outer import down
 from cop2l.certify.bounding import bounds_of
 from cop2l.certify.fast import Fast, top
 from cop2l.certify.fast import Optimiser as FastOptimiser
@@ -487,7 +486,7 @@ def test_counts_and_the_bounds_of_them(buffer, tasks, grid):
     model = model_of("mlp", case.classes)
     sets = compress(model, case).sets
     messages, T, more = [one.iterations for one in sets], 3, {"grid": 6 if grid else None}  # 0, 1, 2, 3, 4, 5
-    log_delta = down(math.log(0.05)) if tasks == 3 else anytime_log_delta(down(math.log(0.05)), 3)
+    log_delta = math.log(0.05) if tasks == 3 else anytime_log_delta(math.log(0.05), 3)
     for t, one in enumerate(sets, 1):
         wrong = score(model, case.sample(t))[1]
         found = {"task": t, **counts(case.options, T, t, one, wrong)}

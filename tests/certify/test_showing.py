@@ -29,7 +29,7 @@ def test_reprs_are_short(learner):
     assert repr(learner) == f"CoP2L(mlp, class-incremental, 1 of 1 tasks learned, memory {kept} of 40)"
     said = repr(learner.certificate)
     assert said.startswith("Certificate(1 task, error at most ")
-    assert said.endswith(" % on every task, combined, NOT VALID)")
+    assert said.endswith(" % on every task, preference, NOT VALID)")
     stream = load("synthetic", tasks=2, n=50)
     assert repr(stream) == "Synthetic('synthetic', class-incremental, 2 tasks, 4 classes)"
     assert repr(stream[0]) == f"Task(1, {len(stream[0].y)} examples of shape (4,))"

@@ -114,6 +114,7 @@ def test_the_table_of_a_baseline_has_no_column_of_picks():
         "kind": "holdout",
         "method": "replay",
         "model": "mlp",
+        "sentences": [],
         "delta": 0.05,
         "not_valid": ["Tasks share examples."],
     }
@@ -127,7 +128,7 @@ def test_the_table_of_a_baseline_has_no_column_of_picks():
 def a_summary(picked, test_error):
     rows = [row | {"test_error": test_error} for row in record(2, picked=picked)["tasks"]]
     means = {"accuracy": 0.5, "forgetting": None, "plasticity": 0.5, "seconds": 90.0}
-    names = {"method": "cop2l", "model": "mlp"}
+    names = {"method": "cop2l", "model": "mlp", "sentences": []}
     return means | names | {"kind": "preference", "delta": 0.05, "not_valid": [], "tasks": rows}
 
 
