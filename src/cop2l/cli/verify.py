@@ -86,7 +86,7 @@ def add(verbs: Any) -> None:
     )
     limits = verify.add_argument_group("what you accept")
     limits.add_argument(
-        "--limit", metavar="OPERATIONS", type=float, help="refuse more arithmetic than this (2e13)"
+        "--limit", metavar="OPERATIONS", type=float, help="refuse more arithmetic than this (1e14)"
     )
     limits.add_argument(
         "--repeated", metavar="SHARE", type=float, help="rows of a task that may repeat another (0.002)"
