@@ -15,8 +15,7 @@ from reproduction.ours import ORDERS, Sample, pick
 from reproduction.published import tables
 from reproduction.verdict import STEPS, Pair, Verdict, gaps, published, replays, runs_of, score, value
 
-FACTOR = 2
-"""The machines were not idle: times within this factor are level."""
+FACTOR = 2  # the machines were not idle: times within it are level
 
 
 def verdicts(found: Sequence[Sample], runs: Sequence[Run]) -> list[Verdict]:
