@@ -7,11 +7,11 @@ from pathlib import Path
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Spread
 from cop2l.report.runs import Run
-from reproduction import ablations, appendix, checks, exceeding, search
+from reproduction import ablations, appendix, checks, claims, exceeding, search
 from reproduction.certificates import bound_comparisons, contenders, stream_table, verdicts
 from reproduction.explanations import Explanations
 from reproduction.explanations import read as read_explanations
-from reproduction.machines import Machines
+from reproduction.machines import Machines, ages
 from reproduction.markdown import folded, paragraphs, published_rate, rate, table
 from reproduction.numbers import Number, number_table, numbers, sweep_command, tally
 from reproduction.order import order_table, standings
@@ -19,17 +19,21 @@ from reproduction.ours import AS_PUBLISHED, DEFAULT, HYBRID, Sample, Setup, pick
 from reproduction.pictures import Pictures
 from reproduction.quotes import filled
 from reproduction.references import accuracies, reference_table, references_of
+from reproduction.verdict import RULES
 
 INTRODUCTION = """\
 # Reproduction
 
 Every number that the paper publishes, beside what this code gives. The page is made by `python -m reproduction` from run
 directories (condensed in `reproduction/results`), and never filled in by hand: `python -m reproduction` makes it again,
-and the command in a row makes the runs behind it.
+and the command in a row makes the runs behind it."""
 
+STATUS = """\
 **Status.** *reproduced*: within 2 combined standard deviations (ours counts up to 2 points) or 1 point of the paper,
 with the same model. *better*: further away, on the better side. *differs*: further away, on the worse side, with the
-reason if it is known. *other backbone*: the paper's frozen backbone (DINO ViT-S/16 at 64 px) cannot be had here; we
+reason if it is known. Where less was learned (plasticity, which is accuracy + (T - 1)/T x forgetting, lies below the
+paper's by the same rule), less forgetting is not *better* but *differs*, and forgetting is *reproduced* only together
+with the accuracy. *other backbone*: the paper's frozen backbone (DINO ViT-S/16 at 64 px) cannot be had here; we
 use DINOv2 ViT-S/14 at 224 and at 70 px, so that absolute numbers do not compare, and the order of the methods and the
 gaps to Replay do. *other hardware*: times; the paper's are of an RTX 4090 with the backbone inside the loop, ours of
 the machine named in the row on cached features. *not run*: with what is missing. Ours is mean ± standard deviation
@@ -71,6 +75,12 @@ def document(given: Sources, pictures: Pictures) -> str:
     return (
         paragraphs(
             INTRODUCTION,
+            ages(given.runs),
+            "## The paper's claims",
+            "\n".join(verdict.text for verdict in claims.verdicts(found, given.runs)),
+            RULES,
+            "## How to read the tables",
+            STATUS,
             "Machines; a run uses one thread of its machine.",
             machines.table(),
             "How many of the numbers in the paper's tables have which status:",

@@ -1,6 +1,7 @@
-"""Which machine made a number: a letter for each, explained in one table."""
+"""Which machine made a number, a letter for each, explained in one table; and which code."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from cop2l.report.groups import spread
 from cop2l.report.runs import Run
@@ -8,6 +9,8 @@ from reproduction.markdown import table
 from reproduction.ours import Sample
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+CHANGED = {"icarl": "iCaRL", "lamaml": "La-MAML", "lfl": "LFL", "ewc": "EWC", "si": "SI"}
+"""Baselines that have changed since their older runs were made."""
 
 
 class Machines:
@@ -46,3 +49,27 @@ def machine(run: Run) -> tuple[str, str, str, str]:
     known = run.environment
     cpu, cores, device, torch = (str(known.get(k) or "unknown") for k in ("cpu", "cores", "device", "torch"))
     return cpu, cores, "one CPU core" if device == "cpu" else device, torch
+
+
+def of_present_code(run: Run) -> bool:
+    """Whether a run was made since the bits were frozen: only then its configuration has the key `claim`."""
+    return "claim" in run.config
+
+
+def ages(runs: Sequence[Run]) -> str:
+    """Which runs are of the present code, and which are older."""
+    present = Counter(run.method for run in runs if of_present_code(run))
+    older = Counter(run.method for run in runs if not of_present_code(run))
+    methods = ", ".join(f"{count} of {method}" for method, count in sorted(present.items()))
+    words = (
+        f"**Which code.** Of the {len(runs)} runs behind this page, {present.total()} are of the present code"
+        + (f" ({methods})" if methods else "")
+        + f"; the other {older.total()} were made before its bits were frozen, so that their commands now give other last bits."
+    )
+    stale = [f"{name} ({older[method]})" for method, name in CHANGED.items() if older[method]]
+    if stale:
+        words += (
+            " Methods that have changed since, so that their rows show what they were, with the number of their older runs:"
+            f" {', '.join(stale)}."
+        )
+    return words
