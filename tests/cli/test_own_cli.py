@@ -192,3 +192,14 @@ def test_the_folders_that_init_knows():
     assert main(["init", "pets"]) == 0
     assert "#   'label': int64" in Path("tables.toml").read_text()
     assert "#   pictures of the class 'dog'" in Path("pets.toml").read_text()
+
+
+def test_a_column_of_arrays_is_the_input_alone():
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    x, y = arrays()
+    parquet.write_table(pa.table({"number": y, "point": list(x), "label": y}), "points.parquet")
+    assert main(["init", "points.parquet"]) == 0
+    assert grid.single(grid.read("points.toml")).data == {"label": "label", "columns": ["point"]}
+    assert main(["run", "points.toml", "--out", "here"]) == 0

@@ -56,7 +56,7 @@ def of_table(found: Any) -> Outline:
     forms = {field.name: form(field.type) for field in found}
     texts = [name for name, kind in forms.items() if kind == "text"]
     named = [name for word in LABELS for name in forms if name.lower() == word]
-    label = next(iter(named), texts[0] if len(texts) == 1 else [*forms][-1])
+    label = next(iter(named), texts[0] if len(texts) == 1 else next(reversed(forms), "label"))
     inputs = {name: kind for name, kind in forms.items() if name != label}
     whole = [name for name, kind in inputs.items() if kind == "arrays"][:1]
     columns = tuple(whole or [name for name, kind in inputs.items() if kind == "numbers"])
