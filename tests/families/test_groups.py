@@ -75,7 +75,7 @@ def test_a_column_names_the_groups_and_is_no_input(kind, tmp_path):
     stream = load(path, group="region", tasks=2)
     assert stream[0].x.shape[1] == 6
     assert names_of(stream).items() <= expected().items()
-    with pytest.raises(UserError, match=r"no column 'where'; choose with the option group"):
+    with pytest.raises(UserError, match=r"no column 'where'; choose with group= among"):
         load(path, group="where")
 
 

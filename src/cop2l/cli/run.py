@@ -14,7 +14,8 @@ that method, its own options included, with their defaults.
 examples:
   cop2l run mnist
   cop2l run cifar10 scenario=task-incremental method=replay seed=3
-  cop2l run mnist holdout=0.1 --out runs/with-holdout"""
+  cop2l run mnist holdout=0.1 --out runs/with-holdout
+  cop2l run my-data.csv label=species columns=length,width tasks=3"""
 
 
 def add(verbs: Any) -> None:
@@ -28,8 +29,9 @@ def add(verbs: Any) -> None:
     )
     parser.add_argument(
         "config",
-        metavar="NAME|FILE",
-        help="a built-in configuration, a TOML file, or a stream of features such as cifar10@resnet18-64",
+        metavar="NAME|FILE|DATA",
+        help="a built-in configuration, a TOML file, your own data by its path, or a stream of features such as "
+        "cifar10@resnet18-64",
     )
     parser.add_argument("overrides", metavar="key=value", nargs="*", help="what to change in it")
     parser.add_argument("--out", metavar="DIR", help="the run directory (default: runs/ and the run's hash)")

@@ -25,6 +25,7 @@ from cop2l.certify.presets import FOLLOWS, PRESETS, Choice
 from cop2l.errors import UserError, unknown
 from cop2l.experiments import options
 from cop2l.experiments.config import FIELDS, HINTS, TABLES, Config, from_toml, loose, typed
+from cop2l.streams.loading import OWN as OWN_DATA
 from cop2l.streams.task import SCENARIOS
 
 SECTIONS = {
@@ -39,6 +40,7 @@ APART = ("stream", "scenario", "model", "method", "preset")
 """The order in which a grid is taken apart: which methods are run may depend on the stream and the scenario."""
 GRID = "grid"
 FEATURES = "_features"
+OWN = "_own"
 HIDDEN = "_"
 """A file whose name starts so is a base of others, and no configuration of its own."""
 
@@ -62,13 +64,20 @@ def _read(name: str, above: tuple[str, ...]) -> dict[str, Any]:
     if name in above:
         raise UserError(f"The configuration {name} is its own base; remove one of the base lines.")
     path, builtin = Path(name), files("cop2l") / "configs" / f"{name}.toml"
+    is_path = any(sign in name for sign in "/\\")
+    if path.suffix != ".toml" and path.exists() and (is_path or not builtin.is_file()):
+        return _read(OWN, (*above, name)) | {"name": path.stem, "stream": name}
     if "@" in name and path.suffix != ".toml":  # a stream of features: what all of them have in common
         return _read(FEATURES, above) | {"name": name, "stream": name}
     if path.suffix == ".toml" and not path.is_file():
         raise UserError(f"There is no file {name}; give one, or one of: {', '.join(builtin_names())}.")
     if path.suffix != ".toml" and not builtin.is_file():
-        if path.exists() or name in choices("stream"):
+        if name in choices("stream"):
             raise UserError(f"{name} is a stream and no configuration; write: cop2l run mnist stream={name}.")
+        if is_path or path.suffix:
+            raise UserError(
+                f"There is no file or folder {name}; give the path of your data, or a configuration."
+            )
         raise unknown("configuration", name, builtin_names())
     source = path if path.suffix == ".toml" else builtin
     try:
@@ -130,8 +139,9 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
     """The command line's key=value pairs as a nested table; values stay text until their type is known.
 
     Several values make a grid, but for the keys of tables, whose lists are lists: their grid is `grid.data.n=50,100`.
+    What says how own data is read may do without its table: `label` is `data.label`.
 
-    >>> given = overrides(["seed=0,1", "methods.replay.lr=.1", "data.columns=a,b"])
+    >>> given = overrides(["seed=0,1", "methods.replay.lr=.1", "columns=a,b"])
     >>> given
     {'seed': ['0', '1'], 'methods': {'replay': {'lr': '.1'}}, 'data': {'columns': ['a', 'b']}}
     >>> type(given["seed"]).__name__, type(given["data"]["columns"]).__name__
@@ -143,7 +153,7 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
         if not equals or not key.strip():
             raise UserError(f"Write an override as key=value, for example seed=3; {pair!r} is not.")
         *above, last = key.strip().split(".")
-        path = [part for part in above if part != GRID]
+        path = [part for part in above if part != GRID] or ["data"] * (last in OWN_DATA)
         value = listed(text.strip())
         if GRID in above:
             value = Values(value if isinstance(value, list) else [value])

@@ -42,7 +42,7 @@ def check_groups(config: Config, stream: Stream) -> None:
         return
     if not stream.groups:
         raise UserError(
-            f"Groups are claimed and {config.stream} names none; add an array group, or say which column with data.group=."
+            f"Groups are claimed and {config.stream} names none; add an array group, or say which column with group=."
         )
     found = {str(name) for part in stream.groups for name in np.unique(part)}
     if strange := sorted(found - set(config.groups)):

@@ -232,7 +232,7 @@ def _from_table(table: Any, file: Path, chosen: Columns) -> Part:
     for option, wanted in ((option, name) for option, names in named.items() for name in names):
         if wanted is not None and wanted not in table.column_names:
             raise UserError(
-                f"{file} has no column {wanted!r}; choose with the option {option} among: "
+                f"{file} has no column {wanted!r}; choose with {option}= among: "
                 f"{', '.join(table.column_names)}."
             )
     inputs = (
@@ -246,7 +246,7 @@ def _from_table(table: Any, file: Path, chosen: Columns) -> Part:
         return Part(values[0], y, domains, groups)
     if any(isinstance(v, Pictures) or v.ndim != 1 for v in values):
         raise UserError(
-            f"Choose one column of arrays or pictures in {file}, or several of numbers, with columns."
+            f"Choose one column of arrays or pictures in {file}, or several of numbers, with columns=."
         )
     return Part(np.stack([v.astype(np.float32) for v in values], axis=1), y, domains, groups)
 
@@ -291,9 +291,7 @@ def _column(column: Any, name: str, file: Path) -> Any:
     if not (
         pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_boolean(array.type)
     ):
-        raise UserError(
-            f"Column {name!r} of {file} is not numeric; choose the inputs with the option columns."
-        )
+        raise UserError(f"Column {name!r} of {file} is not numeric; choose the inputs with columns=.")
     if array.null_count:
         raise UserError(f"Column {name!r} of {file} has missing values; fill or remove them.")
     return array.to_numpy(zero_copy_only=False).reshape(shape)

@@ -1,0 +1,99 @@
+"""A configuration to start from, for own data."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from cop2l.errors import UserError
+from cop2l.experiments.grid import OWN
+from cop2l.streams.outline import Outline, outline
+
+BEGINNING = """\
+# A run on {name}; start it with: cop2l run {file}
+# Lines that begin with # change nothing; 'cop2l list keys' explains every key.
+
+base = "{base}"             # neutral settings, which nothing in the data decides
+stream = {stream}    # as seen from the folder where the command is run
+
+# scenario = "class-incremental"  # or "task-incremental"; with domains: "domain-incremental"
+# tasks = 2                # without it: as many equal tasks as there can be with two classes each
+# memory = 2000            # examples that may be kept from past tasks
+# model = "mlp"            # "cnn" for pictures, "linear" for features; see: cop2l list models
+# seed = 0
+
+# {what}:
+{parts}
+
+[data]
+"""
+TABLE = """\
+label = {label}    # chosen by its name and type: is it the one?
+{columns}
+# domain = "COLUMN"        # the domains are then the tasks
+# group = "COLUMN"         # for certificates that speak of groups
+"""
+END = """\
+# classes = ["A", "B"]     # all labels in order, or how many: fixed in advance, not found in the data
+# test_share = 0.2         # split off for testing, where there is no test part
+
+# [methods.cop2l]
+# preset = "cop2l"         # sets nothing aside, as "hybrid" does: every example may be picked, and certifies
+"""
+SHOWN = 40
+
+
+def write(path: str | Path, out: str | Path) -> None:
+    """Write a configuration for own data; a file that is there stays as it is."""
+    if Path(out).suffix != ".toml":
+        raise UserError(f"A configuration is a TOML file; name it {Path(out).stem}.toml rather than {out}.")
+    text = configuration(path, out)
+    try:
+        with Path(out).open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UserError(f"{out} is there already; remove it, or name another file with --out.") from None
+
+
+def configuration(path: str | Path, out: str | Path) -> str:
+    """The text of a configuration for own data, from its names, types and shapes alone."""
+    found = outline(Path(path))
+    if found.label is not None and not found.columns:
+        raise UserError(
+            f"{path} has no column of numbers, arrays or pictures beside {found.label!r}; add one."
+        )
+    return BEGINNING.format(
+        name=Path(path).name, file=out, base=OWN, stream=quoted(str(path)), **listed(found)
+    ) + (columns(found) + END)
+
+
+def listed(found: Outline) -> dict[str, str]:
+    """A comment about each part, up to some number."""
+    more = len(found.parts) - SHOWN
+    lines = [*found.parts[:SHOWN], *([f"and {more} more"] if more > 0 else [])]
+    return {
+        "what": "What it holds" if found.label is None else "Its columns",
+        "parts": "\n".join(f"#   {line}" for line in lines),
+    }
+
+
+def columns(found: Outline) -> str:
+    """The columns of a table that are read; of arrays and pictures there is nothing to choose."""
+    if found.label is None:
+        return ""
+    label, columns, others = quoted(found.label), *map(texts, (found.columns, found.others))
+    if not found.others:
+        return TABLE.format(
+            label=label, columns='# columns = ["A", "B"]     # without it: all the other columns'
+        )
+    named = f"columns = {columns}    # the inputs; without a domain or a group\n# not read: {others}"
+    return TABLE.format(label=label, columns=named)
+
+
+def texts(names: Iterable[str]) -> str:
+    """A list of texts as TOML has it."""
+    return f"[{', '.join(map(quoted, names))}]"
+
+
+def quoted(text: str) -> str:
+    """A text as TOML has it."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,205 @@
+"""Own data on the command line: run by its path, checked, and a configuration written to start from."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cop2l.cli import main
+from cop2l.experiments import grid
+from cop2l.files import read_json
+
+pytestmark = pytest.mark.usefixtures("somewhere")
+AS_TYPED = ("--tasks", "2", "--scenario", "class-incremental")
+
+
+def arrays(scale=1.0):
+    """Four clouds far from each other, 240 examples."""
+    y = np.arange(240) % 4
+    centres = 4 * np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
+    x = centres[y] + np.random.default_rng(0).normal(size=(240, 3)) / 2
+    return (scale * x).astype(np.float32), y
+
+
+def table(path):
+    """The clouds as a table with named labels, a region and a remark."""
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import csv, parquet
+
+    x, y = arrays()
+    columns = {name: x[:, i] for i, name in enumerate(("length", "width", "depth"))}
+    columns |= {"remark": ["fine"] * 240, "region": ["north", "south"] * 120}
+    write = csv.write_csv if path.endswith(".csv") else parquet.write_table
+    write(pa.table({**columns, "target": [f"kind {label}" for label in y]}), path)
+
+
+def said(capsys):
+    """The one sentence on stderr."""
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(".")
+    return line
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_arrays_are_run_by_their_path_and_verified(scale, capsys):
+    x, y = arrays(scale)
+    Path("own").mkdir()
+    np.savez("own/clouds.npz", x=x, y=y)
+    assert main(["run", "own/clouds.npz", "--out", "here"]) == 0
+    config, summary = read_json("here/config.json"), read_json("here/summary.json")
+    assert (config["name"], config["stream"], config["tasks"]) == ("clouds", "own/clouds.npz", 2)
+    assert (config["model"], config["options"]["preset"], config["options"]["optimiser"]) == (
+        "mlp",
+        "hybrid",
+        "adam",
+    )
+    assert min(summary["matrix"][-1]) > 0.9
+    assert main(["verify", "here", "--data", "own/clouds.npz", *AS_TYPED]) == 0
+    np.savez("own/clouds.npz", x=x[::-1], y=y)
+    assert main(["verify", "here", "--data", "own/clouds.npz", *AS_TYPED]) == 1
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("path", ["clouds.csv", "clouds.parquet"])
+def test_columns_label_and_groups_of_a_table(path, capsys):
+    table(path)
+    chosen = ["label=target", "columns=length,width,depth", "group=region"]
+    assert main(["run", path, *chosen, "claim=groups", "groups=north,south", "--out", "here"]) == 0
+    config = read_json("here/config.json")
+    assert config["data"] == {"label": "target", "columns": ["length", "width", "depth"], "group": "region"}
+    capsys.readouterr()
+    typed = ["--label", "target", "--columns", "length,width,depth", "--group", "region", *AS_TYPED]
+    assert main(["verify", "here", "--data", path, *typed, "--json"]) == 0
+    assert {s["family"] for s in json.loads(capsys.readouterr().out)["statements"]} == {"groups"}
+
+
+def test_a_domain_makes_the_tasks():
+    x, y = arrays()
+    np.savez("clouds.npz", x=x, y=y, domain=np.arange(240) // 80)
+    assert main(["run", "clouds.npz", "--out", "here"]) == 0
+    config = read_json("here/config.json")
+    assert (config["scenario"], config["tasks"]) == ("domain-incremental", 3)
+
+
+def test_what_is_typed_wins_over_the_neutral_settings():
+    np.savez("clouds.npz", **dict(zip("xy", arrays(), strict=True)))
+    one = grid.single(grid.read("clouds.npz"), grid.overrides(["preset=cop2l", "model=linear", "lr=.1"]))
+    assert (one.model, one.architecture) == ("linear", {})
+    assert one.options == {"preset": "cop2l", "optimiser": "adam", "lr": 0.1}
+    (replay,) = grid.expand(grid.read("clouds.npz"), grid.overrides(["method=replay"]))
+    assert replay.options == {}
+
+
+def test_a_name_is_a_configuration_and_a_path_is_data():
+    Path("digits").mkdir()
+    np.save("digits/x.npy", arrays()[0])
+    np.save("digits/y.npy", arrays()[1])
+    np.savez("clouds@home.npz", x=arrays()[0], y=arrays()[1])
+    assert grid.single(grid.read("digits")).stream == "digits"
+    assert grid.single(grid.read("digits")).memory == 200
+    assert grid.single(grid.read("./digits")).stream == "./digits"
+    assert grid.single(grid.read("./digits")).memory == 2000
+    assert grid.single(grid.read("clouds@home.npz")).model == "mlp"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run", "own/none.npz"], "no file or folder own/none.npz; give the path of your data"),
+        (["run", "none.csv"], "no file or folder none.csv"),
+        (["run", "clouds.csv"], "no column 'label'; choose with label= among: length, width"),
+        (["run", "clouds.csv", "label=target"], "'remark' of clouds.csv is not numeric; choose the inputs with columns="),
+        (["run", "mnist", "label=target"], "mnist has its labels"),
+        (["init", "none.csv"], "no file or folder none.csv; give the path of your data"),
+        (["init", "notes.txt"], "notes.txt is not a kind of data file that is known"),
+        (["init", "texts.csv"], "texts.csv has no column of numbers, arrays or pictures beside 'label'"),
+        (["init", "."], "There is no data in . that is known"),
+        (["init", "clouds.csv", "--out", "my.ini"], "name it my.toml rather than my.ini"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_said_in_a_sentence(words, sentence, capsys):
+    table("clouds.csv")
+    Path("notes.txt").write_text("nothing")
+    Path("texts.csv").write_text("text,label\ngood,1\nbad,0\n")
+    assert main(words) == 2
+    assert sentence in said(capsys)
+    assert not list(Path().glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", ["clouds.csv", "clouds.parquet"])
+def test_init_writes_what_runs(path, capsys):
+    table(path)
+    assert main(["init", path]) == 0
+    assert capsys.readouterr().out == "Wrote clouds.toml; read it, then: cop2l run clouds.toml\n"
+    text = Path("clouds.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(text) == {
+        "base": "_own",
+        "stream": path,
+        "data": {"label": "target", "columns": ["length", "width", "depth"]},
+    }
+    assert '# not read: ["remark", "region"]' in text
+    assert main(["run", "clouds.toml", "--out", "here"]) == 0
+    assert min(read_json("here/summary.json")["matrix"][-1]) > 0.9
+
+
+def test_every_line_of_it_that_is_commented_out_can_be_used():
+    np.savez("clouds.npz", **dict(zip("xy", arrays(), strict=True)))
+    assert main(["init", "clouds.npz", "--out", "my.toml"]) == 0
+    text = Path("my.toml").read_text(encoding="utf-8")
+    assert "#   x: float32 (240, 3)\n#   y: int64 (240,)\n" in text
+    lines = [line.removeprefix("# ") if "=" in line or "[" in line else line for line in text.splitlines()]
+    Path("used.toml").write_text("\n".join(lines), encoding="utf-8")
+    one = grid.single(grid.read("used.toml"))
+    assert (one.tasks, one.data["classes"], one.options["preset"]) == (2, ["A", "B"], "cop2l")
+
+
+def test_init_reads_no_values_and_overwrites_nothing(capsys):
+    written = []
+    for scale in (1.0, 1000.0):
+        x, y = arrays(scale)
+        np.savez("clouds.npz", x=x, y=y)
+        assert main(["init", "clouds.npz", "--out", "my.toml"]) == 0
+        written.append(Path("my.toml").read_text(encoding="utf-8"))
+        Path("my.toml").unlink()
+    assert written[0] == written[1]
+    Path("my.toml").write_text("mine")
+    capsys.readouterr()
+    assert main(["init", "clouds.npz", "--out", "my.toml"]) == 2
+    assert "my.toml is there already; remove it, or name another file with --out." in said(capsys)
+    assert Path("my.toml").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("header", "label"),
+    [("a,Class,b", "Class"), ("a,b,c", "c"), ("y,label,c", "label"), ('a,"odd ""name""",label', "label")],
+)
+def test_the_label_is_guessed_by_name_and_type(header, label):
+    pytest.importorskip("pyarrow")
+    Path("some.csv").write_text(f"{header}\n1,2,0\n3,4,1\n")
+    assert main(["init", "some.csv"]) == 0
+    assert tomllib.loads(Path("some.toml").read_text(encoding="utf-8"))["data"] == {"label": label}
+
+
+def test_the_folders_that_init_knows():
+    pytest.importorskip("pyarrow")
+    Path("tables").mkdir()
+    Path("tables/train.csv").write_text("a,b,label\n1,2,0\n3,4,1\n")
+    for name in ("cat", "dog"):
+        Path("pets/train", name).mkdir(parents=True)
+    assert main(["init", "tables/"]) == 0
+    assert main(["init", "pets"]) == 0
+    assert "#   'label': int64" in Path("tables.toml").read_text()
+    assert "#   pictures of the class 'dog'" in Path("pets.toml").read_text()
+
+
+def test_a_column_of_arrays_is_the_input_alone():
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    x, y = arrays()
+    parquet.write_table(pa.table({"number": y, "point": list(x), "label": y}), "points.parquet")
+    assert main(["init", "points.parquet"]) == 0
+    assert grid.single(grid.read("points.toml")).data == {"label": "label", "columns": ["point"]}
+    assert main(["run", "points.toml", "--out", "here"]) == 0
