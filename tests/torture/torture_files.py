@@ -79,7 +79,7 @@ def bytes_of_the_text(whole: bytes) -> Iterator[tuple[str, bytes]]:
         "long": b'{"format": "' + b"x" * 40_000_000 + b'"}', "many keys": b"{" + b",".join(b'"%d":0' % i for i in range(10**6)) + b"}",
         "random": random.Random(1).randbytes(10**5), "a long key": whole.replace(b'"method"', b'"' + b"k" * 10**6 + b'"', 1),
         "html": b"<script>alert(1)</script>", "pickle": b"\x80\x04cos\nsystem\n(S'true'\ntR.", "not ours": b'{"format": "x", "version": 2}',
-        "later": whole.replace(b'"version": 2', b'"version": 3'), "version true": b'{"format":"cop2l-certificate","version":2.0}',
+        "later": whole.replace(b'"version": 3', b'"version": 4'), "version true": b'{"format":"cop2l-certificate","version":3.0}',
     }.items()  # fmt: skip
 
 

@@ -42,12 +42,9 @@ def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> Non
         notes.doubt("The run is not finished: it has no summary.json, and fewer records than tasks.")
     try:
         _check_times(notes, run, certificates, records)
+        times = {len(one["records"]): one for one in certificates}
         for record in records:
-            _check_record(
-                notes,
-                record,
-                next((one for one in certificates if len(one["records"]) == record["task"]), None),
-            )
+            _check_record(notes, record, times.get(record["task"]), _holds_out_forgetting(certificates[-1]))
         if config is not None:
             _check_config(notes, config, certificates[-1])
         if config is not None and summary is not None:
@@ -149,15 +146,22 @@ def same(one: Path, other: Path) -> bool:
     return one.is_file() and other.is_file() and file_digest(one) == file_digest(other)
 
 
-def _check_record(notes: Verdict, record: Content, certificate: Content | None) -> None:
-    """A record repeats the counts and the bounds of its certificate; without one it has none."""
+def _check_record(notes: Verdict, record: Content, certificate: Content | None, evidence: bool) -> None:
+    """A record repeats the counts and the bounds of its certificate; without one it has none.
+
+    `evidence`: what was wrong after each task is part of what is claimed.
+    """
     task, rows = record["task"], record["tasks"]
     if unknown := {*record} - {*RECORD} | {key for row in rows for key in row} - {*ROW}:
         notes.fault(
             f"The record of task {task} has fields that are not documented: {sorted(unknown)[:5]!r:.200}."
         )
+    if record["wrong"] is not None and not evidence:
+        notes.fault(
+            f"The record of task {task} notes what was wrong then, and no hold-out claim of forgetting asks for it."
+        )
     if certificate is None:
-        uncertified = not record["claims"] and all(row["bounds"] == {} and _uncounted(row) for row in rows)
+        uncertified = record["claims"] == [] and all(row["bounds"] == {} and _uncounted(row) for row in rows)
         if record["kind"] is not None or not uncertified:
             notes.fault(
                 f"The record of task {task} states counts or bounds, and no certificate was issued then."
@@ -192,6 +196,12 @@ def _check_record(notes: Verdict, record: Content, certificate: Content | None) 
             notes.fault(
                 f"The bounds of task {t} in the record of task {task} do not follow from the certificate."
             )
+
+
+def _holds_out_forgetting(certificate: Content) -> bool:
+    """Whether what was wrong after each task is part of the evidence."""
+    options = certificate["options"]
+    return bool(options.kind == "holdout" and "forgetting" in options.claim)
 
 
 def _uncounted(row: Content) -> bool:
