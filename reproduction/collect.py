@@ -31,7 +31,9 @@ def collect(runs: Iterable[Run], folder: Path) -> list[Path]:
     for run in runs:
         line = condensed(run)
         key = str(run.config.get("hash", run.folder))
-        fresh.setdefault(folder / f"{file_name(run)}.jsonl", {})[key] = json.dumps(line, sort_keys=True)
+        fresh.setdefault(folder / f"{file_name(run)}.jsonl", {})[key] = json.dumps(
+            line, sort_keys=True, separators=(",", ":")
+        )
     for path, lines in fresh.items():
         old = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         kept = {str(json.loads(line)["config"].get("hash")): line for line in old} | lines
@@ -59,7 +61,7 @@ def condensed(run: Run) -> dict[str, Any]:
         "summary": rounded(read["summary"]),
         "records": [
             rounded(
-                {key: record.get(key) for key in RECORD}
+                {key: record[key] for key in RECORD if record.get(key) is not None}
                 | ({"classes": record.get("classes")} if classes else {})
             )
             for record in records

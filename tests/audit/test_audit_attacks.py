@@ -9,6 +9,7 @@ import torch
 from audit_cases import copied, forged, last_certificate, made, sentences, verify
 
 from cop2l import CoP2L
+from cop2l.audit.cut import task_arrays
 from cop2l.certify.commitment import commitment_hash
 from cop2l.kernel.form import TEXT_FILE, Unreadable
 from cop2l.kernel.verify import Allowed
@@ -374,3 +375,21 @@ def test_a_commitment_that_the_auditor_does_not_hold_is_the_issuers_word(certifi
     forged(certificate, lambda content: content.update(commitment="1" * 64))
     assert any("1" * 64 in sentence for sentence in verify(certificate, data).word)
     assert verify(certificate, data, commitment="2" * 64).status == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("at", "value"), [((6, 8), 1), ((8, 10), 99)], ids=["encrypted", "unknown compression"]
+)
+def test_an_archive_that_cannot_be_opened_gives_no_verdict(tmp_path, at, value):
+    """The field after the signature of a member: in its own header, and in the directory at the end."""
+    path = tmp_path / "samples.npz"
+    np.savez(path, x_1=np.zeros((2, 3), np.float32), y_1=np.zeros(2, np.int64))
+    content = bytearray(path.read_bytes())
+    for signature, offset in ((b"PK\x03\x04", at[0]), (b"PK\x01\x02", at[1])):
+        start = content.find(signature)
+        while start >= 0:
+            content[start + offset : start + offset + 2] = value.to_bytes(2, "little")
+            start = content.find(signature, start + 1)
+    path.write_bytes(content)
+    with pytest.raises(Unreadable, match="not a readable"):
+        task_arrays(path)

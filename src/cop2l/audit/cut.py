@@ -33,6 +33,8 @@ SEEDS = ("seed", "class_seed", "order_seed", "problem")
 MOST = 10**8
 """Rows that a stated cut may make up: a larger number is nobody's data."""
 BAD = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, OSError)
+# RuntimeError: what zipfile says of an encrypted member, or of a compression that it does not know
+BAD_ARCHIVE = (ValueError, OSError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 Pairs = dict[int, tuple[Any, ...]]
 """Of each task (x, y), or (x, y, groups)."""
 
@@ -85,15 +87,7 @@ def task_arrays(path: Path) -> Pairs | None:
             return {t: tuple(content[name] for name in names[t]) for t in tasks} or None
     except Unreadable:
         raise
-    except (
-        ValueError,
-        OSError,
-        KeyError,
-        EOFError,
-        NotImplementedError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except BAD_ARCHIVE as error:
         raise Unreadable(
             f"{path} is not a readable .npz file of plain arrays ({type(error).__name__})."
         ) from None
