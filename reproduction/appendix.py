@@ -10,7 +10,7 @@ from cop2l.report.published import Published
 from cop2l.report.runs import Run
 from reproduction import published
 from reproduction.markdown import paragraphs, points, published_rate, rate, table
-from reproduction.numbers import MISSING, STANDS_FOR, resolution, sweep_command
+from reproduction.numbers import MISSING, resolution, stands_for, sweep_command
 from reproduction.ours import Sample, changes_of, pick, streams
 
 MEGABYTE = 1_000_000
@@ -79,7 +79,8 @@ def early_stopping(found: Sequence[Sample]) -> str:
             sample
             for stream in streams(found)
             if (stream.dataset, stream.scenario) == ("cifar10", row["scenario"]) and stream.features
-            if (sample := pick(found, stream, "cop2l", changes)) and row["model"] == STANDS_FOR
+            if (sample := pick(found, stream, "cop2l", changes))
+            and row["model"] == stands_for(stream.features)
         ]
         own.sort(key=lambda s: -resolution(s.stream.features))
         ours = [
@@ -132,7 +133,7 @@ def class_wise(found: Sequence[Sample]) -> str:
             )
             for sample in own:
                 spreads = _classes_after(sample, after)
-                where = f"ours, {resolution(sample.stream.features)} px, after task {after}"
+                where = f"ours, {sample.stream.features}, after task {after}"
                 lines.append(
                     (where, *map(rate_text, spreads))
                     + ("",) * (10 - len(spreads))
@@ -165,7 +166,7 @@ def plasticity(found: Sequence[Sample]) -> str:
             sample
             for stream in streams(found)
             if (stream.dataset, stream.scenario) == ("cifar10", "class-incremental") and stream.features
-            if (sample := pick(found, stream, row["method"])) and row["model"] == STANDS_FOR
+            if (sample := pick(found, stream, row["method"])) and row["model"] == stands_for(stream.features)
         ]
         own.sort(key=lambda s: -resolution(s.stream.features))
         paper, main = in_percent(row), _in_main_table(row)

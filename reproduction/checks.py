@@ -4,17 +4,19 @@ from collections.abc import Sequence
 
 from reproduction.machines import Machines
 from reproduction.markdown import published_rate, rate, table
-from reproduction.numbers import OWN_MODELS, STANDS_FOR, Number, resolution, sweep_command
+from reproduction.numbers import OWN_MODELS, Number, resolution, stands_for, sweep_command
 from reproduction.ours import USUAL_MODELS, Sample
 
 CHANGED = frozenset({"lr", "batch", "epochs", "dropout"})
+MOMENTUM = (("optimiser", "momentum"),)
 
 
 def is_check(sample: Sample) -> bool:
-    """Whether a sample changes how the paper trains a baseline, or its head."""
+    """Whether a sample changes how the paper trains a baseline, or gives CoP2L momentum."""
+    if sample.stream.model not in USUAL_MODELS:
+        return False
     keys = {key for key, _ in sample.changes}
-    other_head = not keys and sample.stream.model not in USUAL_MODELS
-    return sample.method != "cop2l" and (bool(keys and keys <= CHANGED) or other_head)
+    return sample.changes == MOMENTUM if sample.method == "cop2l" else bool(keys and keys <= CHANGED)
 
 
 def section(found: Sequence[Sample], every: Sequence[Number], machines: Machines) -> str:
@@ -27,8 +29,8 @@ def section(found: Sequence[Sample], every: Sequence[Number], machines: Machines
                 f"{stream.dataset}, {stream.tasks} tasks, {stream.scenario}"
                 + (f", {resolution(stream.features)} px" if stream.features else ""),
                 sample.method,
-                ", ".join(f"{key} {value}" for key, value in sample.changes) or f"head {stream.model}",
-                *(rate(sample.spread(metric)) for metric in ("accuracy", "forgetting")),
+                ", ".join(f"{key} {value}" for key, value in sample.changes),
+                *(rate(sample.spread(metric)) for metric in ("accuracy", "forgetting", "plasticity")),
                 *(_published(sample, every, metric) for metric in ("accuracy", "forgetting")),
                 f"`{sweep_command(sample.runs)}`",
                 machines.cell(sample),
@@ -42,6 +44,7 @@ def section(found: Sequence[Sample], every: Sequence[Number], machines: Machines
         "changed",
         "accuracy",
         "forgetting",
+        "plasticity",
         "paper's accuracy",
         "paper's forgetting",
     )
@@ -50,7 +53,7 @@ def section(found: Sequence[Sample], every: Sequence[Number], machines: Machines
 
 def _published(sample: Sample, every: Sequence[Number], metric: str) -> str:
     s = sample.stream
-    model = s.model if s.model in OWN_MODELS else STANDS_FOR
+    model = s.model if s.model in OWN_MODELS else stands_for(s.features)
     wanted = (s.scenario, s.dataset, s.tasks, sample.method, model, metric)
     own = [n for n in every if (n.scenario, n.dataset, n.tasks, n.method, n.model, n.metric) == wanted]
     return published_rate(own[0].paper if own else None)

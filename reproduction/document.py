@@ -7,7 +7,7 @@ from pathlib import Path
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Spread
 from cop2l.report.runs import Run
-from reproduction import ablations, appendix, checks, claims, exceeding, search
+from reproduction import ablations, appendix, checks, claims, exceeding, heads, search
 from reproduction.certificates import bound_comparisons, contenders, stream_table, verdicts
 from reproduction.explanations import Explanations
 from reproduction.explanations import read as read_explanations
@@ -34,8 +34,9 @@ with the same model. *better*: further away, on the better side. *differs*: furt
 reason if it is known. Where less was learned (plasticity, which is accuracy + (T - 1)/T x forgetting, lies below the
 paper's by the same rule), less forgetting is not *better* but *differs*, and forgetting is *reproduced* only together
 with the accuracy. *other backbone*: the paper's frozen backbone (DINO ViT-S/16 at 64 px) cannot be had here; we
-use DINOv2 ViT-S/14 at 224 and at 70 px, so that absolute numbers do not compare, and the order of the methods and the
-gaps to Replay do. *other hardware*: times; the paper's are of an RTX 4090 with the backbone inside the loop, ours of
+use DINOv2 ViT-S/14 at 224 and at 70 px, and for the DINO ResNet50 the supervised ResNet50 of Keras at 64 px (CIFAR-10
+alone), so that absolute numbers do not compare, and the order of the methods and the gaps to Replay do.
+*other hardware*: times; the paper's are of an RTX 4090 with the backbone inside the loop, ours of
 the machine named in the row on cached features. *not run*: with what is missing. Ours is mean ± standard deviation
 over seeds, whose number is in parentheses; all numbers are in per cent unless they say otherwise. † marks
 certificates that are not valid, because the backbone saw the data or because tasks share pictures. ‡ marks streams
@@ -86,6 +87,9 @@ def document(given: Sources, pictures: Pictures) -> str:
             "How many of the numbers in the paper's tables have which status:",
             tally(every),
             *published_tables(every, found, machines, given.explanations),
+            "## With a trainable layer under the head",
+            heads.section(found, every),
+            notes.get("heads", ""),
             *bound_figures(found, pictures, notes.get("bounds", "")),
             "## Checks",
             "Runs with a setting that the paper does not state, made to find out why a number differs.",
@@ -112,7 +116,10 @@ def published_tables(
         rows = number_table(shown, machines, standings(shown, means))
         head = f"### {TITLES[scenario]}: {dataset}, {tasks} tasks"
         if order:
-            intro = "Average accuracy; in parentheses the rank and the gap to Replay in points."
+            intro = (
+                "Average accuracy; in parentheses the place (1 + how many are better by more than 2 combined standard"
+                " deviations, so that places are shared) and the gap to Replay in points."
+            )
             every_row = paragraphs(rows, reference_table(references, machines))
             rows = folded(f"All {len(shown)} numbers, with commands", every_row)
             parts.append(paragraphs(head, intro, order, rows))

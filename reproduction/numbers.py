@@ -33,8 +33,8 @@ MOST_DEVIATION = 0.02
 """Our own deviation counts up to two points: runs that scatter more have reproduced nothing."""
 OWN_MODELS = ("mlp", "cnn")
 """Models that we train as the paper does; the others are frozen backbones."""
-STANDS_FOR = "dino-vit"
-"""The published backbone that our features are compared with."""
+STANDS_FOR = {"dinov2-vits14": "dino-vit", "resnet50-imagenet": "dino-resnet50"}
+"""The published backbone that each of ours is compared with."""
 NEAREST_MEAN = ("icarl", "linear")
 """Where iCaRL trains nothing below its head, it is herded nearest-mean."""
 MISSING = {
@@ -81,16 +81,15 @@ def numbers(found: Sequence[Sample], why: Explanations) -> list[Number]:
 
 
 def counterparts(found: Sequence[Sample], row: Printed) -> tuple[Sample, ...]:
-    """Our samples for a published row, with the published settings; for its ViT, on other features."""
+    """Our samples for a published row, with the published settings; for its backbones, on other features."""
     if row.model in OWN_MODELS:
         sample = pick(found, Setup(row.dataset, "", row.scenario, row.tasks, row.model), row.method)
         return (sample,) if sample else ()
-    if row.model != STANDS_FOR:
-        return ()
     head = "multi-head" if row.scenario == "task-incremental" else "linear"
-    kinds = sorted({s.stream.features for s in found if s.stream.features}, key=resolution, reverse=True)
+    kinds = {s.stream.features for s in found if stands_for(s.stream.features) == row.model}
     picked = [
-        pick(found, Setup(row.dataset, kind, row.scenario, row.tasks, head), row.method) for kind in kinds
+        pick(found, Setup(row.dataset, kind, row.scenario, row.tasks, head), row.method)
+        for kind in sorted(kinds, key=resolution, reverse=True)
     ]
     return tuple(sample for sample in picked if sample)
 
@@ -103,6 +102,15 @@ def resolution(features: str) -> int:
     """
     end = re.search(r"(\d+)$", features)
     return int(end[1]) if end else 0
+
+
+def stands_for(features: str) -> str | None:
+    """The published backbone that features are compared with.
+
+    >>> stands_for("dinov2-vits14-224")
+    'dino-vit'
+    """
+    return STANDS_FOR.get(features.rpartition("-")[0])
 
 
 def judged(ours: Sequence[Sample], paper: Published, metric: str, model: str) -> Status:
@@ -176,6 +184,8 @@ def _cells(number: Number, machines: Machines, standings: dict[str, str]) -> tup
 
 def _ours(sample: Sample, number: Number) -> str:
     where = f"{resolution(sample.stream.features)} px: " if sample.stream.features else ""
+    if number.model == "dino-resnet50":
+        where = "supervised ResNet50, " + where
     if (sample.method, sample.stream.model) == NEAREST_MEAN:
         where += "herded nearest-mean, "
     value = sample.spread(number.metric)

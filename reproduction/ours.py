@@ -13,11 +13,13 @@ COP2L_SETTINGS = {
     ("class-incremental", "mlp"): (8, 15.0, 10, 256, 0.001),
     ("class-incremental", "cnn"): (48, 25.0, 25, 256, 0.0009),
     ("class-incremental", "linear"): (4, 25.0, 2, 256, 0.001),
+    ("class-incremental", "mlp-head"): (4, 25.0, 2, 256, 0.001),
     ("task-incremental", "multi-head"): (4, 1.0, 2, 256, 0.001),
     ("domain-incremental", "mlp"): (16, 15.0, 1, 256, 0.001),
 }
 """k, omega, epochs, batch and lr of the paper's CoP2L (the ViT's, on features)."""
-USUAL_MODELS = frozenset(model for _, model in COP2L_SETTINGS)
+USUAL_MODELS = frozenset({"mlp", "cnn", "linear", "multi-head"})
+"""The models of the main tables; a trainable layer under the head has a table of its own."""
 COP2L_KEYS = ("k", "omega", "epochs", "batch", "lr")
 BASELINE_SETTINGS = {
     "finetuning": (20, 128, 0.01),
@@ -115,7 +117,7 @@ def stream_of(run: Run) -> Setup:
 
 def changes_of(run: Run) -> tuple[Change, ...]:
     """How a run's settings differ from the published ones; the task order counts, the seed does not."""
-    config = {**run.config, **run.config.get("options", {})}
+    config = {"optimiser": "sgd", **run.config, **run.config.get("options", {})}
     found: list[Change] = []
     wanted = COP2L_SETTINGS.get((run.scenario, run.model), (None,) * len(COP2L_KEYS))
     published = dict(zip(COP2L_KEYS, wanted, strict=True))
@@ -128,7 +130,7 @@ def changes_of(run: Run) -> tuple[Change, ...]:
         found.append(("preset", config["preset"]))
         found += _unequal(config, {key: own[key] for key in own if key in config and key != "kind"})
     elif run.method == "cop2l":
-        as_published = {"buffer": "uniform", "stop": "kl", "max_iterations": None}
+        as_published = {"buffer": "uniform", "stop": "kl", "max_iterations": None, "optimiser": "sgd"}
         found += _unequal(config, published | as_published)
     elif run.method in BASELINE_SETTINGS:
         epochs, *others = BASELINE_SETTINGS[run.method]

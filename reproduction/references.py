@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from cop2l.report.groups import Spread
 from reproduction.machines import Machines
 from reproduction.markdown import paragraphs, rate, table
 from reproduction.numbers import sweep_command
@@ -26,12 +27,12 @@ def references_of(
     return [(label, sample) for label, sample in picked if sample]
 
 
-def accuracies(references: Sequence[tuple[str, Sample]]) -> dict[str, dict[str, float]]:
-    """Their mean accuracies, by features."""
-    made: dict[str, dict[str, float]] = {}
+def accuracies(references: Sequence[tuple[str, Sample]]) -> dict[str, dict[str, Spread]]:
+    """Their accuracies, by features."""
+    made: dict[str, dict[str, Spread]] = {}
     for label, sample in references:
         if value := sample.spread("accuracy"):
-            made.setdefault(sample.stream.features, {})[label] = value.mean
+            made.setdefault(sample.stream.features, {})[label] = value
     return made
 
 
