@@ -36,6 +36,8 @@ BASELINE_SETTINGS = {
     "csrel": (100, 256, 0.001),
 }
 """Epochs, batch and lr of the paper's baselines (the ViT's, on features); La-MAML's is where its learned rates start."""
+RESNET50 = {"cop2l": {"k": 16}, "icarl": {"epochs": 30}}
+"""What the paper sets otherwise on features of its ResNet50."""
 HALVED = ("finetuning", "replay", "der++")
 """Methods with half the epochs where the task's number is told."""
 BASELINE_KEYS = ("epochs", "batch", "lr")
@@ -118,9 +120,10 @@ def stream_of(run: Run) -> Setup:
 def changes_of(run: Run) -> tuple[Change, ...]:
     """How a run's settings differ from the published ones; the task order counts, the seed does not."""
     config = {"optimiser": "sgd", **run.config, **run.config.get("options", {})}
+    other = RESNET50 if "resnet50" in run.stream else {}
     found: list[Change] = []
     wanted = COP2L_SETTINGS.get((run.scenario, run.model), (None,) * len(COP2L_KEYS))
-    published = dict(zip(COP2L_KEYS, wanted, strict=True))
+    published = dict(zip(COP2L_KEYS, wanted, strict=True)) | other.get("cop2l", {})
     if run.method == "cop2l" and config.get("preset") != "paper":
         own = PRESETS[config["preset"]]
         if config["preset"] == "cop2l":  # what it does not say itself is the paper's
@@ -136,7 +139,8 @@ def changes_of(run: Run) -> tuple[Change, ...]:
         epochs, *others = BASELINE_SETTINGS[run.method]
         if run.scenario == "task-incremental" and run.method in HALVED:
             epochs //= 2
-        found += _unequal(config, dict(zip(BASELINE_KEYS, (epochs, *others), strict=True)))
+        stated = dict(zip(BASELINE_KEYS, (epochs, *others), strict=True)) | other.get(run.method, {})
+        found += _unequal(config, stated)
     found += sorted((config.get("architecture") or {}).items())
     if config.get("memory") != MEMORY:
         found.append(("memory", config.get("memory")))
