@@ -9,17 +9,18 @@ and theta comes back from copies. Every product has the shapes of `Plain`, every
 import gc
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cop2l.certify import together
 from cop2l.certify.fast import Optimiser, Round, ScoringMode, ours
 from cop2l.kernel.learning import Examples, block_rows
 from cop2l.kernel.options import Options
-from cop2l.randomness import generator, private_randomness
+from cop2l.randomness import derive, generator, private_randomness
 
 if TYPE_CHECKING:
     from cop2l.certify.fast import Fast
@@ -48,27 +49,50 @@ def able(engine: "Fast", parts: Sequence[Examples | None]) -> bool:
     return needed < free
 
 
-def record(device: torch.device, work: Callable[[], None]) -> Callable[[], None]:
-    """What repeats this work, which reads and writes fixed memory only, with one call. It is done once here, as a start."""
+def record(device: torch.device, memory: Any, work: Callable[[], None]) -> Callable[[], None]:
+    """What repeats this work, which reads and writes fixed memory only, with one call. It is done once here, as a start.
+
+    `memory` is where its intermediate results lie. The workspaces of cuBLAS lie there too: those that belong to a stream would be
+    shared with whatever else was recorded on it, and may run at the same time.
+    """
     if device.type != "cuda":
         return work
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
         work()  # libraries make themselves ready at the first call, which cannot be recorded
-    torch.cuda.synchronize(device)
+    stream.synchronize()
     graph, collecting = torch.cuda.CUDAGraph(), gc.isenabled()
+    library: Any = torch._C
+    forget = library._cuda_clearCublasWorkspaces
     gc.disable()  # what is freed while recording would end it
     try:
+        forget()
         with torch.cuda.stream(stream):
-            graph.capture_begin(capture_error_mode="thread_local")
+            graph.capture_begin(memory, capture_error_mode="thread_local")
             work()
             graph.capture_end()
+        forget()
     finally:
         if collecting:
             gc.enable()
     torch.cuda.current_stream(device).wait_stream(stream)
     return graph.replay
+
+
+@contextmanager
+def drawing_from(dice: torch.Generator | None) -> Iterator[None]:
+    """Inside, the device's default generator is this one, not a copy: what is recorded goes on to draw from it."""
+    if dice is None:
+        yield
+        return
+    default: Any = torch.cuda.default_generators[dice.device.index or 0]
+    before = default.graphsafe_get_state()
+    default.graphsafe_set_state(dice)
+    try:
+        yield
+    finally:
+        default.graphsafe_set_state(before)
 
 
 class Steps:
@@ -99,6 +123,9 @@ class Steps:
             start.exp(), start
         )  # torch warns where a backward pass begins with a matrix product
         self._random = any(isinstance(module, nn.modules.dropout._DropoutNd) for module in model.modules())
+        on_device = like.device.type == "cuda"
+        self._dice = torch.Generator(like.device) if on_device and self._random else None
+        self.memory: Any = torch.cuda.graph_pool_handle() if on_device else None
 
     def start(self, prior: Examples | None, outside: Tensor | None) -> None:
         """The training set is the prior examples; every optimiser has empty state."""
@@ -148,13 +175,17 @@ class Steps:
             table = table.pin_memory().to(self.device, non_blocking=True)
         if not self._model.training:
             self._model.train()
-        randomness = (
-            private_randomness(self.device, seed, purpose, task, iteration) if self._random else nullcontext()
-        )
-        with randomness:
+        with self._randomness(seed, purpose, task, iteration):
             for at, size, rows, replay in groups:
                 rows.copy_(table[2 * at : 2 * (at + size)])
                 replay()
+
+    def _randomness(self, seed: int, purpose: str, *numbers: int) -> AbstractContextManager[None]:
+        """Inside, dropout draws what it draws in `private_randomness`; what is recorded draws from a generator of its own."""
+        if self._dice is not None:
+            self._dice.manual_seed(derive(seed, purpose, *numbers))
+        private = self._random and self._dice is None
+        return private_randomness(self.device, seed, purpose, *numbers) if private else nullcontext()
 
     def _batches(self, n: int, epochs: int, order: torch.Generator | None) -> tuple[np.ndarray, np.ndarray]:
         """The rows of every mini-batch, and minus their shares in its mean as bits: the gradient of the loss is minus these."""
@@ -181,8 +212,8 @@ class Steps:
             state = [*self._model.state_dict().values(), *optimiser.first]
             before = [value.clone() for value in state]
             self._model.train()
-            with private_randomness(self.device, 0, "record"):
-                replay = record(self.device, lambda: self._take(count, table, optimiser))
+            with self._randomness(0, "record"), drawing_from(self._dice):
+                replay = record(self.device, self.memory, lambda: self._take(count, table, optimiser))
             for value, old in zip(state, before, strict=True):
                 value.copy_(old)
             self._recorded[key] = table, replay
@@ -246,7 +277,7 @@ class Scores:
         made: Any = torch.cuda.Stream
         self._streams = [made(device) for _ in range(STREAMS)] if device.type == "cuda" else []
         self.report = torch.zeros(2 + self._k, dtype=torch.float64, device=device)
-        self.replay = record(device, self._score)
+        self.replay = record(device, steps.memory, self._score)
 
     def load(
         self,
@@ -427,7 +458,7 @@ class Rounds:
                 asked += 1
             self._at = j
             if self._done:
-                self._done[j % len(self._done)].synchronize()
+                together.wait(self._done[j % len(self._done)])
             worst, errors, *block = self._reports[j % (AHEAD + 1)].tolist()
             picked = np.array(block[: max(0, self._open - k * j)], np.float64).astype(np.int64)
             yield worst, int(errors), np.where(picked < begin, picked, picked - begin + self._n)
