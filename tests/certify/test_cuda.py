@@ -176,7 +176,7 @@ def test_a_seed_does_not_depend_on_those_beside_it(number):
         ("linear", (384,), {}), ("mlp", (784,), {"hidden": 512}), ("cnn", (1, 12, 12), {}), ("mlp", (50,), {"hidden": 13}),
     ][number]  # fmt: skip
     case = case_of(
-        SCENARIOS[number % 3], [2300, 700, 2300], data_seed=number, inputs=int(np.prod(shape)), values=5
+        SCENARIOS[number % 3], [2300, 700, 500], data_seed=number, inputs=int(np.prod(shape)), values=5
     )
     case.x = [x.reshape(-1, *shape) for x in case.x]
 
@@ -185,15 +185,15 @@ def test_a_seed_does_not_depend_on_those_beside_it(number):
         optimiser = ("sgd", "sgd", "momentum", "adam")[number]
         learner = CoP2L(
             model, seed=seed, scenario=SCENARIOS[number % 3], optimiser=optimiser, k=37, epochs=3, lr=0.01, memory=300,
-            prior=(0.0, 0.3)[number % 2], prior_epochs=2, stop="none", max_iterations=25, grid=False,
+            prior=(0.0, 0.3)[number % 2], prior_epochs=2, stop="none", max_iterations=12, grid=False,
         )  # fmt: skip
         for t in (1, 2, 3):
             learner.learn(*case.data[t], classes=case.heads[t - 1], progress=False)
         return standing(learner.engine), digest(learner.model.state_dict())
 
-    state, alone = torch.cuda.get_rng_state(), {seed: learned(seed) for seed in range(5)}
-    assert len({theta for _, theta in alone.values()}) == 5
-    for company in ([0, 1, 2, 3, 4], [4, 2], [1] * 12, [3, 0, 4, 1, 2] * 2):
+    state, alone = torch.cuda.get_rng_state(), {seed: learned(seed) for seed in range(3)}
+    assert len({theta for _, theta in alone.values()}) == 3
+    for company in ([0, 1, 2], [2, 0], [1] * 6, [2, 1, 0] * 4):
         ends = side_by_side([partial(learned, seed) for seed in company], torch.device("cuda"))
         for seed, end in zip(company, ends, strict=True):
             assert not isinstance(end, BaseException), end

@@ -22,7 +22,7 @@ class Later:
     def __init__(self):
         self._asked = 0
 
-    def record(self):
+    def record(self, *_):
         self._asked = 0
 
     def query(self):

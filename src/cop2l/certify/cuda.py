@@ -8,6 +8,7 @@ and theta comes back from copies. Every product has the shapes of `Plain`, every
 
 import gc
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -95,6 +96,29 @@ def drawing_from(dice: torch.Generator | None) -> Iterator[None]:
         default.graphsafe_set_state(before)
 
 
+class Stage:
+    """Memory of the host from which tables go to the device, used again when they have arrived."""
+
+    def __init__(self, device: torch.device, width: int) -> None:
+        made: Any = torch.cuda.Event
+        self._width, self._arrived = width, made() if device.type == "cuda" else None
+        self._table = torch.empty(0, width, dtype=torch.int32)
+
+    def table(self, rows: int) -> tuple[Tensor, np.ndarray]:
+        """So many rows to be filled, as a tensor and as an array of the same memory."""
+        if self._arrived is not None:
+            together.wait(self._arrived)
+        if len(self._table) < rows:
+            pinned = self._arrived is not None
+            self._table = torch.empty(2 * rows, self._width, dtype=torch.int32, pin_memory=pinned)
+        return self._table, self._table.numpy()
+
+    def used(self) -> None:
+        """All copies from here are asked for."""
+        if self._arrived is not None:
+            self._arrived.record()
+
+
 class Steps:
     """A training set in fixed memory, and steps of the optimiser on it."""
 
@@ -116,6 +140,7 @@ class Steps:
         self._rows = -(-options.batch // ALIGNED) * ALIGNED
         largest = STAGE // (self._rows * self.x[:1].nbytes)
         self._groups = [size for size in GROUPS if size <= max(1, largest)]
+        self._stages = deque(Stage(like.device, self._rows) for _ in range(AHEAD + 1))
         self._recorded: dict[Any, tuple[Tensor, Callable[[], None]]] = {}
         self._optimisers: dict[float, Optimiser] = {}
         start = self._zero.clone().requires_grad_()
@@ -168,17 +193,19 @@ class Steps:
             while len(index) - start >= size:
                 groups.append((start, size, *self._steps(size, lr)))
                 start += size
-        # one transfer for all: the rows of a group, then their shares
-        every = [part[at : at + size].reshape(-1) for at, size, *_ in groups for part in (index, share)]
-        table = torch.from_numpy(np.concatenate(every)).view(-1, self._rows)
-        if self.device.type == "cuda":
-            table = table.pin_memory().to(self.device, non_blocking=True)
+        stage = self._stages[0]
+        self._stages.rotate()
+        table, rows = stage.table(2 * len(index))
+        for at, size, *_ in groups:  # the rows of a group, then their shares
+            rows[2 * at : 2 * at + size] = index[at : at + size]
+            rows[2 * at + size : 2 * (at + size)] = share[at : at + size]
         if not self._model.training:
             self._model.train()
         with self._randomness(seed, purpose, task, iteration):
-            for at, size, rows, replay in groups:
-                rows.copy_(table[2 * at : 2 * (at + size)])
+            for at, size, into, replay in groups:
+                into.copy_(table[2 * at : 2 * (at + size)], non_blocking=True)
                 replay()
+        stage.used()
 
     def _randomness(self, seed: int, purpose: str, *numbers: int) -> AbstractContextManager[None]:
         """Inside, dropout draws what it draws in `private_randomness`; what is recorded draws from a generator of its own."""
@@ -192,16 +219,19 @@ class Steps:
         size = self._options.batch
         batches = -(-n // size)
         whole = (batches - 1) * size
+        last = n - whole
+        rows = torch.arange(n).repeat(epochs, 1)
+        if order is not None:
+            for epoch in rows.unbind():
+                torch.randperm(n, generator=order, out=epoch)
+        every = rows.numpy()
         index = np.zeros((epochs, batches, self._rows), np.int32)
-        for epoch in index:
-            rows = np.arange(n) if order is None else torch.randperm(n, generator=order).numpy()
-            epoch[:-1, :size] = rows[:whole].reshape(-1, size)
-            epoch[-1, :size] = np.resize(rows[whole:], size)
-        share = np.full((batches, self._rows), -0.0, np.float32)
-        share[:-1, :size] = -(1 / size)
-        share[-1, : n - whole] = -(1 / (n - whole))
-        shares = np.broadcast_to(share.view(np.int32), index.shape)
-        return index.reshape(-1, self._rows), shares.reshape(-1, self._rows)
+        index[:, :-1, :size] = every[:, :whole].reshape(epochs, batches - 1, size)
+        index[:, -1, :size] = every[:, whole + np.arange(size) % last]
+        share = np.full((epochs, batches, self._rows), -0.0, np.float32)
+        share[:, :-1, :size] = -(1 / size)
+        share[:, -1, :last] = -(1 / last)
+        return index.reshape(-1, self._rows), share.view(np.int32).reshape(-1, self._rows)
 
     def _steps(self, count: int, lr: float) -> tuple[Tensor, Callable[[], None]]:
         """So many steps, recorded, and the table that they read."""
@@ -447,6 +477,7 @@ class Rounds:
         cuda = self._steps.device.type == "cuda"
         self._reports = torch.zeros(AHEAD + 1, len(self._scores.report), dtype=torch.float64, pin_memory=cuda)
         made: Any = torch.cuda.Event
+        self._stream = torch.cuda.current_stream(self._steps.device) if cuda else None
         self._done = [made() for _ in range(AHEAD + 1)] if cuda else []
         self._kept = False
 
@@ -473,7 +504,7 @@ class Rounds:
         torch._foreach_copy_(self._copies[slot], self._state)
         self._reports[slot].copy_(self._scores.report, non_blocking=True)
         if self._done:
-            self._done[slot].record()
+            self._done[slot].record(self._stream)
 
     def keep(self) -> None:
         """Remember theta as it is at the newest iteration."""
