@@ -113,10 +113,10 @@ class Stage:
             self._table = torch.empty(2 * rows, self._width, dtype=torch.int32, pin_memory=pinned)
         return self._table, self._table.numpy()
 
-    def used(self) -> None:
-        """All copies from here are asked for."""
+    def used(self, stream: Any) -> None:
+        """All copies from here are asked for on this stream."""
         if self._arrived is not None:
-            self._arrived.record()
+            self._arrived.record(stream)
 
 
 class Steps:
@@ -135,6 +135,7 @@ class Steps:
             torch.arange(classes, device=like.device),
         )
         self.end = self._zeros(1, torch.int64)
+        self.stream: Any = None
         self._zero = torch.zeros((), dtype=like.dtype, device=like.device)
         self._balanced, self._masked = False, False
         self._rows = -(-options.batch // ALIGNED) * ALIGNED
@@ -156,6 +157,8 @@ class Steps:
         """The training set is the prior examples; every optimiser has empty state."""
         count = 0 if prior is None else len(prior)
         self._balanced, self._masked = prior is not None and self._options.balance, outside is not None
+        if self.device.type == "cuda":
+            self.stream = torch.cuda.current_stream(self.device)
         self.counts.zero_()
         self.end.fill_(count)
         for optimiser in self._optimisers.values():
@@ -205,7 +208,7 @@ class Steps:
             for at, size, into, replay in groups:
                 into.copy_(table[2 * at : 2 * (at + size)], non_blocking=True)
                 replay()
-        stage.used()
+        stage.used(self.stream)
 
     def _randomness(self, seed: int, purpose: str, *numbers: int) -> AbstractContextManager[None]:
         """Inside, dropout draws what it draws in `private_randomness`; what is recorded draws from a generator of its own."""
@@ -477,7 +480,6 @@ class Rounds:
         cuda = self._steps.device.type == "cuda"
         self._reports = torch.zeros(AHEAD + 1, len(self._scores.report), dtype=torch.float64, pin_memory=cuda)
         made: Any = torch.cuda.Event
-        self._stream = torch.cuda.current_stream(self._steps.device) if cuda else None
         self._done = [made() for _ in range(AHEAD + 1)] if cuda else []
         self._kept = False
 
@@ -504,7 +506,7 @@ class Rounds:
         torch._foreach_copy_(self._copies[slot], self._state)
         self._reports[slot].copy_(self._scores.report, non_blocking=True)
         if self._done:
-            self._done[slot].record(self._stream)
+            self._done[slot].record(self._steps.stream)
 
     def keep(self) -> None:
         """Remember theta as it is at the newest iteration."""

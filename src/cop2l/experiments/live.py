@@ -114,7 +114,8 @@ class Bar(Watcher):
 
     def close(self) -> None:
         """The last one leaves the terminal as it was."""
-        self.lines.remove(self.line)
+        if self.line in self.lines:
+            self.lines.remove(self.line)
         if not self.lines:
             self.screen.stop()
 

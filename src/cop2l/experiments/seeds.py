@@ -13,7 +13,7 @@ from cop2l.experiments.environment import threads
 from cop2l.experiments.learners import device, load_stream
 from cop2l.experiments.options import CERTIFIES_ITSELF
 from cop2l.experiments.run import run
-from cop2l.experiments.watch import Watcher
+from cop2l.experiments.watch import Watcher, Watchers
 from cop2l.streams.task import Stream
 
 
@@ -37,16 +37,22 @@ def run_seeds(
         partial(run, config, folder, watching, load=load)
         for config, folder, watching in zip(configs, folders, watchers, strict=True)
     ]
-    where = device(configs[0])
-    if (
-        where.type != "cuda" or configs[0].method != CERTIFIES_ITSELF
-    ):  # others leave torch's settings as they are
-        return [work() for work in works]
-    with threads(configs[0].threads):
-        ends = side_by_side(works, where)
+    try:
+        if not share_a_device(configs[0]):
+            return [work() for work in works]
+        with threads(configs[0].threads):
+            ends = side_by_side(works, device(configs[0]))
+    finally:
+        for watching in watchers:  # of seeds that did not begin, too
+            Watchers(watching).close()
     for config, end in zip(configs, ends, strict=True):
         if isinstance(end, UserError):
             raise UserError(f"Seed {config.seed}: {end}")
         if isinstance(end, BaseException):
             raise end
     return ends
+
+
+def share_a_device(config: Config) -> bool:
+    """Whether seeds go side by side: on CUDA, by CoP2L; other methods do not fix torch's settings, which all threads share."""
+    return device(config).type == "cuda" and config.method == CERTIFIES_ITSELF
