@@ -1,17 +1,23 @@
 """Seconds of learning on a CUDA device with the paper's settings: recorded (CUDA graphs) and step by step.
 
     python benchmarks/gpu.py cifar10 cifar100 mnist --features FOLDER --repeat 3 --eager
+    python benchmarks/gpu.py cifar10 cifar100 mnist --features FOLDER --seeds 10
 
 FOLDER holds the features as DATASET-dinov2-vits14-224.npz; MNIST is found as `cop2l data path mnist` finds it. Each stream is
 learned once as a warm-up (unless --cold), then `repeat` times; the median is given, from the first `learn` to the end of the
 last, synchronised.
+With --seeds, so many seeds side by side: seconds until the last is done, the ratio to one seed, and whether every third
+has the bits that it has alone.
 Beside it: iterations, steps of the optimiser, and a floor: the arithmetic of all products over a measured rate.
 """
 
 import argparse
+import cProfile
 import json
+import pstats
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +25,8 @@ import torch
 
 from cop2l.certify import cuda
 from cop2l.certify.learner import CoP2L
+from cop2l.certify.together import side_by_side
+from cop2l.kernel.learning import digest
 from cop2l.models import build
 from cop2l.streams import from_arrays, load
 
@@ -43,34 +51,50 @@ def tasks_of(name, folder):
     return [(x, y) for x, y, _ in stream]
 
 
-def learner_of(name, tasks):
+def learner_of(name, tasks, seed=0):
     classes = 1 + max(int(np.asarray(y).max()) for _, y in tasks)
     kind = "linear" if name in TASKS else "mlp"
-    model = build(kind, inputs=tasks[0][0].shape[1:], classes=classes, seed=0).cuda()
-    return CoP2L(model, preset="paper", memory=2000, **SETTINGS[name])
+    model = build(kind, inputs=tasks[0][0].shape[1:], classes=classes, seed=seed).cuda()
+    return CoP2L(model, preset="paper", memory=2000, seed=seed, **SETTINGS[name])
 
 
-def learned(name, tasks):
+def learned(name, tasks, seed=0):
     """Seconds, and what was done."""
-    learner, iterations, steps, operations, each = learner_of(name, tasks), 0, 0, 0, []
+    learner, iterations, steps, operations, each = learner_of(name, tasks, seed), 0, 0, 0, []
     options, products = learner.options, 2 * sum(p.numel() for p in learner.model.parameters() if p.dim() > 1)
-    torch.cuda.synchronize()
+    torch.cuda.current_stream().synchronize()
     begin = time.perf_counter()
     for x, y in tasks:
         start, past = time.perf_counter(), learner.memory_used
         learner.learn(x, y, progress=False)
-        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
         each.append(time.perf_counter() - start)
         stopped = learner.engine.sets[-1].stopped
         here = sum(options.epochs * -(-options.k * j // options.batch) for j in range(1, stopped + 1))
         iterations, steps = iterations + stopped + 1, steps + here
         operations += products * ((stopped + 1) * (len(y) + past) + 2 * here * options.batch)
     seconds = time.perf_counter() - begin
-    theta = torch.cat([p.detach().double().flatten() for p in learner.model.parameters()])
     return seconds, {
         "iterations": iterations, "steps": steps, "operations": operations, "picked": options.k * iterations,
-        "sum": float(theta.sum()), "tasks": [round(part, 3) for part in each],
+        "theta": digest(learner.model.state_dict())[:16], "tasks": [round(part, 3) for part in each],
     }  # fmt: skip
+
+
+def many(name, tasks, seeds, repeat):
+    """Seconds of so many seeds side by side, their median, and whether every third has the bits that it has alone."""
+    alone = [learned(name, tasks, seed)[1] for seed in range(0, seeds, 3)]
+    works, seconds = [partial(learned, name, tasks, seed) for seed in range(seeds)], []
+    for _ in range(repeat):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        ends = side_by_side(works, torch.device("cuda"))
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - begin)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+    same = all(one["theta"] == other["theta"] for one, (_, other) in zip(alone, ends[::3], strict=True))
+    return statistics.median(seconds), same
 
 
 def rate():
@@ -94,6 +118,8 @@ def main():
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--tasks", type=int, help="only so many tasks")
     parser.add_argument("--eager", action="store_true", help="step by step as well, once")
+    parser.add_argument("--seeds", type=int, help="so many seeds side by side as well")
+    parser.add_argument("--profile", action="store_true", help="where the host's time goes, once")
     parser.add_argument("--cold", action="store_true", help="no warm-up")
     arguments = parser.parse_args()
     ceiling = rate()
@@ -113,8 +139,16 @@ def main():
             able, cuda.able = cuda.able, lambda *_: False
             slow, other = learned(stream, tasks)
             cuda.able = able
-            row |= {"step by step": round(slow, 3), "same": other["sum"] == about["sum"]}
+            row |= {"step by step": round(slow, 3), "same": other["theta"] == about["theta"]}
+        if arguments.seeds:
+            together, same = many(stream, tasks, arguments.seeds, arguments.repeat)
+            row |= {f"{arguments.seeds} seeds": round(together, 3), "ratio": round(together / seconds, 2)}
+            row |= {"as alone": same}
         print(json.dumps(row), flush=True)
+        if arguments.profile:
+            profile = cProfile.Profile()
+            profile.runcall(learned, stream, tasks)
+            pstats.Stats(profile).sort_stats("tottime").print_stats(30)
 
 
 if __name__ == "__main__":

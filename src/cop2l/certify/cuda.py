@@ -8,18 +8,20 @@ and theta comes back from copies. Every product has the shapes of `Plain`, every
 
 import gc
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cop2l.certify import together
 from cop2l.certify.fast import Optimiser, Round, ScoringMode, ours
 from cop2l.kernel.learning import Examples, block_rows
 from cop2l.kernel.options import Options
-from cop2l.randomness import generator, private_randomness
+from cop2l.randomness import derive, generator, private_randomness
 
 if TYPE_CHECKING:
     from cop2l.certify.fast import Fast
@@ -48,27 +50,73 @@ def able(engine: "Fast", parts: Sequence[Examples | None]) -> bool:
     return needed < free
 
 
-def record(device: torch.device, work: Callable[[], None]) -> Callable[[], None]:
-    """What repeats this work, which reads and writes fixed memory only, with one call. It is done once here, as a start."""
+def record(device: torch.device, memory: Any, work: Callable[[], None]) -> Callable[[], None]:
+    """What repeats this work, which reads and writes fixed memory only, with one call. It is done once here, as a start.
+
+    `memory` is where its intermediate results lie. The workspaces of cuBLAS lie there too: those that belong to a stream would be
+    shared with whatever else was recorded on it, and may run at the same time.
+    """
     if device.type != "cuda":
         return work
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
         work()  # libraries make themselves ready at the first call, which cannot be recorded
-    torch.cuda.synchronize(device)
+    stream.synchronize()
     graph, collecting = torch.cuda.CUDAGraph(), gc.isenabled()
+    library: Any = torch._C
+    forget = library._cuda_clearCublasWorkspaces
     gc.disable()  # what is freed while recording would end it
     try:
+        forget()
         with torch.cuda.stream(stream):
-            graph.capture_begin(capture_error_mode="thread_local")
+            graph.capture_begin(memory, capture_error_mode="thread_local")
             work()
             graph.capture_end()
+        forget()
     finally:
         if collecting:
             gc.enable()
     torch.cuda.current_stream(device).wait_stream(stream)
     return graph.replay
+
+
+@contextmanager
+def drawing_from(dice: torch.Generator | None) -> Iterator[None]:
+    """Inside, the device's default generator is this one, not a copy: what is recorded goes on to draw from it."""
+    if dice is None:
+        yield
+        return
+    default: Any = torch.cuda.default_generators[dice.device.index or 0]
+    before = default.graphsafe_get_state()
+    default.graphsafe_set_state(dice)
+    try:
+        yield
+    finally:
+        default.graphsafe_set_state(before)
+
+
+class Stage:
+    """Memory of the host from which tables go to the device, used again when they have arrived."""
+
+    def __init__(self, device: torch.device, width: int) -> None:
+        made: Any = torch.cuda.Event
+        self._width, self._arrived = width, made() if device.type == "cuda" else None
+        self._table = torch.empty(0, width, dtype=torch.int32)
+
+    def table(self, rows: int) -> tuple[Tensor, np.ndarray]:
+        """So many rows to be filled, as a tensor and as an array of the same memory."""
+        if self._arrived is not None:
+            together.wait(self._arrived)
+        if len(self._table) < rows:
+            pinned = self._arrived is not None
+            self._table = torch.empty(2 * rows, self._width, dtype=torch.int32, pin_memory=pinned)
+        return self._table, self._table.numpy()
+
+    def used(self, stream: Any) -> None:
+        """All copies from here are asked for on this stream."""
+        if self._arrived is not None:
+            self._arrived.record(stream)
 
 
 class Steps:
@@ -87,11 +135,13 @@ class Steps:
             torch.arange(classes, device=like.device),
         )
         self.end = self._zeros(1, torch.int64)
+        self.stream: Any = None
         self._zero = torch.zeros((), dtype=like.dtype, device=like.device)
         self._balanced, self._masked = False, False
         self._rows = -(-options.batch // ALIGNED) * ALIGNED
         largest = STAGE // (self._rows * self.x[:1].nbytes)
         self._groups = [size for size in GROUPS if size <= max(1, largest)]
+        self._stages = deque(Stage(like.device, self._rows) for _ in range(AHEAD + 1))
         self._recorded: dict[Any, tuple[Tensor, Callable[[], None]]] = {}
         self._optimisers: dict[float, Optimiser] = {}
         start = self._zero.clone().requires_grad_()
@@ -99,11 +149,16 @@ class Steps:
             start.exp(), start
         )  # torch warns where a backward pass begins with a matrix product
         self._random = any(isinstance(module, nn.modules.dropout._DropoutNd) for module in model.modules())
+        on_device = like.device.type == "cuda"
+        self._dice = torch.Generator(like.device) if on_device and self._random else None
+        self.memory: Any = torch.cuda.graph_pool_handle() if on_device else None
 
     def start(self, prior: Examples | None, outside: Tensor | None) -> None:
         """The training set is the prior examples; every optimiser has empty state."""
         count = 0 if prior is None else len(prior)
         self._balanced, self._masked = prior is not None and self._options.balance, outside is not None
+        if self.device.type == "cuda":
+            self.stream = torch.cuda.current_stream(self.device)
         self.counts.zero_()
         self.end.fill_(count)
         for optimiser in self._optimisers.values():
@@ -141,36 +196,45 @@ class Steps:
             while len(index) - start >= size:
                 groups.append((start, size, *self._steps(size, lr)))
                 start += size
-        # one transfer for all: the rows of a group, then their shares
-        every = [part[at : at + size].reshape(-1) for at, size, *_ in groups for part in (index, share)]
-        table = torch.from_numpy(np.concatenate(every)).view(-1, self._rows)
-        if self.device.type == "cuda":
-            table = table.pin_memory().to(self.device, non_blocking=True)
+        stage = self._stages[0]
+        self._stages.rotate()
+        table, rows = stage.table(2 * len(index))
+        for at, size, *_ in groups:  # the rows of a group, then their shares
+            rows[2 * at : 2 * at + size] = index[at : at + size]
+            rows[2 * at + size : 2 * (at + size)] = share[at : at + size]
         if not self._model.training:
             self._model.train()
-        randomness = (
-            private_randomness(self.device, seed, purpose, task, iteration) if self._random else nullcontext()
-        )
-        with randomness:
-            for at, size, rows, replay in groups:
-                rows.copy_(table[2 * at : 2 * (at + size)])
+        with self._randomness(seed, purpose, task, iteration):
+            for at, size, into, replay in groups:
+                into.copy_(table[2 * at : 2 * (at + size)], non_blocking=True)
                 replay()
+        stage.used(self.stream)
+
+    def _randomness(self, seed: int, purpose: str, *numbers: int) -> AbstractContextManager[None]:
+        """Inside, dropout draws what it draws in `private_randomness`; what is recorded draws from a generator of its own."""
+        if self._dice is not None:
+            self._dice.manual_seed(derive(seed, purpose, *numbers))
+        private = self._random and self._dice is None
+        return private_randomness(self.device, seed, purpose, *numbers) if private else nullcontext()
 
     def _batches(self, n: int, epochs: int, order: torch.Generator | None) -> tuple[np.ndarray, np.ndarray]:
         """The rows of every mini-batch, and minus their shares in its mean as bits: the gradient of the loss is minus these."""
         size = self._options.batch
         batches = -(-n // size)
         whole = (batches - 1) * size
+        last = n - whole
+        rows = torch.arange(n).repeat(epochs, 1)
+        if order is not None:
+            for epoch in rows.unbind():
+                torch.randperm(n, generator=order, out=epoch)
+        every = rows.numpy()
         index = np.zeros((epochs, batches, self._rows), np.int32)
-        for epoch in index:
-            rows = np.arange(n) if order is None else torch.randperm(n, generator=order).numpy()
-            epoch[:-1, :size] = rows[:whole].reshape(-1, size)
-            epoch[-1, :size] = np.resize(rows[whole:], size)
-        share = np.full((batches, self._rows), -0.0, np.float32)
-        share[:-1, :size] = -(1 / size)
-        share[-1, : n - whole] = -(1 / (n - whole))
-        shares = np.broadcast_to(share.view(np.int32), index.shape)
-        return index.reshape(-1, self._rows), shares.reshape(-1, self._rows)
+        index[:, :-1, :size] = every[:, :whole].reshape(epochs, batches - 1, size)
+        index[:, -1, :size] = every[:, whole + np.arange(size) % last]
+        share = np.full((epochs, batches, self._rows), -0.0, np.float32)
+        share[:, :-1, :size] = -(1 / size)
+        share[:, -1, :last] = -(1 / last)
+        return index.reshape(-1, self._rows), share.view(np.int32).reshape(-1, self._rows)
 
     def _steps(self, count: int, lr: float) -> tuple[Tensor, Callable[[], None]]:
         """So many steps, recorded, and the table that they read."""
@@ -181,8 +245,8 @@ class Steps:
             state = [*self._model.state_dict().values(), *optimiser.first]
             before = [value.clone() for value in state]
             self._model.train()
-            with private_randomness(self.device, 0, "record"):
-                replay = record(self.device, lambda: self._take(count, table, optimiser))
+            with self._randomness(0, "record"), drawing_from(self._dice):
+                replay = record(self.device, self.memory, lambda: self._take(count, table, optimiser))
             for value, old in zip(state, before, strict=True):
                 value.copy_(old)
             self._recorded[key] = table, replay
@@ -246,7 +310,7 @@ class Scores:
         made: Any = torch.cuda.Stream
         self._streams = [made(device) for _ in range(STREAMS)] if device.type == "cuda" else []
         self.report = torch.zeros(2 + self._k, dtype=torch.float64, device=device)
-        self.replay = record(device, self._score)
+        self.replay = record(device, steps.memory, self._score)
 
     def load(
         self,
@@ -427,7 +491,7 @@ class Rounds:
                 asked += 1
             self._at = j
             if self._done:
-                self._done[j % len(self._done)].synchronize()
+                together.wait(self._done[j % len(self._done)])
             worst, errors, *block = self._reports[j % (AHEAD + 1)].tolist()
             picked = np.array(block[: max(0, self._open - k * j)], np.float64).astype(np.int64)
             yield worst, int(errors), np.where(picked < begin, picked, picked - begin + self._n)
@@ -442,7 +506,7 @@ class Rounds:
         torch._foreach_copy_(self._copies[slot], self._state)
         self._reports[slot].copy_(self._scores.report, non_blocking=True)
         if self._done:
-            self._done[slot].record()
+            self._done[slot].record(self._steps.stream)
 
     def keep(self) -> None:
         """Remember theta as it is at the newest iteration."""

@@ -19,6 +19,7 @@ from cop2l.certify.inputs import blocks as blocks_in
 from cop2l.certify.inputs import check_finite, check_ids, features, inputs, labelled, labels, reader
 from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
+from cop2l.certify.together import aside
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.learning import Examples, check_alone, digest, exact_arithmetic, sample
 from cop2l.kernel.options import Options, Refusal
@@ -149,12 +150,12 @@ class CoP2L:
         except Refusal as refusal:
             raise UserError(str(refusal)) from None
         rows = blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y))
-        print_of_data = fingerprint(len(found), rows, column)
+        device, engine, first = next(self.model.parameters()).device, self.engine, not self.machines
         advice.give(advice.before(self.tasks_seen + 1, x, found, classes))
+        with aside():
+            print_of_data = fingerprint(len(found), rows, column)
+            x, found = x.to(device) if isinstance(x, Tensor) else x, found.to(device)
         advice.give(advice.again(self.tasks_seen + 1, print_of_data, self.fingerprints))
-        device, engine = next(self.model.parameters()).device, self.engine
-        x, found = x.to(device) if isinstance(x, Tensor) else x, found.to(device)
-        first = not self.machines
         with self._all_or_nothing(), shown(progress) as engine.progress, exact_arithmetic(self.threads):
             engine.outside = self._outside([*self.heads, head])
             S = sample(x, found, engine.task, self.options.seed)

@@ -15,6 +15,7 @@ examples:
   cop2l run mnist
   cop2l run cifar10 scenario=task-incremental method=replay seed=3
   cop2l run mnist holdout=0.1 --out runs/with-holdout
+  cop2l run mnist seeds=10 device=cuda
   cop2l run my-data.csv label=species columns=length,width tasks=3"""
 
 
@@ -34,7 +35,11 @@ def add(verbs: Any) -> None:
         "cifar10@resnet18-64",
     )
     parser.add_argument("overrides", metavar="key=value", nargs="*", help="what to change in it")
-    parser.add_argument("--out", metavar="DIR", help="the run directory (default: runs/ and the run's hash)")
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help="the run directory (default: runs/ and the run's hash); with seeds=, where they go",
+    )
     parser.add_argument("--commitment", metavar="FILE", help="refuse to differ from it (see: cop2l commit)")
     parser.add_argument("--log", choices=("tensorboard", "mlflow"), help="also log there")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON; progress on stderr")
@@ -48,17 +53,52 @@ def run(arguments: argparse.Namespace) -> int:
     from cop2l.experiments.loggers import LOGGERS
     from cop2l.experiments.run import run as experiment
 
-    config = grid.single(grid.read(arguments.config), grid.overrides(arguments.overrides))
+    given = grid.overrides(arguments.overrides)
+    configs = grid.several(grid.read(arguments.config), given)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if isinstance(given.get("seed"), grid.Seeds):
+        return run_seeds(configs, arguments)
+    (config,) = configs
     promised = commitment.read(arguments.commitment) if arguments.commitment else None
     folder = Path(arguments.out or Path("runs") / config.hash)
     watchers = [watch.usual(sys.stderr if arguments.json else None)]
     if arguments.log:
         watchers.append(LOGGERS[arguments.log](folder))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         summary = experiment(config, folder, watchers, promised)
     except KeyboardInterrupt:
         print("Stopped; run the same command again to go on after the last finished task.", file=sys.stderr)
         return 130
     print(json.dumps(summary, indent=1) if arguments.json else f"{words.table(summary)}\nResults: {folder}")
+    return 0
+
+
+def run_seeds(configs: Any, arguments: argparse.Namespace) -> int:
+    """Run every seed, each in a directory of its own."""
+    from cop2l.errors import UserError
+    from cop2l.experiments import seeds, watch, words
+    from cop2l.experiments.loggers import LOGGERS
+
+    if arguments.commitment:
+        raise UserError("A commitment is for one seed; run it with seed= instead of seeds=.")
+    folders = [Path(arguments.out or "runs") / config.hash for config in configs]
+    watchers = [
+        [one] for one in watch.of_seeds([c.seed for c in configs], sys.stderr if arguments.json else None)
+    ]
+    if arguments.log:
+        for folder, watching in zip(folders, watchers, strict=True):
+            watching.append(LOGGERS[arguments.log](folder))
+    try:
+        summaries = seeds.run_seeds(configs, folders, watchers)
+    except KeyboardInterrupt:
+        print(
+            "Stopped; run the same command again: each seed goes on after its last finished task.",
+            file=sys.stderr,
+        )
+        return 130
+    lines = [
+        f"seed {c.seed}  {words.brief(summary)}\n  Results: {folder}"
+        for c, folder, summary in zip(configs, folders, summaries, strict=True)
+    ]
+    print(json.dumps(summaries, indent=1) if arguments.json else "\n".join(lines))
     return 0

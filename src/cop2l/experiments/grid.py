@@ -49,6 +49,10 @@ class Values(list[Any]):
     """The values of a key of a grid: one run for each."""
 
 
+class Seeds(Values):
+    """The seeds of runs that go together: `seeds=10` or `seeds=3..7`."""
+
+
 def builtin_names() -> list[str]:
     """The configurations that come with the package."""
     names = (entry.name for entry in (files("cop2l") / "configs").iterdir())
@@ -155,13 +159,17 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
         *above, last = key.strip().split(".")
         path = [part for part in above if part != GRID] or ["data"] * (last in OWN_DATA)
         value = listed(text.strip())
-        if GRID in above:
+        if key.strip() == "seeds":
+            last, value = "seed", Seeds(seeds(text.strip()))
+        elif GRID in above:
             value = Values(value if isinstance(value, list) else [value])
         elif isinstance(value, list):
             lists = not path and is_listed(last)  # its parts have a declared type; those of a table have none
             value = (
                 value if lists else list(map(loose, value)) if path and path[-1] in TABLES else Values(value)
             )
+        if not path and last in table and Seeds in (type(value), type(table[last])):
+            raise UserError("seed and seeds are given, or one of them twice; keep one.")
         inner = table
         for part in path:
             inner = inner.setdefault(part, {})
@@ -169,6 +177,23 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
                 raise UserError(f"{part} is given twice, as a value and as a table; keep one.")
         inner[last] = value
     return table
+
+
+def seeds(text: str) -> list[str]:
+    """The seeds that a number of them, or a range, stands for.
+
+    >>> seeds("3"), seeds("5..7")
+    (['0', '1', '2'], ['5', '6', '7'])
+    """
+    first, _, last = (text if ".." in text else f"0..{text}").partition("..")
+    if not (first.isdigit() and last.isdigit()):
+        raise UserError(
+            f"seeds is {text!r}; give how many, such as seeds=10, or the first and the last, such as seeds=3..7."
+        )
+    found = [str(number) for number in range(int(first), int(last) + (".." in text))]
+    if not found:
+        raise UserError(f"seeds is {text!r}, which is no seed at all; give how many, such as seeds=10.")
+    return found
 
 
 def listed(text: str) -> Any:
@@ -225,6 +250,14 @@ def single(table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> 
     raise UserError(
         f"This configuration is a grid of {len(runs)} runs; use cop2l sweep, or choose one: {example}."
     )
+
+
+def several(table: Mapping[str, Any], given: Mapping[str, Any]) -> list[Config]:
+    """The runs of all the seeds that `seeds` names, or the one run; any other grid is refused."""
+    named = given.get("seed")
+    if not isinstance(named, Seeds):
+        return [single(table, given)]
+    return [single(table, {**given, "seed": seed}) for seed in named]
 
 
 def settings(table: Mapping[str, Any], given: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """The experiment: one visible loop over the tasks of a stream."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ def run(
     folder: str | Path,
     watchers: Sequence[Watcher] = (),
     commitment: dict[str, Any] | None = None,
+    load: Callable[[Config], Stream] = load_stream,
 ) -> dict[str, Any]:
     """Learn every task; after each, evaluate on all tasks seen, certify what is due, and store. Returns the summary.
 
@@ -31,7 +32,7 @@ def run(
         directory.check(config, promised)
         if (finished := directory.summary(config)) is not None:
             return finished
-        stream, learner, records = prepare(config, directory, commitment)
+        stream, learner, records = prepare(config, directory, commitment, load)
         watch.start(config, stream, records)
         for task in stream[learner.tasks_seen :]:
             meter = measure.Meter(config)
@@ -53,10 +54,13 @@ def run(
 
 
 def prepare(
-    config: Config, directory: RunDirectory, commitment: dict[str, Any] | None = None
+    config: Config,
+    directory: RunDirectory,
+    commitment: dict[str, Any] | None = None,
+    load: Callable[[Config], Stream] = load_stream,
 ) -> tuple[Stream, Any, list[dict[str, Any]]]:
     """The stream, the learner where the run goes on, the records so far; what is run, and where, is put down."""
-    stream = load_stream(config)
+    stream = load(config)
     check_groups(config, stream)
     promised = None if commitment is None else commitment_hash(commitment)
     learner = new_learner(config, stream, promised)
