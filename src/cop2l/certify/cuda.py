@@ -71,8 +71,10 @@ def record(device: torch.device, memory: Any, work: Callable[[], None]) -> Calla
         forget()
         with torch.cuda.stream(stream):
             graph.capture_begin(memory, capture_error_mode="thread_local")
-            work()
-            graph.capture_end()
+            try:
+                work()
+            finally:  # also where the memory ends: a stream that goes on recording can do nothing else
+                graph.capture_end()
         forget()
     finally:
         if collecting:

@@ -1,8 +1,11 @@
 """The experiment: one visible loop over the tasks of a stream."""
 
+import gc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from cop2l.certify.commitment import commitment_hash, differing
 from cop2l.errors import UserError
@@ -32,6 +35,8 @@ def run(
         directory.check(config, promised)
         if (finished := directory.summary(config)) is not None:
             return finished
+        if config.device != "cpu":
+            release()
         stream, learner, records = prepare(config, directory, commitment, load)
         watch.start(config, stream, records)
         for task in stream[learner.tasks_seen :]:
@@ -51,6 +56,12 @@ def run(
         directory.finish(summary)
         watch.finish(summary)
     return summary
+
+
+def release() -> None:
+    """Give back the device's memory that earlier runs of this process hold: recorded work is freed with its learner, in cycles."""
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def prepare(
