@@ -59,7 +59,7 @@ def run(
 
 
 def release() -> None:
-    """Give back the device's memory that earlier runs of this process hold: recorded work is freed with its learner, in cycles."""
+    """Give back the memory of the device that earlier runs of this process hold: recorded work lives in reference cycles."""
     gc.collect()
     torch.cuda.empty_cache()
 
