@@ -102,6 +102,12 @@ def test_other_bad_requests_are_refused_in_one_sentence(served):
     assert served.json("/", {}, method="DELETE")[0] == 405
     status, found = served.json("/health", headers={"Host": "evil.example"})
     assert (status, found["error"][:11]) == (421, "This server")
+    assert served.json("/health", headers={"Host": "localhost"})[0] == 200
+    assert served.json("/health", headers={"Host": "[::1]:80"})[0] == 200
+    for strange in ("[", "]", ":", "localhost.evil.example", "127.0.0.1:80:80", "a@localhost"):
+        assert served.json("/health", headers={"Host": strange})[0] == 421
+        assert served.json("/nothing", headers={"Host": strange})[0] == 404
+    assert served.json("/health/", headers={"Host": "evil.example"})[0] == 404  # no redirection to that name
 
 
 def raw(served, content):

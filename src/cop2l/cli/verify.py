@@ -9,8 +9,8 @@ from typing import Any
 from cop2l.errors import UserError
 
 VERIFY = """\
-Check a certificate, all certificates and files of a run directory, or an export, without trusting them: the data is fingerprinted,
-the model is learned again and rebuilt bit for bit, every error is counted again, every bound is checked.
+Check a certificate, all certificates and files of a run directory, or an export, without trusting them: the data is
+fingerprinted, the model is learned again and rebuilt bit for bit, every error is counted again, every bound is checked.
 Exit code 0: valid. 1: invalid. 2: cannot tell (data missing, another machine, a cut that you did not type).
 3: verify itself could not do its work; then nothing is said about the certificate."""
 

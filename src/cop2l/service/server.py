@@ -71,7 +71,9 @@ def application(routes: dict[str, tuple[str, Endpoint]], host: str) -> Starlette
         Route(path, _answered(endpoint, host), methods=[method])
         for path, (method, endpoint) in routes.items()
     ]
-    return Starlette(routes=made, exception_handlers={HTTPException: _not_here})
+    app = Starlette(routes=made, exception_handlers={HTTPException: _not_here})
+    app.router.redirect_slashes = False  # it would send people to whatever name they asked for
+    return app
 
 
 def _answered(endpoint: Endpoint, host: str) -> Endpoint:
@@ -81,7 +83,7 @@ def _answered(endpoint: Endpoint, host: str) -> Endpoint:
 
     async def answer(request: Request) -> Response:
         try:
-            if host in LOOPBACK and request.url.hostname not in LOOPBACK:
+            if host in LOOPBACK and _name(request) not in LOOPBACK:
                 raise Problem(421, "This server answers under its own address only: 127.0.0.1 or localhost.")
             response = await endpoint(request)
         except Problem as problem:
@@ -91,12 +93,22 @@ def _answered(endpoint: Endpoint, host: str) -> Endpoint:
         except ClientDisconnect:
             response = failed(400, "The request ended before it was complete.")
         except Exception as error:
-            print(f"{request.url.path}: {type(error).__name__}: {error!s:.500}", file=sys.stderr, flush=True)
+            print(
+                f"{request.scope['path'][:100]}: {type(error).__name__}: {error!s:.500}",
+                file=sys.stderr,
+                flush=True,
+            )
             response = failed(500, "Something went wrong inside the server; its own messages say what.")
         response.headers.update(HEADERS)
         return response
 
     return answer
+
+
+def _name(request: Request) -> str:
+    """The name that was asked for, without its port; whatever it is."""
+    asked = request.headers.get("host", "")
+    return (asked if asked.endswith("]") else asked.rpartition(":")[0] or asked).strip("[]")
 
 
 def failed(status: int, sentence: str) -> Response:
@@ -107,7 +119,7 @@ def failed(status: int, sentence: str) -> Response:
 async def _not_here(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     words = NOT_HERE.get(status, "The request cannot be answered; see {home}.")
-    return failed(status, words.format(path=request.url.path[:100], method=request.method, home="GET /"))
+    return failed(status, words.format(path=request.scope["path"][:100], method=request.method, home="GET /"))
 
 
 async def posted(request: Request, most: int) -> bytes:
