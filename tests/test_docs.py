@@ -21,7 +21,7 @@ NOT_RUN = {
     "$": "README.md: its output is compared in test_readme.py",
     "cop2l features cifar10": "fetches a backbone's weights",
     "cop2l serve": "service/test_serve.py starts it, and asks what the page asks",
-    "cop2l watch": "service/test_watch.py starts it",
+    "cop2l watch": "service/test_live_page.py starts it",
     "curl": "service/test_serve.py",
 }
 if find_spec("onnxruntime") is None or find_spec("onnxscript") is None:
