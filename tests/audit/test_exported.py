@@ -261,6 +261,27 @@ def test_a_learner_in_python(tmp_path):
         cop2l.export(learner, tmp_path / "again", data={1: samples[1], 2: samples[1]})
 
 
+def _zeros():
+    model = torch.nn.Sequential(torch.nn.Linear(6, 4))
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    return model
+
+
+def test_a_model_of_ones_own(tmp_path):
+    stream = load(str(write_data(tmp_path / "mine.npz")), tasks=2)
+    learner, samples = cop2l.CoP2L(_zeros(), memory=50), {t: (x, y) for x, y, t in stream}
+    for x, y in samples.values():
+        learner.learn(x, y)
+    learner.certify(samples)
+    cop2l.export(learner, tmp_path / "service", data=samples)
+    verdict = cop2l.verify(tmp_path / "service", samples, model=lambda seed: _zeros())
+    assert verdict.status == "valid", sentences(verdict)
+    verdict = cop2l.verify(tmp_path / "service", samples)
+    assert verdict.status == "cannot tell"
+    assert "its model is the issuer's own" in sentences(verdict)
+
+
 def test_the_verb(run, data, tmp_path, capsys):
     words = ["export", str(run), "--to", str(tmp_path / "service"), "--data", str(data)]
     assert main(words) == 0

@@ -103,11 +103,10 @@ def certified_weights(certificate: Mapping[str, Any]) -> dict[str, Tensor]:
 
 def where(certificate: Mapping[str, Any]) -> tuple[Path, str]:
     """The file of a certificate that holds its parameters, and how their names begin there."""
+    folder, own = certificate["folder"], certificate["method"] == "cop2l"
     if "theta" in certificate:
-        return certificate["folder"] / "theta.safetensors", ""
-    return certificate["folder"] / HOLDOUT_FILES[0], "theta/" if certificate[
-        "method"
-    ] == "cop2l" else "model."
+        return folder / "theta.safetensors", ""
+    return folder / HOLDOUT_FILES[0], "theta/" if own else "model."
 
 
 def tensors(path: Path, prefix: str = "") -> dict[str, Tensor]:

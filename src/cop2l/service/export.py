@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
-from torch import nn
 
 from cop2l._version import __version__
 from cop2l.audit.cut import samples_for
@@ -48,8 +47,8 @@ def export(
 
     def fill(new: Path) -> None:
         new.mkdir()
-        model = _with_certificate(source, new / CERTIFICATE)
-        content.update(_written(new, model, format, data))
+        learner = _with_certificate(source, new / CERTIFICATE)
+        content.update(_written(new, learner, format, data))
 
     try:
         replace_folder(folder, fill)
@@ -58,23 +57,23 @@ def export(
     return content
 
 
-def _with_certificate(source: Any, to: Path) -> nn.Module:
-    """The model of what is exported, once its certificate is put down."""
+def _with_certificate(source: Any, to: Path) -> Any:
+    """The learner that is exported, once its certificate is put down."""
     if not isinstance(source, str | Path):
         if getattr(source, "certificate", None) is None:
             raise UserError(
                 "This learner has no certificate for what it learned; certify it first: learner.certify(data)."
             )
         source.certificate.save(to)
-        return source.model  # type: ignore[no-any-return]
+        return source
     folders, _ = find(Path(source), Verdict())
     if not folders:
         raise UserError(f"There is no certificate in {source}; its run has issued none so far.")
     shutil.copytree(folders[-1], to)
-    return life.load(source).model
+    return life.load(source)
 
 
-def _written(new: Path, model: nn.Module, kind: str, data: Any) -> dict[str, Any]:
+def _written(new: Path, learner: Any, kind: str, data: Any) -> dict[str, Any]:
     certificate = read_certificate(new / CERTIFICATE)
     if not predicts_with_its_model(certificate["method"]):
         raise UserError(
@@ -82,9 +81,9 @@ def _written(new: Path, model: nn.Module, kind: str, data: Any) -> dict[str, Any
             "use cop2l serve."
         )
     theta = certified_weights(certificate)
-    if digest(theta) != digest(model.state_dict()):
+    if digest(theta) != digest(learner.model.state_dict()):
         raise UserError("The model is not the one that its last certificate is about; certify it first.")
-    made = program(model, shape := _inputs(certificate, model), kind)
+    made = program(learner.model, shape := _inputs(learner), kind)
     save_file({name: value.contiguous() for name, value in theta.items()}, new / WEIGHTS)
     write_bytes(new / PROGRAMS[kind], made.content)
     counted = None
@@ -107,14 +106,15 @@ def _written(new: Path, model: nn.Module, kind: str, data: Any) -> dict[str, Any
     return content
 
 
-def _inputs(certificate: Mapping[str, Any], model: nn.Module) -> list[int]:
-    """The shape of one example."""
-    described = getattr(model, "description", None) or certificate["model"]
-    if "inputs" not in described:
+def _inputs(learner: Any) -> list[int]:
+    """The shape of one example: that of the model's description, or of the examples that are kept."""
+    described = getattr(learner.model, "description", None) or {}
+    kept = learner.engine.buffer if hasattr(learner, "engine") else []
+    if "inputs" not in described and not kept:
         raise UserError(
-            "Which inputs the model takes is not known; set model.description['inputs'] to the shape of an example."
+            "Which inputs the model takes is not known: it has no description, and keeps no examples."
         )
-    return [int(size) for size in described["inputs"]]
+    return [int(size) for size in described.get("inputs") or kept[0].x.shape[1:]]
 
 
 def _samples(certificate: Mapping[str, Any], data: Any) -> Samples:
