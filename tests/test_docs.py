@@ -3,6 +3,7 @@
 import re
 import shlex
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,14 @@ NOT_RUN = {
     "pip": "`make ci-long` installs",
     "$": "README.md: its output is compared in test_readme.py",
     "cop2l features cifar10": "fetches a backbone's weights",
+    "cop2l serve": "service/test_serve.py starts it, and asks what the page asks",
+    "cop2l watch": "service/test_live_page.py starts it",
+    "curl": "service/test_serve.py",
 }
+if find_spec("onnxruntime") is None or find_spec("onnxscript") is None:
+    NOT_RUN |= dict.fromkeys(
+        ("cop2l export runs/species --to service-onnx", "cop2l verify service-onnx"), "needs the extra onnx"
+    )
 PYTHON_ELSEWHERE = {
     "README.md": "test_readme.py",
     "adding_a_method.md": "methods/test_adding_a_method.py",

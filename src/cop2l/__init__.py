@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from cop2l.certify.learner import CoP2L as CoP2L
     from cop2l.monitor.monitor import Monitor as Monitor
     from cop2l.planning import plan as plan
+    from cop2l.service.export import export as export
 
 _HOMES = {
     "CoP2L": "cop2l.certify.learner",
     "Monitor": "cop2l.monitor.monitor",
+    "export": "cop2l.service.export",
     "plan": "cop2l.planning",
     "verify": "cop2l.audit.verify",
 }
 
-__all__ = ["CoP2L", "Monitor", "__version__", "plan", "verify"]
+__all__ = ["CoP2L", "Monitor", "__version__", "export", "plan", "verify"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,12 +10,19 @@ FILES = ("config.json", "records.jsonl", "summary.json", "certificates")
 NUMBERED = re.compile(r"after-(\d{1,7})", re.ASCII)
 
 
+def is_export(path: Path) -> bool:
+    """Whether a folder is what `cop2l export` writes."""
+    return (path / "export.json").exists()
+
+
 def find(path: Path, notes: Verdict) -> tuple[list[Path], Path | None]:
     """The folders of the certificates, in the order of their numbers, and the run directory that they lie in, if any."""
     if not path.exists():
         raise Unreadable(f"There is nothing at {path}; give a certificate's folder or a run directory.")
     if path.name == TEXT_FILE:
         return [path.parent], None
+    if is_export(path):
+        return [path / "certificate"], None
     if (path / TEXT_FILE).exists():
         return [path], None
     if not any((path / name).exists() for name in FILES):

@@ -7,7 +7,8 @@ from typing import Any
 from cop2l.audit.commitment import check_commitment
 from cop2l.audit.cut import samples_for
 from cop2l.audit.directory import check_run, nothing_issued
-from cop2l.audit.finding import find
+from cop2l.audit.exported import check_export
+from cop2l.audit.finding import find, is_export
 from cop2l.audit.holdout import HoldoutRun
 from cop2l.audit.model import Builder, model_for
 from cop2l.kernel import verify as kernel
@@ -28,7 +29,7 @@ def verify(
     allowed: Allowed | None = None,
     say: Say = lambda _: None,
 ) -> Verdict:
-    """Check the certificate in a folder, or all certificates and files of a run directory; the kernel decides.
+    """Check the certificate in a folder, all certificates and files of a run directory, or an export; the kernel decides.
 
     `data` is a stream's name, a file or folder of data, or a mapping from task numbers to (x, y) or
     (x, y, groups); `cut` are options of `cop2l.streams.load` that you know the data to be cut with.
@@ -52,6 +53,9 @@ def verify(
         else:
             built = _model(notes, last, model)
             verdict = kernel.verify(folders, samples.learned, built, start=start, allowed=allowed, say=say)
+        if is_export(Path(path)):
+            valid = verdict.status == "valid" and not notes.faults and not notes.doubts
+            check_export(notes, Path(path), last, samples, model, valid)
     except Unreadable:
         raise
     except Refusal as refusal:  # the kernel says what is wrong with the certificates themselves

@@ -90,12 +90,19 @@ def bounds_of(
     return found
 
 
-def statements(options: Options, records: Sequence[Counts]) -> list[dict[str, Any]]:
-    """All that a certificate states, with values; where a task's data is gone it speaks from the buffer (if that is possible)."""
+def statements(
+    options: Options, records: Sequence[Counts], *, without: str | None = None
+) -> list[dict[str, Any]]:
+    """All that a certificate states, with values; where a task's data is gone it speaks from the buffer (if that is possible).
+
+    `without` names a family that is left out; the others keep their shares of delta.
+    """
     names = ("family", "task", "subject", "kind")
     found: list[dict[str, Any]] = []
     for promise in promised(options, records):
         family, task, subject, kind = promise
+        if family == without:
+            continue
         if task is None:
             value = _averaged(family, options, records)
         elif subject == "net":

@@ -19,8 +19,8 @@ from cop2l._version import __version__
 from cop2l.errors import Advice, UserError
 
 VERB_MODULES = (
-    "run", "init", "commit", "sweep", "compare", "report", "plot", "verify", "monitor", "bound", "plan", "life", "data",
-    "features", "listing",
+    "run", "init", "commit", "sweep", "compare", "report", "plot", "verify", "monitor", "bound", "plan", "life", "export",
+    "serve", "data", "features", "listing",
 )  # fmt: skip
 
 JUDGES = ("verify", "monitor")

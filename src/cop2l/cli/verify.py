@@ -9,8 +9,8 @@ from typing import Any
 from cop2l.errors import UserError
 
 VERIFY = """\
-Check a certificate, or all certificates and files of a run directory, without trusting them: the data is fingerprinted,
-the model is learned again and rebuilt bit for bit, every error is counted again, every bound is checked.
+Check a certificate, all certificates and files of a run directory, or an export, without trusting them: the data is
+fingerprinted, the model is learned again and rebuilt bit for bit, every error is counted again, every bound is checked.
 Exit code 0: valid. 1: invalid. 2: cannot tell (data missing, another machine, a cut that you did not type).
 3: verify itself could not do its work; then nothing is said about the certificate."""
 
@@ -57,7 +57,9 @@ def add(verbs: Any) -> None:
         description=VERIFY,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verify.add_argument("path", type=Path, help="a certificate, or a run directory (all of it)")
+    verify.add_argument(
+        "path", type=Path, help="a certificate, a run directory (all of it), or an exported folder"
+    )
     verify.add_argument(
         "--data", metavar="STREAM|FOLDER|FILE.npz", help="the data the tasks were learned from"
     )

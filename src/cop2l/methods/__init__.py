@@ -46,3 +46,18 @@ def method(name: str) -> "type[Method]":
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     (found,) = (value for value in own if hasattr(value, "learn"))
     return found
+
+
+def predicts_with_its_model(name: str) -> bool:
+    """Whether a method's answer is the largest logit of its model, so that the model alone is the predictor.
+
+    >>> predicts_with_its_model("cop2l"), predicts_with_its_model("replay"), predicts_with_its_model("ncm")
+    (True, True, False)
+    """
+    from cop2l.methods.base import Learner
+
+    if name not in METHODS:
+        return False
+    found = method(name)
+    plain = issubclass(found, Learner) and (found.predict, found.logits) == (Learner.predict, Learner.logits)
+    return name == "cop2l" or plain

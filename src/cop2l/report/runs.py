@@ -138,31 +138,31 @@ class _DamageError(Exception):
 
 def find(paths: Iterable[str | Path]) -> Found:
     """Read every run directory among the paths and below them, and every file of collected runs."""
-    folders: dict[Path, None] = {}
+    found: dict[Path, None] = {}
     files: dict[Path, None] = {}
     for path in map(Path, paths):
         if not path.exists():
             raise UserError(f"There is nothing at {path}; give run directories, or a folder that holds some.")
-        below = list(_folders(path))
+        below = list(folders(path))
         collected = [] if below else [file for file in _files(path) if _is_collection(file)]
         if not below and not collected:
             raise UserError(f"{path} holds no run directory; 'cop2l run' makes one.")
-        folders.update(dict.fromkeys(below))
+        found.update(dict.fromkeys(below))
         files.update(dict.fromkeys(collected))
-    results = [read(folder) for folder in _once(folders)]
+    results = [read(folder) for folder in _once(found)]
     results += [result for file in _once(files) for result in collection(file)]
     return Found(
         tuple(r for r in results if isinstance(r, Run)), tuple(r for r in results if isinstance(r, LeftOut))
     )
 
 
-def read(folder: str | Path) -> Run | LeftOut:
-    """One run directory."""
+def read(folder: str | Path, summary: dict[str, Any] | None = None) -> Run | LeftOut:
+    """One run directory; `summary` is that of a run which is not finished and is shown as it stands."""
     folder = Path(folder)
     try:
-        if not (folder / "summary.json").exists():
+        if summary is None and not (folder / "summary.json").exists():
             return LeftOut(folder, "unfinished", _unfinished(folder))
-        return _run(folder)
+        return _run(folder, summary)
     except _DamageError as damage:
         return LeftOut(
             folder, "damaged", f"{folder} is damaged: {damage}; delete it and run its command again."
@@ -207,7 +207,8 @@ def _is_collection(file: Path) -> bool:
         return file.suffix == ".jsonl" and '"summary"' in lines.readline()
 
 
-def _folders(path: Path) -> Iterator[Path]:
+def folders(path: Path) -> Iterator[Path]:
+    """The run directories at a path and below it."""
     if not path.is_dir():
         return
     if any((path / name).is_file() for name in MARKS_OF_A_RUN):
@@ -215,7 +216,7 @@ def _folders(path: Path) -> Iterator[Path]:
         return
     for child in sorted(path.iterdir()):
         if not child.name.startswith("."):
-            yield from _folders(child)
+            yield from folders(child)
 
 
 def _once(folders: Iterable[Path]) -> list[Path]:
@@ -232,8 +233,8 @@ def _unfinished(folder: Path) -> str:
     return f"{folder} is not finished ({count}); run its command again to continue."
 
 
-def _run(folder: Path) -> Run:
-    summary, config = read_json(folder / "summary.json"), read_json(folder / "config.json")
+def _run(folder: Path, summary: dict[str, Any] | None) -> Run:
+    summary, config = summary or read_json(folder / "summary.json"), read_json(folder / "config.json")
     environment = read_json(folder / "environment.json") if (folder / "environment.json").exists() else {}
     notes: list[str] = []
     records = read_lines(folder / "records.jsonl")

@@ -1,0 +1,195 @@
+"""The model as a program that runs without cop2l (torch.export, ONNX), and the errors that this program makes.
+
+A program is a function of the parameters and of what converts them, so that an auditor makes it again, byte for byte; nothing
+of it is ever loaded from a file.
+"""
+
+import copy
+import io
+import logging
+import platform
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cop2l._version import __version__
+from cop2l.certify.bounding import statements
+from cop2l.errors import UserError, missing_extra, unknown
+from cop2l.kernel.learning import Sets, exact_arithmetic
+from cop2l.kernel.options import Options
+from cop2l.kernel.samples import blocks_of
+from cop2l.kernel.verify import counts_and_parts, group_numbers, processor
+
+EXPORT, WEIGHTS = "export.json", "weights.safetensors"
+FORMAT, VERSION = "cop2l-export", 1
+PROGRAMS = {"torch": "model.pt2", "onnx": "model.onnx"}
+"""The file of each format of programs."""
+NOT_RECOUNTED = "forgetting"
+"""The family that compares with earlier parameters, which no program is made of."""
+Run = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program: the bytes of its file, what made them, what runs it, and the logits that it gives."""
+
+    content: bytes
+    made_by: str
+    """The same versions make the same bytes."""
+    run_by: str
+    """The same runtime on the same processor rounds in the same way."""
+    logits: Run
+    """Logits of a batch, in any precision, as a tensor."""
+
+
+def program(model: nn.Module, inputs: Sequence[int], form: str = "torch") -> Program:
+    """The program of a model whose examples have the shape `inputs`; the number of examples is free."""
+    if form not in PROGRAMS:
+        raise unknown("format of programs", form, PROGRAMS)
+    model = copy.deepcopy(model).cpu().eval()
+    like = next(model.parameters())
+    if like.dtype not in (torch.float32, torch.float64):
+        raise UserError("Only models in single or double precision can be exported; convert it first.")
+    example = torch.zeros((2, *inputs), dtype=like.dtype)
+    try:
+        with _quiet():
+            return (_torch if form == "torch" else _onnx)(model, example)
+    except UserError:
+        raise
+    except Exception as error:  # what converts has many kinds of errors, and none is a class of its own
+        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise UserError(f"The model cannot be turned into a program of the format {form}: {why}") from None
+
+
+def _torch(model: nn.Module, example: Tensor) -> Program:
+    exported = torch.export.export(
+        model, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},), strict=False
+    )
+    exported.example_inputs = None  # they would be pickled
+    for node in exported.graph.nodes:
+        node.meta.pop("stack_trace", None)  # the folders of this machine
+    file = io.BytesIO()
+    torch.export.save(exported, file)
+    cpu, module, dtype = torch.backends.cpu.get_cpu_capability(), exported.module(), example.dtype
+    return Program(
+        file.getvalue(),
+        _versions("torch"),
+        f"torch {torch.__version__}, {_machine()}, {cpu}",
+        lambda x: module(x.to(dtype)),
+    )
+
+
+def _onnx(model: nn.Module, example: Tensor) -> Program:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        try:
+            version(package)
+        except PackageNotFoundError:
+            raise missing_extra(package, "onnx", "An ONNX program") from None
+    import onnxruntime
+
+    converted: Any = torch.onnx.export(
+        model,
+        (example,),
+        dynamo=True,
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        input_names=["x"],
+        output_names=["logits"],
+        verbose=False,
+    )
+    graph = converted.model_proto
+    for part in (graph, graph.graph, *graph.graph.node):
+        del part.metadata_props[:]  # the folders of this machine
+    content = graph.SerializeToString(deterministic=True)
+    chosen = onnxruntime.SessionOptions()
+    chosen.intra_op_num_threads = chosen.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(content, chosen, providers=["CPUExecutionProvider"])
+    return Program(
+        content,
+        _versions("torch", "onnx", "onnxscript", "onnx-ir"),
+        f"onnxruntime {onnxruntime.__version__}, {_machine()}",
+        lambda x: torch.from_numpy(session.run(None, {"x": x.to(example.dtype).numpy()})[0]),
+    )
+
+
+def _versions(*packages: str) -> str:
+    python = ".".join(platform.python_version_tuple()[:2])
+    return ", ".join(
+        [*(f"{name} {version(name)}" for name in packages), f"cop2l {__version__}", f"Python {python}"]
+    )
+
+
+def _machine() -> str:
+    return f"{platform.system()} {platform.machine()}, {processor()}"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Inside, what converts does not talk of packages that it could use too."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def wrong_rows(run: Run, x: Any, y: np.ndarray, outside: np.ndarray | None) -> np.ndarray:
+    """Which examples a program misclassifies, each asked for alone, so that its answer is a function of it alone.
+
+    As in the kernel, an example is right only if its class has strictly the largest logit among those that are not `outside`.
+    """
+    wrong: list[bool] = []
+    with torch.no_grad(), exact_arithmetic(1):
+        for block, labels in blocks_of(x, y):
+            rows = block if isinstance(block, Tensor) else torch.from_numpy(np.array(block))
+            for one, label in zip(rows.detach().cpu(), labels.tolist(), strict=True):
+                logits = run(one[None])[0].numpy().copy()
+                if outside is not None:
+                    logits[outside] = -np.inf
+                own, logits[label] = logits[label], -np.inf
+                wrong.append(not own > logits.max())
+    return np.array(wrong)
+
+
+def recount(
+    run: Run,
+    certificate: Mapping[str, Any],
+    options: Options,
+    sets: Sequence[Sets],
+    samples: Mapping[int, tuple[Any, ...]],
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The records of a certificate with the errors that a program makes, and the statements that follow from them.
+
+    Let h be the program, a function of theta_T fixed before the data was seen. With probability at least 1 - delta over the draw
+    of all samples and marks, under the assumptions of the certificate, the error rate of h on every task is at most its bound,
+    for all tasks at once (docs/theory.md, section 12). It says nothing of theta_T in another runtime, nor of what was forgotten.
+    """
+    last, records = len(certificate["records"]), []
+    for stated in certificate["records"]:
+        task = stated["task"]
+        x, y, *groups = (*samples[task], None)
+        labels = np.asarray(y).astype(np.int64)
+        alone = certificate["scenario"] == "task-incremental"
+        outside = ~np.isin(np.arange(certificate["classes"]), stated["head"]) if alone else None
+        facts = {
+            "labels": labels,
+            "groups": group_numbers(groups[0], options, len(labels)),
+            "wrong": np.zeros(len(labels), bool),  # of then: only forgetting asks for it
+        }
+        wrong, gone = wrong_rows(run, x, labels, outside), stated["errors"] is None
+        counted = counts_and_parts(options, last, task, sets[task - 1], wrong, facts, gone)
+        counted["parts"] = [part for part in counted["parts"] if part["family"] != NOT_RECOUNTED]
+        records.append(
+            {**{name: stated[name] for name in ("task", "rows", "head", "fingerprint")}, **counted}
+        )
+    return records, statements(options, records, without=NOT_RECOUNTED)

@@ -1,0 +1,149 @@
+"""Weights, program and certificate in one folder, bound to each other by hashes; `cop2l verify` reads it."""
+
+import hashlib
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from cop2l._version import __version__
+from cop2l.audit.cut import samples_for
+from cop2l.audit.exported import CERTIFICATE, certified_weights, stored_sets
+from cop2l.audit.finding import find
+from cop2l.certify.program import EXPORT, FORMAT, PROGRAMS, VERSION, WEIGHTS, program, recount
+from cop2l.errors import UserError
+from cop2l.experiments import life
+from cop2l.files import file_digest, replace_folder, write_bytes, write_json
+from cop2l.kernel.form import read as read_certificate
+from cop2l.kernel.learning import digest
+from cop2l.kernel.options import Refusal
+from cop2l.kernel.samples import blocks_of, fingerprint
+from cop2l.kernel.verdict import Verdict, in_words
+from cop2l.kernel.verify import group_numbers
+from cop2l.methods import predicts_with_its_model
+
+Samples = Mapping[int, tuple[Any, ...]]
+
+
+def export(
+    source: Any,
+    folder: str | Path,
+    *,
+    format: str = "torch",  # noqa: A002
+    data: str | Path | Samples | None = None,
+) -> dict[str, Any]:
+    """Write the model of a run, of a saved learner or of a learner with a certificate into a new folder; what export.json says.
+
+    format: `torch` (a torch.export program) or `onnx`. data: what the tasks were learned from (a stream's name, a file, or a
+    mapping from tasks to (x, y)), where the errors are to be counted again as the program makes them. ONNX always needs
+    it, and takes the stream that the certificate names if nothing is given.
+    """
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} is there already; choose a new folder, or remove it.")
+    content: dict[str, Any] = {}
+
+    def fill(new: Path) -> None:
+        new.mkdir()
+        learner = _with_certificate(source, new / CERTIFICATE)
+        content.update(_written(new, learner, format, data))
+
+    try:
+        replace_folder(folder, fill)
+    except Refusal as refusal:
+        raise UserError(str(refusal)) from None
+    return content
+
+
+def _with_certificate(source: Any, to: Path) -> Any:
+    """The learner that is exported, once its certificate is put down."""
+    if not isinstance(source, str | Path):
+        if getattr(source, "certificate", None) is None:
+            raise UserError(
+                "This learner has no certificate for what it learned; certify it first: learner.certify(data)."
+            )
+        source.certificate.save(to)
+        return source
+    folders, _ = find(Path(source), Verdict())
+    if not folders:
+        raise UserError(f"There is no certificate in {source}; its run has issued none so far.")
+    shutil.copytree(folders[-1], to)
+    return life.load(source)
+
+
+def _written(new: Path, learner: Any, kind: str, data: Any) -> dict[str, Any]:
+    certificate = read_certificate(new / CERTIFICATE)
+    if not predicts_with_its_model(certificate["method"]):
+        raise UserError(
+            f"{certificate['method']} does not predict with its model alone, so a program of the model would answer otherwise; "
+            "use cop2l serve."
+        )
+    theta = certified_weights(certificate)
+    if digest(theta) != digest(learner.model.state_dict()):
+        raise UserError("The model is not the one that its last certificate is about; certify it first.")
+    made = program(learner.model, shape := _inputs(learner), kind)
+    save_file({name: value.contiguous() for name, value in theta.items()}, new / WEIGHTS)
+    write_bytes(new / PROGRAMS[kind], made.content)
+    counted = None
+    if data is not None or kind == "onnx":
+        samples = _samples(certificate, data)
+        options = certificate["options"]
+        records, statements = recount(made.logits, certificate, options, stored_sets(certificate), samples)
+        counted = {"run_by": made.run_by, "records": records, "statements": statements}
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "made_by": f"cop2l {__version__}",
+        "certificate": certificate["digest"],
+        "weights": digest(theta),
+        "files": {WEIGHTS: file_digest(new / WEIGHTS), "program": hashlib.sha256(made.content).hexdigest()},
+        "program": {"format": kind, "made_by": made.made_by, "inputs": shape},
+        "recount": counted,
+    }
+    write_json(new / EXPORT, content)
+    return content
+
+
+def _inputs(learner: Any) -> list[int]:
+    """The shape of one example: that of the model's description, or of the examples that are kept."""
+    described = getattr(learner.model, "description", None) or {}
+    kept = learner.engine.buffer if hasattr(learner, "engine") else []
+    if "inputs" not in described and not kept:
+        raise UserError(
+            "Which inputs the model takes is not known: it has no description, and keeps no examples."
+        )
+    return [int(size) for size in described.get("inputs") or kept[0].x.shape[1:]]
+
+
+def _samples(certificate: Mapping[str, Any], data: Any) -> Samples:
+    """What the errors are counted on again: exactly the examples that the certificate was counted on."""
+    options, notes = certificate["options"], Verdict()
+    source = (certificate["data"] or {}).get("stream") if data is None else data
+    if source is None:
+        raise UserError(
+            "An ONNX program is counted again on the data of every task; give it with --data (data= in Python)."
+        )
+    found = samples_for(notes, certificate, source, {}, as_stated=True)
+    if notes.faults:
+        raise UserError(notes.faults[0])
+    samples = found.withheld if options.kind == "holdout" else found.learned
+    for record in certificate["records"]:
+        x, y, *groups = (*samples.get(record["task"], (None, None)), None)
+        if y is None:
+            raise UserError(f"The data of task {record['task']} is missing; give the data of every task.")
+        column = group_numbers(groups[0], options, len(y))
+        if len(y) != record["rows"] or fingerprint(len(y), blocks_of(x, y), column) != record["fingerprint"]:
+            raise UserError(f"The data of task {record['task']} is not what the certificate was counted on.")
+    return samples
+
+
+def sentences(content: Mapping[str, Any]) -> list[str]:
+    """What an export says of its program, for people."""
+    file, counted = PROGRAMS[content["program"]["format"]], content["recount"]
+    if counted is None:
+        return [f"{file} was not counted; the certificate speaks of the weights as cop2l runs them."]
+    errors = sum(record["missed"] or 0 for record in counted["records"])
+    lines = [f"{file} makes {errors} errors on the certified examples that were not picked."]
+    return lines + [f"In {file}, {in_words(one, counted['records'])}." for one in counted["statements"]]

@@ -1,0 +1,370 @@
+"""An exported model is the certified one, its program is that of its weights, and what is counted of it is true."""
+
+import json
+import os
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from audit_cases import copied, last_certificate, made, sentences, verify, write_data
+from safetensors.torch import load_file, save_file
+
+import cop2l
+from cop2l.audit.exported import stored_sets
+from cop2l.certify import program as programs
+from cop2l.cli import main
+from cop2l.errors import UserError
+from cop2l.experiments import life
+from cop2l.files import file_digest, read_json, write_json
+from cop2l.kernel import form
+from cop2l.models import build
+from cop2l.service.export import export
+from cop2l.streams import load
+
+
+@pytest.fixture(scope="module")
+def exported(run, data, tmp_path_factory):
+    """A program of torch.export, counted on the data."""
+    folder = tmp_path_factory.mktemp("exports") / "service"
+    export(run, folder, data=str(data))
+    return folder
+
+
+def mended(folder, **changes):
+    """A forger's folder: what export.json says fits its files again."""
+    content = read_json(folder / "export.json")
+    content["files"] = {
+        "weights.safetensors": file_digest(folder / "weights.safetensors"),
+        "program": file_digest(folder / programs.PROGRAMS[content["program"]["format"]]),
+    }
+    for key, value in changes.items():
+        content[key] = value(content[key]) if callable(value) else value
+    write_json(folder / "export.json", content)
+    return folder
+
+
+def other_weights(folder):
+    theta = load_file(folder / "weights.safetensors")
+    name = min(theta)
+    theta[name] = theta[name] + 1e-3
+    return theta
+
+
+def test_the_export_of_a_run_is_valid_and_says_what_was_checked(exported, data, run):
+    verdict = verify(exported, data)
+    assert verdict.status == "valid", sentences(verdict)
+    said = "\n".join(verdict.checked)
+    assert "weights.safetensors holds the parameters that the certificate speaks of, bit for bit" in said
+    assert "model.pt2 was made again from these parameters: the same bytes" in said
+    assert "The errors that model.pt2 makes were counted again" in said
+    assert any("both at once 1 - 2 delta" in line for line in verdict.claim)
+    theta = load_file(exported / "weights.safetensors")
+    assert programs.PROGRAMS["torch"] in {path.name for path in exported.iterdir()}
+    assert {name: value.shape for name, value in theta.items()} == {
+        name: value.shape for name, value in life.load(run).model.state_dict().items()
+    }
+
+
+def test_the_program_runs_where_cop2l_is_not_and_predicts_the_same(exported, run):
+    x = torch.randn(9, 6, generator=torch.Generator().manual_seed(0))
+    loaded = torch.export.load(exported / "model.pt2").module()
+    assert loaded(x).argmax(1).tolist() == life.load(run).predict(x).tolist()
+    assert loaded(x[:1]).shape == (1, 4)
+
+
+def test_without_data_nothing_is_counted_and_the_claim_says_so(run, data, tmp_path):
+    content = export(run, tmp_path / "service")
+    assert content["recount"] is None
+    verdict = verify(tmp_path / "service", data)
+    assert verdict.status == "valid", sentences(verdict)
+    assert any("model.pt2 was not counted" in line for line in verdict.claim)
+    assert verify(tmp_path / "service").status == "cannot tell"
+
+
+def test_other_weights_are_invalid(exported, data, tmp_path):
+    folder = copied(exported, tmp_path / "service")
+    save_file(other_weights(folder), folder / "weights.safetensors")
+    verdict = verify(folder, data)
+    assert "weights.safetensors was changed: its hash does not match" in sentences(verdict)
+    mended(folder)
+    verdict = verify(folder, data)
+    assert (verdict.status, verdict.exit_code) == ("invalid", 1)
+    assert "does not hold the parameters that the certificate speaks of" in sentences(verdict)
+
+
+def swapped(folder):
+    """The program of other weights, in the place of the certified one."""
+    model = build("mlp", inputs=(6,), classes=4, hidden=16)
+    model.load_state_dict(other_weights(folder))
+    (folder / "model.pt2").write_bytes(programs.program(model, [6]).content)
+    return mended(folder)
+
+
+def test_another_program_is_invalid_and_of_another_version_not_valid(exported, data, tmp_path):
+    folder = swapped(copied(exported, tmp_path / "service"))
+    verdict = verify(folder, data)
+    assert verdict.status == "invalid"
+    assert "model.pt2 is not the program that these parameters give." in sentences(verdict)
+    mended(folder, program=lambda stated: stated | {"made_by": "torch 9.9"})
+    verdict = verify(folder, data)
+    assert verdict.status == "cannot tell"
+    assert "But it was made by torch 9.9" in sentences(verdict)
+
+
+class Bomb:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_program_is_never_unpickled(exported, data, tmp_path):
+    folder = copied(exported, tmp_path / "service")
+    (folder / "model.pt2").write_bytes(pickle.dumps(Bomb(tmp_path / "exploded")))
+    assert verify(mended(folder), data).status == "invalid"
+    assert not (tmp_path / "exploded").exists()
+    assert b"mkdir" in (folder / "model.pt2").read_bytes()
+
+
+def test_files_that_nobody_speaks_of_are_a_doubt(exported, data, tmp_path):
+    folder = copied(exported, tmp_path / "service")
+    (folder / "model.onnx").write_bytes(b"another program")
+    verdict = verify(folder, data)
+    assert verdict.status == "cannot tell"
+    assert "holds what nobody speaks of: 'model.onnx'" in sentences(verdict)
+
+
+def test_another_certificate_is_invalid(exported, run, data, tmp_path):
+    other = made(tmp_path / "other", data, seed=5)
+    folder = copied(exported, tmp_path / "service")
+    shutil.rmtree(folder / "certificate")
+    shutil.copytree(last_certificate(other), folder / "certificate")
+    verdict = verify(folder, data)
+    assert verdict.status == "invalid"
+    assert "is not the one that the export speaks of" in sentences(verdict)
+    content = json.loads((folder / "certificate" / "certificate.json").read_text())
+    verdict = verify(mended(folder, certificate=content["digest"]), data)
+    assert verdict.status == "invalid"
+    assert "does not hold the parameters" in sentences(verdict)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda recount: None, None),
+        (
+            lambda recount: recount | {"statements": recount["statements"][:1]},
+            "what the certificate promised",
+        ),
+        (lambda recount: recount | {"records": recount["records"][:1]}, "not only other errors"),
+        (lambda recount: _fewer(recount, bound=0), "are not those that are stated"),
+        (lambda recount: _fewer(recount, bound=-1e-3), "smaller than its counts allow"),
+        (lambda recount: _sized(recount), "not only other errors"),
+        (lambda recount: recount | {"extra": 1}, "documented fields"),
+        (lambda recount: recount | {"run_by": 3}, "a line of printable text"),
+    ],
+)
+def test_a_forged_recount_is_found(exported, data, tmp_path, change, sentence):
+    folder = mended(copied(exported, tmp_path / "service"), recount=change)
+    verdict = verify(folder, data)
+    if sentence is None:  # less is said, and that is allowed
+        assert verdict.status == "valid"
+        assert not any("In model.pt2" in line for line in verdict.claim)
+    else:
+        assert verdict.status == "invalid"
+        assert sentence in sentences(verdict)
+
+
+def _fewer(recount, bound):
+    """One error less than there are; and bounds that are still smaller."""
+    record = next(one for one in recount["records"] if one["missed"])
+    record["missed"] -= 1
+    record["errors"] -= min(1, record["errors"])
+    for one in recount["statements"]:
+        one["value"] += bound
+    return recount
+
+
+def _sized(recount):
+    recount["records"][0]["n"] += 1
+    return recount
+
+
+def test_a_damaged_export_file_is_invalid(exported, data, tmp_path):
+    folder = copied(exported, tmp_path / "service")
+    text = (folder / "export.json").read_text()
+    (folder / "export.json").write_text(text.replace("model", "modem").replace("torch", "torsh"))
+    assert verify(folder, data).status == "invalid"
+    (folder / "export.json").write_text(text)
+    (folder / "weights.safetensors").unlink()
+    with pytest.raises(ValueError, match="cannot be read"):
+        verify(folder, data)
+
+
+def test_more_errors_give_larger_bounds(run, data):
+    """The bound is that of what the program does, whatever it does; a program that is the model has the model's counts."""
+    certificate = form.read(last_certificate(run))
+    stream = load(str(data))
+    samples = {t: (x, y) for x, y, t in stream}
+    count = lambda logits: programs.recount(  # noqa: E731
+        logits, certificate, certificate["options"], stored_sets(certificate), samples
+    )
+    model = life.load(run).model.eval()
+    records, statements = count(model)
+    assert records == certificate["records"]
+    assert statements == certificate["statements"]
+    records, statements = count(lambda x: torch.zeros(len(x), 4))  # a tie is an error
+    assert [one["missed"] for one in records] == [one["n"] - one["picked"] for one in records]
+    assert all(
+        one["value"] > other["value"]
+        for one, other in zip(statements, certificate["statements"], strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "replay", "holdout": 0.3},
+        {"holdout": 0.3, "kind": "holdout"},
+        {"scenario": "task-incremental"},
+        {"claim": ["tasks", "average", "forgetting", "classes"], "anytime": True},
+        {"kind": "kl"},
+    ],
+    ids=lambda changes: " ".join(map(str, changes.values())),
+)
+def test_every_kind_of_certificate_can_be_exported(data, tmp_path, changes):
+    run = made(tmp_path / "run", data, tasks=2, **changes)
+    content = export(run, tmp_path / "service", data=str(data))
+    assert {one["family"] for one in content["recount"]["statements"]} <= {"tasks", "average", "classes"}
+    assert content["recount"]["statements"]
+    verdict = verify(tmp_path / "service", data, cut_as_stated=True)
+    assert verdict.status == "valid", sentences(verdict)
+
+
+def test_a_learner_in_python(tmp_path):
+    stream = load(str(write_data(tmp_path / "mine.npz")), tasks=2)
+    learner = cop2l.CoP2L(build("linear", inputs=(6,), classes=4, seed=0), memory=50)
+    for x, y, _ in stream:
+        learner.learn(x, y)
+    with pytest.raises(UserError, match="certify it first"):
+        cop2l.export(learner, tmp_path / "service")
+    assert not (tmp_path / "service").exists()
+    samples = {t: (x, y) for x, y, t in stream}
+    learner.certify(samples)
+    cop2l.export(learner, tmp_path / "service", data=samples)
+    verdict = cop2l.verify(tmp_path / "service", samples)
+    assert verdict.status == "valid", sentences(verdict)
+    with pytest.raises(UserError, match="is not what the certificate was counted on"):
+        cop2l.export(learner, tmp_path / "again", data={1: samples[1], 2: samples[1]})
+
+
+def _zeros():
+    model = torch.nn.Sequential(torch.nn.Linear(6, 4))
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    return model
+
+
+def test_a_model_of_ones_own(tmp_path):
+    stream = load(str(write_data(tmp_path / "mine.npz")), tasks=2)
+    learner, samples = cop2l.CoP2L(_zeros(), memory=50), {t: (x, y) for x, y, t in stream}
+    for x, y in samples.values():
+        learner.learn(x, y)
+    learner.certify(samples)
+    cop2l.export(learner, tmp_path / "service", data=samples)
+    verdict = cop2l.verify(tmp_path / "service", samples, model=lambda seed: _zeros())
+    assert verdict.status == "valid", sentences(verdict)
+    verdict = cop2l.verify(tmp_path / "service", samples)
+    assert verdict.status == "cannot tell"
+    assert "its model is the issuer's own" in sentences(verdict)
+
+
+def test_the_verb(run, data, tmp_path, capsys):
+    words = ["export", str(run), "--to", str(tmp_path / "service"), "--data", str(data)]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "errors on the certified examples that were not picked" in out
+    assert "In model.pt2, the error rate on task 1 is at most" in out
+    assert main(words) == 2
+    assert "is there already; choose a new folder" in capsys.readouterr().err
+    assert main(["verify", str(tmp_path / "service"), "--data", str(data)]) == 0
+    assert main(["show", str(tmp_path / "service"), "--brief"]) == 0
+
+
+def test_what_cannot_be_exported_is_refused_in_a_sentence(data, tmp_path):
+    run = made(tmp_path / "run", data, method="icarl", holdout=0.3)
+    with pytest.raises(UserError, match="icarl does not predict with its model alone"):
+        export(run, tmp_path / "service")
+    with pytest.raises(UserError, match="no format of programs named 'pickle'"):
+        programs.program(build("linear", inputs=(2,), classes=2), [2], "pickle")
+    assert not (tmp_path / "service").exists()
+
+    class Branches(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) if x.sum() > 0 else super().forward(-x)
+
+    with pytest.raises(UserError, match="cannot be turned into a program"):
+        programs.program(Branches(2, 2), [2])
+
+
+# ---- ONNX
+
+
+@pytest.fixture
+def onnx(run, data, tmp_path):
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    export(run, tmp_path / "service", format="onnx", data=str(data))
+    return tmp_path / "service"
+
+
+def test_an_onnx_program_is_counted_again_in_its_runtime(onnx, run, data):
+    import onnxruntime
+
+    content = read_json(onnx / "export.json")
+    assert content["recount"]["run_by"].startswith(f"onnxruntime {onnxruntime.__version__}, ")
+    assert b"cop2l/models" not in (onnx / "model.onnx").read_bytes()  # no folders of this machine
+    session = onnxruntime.InferenceSession(onnx / "model.onnx", providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(0).normal(size=(9, 6)).astype(np.float32)
+    (logits,) = session.run(None, {"x": x})
+    assert logits.argmax(1).tolist() == life.load(run).predict(x).tolist()
+    verdict = verify(onnx, data)
+    assert verdict.status == "valid", sentences(verdict)
+    assert any("For model.onnx, run by onnxruntime" in line for line in verdict.claim)
+    assert "The errors that model.onnx makes were counted again: they are as stated." in verdict.checked
+
+
+def test_a_forged_onnx_program_is_invalid(onnx, data):
+    import onnx as library
+
+    model = library.load(onnx / "model.onnx")
+    weights = model.graph.initializer[0]
+    weights.raw_data = bytes(len(weights.raw_data))
+    library.save(model, onnx / "model.onnx")
+    verdict = verify(mended(onnx), data)
+    assert verdict.status == "invalid"
+    assert "model.onnx is not the program that these parameters give" in sentences(verdict)
+
+
+def test_an_onnx_program_that_was_not_counted_is_invalid(onnx, data):
+    verdict = verify(mended(onnx, recount=None), data)
+    assert verdict.status == "invalid"
+    assert "the errors of the program were not counted again" in sentences(verdict)
+
+
+def test_without_the_runtime_nobody_can_tell(onnx, data, monkeypatch):
+    found = programs.version
+
+    def without(package):
+        if package == "onnxruntime":
+            raise programs.PackageNotFoundError(package)
+        return found(package)
+
+    monkeypatch.setattr(programs, "version", without)
+    verdict = verify(onnx, data)
+    assert (verdict.status, verdict.exit_code) == ("cannot tell", 2)
+    assert "pip install 'cop2l[onnx]'" in sentences(verdict)
+    assert "The errors that model.onnx makes were not counted again." in sentences(verdict)
