@@ -75,6 +75,32 @@ def test_columns_label_and_groups_of_a_table(path, capsys):
     assert {s["family"] for s in json.loads(capsys.readouterr().out)["statements"]} == {"groups"}
 
 
+def test_text_is_run_verified_learned_further_and_predicted(capsys):
+    words = ("cheap thin screw", "solid oak table", "sweet red apple", "fast quiet train")
+    lines = [f"{words[i % 4]} of item{i:03d},{i % 4}" for i in range(240)]
+    Path("reviews.csv").write_text("\n".join(["review,label", *lines]))
+    assert main(["run", "reviews.csv", "text=review", "text_size=512", "anytime=true", "--out", "here"]) == 0
+    assert min(read_json("here/summary.json")["matrix"][-1]) > 0.9
+    typed = ["--text", "review", "--text-size", "512", *AS_TYPED]
+    assert main(["verify", "here", "--data", "reviews.csv", *typed]) == 0
+    more = [f"{words[i % 2]} again item{i:03d},{i % 2}" for i in range(60)]
+    Path("more.csv").write_text("\n".join(["review,label", *more]))
+    as_text = ["--data", "more.csv", "--text", "review", "--text-size", "512"]
+    assert main(["learn", "here", *as_text, "--out", "next"]) == 0
+    capsys.readouterr()
+    assert main(["predict", "next", *as_text, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] > 0.9
+    assert main(["predict", "next", "--data", "more.csv"]) != 0
+    assert "--text" in said(capsys)
+
+
+def test_a_configuration_for_text(capsys):
+    Path("reviews.csv").write_text("review,label\n" + "\n".join(f"good {i},{i % 2}" for i in range(40)))
+    assert main(["init", "reviews.csv"]) == 0
+    assert tomllib.loads(Path("reviews.toml").read_text())["data"] == {"label": "label", "text": ["review"]}
+    capsys.readouterr()
+
+
 def test_a_domain_makes_the_tasks():
     x, y = arrays()
     np.savez("clouds.npz", x=x, y=y, domain=np.arange(240) // 80)
@@ -114,7 +140,7 @@ def test_a_name_is_a_configuration_and_a_path_is_data():
         (["run", "mnist", "label=target"], "mnist has its labels"),
         (["init", "none.csv"], "no file or folder none.csv; give the path of your data"),
         (["init", "notes.txt"], "notes.txt is not a kind of data file that is known"),
-        (["init", "texts.csv"], "texts.csv has no column of numbers, arrays or pictures beside 'label'"),
+        (["init", "days.csv"], "days.csv has no column of numbers, arrays, pictures or text beside 'label'"),
         (["init", "."], "There is no data in . that is known"),
         (["init", "clouds.csv", "--out", "my.ini"], "name it my.toml rather than my.ini"),
     ],
@@ -122,7 +148,7 @@ def test_a_name_is_a_configuration_and_a_path_is_data():
 def test_what_cannot_be_is_said_in_a_sentence(words, sentence, capsys):
     table("clouds.csv")
     Path("notes.txt").write_text("nothing")
-    Path("texts.csv").write_text("text,label\ngood,1\nbad,0\n")
+    Path("days.csv").write_text("day,label\n2026-01-01,1\n2026-01-02,0\n")
     assert main(words) == 2
     assert sentence in said(capsys)
     assert not list(Path().glob("*.toml"))

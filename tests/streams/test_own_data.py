@@ -10,6 +10,7 @@ from small_data_sets import picture
 
 from cop2l import streams
 from cop2l.errors import UserError
+from cop2l.streams.text import hashed
 
 pa = pytest.importorskip("pyarrow")
 from pyarrow import csv, parquet  # noqa: E402
@@ -128,6 +129,45 @@ def test_parquet_and_csv(tmp_path):
     parquet.write_table(renamed, tmp_path / "renamed.parquet")
     some = streams.load(tmp_path / "renamed.parquet", label="kind", columns=["c", "a"])
     assert some[0].x.shape[1] == 2
+
+
+def reviews(y=Y):
+    words = ("cheap thin screw", "solid oak table", "sweet red apple", "fast quiet train")
+    return [f"{words[label]}, number {i}" for i, label in enumerate(y)]
+
+
+def test_a_column_of_text_is_hashed_by_a_rule_that_no_sample_decides(tmp_path):
+    data = pa.table({"review": reviews(), "label": Y})
+    csv.write_csv(data, tmp_path / "reviews.csv")
+    stream = streams.load(tmp_path / "reviews.csv", text="review", text_size=64)
+    assert stream[0].x.shape[1] == 64
+    np.testing.assert_allclose(np.linalg.norm(stream[0].x, axis=1), 1, atol=1e-6)
+    alone = hashed(reviews()[:1], 64)  # a row depends on its own text alone
+    assert any((row == alone[0]).all() for part in (stream, stream.test) for task in part for row in task.x)
+
+
+def test_text_beside_numbers(tmp_path):
+    data = table().append_column("review", pa.array(reviews()))
+    parquet.write_table(data, tmp_path / "both.parquet")
+    both = streams.load(tmp_path / "both.parquet", text=["review"], text_size=32)
+    assert both[0].x.shape[1] == 3 + 32
+    chosen = streams.load(tmp_path / "both.parquet", columns=["a"], text=["review"], text_size=32)
+    np.testing.assert_array_equal(chosen[0].x, both[0].x[:, [0, *range(3, 35)]])
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({}, "text="),
+        ({"text": ["review", "label"]}, "not text"),
+        ({"text": "remark"}, "no column 'remark'"),
+        ({"text": "review", "text_size": 0}, "whole number"),
+    ],
+)
+def test_wrong_columns_of_text(tmp_path, options, word):
+    csv.write_csv(pa.table({"review": reviews(), "label": Y}), tmp_path / "reviews.csv")
+    with pytest.raises(UserError, match=word):
+        streams.load(tmp_path / "reviews.csv", **options)
 
 
 def test_train_and_test_tables_in_a_folder(tmp_path):

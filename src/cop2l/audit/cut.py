@@ -16,16 +16,18 @@ from cop2l.kernel.form import Unreadable, canonical, regular
 from cop2l.kernel.verdict import Verdict
 from cop2l.streams.own import TEST_SHARE
 from cop2l.streams.task import Stream
+from cop2l.streams.text import SIZE
 from cop2l.streams.withhold import withhold, withhold_groups
 
 FLAGS = {
     "scenario": "--scenario", "tasks": "--tasks", "class_seed": "--class-seed", "order": "--order", "order_seed": "--order-seed",
     "images": "--images", "seed": "--stream-seed", "group": "--group",
-    "task_classes": "--task-classes", "label": "--label", "columns": "--columns", "domain": "--domain", "classes": "--classes",
+    "task_classes": "--task-classes", "label": "--label", "columns": "--columns", "text": "--text",
+    "text_size": "--text-size", "domain": "--domain", "classes": "--classes",
     "test_share": "--test-share", "holdout": "--holdout",
 }  # fmt: skip
 """How the auditor types an option of a cut; any other as --option KEY=VALUE."""
-USUAL = {"images": "shared", "seed": 0, "label": "label", "test_share": TEST_SHARE}
+USUAL = {"images": "shared", "seed": 0, "label": "label", "test_share": TEST_SHARE, "text_size": SIZE}
 SPLIT = ("holdout", "holdout_seed")
 NO_CUT = ("stream", "folder", "download", *SPLIT)
 """Keys of a recipe that say where data lies, which is the reader's to say, or what is withheld, which a seed decides."""
@@ -100,8 +102,7 @@ def _cut(
     recipe = certificate["data"] or {}
     stated = {key: value for key, value in recipe.items() if key not in NO_CUT and value is not None}
     stated.setdefault("scenario", certificate["scenario"])
-    if isinstance(stated.get("columns"), str):
-        stated["columns"] = [stated["columns"]]
+    stated |= {key: [stated[key]] for key in ("columns", "text") if isinstance(stated.get(key), str)}
     share, share_seed = (recipe.get(key) for key in SPLIT)
     if "holdout" in typed and canonical(typed["holdout"]) != canonical(share):
         notes.fault(_otherwise("holdout", share, typed["holdout"]))

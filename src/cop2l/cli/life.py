@@ -49,6 +49,21 @@ def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--group", metavar="COLUMN", help="the column of groups, if the learner claims some (group)"
     )
+    parser.add_argument(
+        "--columns", metavar="A,B,...", default="", help="the columns that are inputs (all others)"
+    )
+    parser.add_argument("--text", metavar="A,B,...", default="", help="the columns of text among them")
+    parser.add_argument("--text-size", metavar="N", type=int, help="as it was learned (1024)")
+
+
+def _columns(arguments: argparse.Namespace) -> Any:
+    from cop2l.experiments.samples import Columns
+
+    inputs, text = (
+        [name for name in given.split(",") if name] for given in (arguments.columns, arguments.text)
+    )
+    size = {} if arguments.text_size is None else {"text_size": arguments.text_size}
+    return Columns(arguments.label, arguments.group, inputs, text, **size)
 
 
 def learn(arguments: argparse.Namespace) -> int:
@@ -59,8 +74,7 @@ def learn(arguments: argparse.Namespace) -> int:
         arguments.state,
         arguments.data,
         out=arguments.out,
-        label=arguments.label,
-        group=arguments.group,
+        columns=_columns(arguments),
         classes=life.class_numbers(arguments.classes),
         archive=arguments.archive,
     )
@@ -79,7 +93,7 @@ def predict(arguments: argparse.Namespace) -> int:
     from cop2l.experiments.words import rounded
 
     classes, accuracy = life.predict(
-        arguments.state, arguments.data, label=arguments.label, group=arguments.group, task=arguments.task
+        arguments.state, arguments.data, columns=_columns(arguments), task=arguments.task
     )
     if arguments.out:
         life.write_classes(arguments.out, classes)

@@ -33,6 +33,8 @@ def classes(text: str) -> int | list[str]:
 CUT: dict[str, tuple[str, Any, str]] = {
     "label": ("COLUMN", str, "the column of labels"),
     "columns": ("A,B,...", names, "the columns that are the inputs"),
+    "text": ("A,B,...", names, "the columns of text among them"),
+    "text_size": ("N", int, "into how many numbers a text is hashed"),
     "domain": ("COLUMN", str, "the column of domains"),
     "group": ("COLUMN", str, "the column of groups"),
     "classes": ("N|A,B,...", classes, "how many classes there are, or their labels in order"),

@@ -12,6 +12,7 @@ from cop2l.errors import UserError
 from cop2l.experiments import samples
 from cop2l.experiments.directory import check_certificate
 from cop2l.experiments.measure import claims
+from cop2l.experiments.samples import USUAL, Columns
 from cop2l.files import recover, replace_folder, standing, write_array, write_text
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD, read_state
@@ -59,8 +60,7 @@ def learn(
     data: str | Path,
     *,
     out: str | Path | None = None,
-    label: str = "label",
-    group: str | None = None,
+    columns: Columns = USUAL,
     classes: Sequence[int] | None = None,
     archive: Sequence[str] = (),
     progress: Any = None,
@@ -75,8 +75,8 @@ def learn(
     if target.exists() and not saved(target) and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"{target} exists and is not a saved learner; choose another folder with --out.")
     learner = load(folder)
-    old = dict(_archived(learner, entry, label, group) for entry in archive)
-    x, y, groups = samples.read(data, outputs(learner), label, group_column(learner, group))
+    old = dict(_archived(learner, entry, columns) for entry in archive)
+    x, y, groups = samples.read(data, outputs(learner), named(learner, columns))
     if y is None:
         raise UserError(f"{data} has no labels; add y, or name the column that holds them with --label.")
     told = {"groups": groups} if claims_groups(learner) else {}
@@ -95,13 +95,12 @@ def predict(
     folder: str | Path,
     data: str | Path,
     *,
-    label: str = "label",
-    group: str | None = None,
+    columns: Columns = USUAL,
     task: int | None = None,
 ) -> tuple[Tensor, float | None]:
     """The class of each example, and the share that is right if the data has labels."""
     learner = load(folder)
-    x, y, _ = samples.read(data, outputs(learner), label, group_column(learner, group))
+    x, y, _ = samples.read(data, outputs(learner), named(learner, columns))
     predicted: Tensor = learner.predict(x, task=task)
     return predicted, None if y is None else int((predicted.numpy() == y).sum()) / len(y)
 
@@ -116,20 +115,18 @@ def claims_groups(learner: Any) -> bool:
     return bool(getattr(learner.options, "groups", ()))
 
 
-def group_column(learner: Any, given: str | None) -> str | None:
-    """The column of groups: the one that was named, or `group` where the learner claims groups."""
-    return given or ("group" if claims_groups(learner) else None)
+def named(learner: Any, columns: Columns) -> Columns:
+    """The columns with that of groups: the one that was named, or `group` where the learner claims groups."""
+    return columns._replace(group=columns.group or ("group" if claims_groups(learner) else None))
 
 
-def _archived(
-    learner: Method, entry: str, label: str, group: str | None
-) -> tuple[int, tuple[Any, np.ndarray]]:
+def _archived(learner: Method, entry: str, columns: Columns) -> tuple[int, tuple[Any, np.ndarray]]:
     number, equals, path = entry.partition("=")
     if not equals or not number.isdigit():
         raise UserError(
             f"Write the data of an earlier task as T=PATH, for example 1=first.npz, not {entry!r}."
         )
-    x, y, _ = samples.read(path, outputs(learner), label, group_column(learner, group))
+    x, y, _ = samples.read(path, outputs(learner), named(learner, columns))
     if y is None:
         raise UserError(f"{path} has no labels; an earlier task is certified by counting its errors.")
     return int(number), (x, y)

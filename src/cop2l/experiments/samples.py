@@ -1,14 +1,16 @@
 """Examples from a user's file, for a learner that is already there: inputs, and labels where there are any."""
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cop2l.errors import UserError, missing_extra
 from cop2l.streams import from_arrays
 from cop2l.streams.task import Task
+from cop2l.streams.text import SIZE, hashed
 
 KINDS = ".npz (arrays x and y), .npy, .csv or .parquet"
 
@@ -17,12 +19,23 @@ Read = tuple[np.ndarray, np.ndarray | None, Any]
 """Inputs, labels or None, groups or None."""
 
 
-def read(
-    path: str | Path, classes: int, label: str = "label", group: str | None = None
-) -> tuple[Any, Any, Any]:
+class Columns(NamedTuple):
+    """The columns of a table: labels, groups, inputs (none named: all others), and which of them are text."""
+
+    label: str = "label"
+    group: str | None = None
+    inputs: Sequence[str] = ()
+    text: Sequence[str] = ()
+    text_size: int = SIZE
+
+
+USUAL = Columns()
+
+
+def read(path: str | Path, classes: int, chosen: Columns = USUAL) -> tuple[Any, Any, Any]:
     """Inputs as models take them, class numbers or None, and groups or None; labels count the model's outputs from 0.
 
-    `group` names the column of groups, which is no input; an .npz file has an array `group`.
+    Groups are no input; an .npz file has an array `group`.
     """
     path = Path(path)
     if not path.is_file():
@@ -30,21 +43,21 @@ def read(
     reader = {".npz": _npz, ".npy": _npy, ".csv": _csv, ".parquet": _parquet}.get(path.suffix)
     if reader is None:
         raise UserError(f"{path} is not a kind of file that is known; give examples as {KINDS}.")
-    x, y, groups = reader(path, label, group)
+    x, y, groups = reader(path, chosen)
     given = np.zeros(len(x), np.int64) if y is None else y
     # The first example doubles as the test part, which nobody reads.
     task: Task = from_arrays(x, given, x[:1], given[:1], name=str(path), classes=classes, tasks=1)[0]
     return task.x, None if y is None else task.y, groups
 
 
-def _npz(path: Path, label: str, group: str | None) -> Read:  # noqa: ARG001
+def _npz(path: Path, chosen: Columns) -> Read:  # noqa: ARG001
     arrays = _loaded(path)
     if "x" not in arrays:
         raise UserError(f"{path} has no array x; it has: {', '.join(arrays)}.")
     return arrays["x"], arrays.get("y"), arrays.get("group")
 
 
-def _npy(path: Path, label: str, group: str | None) -> Read:  # noqa: ARG001
+def _npy(path: Path, chosen: Columns) -> Read:  # noqa: ARG001
     return _loaded(path), None, None
 
 
@@ -59,31 +72,46 @@ def _loaded(path: Path) -> Any:
         raise UserError(f"{path} is not a readable file of plain arrays; write it again.") from error
 
 
-def _csv(path: Path, label: str, group: str | None) -> Read:
+def _csv(path: Path, chosen: Columns) -> Read:
     with path.open(newline="", encoding="utf-8") as file:
         names, *rows = csv.reader(file)
     if any(len(row) != len(names) for row in rows):
         raise UserError(f"{path} has lines of different lengths; give every line {len(names)} values.")
-    return _columns(path, {name: [row[i] for row in rows] for i, name in enumerate(names)}, label, group)
+    return _columns(path, {name: [row[i] for row in rows] for i, name in enumerate(names)}, chosen)
 
 
-def _parquet(path: Path, label: str, group: str | None) -> Read:
+def _parquet(path: Path, chosen: Columns) -> Read:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
         raise missing_extra("pyarrow", "data", "Reading Parquet files") from None
     try:
-        return _columns(path, parquet.read_table(path).to_pydict(), label, group)
+        return _columns(path, parquet.read_table(path).to_pydict(), chosen)
     except ArrowException as error:
         raise UserError(f"{path} is not a readable Parquet file; write it again.") from error
 
 
-def _columns(path: Path, columns: dict[str, list[Any]], label: str, group: str | None) -> Read:
-    labels, groups = columns.pop(label, None), columns.pop(group, None) if group else None
+def _columns(path: Path, columns: dict[str, list[Any]], chosen: Columns) -> Read:
+    labels = columns.pop(chosen.label, None)
+    groups = columns.pop(chosen.group, None) if chosen.group else None
+    names = (
+        [*chosen.inputs, *(name for name in chosen.text if name not in chosen.inputs)]
+        if chosen.inputs
+        else [*columns]
+    )
+    if strange := [name for name in (*names, *chosen.text) if name not in columns]:
+        raise UserError(f"{path} has no column {strange[0]!r} of inputs; it has: {', '.join(columns)}.")
     try:
-        x = np.array(list(columns.values()), np.float32).T
+        parts = [
+            hashed(columns[name], chosen.text_size)
+            if name in chosen.text
+            else np.array(columns[name], np.float32)[:, None]
+            for name in names
+        ]
+        x = np.concatenate(parts, axis=1)
         return x, None if labels is None else np.array([float(value) for value in labels]), groups
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path} must hold numbers, and whole numbers in the column {label!r}; name another with --label."
+            f"{path} must hold numbers, and whole numbers in the column {chosen.label!r}; name another with --label, and"
+            " columns of text with --text."
         ) from error

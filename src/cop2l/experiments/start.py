@@ -57,9 +57,9 @@ def write(path: str | Path, out: str | Path) -> None:
 def configuration(path: str | Path, out: str | Path) -> str:
     """The text of a configuration for own data, from its names, types and shapes alone."""
     found = outline(Path(path))
-    if found.label is not None and not found.columns:
+    if found.label is not None and not found.columns and not found.text:
         raise UserError(
-            f"{path} has no column of numbers, arrays or pictures beside {found.label!r}; add one."
+            f"{path} has no column of numbers, arrays, pictures or text beside {found.label!r}; add one."
         )
     return BEGINNING.format(
         name=Path(path).name, file=out, base=OWN, stream=quoted(str(path)), **listed(found)
@@ -85,7 +85,13 @@ def columns(found: Outline) -> str:
         return TABLE.format(
             label=label, columns='# columns = ["A", "B"]     # without it: all the other columns'
         )
+    if not found.columns:
+        return TABLE.format(
+            label=label, columns=f"text = {others}    # hashed: 1024 numbers each (text_size)"
+        )
     named = f"columns = {columns}    # the inputs; without a domain or a group\n# not read: {others}"
+    if found.text:
+        named += f"\n# text = {texts(found.text)}    # also inputs, hashed to 1024 numbers each: leave out what is none"
     return TABLE.format(label=label, columns=named)
 
 

@@ -12,9 +12,11 @@ from cop2l.errors import UserError, missing_extra
 from cop2l.streams.own import TEST_SHARE, Part, labelled
 from cop2l.streams.pictures import Pictures, class_folders, from_folders
 from cop2l.streams.scenarios import Labelled
+from cop2l.streams.text import SIZE, hashed
 
 TABLES = (".parquet", ".csv")
 ARRAYS = ("x", "y", "domain", "group")
+MOST_TEXT = 2**20
 TEST_NAMES = ("test", "val", "valid", "validation")
 
 
@@ -23,6 +25,8 @@ def read(
     *,
     label: str = "label",
     columns: str | Sequence[str] | None = None,
+    text: str | Sequence[str] | None = None,
+    text_size: int = SIZE,
     domain: str | None = None,
     group: str | None = None,
     classes: int | Sequence[Any] | None = None,
@@ -30,8 +34,10 @@ def read(
     seed: int = 0,
 ) -> Labelled:
     """The labelled data of one file or folder; what it is, is seen from its name and content."""
-    columns = [columns] if isinstance(columns, str) else columns
-    chosen = Columns(label, columns, domain, group)
+    columns, text = ([names] if isinstance(names, str) else names for names in (columns, text))
+    if not isinstance(text_size, int) or not 1 <= text_size <= MOST_TEXT:
+        raise UserError(f"text_size is {text_size}; give a whole number from 1 to {MOST_TEXT}.")
+    chosen = Columns(label, columns, text or (), text_size, domain, group)
     names: tuple[str, ...] | None = None
     train: Part
     test: Part | None
@@ -62,10 +68,12 @@ def read(
 
 
 class Columns(NamedTuple):
-    """The columns of a table that are named: labels, inputs (None: all others), domains, groups."""
+    """The columns of a table that are named: labels, inputs (None: all others), texts among them, domains, groups."""
 
     label: str
     inputs: Sequence[str] | None
+    text: Sequence[str]
+    text_size: int
     domain: str | None
     group: str | None
 
@@ -227,28 +235,56 @@ def _arrow(folder: Path) -> Any:
 
 def _from_table(table: Any, file: Path, chosen: Columns) -> Part:
     """Inputs from all columns but the label, the domain and the group, or from those named."""
-    label, columns, *others = chosen
-    named = {"label": [label], "columns": columns or [], "domain": others[:1], "group": others[1:]}
+    others = [chosen.domain, chosen.group]
+    named = {
+        "label": [chosen.label],
+        "columns": chosen.inputs or [],
+        "text": chosen.text,
+        "domain": others[:1],
+        "group": others[1:],
+    }
     for option, wanted in ((option, name) for option, names in named.items() for name in names):
         if wanted is not None and wanted not in table.column_names:
             raise UserError(
                 f"{file} has no column {wanted!r}; choose with {option}= among: "
                 f"{', '.join(table.column_names)}."
             )
-    inputs = (
-        [c for c in table.column_names if c not in (label, *others)] if columns is None else list(columns)
+    inputs = chosen.inputs
+    if inputs is None:
+        inputs = [name for name in table.column_names if name not in (chosen.label, *others)]
+    inputs = list(dict.fromkeys([*inputs, *chosen.text]))
+    y, domains, groups = (
+        _plain(table[name], name, file) if name else None for name in (chosen.label, *others)
     )
-    y, domains, groups = (_plain(table[name], name, file) if name else None for name in (label, *others))
     if not inputs:
-        raise UserError(f"{file} has no column of inputs beside {label!r}; add one.")
-    values = [_column(table[name], name, file) for name in inputs]
-    if len(values) == 1 and (isinstance(values[0], Pictures) or values[0].ndim > 1):
-        return Part(values[0], y, domains, groups)
-    if any(isinstance(v, Pictures) or v.ndim != 1 for v in values):
+        raise UserError(f"{file} has no column of inputs beside {chosen.label!r}; add one.")
+    values = [
+        _text(table[name], name, file, chosen.text_size)
+        if name in chosen.text
+        else _column(table[name], name, file)
+        for name in inputs
+    ]
+    whole = [v for name, v in zip(inputs, values, strict=True) if name not in chosen.text and _is_whole(v)]
+    if whole and len(values) > 1:
         raise UserError(
-            f"Choose one column of arrays or pictures in {file}, or several of numbers, with columns=."
+            f"Choose one column of arrays or pictures in {file}, or several of numbers and text, with columns=."
         )
-    return Part(np.stack([v.astype(np.float32) for v in values], axis=1), y, domains, groups)
+    if whole:
+        return Part(whole[0], y, domains, groups)
+    parts = [v if v.ndim > 1 else v[:, None] for v in values]
+    return Part(np.concatenate([v.astype(np.float32) for v in parts], axis=1), y, domains, groups)
+
+
+def _is_whole(values: Any) -> bool:
+    """Whether a column is all of an example: an array or a picture."""
+    return isinstance(values, Pictures) or values.ndim > 1
+
+
+def _text(column: Any, name: str, file: Path, size: int) -> np.ndarray:
+    texts = _plain(column, name, file).tolist()
+    if not all(isinstance(text, str) for text in texts):
+        raise UserError(f"Column {name!r} of {file} is not text; leave it out of text=.")
+    return hashed(texts, size)
 
 
 def _plain(column: Any, name: str | None, file: Path) -> np.ndarray:
@@ -291,7 +327,9 @@ def _column(column: Any, name: str, file: Path) -> Any:
     if not (
         pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_boolean(array.type)
     ):
-        raise UserError(f"Column {name!r} of {file} is not numeric; choose the inputs with columns=.")
+        raise UserError(
+            f"Column {name!r} of {file} is not numeric; choose the inputs with columns=, or name it in text= if it is text."
+        )
     if array.null_count:
         raise UserError(f"Column {name!r} of {file} has missing values; fill or remove them.")
     return array.to_numpy(zero_copy_only=False).reshape(shape)

@@ -16,7 +16,7 @@ from cop2l.streams.task import SCENARIOS, Stream
 
 GENERATED: dict[str, Callable[..., Stream]] = {"synthetic": synthetic, "payments": payments}
 NAMES = (*DATASETS, *DOMAINS, "digits", *GENERATED)
-OWN = ("label", "columns", "domain", "group", "classes", "test_share")
+OWN = ("label", "columns", "text", "text_size", "domain", "group", "classes", "test_share")
 
 
 def load(

@@ -17,6 +17,7 @@ class Outline(NamedTuple):
     parts: list[str]
     label: str | None = None
     columns: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 
 
@@ -60,8 +61,9 @@ def of_table(found: Any) -> Outline:
     inputs = {name: kind for name, kind in forms.items() if name != label}
     whole = [name for name, kind in inputs.items() if kind == "arrays"][:1]
     columns = tuple(whole or [name for name, kind in inputs.items() if kind == "numbers"])
+    text = tuple(name for name, kind in inputs.items() if kind == "text" and not whole)
     parts = [f"{field.name!r}: {field.type!s:.60}" for field in found]
-    return Outline(parts, label, columns, tuple(name for name in inputs if name not in columns))
+    return Outline(parts, label, columns, text, tuple(name for name in inputs if name not in columns))
 
 
 def form(kind: Any) -> str:
