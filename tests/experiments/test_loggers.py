@@ -1,3 +1,4 @@
+import csv
 import json
 import subprocess
 import sys
@@ -6,7 +7,8 @@ import pytest
 from run_files import SMALL, configured
 
 from cop2l.errors import UserError
-from cop2l.experiments.loggers import LOGGERS, measurements
+from cop2l.cli import main
+from cop2l.experiments.loggers import LOGGERS, Logged, logged, measurements
 from cop2l.experiments.run import run
 from cop2l.experiments.watch import Watcher
 
@@ -28,7 +30,7 @@ def test_the_numbers_of_a_record_by_name():
     }
 
 
-def logged(tmp_path, kind, read):
+def written(tmp_path, kind, read):
     """Run with a logger in a process of its own (the libraries warn as they please) and read what it wrote."""
     script = f"""
 import json, sys
@@ -50,7 +52,7 @@ events = EventAccumulator({str(tmp_path / "run" / "tensorboard")!r}); events.Rel
 points = lambda tag: [[e.step, e.value] for e in events.Scalars(tag)]
 print(json.dumps([points("after each task: accuracy/average"), len(points("picked/task 2"))]))
 """
-    averages, iterations = logged(tmp_path, "tensorboard", read)
+    averages, iterations = written(tmp_path, "tensorboard", read)
     records = [json.loads(line) for line in (tmp_path / "run" / "records.jsonl").read_text().splitlines()]
     assert [step for step, _ in averages] == [1, 2, 3]
     for (_, value), record in zip(averages, records, strict=True):
@@ -69,7 +71,7 @@ client = MlflowClient({(tmp_path / "mlruns").as_uri()!r})
 bounds = [[m.step, m.value] for m in client.get_metric_history(found.info.run_id, "bound preference/task 1")]
 print(json.dumps([found.data.metrics["final/accuracy"], found.data.params["method"], sorted(bounds)]))
 """
-    accuracy, method, bounds = logged(tmp_path, "mlflow", read)
+    accuracy, method, bounds = written(tmp_path, "mlflow", read)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert accuracy == summary["accuracy"]
     assert method == "cop2l"
@@ -77,21 +79,141 @@ print(json.dumps([found.data.metrics["final/accuracy"], found.data.params["metho
     assert bounds[-1][1] == summary["tasks"][0]["bounds"]["preference"]
 
 
-def test_neither_library_is_imported_unless_asked_for():
+def test_wandb_offline(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    read = f"""
+from pathlib import Path
+from wandb.proto import wandb_internal_pb2
+from wandb.sdk.internal.datastore import DataStore
+(file,) = Path({str(tmp_path / "run")!r}).glob("wandb/offline-run-*/*.wandb")
+store, seen, config = DataStore(), {{}}, {{}}
+store.open_for_scan(str(file))
+while (data := store.scan_data()) is not None:
+    record = wandb_internal_pb2.Record(); record.ParseFromString(data)
+    config.update((item.key, json.loads(item.value_json)) for item in record.run.config.update)
+    for item in (*record.history.item, *record.summary.update):
+        name = item.key or "/".join(item.nested_key)
+        seen.setdefault(name, []).append(json.loads(item.value_json))
+print(json.dumps([config["method"], seen["accuracy/average"], seen["task"], seen["final/accuracy"][-1]]))
+"""
+    method, averages, tasks, final = written(tmp_path, "wandb", read)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert method == "cop2l"
+    assert tasks[:3] == [1, 2, 3]
+    assert averages[2] == pytest.approx(summary["accuracy"])
+    assert final == summary["accuracy"]
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return [(int(row["task"]), row["name"], float(row["value"])) for row in csv.DictReader(file)]
+
+
+def test_csv(tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert main(["run", "synthetic", *SMALL, "--log", "csv", "--out", str(folder)]) == 0
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    summary = json.loads((folder / "summary.json").read_text())
+    found = rows(folder / "log.csv")
+    expected = [(r["task"], *pair) for r in records for pair in measurements(r).items()]
+    assert found[: len(expected)] == expected
+    assert (3, "final/accuracy", summary["accuracy"]) in found[len(expected) :]
+
+
+class Own:
+    """A user's logger: nothing to derive from."""
+
+    def __init__(self, folder=None):
+        self.heard = []
+
+    def start(self, config):
+        self.heard.append(("start", config["method"], config["hash"]))
+
+    def log(self, task, numbers):
+        self.heard.append(("log", task, numbers["accuracy/average"]))
+
+    def end(self, summary):
+        self.heard.append(("end", summary and summary["accuracy"]))
+
+
+class Curious(Own):
+    """One that wants every step."""
+
+    def step(self, task, number, numbers):
+        self.heard.append(("step", task, number, numbers))
+
+
+def test_an_object_of_ones_own(tmp_path):
+    config, own, curious = configured(), Own(), Curious()
+    summary = run(config, tmp_path / "run", [Logged(own), Logged(curious)])
+    assert own.heard[0] == ("start", "cop2l", config.hash)
+    assert [heard[:2] for heard in own.heard[1:-1]] == [("log", 1), ("log", 2), ("log", 3)]
+    assert own.heard[-1] == ("end", summary["accuracy"])
+    steps = [heard for heard in curious.heard if heard[0] == "step"]
+    assert [heard for heard in curious.heard if heard[0] != "step"] == own.heard
+    assert len(steps) == len((tmp_path / "run" / "trace.jsonl").read_text().splitlines())
+    assert all(numbers["picked"] >= 0 for *_, numbers in steps)
+
+
+def test_a_run_that_stops_and_goes_on_is_told_whole(tmp_path):
+    class Stopped(Own):
+        def log(self, task, numbers):
+            super().log(task, numbers)
+            if task == 2:
+                raise KeyboardInterrupt
+
+    stopped, own, folder = Stopped(), Own(), tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run(configured(), folder, [Logged(stopped), logged("csv", folder)])
+    assert stopped.heard[-1] == ("end", None)
+    assert {task for task, *_ in rows(folder / "log.csv")} == {1}  # task 2 was stored, and not yet told
+    run(configured(), folder, [Logged(own), logged("csv", folder)])
+    assert [heard[1] for heard in own.heard[1:-1]] == [1, 2, 3]
+    averages = [task for task, name, _ in rows(folder / "log.csv") if name == "accuracy/average"]
+    assert averages == [1, 2, 3]
+
+
+def test_several_and_ones_own_by_its_path(tmp_path, monkeypatch, capsys):
+    (tmp_path / "users_logger.py").write_text(
+        "heard = []\n"
+        "class Mine:\n"
+        "    def __init__(self, folder): heard.append(folder.name)\n"
+        "    def start(self, config): heard.append(config['seed'])\n"
+        "    def log(self, task, numbers): heard.append(task)\n"
+        "    def end(self, summary): heard.append(summary['seed'])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = tmp_path / "run"
+    assert (
+        main(
+            ["run", "synthetic", *SMALL, "seed=7", "--log", "csv, users_logger:Mine", "--out", str(folder)]
+        )
+        == 0
+    )
+    assert sys.modules.pop("users_logger").heard == ["run", 7, 1, 2, 3, 7]
+    assert rows(folder / "log.csv")
+    assert main(["run", "synthetic", "--log", "cvs", "--out", str(folder)]) == 2
+    assert "There is no logger named 'cvs'; did you mean 'csv'?" in capsys.readouterr().err
+
+
+def test_no_library_is_imported_unless_asked_for():
     script = """
 import sys, cop2l.cli.run, cop2l.experiments.run, cop2l.experiments.loggers, cop2l.experiments.sweep
-print([name for name in ("tensorboard", "mlflow", "ray", "rich") if name in sys.modules])
+print([name for name in ("tensorboard", "mlflow", "wandb", "ray", "rich") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("kind", sorted(LOGGERS))
+@pytest.mark.parametrize("kind", sorted({*LOGGERS} - {"csv"}))
 def test_a_missing_library_is_named(tmp_path, monkeypatch, kind):
-    for module in ("torch.utils.tensorboard", "mlflow"):
+    for module in ("torch.utils.tensorboard", "mlflow", "wandb"):
         monkeypatch.setitem(sys.modules, module, None)
+    for name in ("MLFLOW_DISABLE_TELEMETRY", "WANDB_ERROR_REPORTING"):  # taken back afterwards
+        monkeypatch.setenv(name, "true")
     with pytest.raises(UserError, match=rf"--log {kind} needs the package .* pip install 'cop2l\[{kind}\]'"):
-        LOGGERS[kind](tmp_path)
+        logged(kind, tmp_path)
 
 
 def test_watchers_are_closed_when_the_run_fails(tmp_path):
