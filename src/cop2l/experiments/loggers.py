@@ -216,7 +216,7 @@ class WandB:
     def end(self, summary: dict[str, Any] | None) -> None:
         """The averages."""
         self.run.summary.update(averages(summary))
-        self.run.finish(exit_code=0 if summary else 1, quiet=True)
+        self.run.finish(exit_code=0 if summary else 1)
 
 
 LOGGERS: dict[str, Any] = {"csv": CSV, "tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WandB}
