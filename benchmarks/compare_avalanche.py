@@ -12,9 +12,9 @@ import warnings
 from pathlib import Path
 
 import torch
-import torchvision_operators  # noqa: F401
 from torch import nn
 
+import torchvision_operators  # noqa: F401
 from cop2l.methods import method
 from cop2l.metrics import average_accuracy
 from cop2l.models import build

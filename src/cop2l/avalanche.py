@@ -1,4 +1,4 @@
-"""CoP2L in Avalanche: a strategy, a metric, and streams that go both ways. `pip install avalanche-lib`."""
+"""CoP2L in Avalanche: a strategy, a metric, and streams that go both ways. `pip install 'cop2l[avalanche]'`."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from cop2l.certify.certificate import Certificate
 from cop2l.certify.fast import outputs
 from cop2l.certify.inputs import labelled
 from cop2l.certify.learner import CoP2L
-from cop2l.errors import UserError
+from cop2l.errors import UserError, missing_extra
 from cop2l.streams.task import Scenario, Stream, Task
 
 try:
@@ -22,14 +22,12 @@ try:
     from avalanche.training.plugins.evaluation import default_evaluator
     from avalanche.training.templates import SupervisedTemplate
 except ImportError:
-    raise UserError(
-        "cop2l.avalanche needs the package avalanche-lib; install it with: pip install avalanche-lib."
-    ) from None
+    raise missing_extra("avalanche-lib 0.6", "avalanche", "cop2l.avalanche") from None
 
-TASK_INCREMENTAL = "task-incremental"
+TASK_INCREMENTAL: Scenario = "task-incremental"
 
 
-class CoP2LStrategy(SupervisedTemplate):
+class CoP2LStrategy(SupervisedTemplate):  # type: ignore[misc]
     """CoP2L as a strategy: every experience that it is trained on is a task, and `certify` speaks of all of them.
 
     Examples are read through the evaluation transforms, which must not be random: a certificate speaks of examples, not of
@@ -105,7 +103,9 @@ class CoP2LStrategy(SupervisedTemplate):
                     f"Two experiences have the task label {label}; a task-incremental learner needs one of its own for each: "
                     "see avalanche.benchmarks.task_incremental_benchmark."
                 )
-            head = outputs_of(classes_of(experience), [c for known in self.heads.values() for c in known.values()])
+            head = outputs_of(
+                classes_of(experience), [c for known in self.heads.values() for c in known.values()]
+            )
         data = Examples(experience, head)
         self.learner.learn(data, classes=tuple(head.values()) or None, progress=self._tick)
         if head:
@@ -124,17 +124,17 @@ class CoP2LStrategy(SupervisedTemplate):
 
     def make_train_dataloader(self, **_: Any) -> None:
         """None is needed."""
-        self.dataloader = []
+        self.dataloader: list[Any] = []
 
     def check_model_and_optimizer(self, **_: Any) -> None:
         """None is needed."""
 
-    def model_adaptation(self, model: Any = None) -> nn.Module:
+    def model_adaptation(self, model: Any = None) -> Any:
         """The model as it is."""
-        return model or self.model
+        return self.model if model is None else model
 
 
-class CertifiedError(PluginMetric):
+class CertifiedError(PluginMetric):  # type: ignore[misc]
     """A metric: after every evaluation, the newest certificate's bound for each experience that it speaks of."""
 
     def result(self) -> None:
@@ -148,14 +148,15 @@ class CertifiedError(PluginMetric):
         bounds = strategy.certificate.bounds if strategy.certificate is not None else {}
         step = strategy.clock.train_iterations
         return [
-            MetricValue(self, f"{self}/Exp{strategy.learned[t - 1]:03d}", bound, step) for t, bound in bounds.items()
+            MetricValue(self, f"{self}/Exp{strategy.learned[t - 1]:03d}", bound, step)
+            for t, bound in bounds.items()
         ]
 
     def __str__(self) -> str:
         return "Certified_Error"
 
 
-class Examples(Dataset):
+class Examples(Dataset[tuple[Any, int]]):
     """The (x, y) of an experience, through its evaluation transforms, with the model's outputs as labels."""
 
     def __init__(self, experience: Any, head: dict[int, int] | None = None) -> None:
@@ -185,7 +186,9 @@ def as_stream(benchmark: Any, *, name: str = "avalanche", scenario: Scenario | N
     found: Scenario = TASK_INCREMENTAL if len(labels) > 1 else "class-incremental"
     if len(labels) == 1 and len(set(sets)) == 1 < len(sets):
         found = "domain-incremental"
-    chosen, heads, parts = scenario or found, [], ([], [])
+    chosen = scenario or found
+    heads: list[dict[int, int]] = []
+    parts: tuple[list[Task], list[Task]] = ([], [])
     for t, experience in enumerate(train, 1):
         taken = [c for head in heads for c in head.values()] if chosen == TASK_INCREMENTAL else []
         heads.append(outputs_of(classes_of(experience), taken))
@@ -238,5 +241,7 @@ def task_label(experience: Any) -> int:
     """The one task label of an experience."""
     labels = labels_of(experience)
     if len(labels) != 1:
-        raise UserError(f"An experience has the task labels {labels}; a task-incremental learner needs one in each.")
+        raise UserError(
+            f"An experience has the task labels {labels}; a task-incremental learner needs one in each."
+        )
     return int(labels[0])

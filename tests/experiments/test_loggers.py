@@ -6,8 +6,8 @@ import sys
 import pytest
 from run_files import SMALL, configured
 
-from cop2l.errors import UserError
 from cop2l.cli import main
+from cop2l.errors import UserError
 from cop2l.experiments.loggers import LOGGERS, Logged, logged, measurements
 from cop2l.experiments.run import run
 from cop2l.experiments.watch import Watcher
@@ -193,9 +193,7 @@ def test_several_and_ones_own_by_its_path(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(tmp_path)
     folder = tmp_path / "run"
     assert (
-        main(
-            ["run", "synthetic", *SMALL, "seed=7", "--log", "csv, users_logger:Mine", "--out", str(folder)]
-        )
+        main(["run", "synthetic", *SMALL, "seed=7", "--log", "csv, users_logger:Mine", "--out", str(folder)])
         == 0
     )
     assert sys.modules.pop("users_logger").heard == ["run", 7, 1, 2, 3, 7]

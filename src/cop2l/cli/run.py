@@ -37,7 +37,9 @@ def add(verbs: Any) -> None:
     parser.add_argument("--out", metavar="DIR", help="the run directory (default: runs/ and the run's hash)")
     parser.add_argument("--commitment", metavar="FILE", help="refuse to differ from it (see: cop2l commit)")
     parser.add_argument(
-        "--log", metavar="NAME,...", help="also log there: csv, tensorboard, mlflow, wandb, or package.module:Class"
+        "--log",
+        metavar="NAME,...",
+        help="also log there: csv, tensorboard, mlflow, wandb, or package.module:Class",
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON; progress on stderr")
     parser.set_defaults(run=run)

@@ -1,4 +1,4 @@
-"""Loggers for those who ask: CSV, TensorBoard, MLflow, Weights & Biases, or an object of your own. Nothing leaves the machine by default."""
+"""Loggers for those who ask, or an object of your own; nothing leaves the machine unless told so."""
 
 import csv
 import os
@@ -207,7 +207,10 @@ class WandB:
 
     def step(self, task: int, number: int, numbers: dict[str, float]) -> None:
         """One curve per task and quantity."""
-        self.run.log({f"iterations/{name}/task {task}": value for name, value in numbers.items()} | {"iteration": number})
+        self.run.log(
+            {f"iterations/{name}/task {task}": value for name, value in numbers.items()}
+            | {"iteration": number}
+        )
 
     def log(self, task: int, numbers: dict[str, float]) -> None:
         """One point per task."""

@@ -67,8 +67,8 @@ def names_from_file(
     rest = match["rest"] if match else path.stem
     if match:
         size = size or int(match["size"])
-    for name in (backbone,) if backbone else sorted(
-        (*BACKBONES, *installed("backbones")), key=len, reverse=True
+    for name in (
+        (backbone,) if backbone else sorted((*BACKBONES, *installed("backbones")), key=len, reverse=True)
     ):
         if rest.endswith(f"-{name}"):
             backbone, dataset = name, dataset or rest.removesuffix(f"-{name}")
