@@ -31,17 +31,13 @@ def test_the_numbers_of_a_record_by_name():
 
 
 def written(tmp_path, kind, read):
-    """Run with a logger in a process of its own (the libraries warn as they please) and read what it wrote."""
-    script = f"""
-import json, sys
-from cop2l.cli import main
-assert main(["run", "synthetic", *{SMALL!r}, "--log", {kind!r}, "--out", {str(tmp_path / "run")!r}]) == 0
-{read}
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
+    """Run with a logger in a process of its own (the libraries warn, and write late, as they please); then read."""
+    words = ["run", "synthetic", *SMALL, "--log", kind, "--out", str(tmp_path / "run")]
+    for command in (["-m", "cop2l", *words], ["-c", f"import json\n{read}"]):
+        done = subprocess.run(
+            [sys.executable, *command], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -66,6 +62,8 @@ def test_mlflow(tmp_path, monkeypatch):
     pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     read = f"""
+import os
+os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # the logger has set it for itself
 from mlflow import MlflowClient
 client = MlflowClient({(tmp_path / "mlruns").as_uri()!r})
 (found,) = client.search_runs([client.get_experiment_by_name("cop2l").experiment_id])
@@ -97,7 +95,8 @@ while at < len(data):  # records in blocks of 32 KiB: a checksum, their length, 
     if kind not in (1, 4):
         continue
     record, whole = Record.FromString(whole), b""
-    config.update((item.key, item.value_json) for item in record.run.config.update)
+    told = (*record.run.config.update, *record.config.update)
+    config.update((item.key or item.nested_key[0], item.value_json) for item in told)
     for item in (*record.history.item, *record.summary.update):
         name = ("summary " if item in record.summary.update else "") + (item.key or item.nested_key[0])
         seen.setdefault(name, []).append(item.value_json)
