@@ -7,7 +7,7 @@ PIP    := $(BIN)/pip install --disable-pip-version-check --quiet --constraint co
 # One thread per process: parallelism is over processes, and results are exact at a fixed thread count.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test env lint test-network validity bench torture compare-avalanche compare-river notebooks docs ci-long clean
+.PHONY: help demo test env lint test-network validity bench torture compare-avalanche test-avalanche compare-river notebooks docs ci-long clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -37,11 +37,11 @@ bench: $(VENV)/dev.stamp  ## the benchmarks: ratios measured side by side
 torture: $(VENV)/dev.stamp  ## attack verify with forged certificates, hostile files and runs (an hour), and write docs/reliability.md
 	$(BIN)/python tests/torture/torture.py
 
-compare-avalanche: $(VENV)/dev.stamp  ## the baselines beside Avalanche 0.6, in an environment of its own
-	$(PYTHON) -m venv .avalanche/venv
-	.avalanche/venv/bin/pip install --disable-pip-version-check --quiet avalanche-lib==0.6.0 torch==2.13.0 torchvision==0.28.0 safetensors pooch pillow
-	.avalanche/venv/bin/pip install --disable-pip-version-check --quiet --no-deps --editable .
+compare-avalanche: .avalanche/stamp  ## the baselines beside Avalanche 0.6, in an environment of its own
 	.avalanche/venv/bin/python -W ignore benchmarks/compare_avalanche.py
+
+test-avalanche: .avalanche/stamp  ## CoP2L inside Avalanche, and every logger, Weights & Biases too, in an environment of their own
+	.avalanche/venv/bin/pytest tests/test_avalanche.py tests/experiments/test_loggers.py
 
 compare-river:            ## the monitor beside river's drift detectors, in an environment of its own; writes docs/monitor.md
 	$(PYTHON) -m venv .river/venv
@@ -85,5 +85,11 @@ $(VENV)/dev.stamp: $(VENV)/demo.stamp
 	$(PIP) --editable '.[dev]'
 	touch $@
 
+.avalanche/stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .avalanche/venv
+	.avalanche/venv/bin/pip install --disable-pip-version-check --quiet torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	.avalanche/venv/bin/pip install --disable-pip-version-check --quiet avalanche-lib==0.6.0 torchvision==0.28.0 pytest --editable '.[tensorboard,mlflow,wandb]'
+	touch $@
+
 clean:           ## remove the environment and caches
-	rm -rf $(VENV) .wheel .notebooks build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .wheel .notebooks .avalanche build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

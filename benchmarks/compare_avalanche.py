@@ -1,7 +1,8 @@
 """The baselines beside Avalanche's: the same stream, model, initial weights, hyper-parameters and seeds.
 
 Needs an environment with avalanche-lib 0.6 (`make compare-avalanche` makes one) and Fashion-MNIST. Writes
-docs/avalanche.md: mean accuracies over the seeds, their difference, and how long learning took on one thread.
+the last part of docs/avalanche.md: mean accuracies over the seeds, their difference, and how long learning took on one
+thread.
 """
 
 import argparse
@@ -11,18 +12,15 @@ import warnings
 from pathlib import Path
 
 import torch
-from torch import library, nn
+from torch import nn
 
+import torchvision_operators  # noqa: F401
 from cop2l.methods import method
 from cop2l.metrics import average_accuracy
 from cop2l.models import build
 from cop2l.streams import load
 
 warnings.simplefilter("ignore")
-# torchvision, which Avalanche imports, expects two operators that its wheel does not bring along.
-for operator in ("nms", "qnms"):
-    library.define(f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
 from avalanche.benchmarks import dataset_benchmark, nc_benchmark  # noqa: E402
 from avalanche.benchmarks.utils import _make_taskaware_tensor_classification_dataset as dataset  # noqa: E402
 from avalanche.models import MultiTaskModule  # noqa: E402
@@ -31,6 +29,7 @@ from avalanche.training import supervised  # noqa: E402
 from avalanche.training.plugins import EvaluationPlugin  # noqa: E402
 from avalanche.training.supervised.lamaml_v2 import LaMAML  # noqa: E402
 
+TITLE = "## The baselines beside Avalanche's"
 SEEDS = range(5)
 TASKS, TRAIN, TEST, MEMORY = 5, 800, 1000, 200
 CLASS, TASK, DOMAIN = "class-incremental", "task-incremental", "domain-incremental"
@@ -267,9 +266,9 @@ def main():
         else f"More than 2 points apart: {', '.join(far)}; the reasons are below."
     )
     page = [
-        "# The baselines beside Avalanche 0.6",
+        TITLE,
         "",
-        "Written by `make compare-avalanche` (`benchmarks/compare_avalanche.py`).",
+        "Written by `make compare-avalanche` (`benchmarks/compare_avalanche.py`), with Avalanche 0.6.",
         f"Fashion-MNIST in {TASKS} tasks ({TRAIN} training and {TEST} test images each; domain-incremental: permuted",
         f"pixels), a 784-64-10 network, a memory of {MEMORY}, the same initial weights and options on both sides (where the",
         "two define an option differently, it is translated: see the notes),",
@@ -280,14 +279,14 @@ def main():
         "",
         verdict,
         "",
-        "## What differs",
+        "### What differs",
         "",
         *notes,
         "",
     ]
     path = Path(__file__).parents[1] / "docs" / "avalanche.md"
     temporary = path.with_suffix(".new")
-    temporary.write_text("\n".join(page))
+    temporary.write_text(path.read_text().partition(TITLE)[0] + "\n".join(page))
     temporary.replace(path)
     print(f"{verdict} Written to {path}.")
 

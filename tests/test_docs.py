@@ -31,6 +31,7 @@ if find_spec("onnxruntime") is None or find_spec("onnxscript") is None:
 PYTHON_ELSEWHERE = {
     "README.md": "test_readme.py",
     "adding_a_method.md": "methods/test_adding_a_method.py",
+    "avalanche.md": "test_avalanche.py, where Avalanche is installed",
     "report.md": "report/test_published.py",
     "features.md": "fetches a backbone's weights; features/test_extract.py has a small one",
 }

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cop2l
@@ -18,15 +19,16 @@ from cop2l.streams import load
 
 CODE = '''
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
+import torch
 from torch import nn
 
 from cop2l.methods.base import CommonOptions
 from cop2l.methods.finetuning import Finetuning
 from cop2l.models.backbones import Backbone
 from cop2l.streams import Labelled
+from cop2l.streams.pictures import Scaled
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,17 @@ def wrong(folder=None):
     return 3
 
 
-OURS = Backbone("ours", "Ours", 3, (), "MIT", partial(nn.Linear, 3, 3))
+def pictures(folder=None, **options):
+    x, y = np.random.default_rng(0).integers(0, 256, (40, 3, 8, 8), np.uint8), np.arange(40) % 4
+    return Labelled("pictures", x, y, x, y, names=("a", "b", "c", "d"), tasks=2, prepare=Scaled((0.5,), (0.5,)))
+
+
+def flat():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
+
+
+OURS = Backbone("ours", "Ours", 5, ("pictures",), "MIT", flat, ready=flat, smallest=8)
 '''
 ENTRIES = """\
 [cop2l.methods]
@@ -65,6 +77,7 @@ waiting = users_plugin:Waiting
 replay = users_plugin:Waiting
 [cop2l.streams]
 harvest = users_plugin:harvest
+pictures = users_plugin:pictures
 wrong-harvest = users_plugin:wrong
 [cop2l.backbones]
 ours = users_plugin:OURS
@@ -121,17 +134,28 @@ def test_what_is_no_method_is_one_sentence(package, capsys, name, said):
     assert said in capsys.readouterr().err
 
 
-def test_a_method_with_an_entry_point_has_a_name(package):
-    """In a new process: the registry is made when it is imported."""
+@pytest.fixture
+def words(package):
+    """What a command prints, in a new process: the registry of methods is made when it is imported."""
     here = [str(package), str(Path(cop2l.__file__).parents[1])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(here), "COP2L_HOME": str(package / "home")}
 
-    def words(*arguments):
-        command = [sys.executable, "-m", "cop2l", *arguments]
-        return subprocess.run(
-            command, env=environment, cwd=package, capture_output=True, text=True, check=True
-        ).stdout
+    def said(*arguments, fails=False):
+        done = subprocess.run(
+            [sys.executable, "-m", "cop2l", *arguments],
+            env=environment,
+            cwd=package,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode != 0) == fails, done.stderr
+        return done.stderr if fails else done.stdout
 
+    return said
+
+
+def test_a_method_with_an_entry_point_has_a_name(package, words):
     listed = words("list", "methods")
     assert "Finetuning that could wait." in listed
     assert listed.count("Finetuning that could wait.") == 1  # it does not replace replay
@@ -153,6 +177,35 @@ def test_a_backbone(package):
     assert backbone("ours").title == "Ours"
     with pytest.raises(UserError, match="users_plugin:harvest is no backbone"):
         backbone("not-ours")
+
+
+def test_a_data_set_of_a_package_on_the_command_line(package, words):
+    assert "harvest" in words("list", "streams")
+    quick = ("preset=hybrid", "prior_epochs=2")
+    words("run", "harvest", *quick, "--out", "run")  # neutral settings, as for own data
+    config = json.loads((package / "run" / "config.json").read_text())
+    assert (config["stream"], config["tasks"], config["options"]["optimiser"]) == ("harvest", 2, "adam")
+    assert "VALID" in words("verify", "run", "--data", "harvest")
+    words("run", "digits", "stream=harvest", "method=finetuning", "tasks=2", "epochs=1", "--out", "run2")
+    (package / "own.toml").write_text('base = "digits"\n[streams.harvest]\nseed = 5\n')
+    words("run", "own.toml", "stream=harvest", "method=finetuning", "tasks=2", "epochs=1", "--out", "run3")
+    assert json.loads((package / "run3" / "config.json").read_text())["seed"] == 5
+    assert "did you mean 'harvest'" in words("run", "digits", "stream=harvests", fails=True)
+
+
+def test_features_of_a_package_by_a_backbone_of_a_package(package, words):
+    assert "ours" in words("features", "backbones")
+    assert "did you mean 'ours'" in words("features", "pictures", "--backbone", "our", fails=True)
+    words("features", "pictures", "--backbone", "ours", "--size", "8", "--device", "cpu")
+    words("run", "pictures@ours-8", "method=finetuning", "holdout=0.5", "epochs=1", "--out", "run")
+    summary = json.loads((package / "run" / "summary.json").read_text())
+    assert len(summary["tasks"]) == 2
+    assert "was trained on" in summary["not_valid"][0]  # the backbone saw the data
+    x, y = np.zeros((8, 5), np.float32), np.arange(8) % 4
+    np.savez(package / "others-ours-8.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    words("features", "--import", "others-ours-8.npz")
+    (found,) = [r for r in json.loads(words("features", "list", "--json")) if r["name"] == "others@ours-8"]
+    assert found["pretrained_on"] == ["pictures"]
 
 
 def test_nothing_is_installed_here():

@@ -516,3 +516,8 @@ def known_stream(name):
 def test_a_type_nobody_declared():
     with pytest.raises(UserError, match="data takes a table"):
         typed("data", 3)
+
+
+def test_cifar100_by_its_short_name_is_the_same_run():
+    short, long = (grid.single(grid.read(name)) for name in ("cifar100", "cifar100-10"))
+    assert (short.tasks, short.hash) == (10, long.hash)

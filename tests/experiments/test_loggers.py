@@ -1,3 +1,4 @@
+import csv
 import json
 import subprocess
 import sys
@@ -5,8 +6,9 @@ import sys
 import pytest
 from run_files import SMALL, configured
 
+from cop2l.cli import main
 from cop2l.errors import UserError
-from cop2l.experiments.loggers import LOGGERS, measurements
+from cop2l.experiments.loggers import LOGGERS, Logged, logged, measurements
 from cop2l.experiments.run import run
 from cop2l.experiments.watch import Watcher
 
@@ -28,17 +30,14 @@ def test_the_numbers_of_a_record_by_name():
     }
 
 
-def logged(tmp_path, kind, read):
-    """Run with a logger in a process of its own (the libraries warn as they please) and read what it wrote."""
-    script = f"""
-import json, sys
-from cop2l.cli import main
-assert main(["run", "synthetic", *{SMALL!r}, "--log", {kind!r}, "--out", {str(tmp_path / "run")!r}]) == 0
-{read}
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
+def written(tmp_path, kind, read):
+    """Run with a logger in a process of its own (the libraries warn, and write late, as they please); then read."""
+    words = ["run", "synthetic", *SMALL, "--log", kind, "--out", str(tmp_path / "run")]
+    for command in (["-m", "cop2l", *words], ["-c", f"import json\n{read}"]):
+        done = subprocess.run(
+            [sys.executable, *command], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -50,7 +49,7 @@ events = EventAccumulator({str(tmp_path / "run" / "tensorboard")!r}); events.Rel
 points = lambda tag: [[e.step, e.value] for e in events.Scalars(tag)]
 print(json.dumps([points("after each task: accuracy/average"), len(points("picked/task 2"))]))
 """
-    averages, iterations = logged(tmp_path, "tensorboard", read)
+    averages, iterations = written(tmp_path, "tensorboard", read)
     records = [json.loads(line) for line in (tmp_path / "run" / "records.jsonl").read_text().splitlines()]
     assert [step for step, _ in averages] == [1, 2, 3]
     for (_, value), record in zip(averages, records, strict=True):
@@ -63,13 +62,15 @@ def test_mlflow(tmp_path, monkeypatch):
     pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     read = f"""
+import os
+os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # the logger has set it for itself
 from mlflow import MlflowClient
 client = MlflowClient({(tmp_path / "mlruns").as_uri()!r})
 (found,) = client.search_runs([client.get_experiment_by_name("cop2l").experiment_id])
 bounds = [[m.step, m.value] for m in client.get_metric_history(found.info.run_id, "bound preference/task 1")]
 print(json.dumps([found.data.metrics["final/accuracy"], found.data.params["method"], sorted(bounds)]))
 """
-    accuracy, method, bounds = logged(tmp_path, "mlflow", read)
+    accuracy, method, bounds = written(tmp_path, "mlflow", read)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert accuracy == summary["accuracy"]
     assert method == "cop2l"
@@ -77,21 +78,146 @@ print(json.dumps([found.data.metrics["final/accuracy"], found.data.params["metho
     assert bounds[-1][1] == summary["tasks"][0]["bounds"]["preference"]
 
 
-def test_neither_library_is_imported_unless_asked_for():
+def test_wandb_offline(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    read = f"""
+from pathlib import Path
+from wandb.proto.wandb_internal_pb2 import Record
+(file,) = Path({str(tmp_path / "run")!r}).glob("wandb/offline-run-*/*.wandb")
+data, at, whole, seen, config = file.read_bytes(), 7, b"", {{}}, {{}}
+while at < len(data):  # records in blocks of 32 KiB: a checksum, their length, whether more follows
+    if 32768 - at % 32768 < 7:
+        at += 32768 - at % 32768
+        continue
+    size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+    whole, at = whole + data[at + 7 : at + 7 + size], at + 7 + size
+    if kind not in (1, 4):
+        continue
+    record, whole = Record.FromString(whole), b""
+    told = (*record.run.config.update, *record.config.update)
+    config.update((item.key or item.nested_key[0], item.value_json) for item in told)
+    for item in (*record.history.item, *record.summary.update):
+        name = ("summary " if item in record.summary.update else "") + (item.key or item.nested_key[0])
+        seen.setdefault(name, []).append(item.value_json)
+found = [config["method"], *seen["accuracy/average"], *seen["task"], seen["summary final/accuracy"][-1]]
+print(json.dumps([json.loads(text) for text in found]))
+"""
+    method, *numbers, final = written(tmp_path, "wandb", read)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert method == "cop2l"
+    assert numbers[3:] == [1, 2, 3]
+    assert numbers[2] == pytest.approx(summary["accuracy"])
+    assert final == summary["accuracy"]
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return [(int(row["task"]), row["name"], float(row["value"])) for row in csv.DictReader(file)]
+
+
+def test_csv(tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert main(["run", "synthetic", *SMALL, "--log", "csv", "--out", str(folder)]) == 0
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    summary = json.loads((folder / "summary.json").read_text())
+    found = rows(folder / "log.csv")
+    expected = [(r["task"], *pair) for r in records for pair in measurements(r).items()]
+    assert found[: len(expected)] == expected
+    assert (3, "final/accuracy", summary["accuracy"]) in found[len(expected) :]
+
+
+class Own:
+    """A user's logger: nothing to derive from."""
+
+    def __init__(self, folder=None):
+        self.heard = []
+
+    def start(self, config):
+        self.heard.append(("start", config["method"], config["hash"]))
+
+    def log(self, task, numbers):
+        self.heard.append(("log", task, numbers["accuracy/average"]))
+
+    def end(self, summary):
+        self.heard.append(("end", summary and summary["accuracy"]))
+
+
+class Curious(Own):
+    """One that wants every step."""
+
+    def step(self, task, number, numbers):
+        self.heard.append(("step", task, number, numbers))
+
+
+def test_an_object_of_ones_own(tmp_path):
+    config, own, curious = configured(), Own(), Curious()
+    summary = run(config, tmp_path / "run", [Logged(own), Logged(curious)])
+    assert own.heard[0] == ("start", "cop2l", config.hash)
+    assert [heard[:2] for heard in own.heard[1:-1]] == [("log", 1), ("log", 2), ("log", 3)]
+    assert own.heard[-1] == ("end", summary["accuracy"])
+    steps = [heard for heard in curious.heard if heard[0] == "step"]
+    assert [heard for heard in curious.heard if heard[0] != "step"] == own.heard
+    assert len(steps) == len((tmp_path / "run" / "trace.jsonl").read_text().splitlines())
+    assert all(numbers["picked"] >= 0 for *_, numbers in steps)
+
+
+def test_a_run_that_stops_and_goes_on_is_told_whole(tmp_path):
+    class Stopped(Own):
+        def log(self, task, numbers):
+            super().log(task, numbers)
+            if task == 2:
+                raise KeyboardInterrupt
+
+    stopped, own, folder = Stopped(), Own(), tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run(configured(), folder, [Logged(stopped), logged("csv", folder)])
+    assert stopped.heard[-1] == ("end", None)
+    assert {task for task, *_ in rows(folder / "log.csv")} == {1}  # task 2 was stored, and not yet told
+    run(configured(), folder, [Logged(own), logged("csv", folder)])
+    assert [heard[1] for heard in own.heard[1:-1]] == [1, 2, 3]
+    averages = [task for task, name, _ in rows(folder / "log.csv") if name == "accuracy/average"]
+    assert averages == [1, 2, 3]
+
+
+def test_several_and_ones_own_by_its_path(tmp_path, monkeypatch, capsys):
+    (tmp_path / "users_logger.py").write_text(
+        "heard = []\n"
+        "class Mine:\n"
+        "    def __init__(self, folder): heard.append(folder.name)\n"
+        "    def start(self, config): heard.append(config['seed'])\n"
+        "    def log(self, task, numbers): heard.append(task)\n"
+        "    def end(self, summary): heard.append(summary['seed'])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = tmp_path / "run"
+    assert (
+        main(["run", "synthetic", *SMALL, "seed=7", "--log", "csv, users_logger:Mine", "--out", str(folder)])
+        == 0
+    )
+    assert sys.modules.pop("users_logger").heard == ["run", 7, 1, 2, 3, 7]
+    assert rows(folder / "log.csv")
+    assert main(["run", "synthetic", "--log", "cvs", "--out", str(folder)]) == 2
+    assert "There is no logger named 'cvs'; did you mean 'csv'?" in capsys.readouterr().err
+
+
+def test_no_library_is_imported_unless_asked_for():
     script = """
 import sys, cop2l.cli.run, cop2l.experiments.run, cop2l.experiments.loggers, cop2l.experiments.sweep
-print([name for name in ("tensorboard", "mlflow", "ray", "rich") if name in sys.modules])
+print([name for name in ("tensorboard", "mlflow", "wandb", "ray", "rich") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("kind", sorted(LOGGERS))
+@pytest.mark.parametrize("kind", sorted({*LOGGERS} - {"csv"}))
 def test_a_missing_library_is_named(tmp_path, monkeypatch, kind):
-    for module in ("torch.utils.tensorboard", "mlflow"):
+    for module in ("torch.utils.tensorboard", "mlflow", "wandb"):
         monkeypatch.setitem(sys.modules, module, None)
+    for name in ("MLFLOW_DISABLE_TELEMETRY", "WANDB_ERROR_REPORTING"):  # taken back afterwards
+        monkeypatch.setenv(name, "true")
     with pytest.raises(UserError, match=rf"--log {kind} needs the package .* pip install 'cop2l\[{kind}\]'"):
-        LOGGERS[kind](tmp_path)
+        logged(kind, tmp_path)
 
 
 def test_watchers_are_closed_when_the_run_fails(tmp_path):

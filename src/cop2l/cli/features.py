@@ -126,7 +126,9 @@ def show(arguments: argparse.Namespace) -> None:
 def backbones(arguments: argparse.Namespace) -> None:
     """List the backbones."""
     from cop2l.models.backbones import BACKBONES
+    from cop2l.plugins import installed
 
+    others = {name: path for name, path in installed("backbones").items() if name not in BACKBONES}
     rows: list[dict[str, Any]] = [
         {
             "name": b.name,
@@ -139,12 +141,14 @@ def backbones(arguments: argparse.Namespace) -> None:
         for b in BACKBONES.values()
     ]
     if arguments.json:
-        print(json.dumps(rows, indent=1))
+        print(json.dumps(rows + [{"name": name, "title": path} for name, path in others.items()], indent=1))
         return
     for row in rows:
         print(
             f"{row['name']:<18}  {row['width']:>4} features, trained on {row['pretrained_on'][0]}; {row['licence']}"
         )
+    for name, path in others.items():
+        print(f"{name:<18}  of an installed package: {path}")
     print("timm:MODEL, transformers:MODEL  any picture model of these libraries, where they are installed")
 
 

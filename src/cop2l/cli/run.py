@@ -41,7 +41,11 @@ def add(verbs: Any) -> None:
         help="the run directory (default: runs/ and the run's hash); with seeds=, where they go",
     )
     parser.add_argument("--commitment", metavar="FILE", help="refuse to differ from it (see: cop2l commit)")
-    parser.add_argument("--log", choices=("tensorboard", "mlflow"), help="also log there")
+    parser.add_argument(
+        "--log",
+        metavar="NAME,...",
+        help="also log there: csv, tensorboard, mlflow, wandb, or package.module:Class",
+    )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON; progress on stderr")
     parser.set_defaults(run=run)
 
@@ -50,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run it, show it, and say where the results are."""
     from cop2l.certify import commitment
     from cop2l.experiments import grid, watch, words
-    from cop2l.experiments.loggers import LOGGERS
+    from cop2l.experiments.loggers import logged
     from cop2l.experiments.run import run as experiment
 
     given = grid.overrides(arguments.overrides)
@@ -62,8 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     promised = commitment.read(arguments.commitment) if arguments.commitment else None
     folder = Path(arguments.out or Path("runs") / config.hash)
     watchers = [watch.usual(sys.stderr if arguments.json else None)]
-    if arguments.log:
-        watchers.append(LOGGERS[arguments.log](folder))
+    watchers += [logged(name.strip(), folder) for name in (arguments.log or "").split(",") if name.strip()]
     try:
         summary = experiment(config, folder, watchers, promised)
     except KeyboardInterrupt:

@@ -25,6 +25,7 @@ from cop2l.certify.presets import FOLLOWS, PRESETS, Choice
 from cop2l.errors import UserError, unknown
 from cop2l.experiments import options
 from cop2l.experiments.config import FIELDS, HINTS, TABLES, Config, from_toml, loose, typed
+from cop2l.plugins import installed
 from cop2l.streams.loading import OWN as OWN_DATA
 from cop2l.streams.task import SCENARIOS
 
@@ -76,6 +77,8 @@ def _read(name: str, above: tuple[str, ...]) -> dict[str, Any]:
     if path.suffix == ".toml" and not path.is_file():
         raise UserError(f"There is no file {name}; give one, or one of: {', '.join(builtin_names())}.")
     if path.suffix != ".toml" and not builtin.is_file():
+        if name in installed("streams"):
+            return _read(OWN, (*above, name)) | {"name": name, "stream": name}
         if name in choices("stream"):
             raise UserError(f"{name} is a stream and no configuration; write: cop2l run mnist stream={name}.")
         if is_path or path.suffix:
@@ -401,5 +404,6 @@ def choices(key: str) -> Collection[str]:
     from cop2l.models import MODELS
     from cop2l.streams import NAMES
 
-    known = {"stream": NAMES, "method": METHODS, "scenario": SCENARIOS, "model": MODELS, "preset": PRESETS}
+    streams = (*NAMES, *installed("streams"))
+    known = {"stream": streams, "method": METHODS, "scenario": SCENARIOS, "model": MODELS, "preset": PRESETS}
     return known[key]

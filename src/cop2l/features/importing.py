@@ -12,6 +12,8 @@ from cop2l.errors import UserError
 from cop2l.features.store import CHUNK, PARTS, Entry, Writer, content_hash, lookup
 from cop2l.files import file_digest
 from cop2l.models.backbones import BACKBONES
+from cop2l.models.libraries import backbone as named
+from cop2l.plugins import installed
 
 ARRAYS = tuple(f"{letter}_{part}" for part in PARTS for letter in "xy")
 
@@ -39,7 +41,7 @@ def import_features(
     }
     if (entry := lookup(content_hash(spec))) is not None:
         return entry
-    known = BACKBONES.get(backbone)
+    known = named(backbone) if backbone in (*BACKBONES, *installed("backbones")) else None
     saw = tuple(pretrained_on) if pretrained_on is not None else known.pretrained_on if known else ()
     writer = Writer(spec)
     try:
@@ -65,7 +67,9 @@ def names_from_file(
     rest = match["rest"] if match else path.stem
     if match:
         size = size or int(match["size"])
-    for name in (backbone,) if backbone else sorted(BACKBONES, key=len, reverse=True):
+    for name in (
+        (backbone,) if backbone else sorted((*BACKBONES, *installed("backbones")), key=len, reverse=True)
+    ):
         if rest.endswith(f"-{name}"):
             backbone, dataset = name, dataset or rest.removesuffix(f"-{name}")
     if dataset and not backbone and rest.startswith(f"{dataset}-"):

@@ -24,7 +24,7 @@ def backbone(name: str) -> Backbone:
             raise UserError(f"{others[name]} is no backbone: make it a cop2l.models.backbones.Backbone.")
         return found
     if not model:
-        raise unknown("backbone", name, BACKBONES)
+        raise unknown("backbone", name, [*BACKBONES, *others])
     if library not in LIBRARIES:
         raise unknown("library of backbones", library, LIBRARIES)
     try:

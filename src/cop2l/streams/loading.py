@@ -129,4 +129,4 @@ def catalogue() -> dict[str, str]:
     lines["digits"] = "1797 digits of 8 x 8 pixels, inside scikit-learn: 10 classes, 5 tasks"
     lines["payments"] = "generated payments, 1.1 % of them fraud, in 3 regions (groups): 2 classes, 3 tasks"
     lines["synthetic"] = "clouds on a grid, with risks known exactly: 6 classes, 3 tasks"
-    return lines
+    return {name: f"of an installed package: {path}" for name, path in installed("streams").items()} | lines

@@ -1,0 +1,247 @@
+"""CoP2L in Avalanche: a strategy, a metric, and streams that go both ways. `pip install 'cop2l[avalanche]'`."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, TensorDataset
+
+from cop2l.certify.certificate import Certificate
+from cop2l.certify.fast import outputs
+from cop2l.certify.inputs import labelled
+from cop2l.certify.learner import CoP2L
+from cop2l.errors import UserError, missing_extra
+from cop2l.streams.task import Scenario, Stream, Task
+
+try:
+    from avalanche.benchmarks import benchmark_from_datasets, with_classes_timeline, with_task_labels
+    from avalanche.benchmarks.utils import DataAttribute, TaskAwareSupervisedClassificationDataset
+    from avalanche.evaluation import PluginMetric
+    from avalanche.evaluation.metric_results import MetricValue
+    from avalanche.training.plugins.evaluation import default_evaluator
+    from avalanche.training.templates import SupervisedTemplate
+except ImportError:
+    raise missing_extra("avalanche-lib 0.6", "avalanche", "cop2l.avalanche") from None
+
+TASK_INCREMENTAL: Scenario = "task-incremental"
+
+
+class CoP2LStrategy(SupervisedTemplate):  # type: ignore[misc]
+    """CoP2L as a strategy: every experience that it is trained on is a task, and `certify` speaks of all of them.
+
+    Examples are read through the evaluation transforms, which must not be random: a certificate speaks of examples, not of
+    augmented copies. A task-incremental learner goes by the task labels; the others never look at them.
+    """
+
+    def __init__(
+        self,
+        *,
+        learner: CoP2L,
+        criterion: Any = None,
+        eval_mb_size: int = 256,
+        plugins: Sequence[Any] | None = None,
+        evaluator: Any = default_evaluator,
+        eval_every: int = -1,
+    ) -> None:
+        """`learner` is what learns, with its options; `criterion` is for the metrics alone (cross-entropy)."""
+        if learner.tasks_seen and learner.scenario == TASK_INCREMENTAL:
+            raise UserError(
+                "A task-incremental learner must be new here: which task labels its tasks had is not known."
+            )
+        super().__init__(
+            model=learner.model,
+            optimizer=None,
+            criterion=criterion or nn.CrossEntropyLoss(),
+            eval_mb_size=eval_mb_size,
+            device=next(learner.model.parameters()).device,
+            plugins=plugins,
+            evaluator=evaluator,
+            eval_every=eval_every,
+        )
+        self.learner = learner
+        self.learned: list[int] = list(range(learner.tasks_seen))
+        """Of each task, the number of its experience; a learner that goes on has learned the first ones."""
+        self.heads: dict[int, dict[int, int]] = {}
+        """If task-incremental, of each task label: the model's output of each class."""
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The certificate after the newest task; None until `certify` is called."""
+        return self.learner.certificate
+
+    def certify(self, experiences: Any = ()) -> Certificate:
+        """The certificate for every task learned, from the training experiences: a stream, a list, or one.
+
+        Their data is read once, for counting only. A task whose experience is not given is bounded from the memory alone,
+        which is looser; an experience that was not learned is left out.
+        """
+        given = experiences if isinstance(experiences, Iterable) else [experiences]
+        found = {experience.current_experience: experience for experience in given}
+        return self.learner.certify(
+            {t: self._examples(found[n]) for t, n in enumerate(self.learned, 1) if n in found}
+        )
+
+    def forward(self) -> Tensor:
+        """The logits of the mini-batch; if task-incremental, of the classes of each example's own task alone."""
+        logits = torch.cat(list(outputs(self.model, self.mb_x))).to(self.device)
+        if self.learner.scenario != TASK_INCREMENTAL:
+            return logits
+        own = torch.full_like(logits, -torch.inf)
+        for label in self.mb_task_id.unique().tolist():
+            rows, head = self.mb_task_id == label, self.heads.get(label)
+            for c in classes_of(self.experience) if head is None else head:
+                own[rows, c] = 0 if head is None else logits[rows, head[c]]  # 0: not learned yet, all alike
+        return own
+
+    def _train_exp(self, experience: Any, eval_streams: Any = None, **_: Any) -> None:  # noqa: ARG002
+        head: dict[int, int] = {}
+        if self.learner.scenario == TASK_INCREMENTAL:
+            label = task_label(experience)
+            if label in self.heads:
+                raise UserError(
+                    f"Two experiences have the task label {label}; a task-incremental learner needs one of its own for each: "
+                    "see avalanche.benchmarks.task_incremental_benchmark."
+                )
+            head = outputs_of(
+                classes_of(experience), [c for known in self.heads.values() for c in known.values()]
+            )
+        data = Examples(experience, head)
+        self.learner.learn(data, classes=tuple(head.values()) or None, progress=self._tick)
+        if head:
+            self.heads[label] = head
+        self.learned.append(experience.current_experience)
+
+    def _tick(self, _: Any) -> None:
+        """Let the loggers' time go on: one step for every iteration of the learner."""
+        self.clock.after_training_iteration(self)
+
+    def _examples(self, experience: Any) -> "Examples":
+        task_incremental = self.learner.scenario == TASK_INCREMENTAL
+        return Examples(experience, self.heads[task_label(experience)] if task_incremental else {})
+
+    # The learner has batches, an optimiser and a model of fixed size of its own.
+
+    def make_train_dataloader(self, **_: Any) -> None:
+        """None is needed."""
+        self.dataloader: list[Any] = []
+
+    def check_model_and_optimizer(self, **_: Any) -> None:
+        """None is needed."""
+
+    def model_adaptation(self, model: Any = None) -> Any:
+        """The model as it is."""
+        return self.model if model is None else model
+
+
+class CertifiedError(PluginMetric):  # type: ignore[misc]
+    """A metric: after every evaluation, the newest certificate's bound for each experience that it speaks of."""
+
+    def result(self) -> None:
+        """Nothing is counted here."""
+
+    def reset(self) -> None:
+        """Nothing is counted here."""
+
+    def after_eval(self, strategy: CoP2LStrategy) -> list[MetricValue]:
+        """One value per task of the certificate."""
+        bounds = strategy.certificate.bounds if strategy.certificate is not None else {}
+        step = strategy.clock.train_iterations
+        return [
+            MetricValue(self, f"{self}/Exp{strategy.learned[t - 1]:03d}", bound, step)
+            for t, bound in bounds.items()
+        ]
+
+    def __str__(self) -> str:
+        return "Certified_Error"
+
+
+class Examples(Dataset[tuple[Any, int]]):
+    """The (x, y) of an experience, through its evaluation transforms, with the model's outputs as labels."""
+
+    def __init__(self, experience: Any, head: dict[int, int] | None = None) -> None:
+        self.data, self.head = experience.dataset.eval(), head or {}
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, row: int) -> tuple[Any, int]:
+        x, y, *_ = self.data[row]
+        return x, self.head.get(int(y), int(y))
+
+
+def as_stream(benchmark: Any, *, name: str = "avalanche", scenario: Scenario | None = None) -> Stream:
+    """The stream of an Avalanche benchmark, in memory: a task for each experience of `train_stream` and `test_stream`.
+
+    With several task labels it is task-incremental, with the same classes everywhere domain-incremental, else
+    class-incremental, unless you say so. One test experience may serve all tasks: of each, the examples of its classes.
+    """
+    train, test = list(benchmark.train_stream), list(benchmark.test_stream)
+    if len(test) not in (1, len(train)):
+        raise UserError(
+            f"The benchmark has {len(train)} experiences to train on and {len(test)} to test on; give as many, or one for all."
+        )
+    labels = {label for experience in train for label in labels_of(experience)}
+    sets = [frozenset(classes_of(experience)) for experience in train]
+    found: Scenario = TASK_INCREMENTAL if len(labels) > 1 else "class-incremental"
+    if len(labels) == 1 and len(set(sets)) == 1 < len(sets):
+        found = "domain-incremental"
+    chosen = scenario or found
+    heads: list[dict[int, int]] = []
+    parts: tuple[list[Task], list[Task]] = ([], [])
+    for t, experience in enumerate(train, 1):
+        taken = [c for head in heads for c in head.values()] if chosen == TASK_INCREMENTAL else []
+        heads.append(outputs_of(classes_of(experience), taken))
+        for part, own in zip(parts, (experience, test[t - 1] if len(test) > 1 else test[0]), strict=True):
+            x, y = labelled(Examples(own))
+            mine = [row for row, c in enumerate(y.tolist()) if c in heads[-1]]
+            part.append(Task(x[mine], torch.tensor([heads[-1][c] for c in y[mine].tolist()]), t))
+    every = [tuple(sorted(head.values())) for head in heads]
+    classes = 1 + max(c for head in every for c in head)
+    return Stream(name, chosen, parts[0], parts[1], classes, tuple(every), description={"name": name})
+
+
+def as_benchmark(stream: Stream) -> Any:
+    """The Avalanche benchmark of a stream: an experience per task; task labels 0, 1, ... if task-incremental, else 0."""
+
+    def data(task: Task) -> Any:
+        x, y = torch.as_tensor(task.x), torch.as_tensor(task.y).long()
+        label = task.t - 1 if stream.scenario == TASK_INCREMENTAL else 0
+        attributes = [
+            DataAttribute(y.tolist(), "targets"),
+            DataAttribute([label] * len(y), "targets_task_labels", use_in_getitem=True),
+        ]
+        return TaskAwareSupervisedClassificationDataset([TensorDataset(x, y)], data_attributes=attributes)
+
+    parts = {"train": [data(task) for task in stream.train], "test": [data(task) for task in stream.test]}
+    return with_task_labels(with_classes_timeline(benchmark_from_datasets(**parts)))
+
+
+def outputs_of(classes: Collection[int], taken: Collection[int]) -> dict[int, int]:
+    """The model's output of each class of a task: its number; or the next free ones if an earlier task has taken it.
+
+    Avalanche may count the classes from 0 in every experience, and means other ones each time.
+    """
+    free = 0 if set(taken).isdisjoint(classes) else max(taken) + 1
+    return {c: free + i if free else c for i, c in enumerate(sorted(classes))}
+
+
+def classes_of(experience: Any) -> list[int]:
+    """The classes of an experience, as its benchmark says, or else those of its labels."""
+    said = getattr(experience, "classes_in_this_experience", None)
+    return sorted(int(c) for c in (experience.dataset.targets.uniques if said is None else said))
+
+
+def labels_of(experience: Any) -> list[int]:
+    """The task labels of an experience; 0 where there are none."""
+    return list(getattr(experience, "task_labels", None) or [0])
+
+
+def task_label(experience: Any) -> int:
+    """The one task label of an experience."""
+    labels = labels_of(experience)
+    if len(labels) != 1:
+        raise UserError(
+            f"An experience has the task labels {labels}; a task-incremental learner needs one in each."
+        )
+    return int(labels[0])
