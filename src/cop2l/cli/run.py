@@ -54,7 +54,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Run it, show it, and say where the results are."""
     from cop2l.certify import commitment
     from cop2l.experiments import grid, watch, words
-    from cop2l.experiments.loggers import logged
     from cop2l.experiments.run import run as experiment
 
     given = grid.overrides(arguments.overrides)
@@ -66,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     promised = commitment.read(arguments.commitment) if arguments.commitment else None
     folder = Path(arguments.out or Path("runs") / config.hash)
     watchers = [watch.usual(sys.stderr if arguments.json else None)]
-    watchers += [logged(name.strip(), folder) for name in (arguments.log or "").split(",") if name.strip()]
+    watchers += loggers(arguments, folder)
     try:
         summary = experiment(config, folder, watchers, promised)
     except KeyboardInterrupt:
@@ -76,11 +75,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def loggers(arguments: argparse.Namespace, folder: Path) -> list[Any]:
+    """What --log names, for one run."""
+    from cop2l.experiments.loggers import logged
+
+    return [logged(name.strip(), folder) for name in (arguments.log or "").split(",") if name.strip()]
+
+
 def run_seeds(configs: Any, arguments: argparse.Namespace) -> int:
     """Run every seed, each in a directory of its own."""
     from cop2l.errors import UserError
     from cop2l.experiments import seeds, watch, words
-    from cop2l.experiments.loggers import LOGGERS
 
     if arguments.commitment:
         raise UserError("A commitment is for one seed; run it with seed= instead of seeds=.")
@@ -88,9 +93,8 @@ def run_seeds(configs: Any, arguments: argparse.Namespace) -> int:
     watchers = [
         [one] for one in watch.of_seeds([c.seed for c in configs], sys.stderr if arguments.json else None)
     ]
-    if arguments.log:
-        for folder, watching in zip(folders, watchers, strict=True):
-            watching.append(LOGGERS[arguments.log](folder))
+    for folder, watching in zip(folders, watchers, strict=True):
+        watching += loggers(arguments, folder)
     try:
         summaries = seeds.run_seeds(configs, folders, watchers)
     except KeyboardInterrupt:
