@@ -141,6 +141,8 @@ def changes_of(run: Run) -> tuple[Change, ...]:
     if config.get("holdout"):
         found.append(("holdout", config["holdout"]))
     found += [(key, config[key]) for key in ORDERS if config.get(key) is not None]
+    if len(claimed := config.get("claim") or ["tasks"]) > 1:  # they share delta
+        found.append(("claim", ", ".join(claimed)))
     return tuple(found)
 
 
