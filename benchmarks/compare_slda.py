@@ -8,6 +8,7 @@ comes; then it gets our shrunken covariance, so that all else that it does is co
 """
 
 import argparse
+import functools
 import time
 import warnings
 
@@ -20,6 +21,15 @@ from cop2l.models import build
 from cop2l.streams.withhold import withhold
 
 SHRINKAGE = 1e-4
+
+
+@functools.cache
+def define_operators():
+    """Torchvision, which both libraries import, expects two operators that its wheel does not bring along."""
+    for operator in ("nms", "qnms"):
+        library.define(
+            f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        )
 
 
 class Ours:
@@ -50,11 +60,7 @@ class Avalanche:
     name = "avalanche-lib"
 
     def __init__(self, width, classes):
-        # torchvision, which Avalanche imports, expects two operators that its wheel does not bring along.
-        for operator in ("nms", "qnms"):
-            library.define(
-                f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            )
+        define_operators()
         from avalanche.training.supervised.deep_slda import StreamingLDA
 
         self.strategy = StreamingLDA(
@@ -81,6 +87,7 @@ class CapyMOA:
     name = "capymoa"
 
     def __init__(self, width, classes):
+        define_operators()
         from capymoa.ocl.strategy import SLDA
         from capymoa.stream import Schema
 

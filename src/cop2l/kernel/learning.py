@@ -491,8 +491,9 @@ class Plain:
         mean = self.sums["sum"] / count.clamp(min=1)[:, None]
         shrunk = (self.sums["square"] - (mean.T * count) @ mean) * ((1 - e) / count.sum())
         shrunk.diagonal().add_(e + self.options.ridge / count.sum())
-        lower, failed = torch.linalg.cholesky_ex(shrunk)  # half the time of the other, which always gives something
-        weight = (torch.linalg.solve(shrunk, mean.T) if failed else torch.cholesky_solve(mean.T, lower)).T
+        lower, failed = torch.linalg.cholesky_ex(shrunk)
+        require(not failed, "The covariance of the features cannot be inverted, as if some repeat others: raise shrinkage.")
+        weight = torch.cholesky_solve(mean.T, lower).T
         head.weight.data.copy_(weight)
         head.bias.data.copy_((-(mean * weight).sum(1) / 2).masked_fill(count == 0, -1e9))  # nothing known of the class
 
@@ -515,8 +516,7 @@ def linear_head(model: nn.Module) -> nn.Linear:
 
 def gram(z: Tensor) -> Tensor:
     """z^T z; what lies below the diagonal is not multiplied again."""
-    stripes = [z[:, i : i + FEW].T @ z[:, i:] for i in range(0, z.shape[1], FEW)]
-    upper = torch.cat([F.pad(stripe, (z.shape[1] - stripe.shape[1], 0)) for stripe in stripes]).triu()
+    upper = torch.cat([F.pad(z[:, i : i + FEW].T @ z[:, i:], (i, 0)) for i in range(0, z.shape[1], FEW)]).triu()
     return upper + upper.triu(1).T
 
 
