@@ -37,15 +37,10 @@ BASELINE_SETTINGS = {
 HALVED = ("finetuning", "replay", "der++")
 """Methods with half the epochs where the task's number is told."""
 BASELINE_KEYS = ("epochs", "batch", "lr")
+ANALYTIC = {"prior_lr": 0.01, "start": "slda", "prior": 0.4, "prior_memory": 0.0, "max_iterations": 0}
 ON_FEATURES: dict[str, dict[str, Any]] = {
-    "linear": {"prior_lr": 0.01, "start": "slda", "shrinkage": 0.1, "prior": 0.4, "max_iterations": 0},
-    "random-features": {
-        "prior_lr": 0.01,
-        "start": "slda",
-        "shrinkage": 0.1,
-        "prior": 0.4,
-        "max_iterations": 0,
-    },
+    "linear": ANALYTIC | {"shrinkage": 0.1},
+    "random-features": ANALYTIC | {"shrinkage": 0.0001, "ridge": 300.0},
     "multi-head": {"prior_lr": 0.01},
 }
 """What the configurations of feature streams change in the preset `hybrid`, by model."""
