@@ -7,7 +7,7 @@ PIP    := $(BIN)/pip install --disable-pip-version-check --quiet --constraint co
 # One thread per process: parallelism is over processes, and results are exact at a fixed thread count.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test env lint test-network validity bench torture compare-avalanche test-avalanche compare-river notebooks docs ci-long clean
+.PHONY: help demo test env lint test-network validity bench torture compare-avalanche test-avalanche compare-slda compare-river notebooks docs ci-long clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -42,6 +42,13 @@ compare-avalanche: .avalanche/stamp  ## the baselines beside Avalanche 0.6, in a
 
 test-avalanche: .avalanche/stamp  ## CoP2L inside Avalanche, and every logger, Weights & Biases too, in an environment of their own
 	.avalanche/venv/bin/pytest tests/test_avalanche.py tests/experiments/test_loggers.py
+
+compare-slda: $(VENV)/dev.stamp  ## SLDA beside those of Avalanche 0.6 and CapyMOA 0.15 (which needs Java), in an environment of its own
+	$(PYTHON) -m venv .slda/venv
+	.slda/venv/bin/pip install --disable-pip-version-check --quiet avalanche-lib==0.6.0 capymoa==0.15.1 torch==2.13.0 torchvision==0.28.0 safetensors pooch pillow pytest
+	.slda/venv/bin/pip install --disable-pip-version-check --quiet --no-deps --editable .
+	.slda/venv/bin/python -m pytest -q -W ignore -p no:cacheprovider --noconftest tests/methods/test_slda_elsewhere.py
+	.slda/venv/bin/python -W ignore benchmarks/compare_slda.py
 
 compare-river:            ## the monitor beside river's drift detectors, in an environment of its own; writes docs/monitor.md
 	$(PYTHON) -m venv .river/venv

@@ -112,8 +112,10 @@ def learner_of(work, stream, inputs, classes, scenario, device):
     from cop2l.methods import method
     from cop2l.models import build
 
-    options, architecture = dict(work["options"]), stream.get("architecture", {})
+    options, architecture = dict(work["options"]), dict(stream.get("architecture", {}))
     name, seed = options.pop("model", stream["model"]), work["seed"]
+    if "hidden" in options:
+        architecture["hidden"] = options.pop("hidden")
     model = build(name, inputs=inputs, classes=classes, seed=seed, **architecture).to(device)
     if "method" not in options:
         preset = options.pop("preset", "paper")

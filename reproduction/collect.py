@@ -18,6 +18,8 @@ RECORD = (
     "peak_cuda_allocated",
     "peak_cuda_reserved",
     "total_cuda_allocated",
+    "memory_used",
+    "numbers_stored",
 )
 SHORT = {"class-incremental": "ci", "task-incremental": "ti", "domain-incremental": "di"}
 MOST_CLASSES = 10

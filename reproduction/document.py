@@ -7,7 +7,7 @@ from pathlib import Path
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Spread
 from cop2l.report.runs import Run
-from reproduction import ablations, appendix, checks, claims, exceeding, heads, search
+from reproduction import ablations, appendix, checks, claims, closed_form, exceeding, heads, search
 from reproduction.certificates import bound_comparisons, contenders, stream_table, verdicts
 from reproduction.explanations import Explanations
 from reproduction.explanations import read as read_explanations
@@ -207,6 +207,9 @@ def beyond(
         "**`hybrid`**: a share of each task trains freely, the rest certifies, and is picked from where that pays.",
         verdicts(hybrid) if hybrid else ablations.NOT_RUN,
         notes.get("hybrid", ""),
+        "### Frozen features: learners in closed form",
+        closed_form.section(found, machines) or ablations.NOT_RUN,
+        notes.get("closed-form", ""),
         "### Test errors above their claims",
         exceeding.section(given.runs),
         "### Every certificate on every stream",

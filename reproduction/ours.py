@@ -41,15 +41,10 @@ RESNET50 = {"cop2l": {"k": 16}, "icarl": {"epochs": 30}}
 HALVED = ("finetuning", "replay", "der++")
 """Methods with half the epochs where the task's number is told."""
 BASELINE_KEYS = ("epochs", "batch", "lr")
+ANALYTIC = {"prior_lr": 0.01, "start": "slda", "prior": 0.4, "prior_memory": 0.0, "max_iterations": 0}
 ON_FEATURES: dict[str, dict[str, Any]] = {
-    "linear": {"prior_lr": 0.01, "start": "slda", "shrinkage": 0.1, "prior": 0.4, "max_iterations": 0},
-    "random-features": {
-        "prior_lr": 0.01,
-        "start": "slda",
-        "shrinkage": 0.1,
-        "prior": 0.4,
-        "max_iterations": 0,
-    },
+    "linear": ANALYTIC | {"shrinkage": 0.1},
+    "random-features": ANALYTIC | {"shrinkage": 0.0001, "ridge": 300.0},
     "multi-head": {"prior_lr": 0.01},
 }
 """What the configurations of feature streams change in the preset `hybrid`, by model."""
@@ -147,6 +142,8 @@ def changes_of(run: Run) -> tuple[Change, ...]:
     if config.get("holdout"):
         found.append(("holdout", config["holdout"]))
     found += [(key, config[key]) for key in ORDERS if config.get(key) is not None]
+    if len(claimed := config.get("claim") or ["tasks"]) > 1:  # they share delta
+        found.append(("claim", ", ".join(claimed)))
     return tuple(found)
 
 

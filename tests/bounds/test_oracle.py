@@ -331,6 +331,7 @@ def test_certificates_made_of_the_preference_bound(case, kept, grid, tasks, log_
     st.data(),
 )
 @example((100, 5), 3, 2, 1, math.log(0.05), None)
+@example((100, 5), 0, 1, 2, math.log(0.05), None)
 def test_combined_certificate(case, kept, grid, tasks, log_delta, data):
     n, k = case
     picked = data.draw(st.integers(0, k)) if kept and data else 0
@@ -341,7 +342,8 @@ def test_combined_certificate(case, kept, grid, tasks, log_delta, data):
         return
     share = mpf(log_delta) - oracle.log(tasks)
     if not kept:
-        assert oracle.is_outer(got.value, oracle.tail_excess(n, k, share + oracle.log(mpf(3) / 4)))
+        unpicked = 1 if grid == 1 else mpf(3) / 4  # all of it where no other number was declared
+        assert oracle.is_outer(got.value, oracle.tail_excess(n, k, share + oracle.log(unpicked)))
         return
     share += oracle.log(mpf(1) / 4) + weight(kept, grid and grid - 1)
     low = Fraction(k, n)

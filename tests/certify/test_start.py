@@ -9,7 +9,7 @@ from torch import nn
 from cop2l import CoP2L
 from cop2l.certify.fast import Fast
 from cop2l.errors import UserError
-from cop2l.kernel.learning import Plain, certified_rows
+from cop2l.kernel.learning import Plain, certified_rows, gram
 from cop2l.kernel.verify import verify
 from cop2l.methods import method
 from cop2l.models import build
@@ -60,6 +60,45 @@ def test_without_picks_it_is_slda_on_the_prior_parts():
     torch.testing.assert_close(learner.model.head.bias, other.model.head.bias, rtol=1e-4, atol=1e-4)
     for x, _ in data.values():
         assert (learner.predict(x) == other.predict(x)).all()
+
+
+@pytest.mark.parametrize("model", ["linear", "random-features"])
+def test_the_sums_are_foreseen_and_counted(model):
+    data, width = drawn(), {"linear": WIDTH, "random-features": 40}[model]
+    learner = learned(data, model)
+    assert learner.numbers_stored == CLASSES * (1 + width) + width**2
+    fresh = CoP2L(model_on(model), preset="hybrid", start="slda")
+    assert (fresh.numbers_stored, fresh.numbers_foreseen(None, CLASSES)) == (0, learner.numbers_stored)
+    assert CoP2L(model_on(model)).numbers_foreseen(None, CLASSES) == 0
+    unfit = CoP2L(build("mlp", inputs=(WIDTH,), classes=CLASSES), preset="hybrid", start="slda")
+    with pytest.raises(UserError, match="linear head"):
+        unfit.numbers_foreseen(None, CLASSES)
+
+
+@pytest.mark.parametrize("width", [7, 512, 513, 1100])
+def test_the_gram_matrix_is_the_product(width):
+    z = torch.from_numpy(np.random.default_rng(0).normal(size=(30, width)))
+    torch.testing.assert_close(gram(z), z.T @ z, rtol=1e-12, atol=1e-12)
+    assert torch.equal(gram(z), gram(z).T)
+
+
+def test_a_ridge_is_a_shrinkage_that_falls_with_the_number_of_examples():
+    """(1 - e) Sigma + (e + r/N) I is (1 - e) Sigma + e' I up to the factor that e' leaves."""
+    data = drawn()
+    free = sum(int((~certified_rows(len(y), t, learned({}).options)).sum()) for t, (_, y) in data.items())
+    ridge = 0.2 * free
+    one = learned(data, max_iterations=0, shrinkage=1e-12, ridge=ridge)
+    other = learned(data, max_iterations=0, shrinkage=0.2 / 1.2)  # Sigma/1.2 + 0.2/1.2: the same times 1.2
+    torch.testing.assert_close(1.2 * one.model.head.weight, other.model.head.weight, rtol=1e-4, atol=1e-5)
+    assert not torch.equal(one.model.head.weight, other.model.head.weight)
+
+
+def test_a_covariance_that_cannot_be_inverted_is_refused():
+    """Half of these features repeat the others."""
+    data = {t: (1e4 * np.hstack([x[:, :6], x[:, :6]]), y) for t, (x, y) in drawn().items()}
+    with pytest.raises(UserError, match="raise shrinkage"):
+        learned(data, max_iterations=0, shrinkage=1e-12)
+    assert torch.isfinite(learned(data, max_iterations=0, shrinkage=0.1).model.head.weight).all()
 
 
 def test_the_sums_do_not_depend_on_the_order_of_the_parts():

@@ -331,6 +331,22 @@ def test_what_is_kept_beside_examples_is_in_the_records(tmp_path):
     assert record["numbers_stored"] == classes * (1 + width) + width**2
 
 
+def test_the_room_for_statistics_is_foreseen(tmp_path):
+    """What a run is said to write grows by twice what its state does: the old state stays until the new one is whole."""
+    table, said, written = grid.read("synthetic"), [], []
+    for features in (10, 500):
+        given = ["method=ranpac", "model=linear", "data.n=60", "ridge=1.0", f"random_features={features}"]
+        config = grid.single(table, grid.overrides(given))
+        stream = learners.load_stream(config)
+        learner = learners.new_learner(config, stream)
+        said.append(measure.space(learner, stream, config))
+        learner.learn(stream[0].x, stream[0].y)
+        learner.save(tmp_path / str(features))
+        written.append(sum(file.stat().st_size for file in (tmp_path / str(features)).iterdir()))
+    assert said[1] - said[0] == pytest.approx(2 * (written[1] - written[0]), rel=0.01)
+    assert written[1] > 500**2 * 8
+
+
 def test_a_method_that_comes_to_less_than_its_name_says_so(tmp_path):
     icarl = ("method=icarl", "architecture=false", "epochs=1")
     for model, said in (("linear", True), ("mlp-head", False)):

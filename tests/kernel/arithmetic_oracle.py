@@ -79,7 +79,8 @@ def excess(value, kind, record, messages, options):
         n, k = record["selected"], record["compressed"]
     if kind == "combined" or (kind == "buffer" and options.buffer == "witness"):
         if kept == 0:
-            return exp(ln_share) * 3 / 4 - lower_tail(n, k, v)
+            declared = 1 if options.grid_points == (0,) else mpf(3) / 4
+            return exp(ln_share) * declared - lower_tail(n, k, v)
         others = -log(mpf(len(options.grid_points) - 1)) if options.grid else ln_zeta(kept)
         return preference_excess(v, n, k, ln_share - log(mpf(4)) + others)
     return preference_excess(v, n, k, ln_share + ln_price(options, kept))

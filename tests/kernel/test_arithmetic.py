@@ -265,6 +265,9 @@ def test_one_example():
         assert least(kind, one, [0], options) == pytest.approx(1 - 0.05 * share, abs=1e-14), kind
         anytime = options_for(kind, tasks=None)
         assert least(kind, one, [0], anytime) == pytest.approx(1 - 0.05 * share * zeta, abs=1e-14), kind
+    for last, share in ((0, 1), (8, 3 / 4)):
+        options = options_for("combined", tasks=1, grid=True, max_iterations=last)
+        assert least("combined", one, [0], options) == pytest.approx(1 - 0.05 * share, abs=1e-14)
 
 
 def test_no_kind_follows_where_the_messages_are_not_of_the_grid():

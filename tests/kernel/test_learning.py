@@ -91,7 +91,7 @@ def drawn(number):
         gamma=one(0.1, 0.6931471805599453), prior=prior, prior_memory=one(0.0, 0.5, 0.8), prior_epochs=one(0, 2),
         prior_lr=one(None, 0.2), memory=memory, epochs=one(1, 2, 4), batch=one(5, 64), seed=int(draw.integers(2**31)),
         tasks=one(None, tasks), pick_omega=one(None, None, 1.0, 30.0), balance=one(True, False), start=start,
-        shrinkage=one(1e-4, 0.1, 1.0),
+        shrinkage=one(1e-4, 0.1, 1.0), ridge=one(0.0, 3.0),
     )  # fmt: skip
     if draw.random() < 0.1:  # one class only
         case.y[0][:] = case.y[0][0]

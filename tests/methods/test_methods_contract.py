@@ -78,6 +78,14 @@ class TestContract:
             assert min(accuracies) > 0.9, accuracies
         assert accuracies[-1] > 0.9, accuracies
 
+    def test_what_is_stored_was_foreseen(self, name, scenario):
+        learned, (x, _, _) = learner(name, scenario), next(tasks(scenario))
+        foreseen = learned.numbers_foreseen(x[:1], 6)
+        for x, y, head in tasks(scenario):
+            learned.learn(x, y, classes=head)
+            assert learned.numbers_stored <= foreseen
+            assert name not in FROZEN or learned.numbers_stored == foreseen
+
     def test_same_seed_same_bits_and_nothing_outside_changes(self, name, scenario):
         before = torch.get_rng_state()
         first = learner(name, scenario)

@@ -56,7 +56,7 @@ DIGESTS = {
     "mlp": "e644f180f09a5dba",
     "mlp-head": "49f70bfb9cdf36fd",
     "multi-head": "e617a70546e711c0",
-    "random-features": "cd570dfd0ed9a218",
+    "random-features": "345c1536f9641170",
 }
 
 

@@ -11,6 +11,7 @@ from cop2l.streams import NAMES
 
 FOLDER = Path(__file__).parents[2] / "reproduction"
 RUNS = {
+    "closed-form": 175,
     "domains": 50,
     "domains-disjoint": 70,
     "early-stopping": 30,

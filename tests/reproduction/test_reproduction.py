@@ -22,7 +22,7 @@ from reproduction.collect import collect, command, condensed
 from reproduction.document import document, headline, sources
 from reproduction.explanations import UNEXPLAINED, Explanations
 from reproduction.explanations import read as read_explanations
-from reproduction.ladder import HOLDOUT_STEP, RUNGS
+from reproduction.ladder import HOLDOUT_STEP, ON_FEATURES, RUNGS
 from reproduction.numbers import compared, numbers, sweep_command
 from reproduction.order import Column, agreement_of, moved
 from reproduction.ours import DEFAULT, HYBRID, Setup, changes_of, pick, samples
@@ -489,7 +489,11 @@ def test_the_ladder(tmp_path, capsys):
         make_run(tmp_path / f"held-{seed}", "replay", seed, **as_replay(holdout=0.5, lr=HOLDOUT_STEP))
         make_run(tmp_path / f"untuned-{seed}", "replay", seed, **as_replay(holdout=0.5))
     assert main([str(tmp_path), "--ladder"]) == 0
-    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    mnist, features = capsys.readouterr().out.split("\n\n")
+    rows = [line.split(" | ") for line in features.splitlines()[2:]]
+    assert [row[0] for row in rows] == [f"| {name}" for name, *_ in ON_FEATURES]
+    assert {row[2] for row in rows} == {"–"}
+    rows = [line.split(" | ") for line in mnist.splitlines()[2:]]
     assert [row[0] for row in rows] == [f"| {name}" for name, *_ in RUNGS]
     assert [row[2].endswith("(2)") for row in rows] == [True, False, True, False, False, True]
     assert rows[1][2] == "–"

@@ -321,7 +321,8 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "seed": (0, 1, 2, 3, 4, -1, 2**63 - 1), "kind": ("kl", "kl-tight", "preference", "combined", "buffer", "holdout"),
     "claim": (["tasks"], [], ["tasks", "tasks"], ["stream"], ["classes"], ["tasks", "average"], ["forgetting", "tasks"]),
     "shares": ([], [1], [9, 1], [1, 1, 1, 1, 1], [96, 1, 1, 1, 1], [0, 1], [1.0]), "groups": ([], ["north"], ["south", "north"], ["a", "a"]),
-    "balance": (True, False), "start": ("weights", "slda"), "shrinkage": (1e-12, 0.1, 1.0, 0.0), "tasks": (None, 1, 2, 3, 10**6),
+    "balance": (True, False), "start": ("weights", "slda"), "shrinkage": (1e-12, 0.1, 1.0, 0.0), "ridge": (0.0, 100.0, 1e12, -1.0),
+    "tasks": (None, 1, 2, 3, 10**6),
 }  # fmt: skip
 
 

@@ -38,8 +38,8 @@ def combined_certificate(
     S_s. So they meet S_t as a hold-out; the union over K = 0, 1, 2, ... costs 3/4 + (1/4) sum_{K>0} zeta(K) < 1.
 
     n: task t's certified sample; picked: |G|; missed: |M|, theta_T's errors outside G; iterations: K; grid: N, if K is one
-    of N numbers declared in advance, 0 among them: then 1/(N - 1) in place of zeta(K), and the shares sum to one. Not in
-    the paper.
+    of N numbers declared in advance, 0 among them: then 1/(N - 1) in place of zeta(K), and the shares sum to one; if 0 is the
+    only one (N = 1), 1 in place of 3/4. Not in the paper.
 
     >>> round(float(combined_certificate(5000, 0, 150, 0, tasks=5, log_delta=math.log(0.05))), 7)
     0.0363849
@@ -57,8 +57,9 @@ def combined_certificate(
         return preferent("combined", whole, g + m, weight, T, rest, {"picked": g, "missed": m})
     if g:
         raise UserError(f"picked must be 0 where iterations = 0, not {g}.")
-    share = per_task(down(confidence + math.log(UNPICKED)), T)
-    terms: dict[str, float] = {"errors": m, "examples": whole, "ln(4T/(3 delta))": -share, "epsilon": -share}
+    share = per_task(confidence if N == 1 else down(confidence + math.log(UNPICKED)), T)
+    name = "ln(T/delta)" if N == 1 else "ln(4T/(3 delta))"
+    terms: dict[str, float] = {"errors": m, "examples": whole, name: -share, "epsilon": -share}
     if not whole:
         return Bound(1.0, "combined", NO_EXAMPLE, terms)
     return bounded("combined", tail_inverse(m, whole, share), terms, VACUOUS)

@@ -21,7 +21,7 @@ from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.certify.together import aside
 from cop2l.errors import UserError, unknown
-from cop2l.kernel.learning import Examples, check_alone, digest, exact_arithmetic, sample
+from cop2l.kernel.learning import Examples, check_alone, digest, exact_arithmetic, linear_head, sample
 from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outside_heads, set_tensors
@@ -120,6 +120,21 @@ class CoP2L:
     def memory_used(self) -> int:
         """How many examples of past tasks are kept; a threshold buffer may, rarely, exceed the memory."""
         return sum(len(part) for part in [*self.engine.buffer, *self.engine.prior])
+
+    @property
+    def numbers_stored(self) -> int:
+        """How many numbers are kept beside the model and the examples: the sums of an analytic start."""
+        return sum(value.numel() for value in self.engine.sums.values())
+
+    def numbers_foreseen(self, x: Any, classes: int) -> int:  # noqa: ARG002
+        """How many that will be, whatever the tasks."""
+        if self.options.start == "weights":
+            return 0
+        try:
+            width = linear_head(self.model).in_features
+        except Refusal as refusal:
+            raise UserError(str(refusal)) from None
+        return classes * (width + 1) + width**2
 
     @property
     def trace(self) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ class OptionValues(TypedDict, total=False):
     balance: bool
     start: Literal["weights", "slda"]
     shrinkage: float
+    ridge: float
     delta: float
     seed: int
     kind: Kind

@@ -241,10 +241,12 @@ def _total_allocated(where: torch.device) -> int:
 
 
 def space(learner: Method, stream: Stream, config: Config) -> int:
-    """About how many bytes a run writes: state and certificates hold models and kept examples."""
+    """About how many bytes a run writes: state and certificates hold models, kept examples and statistics."""
     model = sum(p.numel() * p.element_size() for p in learner.model.state_dict().values())
     example = np.prod(stream[0].x.shape[1:]) * 4
-    return int(3 * model + 2 * config.memory * example) + (16 << 20)
+    foreseen = getattr(learner, "numbers_foreseen", None)  # a plugin's method may not tell
+    numbers = foreseen(stream[0].x[:1], stream.classes) if foreseen else 0
+    return int(3 * model + 2 * (config.memory * example + 8 * numbers)) + (16 << 20)
 
 
 def summarise(

@@ -92,10 +92,12 @@ def kind_of(counted: Counts, options: Options) -> str:
 
 
 def held_out(kind: str, counted: Counts, options: Options) -> Decimal:
-    """How much of a statement's share is left if theta_T does not depend on the sample at all; 0 if it may."""
-    if kind == "holdout":
-        return Decimal(1)
-    return Decimal("0.75") * (options.buffer == "witness" and kind in ("combined", "buffer") and counted["iterations"] == 0)
+    """How much of a statement's share is left if theta_T does not depend on the sample at all; 0 if it may.
+
+    All of it if 0 is the only number of iterations that was declared: there is no other to pay for.
+    """
+    unpicked = options.buffer == "witness" and kind in ("combined", "buffer") and counted["iterations"] == 0
+    return (kind == "holdout" or unpicked) * Decimal(1 if kind == "holdout" or options.grid_points == (0,) else "0.75")
 
 
 def sizes(kind: str, counted: Counts) -> tuple[int, int]:

@@ -479,21 +479,23 @@ class Plain:
         def add(_: Any, inputs: tuple[Tensor, ...]) -> None:
             own = F.one_hot(next(labels), head.out_features).double()
             z = inputs[0][: len(own)].double()
-            for name, more in (("count", own.sum(0)), ("sum", own.T @ z), ("square", z.T @ z)):
+            for name, more in (("count", own.sum(0)), ("sum", own.T @ z), ("square", gram(z))):
                 self.sums[name] = self.sums[name] + more if name in self.sums else more
 
         with head.register_forward_pre_hook(add):
             score(self.model, part)
 
     def solve(self) -> None:
-        """Put linear discriminant analysis into the head: W = mu ((1 - e) Sigma + e I)^-1, b = -diag(W mu^T) / 2."""
+        """Put linear discriminant analysis into the head: W = mu ((1 - e) Sigma + (e + r / N) I)^-1, b = -diag(W mu^T) / 2."""
         head, count, e = linear_head(self.model), self.sums["count"], self.options.shrinkage
         mean = self.sums["sum"] / count.clamp(min=1)[:, None]
-        sigma = (self.sums["square"] - (mean.T * count) @ mean) / count.sum()
-        weight = torch.linalg.solve((1 - e) * sigma + e * torch.eye(len(sigma), device=sigma.device).to(sigma), mean.T).T
-        with torch.no_grad():
-            head.weight.copy_(weight)
-            head.bias.copy_((-(mean * weight).sum(1) / 2).masked_fill(count == 0, -1e9))  # nothing known of the class
+        shrunk = (self.sums["square"] - (mean.T * count) @ mean) * ((1 - e) / count.sum())
+        shrunk.diagonal().add_(e + self.options.ridge / count.sum())
+        lower, failed = torch.linalg.cholesky_ex(shrunk)
+        require(not failed, "The covariance of the features cannot be inverted, as if some repeat others: raise shrinkage.")
+        weight = torch.cholesky_solve(mean.T, lower).T
+        head.weight.data.copy_(weight)
+        head.bias.data.copy_((-(mean * weight).sum(1) / 2).masked_fill(count == 0, -1e9))  # nothing known of the class
 
     def store_prior(self, own: Examples | None) -> None:
         """Keep an equal share of prior examples per task, balanced over its classes, in the order of their second marks."""
@@ -506,10 +508,16 @@ class Plain:
 def linear_head(model: nn.Module) -> nn.Linear:
     """The last linear layer, if nothing else is trained."""
     layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    good = layers and layers[-1].bias is not None
-    good = good and all(any(p is own for own in layers[-1].parameters()) for p in model.parameters() if p.requires_grad)
+    trained = {p for p in model.parameters() if p.requires_grad}
+    good = layers and layers[-1].bias is not None and trained <= {*layers[-1].parameters()}
     require(good, "start='slda' needs a model that trains a linear head with a bias and nothing else, on fixed features.")
     return layers[-1]
+
+
+def gram(z: Tensor) -> Tensor:
+    """z^T z; what lies below the diagonal is not multiplied again."""
+    upper = torch.cat([F.pad(z[:, i : i + FEW].T @ z[:, i:], (i, 0)) for i in range(0, z.shape[1], FEW)]).triu()
+    return upper + upper.triu(1).T
 
 
 def threshold(n: int, after: int, options: Options) -> np.uint64:

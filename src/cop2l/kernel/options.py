@@ -116,6 +116,8 @@ class Options:
     picks so far (`slda`, for a model whose head alone is trained); then prior_epochs is not used."""
     shrinkage: Annotated[float, number(1e-12, 1)] = 1e-4
     """The weight of the identity beside the covariance, if start is `slda`."""
+    ridge: Annotated[float, number(0, 1e12)] = 0.0
+    """The same, as so much in the sum that the covariance is the mean of: it weighs less the more examples there are."""
     delta: Annotated[float, number(1e-300, 0.5)] = 0.05
     """The claim holds with probability at least 1 - delta."""
     seed: Annotated[int, whole(-(2**63), 2**63 - 1)] = 0

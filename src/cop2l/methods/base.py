@@ -187,6 +187,10 @@ class Learner(ABC):
         """How many numbers are kept beside the model and the examples: initial weights, statistics, old weights."""
         return sum(value.numel() for value in (*self.initial.values(), *self.kept.values()))
 
+    def numbers_foreseen(self, x: Any, classes: int) -> int:  # noqa: ARG002
+        """At most how many numbers will be stored on a stream with examples like x, before anything is learned."""
+        return 3 * sum(value.numel() for value in self.model.state_dict().values())
+
     # ---- for the methods
 
     @property

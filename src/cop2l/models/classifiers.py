@@ -64,7 +64,7 @@ class MLPHead(MLP):
 class RandomFeatures(Classifier):
     """A linear head on fixed random features of the inputs: relu of a random projection that is never trained."""
 
-    def __init__(self, inputs: Inputs, classes: int, hidden: int = 3000) -> None:
+    def __init__(self, inputs: Inputs, classes: int, hidden: int = 2000) -> None:
         super().__init__()
         self.projection = nn.Linear(math.prod(inputs), hidden, bias=False).requires_grad_(False)
         self.head = nn.Linear(hidden, classes)

@@ -94,6 +94,10 @@ class Run:
     """What is claimed beside the bound of each task: family, task, subject, kind and value."""
     task_cuda_allocated: float | None = None
     """The bytes of all allocations of a task, whether freed or not; mean over tasks."""
+    memory_used: float | None = None
+    """How many examples were kept, at most."""
+    numbers_stored: float | None = None
+    """How many numbers were kept beside the model and the examples, at most."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -285,6 +289,8 @@ def _assembled(
         peak_cuda_allocated=_over(records, "peak_cuda_allocated"),
         peak_cuda_reserved=_over(records, "peak_cuda_reserved"),
         task_cuda_allocated=_over(records, "total_cuda_allocated", fmean),
+        memory_used=_over(records, "memory_used"),
+        numbers_stored=_over(records, "numbers_stored"),
         trace=(),
         config=config,
         environment=environment,

@@ -1,0 +1,160 @@
+"""Our SLDA beside those of Avalanche and CapyMOA, on real features: the same examples in the same order.
+
+    python benchmarks/compare_slda.py [--stream cifar100@dinov2-vits14-224] [--tasks 10] [--share 0.2]
+
+Needs an environment with avalanche-lib 0.6 and capymoa 0.15 (`make compare-slda` makes one) and cached features
+(docs/features.md); a library that is not there is left out. Prints the table of docs/features.md. Each library learns as it
+comes; then it gets our shrunken covariance, so that all else that it does is compared: what is left is rounding.
+"""
+
+import argparse
+import functools
+import time
+import warnings
+
+import torch
+from torch import library, nn
+
+from cop2l.features import load_stream
+from cop2l.methods import method
+from cop2l.models import build
+from cop2l.streams.withhold import withhold
+
+SHRINKAGE = 1e-4
+
+
+@functools.cache
+def define_operators():
+    """Torchvision, which both libraries import, expects two operators that its wheel does not bring along."""
+    for operator in ("nms", "qnms"):
+        library.define(
+            f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        )
+
+
+class Ours:
+    """`method=slda`."""
+
+    name = "cop2l"
+
+    def __init__(self, width, classes):
+        self.learner = method("slda")(build("linear", inputs=(width,), classes=classes), shrinkage=SHRINKAGE)
+
+    def learn(self, x, y):
+        self.learner.learn(x, y)
+
+    def predict(self, x):
+        return self.learner.predict(x)
+
+    @property
+    def shrunken(self):
+        """(1 - shrinkage) Sigma + shrinkage I, in double precision."""
+        kept = self.learner.kept
+        covariance = kept["scatter"] / kept["count"].sum()
+        return (1 - SHRINKAGE) * covariance + SHRINKAGE * torch.eye(len(covariance)).double()
+
+
+class Avalanche:
+    """`StreamingLDA`: one example at a time; its covariance takes the mean of the moment, at first 0."""
+
+    name = "avalanche-lib"
+
+    def __init__(self, width, classes):
+        define_operators()
+        from avalanche.training.supervised.deep_slda import StreamingLDA
+
+        self.strategy = StreamingLDA(
+            slda_model=nn.Identity(), criterion=nn.CrossEntropyLoss(), input_size=width, num_classes=classes,
+            shrinkage_param=SHRINKAGE, evaluator=None,
+        )  # fmt: skip
+
+    def learn(self, x, y):
+        for example, label in zip(x, y, strict=True):
+            self.strategy.fit(example[None], label[None])
+
+    def predict(self, x):
+        return self.strategy.predict(x).argmax(1)
+
+    def take(self, shrunken):
+        """Use this in place of its own shrunken covariance."""
+        self.strategy.Lambda = torch.linalg.inv(shrunken).float()
+        self.strategy.prev_num_updates = self.strategy.num_updates
+
+
+class CapyMOA:
+    """`SLDA` of capymoa.ocl: the covariance about the mean of all classes, divided by the number of examples twice; no bias."""
+
+    name = "capymoa"
+
+    def __init__(self, width, classes):
+        define_operators()
+        from capymoa.ocl.strategy import SLDA
+        from capymoa.stream import Schema
+
+        names = [f"x{i}" for i in range(width)]
+        schema = Schema.from_custom([*names, "y"], "y", {"y": [str(c) for c in range(classes)]})
+        self.learner, self.taken = SLDA(schema, ridge=SHRINKAGE), None
+
+    def learn(self, x, y):
+        for rows, labels in zip(x.split(256), y.split(256), strict=True):
+            self.learner.batch_train(rows, labels)
+
+    def predict(self, x):
+        if self.taken is None:
+            return self.learner.batch_predict_proba(x).argmax(1)
+        mean = self.learner._class_means.double()
+        weight = torch.linalg.solve(self.taken, mean.T)
+        return (x.double() @ weight - (mean.T * weight).sum(0) / 2).argmax(1)
+
+    def take(self, shrunken):
+        """Use this, and the bias that it computes and does not add, with its class means."""
+        self.taken = shrunken
+
+
+def examples(given):
+    """For every task what is learned; and the test part of all tasks."""
+    stream = load_stream(given.stream, scenario="class-incremental", tasks=given.tasks)
+    learned = [withhold(task, 1 - given.share, 0)[0] for task in stream]
+    pairs = [(torch.tensor(task.x), torch.tensor(task.y)) for task in learned]
+    tests = [(torch.tensor(task.x), torch.tensor(task.y)) for task in stream.test]
+    return pairs, [torch.cat(column) for column in zip(*tests, strict=True)], stream.classes
+
+
+def compare(given):
+    """The rows of the table."""
+    tasks, (x, y), classes = examples(given)
+    ours = None
+    for library_class in (Ours, Avalanche, CapyMOA):
+        try:
+            learner = library_class(x.shape[1], classes)
+        except ImportError as error:
+            yield library_class.name, f"not installed ({error})", *["–"] * 3
+            continue
+        began = time.process_time()
+        for task in tasks:
+            learner.learn(*task)
+        seconds, found = time.process_time() - began, learner.predict(x)
+        accuracy = f"{100 * (found == y).double().mean():.2f}"
+        if ours is None:
+            ours, expected = learner, found
+            yield learner.name, accuracy, "–", "–", f"{seconds:.1f}"
+            continue
+        agreeing = f"{100 * (found == expected).double().mean():.2f}"
+        learner.take(ours.shrunken)
+        differing = int((learner.predict(x) != expected).sum())
+        yield learner.name, accuracy, agreeing, f"{differing} of {len(y)}", f"{seconds:.1f}"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--stream", default="cifar100@dinov2-vits14-224", help="cached features")
+    parser.add_argument("--tasks", type=int, default=10)
+    parser.add_argument("--share", type=float, default=0.2, help="the part of each task that is learned")
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    print(
+        "| library | accuracy (%) | same predictions as ours (%) | others, with our covariance | seconds of learning |"
+    )
+    print("|---" * 5 + "|")
+    for row in compare(parser.parse_args()):
+        print("| " + " | ".join(row) + " |", flush=True)
