@@ -50,8 +50,8 @@ def test_the_page_in_chromium(opened, html, tmp_path):
     tab, complaints = opened(path, viewport={"width": 1280, "height": 900})
     charts = tab.locator(".chart")
     assert charts.count() == tab.locator(".chart svg").count() > 20
-    assert tab.locator("#summary table").count() == 2
-    assert tab.locator("#summary tbody tr").count() == 5
+    assert tab.locator("#summary table").count() == 4  # results and costs of two streams
+    assert tab.locator("#summary tbody tr").count() == 10
     assert (
         tab.locator("[data-figure=bounds] .chart").first.locator("path[aria-roledescription='line']").count()
         == 0
