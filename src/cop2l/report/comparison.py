@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from statistics import fmean
 
+from cop2l.certify import notebook
 from cop2l.errors import UserError
 from cop2l.kernel.arithmetic import percent
 from cop2l.report.groups import Benchmark, Group, Spread
@@ -32,7 +33,7 @@ class Cell:
     best: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """A table: `cells[row][column]` is None where a method was not run."""
 
@@ -47,6 +48,27 @@ class Comparison:
     def of(self, group: Group) -> Cell | None:
         """The cell of a group."""
         return next((cell for cell in self.filled if cell.group is group), None)
+
+    def __repr__(self) -> str:
+        methods, streams = (
+            f"{n} {noun}{'s' * (n != 1)}"
+            for n, noun in ((len(self.rows), "method"), (len(self.columns), "stream"))
+        )
+        return f"Comparison({self.metric.name}, {methods}, {streams})"
+
+    def _repr_html_(self) -> str:
+        from cop2l.report.formats import caption, cell_text, footnotes
+
+        rows = [
+            (label, *(cell_text(cell, self) for cell in row))
+            for label, row in zip(self.rows, self.cells, strict=True)
+        ]
+        bold = [
+            (r, c) for r, row in enumerate(self.cells) for c, cell in enumerate(row, 1) if cell and cell.best
+        ]
+        said = (notebook.sentence(words, quiet=True) for words in footnotes(self))
+        made = notebook.table(rows, ("method", *self.columns), bold=bold)
+        return notebook.card(caption(self, "best in bold"), made, *said)
 
     @property
     def filled(self) -> list[Cell]:
