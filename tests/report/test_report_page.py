@@ -211,7 +211,7 @@ def cells(html, label):
 def test_the_summary_says_what_was_trained_on_certified_on_and_picked(tmp_path):
     changed(tmp_path / "run", prior=30, n=400, picked=7)
     made = page(find([tmp_path]))
-    names = ("examples of a task: trained freely", "certified on", "picked")
+    names = ("trained freely", "certified on", "picked")
     assert [cells(made, name) for name in names] == [["30"], ["400"], ["7"]]
 
 
@@ -259,8 +259,12 @@ def test_the_title_says_where_nothing_is_certified(tmp_path, found):
     shared = [g for g in group(found.runs) if g.benchmark.stream == "permuted-mnist"]
     assert headline.headline(shared).startswith("Not valid: no certificate here is a guarantee; measured ")
     both = headline.headline(group(found.runs))
-    assert both.startswith("mnist, class-incremental: certified by cop2l: at most ")
-    assert "permuted-mnist, domain-incremental: not valid" in both
+    assert re.fullmatch(
+        r"Certified: at most [\d.]+\s% error on every task of mnist \(measured [\d.]+\s%\); not valid on permuted-mnist",
+        both,
+    )
+    two = [read(make_run(tmp_path / model, model=model, tasks=2)) for model in ("mlp", "cnn")]
+    assert " of mnist, cnn (measured " in headline.headline(group(two))
     changed(tmp_path / "full", bounds={"preference": 1.0})
     assert title_of(page(find([tmp_path / "full"]))).startswith(
         "Nothing certified: the bound reaches 100 %; measured "
@@ -316,8 +320,10 @@ def test_only_figures_with_something_to_see(tmp_path):
 
 def test_the_page_folds_into_cards_with_the_bounds_first(outline):
     labels = [cell["data-label"] for cell in outline.all("td") if "data-label" in cell]
-    assert labels[0] == "certified: at most, error on every task"
-    assert labels.index("measured, average accuracy") > labels.index("certified: at most, the mean of these")
+    assert labels[0] == "certified: at most, error on every task (%)"
+    assert labels.index("measured, average accuracy (%)") > labels.index(
+        "certified: at most, the mean of these (%)"
+    )
 
 
 def test_who_did_not_learn_is_said(html):

@@ -203,7 +203,8 @@ def _best(cells: Sequence[Cell], metric: Metric) -> list[Cell]:
         return []
     best = (max if metric.better == "higher" else min)(able, key=lambda cell: _worth(cell, metric))
     level = [cell for cell in able if _level(cell, best, metric)]
-    return level if len(level) < len(cells) else []
+    displays = {written(cell.ours.mean, metric) for cell in cells}
+    return level if len(level) < len(cells) and len(displays) > 1 else []
 
 
 def _worth(cell: Cell, metric: Metric) -> float:

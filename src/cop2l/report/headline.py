@@ -10,7 +10,7 @@ from cop2l.report.comparison import column_names
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Group
 from cop2l.report.metric import METRICS, bounds_of
-from cop2l.report.sentences import unbroken
+from cop2l.report.sentences import listing, unbroken
 
 OURS = "cop2l"
 MOST_STREAMS = 3
@@ -51,10 +51,8 @@ def headline(groups: Sequence[Group]) -> str:
         return "No finished run"
     if len(streams) == 1:
         return unbroken(_of_stream(streams[0]))
-    names, _ = column_names([own[0].benchmark for own in streams])
     if len(streams) <= MOST_STREAMS:
-        said = [_of_stream(own) for own in streams]
-        return unbroken(". ".join(f"{name}: {_lower(line)}" for name, line in zip(names, said, strict=True)))
+        return unbroken(_of_few(streams))
     certain = [found for own in streams if (found := _certain(own))]
     if not certain:
         return f"Nothing certified on {len(streams)} streams"
@@ -65,6 +63,28 @@ def headline(groups: Sequence[Group]) -> str:
         f"Certified on {where} streams: errors of at most {_span(at_most, upwards=True)} %;"
         f" measured {_span(errors)} % on average over tasks"
     )
+
+
+def _of_few(streams: Sequence[Sequence[Group]]) -> str:
+    """One part of the line for each stream."""
+    names: Sequence[str] = [own[0].benchmark.stream for own in streams]
+    if len(set(names)) < len(names):
+        names, _ = column_names([own[0].benchmark for own in streams])
+    stated, others = list[str](), list[str]()
+    for name, own in zip(names, streams, strict=True):
+        if certain := _certain(own):
+            about = {one.about for _, one in certain}
+            at_most = _span((one.at_most for _, one in certain), upwards=True)
+            errors = _span(measured(group) for group, _ in certain)
+            what = about.pop() if len(about) == 1 else "error"
+            stated.append(
+                f"at most {at_most} % {what}{' of ' if what.endswith('task') else ' on '}{name} (measured {errors} %)"
+            )
+        else:
+            others.append(f"{_lower(_uncertain(own).split(':')[0].split(';')[0])} on {name}")
+    parts = [f"Certified: {listing(stated)}"] * bool(stated) + others
+    line = "; ".join(parts)
+    return f"{line[0].upper()}{line[1:]}"
 
 
 def _certain(groups: Sequence[Group]) -> list[tuple[Group, Result]]:

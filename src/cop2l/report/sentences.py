@@ -199,7 +199,8 @@ def lead(runs: Sequence[Run], groups: Sequence[Group]) -> str:
     if not deltas:
         return f"{count(len(runs), 'finished run')}{of}."
     likely = listing([f"{100 * (1 - d):g} %" for d in deltas])
-    certified = f" What is certified of a run holds with probability at least {likely} over the draw of its data, all at once."
+    what = "What is certified" + " of a run" * (len(runs) > 1)
+    certified = f" {what} holds with probability at least {likely} over the draw of its data, all at once."
     return unbroken(f"{count(len(runs), 'finished run')}{of}.{certified}")
 
 

@@ -46,7 +46,7 @@ def bounds(groups: Sequence[Group]) -> Figure | None:
         groups,
         "bounds",
         "Certified bound and test error, task by task",
-        "The thick line is the claim. Every bound is an upper bound on the true error of the final model; the test error"
+        "A thick line is the claim. Every bound is an upper bound on the true error of the final model; the test error"
         " estimates it." + _spread_words([group for group in groups if _kinds([group])]),
         panel,
     )
@@ -89,12 +89,13 @@ def _of_bounds(
     shown, kinds = [group for group in groups if _kinds([group])], _kinds(groups)
     if not shown or groups[0].benchmark.tasks < 2:
         return None
-    claimed, off = {group.kind for group in shown}, _off_scale(shown, kinds)
-    keys = [
-        replace(KIND_KEYS[kind], width=BOLD if kind in claimed else PLAIN)
-        for kind in kinds
-        if kind not in off
-    ]
+    off = _off_scale(shown, kinds)
+
+    def keys(own: Sequence[Group]) -> list[Key]:
+        claimed = {group.kind for group in own}
+        drawn = [kind for kind in kinds if kind not in off]
+        return [TEST, *(replace(KIND_KEYS[kind], width=BOLD if kind in claimed else PLAIN) for kind in drawn)]
+
     left_out = "; ".join(f"{KIND_KEYS[kind].label}, up to {percent(value)}" for kind, value in off.items())
     every = [TEST, *(KIND_KEYS[kind] for kind in kinds)]
     return Figure(
@@ -103,8 +104,8 @@ def _of_bounds(
         words
         + " Each panel has its own scale." * (len(shown) > 1)
         + f" Not drawn, because it would stretch the scale: {left_out}." * bool(off),
-        tuple(panel(group, [TEST, *keys]) for group in shown),
-        tuple(key if mark == "line" else replace(key, mark=mark) for key in (TEST, *keys)),
+        tuple(panel(group, keys([group])) for group in shown),
+        tuple(replace(key, mark=mark) for key in keys(shown)),
         ("method", "task", "certified on", *(key.label for key in every)),
         tuple(row for group in shown for row in _bound_rows(group, kinds)),
     )
