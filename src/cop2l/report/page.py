@@ -150,7 +150,10 @@ def _figures(groups: Sequence[Group]) -> Iterator[Figure]:
             if len(values) > 2 and (figure := against(groups, key, METRICS[metric])):
                 yield figure
     for name in PAGE_FIGURES:
-        if figure := FIGURES[name](groups):
+        alone = (
+            name == "plasticity" and len(groups) == 1
+        )  # it would compare the dots of one method with nothing
+        if not alone and (figure := FIGURES[name](groups)):
             yield figure
 
 

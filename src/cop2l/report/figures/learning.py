@@ -85,9 +85,9 @@ def progress(groups: Sequence[Group]) -> Figure | None:
 
 
 def plasticity(groups: Sequence[Group]) -> Figure | None:
-    """Plasticity against forgetting, one dot per run; None for one method, which it would compare with nothing."""
+    """Plasticity against forgetting, one dot per run."""
     shown = [group for group in groups if all(run.forgetting is not None for run in group.runs)]
-    if len(shown) < 2:
+    if not shown:
         return None
     keys = series_keys([group.label for group in shown], mark="dot")
     rows = [
