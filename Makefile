@@ -7,7 +7,7 @@ PIP    := $(BIN)/pip install --disable-pip-version-check --quiet --constraint co
 # One thread per process: parallelism is over processes, and results are exact at a fixed thread count.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test env lint test-network validity bench torture compare-avalanche test-avalanche compare-slda compare-river notebooks docs ci-long clean
+.PHONY: help demo test env lint test-network screenshots validity bench torture compare-avalanche test-avalanche compare-slda compare-river notebooks docs ci-long clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -27,6 +27,9 @@ test: $(VENV)/dev.stamp   ## everything: format, lint, types, tests, doctests, t
 
 test-network: $(VENV)/dev.stamp  ## the tests that download from the package registries
 	$(BIN)/pytest -m network
+
+screenshots: $(VENV)/dev.stamp  ## the report page in Chromium; writes the pictures of docs/report.md
+	COP2L_SCREENSHOTS=docs/figures $(BIN)/pytest -m browser tests/report
 
 validity: $(VENV)/dev.stamp  ## thousands of whole runs: how often certificates fail; writes docs/validity.md (some ten minutes)
 	$(BIN)/python tests/validity/record.py

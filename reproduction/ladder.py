@@ -57,7 +57,7 @@ LADDERS = {
 
 
 def _analytic(settings: Settings) -> bool:
-    return settings["preset"] == "hybrid" and settings["start"] == "slda"
+    return bool(settings["preset"] == "hybrid" and settings["start"] == "slda")
 
 
 def ladder(runs: Sequence[Run]) -> str:

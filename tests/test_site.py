@@ -34,7 +34,10 @@ def test_every_page_is_in_the_navigation(site):
 def test_formulas_are_drawn(site):
     source = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
     page = (site / "theory" / "index.html").read_text(encoding="utf-8")
-    assert page.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block"') == source.count("$$\n") // 2
+    assert (
+        page.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block"')
+        == source.count("$$\n") // 2
+    )
     assert "arithmatex" not in page
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import loggamma, mpf, pi
+from scipy.stats import beta
 
 from cop2l.bounds import binomial
 from cop2l.bounds.outer import outer
@@ -101,3 +102,18 @@ def test_the_outer_end_does_not_depend_on_good_slopes(start, power, slope):
 
 def test_a_function_that_never_confirms_ends_at_one():
     assert outer(lambda p: (-1.0, 1.0), 0.2, 0.5) == 1.0
+
+
+@EXACT
+@given(
+    st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))),
+    st.sampled_from([0.9, 0.95, 0.99]),
+)
+def test_the_interval_is_that_of_clopper_and_pearson_rounded_outwards(case, level):
+    k, n = case
+    side = (1 - level) / 2
+    low, high = binomial.clopper_pearson(k, n, level)
+    true_low = beta.ppf(side, k, n - k + 1) if k else 0.0
+    true_high = beta.ppf(1 - side, k + 1, n - k) if k < n else 1.0
+    assert true_low - 2e-9 <= low <= true_low + 1e-12
+    assert true_high - 1e-12 <= high <= true_high + 2e-9

@@ -1,14 +1,17 @@
 """What a person sees of a learner, a certificate and a stream; and progress on terminals, in notebooks and in pipes."""
 
+import re
 import sys
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from certify_cases import model_of
 
-from cop2l import CoP2L
+from cop2l import CoP2L, verify
 from cop2l.certify import bar
+from cop2l.kernel.arithmetic import percent
 from cop2l.methods import method
 from cop2l.streams import load
 
@@ -49,11 +52,39 @@ def test_a_certificate_with_gaps_does_not_speak_of_every_task():
 def test_html_holds_the_table_and_is_escaped(learner):
     found = learner._repr_html_()
     bound = str(learner.certificate).splitlines()[1].split()[5]
-    assert f"<td>{bound} %</td>" in found
-    assert "<td>40</td>" not in found
+    assert re.search(rf'<td style="[^"]*font-weight:700">{re.escape(bound)} %</td>', found)
+    assert ">40</td>" not in found
     assert "not random" in found
     assert "the &lt;b&gt;sample&lt;/b&gt; is" in found
-    assert found.count("<table>") == found.count("</table>") == 2
+    assert found.count("<table") == found.count("</table>") == 2
+    assert "Certificate, NOT VALID" in found
+    assert "Certified:" not in found
+    sound = replace(
+        learner.certificate, content=learner.certificate.content | {"not_valid": []}
+    )._repr_html_()
+    assert (
+        f"Certified: at most {percent(max(learner.certificate.bounds.values()), 1)} error on every task"
+        in sound
+    )
+
+
+def test_a_verdict_is_short_and_in_a_notebook_says_first_what_is_wrong(learner, tmp_path):
+    learner.certificate.save(tmp_path)
+    verdict = verify(tmp_path)
+    assert (
+        repr(verdict)
+        == f"Verdict(invalid, 1 statements, {len(verdict.faults)} faults, {len(verdict.doubts)} doubts)"
+    )
+    shown = verdict._repr_html_()
+    assert "the &lt;b&gt;sample&lt;/b&gt; is" in shown
+    assert (
+        shown.index("Invalid")
+        < shown.index("<summary>Wrong")
+        < shown.index("<summary>The claim")
+        < shown.index("<summary>Checked")
+    )
+    assert '<details style="margin:.3em 0" open><summary>Wrong' in shown
+    assert str(verdict).endswith("INVALID: do not rely on this certificate.")
 
 
 def shown_by(learn, capsys, progress):
@@ -77,17 +108,27 @@ def test_lines_in_a_pipe_only_if_asked(capsys):
     ]  # fmt: skip
 
 
-def test_a_line_that_changes_in_a_notebook(capsys, monkeypatch):
+def test_a_bar_in_a_notebook(capsys, monkeypatch):
     seen = []
-    handle = types.SimpleNamespace(update=lambda data, raw: seen.append(data["text/plain"]))
+    handle = types.SimpleNamespace(update=lambda data, raw: seen.append(data))
     shell = types.SimpleNamespace(kernel=object())
-    display = types.SimpleNamespace(display=lambda *_, **__: handle)
+    display = types.SimpleNamespace(display=lambda data, **__: seen.append(data) or handle)
     monkeypatch.setitem(
         sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell, display=display)
     )
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     learn(None)
-    assert seen[0].startswith("task 1  iteration 0")
+    assert seen[0]["text/plain"] == "learning"
+    assert seen[1]["text/plain"].startswith("task 1  iteration 0")
+    assert "<progress style" in seen[1]["text/html"]
+    assert '<progress value="1.000"' in seen[-1]["text/html"]
+    seen.clear()
+    monkeypatch.setattr(bar, "PAUSE", 0)
+    replay = method("replay")(model_of("mlp", 2, inputs=3), epochs=4)
+    replay.learn(np.eye(6, 3, dtype=np.float32), np.arange(6) % 2, progress=True)
+    assert [re.search(r'value="(.*?)"', data["text/html"])[1] for data in seen[1:]] == [
+        "0.250", "0.500", "0.750", "1.000", "1.000",
+    ]  # fmt: skip
     del shell.kernel  # IPython on a terminal that is none
     assert not bar.in_notebook()
     assert capsys.readouterr().err == ""

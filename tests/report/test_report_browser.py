@@ -1,9 +1,15 @@
 """The page in a real browser."""
 
+import io
+import os
+from pathlib import Path
+
 import pytest
+from PIL import Image
 from synthetic_runs import make_run
 from test_report_page import EVIL
 
+from cop2l.cli import main
 from cop2l.report.page import page
 from cop2l.report.runs import find
 
@@ -50,8 +56,8 @@ def test_the_page_in_chromium(opened, html, tmp_path):
     tab, complaints = opened(path, viewport={"width": 1280, "height": 900})
     charts = tab.locator(".chart")
     assert charts.count() == tab.locator(".chart svg").count() > 20
-    assert tab.locator("#summary table").count() == 2
-    assert tab.locator("#summary tbody tr").count() == 5
+    assert tab.locator("#summary table").count() == 4  # results and costs of two streams
+    assert tab.locator("#summary tbody tr").count() == 10
     assert (
         tab.locator("[data-figure=bounds] .chart").first.locator("path[aria-roledescription='line']").count()
         == 0
@@ -95,6 +101,69 @@ def test_the_page_in_chromium(opened, html, tmp_path):
     assert phone.evaluate("getComputedStyle(document.body).backgroundColor") != light
     assert phone.evaluate("getComputedStyle(document.querySelector('.chart text')).fill") != ink
     assert complaints == []
+
+
+def test_on_a_phone_the_bounds_come_first_and_nothing_is_out_of_sight(opened, html, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(html)
+    phone, complaints = opened(path, viewport={"width": 390, "height": 844})
+    assert phone.evaluate("document.documentElement.scrollWidth") == 390
+    for place in ("#summary", "#runs"):
+        for table in phone.locator(f"{place} table.cards").all():
+            box = table.bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390
+    first = phone.locator("#summary tbody tr").first
+    labels = first.locator("td").evaluate_all(
+        "cells => cells.map(c => getComputedStyle(c, '::before').content)"
+    )
+    assert labels[0] == '"certified: at most, error on every task (%)"'
+    tops = first.locator("td").evaluate_all("cells => cells.map(c => c.getBoundingClientRect().top)")
+    assert tops[0] == min(tops)
+    ends = phone.locator("table.tasks .at-most").evaluate_all(
+        "cells => cells.map(c => c.getBoundingClientRect().right)"
+    )
+    assert ends
+    assert max(ends) <= 390
+    assert complaints == []
+
+
+SHOTS = {
+    "report-wide": ("payments", {"viewport": {"width": 1280, "height": 1500}}),
+    "report-dark": ("digits", {"viewport": {"width": 1280, "height": 1500}, "color_scheme": "dark"}),
+    "report-phone": ("payments", {"viewport": {"width": 390, "height": 1500}, "color_scheme": "dark"}),
+    "report-print": ("payments", {"viewport": {"width": 794, "height": 1123}}),
+}
+"""Which runs each picture of docs/report.md shows, and how."""
+
+
+def test_the_pictures_of_the_documentation(opened, tmp_path, monkeypatch):
+    """`make screenshots` keeps what this makes."""
+    kept = Path(os.environ.get("COP2L_SCREENSHOTS", tmp_path)).resolve()
+    monkeypatch.chdir(tmp_path)
+    every = "claim=tasks,average,groups"
+    runs = [["payments", "preset=hybrid", "data.n=6000", every, "groups=north,south,west"]]
+    runs += [["digits", f"method={name}"] for name in ("cop2l", "replay", "ewc", "finetuning")]
+    for name, *options in runs:
+        assert main(["run", name, *options, "--out", f"runs/{name}/{options[0].split('=')[1]}"]) == 0
+    for name in ("payments", "digits"):
+        Path(f"{name}.html").write_text(page(find([f"runs/{name}"])))
+    for shot, (name, context) in SHOTS.items():
+        tab, complaints = opened(tmp_path / f"{name}.html", **context)
+        assert tab.locator("h1").inner_text().startswith("Certified")
+        if shot == "report-print":
+            tab.emulate_media(media="print")
+            tab.locator("nav").wait_for(state="hidden")
+            tab.add_style_tag(content="body { padding: 60px; }")  # the margin of the paper
+        picture = Image.open(io.BytesIO(tab.screenshot()))
+        assert picture.size == tuple(context["viewport"].values())
+        picture.convert("RGB").quantize(96).save(kept / f"{shot}.png", optimize=True)
+        assert (kept / f"{shot}.png").stat().st_size < 200_000
+        assert complaints == []
+    figures = Path(__file__).parents[2] / "docs" / "figures"
+    for shot in SHOTS:
+        with Image.open(figures / f"{shot}.png") as old:
+            assert old.size == tuple(SHOTS[shot][1]["viewport"].values())
 
 
 def test_html_in_files_does_nothing_in_chromium(opened, tmp_path):

@@ -5,6 +5,7 @@ import re
 import pytest
 from synthetic_runs import make_run
 
+from cop2l.bounds import clopper_pearson
 from cop2l.errors import UserError
 from cop2l.files import read_json, write_json, write_lines
 from cop2l.report import theme
@@ -148,6 +149,40 @@ def test_a_varied_setting_can_be_drawn(tmp_path):
         draw("against", runs, key="memory", metric="seconds")
     with pytest.raises(UserError, match="nothing that the figure"):
         draw("against", runs, key="omega")
+
+
+def test_a_kind_that_stretches_the_scale_is_named_and_not_drawn(tmp_path):
+    folder = make_run(tmp_path / "run")
+    summary = read_json(folder / "summary.json")
+    for task in summary["tasks"]:
+        task["bounds"] = {"kl": 0.29, "preference": 0.1, "buffer": 0.993}
+    write_json(folder / "summary.json", summary)
+    figure = FIGURES["bounds"](group([read(folder)]))
+    assert [key.label for key in figure.keys] == ["test error", "paper's formula (kl)", "ours (preference)"]
+    assert [key.width > 2 for key in figure.keys] == [False, False, True]
+    assert figure.caption.endswith("stretch the scale: from the buffer alone (buffer), up to 99.30 %.")
+    drawn = [row for rows in figure.panels[0].spec["datasets"].values() for row in rows if "high" in row]
+    assert max(row["high"] for row in drawn) < 0.5
+    assert figure.rows[0][-1] == "99.30"  # the table has it
+    for task in summary["tasks"]:
+        task["bounds"] = {"buffer": 0.993, "preference": 0.1}
+    write_json(folder / "summary.json", summary | {"kind": "buffer"})
+    claimed = FIGURES["bounds"](group([read(folder)]))
+    assert [key.label for key in claimed.keys][1:] == ["ours (preference)", "from the buffer alone (buffer)"]
+
+
+def test_the_band_of_one_run_is_the_interval_of_its_test(tmp_path):
+    folder = make_run(tmp_path / "run")
+    figure = FIGURES["bounds"](group([read(folder)]))
+    rows = [
+        row
+        for own in figure.panels[0].spec["datasets"].values()
+        for row in own
+        if row.get("series") == "test error"
+    ]
+    for row, task in zip(rows, read(folder).tasks, strict=True):
+        assert (row["low"], row["high"]) == clopper_pearson(round(task.test_error * task.test_n), task.test_n)
+    assert "95 % interval (Clopper and Pearson)" in figure.caption
 
 
 def test_figures_without_data_are_left_out(tmp_path):

@@ -1,6 +1,8 @@
 """The page as text: self-contained, safe, complete, the same every time."""
 
+import html as entities
 import re
+import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -9,8 +11,9 @@ from itertools import pairwise
 import pytest
 from synthetic_runs import SHARED, make_run, make_runs
 
+from cop2l.cli import main
 from cop2l.files import read_json, write_json
-from cop2l.report import sentences
+from cop2l.report import headline, sentences
 from cop2l.report.groups import group
 from cop2l.report.page import PAGE_FIGURES, page
 from cop2l.report.runs import find, read
@@ -199,11 +202,147 @@ def test_the_page_says_where_a_test_error_is_above_its_claim(tmp_path, html):
     assert sentences.P_VALUE in said
 
 
+def cells(html, label):
+    """The texts of the cells of a column, by what the column is called on a phone."""
+    found = re.findall(rf'data-label="{re.escape(label)}">(.*?)</td>', html, re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]+>", " ", cell).split()) for cell in found]
+
+
 def test_the_summary_says_what_was_trained_on_certified_on_and_picked(tmp_path):
     changed(tmp_path / "run", prior=30, n=400, picked=7)
     made = page(find([tmp_path]))
-    heads = re.findall(r'<th class="number" scope="col">([^<]+)</th>', made)
-    at = [heads.index(name) for name in ("trained freely", "certified on", "picked")]
-    row = re.search(r'<tr><th scope="row">cop2l</th>(.*?)</tr>', made, re.DOTALL)[1]
-    cells = [re.sub(r"<[^>]+>|\s", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)]
-    assert [cells[i] for i in at] == ["30", "400", "7"]
+    names = ("trained freely", "certified on", "picked")
+    assert [cells(made, name) for name in names] == [["30"], ["400"], ["7"]]
+
+
+def flat(html):
+    return " ".join(" ".join(Outline(html).texts).replace("\u00a0", " ").split())
+
+
+def title_of(html):
+    return re.search(r"<h1>(.*?)</h1>", html)[1].replace("\u00a0", " ")
+
+
+def test_the_title_is_the_result(tmp_path):
+    changed(tmp_path / "run", bounds={"preference": 0.08999}, test_error=0.05)
+    summary = read_json(tmp_path / "run" / "summary.json")
+    write_json(tmp_path / "run" / "summary.json", summary | {"accuracy": 0.95})
+    made = page(find([tmp_path]))
+    assert title_of(made) == "Certified: at most 9.0 % error on every task; measured 5.0 % on average"
+    assert title_of(made) in re.search(r"<title>(.*?)</title>", made)[1].replace("\u00a0", " ")
+    named = page(find([tmp_path]), title="Own")
+    assert title_of(named) == "Own"
+    assert "Certified: at most 9.0 % error on every task" in flat(named)
+
+
+def test_the_title_of_one_task_speaks_of_no_average(tmp_path):
+    make_run(tmp_path / "run", "replay", tasks=1)
+    made = title_of(page(find([tmp_path])))
+    assert re.fullmatch(r"Certified: at most \d+\.\d % error; measured \d+\.\d %", made)
+
+
+def test_the_title_chooses_ours_by_its_name_and_not_by_its_bound(tmp_path):
+    for method in ("cop2l", "replay"):
+        for seed in range(2):
+            make_run(tmp_path / f"{method}-{seed}", method, seed)
+    runs = find([tmp_path]).runs
+    worst = max(task.bounds["preference"] for run in runs if run.method == "cop2l" for task in run.tasks)
+    said = title_of(page(find([tmp_path])))
+    assert said.startswith("Certified by cop2l: at most ")
+    assert 100 * worst <= float(re.search(r"at most ([\d.]+) %", said)[1]) < 100 * worst + 0.1
+    assert "(the worst of 2 runs)" in said
+    only = headline.headline(group([run for run in runs if run.method == "replay"]))
+    assert only.startswith("Certified: at most")
+
+
+def test_the_title_says_where_nothing_is_certified(tmp_path, found):
+    shared = [g for g in group(found.runs) if g.benchmark.stream == "permuted-mnist"]
+    assert headline.headline(shared).startswith("Not valid: no certificate here is a guarantee; measured ")
+    both = headline.headline(group(found.runs))
+    assert re.fullmatch(
+        r"Certified: at most [\d.]+\s% error on every task of mnist \(measured [\d.]+\s%\); not valid on permuted-mnist",
+        both,
+    )
+    two = [read(make_run(tmp_path / model, model=model, tasks=2)) for model in ("mlp", "cnn")]
+    assert " of mnist, cnn (measured " in headline.headline(group(two))
+    changed(tmp_path / "full", bounds={"preference": 1.0})
+    assert title_of(page(find([tmp_path / "full"]))).startswith(
+        "Nothing certified: the bound reaches 100 %; measured "
+    )
+    changed(tmp_path / "none", bounds={})
+    assert title_of(page(find([tmp_path / "none"]))).startswith("Nothing certified; measured ")
+    four = [read(make_run(tmp_path / f"s{i}", stream=f"stream {i}", tasks=2)) for i in range(4)]
+    assert headline.headline(group(four)).startswith("Certified on 4 streams: errors of at most ")
+    assert headline.headline([]) == "No finished run"
+
+
+def test_families_alone_make_a_title(tmp_path):
+    folder = make_run(tmp_path / "run", tasks=2)
+    summary = read_json(folder / "summary.json")
+    for task in summary["tasks"]:
+        del task["bounds"]["preference"]
+    average = {"family": "average", "task": None, "subject": None, "kind": "preference", "value": 0.1756}
+    write_json(folder / "summary.json", summary | {"claims": [average]})
+    assert title_of(page(find([tmp_path]))).startswith(
+        "Certified: at most 17.6 % error on average over the 2 tasks; measured"
+    )
+    classes = {"family": "classes", "task": 2, "subject": 1, "kind": "preference", "value": 0.375}
+    write_json(folder / "summary.json", summary | {"claims": [classes]})
+    assert title_of(page(find([tmp_path]))) == (
+        "Certified: of every class of tasks 2 at most 37.50 % is misclassified;"
+        " the largest of these bounds is that of class 1 in task 2"
+    )
+
+
+def test_a_test_error_stands_beside_its_bound_with_its_interval(tmp_path):
+    changed(tmp_path / "run", bounds={"preference": 0.08999}, test_error=0.05, test_n=100)
+    said = flat(page(find([tmp_path])))
+    assert "1 9.0 5.0 1.6 to 11.3" in said
+    assert "95 % interval (Clopper and Pearson, each task by itself)" in said
+
+
+def test_only_figures_with_something_to_see(tmp_path):
+    def figures(*methods, tasks):
+        where = tmp_path / f"{'-'.join(methods)}{tasks}"
+        for method in methods:
+            make_run(where / method, method, tasks=tasks)
+        return [f["data-figure"] for f in Outline(page(find([where]))).all("figure")]
+
+    assert figures("replay", tasks=1) == ["classes"]
+    assert figures("cop2l", tasks=1) == ["iterations", "classes"]
+    alone = figures("cop2l", tasks=2)
+    assert alone == ["bounds", "progress", "matrix", "compression", "iterations", "classes"]
+    assert figures("cop2l", "replay", tasks=2) == [*alone, "plasticity"]
+    made = page(find([tmp_path / "cop2l2"]))
+    assert "Average accuracy on the tasks seen" in made
+    assert "<h4>Forgetting</h4>" not in made  # two tasks give it one dot
+
+
+def test_the_page_folds_into_cards_with_the_bounds_first(outline):
+    labels = [cell["data-label"] for cell in outline.all("td") if "data-label" in cell]
+    assert labels[0] == "certified: at most, error on every task (%)"
+    assert labels.index("measured, average accuracy (%)") > labels.index(
+        "certified: at most, the mean of these (%)"
+    )
+
+
+def test_who_did_not_learn_is_said(html):
+    assert "Did not learn, and so is never the best: finetuning." in html
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["lr=0.1", "max_iterations=4", "data.task_classes=[[0,1],[2,3]]", "claim=tasks,average"],
+        ["method=replay", "holdout=0.3", "class_seed=3", "scenario=task-incremental"],
+    ],
+    ids=["cop2l", "hold-out"],
+)
+def test_the_command_of_the_page_verifies_the_run(tmp_path, capsys, options):
+    run = tmp_path / "a run"
+    assert main(["run", "digits", "--out", str(run), "tasks=2", "epochs=1", *options]) == 0
+    (code,) = re.findall(r'<pre tabindex="0"><code>(.*?)</code>', page(find([run])), re.DOTALL)
+    words = shlex.split(entities.unescape(code))
+    capsys.readouterr()
+    assert words[0] == "cop2l"
+    assert main(words[1:]) == 0, capsys.readouterr().out

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from statistics import fmean, stdev
 
 import pytest
@@ -57,6 +58,72 @@ def test_where_all_are_equal_none_is_best(tmp_path):
     runs = [read(make_run(tmp_path / m, m)) for m in ("cop2l", "replay")]
     (table,) = comparisons(group(runs), ["seconds"])
     assert not any(cell.best for cell in table.filled)
+
+
+def rated(folder, method, *, accuracy=0.9, plasticity=0.95, forgetting=0.05, seed=0):
+    path = make_run(folder / f"{method}-{seed}", method, seed) / "summary.json"
+    summary = read_json(path)
+    tasks = [task | {"test_error": 1 - accuracy, "test_n": 1000} for task in summary["tasks"]]
+    numbers = {"accuracy": accuracy, "plasticity": plasticity, "forgetting": forgetting}
+    write_json(path, summary | numbers | {"tasks": tasks, "seconds": 1 if method == "finetuning" else 2})
+    return read(path.parent)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"accuracy": 0.1, "plasticity": 0.1, "forgetting": -0.42},  # guesses among ten classes
+        {"accuracy": 0.4, "forgetting": 0.01},
+        {"plasticity": 0.3, "forgetting": -0.6},
+    ],
+    ids=str,
+)
+def test_a_method_that_did_not_learn_is_never_the_best(tmp_path, other):
+    runs = [
+        rated(tmp_path, "replay"),
+        rated(tmp_path, "cop2l", accuracy=0.8),
+        rated(tmp_path, "finetuning", **other),
+    ]
+    metrics = ["accuracy", "forgetting", "plasticity", "seconds", "holdout"]
+    for table in comparisons(group(runs), metrics):
+        assert not any(cell.best for cell in table.filled if cell.group.method == "finetuning")
+    alone = comparisons(group(runs[2:]), ["accuracy"])[0]
+    assert not any(cell.best for cell in alone.filled)
+
+
+def best(runs, metric):
+    (table,) = comparisons(group(runs), [metric])
+    return {cell.group.method for cell in table.filled if cell.best}
+
+
+def test_forgetting_far_below_zero_is_not_the_best_and_nothing_beats_none(tmp_path):
+    late = rated(tmp_path, "finetuning", accuracy=0.9, plasticity=0.48, forgetting=-0.42)
+    kept, lost = rated(tmp_path, "replay", forgetting=-0.01), rated(tmp_path, "cop2l", forgetting=0.2)
+    assert best([late, kept, lost], "forgetting") == {"replay"}
+    level = rated(tmp_path / "level", "cop2l", forgetting=0.0)
+    assert best([late, kept, level], "forgetting") == {"replay", "cop2l"}
+
+
+def test_what_is_level_within_its_noise_is_best_together(tmp_path):
+    near = [rated(tmp_path, "replay", accuracy=0.9), rated(tmp_path, "cop2l", accuracy=0.897)]
+    far = rated(tmp_path, "finetuning", accuracy=0.8)
+    assert best([*near, far], "accuracy") == {"replay", "cop2l"}
+    assert best(near, "accuracy") == set()  # all of them
+    seeds = [rated(tmp_path / "s", "replay", accuracy=a, seed=i) for i, a in enumerate((0.900, 0.901))]
+    noisy = [rated(tmp_path / "s", "cop2l", accuracy=a, seed=i) for i, a in enumerate((0.97, 0.60))]
+    assert best([*seeds, *noisy], "accuracy") == {"replay"}  # noise of its own makes nothing level
+
+
+def test_a_comparison_in_a_notebook(found):
+    (table,) = tables(found, "accuracy")
+    assert repr(table) == "Comparison(accuracy, 3 methods, 2 streams)"
+    shown = table._repr_html_()
+    bold = re.findall(r'font-weight:700">(.*?)<', shown)
+    best = [cell for cell in table.filled if cell.best]
+    assert len(bold) == len(best) >= 1
+    assert all(
+        word.startswith(written(cell.ours.mean, table.metric)) for word, cell in zip(bold, best, strict=True)
+    )
 
 
 def test_other_settings_are_other_rows_with_the_fewest_words(tmp_path):

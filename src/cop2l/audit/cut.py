@@ -1,6 +1,5 @@
 """The samples of the tasks: given one by one, or loaded and cut as is usual or as the auditor says, never as the issuer likes."""
 
-import shlex
 import stat
 import zipfile
 import zlib
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cop2l.audit.flags import NO_CUT, SPLIT, flag
 from cop2l.features import load_stream
 from cop2l.kernel.form import Unreadable, canonical, regular
 from cop2l.kernel.verdict import Verdict
@@ -19,18 +19,7 @@ from cop2l.streams.task import Stream
 from cop2l.streams.text import SIZE
 from cop2l.streams.withhold import withhold, withhold_groups
 
-FLAGS = {
-    "scenario": "--scenario", "tasks": "--tasks", "class_seed": "--class-seed", "order": "--order", "order_seed": "--order-seed",
-    "images": "--images", "seed": "--stream-seed", "group": "--group",
-    "task_classes": "--task-classes", "label": "--label", "columns": "--columns", "text": "--text",
-    "text_size": "--text-size", "domain": "--domain", "classes": "--classes",
-    "test_share": "--test-share", "holdout": "--holdout",
-}  # fmt: skip
-"""How the auditor types an option of a cut; any other as --option KEY=VALUE."""
 USUAL = {"images": "shared", "seed": 0, "label": "label", "test_share": TEST_SHARE, "text_size": SIZE}
-SPLIT = ("holdout", "holdout_seed")
-NO_CUT = ("stream", "folder", "download", *SPLIT)
-"""Keys of a recipe that say where data lies, which is the reader's to say, or what is withheld, which a seed decides."""
 SEEDS = ("seed", "class_seed", "order_seed", "problem")
 MOST = 10**8
 """Rows that a stated cut may make up: a larger number is nobody's data."""
@@ -154,7 +143,7 @@ def _compare(
                 accepted.append(f"{key}={told!r:.200}")
             else:
                 notes.doubt(
-                    f"{key}={told!r:.200} is not the standard cut of {source}; type {flag(key, told)} if you know "
+                    f"{key}={told!r:.200} is not the standard cut of {source}; type {flag(key, told):.300} if you know "
                     "the data to be cut so, or accept it with --cut-as-stated."
                 )
     return accepted
@@ -228,21 +217,6 @@ def _same(one: Any, other: Any) -> bool:
 
 def _otherwise(key: str, stated: Any, typed: Any) -> str:
     return f"The certificate states {key}={stated!r:.200}, and {typed!r:.200} was typed."
-
-
-def flag(key: str, value: Any) -> str:
-    """How an option of a cut is typed.
-
-    >>> flag("columns", ["a", "b"]), flag("n", 100), flag("task_classes", [[0, 1], [2]])
-    ('--columns a,b', '--option n=100', '--task-classes 0,1 2')
-    """
-    if key == "task_classes" and isinstance(value, list):
-        return f"{FLAGS[key]} " + " ".join(_text(group) for group in value)
-    return f"{FLAGS[key]} {_text(value)}" if key in FLAGS else f"--option {shlex.quote(key)}={_text(value)}"
-
-
-def _text(value: Any) -> str:
-    return shlex.quote(",".join(map(str, value)) if isinstance(value, list) else str(value))[:200]
 
 
 def only(samples: Pairs, tasks: int) -> Pairs:

@@ -11,6 +11,7 @@ from cop2l.audit.exported import check_export
 from cop2l.audit.finding import find, is_export
 from cop2l.audit.holdout import HoldoutRun
 from cop2l.audit.model import Builder, model_for
+from cop2l.audit.readable import ReadableVerdict
 from cop2l.kernel import verify as kernel
 from cop2l.kernel.form import Unreadable, read
 from cop2l.kernel.options import Refusal
@@ -39,7 +40,7 @@ def verify(
     notes, allowed, committed = Verdict(), allowed or Allowed(), False
     folders, run = find(Path(path), notes)
     if run is not None and not folders:
-        return nothing_issued(run)
+        return ReadableVerdict.of(nothing_issued(run))
     try:
         certificates = [read(folder) for folder in folders]
         last = certificates[-1]
@@ -64,7 +65,7 @@ def verify(
             notes.fault(str(refusal))
     if committed and kernel.UNCOMMITTED in verdict.word:
         verdict.word.remove(kernel.UNCOMMITTED)
-    return lowered(verdict, notes, allowed)
+    return ReadableVerdict.of(lowered(verdict, notes, allowed))
 
 
 def _model(notes: Verdict, certificate: Mapping[str, Any], given: str | Builder | None) -> Any:

@@ -1,6 +1,12 @@
 """Numbers in, numbers out: every bound of the theory, rounded outwards, without torch."""
 
-from cop2l.bounds.binomial import binomial_tail_inverse, binomial_upper_tail, log_binomial, log_binomial_above
+from cop2l.bounds.binomial import (
+    binomial_tail_inverse,
+    binomial_upper_tail,
+    clopper_pearson,
+    log_binomial,
+    log_binomial_above,
+)
 from cop2l.bounds.bound import Bound
 from cop2l.bounds.combined import combined_certificate
 from cop2l.bounds.compression import kl_certificate, kl_tight_certificate
@@ -23,6 +29,7 @@ __all__ = [
     "binomial_tail_inverse",
     "binomial_upper_tail",
     "buffer_certificate",
+    "clopper_pearson",
     "combined_certificate",
     "gained_at_least",
     "holdout_certificate",

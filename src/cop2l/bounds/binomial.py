@@ -207,6 +207,19 @@ def binomial_upper_tail(errors: int, n: int, p: float) -> float:
     return min(1.0, up(1.0 - math.exp(mass - margin) * factor))
 
 
+def clopper_pearson(errors: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """The interval of rates that `errors` in n trials do not refute, (1 - level)/2 on either side, rounded outwards.
+
+    For every p and n: with probability at least `level` over X ~ Bin(n, p), p lies in clopper_pearson(X, n, level).
+
+    >>> [round(end, 6) for end in clopper_pearson(5, 100)]
+    [0.016432, 0.112835]
+    """
+    log_side = math.log((1.0 - probability("level", level)) / 2.0)
+    high = binomial_tail_inverse(errors, n, log_side)
+    return max(0.0, 1.0 - binomial_tail_inverse(n - errors, n, log_side)), high
+
+
 def tail_inverse(k: int, n: int, log_delta: float) -> float:
     """`binomial_tail_inverse` for arguments known to be good."""
     if k == n:

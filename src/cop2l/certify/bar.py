@@ -1,12 +1,18 @@
-"""What is shown while `learn` goes on: a bar on a terminal, a line that changes in a notebook, else plain lines."""
+"""What is shown while `learn` goes on: a bar on a terminal or in a notebook, else plain lines."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
+from math import inf
+from time import monotonic
 from typing import Any
 
 from cop2l.certify.fast import Progress
 from cop2l.kernel.arithmetic import percent
+
+PAUSE = 0.1
+"""Seconds between two pictures in a notebook: thousands of them would keep the browser busy."""
 
 
 @contextmanager
@@ -67,18 +73,34 @@ class Bar:
 
 
 class Cell:
-    """One line under a notebook's cell, which changes and stays; no widget is needed."""
+    """A bar and a line under a notebook's cell, which change and stay; no widget is needed."""
 
     def __init__(self) -> None:
         from IPython.display import display
 
-        self._handle = display({"text/plain": "learning"}, raw=True, display_id=True)
+        self._event: dict[str, Any] | None = None
+        self._drawn = -inf
+        self._handle = display(self._shown(done=False), raw=True, display_id=True)
 
     def __call__(self, event: dict[str, Any]) -> None:
-        self._handle.update({"text/plain": line(event)}, raw=True)
+        self._event = event
+        if monotonic() - self._drawn >= PAUSE:
+            self._handle.update(self._shown(done=False), raw=True)
+            self._drawn = monotonic()
 
     def close(self) -> None:
-        """The last line stays."""
+        """The last line stays, with a full bar."""
+        self._handle.update(self._shown(done=True), raw=True)
+
+    def _shown(self, *, done: bool) -> dict[str, str]:
+        event = self._event or {}
+        words = line(event) if event else "learning"
+        # CoP2L does not know how many iterations it will take: until it is done its bar moves to and fro.
+        share = (event["epoch"] / event["epochs"] if "epoch" in event else None) if not done else 1
+        value = "" if share is None else f' value="{share:.3f}"'
+        bar = f'<progress{value} style="width:12em;vertical-align:middle"></progress>'
+        said = f'<span style="margin-left:1em;font-variant-numeric:tabular-nums">{escape(words)}</span>'
+        return {"text/plain": words, "text/html": f"<div>{bar}{said}</div>"}
 
 
 class Lines:

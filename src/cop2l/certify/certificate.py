@@ -3,11 +3,11 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cop2l._version import __version__
+from cop2l.certify import notebook
 from cop2l.certify.bounding import bounds_of
 from cop2l.certify.families import every_sentence
 from cop2l.certify.sentences import nothing_picked
@@ -109,8 +109,16 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         head, *rows = cells(self)
-        said = "".join(f"<p>{escape(sentence)}</p>" for sentence in notes(self))
-        return f"<div><b>Certificate</b>{html_table(rows, head)}{said}</div>"
+        said = (notebook.sentence(words) for words in notes(self))
+        title, colour = "Certificate", notebook.ACCENT
+        if self.not_valid:
+            title, colour = "Certificate, NOT VALID", notebook.ALARM
+        elif len(self.bounds) == len(self.records):
+            title = f"Certified: at most {percent(max(self.bounds.values()), 1)} error on every task"
+        bold = [(row, HEADS.index("error <=")) for row in range(len(rows))]
+        return notebook.card(
+            title, notebook.table(rows, head, words=(0, len(HEADS) - 1), bold=bold), *said, colour=colour
+        )
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,12 +206,3 @@ def notes(certificate: Certificate) -> list[str]:
         n, picked = (sum(record[name] for record in certificate.records) for name in ("n", "picked"))
         lines += filter(None, [nothing_picked(n, picked)])
     return lines + [f"NOT VALID: {reason}" for reason in certificate.not_valid]
-
-
-def html_table(rows: Sequence[Sequence[Any]], head: Sequence[Any] = ()) -> str:
-    """A small table for notebooks; every cell is escaped."""
-    heading = "".join(f"<th>{escape(str(cell))}</th>" for cell in head)
-    lines = ["".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rows]
-    return (
-        f"<table>{f'<tr>{heading}</tr>' * bool(head)}{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
-    )

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.certify import advice, saved
+from cop2l.certify import advice, notebook, saved
 from cop2l.certify.bar import shown
 from cop2l.certify.bounding import statements as all_statements
-from cop2l.certify.certificate import Certificate, content_of, html_table
+from cop2l.certify.certificate import Certificate, content_of
 from cop2l.certify.fast import ErrorCount, Fast, Progress, ScoringMode, input_blocks, misclassified, outputs
 from cop2l.certify.inputs import blocks as blocks_in
 from cop2l.certify.inputs import check_finite, check_ids, features, inputs, labelled, labels, reader
@@ -105,7 +105,7 @@ class CoP2L:
             ("delta", self.options.delta),
         ]
         issued = "" if self.certificate is None else self.certificate._repr_html_()
-        return f"<div><b>CoP2L</b>{html_table(rows)}{issued}</div>"
+        return notebook.card("CoP2L", notebook.table(rows, words=(0, 1)), issued, colour=notebook.QUIET)
 
     @property
     def _model_name(self) -> str:

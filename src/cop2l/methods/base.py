@@ -189,7 +189,8 @@ class Learner(ABC):
 
     def numbers_foreseen(self, x: Any, classes: int) -> int:  # noqa: ARG002
         """At most how many numbers will be stored on a stream with examples like x, before anything is learned."""
-        return 3 * sum(value.numel() for value in self.model.state_dict().values())
+        numbers: int = 3 * sum(value.numel() for value in self.model.state_dict().values())
+        return numbers
 
     # ---- for the methods
 

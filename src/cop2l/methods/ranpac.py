@@ -76,7 +76,7 @@ class RanPAC(FrozenFeatures):
 
     def numbers_of(self, width: int, classes: int) -> int:
         """P and G; C, W and a count for each class; lambda."""
-        M = self.options.random_features
+        M: int = self.options.random_features
         return M * (width + M) + classes * (2 * M + 1) + 1
 
     def begin(self, width: int) -> None:

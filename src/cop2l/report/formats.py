@@ -36,7 +36,7 @@ def text(comparisons: Sequence[Comparison], *, bold: bool = False) -> str:
         body = ["  ".join(line).rstrip() for line in lines]
         best = "best in bold" if bold else "best marked *"
         blocks.append(
-            "\n".join([caption(table, best), rule, body[0], rule, *body[1:], rule, *_reasons(table)])
+            "\n".join([caption(table, best), rule, body[0], rule, *body[1:], rule, *footnotes(table)])
         )
     return "\n\n".join(blocks) + "\n"
 
@@ -52,7 +52,7 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
         for label, row in zip(table.rows, table.cells, strict=True):
             words = [_pipe(_ours(cell, table, "**", "**") + _beside(cell, table)) for cell in row]
             lines.append("| " + " | ".join([_pipe(label), *words]) + " |")
-        reasons = [f"\n{_pipe(sentence)}" for sentence in _reasons(table)]
+        reasons = [f"\n{_pipe(sentence)}" for sentence in footnotes(table)]
         blocks.append("\n".join([_pipe(caption(table, "best in bold")), "", *lines, *reasons]))
     return "\n\n".join(blocks) + "\n"
 
@@ -81,7 +81,7 @@ def latex(comparisons: Sequence[Comparison]) -> str:
                 for cell in row
             ]
             lines.append("    " + " & ".join([_tex(label), *words]) + r" \\")
-        reasons = [rf"  \par\footnotesize {_tex(sentence)}" for sentence in _reasons(table)]
+        reasons = [rf"  \par\footnotesize {_tex(sentence)}" for sentence in footnotes(table)]
         blocks.append("\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", *reasons, r"\end{table}"]))
     return "\n\n".join(blocks) + "\n"
 
@@ -149,11 +149,16 @@ def _ours(cell: Cell | None, table: Comparison, before: str = "", after: str = "
     return f"{before}{words}{after}" if cell.best else words
 
 
+def cell_text(cell: Cell | None, table: Comparison) -> str:
+    """A number as a table shows it, with a published one beside it, and no mark for the best."""
+    return _ours(cell, table) + _beside(cell, table)
+
+
 def _beside(cell: Cell | None, table: Comparison) -> str:
     return f" ({quoted(cell.published, table.metric)})" if cell and cell.published else ""
 
 
-def _reasons(table: Comparison) -> list[str]:
+def footnotes(table: Comparison) -> list[str]:
     """Footnotes: the certificates that are not valid, and fewer seeds than the others."""
     against: dict[tuple[str, str], list[str]] = {}
     for cell in table.filled:

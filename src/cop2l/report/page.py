@@ -3,46 +3,53 @@
 import base64
 import hashlib
 import json
-import shlex
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
+from itertools import groupby
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from cop2l import __version__
-from cop2l.certify.families import MOST_LISTED
+from cop2l.audit.flags import command
 from cop2l.methods import REMARKS
 from cop2l.report import families, sentences, theme
-from cop2l.report.comparison import column_names, compare, quoted, written, written_sd
+from cop2l.report.comparison import Comparison, column_names, compare, quoted, written, written_sd
 from cop2l.report.figures import FIGURES
-from cop2l.report.figures.figure import Figure, interactive, vega_lite
+from cop2l.report.figures.figure import Figure, interactive, rate_text, vega_lite
 from cop2l.report.figures.learning import against
 from cop2l.report.groups import Group, by_benchmark, repeated
+from cop2l.report.headline import OURS, headline
 from cop2l.report.metric import METRICS
 from cop2l.report.published import Published, Row, sources
 from cop2l.report.runs import Found
+from cop2l.report.task_rows import LEVEL, interval_text, task_rows
 
-SUMMARY = {
-    "accuracy": "average accuracy (%)",
-    "forgetting": "forgetting (%)",
-    "plasticity": "plasticity (%)",
-    "bound": "claimed bound, mean (%)",
-    "worst-bound": "claimed bound, worst task (%)",
-    "average": "claimed average error (%)",
-    "lost": "claimed forgetting, average (%)",
-    "holdout": "hold-out bound, mean (%)",
+CERTIFIED, BESIDE, MEASURED = "certified: at most (%)", "not claimed (%)", "measured (%)"
+RESULTS = {
+    "worst-bound": (CERTIFIED, "error on every task"),
+    "bound": (CERTIFIED, "the mean of these"),
+    "average": (CERTIFIED, "error averaged over tasks"),
+    "lost": (CERTIFIED, "lost since learned, averaged"),
+    "holdout": (BESIDE, "hold-out bound, mean"),
+    "accuracy": (MEASURED, "average accuracy"),
+    "forgetting": (MEASURED, "forgetting"),
+    "plasticity": (MEASURED, "plasticity"),
+}
+"""The metrics of the summary: what is certified first; each with the two headings of its column."""
+COSTS = {
     "trained-freely": "trained freely",
     "certified-on": "certified on",
     "picked": "picked",
     "seconds": "time (s)",
 }
-"""The metrics of the summary, each with the heading of its column."""
+"""What that took."""
 PAGE_FIGURES = ("bounds", "progress", "matrix", "compression", "iterations", "classes", "plasticity")
 MOST_ROWS = 600
-MOST_CLAIMS = 3
+MOST_TASKS = 12
+MOST_LISTED = 9
 MOST_COMMANDS = 8
 
 
@@ -61,9 +68,14 @@ def page(
     shown = [cell.published for table in tables for cell in table.filled if cell.published]
     bundle, script = _bundle(), Markup(_text("page.js"))  # noqa: S704 (a file of ours)
     remarks = dict.fromkeys(REMARKS[key] for run in found.runs if (key := (run.method, run.model)) in REMARKS)
-    certified = [group.runs[0] for group in groups if group.runs[0].certificate and group.kind != "holdout"]
+    certified = [
+        group for group in groups if group.runs[0].certificate and not group.not_valid and group.kind
+    ]
+    certified.sort(key=lambda group: group.kind == "holdout")
+    result = headline(groups)
     return _environment().get_template("page.html").render(
-        title=title or sentences.title(groups),
+        title=title or result,
+        result=result if title else "",
         version=__version__,
         bundle=bundle,
         script=script,
@@ -78,8 +90,8 @@ def page(
             *sentences.beside_claims(groups),
             *(note for run in found.runs for note in run.notes),
         ],
-        legend=_legend(groups, shown),
-        commands=[f"cop2l verify {shlex.quote(str(run.folder))}" for run in certified[:MOST_COMMANDS]],
+        legend=_legend(groups, tables, shown),
+        commands=[command(group.runs[0].folder, group.runs[0].recipe) for group in certified[:MOST_COMMANDS]],
         rows=list(_runs(groups)),
         configurations=list(_configurations(groups)),
         environments=list(_environments(found)),
@@ -88,17 +100,46 @@ def page(
 
 def _stream(anchor: str, name: str, groups: Sequence[Group], beside: Sequence[Row]) -> dict[str, Any]:
     """What the page shows of one stream."""
-    tables = [table for metric in SUMMARY if (table := compare(groups, METRICS[metric], beside)).filled]
+    results = [table for metric in RESULTS if (table := compare(groups, METRICS[metric], beside)).filled]
+    if all(group.kind == "holdout" for group in groups):  # then the hold-out bound is the claim
+        results = [table for table in results if table.metric.name != "holdout"]
+    if groups[0].benchmark.tasks == 1:
+        results = [table for table in results if table.metric.name not in ("bound", "plasticity")]
+    costs = [table for metric in COSTS if (table := compare(groups, METRICS[metric], beside)).filled]
+    heads = [RESULTS[table.metric.name] for table in results]
     return {
         "anchor": anchor,
         "name": name,
         "benchmark": groups[0].benchmark,
         "groups": sorted(groups, key=lambda group: group.order),
-        "tables": tables,
-        "header": [SUMMARY[table.metric.name] for table in tables],
-        "claims": [(group.label, claim) for group in groups if (claim := sentences.claim_in_context(group))],
-        "families": [(group.label, *found) for group in groups if (found := families.of_group(group))],
+        "tables": results + costs,
+        "results": results,
+        "certified_head": CERTIFIED,
+        "spans": [(over, len(list(own))) for over, own in groupby(head[0] for head in heads)],
+        "heads": heads,
+        "costs": costs,
+        "cost_heads": [COSTS[table.metric.name] for table in costs],
+        "certified": [claimed for group in groups if (claimed := _claimed(group))],
         "figures": list(_figures(groups)),
+    }
+
+
+def _claimed(group: Group) -> dict[str, Any] | None:
+    """What a group certifies: the sentence, task by task, and the other families; None if nothing."""
+    claim, others = sentences.claim(group), families.of_group(group)
+    if not claim and not others:
+        return None
+    rows = task_rows(group)
+    ends = [row.interval[1] if row.interval else row.measured for row in rows]
+    return {
+        "group": group,
+        "claim": claim,
+        "context": sentences.context(group) if claim else None,
+        "rows": rows if claim else [],
+        "scale": min(1.0, 1.08 * max([*(row.at_most for row in rows), *ends], default=1.0)) or 1.0,
+        "who": others[0] if others else None,
+        "families": others[1] if others else [],
+        "folded": group.kind == "holdout" and group.method != OURS,
     }
 
 
@@ -109,7 +150,10 @@ def _figures(groups: Sequence[Group]) -> Iterator[Figure]:
             if len(values) > 2 and (figure := against(groups, key, METRICS[metric])):
                 yield figure
     for name in PAGE_FIGURES:
-        if figure := FIGURES[name](groups):
+        alone = (
+            name == "plasticity" and len(groups) == 1
+        )  # it would compare the dots of one method with nothing
+        if not alone and (figure := FIGURES[name](groups)):
             yield figure
 
 
@@ -122,10 +166,14 @@ def _not_valid(groups: Sequence[Group]) -> list[tuple[str, str]]:
     return [(f"{sentences.listing(labels)} on {s}", reasons) for (s, reasons), labels in against.items()]
 
 
-def _legend(groups: Sequence[Group], shown: Sequence[Published]) -> str:
-    several = max(len(group.runs) for group in groups) > 1
+def _legend(groups: Sequence[Group], tables: Sequence[Comparison], shown: Sequence[Published]) -> str:
+    several = max((len(group.runs) for group in groups), default=1) > 1
     said = ["Mean ± sample standard deviation over the seeds." if several else "One seed."]
-    said.append("Bold: the best of a column among the methods of a stream.")
+    cells = [cell for table in tables for cell in table.filled]
+    if any(cell.best for cell in cells):
+        said.append("Bold: the best of a column on its stream, and what is level with it within its noise.")
+        if idle := dict.fromkeys(cell.group.label for cell in cells if not cell.learned):
+            said.append(f"Did not learn, and so is never the best: {sentences.listing(list(idle))}.")
     if shown:
         said.append(f"“published”: from {sources(shown) or 'the file that was given'}.")
     if any(group.not_valid for group in groups):
@@ -205,11 +253,16 @@ def _environment() -> Environment:
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     made.globals |= {
         "interactive": interactive,
-        "most_claims": MOST_CLAIMS,
+        "interval_text": interval_text,
+        "most_tasks": MOST_TASKS,
+        "level": f"{100 * LEVEL:g}",
+        "rate_text": rate_text,
         "most_listed": MOST_LISTED,
         "most_rows": MOST_ROWS,
         "not_valid": _not_valid,
-        "parts_of": lambda claim: [(part.about, part.bound, part.measured or "–") for part in claim.parts],
+        "parts_of": lambda claim: [
+            (part.about, part.bound, part.measured.replace("-", "−") or "–") for part in claim.parts
+        ],
         "quoted": quoted,
         "theme": theme,
         "sentences": sentences,

@@ -9,6 +9,7 @@ from typing import Any
 
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, numbered, parse, read_bytes, read_json, read_lines
+from cop2l.kernel.form import TEXT_FILE
 
 NOT_TASKS = ("average", "forgetting", "classes", "groups")
 MARKS_OF_A_RUN = ("config.json", "records.jsonl", "summary.json")
@@ -86,6 +87,8 @@ class Run:
     environment: dict[str, Any]
     certificate: Path | None
     """The newest certificate's folder."""
+    recipe: dict[str, Any] = field(default_factory=dict)
+    """How the certificate says that its data can be had again."""
     notes: tuple[str, ...] = ()
     """What is odd about this run and does not keep it out of the tables."""
     peak_cuda_allocated: float | None = None
@@ -244,7 +247,9 @@ def _run(folder: Path, summary: dict[str, Any] | None) -> Run:
     records = read_lines(folder / "records.jsonl")
     run = _assembled(folder, summary, config, environment, records)
     trace = _trace(folder / "trace.jsonl", records, notes)
-    return replace(run, trace=trace, certificate=_certificate(folder), notes=tuple(notes))
+    certificate = _certificate(folder)
+    recipe = _recipe(certificate) if certificate else {}
+    return replace(run, trace=trace, certificate=certificate, recipe=recipe, notes=tuple(notes))
 
 
 def _assembled(
@@ -382,6 +387,16 @@ def _trace(path: Path, records: list[dict[str, Any]], notes: list[str]) -> tuple
 def _certificate(folder: Path) -> Path | None:
     issued = numbered(folder / "certificates", "after-")
     return issued[-1] if issued else None
+
+
+def _recipe(certificate: Path) -> dict[str, Any]:
+    """What the page's command needs; whether it is true is for `cop2l verify` to say."""
+    try:
+        content = parse(read_bytes(certificate / TEXT_FILE))
+    except (UserError, OSError, ValueError):
+        return {}
+    stated = content.get("data") if isinstance(content, dict) else None
+    return stated if isinstance(stated, dict) else {}
 
 
 class _Reader:

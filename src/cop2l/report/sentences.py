@@ -95,12 +95,9 @@ def claim(group: Group) -> str | None:
     )
 
 
-def claim_in_context(group: Group) -> str | None:
+def context(group: Group) -> str | None:
     """The claim of a group beside the paper's formula and a hold-out; None if it claims nothing but a hold-out."""
-    certified = claim(group)
-    if not certified or group.kind == "holdout":
-        return None
-    return " ".join(s for s in (certified, against_paper(group), against_holdout(group)) if s)
+    return " ".join(s for s in (against_paper(group), against_holdout(group)) if s) or None
 
 
 def against_holdout(group: Group) -> str | None:
@@ -191,18 +188,20 @@ def unbroken(sentence: str) -> str:
     return sentence.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
 
 
-def title(groups: Sequence[Group]) -> str:
-    """A title for the page."""
-    streams = list(dict.fromkeys(group.benchmark.stream for group in groups))
-    return f"Continual learning on {listing(streams)}" if streams else "Continual learning"
-
-
 def lead(runs: Sequence[Run], groups: Sequence[Group]) -> str:
     """What the page is about, under its title."""
-    of = f" of {listing(list(dict.fromkeys(group.method for group in groups)))}" if groups else ""
-    deltas = sorted({run.delta for run in runs if run.delta is not None})
-    certified = f" Certificates at δ = {listing([f'{d:g}' for d in deltas])}." if deltas else ""
-    return f"{count(len(runs), 'finished run')}{of}.{certified}"
+    methods, streams = (
+        listing(list(dict.fromkeys(names)))
+        for names in ((group.method for group in groups), (group.benchmark.stream for group in groups))
+    )
+    of = f" of {methods} on {streams}" if groups else ""
+    deltas = sorted({run.delta for run in runs if run.delta is not None and run.kind and not run.not_valid})
+    if not deltas:
+        return f"{count(len(runs), 'finished run')}{of}."
+    likely = listing([f"{100 * (1 - d):g} %" for d in deltas])
+    what = "What is certified" + " of a run" * (len(runs) > 1)
+    certified = f" {what} holds with probability at least {likely} over the draw of its data, all at once."
+    return unbroken(f"{count(len(runs), 'finished run')}{of}.{certified}")
 
 
 def count(number: int, noun: str) -> str:

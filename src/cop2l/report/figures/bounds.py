@@ -1,21 +1,27 @@
 """Figures about certificates: bounds against test error, compression sets, bounds against iterations."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import Any
 
 from cop2l.kernel.arithmetic import percent
 from cop2l.report import theme
-from cop2l.report.figures.figure import Figure, Key, Panel, colour_scale, lines, rate_text
+from cop2l.report.figures.figure import BOLD, PLAIN, Figure, Key, Panel, colour_scale, lines, rate_text
 from cop2l.report.groups import Group, Spread, spread
 from cop2l.report.metric import KINDS, test_errors
 from cop2l.report.runs import Run, Step, TaskRecord
+from cop2l.report.task_rows import LEVEL, interval
 
 TEST = Key("test error", "ink", (2, 2))
 KIND_KEYS = {name: Key(kind.label, kind.colour, kind.dash) for name, kind in KINDS.items()}
 KIND_LABELS = tuple(key.label for key in KIND_KEYS.values())
+STRETCH = 3.5
+"""A kind that reaches so many times the claim is not drawn on one scale with it."""
 MOST_POINTS = 120
+FEWEST_POINTS = 3
 MOST_PANELS = 12
 CRITERIA = {"kl": "kl bound", "combined": "combined bound", "preference": "(|G| + errors) / n"}
 """What a trace holds under each way of early stopping."""
@@ -30,16 +36,18 @@ def bounds(groups: Sequence[Group]) -> Figure | None:
             f"{label} {rate_text(fmean(s.mean for s in points.values()), upwards=label in KIND_LABELS)} %"
             for label, points in series.items()
         )
-        draw = partial(lines, series, keys, "task", "error", upwards=KIND_LABELS)
+        drawn = {label: points for label, points in series.items() if label in {key.label for key in keys}}
+        tested = {t + 1: span for t in range(group.benchmark.tasks) if (span := interval(group.runs[0], t))}
+        bands = {TEST.label: tested} if len(group.runs) == 1 else {}
+        draw = partial(lines, drawn, keys, "task", "error", upwards=KIND_LABELS, bands=bands)
         return Panel(titled(group), draw, f"{group.label}, mean over tasks: {words}.")
 
     return _of_bounds(
         groups,
         "bounds",
         "Certified bound and test error, task by task",
-        "Every bound is an upper bound on the true error of the final model; the test error estimates it."
-        + _spread_words([group for group in groups if _kinds([group])])
-        + " Each panel has its own scale.",
+        "A thick line is the claim. Every bound is an upper bound on the true error of the final model; the test error"
+        " estimates it." + _spread_words([group for group in groups if _kinds([group])]),
         panel,
     )
 
@@ -52,6 +60,7 @@ def bounds_box(groups: Sequence[Group]) -> Figure | None:
             {"task": task, "series": label, "value": value}
             for run in group.runs
             for label, values in _numbers(run).items()
+            if label in {key.label for key in keys}
             for task, value in enumerate(values, 1)
             if value is not None
         ]
@@ -78,18 +87,49 @@ def _of_bounds(
 ) -> Figure | None:
     """A panel for each group with bounds; all keys in every one: a picture merges the scales of its panels."""
     shown, kinds = [group for group in groups if _kinds([group])], _kinds(groups)
-    if not shown:
+    if not shown or groups[0].benchmark.tasks < 2:
         return None
-    keys = [TEST, *(KIND_KEYS[kind] for kind in kinds)]
+    off = _off_scale(shown, kinds)
+
+    def keys(own: Sequence[Group]) -> list[Key]:
+        claimed = {group.kind for group in own}
+        drawn = [kind for kind in kinds if kind not in off]
+        return [TEST, *(replace(KIND_KEYS[kind], width=BOLD if kind in claimed else PLAIN) for kind in drawn)]
+
+    left_out = "; ".join(f"{KIND_KEYS[kind].label}, up to {percent(value)}" for kind, value in off.items())
+    every = [TEST, *(KIND_KEYS[kind] for kind in kinds)]
     return Figure(
         name,
         title,
-        words,
-        tuple(panel(group, keys) for group in shown),
-        tuple(keys if mark == "line" else (Key(key.label, key.colour, mark=mark) for key in keys)),
-        ("method", "task", "certified on", *(key.label for key in keys)),
+        words
+        + " Each panel has its own scale." * (len(shown) > 1)
+        + f" Not drawn, because it would stretch the scale: {left_out}." * bool(off),
+        tuple(panel(group, keys([group])) for group in shown),
+        tuple(replace(key, mark=mark) for key in keys(shown)),
+        ("method", "task", "certified on", *(key.label for key in every)),
         tuple(row for group in shown for row in _bound_rows(group, kinds)),
     )
+
+
+def _off_scale(groups: Sequence[Group], kinds: Sequence[str]) -> dict[str, float]:
+    """The kinds that nobody claims and that would press the others to the floor of every panel, with their largest value."""
+    off = {}
+    for kind in kinds:
+        largest = [(_largest(group, kind), group) for group in groups]
+        present = [(value, group) for value, group in largest if value is not None]
+        if all(
+            group.kind != kind
+            and (claim := _largest(group, group.kind)) is not None
+            and value > STRETCH * claim
+            for value, group in present
+        ):
+            off[kind] = max(value for value, _ in present)
+    return off
+
+
+def _largest(group: Group, kind: str | None) -> float | None:
+    values = [task.bounds[kind] for run in group.runs for task in run.tasks if kind in task.bounds]
+    return max(values, default=None)
 
 
 def compression(groups: Sequence[Group]) -> Figure | None:
@@ -101,8 +141,17 @@ def compression(groups: Sequence[Group]) -> Figure | None:
         ("picked", Key("picked |G|", "blue", mark="square"), "preference"),
         ("missed", Key("misclassified |M|", "purple", mark="square"), "preference"),
     )
-    shown = [group for group in groups if any(_counts(group, name) for name, *_ in parts)]
-    if not shown:
+    shown = [
+        group
+        for group in groups
+        if any(
+            s.mean
+            for name, *_ in parts
+            if name not in ("errors", "missed")
+            for s in _counts(group, name).values()
+        )
+    ]
+    if not shown or groups[0].benchmark.tasks < 2:
         return None
     keys = tuple(key for _, key, _ in parts)
     panels, table = [], []
@@ -155,14 +204,14 @@ def compression(groups: Sequence[Group]) -> Figure | None:
 
 def iterations(groups: Sequence[Group]) -> Figure | None:
     """The bound on the current task while it is learned, and the iteration that was kept."""
-    shown = [group for group in groups if any(run.trace for run in group.runs)]
+    shown = [group for group in groups if _traced(group)]
     if not shown:
         return None
     keys = (Key("one run", "blue"), Key("kept by early stopping", "orange", mark="dot"))
     panels, table = [], []
     most = max(3, MOST_PANELS // len(shown))
     for group in shown:
-        tasks = sorted({step.task for run in group.runs for step in run.trace})
+        tasks = _traced(group)
         for task in _spaced(tasks, most):
             rows = [_step_row(step, run) for run in group.runs for step in _thinned(run, task)]
             ends = [row for row in rows if row["kept"]]
@@ -188,6 +237,12 @@ def iterations(groups: Sequence[Group]) -> Figure | None:
         tuple(table),
         narrow=True,
     )
+
+
+def _traced(group: Group) -> list[int]:
+    """The tasks whose iterations make a curve."""
+    steps = Counter((step.task, run.folder) for run in group.runs for step in run.trace)
+    return sorted({task for (task, _), points in steps.items() if points >= FEWEST_POINTS})
 
 
 def _boxes(rows: Sequence[dict[str, Any]], keys: Sequence[Key]) -> dict[str, Any]:
@@ -316,7 +371,11 @@ def _count(value: Spread | None) -> str:
 
 def _spread_words(groups: Sequence[Group]) -> str:
     most = max((len(group.runs) for group in groups), default=0)
-    return f" Bands: one standard deviation over up to {most} seeds." if most > 1 else " One seed."
+    if most > 1:
+        return f" Bands: one standard deviation over up to {most} seeds."
+    return (
+        f" One seed; the band around the test error is its {100 * LEVEL:g} % interval (Clopper and Pearson)."
+    )
 
 
 def _criterion(group: Group) -> str:

@@ -1,10 +1,12 @@
 """A figure: panels side by side, one legend, and the table of the numbers behind it."""
 
 import copy
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cop2l.errors import UserError, missing_extra
@@ -14,6 +16,8 @@ from cop2l.report import theme
 from cop2l.report.comparison import rounded
 from cop2l.report.groups import Spread
 
+PLAIN, BOLD = 2.0, 4.0
+"""Widths of lines."""
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -26,6 +30,7 @@ class Key:
     dash: tuple[int, ...] = (1, 0)
     mark: str = "line"
     opacity: float = 1.0
+    width: float = PLAIN
 
 
 @dataclass(frozen=True)
@@ -80,25 +85,22 @@ def lines(
     *,
     from_zero: bool = True,
     upwards: Sequence[str] = (),
+    bands: Mapping[str, Mapping[Any, tuple[float, float]]] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Lines with a band of one standard deviation; hovering lists every series at that x.
+    """Lines with a band of one standard deviation, or those of `bands`; hovering lists every series at that x.
 
     The series named in `upwards` are bounds, whose digits are rounded upwards.
     """
     import altair as alt
 
     positions = sorted({position for points in series.values() for position in points})
-    rows = [
-        {
-            "x": position,
-            "series": label,
-            "mean": s.mean,
-            "low": s.mean - (s.sd or 0),
-            "high": min(1.0, s.mean + (s.sd or 0)),
-        }
-        for label, points in series.items()
-        for position, s in sorted(points.items())
-    ]
+    least = min([0.0, *(s.mean for points in series.values() for s in points.values())])
+    rows = []
+    for label, points in series.items():
+        for position, s in sorted(points.items()):
+            varied = max(least, s.mean - (s.sd or 0)), min(1.0, s.mean + (s.sd or 0))
+            low, high = bands.get(label, {}).get(position, varied)
+            rows.append({"x": position, "series": label, "mean": s.mean, "low": low, "high": high})
     table = [
         {
             "x": position,
@@ -121,7 +123,9 @@ def lines(
         scale=alt.Scale(domain=[k.label for k in keys], range=[list(k.dash) for k in keys]),
         legend=None,
     )
-    line = base.mark_line(strokeWidth=2).encode(y=means, strokeDash=dash)
+    bold = f"indexof({json.dumps([k.label for k in keys if k.width > PLAIN])}, datum.series) >= 0"
+    width = alt.condition(bold, alt.value(max(k.width for k in keys)), alt.value(PLAIN))
+    line = base.mark_line().encode(y=means, strokeDash=dash, strokeWidth=width)
     points = base.mark_point(filled=True, size=38, opacity=1).encode(y=means)
     tooltip = [alt.Tooltip("x:O", title=x)]
     tooltip += [alt.Tooltip(f"s{i}:N", title=label) for i, label in enumerate(series)]

@@ -18,7 +18,9 @@ SHADES = (0.0, 0.5, 0.8, 0.9, 1.0)
 
 
 def matrix(groups: Sequence[Group]) -> Figure | None:
-    """The accuracy matrix as a heat map, mean over the seeds."""
+    """The accuracy matrix as a heat map, mean over the seeds; None for one task."""
+    if groups[0].benchmark.tasks < 2:
+        return None
     panels, table = [], []
     for group in groups:
         rows = [
@@ -60,13 +62,17 @@ def progress(groups: Sequence[Group]) -> Figure | None:
         ends = ", ".join(
             f"{label} {rate_text(points[max(points)])} %" for label, points in series.items() if points
         )
-        if ends:
+        if any(len(points) > 1 for points in series.values()):
             chart = partial(lines, series, keys, "after task", short, from_zero=False)
             panels.append(Panel(title.capitalize(), chart, f"{title} after the last task: {ends}."))
+    if not panels:
+        return None
+    varied = any(len(group.runs) > 1 for group in groups)
     return Figure(
         "progress",
         "Accuracy and forgetting as tasks arrive",
-        "Over the tasks seen so far, on their test parts. Bands: one standard deviation over the seeds.",
+        "Over the tasks seen so far, on their test parts."
+        + " Bands: one standard deviation over the seeds." * varied,
         tuple(panels),
         keys,
         ("method", "after task", *(f"{title}, %" for title, *_ in measured)),
@@ -121,6 +127,7 @@ def classes(groups: Sequence[Group]) -> Figure | None:
         for name, s in _class_spreads(group, -1).items()
     ]
     count = len({row["class"] for row in rows})
+    claimed = any(s["family"] == "classes" for group in shown for run in group.runs for s in run.claims)
     few, height = count <= MOST_WRITTEN, 26 * len(shown) + 10
     chart = partial(_heat_map, rows, "class", "method", ("class", None), written=few, height=height)
     worst = [min(own, key=lambda row: row["value"]) for own in _by(rows, "method")]
@@ -128,7 +135,12 @@ def classes(groups: Sequence[Group]) -> Figure | None:
     return Figure(
         "classes",
         "Accuracy of each class after the last task",
-        "On the test part; a certificate bounds the error on a task, not on a single class.",
+        "On the test part; "
+        + (
+            "what is claimed of single classes is listed above."
+            if claimed
+            else "no class is claimed by itself."
+        ),
         (Panel("", chart, f"Lowest: {words}."),),
         _shade_keys(),
         ("method", "class", "accuracy, %"),

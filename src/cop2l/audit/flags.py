@@ -1,0 +1,47 @@
+"""How an auditor types what is known of the data: the flags of `cop2l verify`. Needs no torch."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+FLAGS = {
+    "scenario": "--scenario", "tasks": "--tasks", "class_seed": "--class-seed", "order": "--order", "order_seed": "--order-seed",
+    "images": "--images", "seed": "--stream-seed", "group": "--group",
+    "task_classes": "--task-classes", "label": "--label", "columns": "--columns", "text": "--text",
+    "text_size": "--text-size", "domain": "--domain", "classes": "--classes",
+    "test_share": "--test-share", "holdout": "--holdout",
+}  # fmt: skip
+"""How the auditor types an option of a cut; any other as --option KEY=VALUE."""
+SPLIT = ("holdout", "holdout_seed")
+NO_CUT = ("stream", "folder", "download", *SPLIT)
+"""Keys of a recipe that say where data lies, which is the reader's to say, or what is withheld, which a seed decides."""
+
+
+def command(run: Path, recipe: Mapping[str, Any]) -> str:
+    """What an auditor types to check a run whose certificates state this recipe of their data.
+
+    >>> command(Path("runs/1"), {"stream": "mnist", "tasks": 3, "task_classes": [[0, 1], [2, 3], [4, 5]], "holdout": 0.1})
+    'cop2l verify runs/1 --data mnist --tasks 3 --task-classes 0,1 2,3 4,5'
+    """
+    data = [f"--data {_text(recipe['stream'])}"] if recipe.get("stream") else []
+    cut = [flag(key, value) for key, value in recipe.items() if key not in NO_CUT and value is not None]
+    return " ".join(["cop2l verify", shlex.quote(str(run)), *data, *cut])
+
+
+def flag(key: str, value: Any) -> str:
+    """How an option of a cut is typed.
+
+    >>> flag("columns", ["a", "b"]), flag("n", 100), flag("task_classes", [[0, 1], [2]]), flag("noise", [0.1, 0.2])
+    ('--columns a,b', '--option n=100', '--task-classes 0,1 2', "--option 'noise=[0.1, 0.2]'")
+    """
+    if key == "task_classes" and isinstance(value, list):
+        return f"{FLAGS[key]} " + " ".join(_text(group) for group in value)
+    if key in FLAGS:
+        return f"{FLAGS[key]} {_text(value)}"
+    return f"--option {shlex.quote(f'{key}={value if isinstance(value, str) else json.dumps(value)}')}"
+
+
+def _text(value: Any) -> str:
+    return shlex.quote(",".join(map(str, value)) if isinstance(value, list) else str(value))

@@ -1,0 +1,54 @@
+"""How notebooks show a learner, a certificate, a verdict and a comparison: one look, light or dark, without a style sheet."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+ACCENT, ALARM, QUIET = "#1c7ed6", "#d9480f", "#868e96"
+"""Colours that stand out from a light ground and from a dark one."""
+CELL = "text-align:{};padding:.25em 1em .25em 0;border:0;background:none"
+
+
+def card(title: str, *parts: str, colour: str = ACCENT) -> str:
+    """A block with a coloured rule at its side; the title is text, the parts are HTML."""
+    return (
+        f'<div style="max-width:50em;margin:.5em 0;padding:.1em 0 .1em 1em;border-left:3px solid {colour}">'
+        f'<div style="font-size:1.1em;font-weight:600">{escape(title)}</div>{"".join(parts)}</div>'
+    )
+
+
+def table(
+    rows: Iterable[Sequence[Any]],
+    head: Sequence[Any] = (),
+    *,
+    words: Sequence[int] = (0,),
+    bold: Sequence[tuple[int, int]] = (),
+) -> str:
+    """A small table; every cell is escaped, the columns in `words` hold no numbers, and the cells at `bold` stand out."""
+
+    def line(cells: Sequence[Any], tag: str, more: Sequence[str]) -> str:
+        filled = (
+            f'<{tag} style="{CELL.format("left" if i in words else "right")}{extra}">{escape(str(word))}</{tag}>'
+            for i, (word, extra) in enumerate(zip(cells, more, strict=True))
+        )
+        return f'<tr style="background:none">{"".join(filled)}</tr>'
+
+    lines = [line(head, "th", [f";color:{QUIET};font-weight:500"] * len(head))] if head else []
+    for r, row in enumerate(rows):
+        lines.append(line(row, "td", [";font-weight:700" * ((r, i) in bold) for i in range(len(row))]))
+    style = "margin:.4em 0;border-collapse:collapse;font-variant-numeric:tabular-nums"
+    return f'<table style="{style}">{"".join(lines)}</table>'
+
+
+def sentence(words: str, *, quiet: bool = False) -> str:
+    """A paragraph."""
+    return f'<p style="margin:.3em 0{f";color:{QUIET}" * quiet}">{escape(words)}</p>'
+
+
+def listed(title: str, sentences: Sequence[str], *, folded: bool = True) -> str:
+    """Sentences under a title, folded away or not; nothing if there are none."""
+    if not sentences:
+        return ""
+    items = "".join(f"<li>{escape(words)}</li>" for words in sentences)
+    head = f'<details style="margin:.3em 0"{"" if folded else " open"}><summary>{escape(title)}</summary>'
+    return f'{head}<ul style="margin:.3em 0">{items}</ul></details>'
