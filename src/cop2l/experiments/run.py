@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from cop2l.certify.commitment import commitment_hash, differing
+from cop2l.certify.ranks import Ranks
 from cop2l.errors import UserError
 from cop2l.experiments import measure
 from cop2l.experiments.config import Config
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.environment import environment, threads
 from cop2l.experiments.learners import check_groups, committed, device, load_stream, new_learner, resolved
+from cop2l.experiments.ranks import FINISHED, tell
 from cop2l.experiments.watch import Watcher, Watchers
 from cop2l.streams.task import Stream
 
@@ -20,18 +22,23 @@ def run(
     folder: str | Path,
     watchers: Sequence[Watcher] = (),
     commitment: dict[str, Any] | None = None,
+    ranks: Ranks | None = None,
 ) -> dict[str, Any]:
     """Learn every task; after each, evaluate on all tasks seen, certify what is due, and store. Returns the summary.
 
     A run that was stopped goes on after its last finished task; one that is finished is not run again. A run that differs from
-    a `commitment` made before is refused; its certificates name the commitment's hash.
+    a `commitment` made before is refused; its certificates name the commitment's hash. Where `ranks` share the work, the
+    others `follow`.
     """
     promised = None if commitment is None else commitment_hash(commitment)
     with RunDirectory(folder) as directory, threads(config.threads), Watchers(watchers) as watch:
         directory.check(config, promised)
         if (finished := directory.summary(config)) is not None:
+            tell(ranks, FINISHED)
             return finished
         stream, learner, records = prepare(config, directory, commitment)
+        learner.ranks = ranks
+        tell(ranks, learner.tasks_seen)
         watch.start(config, stream, records)
         for task in stream[learner.tasks_seen :]:
             meter = measure.Meter(config)
