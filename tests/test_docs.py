@@ -19,11 +19,13 @@ NOT_RUN = {
     "pip": "`make ci-long` installs",
     "$": "README.md: its output is compared in test_readme.py",
     "cop2l features cifar10": "fetches a backbone's weights",
+    "torchrun": "experiments/test_ranks.py starts ranks",
 }
 PYTHON_ELSEWHERE = {
     "README.md": "test_readme.py",
     "adding_a_method.md": "methods/test_adding_a_method.py",
     "report.md": "report/test_published.py",
+    "ranks.md": "experiments/test_ranks.py",
     "features.md": "fetches a backbone's weights; features/test_extract.py has a small one",
 }
 

@@ -1,14 +1,24 @@
 """Ranks that torchrun starts share a run, and leave what one process leaves, bit for bit; one that fails ends all of them."""
 
+import json
+import re
 import shutil
+import signal
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 from run_files import configured, content
 from torchrun import torchrun
 
-from cop2l.certify.ranks import LOST
+from cop2l.certify.learner import CoP2L
+from cop2l.certify.ranks import LOST, Ranks
+from cop2l.cli import main
+from cop2l.errors import UserError
+from cop2l.experiments.ranks import check
 from cop2l.experiments.run import run
+from cop2l.models import build
+from cop2l.streams import load
 
 SMALL = (
     "data.n=5000",
@@ -21,6 +31,7 @@ SMALL = (
 )
 SMALL += ("k=16", "max_iterations=9", "anytime=true", "claim=tasks,forgetting")
 """Three blocks of examples and two of the buffer; inputs of 625 kinds only, so that nearly all losses tie."""
+ROOT = Path(__file__).parents[2]
 FAILING = Path(__file__).with_name("failing_rank.py")
 
 
@@ -44,8 +55,25 @@ def test_ranks_leave_what_one_process_leaves(ranks, tmp_path, whole):
     assert {"certificates/after-02/theta.safetensors", "state/learner.safetensors"} <= {*whole}
 
 
-@pytest.mark.parametrize(("rank", "how"), [(1, "dies"), (0, "dies"), (1, "hangs"), (2, "errs")])
-def test_a_rank_that_fails_ends_all_and_the_run_goes_on_later(rank, how, tmp_path, whole):
+def test_random_streams_are_learned_alike():
+    done = torchrun(3, Path(__file__).with_name("ranks_alike.py"))
+    assert done.returncode == 0, done.stderr
+    found = sorted(map(json.loads, done.stdout.splitlines()), key=itemgetter("rank"))
+    assert [one["shares"] for one in found] == [
+        [[0, 32], [0, 0]],
+        [[32, 80], [0, 0]],
+        [[80, 100], [0, 10]],
+    ]  # of 100 and 10 rows in blocks of 16
+    for one in found:
+        assert one["refusal"] == "The ranks do not have the same data; give the same to every rank."
+        assert one["streams"] == 30
+        assert min(one[name] for name in ("several blocks each", "a rank without rows")) >= 5
+
+
+@pytest.mark.parametrize(
+    ("ranks", "rank", "how"), [(3, 1, "dies"), (2, 0, "dies"), (2, 1, "hangs"), (2, 1, "errs")]
+)
+def test_a_rank_that_fails_ends_all_and_the_run_goes_on_later(ranks, rank, how, tmp_path, whole):
     folder = tmp_path / "run"
     done = torchrun(
         3, FAILING, rank, how, *command(folder), COP2L_RANKS_MINUTES="0.1" if how == "hangs" else "30"
@@ -58,17 +86,42 @@ def test_a_rank_that_fails_ends_all_and_the_run_goes_on_later(rank, how, tmp_pat
     shutil.copytree(folder, tmp_path / "again")
     run(configured(*SMALL), tmp_path / "again")
     assert content(tmp_path / "again") == whole
-    if how == "dies":
+    if ranks == 3:
         again = torchrun(2, "-m", "cop2l", *command(folder))
         assert again.returncode == 0, again.stderr
         assert "going on after task 1" in again.stdout
         assert content(folder) == whole
 
 
-def test_what_cannot_be_shared_is_refused_once(tmp_path):
-    done = torchrun(2, "-m", "cop2l", "run", "synthetic", "method=replay", "--out", tmp_path / "run")
-    assert done.returncode != 0
-    assert (
-        done.stderr.count("cop2l: Ranks share the work of method=cop2l alone; run replay without torchrun.")
-        == 1
+def test_the_python_of_the_page(tmp_path):
+    page = (ROOT / "docs" / "ranks.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "learn.py").write_text(code)
+    done = torchrun(2, "learn.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("all statements hold at once") == 1
+    stream = load("digits")
+    learner = CoP2L(
+        build("mlp", inputs=(1, 8, 8), classes=10, seed=0), memory=500, lr=0.1, omega=2.0, tasks=5
     )
+    learner.threads = 1
+    for x, y, _ in stream:
+        learner.learn(x, y)
+    learner.certify({t: (x, y) for x, y, t in stream})
+    learner.save(tmp_path / "alone")
+    assert content(tmp_path / "run") == content(tmp_path / "alone")
+
+
+def test_what_cannot_be_shared_is_refused(tmp_path, monkeypatch, capsys):
+    with pytest.raises(UserError, match="run replay without torchrun"):
+        check(configured("method=replay"))
+    with pytest.raises(UserError, match="start with torchrun"):
+        Ranks()
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "here")
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert main(["sweep", "synthetic", "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("cop2l: Ranks share one run;")
+    monkeypatch.setenv("COP2L_RANKS_MINUTES", "soon")
+    assert main(["run", "synthetic", "--out", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err.startswith("cop2l: The ranks cannot be joined (could not convert")
+    assert not (tmp_path / "run").exists()

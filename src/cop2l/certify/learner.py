@@ -83,7 +83,7 @@ class CoP2L:
         """Of each task's rows, as far as something is claimed of it: labels, numbers of groups, and which were wrong after it."""
         self.engine = Fast(model, self.options)
         self.ranks: ranks.Ranks | None = None
-        """The processes that share the work of `learn` and `certify`, and all make the same calls (docs/ranks.md); None: this one."""
+        """The processes that share the work of `learn` and `certify`: all make the same calls (docs/ranks.md)."""
         self.theta_0 = parameters(model)
         self.machines: list[str] = []
         self.threads = torch.get_num_threads()

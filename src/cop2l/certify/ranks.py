@@ -1,4 +1,4 @@
-"""Several processes, the ranks of torch.distributed, share the work on one learner, and each ends with the bits of one process alone.
+"""Several processes, the ranks of torch.distributed, share the work on one learner; each ends with the bits of one process alone.
 
 Every rank has the task at hand and makes the same calls. The pool is cut between whole blocks, so that every row is scored in the
 block and the place that it has in one process; each rank scores its own blocks. What travels in an iteration is each rank's
@@ -20,7 +20,10 @@ from cop2l.certify import fast
 from cop2l.errors import UserError
 from cop2l.kernel.learning import Examples, block_rows
 
-LOST = "Another rank ended, or did not answer in time; run the same command again to go on after the last finished task."
+LOST = (
+    "Another rank ended or did not answer in time, or all were stopped; run the same command again to go on after the last "
+    "finished task."
+)
 
 
 class Ranks:

@@ -1,6 +1,7 @@
 """A run that several ranks share, started by torchrun: rank 0 runs, writes and speaks; the others learn and count with it."""
 
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from cop2l.certify.commitment import commitment_hash
 from cop2l.certify.ranks import LOST, Ranks
@@ -29,15 +31,18 @@ MINUTES = 30.0
 FINISHED = -1
 
 
+def launched() -> bool:
+    """Whether torchrun has started this process."""
+    return dist.is_available() and dist.is_torchelastic_launched()
+
+
 @contextmanager
 def joined() -> Iterator[Ranks | None]:
     """The ranks that torchrun has started, or None. Whatever ends them, only the first to notice says so."""
-    if not (dist.is_available() and dist.is_torchelastic_launched()):
+    if not launched():
         yield None
         return
-    limit = timedelta(minutes=float(os.environ.get("COP2L_RANKS_MINUTES", MINUTES)))
-    store, rank, size = next(dist.rendezvous("env://", timeout=limit))
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
+    store = _join()
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     try:
@@ -50,12 +55,27 @@ def joined() -> Iterator[Ranks | None]:
         if end.code and _is_first(store):
             print(f"cop2l: {LOST}", file=sys.stderr, flush=True)
         raise
-    dist.destroy_process_group()
+    finally:
+        dist.destroy_process_group()
+
+
+def _join() -> Any:
+    """Set up the group of all ranks; what they know of each other beside it."""
+    try:
+        limit = timedelta(minutes=float(os.environ.get("COP2L_RANKS_MINUTES", MINUTES)))
+        store, rank, size = next(rendezvous("env://", timeout=limit))
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise UserError(f"The ranks cannot be joined ({reason}); see docs/ranks.md.") from error
+    return store
 
 
 def _is_first(store: Any) -> bool:
-    """Whether no other rank has said what happened; if nobody can tell, yes."""
+    """Whether no other rank has said what happened; if nobody can tell, yes. What torchrun does now changes nothing."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
+        store.set_timeout(timedelta(seconds=10))
         return bool(store.add("said", 1) == 1)
     except RuntimeError:
         return True
@@ -83,7 +103,9 @@ def follow(
     with threads(config.threads), warnings.catch_warnings():
         warnings.simplefilter("ignore", Advice)
         stream = load_stream(config)
-        learner: Any = new_learner(config, stream, commitment and commitment_hash(commitment))
+        learner: Any = new_learner(
+            config, stream, None if commitment is None else commitment_hash(commitment)
+        )
         learner.ranks = ranks
         if learned:
             state = standing(RunDirectory(folder).state)

@@ -36,8 +36,7 @@ def run(
         if (finished := directory.summary(config)) is not None:
             tell(ranks, FINISHED)
             return finished
-        stream, learner, records = prepare(config, directory, commitment)
-        learner.ranks = ranks
+        stream, learner, records = prepare(config, directory, commitment, ranks)
         tell(ranks, learner.tasks_seen)
         watch.start(config, stream, records)
         for task in stream[learner.tasks_seen :]:
@@ -60,17 +59,26 @@ def run(
 
 
 def prepare(
-    config: Config, directory: RunDirectory, commitment: dict[str, Any] | None = None
+    config: Config,
+    directory: RunDirectory,
+    commitment: dict[str, Any] | None = None,
+    ranks: Ranks | None = None,
 ) -> tuple[Stream, Any, list[dict[str, Any]]]:
     """The stream, the learner where the run goes on, the records so far; what is run, and where, is put down."""
     stream = load_stream(config)
     check_groups(config, stream)
     promised = None if commitment is None else commitment_hash(commitment)
-    learner = new_learner(config, stream, promised)
+    learner: Any = new_learner(config, stream, promised)
+    learner.ranks = ranks
     if commitment is not None and (names := differing(committed(config, stream, learner), commitment)):
         raise UserError(f"This run is not what was committed to: it differs in {', '.join(names[:10])}.")
     space = measure.space(learner, stream, config)
     records = directory.resume(learner)
-    where = environment(device(config), stream=stream.description, model=learner.model.description)
+    more = {
+        "ranks": ranks.size if ranks else 1,
+        "stream": stream.description,
+        "model": learner.model.description,
+    }
+    where = environment(device(config), **more)
     directory.begin({**resolved(config, stream, learner), "commitment": promised}, where, space)
     return stream, learner, records
