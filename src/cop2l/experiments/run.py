@@ -69,7 +69,8 @@ def prepare(
     check_groups(config, stream)
     promised = None if commitment is None else commitment_hash(commitment)
     learner: Any = new_learner(config, stream, promised)
-    learner.ranks = ranks
+    if ranks is not None:
+        learner.ranks = ranks
     if commitment is not None and (names := differing(committed(config, stream, learner), commitment)):
         raise UserError(f"This run is not what was committed to: it differs in {', '.join(names[:10])}.")
     space = measure.space(learner, stream, config)
