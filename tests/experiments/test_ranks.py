@@ -75,7 +75,7 @@ def test_random_streams_are_learned_alike():
 def test_a_rank_that_fails_ends_all_and_the_run_goes_on_later(ranks, rank, how, tmp_path, whole):
     folder = tmp_path / "run"
     done = torchrun(
-        3, FAILING, rank, how, *command(folder), COP2L_RANKS_MINUTES="0.3" if how == "hangs" else "30"
+        ranks, FAILING, rank, how, *command(folder), COP2L_RANKS_MINUTES="0.3" if how == "hangs" else "30"
     )
     said = [line for line in done.stderr.splitlines() if line.startswith("cop2l: ")]
     assert done.returncode != 0
