@@ -37,7 +37,6 @@ def run(
             tell(ranks, FINISHED)
             return finished
         stream, learner, records = prepare(config, directory, commitment, ranks)
-        tell(ranks, learner.tasks_seen)
         watch.start(config, stream, records)
         for task in stream[learner.tasks_seen :]:
             meter = measure.Meter(config)
@@ -82,4 +81,5 @@ def prepare(
     }
     where = environment(device(config), **more)
     directory.begin({**resolved(config, stream, learner), "commitment": promised}, where, space)
+    tell(ranks, learner.tasks_seen)
     return stream, learner, records
