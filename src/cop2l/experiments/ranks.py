@@ -88,9 +88,16 @@ def check(config: Config) -> None:
 
 
 def tell(ranks: Ranks | None, number: int) -> None:
-    """Rank 0 tells the others how many tasks are learned already, or that the run is finished."""
+    """Rank 0 tells the others how many tasks are learned already, or that all is finished."""
     if ranks is not None:
         ranks.gather(np.array([number]))
+
+
+def told_finished(ranks: Ranks | None, summary: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The summary of a run, if it is finished; then the others are told."""
+    if summary is not None:
+        tell(ranks, FINISHED)
+    return summary
 
 
 def follow(

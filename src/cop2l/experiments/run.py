@@ -12,7 +12,7 @@ from cop2l.experiments.config import Config
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.environment import environment, threads
 from cop2l.experiments.learners import check_groups, committed, device, load_stream, new_learner, resolved
-from cop2l.experiments.ranks import FINISHED, tell
+from cop2l.experiments.ranks import tell, told_finished
 from cop2l.experiments.watch import Watcher, Watchers
 from cop2l.streams.task import Stream
 
@@ -33,8 +33,7 @@ def run(
     promised = None if commitment is None else commitment_hash(commitment)
     with RunDirectory(folder) as directory, threads(config.threads), Watchers(watchers) as watch:
         directory.check(config, promised)
-        if (finished := directory.summary(config)) is not None:
-            tell(ranks, FINISHED)
+        if (finished := told_finished(ranks, directory.summary(config))) is not None:
             return finished
         stream, learner, records = prepare(config, directory, commitment, ranks)
         watch.start(config, stream, records)
