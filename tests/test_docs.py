@@ -23,6 +23,7 @@ NOT_RUN = {
     "cop2l serve": "service/test_serve.py starts it, and asks what the page asks",
     "cop2l watch": "service/test_live_page.py starts it",
     "curl": "service/test_serve.py",
+    "torchrun": "experiments/test_ranks.py starts ranks",
 }
 if find_spec("onnxruntime") is None or find_spec("onnxscript") is None:
     NOT_RUN |= dict.fromkeys(
@@ -33,6 +34,7 @@ PYTHON_ELSEWHERE = {
     "adding_a_method.md": "methods/test_adding_a_method.py",
     "avalanche.md": "test_avalanche.py, where Avalanche is installed",
     "report.md": "report/test_published.py",
+    "ranks.md": "experiments/test_ranks.py",
     "features.md": "fetches a backbone's weights; features/test_extract.py has a small one",
 }
 

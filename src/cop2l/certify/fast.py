@@ -238,6 +238,10 @@ class Pool:
         """From now on the loss of these rows is minus infinity."""
         self._closed.index_fill_(0, torch.from_numpy(rows).to(self._closed.device), True)
 
+    def losses_at(self, rows: np.ndarray) -> np.ndarray:
+        """What these rows had in the last scoring."""
+        return self._losses[torch.from_numpy(rows).to(self._losses.device)].cpu().numpy()
+
     def score(self, *, errors: bool) -> tuple[Tensor, np.ndarray]:
         """Every row's weight * cross-entropy, and (if `errors`) which of the first part's examples are misclassified.
 
@@ -385,7 +389,7 @@ class Rounds:
         prior: Examples | None,
         searching: bool,
     ) -> None:
-        self._engine, self._S, self._B, self._searching = engine, S, B, searching
+        self._engine, self._S, self._B, self._n, self._searching = engine, S, B, len(S), searching
         options, parts = engine.options, [S] if B is None else [S, B]
         weights = [1.0, options.pick_omega or options.omega][: len(parts)]
         self._pool = pool = Pool(engine.model, parts, engine.outside, weights)
@@ -397,19 +401,32 @@ class Rounds:
 
     def __iter__(self) -> Iterator[Round]:
         """The largest weighted loss, the number of errors, and the block: positions that count S first, then B."""
-        engine, pool, rest, n = self._engine, self._pool, self._rest, len(self._S)
-        begin, options, optimiser = pool.starts[1], engine.options, engine.optimiser()
+        engine, training, optimiser = self._engine, self._training, self._engine.optimiser()
         for j in itertools.count(1):
-            losses, wrong = pool.score(errors=self._searching)
-            worst, picked = top(losses, rest, self._mark, options.k)
-            errors = int(np.count_nonzero(wrong & rest[:n])) if self._searching else 0
-            block = np.where(picked < n, picked, picked - begin + n)
-            yield worst, errors, block
-            rest[picked] = False
-            pool.close(picked)
-            self._add(block, n)
-            training = self._training
-            engine.update(optimiser, training.examples(), training.weight(), options.epochs, "update", j)
+            found = self._found()
+            yield found
+            self._close(found[2])
+            self._add(found[2], len(self._S))
+            engine.update(
+                optimiser, training.examples(), training.weight(), engine.options.epochs, "update", j
+            )
+
+    def _found(self) -> Round:
+        """Score the pool."""
+        losses, wrong = self._pool.score(errors=self._searching)
+        worst, picked = top(losses, self._rest, self._mark, self._engine.options.k)
+        errors = int(np.count_nonzero(wrong & self._rest[: len(wrong)]))
+        return worst, errors, np.where(picked < self._n, picked, picked - self._pool.starts[1] + self._n)
+
+    def _close(self, block: np.ndarray) -> None:
+        """These are picked, and never again."""
+        picked = self._laid_out(block)
+        self._rest[picked] = False
+        self._pool.close(picked)
+
+    def _laid_out(self, block: np.ndarray) -> np.ndarray:
+        """Where the pool has these positions."""
+        return np.where(block < self._n, block, block - self._n + self._pool.starts[1])
 
     def _add(self, block: np.ndarray, n: int) -> None:
         of_S, of_B = np.flatnonzero(block < n), np.flatnonzero(block >= n)
@@ -435,6 +452,8 @@ class Fast(Plain):
     """CoP2L with the bits of `Plain`."""
 
     progress: Progress | None = None
+    ranks: Any = None
+    """The processes that score together (`cop2l.certify.ranks`); None: this one alone."""
     trace: list[dict[str, Any]] = field(default_factory=list)
     """One entry per iteration of the newest task: picked, worst_loss, errors, bound, kept."""
     _graphs: Any = field(default=None, repr=False, compare=False)
@@ -544,7 +563,11 @@ class Fast(Plain):
         searching: bool,
         longest: float,
     ) -> Any:
-        """The iterations: recorded where they can be, else step by step."""
+        """The iterations: shared between ranks, recorded where they can be, else step by step."""
+        if self.ranks is not None:
+            from cop2l.certify import ranks
+
+            return ranks.Rounds(self.ranks, self, S, B, candidates, prior, searching)
         graphs = self._graphs_for([S, B, prior])
         if graphs is None:
             return Rounds(self, S, B, candidates, prior, searching)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.certify import advice, notebook, saved
+from cop2l.certify import advice, notebook, ranks, saved
 from cop2l.certify.bar import shown
 from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.certificate import Certificate, content_of
@@ -83,6 +83,8 @@ class CoP2L:
         self.facts: list[dict[str, np.ndarray]] = []
         """Of each task's rows, as far as something is claimed of it: labels, numbers of groups, and which were wrong after it."""
         self.engine = Fast(model, self.options)
+        self.ranks: ranks.Ranks | None = None
+        """The processes that share the work of `learn` and `certify`: all make the same calls (docs/ranks.md)."""
         self.theta_0 = parameters(model)
         self.machines: list[str] = []
         self.threads = torch.get_num_threads()
@@ -169,8 +171,15 @@ class CoP2L:
         advice.give(advice.before(self.tasks_seen + 1, x, found, classes))
         with aside():
             print_of_data = fingerprint(len(found), rows, column)
-            x, found = x.to(device) if isinstance(x, Tensor) else x, found.to(device)
+            there = (
+                isinstance(x, Tensor) and self.ranks is None
+            )  # of several ranks each takes its own blocks there
+            x, found = x.to(device) if there else x, found.to(device)
         advice.give(advice.again(self.tasks_seen + 1, print_of_data, self.fingerprints))
+        if self.ranks is not None:
+            self._agree({"data": print_of_data, "classes": head})
+            progress = progress if self.ranks.first or callable(progress) else False
+        engine.ranks = self.ranks
         with self._all_or_nothing(), shown(progress) as engine.progress, exact_arithmetic(self.threads):
             engine.outside = self._outside([*self.heads, head])
             S = sample(x, found, engine.task, self.options.seed)
@@ -205,12 +214,22 @@ class CoP2L:
             )
         if strange := set(data) - set(range(1, last + 1)):
             raise UserError(f"There is no task {min(strange)} to certify; tasks 1 to {last} were learned.")
-        every = [np.zeros(rows, bool) for rows, _ in self.engine.sizes]
+        every, shared, outside = (
+            [np.zeros(rows, bool) for rows, _ in self.engine.sizes],
+            self.ranks,
+            self.engine.outside,
+        )
+        if shared is not None:
+            self._agree({"data": sorted(data)})
         with exact_arithmetic(self.threads):
-            count = ErrorCount(self.model, self.engine.outside)
+            count = (
+                ranks.ErrorCount(shared, self.model, outside) if shared else ErrorCount(self.model, outside)
+            )
             for task, wrong in enumerate(every, 1):
                 self._count(task, data.get(task), wrong, count)
             count.finish()
+            if shared is not None:
+                shared.unite(every)
         records = [self._record(task, task not in data, wrong) for task, wrong in enumerate(every, 1)]
         statements = all_statements(self.options, records)
         issued = [[s[name] for name in ("family", "task", "subject", "kind")] for s in statements]
@@ -320,7 +339,8 @@ class CoP2L:
         if "classes" in self.options.claim:
             found["labels"] = S.y.cpu().numpy()
         if "forgetting" in self.options.claim:
-            found["wrong"] = misclassified(self.model, S, self.engine.outside)
+            count = misclassified if self.ranks is None else self.ranks.misclassified
+            found["wrong"] = count(self.model, S, self.engine.outside)
         return found
 
     def _count(self, task: int, data: Data | None, wrong: np.ndarray, count: ErrorCount) -> None:
@@ -365,6 +385,19 @@ class CoP2L:
         found = fingerprint(rows, blocks(), self.facts[task - 1].get("groups"))
         if start != rows or found != self.fingerprints[task - 1]:
             raise other
+
+    def _agree(self, facts: dict[str, Any]) -> None:
+        """Refuse ranks that differ in what decides the bits."""
+        assert self.ranks is not None
+        mine = {
+            "options": self.options,
+            "scenario": self.scenario,
+            "threads": self.threads,
+            "machine": machine(self.model),
+            "parameters": digest(parameters(self.model)),
+            "past tasks": digest(set_tensors(self.engine.sets)),
+        }
+        self.ranks.agree(mine | facts)
 
     def _checked(self, x: Any, y: Any, classes: Sequence[int] | None) -> tuple[Any, Tensor, tuple[int, ...]]:
         """The task's data in usable form; every wrong input is refused here, before anything changes."""

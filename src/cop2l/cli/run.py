@@ -11,6 +11,8 @@ EPILOG = """\
 Change what you like by key=value, anywhere on the line. 'cop2l list keys METHOD' explains every key of a run of
 that method, its own options included, with their defaults.
 
+Several processes share one run of CoP2L, with the same bits: torchrun --standalone --nproc-per-node=2 -m cop2l run ...
+
 examples:
   cop2l run mnist
   cop2l run cifar10 scenario=task-incremental method=replay seed=3
@@ -51,26 +53,42 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run it, alone or as one of the ranks that torchrun has started."""
+    from cop2l.experiments import ranks
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        with ranks.joined() as shared:
+            return run_shared(arguments, shared)
+    except KeyboardInterrupt:
+        print("Stopped; run the same command again to go on after the last finished task.", file=sys.stderr)
+        return 130
+
+
+def run_shared(arguments: argparse.Namespace, shared: Any) -> int:
     """Run it, show it, and say where the results are."""
     from cop2l.certify import commitment
-    from cop2l.experiments import grid, watch, words
+    from cop2l.errors import UserError
+    from cop2l.experiments import grid, ranks, watch, words
     from cop2l.experiments.run import run as experiment
 
     given = grid.overrides(arguments.overrides)
     configs = grid.several(grid.read(arguments.config), given)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if isinstance(given.get("seed"), grid.Seeds):
+        if shared is not None:
+            raise UserError("Several ranks share one run; give one seed with seed= instead of seeds=.")
         return run_seeds(configs, arguments)
     (config,) = configs
     promised = commitment.read(arguments.commitment) if arguments.commitment else None
     folder = Path(arguments.out or Path("runs") / config.hash)
+    if shared is not None:
+        ranks.check(config)
+        if not shared.first:
+            ranks.follow(config, folder, shared, promised)
+            return 0
     watchers = [watch.usual(sys.stderr if arguments.json else None)]
     watchers += loggers(arguments, folder)
-    try:
-        summary = experiment(config, folder, watchers, promised)
-    except KeyboardInterrupt:
-        print("Stopped; run the same command again to go on after the last finished task.", file=sys.stderr)
-        return 130
+    summary = experiment(config, folder, watchers, promised, ranks=shared)
     print(json.dumps(summary, indent=1) if arguments.json else f"{words.table(summary)}\nResults: {folder}")
     return 0
 

@@ -44,7 +44,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the list, run what is not finished, and list what failed."""
     from cop2l.errors import UserError
     from cop2l.experiments import grid, sweep, words
+    from cop2l.experiments.ranks import launched
 
+    if launched():
+        raise UserError(
+            "Ranks share one run; start a sweep without torchrun (--ray spreads it over machines)."
+        )
     if arguments.ray and "=" in arguments.ray:  # no address was given, and this is the word after
         arguments.overrides, arguments.ray = [*arguments.overrides, arguments.ray], ""
     if arguments.workers < 1:

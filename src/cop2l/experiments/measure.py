@@ -76,6 +76,11 @@ def by_group(hits: np.ndarray, groups: np.ndarray) -> dict[str, float]:
     return {name: int((~part).sum()) / len(part) for name, part in parts.items()}
 
 
+def due(learner: Method, stream: Stream, config: Config) -> str | None:
+    """The kind of the certificate that is due after the newest task; None if none is."""
+    return kind_of(config, learner) if config.anytime or learner.tasks_seen == len(stream) else None
+
+
 def certify(
     learner: Any,
     stream: Stream,
@@ -89,8 +94,8 @@ def certify(
     There is one after the last task or, `anytime`, one after each: either the method's own or the hold-out one, since delta is
     spent once. Bounds of other kinds are information.
     """
-    last, kind = learner.tasks_seen, kind_of(config, learner)
-    if kind is None or not (config.anytime or last == len(stream)):
+    last, kind = learner.tasks_seen, due(learner, stream, config)
+    if kind is None:
         return None
     held = withheld(stream, last, config) if config.holdout else {}
     if kind == "holdout":
@@ -114,7 +119,7 @@ def certify(
             commitment=commitment,
         )
     else:
-        certificate = learner.certify(data={t: archived(stream, t, config) for t in range(1, last + 1)})
+        certificate = learner.certify(learned_from(learner, stream, config))
     for row, record in zip(rows, certificate.records, strict=True):
         t = row["task"]
         stated = {
@@ -172,6 +177,11 @@ def withheld(stream: Stream, last: int, config: Config) -> dict[int, tuple[Any, 
             groups = withhold_groups(stream, task.t, config.holdout, config.seed)[1]
             found[task.t] = (part.x, part.y, groups)
     return found
+
+
+def learned_from(learner: Method, stream: Stream, config: Config) -> dict[int, Any]:
+    """What every task so far was learned from."""
+    return {t: archived(stream, t, config) for t in range(1, learner.tasks_seen + 1)}
 
 
 def archived(stream: Stream, t: int, config: Config) -> Callable[[], Iterator[tuple[Any, Any]]]:

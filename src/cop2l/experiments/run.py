@@ -8,12 +8,14 @@ from typing import Any
 import torch
 
 from cop2l.certify.commitment import commitment_hash, differing
+from cop2l.certify.ranks import Ranks
 from cop2l.errors import UserError
 from cop2l.experiments import measure
 from cop2l.experiments.config import Config
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.environment import environment, threads
 from cop2l.experiments.learners import check_groups, committed, device, load_stream, new_learner, resolved
+from cop2l.experiments.ranks import tell, told_finished
 from cop2l.experiments.watch import Watcher, Watchers
 from cop2l.streams.task import Stream
 
@@ -23,21 +25,22 @@ def run(
     folder: str | Path,
     watchers: Sequence[Watcher] = (),
     commitment: dict[str, Any] | None = None,
+    *,
     load: Callable[[Config], Stream] = load_stream,
+    ranks: Ranks | None = None,
 ) -> dict[str, Any]:
     """Learn every task; after each, evaluate on all tasks seen, certify what is due, and store. Returns the summary.
 
     A run that was stopped goes on after its last finished task; one that is finished is not run again. A run that differs from
-    a `commitment` made before is refused; its certificates name the commitment's hash.
+    a `commitment` made before is refused; its certificates name the commitment's hash. Where `ranks` share the work, the
+    others `follow`.
     """
     promised = None if commitment is None else commitment_hash(commitment)
     with RunDirectory(folder) as directory, threads(config.threads), Watchers(watchers) as watch:
         directory.check(config, promised)
-        if (finished := directory.summary(config)) is not None:
+        if (finished := told_finished(ranks, directory.summary(config))) is not None:
             return finished
-        if config.device != "cpu":
-            release()
-        stream, learner, records = prepare(config, directory, commitment, load)
+        stream, learner, records = prepare(config, directory, commitment, load, ranks)
         watch.start(config, stream, records)
         for task in stream[learner.tasks_seen :]:
             meter = measure.Meter(config)
@@ -69,16 +72,27 @@ def prepare(
     directory: RunDirectory,
     commitment: dict[str, Any] | None = None,
     load: Callable[[Config], Stream] = load_stream,
+    ranks: Ranks | None = None,
 ) -> tuple[Stream, Any, list[dict[str, Any]]]:
     """The stream, the learner where the run goes on, the records so far; what is run, and where, is put down."""
+    if config.device != "cpu":
+        release()
     stream = load(config)
     check_groups(config, stream)
     promised = None if commitment is None else commitment_hash(commitment)
-    learner = new_learner(config, stream, promised)
+    learner: Any = new_learner(config, stream, promised)
+    if ranks is not None:
+        learner.ranks = ranks
     if commitment is not None and (names := differing(committed(config, stream, learner), commitment)):
         raise UserError(f"This run is not what was committed to: it differs in {', '.join(names[:10])}.")
     space = measure.space(learner, stream, config)
     records = directory.resume(learner)
-    where = environment(device(config), stream=stream.description, model=learner.model.description)
+    more = {
+        "ranks": ranks.size if ranks else 1,
+        "stream": stream.description,
+        "model": learner.model.description,
+    }
+    where = environment(device(config), **more)
     directory.begin({**resolved(config, stream, learner), "commitment": promised}, where, space)
+    tell(ranks, learner.tasks_seen)
     return stream, learner, records

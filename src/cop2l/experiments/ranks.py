@@ -1,0 +1,128 @@
+"""A run that several ranks share, started by torchrun: rank 0 runs, writes and speaks; the others learn and count with it."""
+
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+from cop2l.certify.commitment import commitment_hash
+from cop2l.certify.ranks import LOST, Ranks
+from cop2l.errors import Advice, UserError
+from cop2l.experiments import measure
+from cop2l.experiments.config import Config
+from cop2l.experiments.directory import RunDirectory
+from cop2l.experiments.environment import threads
+from cop2l.experiments.learners import load_stream, new_learner
+from cop2l.experiments.options import CERTIFIES_ITSELF
+from cop2l.files import standing
+
+MINUTES = 30.0
+"""A rank that does not answer for so long is lost; COP2L_RANKS_MINUTES changes it."""
+FINISHED = -1
+
+
+def launched() -> bool:
+    """Whether torchrun has started this process."""
+    return dist.is_available() and dist.is_torchelastic_launched()
+
+
+@contextmanager
+def joined() -> Iterator[Ranks | None]:
+    """The ranks that torchrun has started, or None. Whatever ends them, only the first to notice says so."""
+    if not launched():
+        yield None
+        return
+    store = _join()
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    try:
+        yield Ranks()
+    except (UserError, OSError, KeyboardInterrupt) as error:
+        if not _is_first(store):
+            raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 2) from None
+        raise
+    except SystemExit as end:  # torchrun stops the ranks that are left when one has ended
+        if end.code and _is_first(store):
+            print(f"cop2l: {LOST}", file=sys.stderr, flush=True)
+        raise
+    finally:
+        dist.destroy_process_group()
+
+
+def _join() -> Any:
+    """Set up the group of all ranks; what they know of each other beside it."""
+    try:
+        limit = timedelta(minutes=float(os.environ.get("COP2L_RANKS_MINUTES", MINUTES)))
+        store, rank, size = next(rendezvous("env://", timeout=limit))
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise UserError(f"The ranks cannot be joined ({reason}); see docs/ranks.md.") from error
+    return store
+
+
+def _is_first(store: Any) -> bool:
+    """Whether no other rank has said what happened; if nobody can tell, yes. What torchrun does now changes nothing."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        store.set_timeout(timedelta(seconds=10))
+        return bool(store.add("said", 1) == 1)
+    except RuntimeError:
+        return True
+
+
+def check(config: Config) -> None:
+    """Refuse a run that cannot be shared."""
+    if config.method != CERTIFIES_ITSELF:
+        raise UserError(f"Ranks share the work of method=cop2l alone; run {config.method} without torchrun.")
+
+
+def tell(ranks: Ranks | None, number: int) -> None:
+    """Rank 0 tells the others how many tasks are learned already, or that all is finished."""
+    if ranks is not None:
+        ranks.gather(np.array([number]))
+
+
+def told_finished(ranks: Ranks | None, summary: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The summary of a run, if it is finished; then the others are told."""
+    if summary is not None:
+        tell(ranks, FINISHED)
+    return summary
+
+
+def follow(
+    config: Config, folder: str | Path, ranks: Ranks, commitment: dict[str, Any] | None = None
+) -> None:
+    """What `run` does on every other rank: learn and count the same; nothing is shown or written."""
+    learned = int(ranks.gather(np.array([0]))[0, 0])
+    if learned == FINISHED:
+        return
+    with threads(config.threads), warnings.catch_warnings():
+        warnings.simplefilter("ignore", Advice)
+        stream = load_stream(config)
+        learner: Any = new_learner(
+            config, stream, None if commitment is None else commitment_hash(commitment)
+        )
+        learner.ranks = ranks
+        if learned:
+            state = standing(RunDirectory(folder).state)
+            if not state.exists():
+                raise UserError(
+                    f"Rank {ranks.rank} cannot read {state}; let every rank reach the run directory."
+                )
+            learner.restore(state)
+        for task in stream[learned:]:
+            part, _ = measure.split(task, config)
+            learner.learn(part.x, part.y, progress=False, **measure.told(learner, stream, task.t, config))
+            if measure.due(learner, stream, config) not in (None, "holdout"):
+                learner.certify(measure.learned_from(learner, stream, config))

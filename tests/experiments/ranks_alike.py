@@ -1,0 +1,117 @@
+"""Under torchrun, with a backend: every rank learns random streams alone and with the others, and both end alike."""
+
+import json
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+sys.path += [str(Path(__file__).parents[1] / name) for name in ("kernel", "certify")]
+from certify_cases import SCENARIOS, case_of, model_of, parameters, standing
+from test_learning import drawn
+
+from cop2l.certify import fast
+from cop2l.certify.learner import CoP2L
+from cop2l.certify.ranks import Ranks
+from cop2l.errors import Advice, UserError
+from cop2l.kernel import learning
+from cop2l.kernel.options import Refusal
+
+STREAMS = (*range(15), 26)
+"""Numbers of random streams; the last one diverges."""
+BLOCK, COPIES = 16, 6
+"""Rows of a block, so that small streams have many; and how often each example occurs, so that losses of several ranks tie."""
+
+
+def learned(number, ranks):
+    """All that is left of a stream, bit for bit, or why it was refused."""
+    kind, case, dtype = drawn(number)
+    case.x, case.y = ([np.concatenate([part] * COPIES) for part in column] for column in (case.x, case.y))
+    engine = case.engine(model_of(kind, case.classes).to(dtype))
+    engine.ranks, left = ranks, []
+    with learning.exact_arithmetic(1):
+        for t in range(1, case.tasks + 1):
+            S = case.sample(t)
+            try:
+                engine.learn(S)
+            except Refusal as refusal:
+                return [*left, str(refusal)], case
+            count = fast.misclassified if ranks is None else ranks.misclassified
+            left.append([standing(engine), engine.trace, count(engine.model, S, engine.outside).tolist()])
+    return left, case
+
+
+def compare_streams(ranks):
+    seen = Counter()
+    for number in STREAMS:
+        (alone, case), (shared, _) = learned(number, None), learned(number, ranks)
+        assert repr(alone) == repr(shared), number  # a NaN is one
+        seen["streams"] += 1
+        seen["refused"] += isinstance(alone[-1], str)
+        seen["several blocks each"] += max(map(len, case.x)) > 2 * BLOCK * ranks.size
+        seen["a rank without rows"] += min(map(len, case.x)) <= BLOCK * (ranks.size - 1)
+    return seen
+
+
+def issued(scenario, ranks, data=lambda case: case.data):
+    """The certificate after two tasks, and all that is in it."""
+    case = case_of(
+        scenario,
+        [900, 2500],
+        k=8,
+        lr=0.05,
+        epochs=1,
+        max_iterations=4,
+        memory=100,
+        claim=("tasks", "forgetting"),
+    )
+    learner = CoP2L(model_of("mlp", case.classes), scenario=scenario, **case.options.as_dict())
+    learner.ranks = ranks
+    for t, (x, y) in data(case).items():
+        learner.learn(x, y, classes=case.heads[t - 1])
+    certificates = [learner.certify(case.data)]
+    learner.learn(*case.data[1], classes=case.heads[0])
+    certificates.append(learner.certify({2: case.data[2]}))  # the others from the memory
+    return [(c.content, learning.digest(c.tensors["theta"])) for c in certificates], parameters(learner.model)
+
+
+def compare_certificates(ranks):
+    for scenario in SCENARIOS:
+        alone, shared = issued(scenario, None), issued(scenario, ranks)
+        assert alone[0] == shared[0]
+        assert learning.digest(alone[1]) == learning.digest(shared[1])
+
+
+def refuse_other_data(ranks):
+    def altered(case):
+        case.x[1][7, 0] += ranks.rank == 1
+        return case.data
+
+    try:
+        issued(SCENARIOS[0], ranks, altered)
+    except UserError as error:
+        return str(error)
+    return "nothing was refused"
+
+
+def main():
+    dist.init_process_group(sys.argv[1])
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", Advice)
+    ranks = Ranks()
+    compare_certificates(ranks)
+    refusal = refuse_other_data(ranks)
+    learning.LARGE_BLOCK = BLOCK
+    shares = ranks.shares(np.empty((100, 4)), [100, 10])
+    seen = compare_streams(ranks)
+    found = {"rank": ranks.rank, "shares": [(s.start, s.stop) for s in shares], "refusal": refusal, **seen}
+    sys.stdout.write(json.dumps(found) + "\n")  # in one piece, whatever the others write
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
