@@ -1,6 +1,7 @@
 """Binomial coefficients and binomial tails, in logarithms, rounded outwards."""
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -207,6 +208,7 @@ def binomial_upper_tail(errors: int, n: int, p: float) -> float:
     return min(1.0, up(1.0 - math.exp(mass - margin) * factor))
 
 
+@lru_cache(maxsize=4096)
 def tail_inverse(k: int, n: int, log_delta: float) -> float:
     """`binomial_tail_inverse` for arguments known to be good."""
     if k == n:
