@@ -4,19 +4,21 @@
 milliseconds of a task, so that neighbours on the machine do not count; medians over ten tasks. Beside them what must grow:
 the iterations over the pool, which has at most m examples beside the task's own.
 
-python benchmarks/many_tasks.py [--tasks 200] [--preset cop2l] [--json FILE]
+python benchmarks/many_tasks.py [--tasks 200] [--preset cop2l] [--iterations 1024] [--json FILE]
 """
 
 import argparse
 import statistics
 import tempfile
 import time
+import warnings
 from collections import defaultdict
 from typing import Any
 
 import torch
 
 from cop2l.certify.learner import CoP2L
+from cop2l.errors import Advice
 from cop2l.experiments import grid, measure
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.run import run
@@ -53,7 +55,7 @@ class Clock(Watcher):
     def progress(self, event: dict[str, Any]) -> None:
         self.tasks[-1]["iterations"] = event["iteration"]
 
-    def task(self, record: dict[str, Any]) -> None:
+    def task(self, record: dict[str, Any]) -> None:  # noqa: ARG002
         self.tasks.append(defaultdict(float))
 
 
@@ -63,12 +65,14 @@ def main() -> None:
     )
     parser.add_argument("--tasks", type=int, default=TASKS)
     parser.add_argument("--preset", default="cop2l")
+    parser.add_argument("--iterations", type=int, default=1024, help="of a task at most")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore", Advice)
     chosen = [f"tasks={arguments.tasks}", f"methods.cop2l.preset={arguments.preset}"]
     chosen += ["scenario=domain-incremental", "anytime=true", "memory=600", "model=linear"]
-    chosen += ["data.n=60", "data.n_test=60"]
+    chosen += ["data.n=60", "data.n_test=60", f"methods.cop2l.max_iterations={arguments.iterations}"]
     config, clock = grid.single(grid.read("synthetic"), grid.overrides(chosen)), Clock()
     with tempfile.TemporaryDirectory() as folder:
         run(config, folder, [clock])

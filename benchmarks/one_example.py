@@ -5,12 +5,14 @@ python benchmarks/one_example.py [--json FILE]
 
 import argparse
 import time
+import warnings
 from collections.abc import Callable
 
 import numpy as np
 import torch
 
 from cop2l.certify.learner import CoP2L
+from cop2l.errors import Advice
 from cop2l.models import build
 from record import record
 
@@ -34,6 +36,7 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore", Advice)
     draw, rows = np.random.default_rng(0), []
     print("                     bare   of an array  of a tensor")
     for name, width in (("linear", 384), ("mlp", 784)):
