@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from record import record
 
 from cop2l.certify.fast import Fast
 from cop2l.certify.learner import CoP2L
@@ -29,6 +28,7 @@ from cop2l.certify.presets import options
 from cop2l.errors import Advice
 from cop2l.kernel.learning import exact_arithmetic, sample
 from cop2l.models import build
+from record import record
 
 WIDTH, CLASSES, DRAWN = 384, 10, 2000
 SHORT: dict[str, Any] = {"max_iterations": 3, "epochs": 1}

@@ -15,15 +15,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from record import record
 
-from cop2l.audit import verify
+from cop2l.audit.verify import verify
 from cop2l.certify.learner import CoP2L
 from cop2l.errors import Advice
 from cop2l.experiments import grid
 from cop2l.experiments.run import run
 from cop2l.kernel import learning
 from cop2l.kernel import verify as kernel
+from record import record
 
 PARTS = {
     "learning again": (learning.Plain, "learn"),
