@@ -1,6 +1,7 @@
 """More data than memory: tasks that are memory maps, learned and certified; and the time of one iteration by rows.
 
-python benchmarks/memory_map.py [--tasks 2] [--rows 5000000] [--scale 10000 ... 10000000] [--json FILE] [--figure FILE.svg]
+python benchmarks/memory_map.py [--tasks 2] [--rows 5000000] [--iterations 3] [--scale 10000 ... 10000000]
+                                [--json FILE] [--figure FILE.svg]
 
 Anonymous memory is the peak above where the process began: mapped pages of files are not counted, since the system takes them
 back when it needs them. The files are sparse: one row in some thousands has numbers of its own, the others are zeros, which
@@ -9,7 +10,7 @@ cost as much arithmetic. CPU seconds, one thread, a linear head.
 
 import argparse
 import re
-import statistics
+import resource
 import tempfile
 import threading
 import time
@@ -31,8 +32,8 @@ from cop2l.models import build
 from record import record
 
 WIDTH, CLASSES, DRAWN = 384, 10, 2000
-SHORT: dict[str, Any] = {"max_iterations": 3, "epochs": 1}
-"""Few iterations: what is asked is what one costs."""
+ITERATIONS = 3
+"""Few: what is asked is what one costs."""
 
 
 def anonymous() -> int:
@@ -78,9 +79,9 @@ def model() -> torch.nn.Module:
     return build("linear", inputs=(WIDTH,), classes=CLASSES, seed=0)
 
 
-def large(folder: Path, tasks: int, rows: int) -> Iterator[dict[str, Any]]:
+def large(folder: Path, tasks: int, rows: int, iterations: int) -> Iterator[dict[str, Any]]:
     """Learn tasks, certify from all their data, and save."""
-    learner = CoP2L(model(), memory=2000, **SHORT)
+    learner = CoP2L(model(), memory=2000, max_iterations=iterations, epochs=1)
     data = {number: task(folder, number, rows) for number in range(1, tasks + 1)}
     for number, (x, y) in data.items():
         row: dict[str, Any] = {"what": f"learn task {number}", "rows": rows, "data_bytes": x.nbytes}
@@ -94,29 +95,37 @@ def large(folder: Path, tasks: int, rows: int) -> Iterator[dict[str, Any]]:
 
 
 def iteration(folder: Path, rows: int) -> dict[str, Any]:
-    """CPU seconds of one iteration over so many rows: scoring, picking, training."""
+    """CPU seconds of one iteration over so many rows: scoring, picking, training; the system's own (paging) apart."""
     x, y = task(folder, 0, rows)
-    chosen, times = options(**SHORT), list[float]()
-    engine = Fast(model(), chosen, progress=lambda _: times.append(time.process_time()))
+    times = list[tuple[float, float]]()
+    chosen = options(max_iterations=ITERATIONS if rows <= 10**6 else 1, epochs=1)
+    engine = Fast(
+        model(), chosen, progress=lambda _: times.append(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         S = sample(torch.from_numpy(x), torch.from_numpy(y), 1, 0)
     with exact_arithmetic(1):
         engine.mp2l(S, None, np.ones(rows, bool), None)
-    seconds = statistics.median(np.diff(times))
-    return {"what": "iteration", "rows": rows, "cpu_seconds": seconds, "ns_per_row": 1e9 * seconds / rows}
+    user, system = (float(part) for part in np.diff(times, axis=0).mean(0))
+    return {"what": "iteration", "rows": rows, "user_seconds": user, "system_seconds": system}
 
 
 def figure(rows: list[dict[str, Any]], file: str) -> None:
     """Seconds of an iteration by rows, on logarithmic scales, and the line of slope one through the largest."""
     import altair as alt
 
-    found = [{"rows": row["rows"], "seconds": row["cpu_seconds"]} for row in rows]
-    last = found[-1]
-    line = [{"rows": one["rows"], "seconds": last["seconds"] * one["rows"] / last["rows"]} for one in found]
+    found = [
+        {"rows": row["rows"], "seconds": row[f"{part}_seconds"], "of": part}
+        for row in rows
+        for part in ("user", "system")
+        if row[f"{part}_seconds"] > 0
+    ]
+    last = rows[-1]["user_seconds"] / rows[-1]["rows"]
+    line = [{"rows": row["rows"], "seconds": last * row["rows"]} for row in rows]
     x = alt.X("rows:Q", scale=alt.Scale(type="log"), title="rows of the task")
     y = alt.Y("seconds:Q", scale=alt.Scale(type="log"), title="CPU seconds of one iteration")
-    drawn = alt.Chart(alt.Data(values=found)).mark_point(filled=True, size=60).encode(x, y)
+    drawn = alt.Chart(alt.Data(values=found)).mark_point(filled=True, size=60).encode(x, y, alt.Color("of:N"))
     linear = alt.Chart(alt.Data(values=line)).mark_line(strokeDash=[4, 4], color="gray").encode(x, y)
     (linear + drawn).properties(width=420, height=260, title="Linear in the number of rows (dashed)").save(
         file
@@ -129,6 +138,7 @@ def main() -> None:
     )
     parser.add_argument("--tasks", type=int, default=2)
     parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--iterations", type=int, default=ITERATIONS, help="of each of these tasks")
     parser.add_argument("--scale", type=int, nargs="*", default=[10**4, 10**5, 10**6, 10**7])
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--figure", metavar="FILE.svg")
@@ -139,14 +149,18 @@ def main() -> None:
     for count in arguments.scale:
         with tempfile.TemporaryDirectory() as folder:
             rows.append(iteration(Path(folder), count))
+        user, system = rows[-1]["user_seconds"], rows[-1]["system_seconds"]
         print(
-            f"one iteration, {count:9} rows: {rows[-1]['cpu_seconds']:8.4f} s, {rows[-1]['ns_per_row']:5.0f} ns a row",
-            flush=True,
+            f"one iteration, {count:9} rows: {user:8.4f} s, and {system:8.4f} s of the system's", flush=True
         )
     if arguments.figure and rows:
         figure(rows, arguments.figure)
     with tempfile.TemporaryDirectory() as folder:
-        for row in large(Path(folder), arguments.tasks, arguments.rows) if arguments.tasks else ():
+        for row in (
+            large(Path(folder), arguments.tasks, arguments.rows, arguments.iterations)
+            if arguments.tasks
+            else ()
+        ):
             rows.append(row)
             size = f"{row['data_bytes'] / 1e9:.1f} GB of data, {row['anonymous_bytes'] / 1e9:.2f} GB of anonymous memory"
             print(f"{row['what']}, {row['rows']} rows: {size}, {row['cpu_seconds']:.0f} s", flush=True)
