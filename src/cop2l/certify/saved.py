@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cop2l.certify.certificate import Certificate, read
 from cop2l.errors import UserError
-from cop2l.files import read_tensors, replace_folder, standing, write_tensors
+from cop2l.files import DamagedError, read_tensors, replace_folder, standing, write_tensors
 from cop2l.kernel.learning import SET_NAMES, Sets, digest, sample
 from cop2l.kernel.verify import set_tensors
 from cop2l.models import rebuild
@@ -199,7 +199,10 @@ def _stored_certificate(folder: Path, learner: "CoP2L") -> Certificate | None:
 
     if learner.issued is None or not folder.exists():
         return None
-    found, theta = read(folder), parameters(learner.model)
+    try:
+        found, theta = read(folder), parameters(learner.model)
+    except UserError as error:
+        raise DamagedError(folder, str(error).rstrip(".")) from None
     tensors = {"theta_0": learner.theta_0, "theta": theta, "sets": set_tensors(learner.engine.sets)}
     if any(found.content[name] != digest(part) for name, part in tensors.items()):
         return None
