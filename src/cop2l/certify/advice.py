@@ -65,7 +65,9 @@ def after(engine: Plain, S: Examples) -> Iterator[str]:
     task, options = len(engine.sets), engine.options
     free = np.flatnonzero(~certified_rows(len(S), task, options))
     rows = free if len(free) else np.arange(len(S))
-    parts = {f"task {task}{' that it was trained on' * bool(len(free))}": S.take(rows[:ROWS])}
+    parts: dict[str, Examples | None] = {
+        f"task {task}{' that it was trained on' * bool(len(free))}": S.take(rows[:ROWS])
+    }
     parts["earlier tasks that it replays"] = join(engine.prior[: task - 1])
     for what, held in parts.items():
         count = 0 if held is None else len(held)
