@@ -1,53 +1,90 @@
-"""What a task costs when there were many before: learning, certifying from all data, and saving, task by task.
+"""What a task costs when there were many before: a whole run, task by task.
 
-200 tasks of 60 examples (a domain-incremental stream of clouds of points), one thread. CPU seconds of a task, so that
-neighbours on the machine do not count; means over ten tasks.
+200 tasks of 60 examples (a domain-incremental stream of clouds of points), a certificate after each task, one thread. CPU
+milliseconds of a task, so that neighbours on the machine do not count; medians over ten tasks. Beside them what must grow:
+the iterations over the pool, which has at most m examples beside the task's own.
+
+python benchmarks/many_tasks.py [--tasks 200] [--preset cop2l] [--iterations 1024] [--json FILE]
 """
 
-import sys
+import argparse
+import statistics
 import tempfile
 import time
+import warnings
+from collections import defaultdict
+from typing import Any
 
-import numpy as np
 import torch
 
-TASKS, ROWS, WIDTH, CLASSES = 200, 60, 32, 4
+from cop2l.certify.learner import CoP2L
+from cop2l.errors import Advice
+from cop2l.experiments import grid, measure
+from cop2l.experiments.directory import RunDirectory
+from cop2l.experiments.run import run
+from cop2l.experiments.watch import Watcher
+from record import record
+
+PARTS = ("learn", "evaluate", "certify", "store")
+TASKS, SHOWN = 200, (1, 10, 50, 100, 150, 200)
 
 
-def main():
-    torch.set_num_threads(1)
-    from cop2l.certify.learner import CoP2L
-    from cop2l.models import build
+class Clock(Watcher):
+    """CPU seconds of every part of every task, and its iterations."""
 
-    draw = np.random.default_rng(0)
-    centres = draw.normal(size=(CLASSES, WIDTH))
-    preset = sys.argv[1] if len(sys.argv) > 1 else "certified"
-    learner = CoP2L(
-        build("linear", inputs=(WIDTH,), classes=CLASSES, seed=0),
-        scenario="domain-incremental",
-        preset=preset,
-        memory=600,
+    def __init__(self) -> None:
+        self.tasks: list[dict[str, float]] = [defaultdict(float)]
+        for owner, name in (
+            (CoP2L, "learn"),
+            (measure, "evaluate"),
+            (measure, "certify"),
+            (RunDirectory, "store"),
+        ):
+            setattr(owner, name, self._timed(name, getattr(owner, name)))
+
+    def _timed(self, name: str, function: Any) -> Any:
+        def timed(*given: Any, **named: Any) -> Any:
+            begin = time.process_time()
+            try:
+                return function(*given, **named)
+            finally:
+                self.tasks[-1][name] += time.process_time() - begin
+
+        return timed
+
+    def progress(self, event: dict[str, Any]) -> None:
+        self.tasks[-1]["iterations"] = event["iteration"]
+
+    def task(self, record: dict[str, Any]) -> None:  # noqa: ARG002
+        self.tasks.append(defaultdict(float))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    data, seconds = {}, np.zeros((TASKS, 3))
+    parser.add_argument("--tasks", type=int, default=TASKS)
+    parser.add_argument("--preset", default="cop2l")
+    parser.add_argument("--iterations", type=int, default=1024, help="of a task at most")
+    parser.add_argument("--json", metavar="FILE")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", Advice)
+    chosen = [f"tasks={arguments.tasks}", f"methods.cop2l.preset={arguments.preset}"]
+    chosen += ["scenario=domain-incremental", "anytime=true", "memory=600", "model=linear"]
+    chosen += ["data.n=60", "data.n_test=60", f"methods.cop2l.max_iterations={arguments.iterations}"]
+    config, clock = grid.single(grid.read("synthetic"), grid.overrides(chosen)), Clock()
     with tempfile.TemporaryDirectory() as folder:
-        for t in range(1, TASKS + 1):
-            y = draw.integers(CLASSES, size=ROWS)
-            data[t] = (centres[y] + 2 * draw.normal(size=(ROWS, WIDTH))).astype(np.float32), y
-            times = [time.process_time()]
-            for step in (
-                lambda t=t: learner.learn(*data[t], progress=False),
-                lambda: learner.certify(data),
-                lambda: learner.save(folder),
-            ):
-                step()
-                times.append(time.process_time())
-            seconds[t - 1] = np.diff(times)
-    print(f"{preset}: ms per task   learn  certify   save")
-    for t in (1, 10, 50, 100, 200):
-        print(
-            f"task {t:4d}            ",
-            *(f"{1000 * part:7.1f}" for part in seconds[max(0, t - 10) : t].mean(0)),
-        )
+        run(config, folder, [clock])
+    rows = []
+    print("CPU ms per task  iterations", *(f"{part:>9}" for part in PARTS))
+    for t in [t for t in SHOWN if t <= arguments.tasks]:
+        some = clock.tasks[max(0, t - 10) : t] if t > 1 else clock.tasks[:1]
+        row = {part: 1000 * statistics.median(task[part] for task in some) for part in PARTS}
+        row |= {"task": t, "iterations": statistics.median(task["iterations"] for task in some)}
+        rows.append(row)
+        print(f"task {t:4d}        {row['iterations']:10.0f}", *(f"{row[part]:9.1f}" for part in PARTS))
+    record(arguments.json, "many_tasks", vars(arguments), rows)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,39 @@
-"""Anonymous memory while a task of a million rows is scored from a memory map, and while it is learned.
+"""More data than memory: tasks that are memory maps, learned and certified; and the time of one iteration by rows.
 
-python benchmarks/memory_map.py [--rows 1000000] [--width 384] [--classes 10] [--learn]
+python benchmarks/memory_map.py [--tasks 2] [--rows 5000000] [--iterations 3] [--scale 10000 ... 10000000]
+                                [--json FILE] [--figure FILE.svg]
 
-Mapped file pages are not counted: the kernel takes them back when it needs them. The file is sparse.
+Anonymous memory is the peak above where the process began: mapped pages of files are not counted, since the system takes them
+back when it needs them. The files are sparse: one row in some thousands has numbers of its own, the others are zeros, which
+cost as much arithmetic. CPU seconds, one thread, a linear head.
 """
 
 import argparse
 import re
+import resource
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from cop2l.certify.fast import Pool
-from cop2l.kernel.learning import Examples, sample
+from cop2l.certify.fast import Fast
+from cop2l.certify.learner import CoP2L
+from cop2l.certify.presets import options
+from cop2l.errors import Advice
+from cop2l.kernel.learning import exact_arithmetic, sample
 from cop2l.models import build
+from record import record
+
+WIDTH, CLASSES, DRAWN = 384, 10, 2000
+ITERATIONS = 3
+"""Few: what is asked is what one costs."""
 
 
 def anonymous() -> int:
@@ -29,58 +43,129 @@ def anonymous() -> int:
     return 1024 * int(found[1])
 
 
-def score(model: torch.nn.Module, part: Examples) -> tuple[torch.Tensor, np.ndarray]:
-    """Every loss, and every error, as the learner counts them."""
-    return Pool(model, [part], None, [1.0]).score(errors=True)
-
-
 @contextmanager
-def watched(what: str) -> Iterator[None]:
-    """Print how far anonymous memory rose above where it started."""
+def watched(row: dict[str, Any]) -> Iterator[None]:
+    """Put down how far anonymous memory rose, and the CPU seconds."""
     before, peak, done = anonymous(), 0, threading.Event()
 
     def watch() -> None:
         nonlocal peak
-        while not done.wait(0.002):
+        while not done.wait(0.01):
             peak = max(peak, anonymous())
 
-    thread = threading.Thread(target=watch)
+    thread, begin = threading.Thread(target=watch), time.process_time()
     thread.start()
-    start = time.monotonic()
     try:
         yield
     finally:
         done.set()
         thread.join()
-    seconds = time.monotonic() - start
-    print(f"{what}: {(max(peak, anonymous()) - before) / 1e6:.0f} MB of anonymous memory, {seconds:.1f} s")
+        row["anonymous_bytes"] = max(peak, anonymous()) - before
+        row["cpu_seconds"] = time.process_time() - begin
 
 
-if __name__ == "__main__":
+def task(folder: Path, number: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """A task in a sparse file, as a memory map."""
+    file, draw = folder / f"x_{number}.npy", np.random.default_rng(number)
+    x = np.lib.format.open_memmap(file, "w+", np.float32, (rows, WIDTH))
+    y, centres = np.arange(rows) % CLASSES, draw.normal(size=(CLASSES, WIDTH))
+    for row in range(0, rows, max(1, rows // DRAWN)):
+        x[row] = centres[y[row]] + draw.normal(size=WIDTH)
+    x.flush()
+    return np.load(file, mmap_mode="r"), y
+
+
+def model() -> torch.nn.Module:
+    return build("linear", inputs=(WIDTH,), classes=CLASSES, seed=0)
+
+
+def large(folder: Path, tasks: int, rows: int, iterations: int) -> Iterator[dict[str, Any]]:
+    """Learn tasks, certify from all their data, and save."""
+    learner = CoP2L(model(), memory=2000, max_iterations=iterations, epochs=1)
+    data = {number: task(folder, number, rows) for number in range(1, tasks + 1)}
+    for number, (x, y) in data.items():
+        row: dict[str, Any] = {"what": f"learn task {number}", "rows": rows, "data_bytes": x.nbytes}
+        with watched(row):
+            learner.learn(x, y, progress=False)
+        yield row
+    row = {"what": "certify", "rows": tasks * rows, "data_bytes": sum(x.nbytes for x, _ in data.values())}
+    with watched(row):
+        learner.certify(data)
+    yield row
+
+
+def iteration(folder: Path, rows: int) -> dict[str, Any]:
+    """CPU seconds of one iteration over so many rows: scoring, picking, training; the system's own (paging) apart."""
+    x, y = task(folder, 0, rows)
+    times = list[tuple[float, float]]()
+    chosen = options(max_iterations=ITERATIONS if rows <= 10**6 else 1, epochs=1)
+    engine = Fast(
+        model(), chosen, progress=lambda _: times.append(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        S = sample(torch.from_numpy(x), torch.from_numpy(y), 1, 0)
+    with exact_arithmetic(1):
+        engine.mp2l(S, None, np.ones(rows, bool), None)
+    user, system = (float(part) for part in np.diff(times, axis=0).mean(0))
+    return {"what": "iteration", "rows": rows, "user_seconds": user, "system_seconds": system}
+
+
+def figure(rows: list[dict[str, Any]], file: str) -> None:
+    """Seconds of an iteration by rows, on logarithmic scales, and the line of slope one through the largest."""
+    import altair as alt
+
+    found = [
+        {"rows": row["rows"], "seconds": row[f"{part}_seconds"], "of": part}
+        for row in rows
+        for part in ("user", "system")
+        if row[f"{part}_seconds"] > 0
+    ]
+    last = rows[-1]["user_seconds"] / rows[-1]["rows"]
+    line = [{"rows": row["rows"], "seconds": last * row["rows"]} for row in rows]
+    x = alt.X("rows:Q", scale=alt.Scale(type="log"), title="rows of the task")
+    y = alt.Y("seconds:Q", scale=alt.Scale(type="log"), title="CPU seconds of one iteration")
+    drawn = alt.Chart(alt.Data(values=found)).mark_point(filled=True, size=60).encode(x, y, alt.Color("of:N"))
+    linear = alt.Chart(alt.Data(values=line)).mark_line(strokeDash=[4, 4], color="gray").encode(x, y)
+    (linear + drawn).properties(width=420, height=260, title="Linear in the number of rows (dashed)").save(
+        file
+    )
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--width", type=int, default=384)
-    parser.add_argument("--classes", type=int, default=10)
-    parser.add_argument("--learn", action="store_true", help="also learn the task with CoP2L, one iteration")
+    parser.add_argument("--tasks", type=int, default=2)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--iterations", type=int, default=ITERATIONS, help="of each of these tasks")
+    parser.add_argument("--scale", type=int, nargs="*", default=[10**4, 10**5, 10**6, 10**7])
+    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--figure", metavar="FILE.svg")
     arguments = parser.parse_args()
-    shape = (arguments.rows, arguments.width)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", Advice)
+    rows = []
+    for count in arguments.scale:
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(iteration(Path(folder), count))
+        user, system = rows[-1]["user_seconds"], rows[-1]["system_seconds"]
+        print(
+            f"one iteration, {count:9} rows: {user:8.4f} s, and {system:8.4f} s of the system's", flush=True
+        )
+    if arguments.figure and rows:
+        figure(rows, arguments.figure)
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "x_train.npy"
-        np.lib.format.open_memmap(file, "w+", np.float32, shape)
-        x = np.load(file, mmap_mode="c")
-        y = np.arange(arguments.rows) % arguments.classes
-        model = build("linear", inputs=shape[1:], classes=arguments.classes, seed=0)
-        score(
-            model, sample(x[:1000], torch.from_numpy(y[:1000]), 1, 0)
-        )  # the libraries' own first allocations
-        print(f"the data: {x.nbytes / 1e6:.0f} MB in a file")
-        with watched("scoring"):
-            losses, wrong = score(model, sample(x, torch.from_numpy(y), 1, 0))
-        print(f"mean loss {losses[: len(x)].double().mean():.4f}, {int(wrong.sum())} errors")
-        if arguments.learn:
-            from cop2l.certify.learner import CoP2L
+        for row in (
+            large(Path(folder), arguments.tasks, arguments.rows, arguments.iterations)
+            if arguments.tasks
+            else ()
+        ):
+            rows.append(row)
+            size = f"{row['data_bytes'] / 1e9:.1f} GB of data, {row['anonymous_bytes'] / 1e9:.2f} GB of anonymous memory"
+            print(f"{row['what']}, {row['rows']} rows: {size}, {row['cpu_seconds']:.0f} s", flush=True)
+    record(arguments.json, "memory_map", vars(arguments), rows)
 
-            with watched("learning"):
-                CoP2L(model, max_iterations=1, epochs=1).learn(x, y)
+
+if __name__ == "__main__":
+    main()

@@ -266,21 +266,26 @@ def read_json(path: str | Path) -> dict[str, Any]:
         raise DamagedError(path, error) from None
 
 
-def append_lines(path: str | Path, values: Sequence[Mapping[str, Any]]) -> None:
-    """Add JSON lines, each with a checksum of its content and its number, and see them onto the disk."""
+def append_lines(path: str | Path, values: Sequence[Mapping[str, Any]], before: int | None = None) -> None:
+    """Add JSON lines, each with a checksum of its content and its number, and see them onto the disk.
+
+    `before` says how many whole lines are there, if that is known: then the file is not read.
+    """
     path = Path(path)
     require(path)
     new = not path.exists()
-    before = b"" if new else read_bytes(path)
-    if before and not before.endswith(b"\n"):
-        write_lines(path, [*read_lines(path), *values])
-        return
+    if before is None:
+        there = b"" if new else read_bytes(path)
+        if there and not there.endswith(b"\n"):
+            write_lines(path, [*read_lines(path), *values])
+            return
+        before = there.count(b"\n")
     try:
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | PLAIN | NO_LINK, 0o666)
     except OSError as error:
         raise UserError(f"Cannot write {path} ({error.strerror}); remove what is in its place.") from None
     with os.fdopen(handle, "ab") as file:
-        file.write(_lines(values, before.count(b"\n")))
+        file.write(_lines(values, before))
         file.flush()
         os.fsync(file.fileno())
     if new:

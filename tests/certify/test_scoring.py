@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from certify_cases import digests, parameters, same_bits
 from torch import nn
 
-from cop2l.certify.fast import ErrorCount, Pool, misclassified, outputs
+from cop2l.certify.fast import ErrorCount, Pool, exact_already, misclassified, outputs
 from cop2l.certify.learner import CoP2L
 from cop2l.errors import UserError
 from cop2l.kernel.learning import LARGE_BLOCK as BLOCK
@@ -106,6 +106,37 @@ def test_a_small_request_is_predicted_as_in_large_company(name):
     for count in (1, 2, 16, 17, 128, 129):
         for start in range(0, 400 - count, 97):
             assert torch.equal(predict(model, every.x[start : start + count]), whole[start : start + count])
+
+
+@pytest.mark.parametrize("count", [1, 16, 300])
+def test_predictions_do_not_depend_on_settings_of_torch_or_of_the_model(count):
+    learner = CoP2L(build("mlp", inputs=(48,), classes=10, seed=0, dropout=0.5), memory=20, max_iterations=1)
+    every = examples((48,), 10, torch.float32, 300)
+    learner.learn(every.x, every.y, progress=False)
+    expected, some = learner.probabilities(every.x[:count]), every.x[:count]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not torch.equal(learner.model(some).softmax(1).float(), expected)  # it would show
+        assert torch.equal(learner.probabilities(some), expected)
+    learner.model.train()
+    assert torch.equal(learner.probabilities(some), expected)
+    assert learner.model.training
+    assert torch.is_grad_enabled()
+    learner.model.dropout = torch.nn.Dropout(0.9)  # another module, in training mode
+    assert torch.equal(learner.probabilities(some), expected)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "ieee"])
+def test_a_precision_that_was_set_does_not_reach_small_requests(precision):
+    product = torch.backends.mkldnn.matmul
+    if not hasattr(product, "fp32_precision"):
+        pytest.skip("torch before 2.9")
+    like, before = torch.zeros(1), product.fp32_precision
+    assert exact_already(like)
+    try:
+        product.fp32_precision = precision
+        assert exact_already(like) == (precision == "ieee")
+    finally:
+        product.fp32_precision = before
 
 
 def test_errors_of_tasks_that_are_counted_together():

@@ -168,7 +168,9 @@ def test_torch_is_not_needed(tmp_path):
     make_runs(tmp_path)
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "from cop2l.cli import report, compare, plot\n"
+        "from cop2l.cli import main, plot\n"
+        f"assert main(['compare', {str(tmp_path)!r}]) == 0\n"
+        f"assert main(['report', {str(tmp_path)!r}, '--out', {str(tmp_path / 'page')!r}]) == 0\n"
         "from cop2l.report.figures import draw\n"
         "from cop2l.report.runs import find\n"
         f"draw('matrix', find([{str(tmp_path)!r}]).runs)\n"

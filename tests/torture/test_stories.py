@@ -193,6 +193,7 @@ def test_newer_certificates_deleted_because_they_were_worse(runs, tmp_path):
 
 def test_a_false_certificate_beside_the_saved_learner(runs, tmp_path):
     folder = copied(runs, tmp_path)
+    shutil.copytree(folder / "certificates" / "after-02", folder / "state" / "certificate")
     false = Certificate.read(folder / "state" / "certificate")
     false.content["statements"][0]["value"] = 0.0023
     false.write(folder / "state" / "certificate")

@@ -175,11 +175,7 @@ def _check_record(notes: Verdict, record: Content, certificate: Content | None, 
         notes.fault(f"The record of task {task} does not repeat the claims of its certificate.")
     for row, counts in zip(rows, certificate["records"], strict=True):
         t = row["task"]
-        wanted = {
-            s["kind"]: s["value"]
-            for s in certificate["statements"]
-            if (s["family"], s["task"]) == ("tasks", t)
-        } | read.information(t)
+        wanted = read.stated.get(t, {}) | read.information(t)
         if options.kind == "holdout":
             agrees = row["holdout"] == {"n": counts["rows"], "errors": counts["errors"]} and _uncounted(row)
         else:

@@ -1,6 +1,7 @@
 """Binomial coefficients and binomial tails, in logarithms, rounded outwards."""
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -220,6 +221,7 @@ def clopper_pearson(errors: int, n: int, level: float = 0.95) -> tuple[float, fl
     return max(0.0, 1.0 - binomial_tail_inverse(n - errors, n, log_side)), high
 
 
+@lru_cache(maxsize=4096)
 def tail_inverse(k: int, n: int, log_delta: float) -> float:
     """`binomial_tail_inverse` for arguments known to be good."""
     if k == n:

@@ -1,6 +1,7 @@
 """The binary kl divergence and its inverses, rounded outwards."""
 
 import math
+from functools import lru_cache
 
 from cop2l.bounds.checks import probability, real
 from cop2l.bounds.outer import BELOW_ONE, SLACK, TOLERANCE, ULP, up
@@ -119,6 +120,7 @@ def upper_inverse(q: float, epsilon: float) -> float:
     return 1.0
 
 
+@lru_cache(maxsize=4096)
 def ratio_inverse(errors: int, n: int, epsilon: float) -> float:
     """The inverse kl^-1(errors/n, epsilon/n) for counts: both quotients rounded up, as it increases in both."""
     if errors == n:

@@ -1,6 +1,7 @@
 """The bound for compressions with the preference property, and the certificates made of it."""
 
 import math
+from functools import lru_cache
 
 from cop2l.bounds.binomial import decay, log_mass, tail_factor
 from cop2l.bounds.bound import Bound, bounded
@@ -32,8 +33,9 @@ def preference_epsilon(k: int, n: int, log_delta: float) -> float:
     return epsilon(within("k", k, "n", n), n, log_confidence(log_delta))
 
 
+@lru_cache(maxsize=4096)
 def epsilon(k: int, n: int, log_delta: float) -> float:
-    """`preference_epsilon` for arguments known to be good."""
+    """`preference_epsilon` for arguments known to be good; many small tasks ask for the same."""
     if k == n:
         return 1.0
     if k == 0 and log_delta == 0.0:

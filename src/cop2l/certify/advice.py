@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cop2l.certify.fast import misclassified
 from cop2l.errors import Advice
-from cop2l.kernel.learning import Examples, Plain, certified_rows
+from cop2l.kernel.learning import Examples, Plain, certified_rows, join
 from cop2l.kernel.samples import ROWS, numbers
 
 LARGE = 100
@@ -65,13 +65,13 @@ def after(engine: Plain, S: Examples) -> Iterator[str]:
     task, options = len(engine.sets), engine.options
     free = np.flatnonzero(~certified_rows(len(S), task, options))
     rows = free if len(free) else np.arange(len(S))
-    parts = {f"task {task}{' that it was trained on' * bool(len(free))}": [S.take(rows[:ROWS])]}
-    parts["earlier tasks that it replays"] = engine.prior[: task - 1]
+    parts: dict[str, Examples | None] = {
+        f"task {task}{' that it was trained on' * bool(len(free))}": S.take(rows[:ROWS])
+    }
+    parts["earlier tasks that it replays"] = join(engine.prior[: task - 1])
     for what, held in parts.items():
-        count = sum(len(part) for part in held)
-        missed = sum(
-            int(misclassified(engine.model, part, engine.outside).sum()) for part in held if len(part)
-        )
+        count = 0 if held is None else len(held)
+        missed = int(misclassified(engine.model, held, engine.outside).sum()) if held is not None else 0
         if count >= ENOUGH and missed > HIGH * count:
             more = "and prior_lr, more prior_epochs" if options.prior else "or more epochs"
             yield (

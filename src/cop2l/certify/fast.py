@@ -113,6 +113,15 @@ class ScoringMode:
         self._layers: AbstractContextManager[Any] = PaddedLinear() if padded else nullcontext()
         self._gradients = True
 
+    def fits(self, model: nn.Module) -> bool:
+        """Whether the model still has the modules that were looked at."""
+        return self._modules == list(model.modules())
+
+    @property
+    def like(self) -> Tensor:
+        """The model's first parameter: in which precision it computes, and where."""
+        return next(p for module in self._modules for p in module._parameters.values() if p is not None)
+
     def __enter__(self) -> None:
         self._training = [module for module in self._modules if module.training]
         for module in self._training:
@@ -611,20 +620,44 @@ def _copied(state: dict[str, Tensor], scratch: dict[str, Tensor] | None) -> dict
 
 
 def outputs(
-    model: nn.Module, x: Any, task: int | None = None, outside: Tensor | None = None
+    model: nn.Module,
+    x: Any,
+    task: int | None = None,
+    outside: Tensor | None = None,
+    mode: ScoringMode | None = None,
 ) -> Iterator[Tensor]:
     """The logits, block by block, on the CPU; those outside the head of the task are minus infinity.
 
     Few examples go through the model in a block of their own size: what is certified is counted in whole blocks.
     """
-    left, size = len(x), next((few for few in SMALL_REQUESTS if len(x) <= few), None)
-    with ScoringMode(model):
-        for rows in input_blocks(model, x, size):
-            logits = model(rows)[: min(len(rows), left)]
-            left -= len(logits)
+    left, mode = x.shape[0], mode or ScoringMode(model)
+    size = next((few for few in SMALL_REQUESTS if 0 < left <= few), None)
+    with mode:
+        for rows in input_blocks(model, x) if size is None else [small_block(mode.like, x, size)]:
+            logits = model(rows)[:left]
+            left -= rows.shape[0]
             if task is not None and outside is not None:
                 logits = logits.masked_fill(outside[task], -torch.inf)
             yield logits.cpu()
+
+
+def small_block(like: Tensor, x: Any, size: int) -> Tensor:
+    """One block of few examples, in memory of its own."""
+    block = torch.zeros((size, *x.shape[1:]), dtype=like.dtype, device=like.device)
+    block[: x.shape[0]] = learning.tensor(x[:])
+    return block
+
+
+PRODUCTS = [getattr(torch.backends.mkldnn, name, None) for name in ("matmul", "conv", "rnn")]
+
+
+def exact_already(like: Tensor) -> bool:
+    """Whether a model there computes in full precision as torch is set: to set it takes longer than a small product."""
+    return (
+        like.device.type == "cpu"
+        and not torch.is_autocast_enabled("cpu")
+        and all(getattr(product, "fp32_precision", None) in ("none", "ieee") for product in PRODUCTS)
+    )
 
 
 def misclassified(model: nn.Module, part: Examples, outside: Tensor | None) -> np.ndarray:
@@ -638,16 +671,18 @@ class ErrorCount:
     def __init__(self, model: nn.Module, outside: Tensor | None) -> None:
         self._model, self._outside = model, outside
         self._waiting: list[tuple[Examples, np.ndarray, Any]] = []
+        self._rows = 0
 
     def add(self, part: Examples, wrong: np.ndarray, rows: Any) -> None:
         """In the end `wrong` says at these rows which of the examples are misclassified."""
         self._waiting.append((part, wrong, rows))
-        if sum(len(part) for part, *_ in self._waiting) >= LARGE_BLOCK:
+        self._rows += len(part)
+        if self._rows >= LARGE_BLOCK:
             self.finish()
 
     def finish(self) -> None:
         """Score what is waiting."""
-        waiting, self._waiting = [one for one in self._waiting if len(one[0])], []
+        waiting, self._waiting, self._rows = [one for one in self._waiting if len(one[0])], [], 0
         like, parts, start = next(self._model.parameters()), [part for part, *_ in waiting], 0
         if len(parts) > 1:
             parts = [

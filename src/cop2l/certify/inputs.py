@@ -75,6 +75,8 @@ def inputs(x: Any) -> Any:
     x = _array(x, "x must be an array of numbers whose first dimension counts the examples.")
     if not x.flags.c_contiguous:
         return x if isinstance(x, np.memmap) else torch.from_numpy(np.ascontiguousarray(x))
+    if x.flags.writeable:
+        return torch.from_numpy(x)
     with (
         warnings.catch_warnings()
     ):  # a read-only array, such as a memory map, is shared: nothing here writes to it

@@ -1,7 +1,7 @@
 """CoP2L: the learner that certifies itself."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -14,7 +14,17 @@ from cop2l.certify import advice, notebook, ranks, saved
 from cop2l.certify.bar import shown
 from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.certificate import Certificate, content_of
-from cop2l.certify.fast import ErrorCount, Fast, Progress, ScoringMode, input_blocks, misclassified, outputs
+from cop2l.certify.fast import (
+    SMALL_REQUESTS,
+    ErrorCount,
+    Fast,
+    Progress,
+    ScoringMode,
+    exact_already,
+    input_blocks,
+    misclassified,
+    outputs,
+)
 from cop2l.certify.inputs import blocks as blocks_in
 from cop2l.certify.inputs import check_finite, check_ids, features, inputs, labelled, labels, reader
 from cop2l.certify.presets import Choice, OptionValues
@@ -92,6 +102,7 @@ class CoP2L:
         """Of the certificate after the newest task: family, task, subject and kind of each statement."""
         self._classes: int | None = None
         self._shape: Any = None
+        self._mode: ScoringMode | None = None
 
     def __repr__(self) -> str:
         fixed = f" of {self.options.tasks}" if self.options.tasks else ""
@@ -293,16 +304,18 @@ class CoP2L:
             raise UserError(
                 f"A task-incremental learner predicts for one of its tasks: give task=1..{self.tasks_seen}."
             )
-        with exact_arithmetic(torch.get_num_threads()):
-            found = [
-                rule(logits)
-                for logits in outputs(self.model, inputs(features(x)), task, self._outside(self.heads))
-            ]
-        return torch.cat(found) if found else none
+        x = inputs(features(x))
+        if self._mode is None or not self._mode.fits(self.model):
+            self._mode = ScoringMode(self.model)
+        small = x.shape[0] <= SMALL_REQUESTS[-1] and exact_already(self._mode.like)
+        with nullcontext() if small else exact_arithmetic(torch.get_num_threads()):
+            every = outputs(self.model, x, task, self._outside(self.heads), self._mode)
+            found = [rule(logits) for logits in every]
+        return none if not found else found[0] if len(found) == 1 else torch.cat(found)
 
-    def save(self, folder: str | Path) -> None:
-        """Everything needed to learn the next task later, in one file, written at once; and the certificate."""
-        saved.save(self, Path(folder))
+    def save(self, folder: str | Path, *, certificate: bool = True) -> None:
+        """Everything needed to learn the next task later, in one file, written at once; and the certificate, if wanted."""
+        saved.save(self, Path(folder), certificate)
 
     def restore(self, folder: str | Path) -> None:
         """Put this learner, made with the same model and options, into the saved state."""
@@ -353,7 +366,8 @@ class CoP2L:
             if self.options.marked:
                 count.add(held, wrong, held.row)
             return
-        device, rows, start = next(self.model.parameters()).device, len(wrong), 0
+        device, head = next(self.model.parameters()).device, frozenset(self.heads[task - 1])
+        rows, start = len(wrong), 0
         other = UserError(
             f"The data given for task {task} is not what it was learned from: its fingerprint differs."
         )
@@ -372,12 +386,10 @@ class CoP2L:
                         f"The data given for task {task} has {len(x)} inputs and {len(y)} labels from row {start} on; "
                         f"it was learned from {rows} examples."
                     )
-                part = sample(x, labels(y).to(device), task, self.options.seed)
-                if (
-                    x.shape[1:] != held.x.shape[1:]
-                    or not np.isin(part.y.cpu().numpy(), self.heads[task - 1]).all()
-                ):
+                found, at = labels(y), np.full(len(y), task)
+                if x.shape[1:] != held.x.shape[1:] or not head.issuperset(found.tolist()):
                     raise other
+                part = Examples(x, found.to(device), at, at, at)  # neither rows nor marks count here
                 count.add(part, wrong, slice(start, start + len(y)))
                 start += len(y)
                 yield x, y
@@ -463,6 +475,8 @@ class CoP2L:
         return int(width)
 
     def _outside(self, heads: Sequence[tuple[int, ...]]) -> Tensor | None:
+        if self.scenario != "task-incremental":
+            return None
         return outside_heads(heads, self._width(), self.scenario, next(self.model.parameters()).device)
 
     @contextmanager

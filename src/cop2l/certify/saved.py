@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cop2l.certify.certificate import Certificate, read
 from cop2l.errors import UserError
-from cop2l.files import read_tensors, replace_folder, standing, write_tensors
+from cop2l.files import DamagedError, read_tensors, replace_folder, standing, write_tensors
 from cop2l.kernel.learning import SET_NAMES, Sets, digest, sample
 from cop2l.kernel.verify import set_tensors
 from cop2l.models import rebuild
@@ -22,8 +22,8 @@ FORMAT = "cop2l-learner 3"
 FILE = "learner.safetensors"
 
 
-def save(learner: "CoP2L", folder: Path) -> None:
-    """Write the learner and, if there is one, its certificate."""
+def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
+    """Write the learner and, if there is one and it is wanted, its certificate."""
     from cop2l.certify.learner import parameters
 
     engine = learner.engine
@@ -61,7 +61,7 @@ def save(learner: "CoP2L", folder: Path) -> None:
     }
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder / FILE, tensors, note)
-    if learner.certificate is not None:
+    if certificate and learner.certificate is not None:
         replace_folder(folder / "certificate", learner.certificate.save)
 
 
@@ -156,7 +156,7 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     )
     engine.sums = {name: value.to(device) for name, value in part("sums/").items()}
     engine.outside = learner._outside(learner.heads) if tasks else None
-    learner.certificate = _stored_certificate(standing(folder / "certificate"), learner)
+    learner.certificate = _stored_certificate(_issued(folder, len(tasks)), learner)
     learner.model.eval()
 
 
@@ -187,13 +187,22 @@ def _form(value: Tensor) -> tuple[Any, Any]:
     return value.shape, value.dtype
 
 
+def _issued(folder: Path, tasks: int) -> Path:
+    """Where a learner's certificate lies: beside it or, in a run directory, among all that were issued."""
+    own = standing(folder / "certificate")
+    return own if own.exists() else standing(folder.parent / "certificates" / f"after-{tasks:02d}")
+
+
 def _stored_certificate(folder: Path, learner: "CoP2L") -> Certificate | None:
-    """The certificate saved beside the learner; None if it is of another time (the process was killed between two files)."""
+    """The certificate saved with the learner; None if it is of another time (the process was killed between two files)."""
     from cop2l.certify.learner import parameters
 
     if learner.issued is None or not folder.exists():
         return None
-    found, theta = read(folder), parameters(learner.model)
+    try:
+        found, theta = read(folder), parameters(learner.model)
+    except UserError as error:
+        raise DamagedError(folder, str(error).rstrip(".")) from None
     tensors = {"theta_0": learner.theta_0, "theta": theta, "sets": set_tensors(learner.engine.sets)}
     if any(found.content[name] != digest(part) for name, part in tensors.items()):
         return None

@@ -6,6 +6,7 @@ cannot leave is damage: it is refused before anything is deleted or rewritten.
 """
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,6 +45,8 @@ class RunDirectory:
         self.path = Path(path)
         busy = f"Another process ({{holder}}) is at work in {self.path}; wait for it, or choose --out."
         self._lock = Lock(self.path / "lock", busy)
+        self._lines = {"records.jsonl": 0, "trace.jsonl": 0}
+        """How many lines these files have."""
 
     def __enter__(self) -> Self:
         try:
@@ -131,7 +134,7 @@ class RunDirectory:
         if state.exists():
             check_certificate(state / "certificate")
             learner.restore(state)
-        lines = {name: read_lines(self.path / name) for name in ("records.jsonl", "trace.jsonl")}
+        lines = {name: read_lines(self.path / name) for name in self._lines}
         records = lines["records.jsonl"][: learner.tasks_seen]
         self._check(records, lines["trace.jsonl"], learner.tasks_seen)
         self._repair(learner.tasks_seen)
@@ -139,6 +142,7 @@ class RunDirectory:
         for name, kept in (("records.jsonl", records), ("trace.jsonl", lines["trace.jsonl"][:traced])):
             if len(kept) < len(lines[name]) or not _ends(self.path / name):
                 write_lines(self.path / name, kept)
+            self._lines[name] = len(kept)
         return records
 
     def store(
@@ -151,9 +155,10 @@ class RunDirectory:
         """Everything about one more finished task; the state last, since it is the commit."""
         if certificate is not None:
             replace_folder(self._issued(record["task"]), certificate.save)
-        append_lines(self.path / "trace.jsonl", trace)
-        append_lines(self.path / "records.jsonl", [{**record, "trace": len(trace)}])
-        replace_folder(self.state, learner.save)
+        self._append("trace.jsonl", trace)
+        self._append("records.jsonl", [{**record, "trace": len(trace)}])
+        own = getattr(learner, "certificate", None) is not None  # it was just written
+        replace_folder(self.state, partial(learner.save, certificate=False) if own else learner.save)
 
     def finish(self, summary: dict[str, Any]) -> None:
         """The summary; its presence says that the run is finished."""
@@ -166,6 +171,10 @@ class RunDirectory:
         if not isinstance(found.get("resumed", []), list):
             raise DamagedError(file, "not the environment of a run")
         return found
+
+    def _append(self, name: str, values: list[dict[str, Any]]) -> None:
+        append_lines(self.path / name, values, self._lines[name])
+        self._lines[name] += len(values)
 
     def _issued(self, task: int) -> Path:
         return self.certificates / f"after-{task:02d}"

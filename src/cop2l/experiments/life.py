@@ -149,8 +149,12 @@ def issued(learner: Method) -> dict[str, Any]:
         []
         if certificate is None
         else [
-            {"task": record["task"], "n": record["n"], "bounds": _bounds(certificate, record["task"])}
-            for record in certificate.records
+            {
+                "task": t,
+                "n": record["n"],
+                "bounds": certificate.stated.get(t, {}) | certificate.information(t),
+            }
+            for t, record in enumerate(certificate.records, 1)
         ]
     )
     return {
@@ -160,14 +164,6 @@ def issued(learner: Method) -> dict[str, Any]:
         "claims": claims(certificate),
         "sentences": certificate.sentences if certificate else [],
     }
-
-
-def _bounds(certificate: Certificate, task: int) -> dict[str, float]:
-    """What is claimed of a task, and bounds of other kinds for information."""
-    stated = {
-        s["kind"]: s["value"] for s in certificate.statements if (s["family"], s["task"]) == ("tasks", task)
-    }
-    return stated | certificate.information(task)
 
 
 def write_classes(path: str | Path, classes: Tensor) -> None:

@@ -25,6 +25,8 @@ from cop2l.methods.protocol import Method
 from cop2l.streams.task import Stream, Task
 from cop2l.streams.withhold import withhold, withhold_groups
 
+FEW = 2048
+"""How many examples of small tasks are predicted together."""
 COUNTS = ("prior", "n", "compression", "evicted", "errors", "picked", "missed", "iterations")
 
 
@@ -47,6 +49,31 @@ def correct(learner: Method, task: Task, scenario: str) -> np.ndarray:
     return hits
 
 
+def hits(learner: Method, tasks: Sequence[Task], scenario: str) -> Iterator[tuple[Task, np.ndarray]]:
+    """Each task with what is `correct` of it; small ones are predicted together, where the task's number is not told."""
+    if scenario == "task-incremental":
+        yield from ((task, correct(learner, task, scenario)) for task in tasks)
+        return
+    for some in together(tasks):
+        x = some[0].x if len(some) == 1 else np.concatenate([np.asarray(task.x) for task in some])
+        y = np.concatenate([np.asarray(task.y) for task in some])
+        found = correct(learner, Task(x, y, some[-1].t), scenario)
+        yield from zip(some, np.split(found, np.cumsum([len(task.y) for task in some])[:-1]), strict=True)
+
+
+def together(tasks: Sequence[Task]) -> Iterator[list[Task]]:
+    """Neighbouring tasks, as many as have few examples together."""
+    some, size = list[Task](), 0
+    for task in tasks:
+        if some and size + len(task.y) > FEW:
+            yield some
+            some, size = [], 0
+        some.append(task)
+        size += len(task.y)
+    if some:
+        yield some
+
+
 def rows(records: list[dict[str, Any]], learned: Task) -> list[dict[str, Any]]:
     """A row for every task seen, with its size; what does not apply to a method stays None."""
     sizes = [record["tasks"][-1]["n"] for record in records] + [len(learned.y)]
@@ -57,14 +84,14 @@ def evaluate(learner: Method, stream: Stream, rows: list[dict[str, Any]]) -> dic
     """Test accuracy on every task seen, and on every class of them; the rows get the test errors."""
     accuracy: list[float] = []
     right, seen = np.zeros(stream.classes, np.int64), np.zeros(stream.classes, np.int64)
-    for row, task in zip(rows, stream.test[: learner.tasks_seen], strict=True):
-        hits = correct(learner, task, stream.scenario)
-        accuracy.append(int(hits.sum()) / len(hits))
-        row |= {"test_error": int((~hits).sum()) / len(hits), "test_n": len(hits)}
+    found = hits(learner, stream.test[: learner.tasks_seen], stream.scenario)
+    for row, (task, good) in zip(rows, found, strict=True):
+        accuracy.append(int(good.sum()) / len(good))
+        row |= {"test_error": int((~good).sum()) / len(good), "test_n": len(good)}
         if stream.test_groups:
-            row["test_groups"] = by_group(hits, stream.test_groups[row["task"] - 1])
+            row["test_groups"] = by_group(good, stream.test_groups[row["task"] - 1])
         labels = np.asarray(task.y)
-        right += np.bincount(labels[hits], minlength=stream.classes)
+        right += np.bincount(labels[good], minlength=stream.classes)
         seen += np.bincount(labels, minlength=stream.classes)
     classes = {str(c): int(right[c]) / int(seen[c]) for c in np.flatnonzero(seen)}
     return {"accuracy": accuracy, "classes": classes}
@@ -122,10 +149,7 @@ def certify(
         certificate = learner.certify(learned_from(learner, stream, config))
     for row, record in zip(rows, certificate.records, strict=True):
         t = row["task"]
-        stated = {
-            s["kind"]: s["value"] for s in certificate.statements if (s["family"], s["task"]) == ("tasks", t)
-        }
-        row["bounds"] = {**stated, **certificate.information(t)}
+        row["bounds"] = {**certificate.stated.get(t, {}), **certificate.information(t)}
         if kind == "holdout":
             row["holdout"] = {"n": record["rows"], "errors": record["errors"]}
             continue

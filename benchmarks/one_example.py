@@ -1,0 +1,63 @@
+"""What a prediction of one example costs beside the bare module: CPU microseconds on one thread, the quietest of 7 rounds.
+
+python benchmarks/one_example.py [--json FILE]
+"""
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from cop2l.certify.learner import CoP2L
+from cop2l.errors import Advice
+from cop2l.models import build
+from record import record
+
+ROUNDS, CALLS = 7, 1000
+
+
+def microseconds(what: Callable[[], object]) -> float:
+    found = []
+    for _ in range(ROUNDS):
+        begin = time.process_time()
+        for _ in range(CALLS):
+            what()
+        found.append(time.process_time() - begin)
+    return 1e6 * min(found) / CALLS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", metavar="FILE")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", Advice)
+    draw, rows = np.random.default_rng(0), []
+    print("                     bare   of an array  of a tensor")
+    for name, width in (("linear", 384), ("mlp", 784)):
+        x, y = draw.normal(size=(100, width)).astype(np.float32), draw.integers(10, size=100)
+        model = build(name, inputs=(width,), classes=10, seed=0)
+        learner = CoP2L(model, memory=50, max_iterations=2)
+        learner.learn(x, y, progress=False)
+        array, tensor = x[:1], torch.from_numpy(x[:1])
+
+        @torch.no_grad()
+        def bare(model: torch.nn.Module = model, tensor: torch.Tensor = tensor) -> torch.Tensor:
+            return model(tensor).argmax(1)
+
+        row = {"model": name, "bare": microseconds(bare)}
+        for kind, one in (("array", array), ("tensor", tensor)):
+            row[kind] = microseconds(lambda one=one, learner=learner: learner.predict(one))
+        rows.append(row)
+        ratios = (f"{row[kind]:5.0f} ({row[kind] / row['bare']:3.1f} x)" for kind in ("array", "tensor"))
+        print(f"{name:8} {width:4}-10     {row['bare']:5.0f}", *ratios)
+    record(arguments.json, "one_example", vars(arguments), rows)
+
+
+if __name__ == "__main__":
+    main()
