@@ -9,6 +9,7 @@ from torch import nn
 from cop2l.certify.fast import Fast
 from cop2l.kernel.learning import Plain, certified_rows, digest, exact_arithmetic, sample
 from cop2l.kernel.options import Options
+from cop2l.kernel.samples import parts_of
 from cop2l.kernel.verify import _rebuild, outside_heads, set_tensors
 from cop2l.models import build
 from cop2l.randomness import private_randomness
@@ -138,8 +139,9 @@ def same_bits(one, other):
 
 def held(part):
     """All that is known of stored examples."""
-    columns = [part.x.cpu().numpy(), part.y.cpu().numpy(), part.task, part.row, part.mark]
-    return [(column.dtype.str, column.shape, column.tobytes()) for column in columns]
+    x = {name: values.cpu().numpy() for name, values in parts_of(part.x).items()}
+    columns = {**x, "y": part.y.cpu().numpy(), "task": part.task, "row": part.row, "mark": part.mark}
+    return [(name, value.dtype.str, value.shape, value.tobytes()) for name, value in columns.items()]
 
 
 def standing(engine):

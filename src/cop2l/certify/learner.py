@@ -16,13 +16,13 @@ from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.certificate import Certificate, content_of, html_table
 from cop2l.certify.fast import ErrorCount, Fast, Progress, ScoringMode, input_blocks, misclassified, outputs
 from cop2l.certify.inputs import blocks as blocks_in
-from cop2l.certify.inputs import check_finite, check_ids, features, inputs, labelled, labels, reader
+from cop2l.certify.inputs import check_finite, features, inputs, labelled, labels, reader
 from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.learning import Examples, check_alone, digest, exact_arithmetic, sample
 from cop2l.kernel.options import Options, Refusal
-from cop2l.kernel.samples import blocks_of, fingerprint
+from cop2l.kernel.samples import blocks_of, each, fingerprint, given, parts_of
 from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outside_heads, set_tensors
 from cop2l.streams.task import SCENARIOS
 
@@ -30,8 +30,11 @@ Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]] | Any
 """A task's data: (x, y) as in `learn`, or x alone where it carries its labels, or a callable that yields (x, y) blocks."""
 
 WANTS_INTEGERS = (
-    "The model looks up integers such as token ids, and inputs reach it in the precision of its parameters: begin its forward "
-    "with x = x.long(), which is exact below 2**24 in single precision."
+    "The model looks up integers such as token ids: give x as integers (int64), not as real numbers."
+)
+WANTS_NUMBERS = (
+    "x holds integers, which reach the model as they are, like token ids, and it cannot take them: if they are quantities such "
+    "as pixels, give them as real numbers (float32)."
 )
 
 
@@ -88,7 +91,7 @@ class CoP2L:
         self.issued: list[list[Any]] | None = None
         """Of the certificate after the newest task: family, task, subject and kind of each statement."""
         self._classes: int | None = None
-        self._shape: Any = None
+        self._form: Any = None
 
     def __repr__(self) -> str:
         fixed = f" of {self.options.tasks}" if self.options.tasks else ""
@@ -136,11 +139,11 @@ class CoP2L:
     ) -> None:
         """Learn the next task; on an error or an interruption the learner is as before. Nothing is certified: see `certify`.
 
-        x, y: arrays or tensors (x may be a memory map or sparse), labels 0..classes-1 of the whole stream; y may be the name
-        of a column of x (a frame, a Hugging Face data set), and is left out where x gives (x, y) pairs (a torch Dataset or
-        DataLoader) or has a column `label`. `classes`: the task's own classes, fixed in advance; needed if task-incremental.
-        `groups`: the name of each example's group, if groups are claimed. `progress`: a callable, True, False, or None: shown
-        on a terminal and in a notebook only.
+        x, y: arrays or tensors (x may be a memory map, sparse, or a dict or tuple of arrays, which the model then gets),
+        labels 0..classes-1 of the whole stream; y may be the name of a column of x (a frame, a Hugging Face data set), and is
+        left out where x gives (x, y) pairs (a torch Dataset or DataLoader) or has a column `label`. `classes`: the task's own
+        classes, fixed in advance; needed if task-incremental. `groups`: the name of each example's group, if groups are
+        claimed. `progress`: a callable, True, False, or None: shown on a terminal and in a notebook only.
         """
         x, y = labelled(x, y)
         x, found, head = self._checked(x, y, classes)
@@ -150,10 +153,13 @@ class CoP2L:
             raise UserError(str(refusal)) from None
         rows = blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y))
         print_of_data = fingerprint(len(found), rows, column)
-        advice.give(advice.before(self.tasks_seen + 1, x, found, classes))
+        advice.give(advice.before(self.tasks_seen + 1, x, found, classes, self.model))
         advice.give(advice.again(self.tasks_seen + 1, print_of_data, self.fingerprints))
         device, engine = next(self.model.parameters()).device, self.engine
-        x, found = x.to(device) if isinstance(x, Tensor) else x, found.to(device)
+        x, found = (
+            each(lambda part: part.to(device) if isinstance(part, Tensor) else part, x),
+            found.to(device),
+        )
         first = not self.machines
         with self._all_or_nothing(), shown(progress) as engine.progress, exact_arithmetic(self.threads):
             engine.outside = self._outside([*self.heads, head])
@@ -321,15 +327,15 @@ class CoP2L:
         other = UserError(
             f"The data given for task {task} is not what it was learned from: its fingerprint differs."
         )
-        given = data if isinstance(data, tuple | list) else (data,)
-        if len(given) != 2 and not callable(data) and reader(data) is None:
+        pair = data if isinstance(data, tuple | list) else (data,)
+        if len(pair) != 2 and not callable(data) and reader(data) is None:
             raise UserError(
                 f"The data for task {task} must be (x, y), or a callable that yields such blocks."
             )
 
         def blocks() -> Iterator[tuple[Any, Any]]:
             nonlocal start
-            for x, y in data() if callable(data) else blocks_in(*given):
+            for x, y in data() if callable(data) else blocks_in(*pair):
                 x, y = inputs(x), y if isinstance(y, Tensor) else np.asarray(y)
                 if len(x) != len(y) or start + len(y) > rows:
                     raise UserError(
@@ -338,7 +344,7 @@ class CoP2L:
                     )
                 part = sample(x, labels(y).to(device), task, self.options.seed)
                 if (
-                    x.shape[1:] != held.x.shape[1:]
+                    _form(x)[0] != _form(held.x)[0]
                     or not np.isin(part.y.cpu().numpy(), self.heads[task - 1]).all()
                 ):
                     raise other
@@ -373,7 +379,6 @@ class CoP2L:
             raise UserError(f"x has {len(x)} examples and y has {len(found)} labels; they must be as many.")
         if not len(found):
             raise UserError("The task is empty; give at least one example.")
-        check_ids(x, self.model)
         width, low, high = self._width(x), int(found.min()), int(found.max())
         if low < 0 or high >= width:
             raise UserError(
@@ -393,19 +398,27 @@ class CoP2L:
 
     def _width(self, x: Any = None) -> int:
         """How many outputs the model has: found by running it once on such inputs, or from its description."""
-        if x is not None and self._shape != x.shape[1:]:
+        if x is not None and self._form != _form(x):
+            shapes, integers = _form(x)
+            held = {*parts_of(self.engine.buffer[0].x)} if self.engine.buffer else {*shapes}
+            if held != {*shapes}:
+                raise UserError(
+                    f"The inputs have the parts {_listed(shapes)}; earlier tasks had {_listed(held)}."
+                )
             try:
                 with ScoringMode(self.model):
-                    logits = self.model(next(input_blocks(self.model, x[:1])))
-            except (RuntimeError, ValueError, IndexError, TypeError) as error:
+                    logits = self.model(given(next(input_blocks(self.model, x[:1]))))
+            except (RuntimeError, ValueError, IndexError, TypeError, KeyError, AttributeError) as error:
                 if "scalar types: Long, Int" in str(error):
                     raise UserError(WANTS_INTEGERS) from None
-                raise UserError(
-                    f"The model cannot take inputs of shape {tuple(x.shape[1:])}: {str(error).splitlines()[0]}"
-                ) from None
+                if integers and "dtype" in str(error):
+                    raise UserError(WANTS_NUMBERS) from None
+                why = (str(error).splitlines() or [type(error).__name__])[0]
+                seen = ", ".join(f"{name} {shape}".lstrip() for name, shape in shapes.items())
+                raise UserError(f"The model cannot take inputs of shape {seen}: {why}") from None
             if logits.dim() != 2:
                 raise UserError("The model must return one row of logits per example.")
-            self._shape, self._classes = x.shape[1:], int(logits.shape[1])
+            self._form, self._classes = _form(x), int(logits.shape[1])
         width = self._classes or self.description.get("classes")
         if width is None:
             raise UserError(
@@ -449,7 +462,20 @@ class CoP2L:
             self.heads, self.fingerprints, self.facts, self.machines, self.issued, self.certificate = own
             if isinstance(error, Refusal):
                 raise UserError(str(error)) from None
+            if isinstance(error, IndexError):  # of torch.nn.Embedding
+                raise UserError(f"The model looks up an input that it does not have: {error}.") from error
             raise
+
+
+def _form(x: Any) -> tuple[dict[str, tuple[int, ...]], set[str]]:
+    """The shape of one example, part by part, and which parts hold integers."""
+    parts = parts_of(x)
+    integers = {name for name, part in parts.items() if "int" in str(part.dtype) or "bool" in str(part.dtype)}
+    return {name: tuple(part.shape[1:]) for name, part in parts.items()}, integers
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "one array"
 
 
 def parameters(model: nn.Module) -> dict[str, Tensor]:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from cop2l.kernel.options import Options, require
+from cop2l.kernel.samples import each, given, parts_of
 from cop2l.randomness import generator, marks, private_randomness
 
 # cuBLAS reads this when it starts; without it torch refuses to be deterministic on CUDA.
@@ -78,7 +79,7 @@ def size_of(model: nn.Module) -> int:
 
 @dataclass(frozen=True)
 class Examples:
-    """Rows of one or several tasks: z = (x, y, mark), and where each comes from. `x` may be a memory map."""
+    """Rows of one or several tasks: z = (x, y, mark), and where each comes from. `x` may be a memory map, or fields."""
 
     x: Any
     y: Tensor
@@ -91,12 +92,14 @@ class Examples:
 
     def take(self, at: np.ndarray) -> "Examples":
         """The rows at these positions, copied to the device of y, in the plain memory layout."""
-        where = torch.from_numpy(np.ascontiguousarray(at))
-        x = tensor(self.x[where.to(self.x.device) if isinstance(self.x, Tensor) else at])
-        y = self.y[where.to(self.y.device)]
-        # another layout (channels last) may be rounded differently
-        x = torch.empty(x.shape, dtype=x.dtype, device=y.device).copy_(x)
-        return Examples(x, y, self.task[at], self.row[at], self.mark[at])
+        where, device = torch.from_numpy(np.ascontiguousarray(at)), self.y.device
+
+        def copied(part: Any) -> Tensor:
+            rows = tensor(part[where.to(part.device) if isinstance(part, Tensor) else at])
+            # another layout (channels last) may be rounded differently
+            return torch.empty(rows.shape, dtype=rows.dtype, device=device).copy_(rows)
+
+        return Examples(each(copied, self.x), self.y[where.to(device)], self.task[at], self.row[at], self.mark[at])
 
 
 def tensor(rows: Any) -> Tensor:
@@ -119,7 +122,8 @@ def join(parts: Sequence[Examples | None]) -> Examples | None:
     if not some:
         return None
     columns = [np.concatenate([getattr(part, name) for part in some]) for name in ("task", "row", "mark")]
-    return Examples(torch.cat([part.x for part in some]), torch.cat([part.y for part in some]), *columns)
+    x = each(lambda *parts: torch.cat(parts), *(part.x for part in some))
+    return Examples(x, torch.cat([part.y for part in some]), *columns)
 
 
 def taken(S: Examples, B: Examples | None, C: Rows) -> Examples | None:
@@ -150,7 +154,15 @@ FEW, SMALL_BLOCK, LARGE_BLOCK, WIDTH = 512, 256, 2048, 16
 
 def block_rows(x: Any) -> int:
     """How many rows a block of such examples has: a function of the shape of one example alone."""
-    return LARGE_BLOCK if math.prod(x.shape[1:]) <= FEW else SMALL_BLOCK
+    return LARGE_BLOCK if sum(math.prod(part.shape[1:]) for part in parts_of(x).values()) <= FEW else SMALL_BLOCK
+
+
+def answers(model: nn.Module, x: Any) -> Tensor:
+    """The logits of these rows: the model gets real numbers in its own precision, and integers as they are."""
+    like = next(model.parameters())
+    seen = each(lambda part: part.to(like.device, like.dtype if part.is_floating_point() else part.dtype), x)
+    logits: Tensor = model(given(seen))
+    return logits
 
 
 class PaddedLinear(TorchFunctionMode):
@@ -174,12 +186,11 @@ def score(model: nn.Module, part: Examples, outside: Tensor | None = None) -> tu
     model.eval()
     with torch.no_grad(), PaddedLinear():
         for start in range(0, len(part), size):
-            rows = tensor(part.x[start : start + size]).to(like.device, like.dtype)
+            rows = each(tensor, part.x[start : start + size])
             n, at = len(rows), torch.arange(size, device=like.device)
-            block = torch.zeros((size, *rows.shape[1:]), dtype=like.dtype, device=like.device)
-            block[:n] = rows
+            block = each(lambda some: torch.cat([some, some.new_zeros((size - len(some), *some.shape[1:]))]), rows)
             labels = F.pad(part.y[start : start + size], (0, size - n))
-            logits = model(block).t().contiguous()
+            logits = answers(model, block).t().contiguous()
             if outside is not None:
                 tasks = torch.from_numpy(part.task[start : start + size]).to(like.device)
                 logits.masked_fill_(F.pad(outside[tasks], (0, 0, 0, size - n)).t(), -torch.inf)
@@ -317,7 +328,7 @@ class Plain:
                     at = rows.repeat(-(-size // len(rows)))[:size].to(like.device)
                     factor = weight[at] * (1 / len(rows))
                     factor[len(rows) :] = 0
-                    logits = self.model(trained.x[at].to(like.dtype))
+                    logits = answers(self.model, trained.x[at])
                     if hidden is not None:
                         logits = logits.masked_fill(hidden[at], -torch.inf)
                     losses = F.cross_entropy(logits, trained.y[at], reduction="none")

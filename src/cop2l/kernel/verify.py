@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from cop2l.kernel import learning
 from cop2l.kernel.arithmetic import follows
 from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of
-from cop2l.kernel.learning import Examples, Plain, Rows, Sets, digest, sample, score, size_of
+from cop2l.kernel.learning import Examples, Plain, Rows, Sets, answers, digest, sample, score, size_of
 from cop2l.kernel.options import Options, Refusal, require
-from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers
+from cop2l.kernel.samples import Copies, blocks_of, each, fingerprint, numbers, parts_of
 from cop2l.kernel.verdict import Verdict, claim_in_words, in_words
 from cop2l.randomness import marks
 
@@ -236,8 +236,8 @@ def _checked_samples(verdict: Verdict, certificate: Content, samples: Samples, a
         if y is None or (options.groups and groups is None):
             verdict.doubt(f"The {'data' if y is None else 'group of each example'} of task {task} was not given.")
             continue
-        labels = numbers(y)
-        good = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer) and len(x) == len(labels) == size
+        labels, sizes = numbers(y), {len(part) for part in parts_of(x).values()}
+        good = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer) and sizes == {len(labels)} == {size}
         require(good, f"The data of task {task} does not have the {size} labelled examples that the certificate states.")
         require(np.isin(labels, record["head"]).all(), f"The data of task {task} has labels outside the classes of the task.")
         facts = {"labels": labels.astype(np.int64), "groups": group_numbers(groups, options, size)}
@@ -250,8 +250,8 @@ def _checked_samples(verdict: Verdict, certificate: Content, samples: Samples, a
             verdict.doubt(f"{repeated} of the {size} rows of task {task} repeat another, so they are no independent draws.")
         if shared > allowed.shared:
             verdict.doubt(f"{shared} of the {size} rows of task {task} are rows of an earlier task too.")
-        x, y = x.to(like.device) if isinstance(x, Tensor) else x, torch.from_numpy(facts["labels"]).to(like.device)
-        known[task] = sample(x, y, task, options.seed), facts
+        x = each(lambda part: part.to(like.device) if isinstance(part, Tensor) else part, x)
+        known[task] = sample(x, torch.from_numpy(facts["labels"]).to(like.device), task, options.seed), facts
     verdict.checked.append(f"The data of {len(known)} tasks has the stated fingerprints.")
     return known
 
@@ -289,8 +289,8 @@ def _check_learning(verdict: Verdict, run: Sequence[Content], known: Known, mode
     options, records, parts = last["options"], last["records"], [S for S, _ in known.values()]
     other = sorted({there for one in run for there in (one["machine"], *one["earlier"])} - {here})
     theta_0 = _stored(last, "theta_0", model.state_dict())
-    probe = torch.zeros((2, *parts[0].x.shape[1:]), dtype=like.dtype, device=like.device)
-    stated, made = (last["classes"], last["model"].get("parameters")), (model.eval()(probe).shape[1], size_of(model))
+    probe = parts[0].take(np.zeros(2, np.int64)).x
+    stated, made = (last["classes"], last["model"].get("parameters")), (answers(model.eval(), probe).shape[1], size_of(model))
     require(stated == made, f"The model has {made[0]} outputs and {made[1]} parameters, not {stated[0]} and {stated[1]!r:.40}.")
     outside = outside_heads([record["head"] for record in records], last["classes"], last["scenario"], like.device)
     plain, again = Plain(model, options, outside), Plain(model, options, outside)
