@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -133,7 +134,7 @@ class CoP2L:
         x: Any,
         y: Any = None,
         *,
-        classes: Sequence[int] | None = None,
+        classes: int | Sequence[int] | None = None,
         groups: Any = None,
         progress: Progress | bool | None = None,
     ) -> None:
@@ -142,8 +143,9 @@ class CoP2L:
         x, y: arrays or tensors (x may be a memory map, sparse, or a dict or tuple of arrays, which the model then gets),
         labels 0..classes-1 of the whole stream; y may be the name of a column of x (a frame, a Hugging Face data set), and is
         left out where x gives (x, y) pairs (a torch Dataset or DataLoader) or has a column `label`. `classes`: the task's own
-        classes, fixed in advance; needed if task-incremental. `groups`: the name of each example's group, if groups are
-        claimed. `progress`: a callable, True, False, or None: shown on a terminal and in a notebook only.
+        classes, or how many there are in all, fixed in advance; needed if task-incremental. Classes that the model does not
+        have are added to it (docs/guarantees.md). `groups`: the name of each example's group, if groups are claimed.
+        `progress`: a callable, True, False, or None: shown on a terminal and in a notebook only.
         """
         x, y = labelled(x, y)
         x, found, head = self._checked(x, y, classes)
@@ -162,6 +164,7 @@ class CoP2L:
         )
         first = not self.machines
         with self._all_or_nothing(), shown(progress) as engine.progress, exact_arithmetic(self.threads):
+            self._widen(x, [*self.heads, head])
             engine.outside = self._outside([*self.heads, head])
             S = sample(x, found, engine.task, self.options.seed)
             if first:
@@ -219,7 +222,7 @@ class CoP2L:
             statements,
             records,
             scenario=self.scenario,
-            classes=self._width(),
+            classes=self.engine.widths[0],
             model=self.description,
             data=self.data,
             machine=self.machines[-1],
@@ -243,7 +246,7 @@ class CoP2L:
             self.options,
             None,
             self.scenario,
-            self._width(),
+            self.engine.widths[0] if self.engine.widths else self._width(),
             self.description,
             self.data,
             digest(self.theta_0),
@@ -290,7 +293,8 @@ class CoP2L:
         kind = type(self.model)
         own = {"name": None, "class": f"{kind.__module__}.{kind.__qualname__}"}
         described = getattr(self.model, "description", None) or own
-        return {**described, "parameters": sum(p.numel() for p in self.model.parameters())}
+        size = sum(self.theta_0[name].numel() for name, _ in self.model.named_parameters())
+        return {**described, "parameters": size}
 
     def _record(self, task: int, gone: bool, wrong: np.ndarray) -> dict[str, Any]:
         """The integers of one task, from its data or from the memory alone."""
@@ -356,7 +360,9 @@ class CoP2L:
         if start != rows or found != self.fingerprints[task - 1]:
             raise other
 
-    def _checked(self, x: Any, y: Any, classes: Sequence[int] | None) -> tuple[Any, Tensor, tuple[int, ...]]:
+    def _checked(
+        self, x: Any, y: Any, classes: int | Sequence[int] | None
+    ) -> tuple[Any, Tensor, tuple[int, ...]]:
         """The task's data in usable form; every wrong input is refused here, before anything changes."""
         task = self.tasks_seen + 1
         if self.options.tasks is not None and task > self.options.tasks:
@@ -380,17 +386,26 @@ class CoP2L:
         if not len(found):
             raise UserError("The task is empty; give at least one example.")
         width, low, high = self._width(x), int(found.min()), int(found.max())
-        if low < 0 or high >= width:
-            raise UserError(
-                f"Labels must be 0 to {width - 1} (the model has {width} outputs), but y has {low if low < 0 else high}."
-            )
-        if classes is None and self.scenario == "task-incremental":
+        own_heads = self.scenario == "task-incremental"
+        if own_heads and (classes is None or isinstance(classes, int)):
             raise UserError(
                 "A task-incremental task needs its own classes, fixed in advance: learn(x, y, classes=(...))."
             )
-        head = tuple(range(width)) if classes is None else tuple(sorted({int(c) for c in classes}))
-        if not head or head[0] < 0 or head[-1] >= width:
-            raise UserError(f"classes must name outputs of the model, 0 to {width - 1}, but they are {head}.")
+        named = range(width) if classes is None else range(classes) if isinstance(classes, int) else classes
+        head = tuple(sorted({int(c) for c in named}))
+        if not head or head[0] < 0 or head[-1] >= width + len(head) * (not own_heads):
+            more = "" if own_heads else "; classes that are added follow them without a gap"
+            raise UserError(
+                f"classes must name outputs of the model, 0 to {width - 1}, but they are {head}{more}."
+            )
+        if isinstance(classes, int) and classes < width:
+            raise UserError(f"The model has {width} classes already; classes={classes} would take some away.")
+        if low < 0 or (high >= width and classes is None):
+            more = f"; declare how many there are in all before looking at the data: learn(..., classes={high + 1})"
+            raise UserError(
+                f"Labels must be 0 to {width - 1} (the model has {width} outputs), but y has "
+                f"{low if low < 0 else high}{'' if low < 0 else more}."
+            )
         if not np.isin(found.numpy(), head).all():
             raise UserError(f"y has labels outside the task's own classes {head}.")
         check_finite(x)
@@ -426,6 +441,20 @@ class CoP2L:
             )
         return int(width)
 
+    def _widen(self, x: Any, heads: Sequence[tuple[int, ...]]) -> None:
+        """Give the model the classes of the newest head, if it has not got them."""
+        engine, before = self.engine, self._width()
+        first = engine.widths[0] if engine.widths else before
+        engine.widths = widths(heads, first)
+        if engine.widths[-1] == before:
+            return
+        engine.begin()
+        self._form = None
+        if self._width(x) != engine.widths[-1]:
+            raise UserError(
+                "The last linear layer of the model does not give its outputs, so that no class can be added: reserve them."
+            )
+
     def _outside(self, heads: Sequence[tuple[int, ...]]) -> Tensor | None:
         return outside_heads(heads, self._width(), self.scenario, next(self.model.parameters()).device)
 
@@ -438,11 +467,15 @@ class CoP2L:
             list(engine.sizes),
             list(engine.buffer),
             list(engine.prior),
+            dict(engine.sums),
             engine.outside,
+            engine.widths,
             engine.trace,
+            self._form,
+            self._classes,
         )
         own = self.heads, self.fingerprints, self.facts, self.machines, self.issued, self.certificate
-        hidden, sums = unsaved(self.model), dict(engine.sums)
+        hidden = unsaved(self.model)
         try:
             yield
             for name, value in unsaved(self.model).items():
@@ -457,14 +490,19 @@ class CoP2L:
                 self.model.get_buffer(name).copy_(value)
             for module, training in zip(self.model.modules(), modes, strict=True):
                 module.training = training
-            engine.sets, engine.sizes, engine.buffer, engine.prior, engine.outside, engine.trace = state
-            engine.sums = sums
+            engine.sets, engine.sizes, engine.buffer, engine.prior, engine.sums, *others = state
+            engine.outside, engine.widths, engine.trace, self._form, self._classes = others
             self.heads, self.fingerprints, self.facts, self.machines, self.issued, self.certificate = own
             if isinstance(error, Refusal):
                 raise UserError(str(error)) from None
             if isinstance(error, IndexError):  # of torch.nn.Embedding
                 raise UserError(f"The model looks up an input that it does not have: {error}.") from error
             raise
+
+
+def widths(heads: Sequence[tuple[int, ...]], first: int) -> list[int]:
+    """How many classes a model has that begins with so many, and from each task on."""
+    return list(accumulate((head[-1] + 1 for head in heads), max, initial=first))
 
 
 def _form(x: Any) -> tuple[dict[str, tuple[int, ...]], set[str]]:
@@ -484,8 +522,14 @@ def parameters(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_parameters(model: nn.Module, theta: Mapping[str, Tensor]) -> None:
-    """Put theta into the model, wherever that is."""
+    """Put theta into the model, wherever that is; its head gets as many rows as theta has."""
     device = next(model.parameters()).device
+    for name, module in model.named_modules():
+        wide = theta.get(f"{name}.weight".lstrip(".")) if isinstance(module, nn.Linear) else None
+        if wide is not None and len(wide) != module.out_features:
+            for own in module.parameters():
+                own.data = own.data.new_empty((len(wide), *own.shape[1:]))
+            module.out_features = len(wide)
     model.load_state_dict({name: value.to(device) for name, value in theta.items()})
 
 

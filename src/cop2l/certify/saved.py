@@ -45,7 +45,7 @@ def save(learner: "CoP2L", folder: Path) -> None:
         "data": learner.data,
         "commitment": learner.commitment_hash,
         "model": learner.description,
-        "classes": learner._classes,
+        "classes": engine.widths[0] if engine.widths else None,
         "machines": learner.machines,
         "threads": learner.threads,
         "issued": learner.issued,
@@ -119,25 +119,27 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> None:
-    from cop2l.certify.learner import load_parameters
+    from cop2l.certify.learner import load_parameters, widths
 
     def part(prefix: str) -> dict[str, Tensor]:
         return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
-    theta, mine = part("theta/"), learner.model.state_dict()
+    first, mine = part("theta_0/"), learner.model.state_dict()  # both without classes that were added later
     wrong = [
         name
-        for name in sorted({*theta, *mine})
-        if name not in theta or name not in mine or _form(theta[name]) != _form(mine[name])
+        for name in sorted({*first, *mine})
+        if name not in first or name not in mine or _form(first[name]) != _form(mine[name])
     ]
     if wrong:
         raise UserError(f"The model does not fit the saved learner: look at its parameter {wrong[0]}.")
-    load_parameters(learner.model, theta)
+    load_parameters(learner.model, part("theta/"))
     engine, tasks = learner.engine, note["tasks"]
-    learner.theta_0, learner._classes, learner.machines = part("theta_0/"), note["classes"], note["machines"]
+    learner.theta_0, learner.machines = first, note["machines"]
     learner.threads, learner.issued = note["threads"], note["issued"]
     learner.not_valid = tuple(dict.fromkeys([*note["not_valid"], *learner.not_valid]))
     learner.heads = [tuple(task["head"]) for task in tasks]
+    engine.widths = widths(learner.heads, note["classes"]) if tasks else ()
+    learner._classes = engine.widths[-1] if tasks else None
     learner.fingerprints = [task["fingerprint"] for task in tasks]
     learner.facts = [
         {name: rows.numpy() for name, rows in part(f"facts/{number}/").items()}

@@ -61,7 +61,7 @@ def learn(
     out: str | Path | None = None,
     label: str = "label",
     group: str | None = None,
-    classes: Sequence[int] | None = None,
+    classes: int | Sequence[int] | None = None,
     archive: Sequence[str] = (),
     progress: Any = None,
 ) -> tuple[Any, Path]:
@@ -76,7 +76,14 @@ def learn(
         raise UserError(f"{target} exists and is not a saved learner; choose another folder with --out.")
     learner = load(folder)
     old = dict(_archived(learner, entry, label, group) for entry in archive)
-    x, y, groups = samples.read(data, outputs(learner), label, group_column(learner, group))
+    declared = classes if isinstance(classes, int) else max(classes or (0,)) + 1
+    x, y, groups = samples.read(
+        data,
+        max(declared, outputs(learner)),
+        label,
+        group_column(learner, group),
+        more="declare all classes before looking at the data, as --classes 0-{}, and the model gets those that it lacks",
+    )
     if y is None:
         raise UserError(f"{data} has no labels; add y, or name the column that holds them with --label.")
     told = {"groups": groups} if claims_groups(learner) else {}
@@ -107,8 +114,8 @@ def predict(
 
 
 def outputs(learner: Any) -> int:
-    """How many classes the learner's model tells apart."""
-    return int(learner.model.description["classes"])
+    """How many classes the learner's model tells apart now."""
+    return int(learner.model.head.out_features)
 
 
 def claims_groups(learner: Any) -> bool:
@@ -136,13 +143,14 @@ def _archived(
 
 
 def class_numbers(text: str | None) -> list[int] | None:
-    """The classes of a task from text such as 0,1."""
+    """The classes of a task from text such as 0,1 or 0-9."""
     if text is None:
         return None
     try:
-        return [int(part) for part in text.split(",")]
+        ends = [[int(number) for number in part.split("-")] for part in text.split(",")]
+        return [number for first, *last in ends for number in range(first, [first, *last][-1] + 1)]
     except ValueError:
-        raise UserError(f"Write classes as numbers with commas, for example 4,5, not {text!r}.") from None
+        raise UserError(f"Write classes as numbers, for example 4,5 or 0-9, not {text!r}.") from None
 
 
 def issued(learner: Method) -> dict[str, Any]:

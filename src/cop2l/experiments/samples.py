@@ -18,11 +18,12 @@ Read = tuple[np.ndarray, np.ndarray | None, Any]
 
 
 def read(
-    path: str | Path, classes: int, label: str = "label", group: str | None = None
+    path: str | Path, classes: int, label: str = "label", group: str | None = None, more: str = ""
 ) -> tuple[Any, Any, Any]:
     """Inputs as models take them, class numbers or None, and groups or None; labels count the model's outputs from 0.
 
-    `group` names the column of groups, which is no input; an .npz file has an array `group`.
+    `group` names the column of groups, which is no input; an .npz file has an array `group`. `more` is what to do if there are
+    more classes.
     """
     path = Path(path)
     if not path.is_file():
@@ -32,6 +33,10 @@ def read(
         raise UserError(f"{path} is not a kind of file that is known; give examples as {KINDS}.")
     x, y, groups = reader(path, label, group)
     given = np.zeros(len(x), np.int64) if y is None else y
+    if more and given.dtype.kind in "iuf" and len(given) and (last := given.max()) >= classes:
+        raise UserError(
+            f"{path} has the label {last:g}, and the model has the classes 0 to {classes - 1}; {more.format(int(last))}."
+        )
     # The first example doubles as the test part, which nobody reads.
     task: Task = from_arrays(x, given, x[:1], given[:1], name=str(path), classes=classes, tasks=1)[0]
     return task.x, None if y is None else task.y, groups

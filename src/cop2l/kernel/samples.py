@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,11 @@ import torch
 ROWS = 4096
 
 
-@dataclass(frozen=True)
 class Fields:
     """Inputs that are several arrays, each with one row per example. Where they are one array, x is that array."""
 
-    parts: dict[str, Any]
-    """By name, in the order of names; a tuple has the names 0, 1, ..."""
+    def __init__(self, parts: dict[str, Any]) -> None:
+        self.parts = parts  # by name, in the order of names; a tuple has the names 0, 1, ...
 
     def __len__(self) -> int:
         return len(next(iter(self.parts.values())))
@@ -69,8 +67,7 @@ def fingerprint(n: int, blocks: Iterable[tuple[Any, Any]], groups: np.ndarray | 
                 hashes[name].update(f"{rows.dtype.str} {(n, *rows.shape[1:])}\n".encode())
             hashes[name].update(rows.tobytes())
         labels.append(numbers(y).astype("<i8"))
-    for name in filter(None, hashes):
-        whole.update(f"{name} {hashes[name].hexdigest()}\n".encode())
+    whole.update("".join(f"{name} {own.hexdigest()}\n" for name, own in hashes.items() if name).encode())
     every = np.concatenate(labels)
     for column in (every,) if groups is None else (every, groups.astype("<i8")):
         whole.update(f"{column.dtype.str} {column.shape}\n".encode() + column.tobytes())
