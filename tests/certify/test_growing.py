@@ -15,6 +15,7 @@ from cop2l.cli import main
 from cop2l.errors import UserError
 from cop2l.kernel import verify as kernel
 from cop2l.kernel.learning import Plain, exact_arithmetic, grow, sample
+from cop2l.methods import method
 from cop2l.models import MODELS, build
 
 SIDE, ROWS = 10, 60
@@ -88,9 +89,9 @@ def test_old_rows_are_untouched_and_new_ones_are_those_of_the_seed(name):
     before = parameters(model)
     grow(model, 4, seed=4)
     grow(model, 7, seed=4)
-    for name, value in parameters(model).items():
-        assert torch.equal(value[: len(before[name])], before[name])
-        assert torch.equal(value[len(before[name]) :], reserved.state_dict()[name][len(before[name]) :])
+    for key, value in parameters(model).items():
+        assert torch.equal(value[: len(before[key])], before[key])
+        assert torch.equal(value[len(before[key]) :], reserved.state_dict()[key][len(before[key]) :])
     assert model(torch.zeros(3, SIDE, SIDE)).shape == (3, 7)
 
 
@@ -211,6 +212,11 @@ def test_what_was_not_declared_is_one_sentence(classes, said):
         learner.learn(X, Y, classes=classes)
     assert learner.tasks_seen == 1
     learner.learn(X, Y, classes=4)
+
+
+def test_the_baselines_say_that_they_cannot():
+    with pytest.raises(UserError, match="Replay cannot add classes"):
+        method("replay")(model_of("mlp"), memory=20).learn(X, Y, classes=4)
 
 
 def test_task_incremental_heads_are_reserved():

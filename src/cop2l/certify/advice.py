@@ -26,7 +26,7 @@ ENOUGH = 20
 TWICE = "changing it and learning again counts as another try (cop2l.certify.advice)"
 
 
-def before(task: int, x: Any, y: Tensor, given: Sequence[int] | None, model: nn.Module) -> Iterator[str]:
+def before(task: int, x: Any, y: Tensor, given: Any, model: nn.Module) -> Iterator[str]:
     """What the data of a task shows at a glance: its first block of inputs, and its labels."""
     looks_up = any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in model.modules())
     for part in parts_of(x).values() if task == 1 else ():

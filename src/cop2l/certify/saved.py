@@ -138,7 +138,7 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     learner.threads, learner.issued = note["threads"], note["issued"]
     learner.not_valid = tuple(dict.fromkeys([*note["not_valid"], *learner.not_valid]))
     learner.heads = [tuple(task["head"]) for task in tasks]
-    engine.widths = widths(learner.heads, note["classes"]) if tasks else ()
+    engine.widths = widths(learner.heads, note["classes"]) if tasks else []
     learner._classes = engine.widths[-1] if tasks else None
     learner.fingerprints = [task["fingerprint"] for task in tasks]
     learner.facts = [

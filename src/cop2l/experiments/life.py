@@ -61,7 +61,7 @@ def learn(
     out: str | Path | None = None,
     label: str = "label",
     group: str | None = None,
-    classes: int | Sequence[int] | None = None,
+    classes: Sequence[int] | None = None,
     archive: Sequence[str] = (),
     progress: Any = None,
 ) -> tuple[Any, Path]:
@@ -76,10 +76,9 @@ def learn(
         raise UserError(f"{target} exists and is not a saved learner; choose another folder with --out.")
     learner = load(folder)
     old = dict(_archived(learner, entry, label, group) for entry in archive)
-    declared = classes if isinstance(classes, int) else max(classes or (0,)) + 1
     x, y, groups = samples.read(
         data,
-        max(declared, outputs(learner)),
+        max(outputs(learner), *(number + 1 for number in classes or (0,))),
         label,
         group_column(learner, group),
         more="declare all classes before looking at the data, as --classes 0-{}, and the model gets those that it lacks",

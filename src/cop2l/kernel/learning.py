@@ -522,7 +522,7 @@ def grow(model: nn.Module, classes: int, seed: int) -> None:
 
     It is the row that `cop2l.models.build` draws from this seed for a model that has the class from the start.
     """
-    layers = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    layers: list[Any] = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
     require(layers and isinstance(layers[-1], nn.Linear), "A model whose classes grow must end with a linear layer.")
     for number, own in enumerate(layers[-1].parameters(), sum(len([*layer.parameters()]) for layer in layers[:-1])):
         rows = uniform(seed, "initial weights", number, n=classes * own[0].numel()) / math.sqrt(layers[-1].in_features)

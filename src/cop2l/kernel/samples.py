@@ -30,8 +30,8 @@ def parts_of(x: Any) -> dict[str, Any]:
 
 def each(do: Callable[..., Any], *xs: Any) -> Any:
     """The same done to every array of x (and of others beside it)."""
-    made = {name: do(*(parts_of(x)[name] for x in xs)) for name in parts_of(xs[0])}
-    return Fields(made) if isinstance(xs[0], Fields) else made[""]
+    parts = xs[0].parts if isinstance(xs[0], Fields) else None
+    return do(*xs) if parts is None else Fields({name: do(*(x.parts[name] for x in xs)) for name in parts})
 
 
 def given(x: Any) -> Any:
