@@ -19,7 +19,7 @@ SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
 
 
 class SmallCNN(nn.Module):
-    """A user's own convolutional network."""
+    """A user's own convolutional network, for which integers are quantities."""
 
     def __init__(self, classes):
         super().__init__()
@@ -27,7 +27,7 @@ class SmallCNN(nn.Module):
         self.head = nn.Linear(3 * (SIDE - 2) ** 2, classes)
 
     def forward(self, x):
-        return self.head(self.body(x.reshape(-1, 1, SIDE, SIDE)))
+        return self.head(self.body(x.to(self.head.weight.dtype).reshape(-1, 1, SIDE, SIDE)))
 
 
 class NormedMLP(nn.Module):

@@ -202,6 +202,7 @@ X, Y = DATA[2]
         (3, "y has labels outside the task's own classes"),
         (1, "has 2 classes already"),
         ((0, 9), "without a gap"),
+        ((0, 3), "without a gap"),
         ((), "without a gap"),
     ],
 )

@@ -393,7 +393,8 @@ class CoP2L:
             )
         named = range(width) if classes is None else range(classes) if isinstance(classes, int) else classes
         head = tuple(sorted({int(c) for c in named}))
-        if not head or head[0] < 0 or head[-1] >= width + len(head) * (not own_heads):
+        added = 0 if own_heads else sum(number >= width for number in head)
+        if not head or head[0] < 0 or head[-1] >= width + added:
             more = "" if own_heads else "; classes that are added follow them without a gap"
             raise UserError(
                 f"classes must name outputs of the model, 0 to {width - 1}, but they are {head}{more}."
