@@ -29,6 +29,12 @@ def marks(seed: int, purpose: str, *numbers: int, n: int) -> np.ndarray:
     return np.random.Philox(key=derive(seed, purpose, *numbers)).random_raw(n).astype(np.uint64, copy=False)
 
 
+def uniform(seed: int, purpose: str, *numbers: int, n: int) -> np.ndarray:
+    """Numbers from -1 to 1: number i is 2u - 1, u = (mark >> 11) / 2^53 of mark i, in double precision."""
+    drawn: np.ndarray = (marks(seed, purpose, *numbers, n=n) >> 11) * 2.0**-52 - 1
+    return drawn
+
+
 def generator(seed: int, purpose: str, *numbers: int) -> torch.Generator:
     """A torch generator of its own (on the CPU: permutations and samples are drawn there)."""
     return torch.Generator().manual_seed(derive(seed, purpose, *numbers))

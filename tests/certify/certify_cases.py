@@ -9,6 +9,7 @@ from torch import nn
 from cop2l.certify.fast import Fast
 from cop2l.kernel.learning import Plain, certified_rows, digest, exact_arithmetic, sample
 from cop2l.kernel.options import Options
+from cop2l.kernel.samples import parts_of
 from cop2l.kernel.verify import _rebuild, outside_heads, set_tensors
 from cop2l.models import build
 from cop2l.randomness import private_randomness
@@ -18,7 +19,7 @@ SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
 
 
 class SmallCNN(nn.Module):
-    """A user's own convolutional network."""
+    """A user's own convolutional network, for which integers are quantities."""
 
     def __init__(self, classes):
         super().__init__()
@@ -26,7 +27,7 @@ class SmallCNN(nn.Module):
         self.head = nn.Linear(3 * (SIDE - 2) ** 2, classes)
 
     def forward(self, x):
-        return self.head(self.body(x.reshape(-1, 1, SIDE, SIDE)))
+        return self.head(self.body(x.to(self.head.weight.dtype).reshape(-1, 1, SIDE, SIDE)))
 
 
 class NormedMLP(nn.Module):
@@ -138,8 +139,9 @@ def same_bits(one, other):
 
 def held(part):
     """All that is known of stored examples."""
-    columns = [part.x.cpu().numpy(), part.y.cpu().numpy(), part.task, part.row, part.mark]
-    return [(column.dtype.str, column.shape, column.tobytes()) for column in columns]
+    x = {name: values.cpu().numpy() for name, values in parts_of(part.x).items()}
+    columns = {**x, "y": part.y.cpu().numpy(), "task": part.task, "row": part.row, "mark": part.mark}
+    return [(name, value.dtype.str, value.shape, value.tobytes()) for name, value in columns.items()]
 
 
 def standing(engine):

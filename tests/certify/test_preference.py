@@ -33,7 +33,7 @@ def rerun(engine, case, present, kept=None, order=None):
         everything = case.sample(t)
         rows = np.intersect1d(certified(case, t), present.get(t, everything.row))
         rows = rows if order is None else order.permutation(rows)
-        S, B = case.sample(t, rows=rows), engine.pool()
+        S, B = case.sample(t, rows=rows), engine.begin()
         free = np.setdiff1d(everything.row, certified(case, t))
         own_prior = everything.take(free) if case.options.prior else None
         with exact_arithmetic(1):

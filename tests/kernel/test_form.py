@@ -230,7 +230,7 @@ def test_options_that_cannot_be_are_refused(tmp_path, new):
 IMPOSSIBLE = [
     {"n": 91}, {"prior": 11}, {"rows": 99}, {"evicted": 1}, {"evicted_last": 1}, {"compression": 87}, {"errors": 83},
     {"missed": 83}, {"picked": 87}, {"selected": 91}, {"compressed": 51}, {"selected": None}, {"compressed": None},
-    {"errors": None}, {"missed": None}, {"task": 2}, {"head": [1, 0]}, {"head": [0, 0]}, {"head": [0, 4]}, {"head": []},
+    {"errors": None}, {"missed": None}, {"task": 2}, {"head": [1, 0]}, {"head": [0, 0]}, {"head": [0, 6]}, {"head": []},
 ]  # fmt: skip
 
 

@@ -70,12 +70,13 @@ def test_the_counter_counts_code_only():
 
 
 def test_the_kernel_stays_small():
-    """It had a thousand lines while it knew one claim and one start; four families of claims and LDA have 140 more.
+    """It had a thousand lines while it knew one claim and one start; four families of claims and LDA have 140 more, inputs of
+    several parts and heads that grow have 30.
 
     What is left are checks with their sentences and the algorithm in the steps of the paper: fewer lines would be longer ones.
     """
     sizes = {path.name: len(code_lines(path.read_text())) for path in FILES}
-    assert sum(sizes.values()) <= 1140, sizes
+    assert sum(sizes.values()) <= 1170, sizes
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

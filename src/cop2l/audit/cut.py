@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cop2l.audit.flags import NO_CUT, SPLIT, flag
+from cop2l.certify.inputs import in_fields
 from cop2l.features import load_stream
 from cop2l.kernel.form import Unreadable, canonical, regular
 from cop2l.kernel.verdict import Verdict
@@ -50,6 +51,7 @@ def samples_for(
     if data is None:
         return Samples()
     given = dict(data) if isinstance(data, Mapping) else task_arrays(Path(data))
+    given = given and {task: (in_fields(x), *others) for task, (x, *others) in given.items()}
     if given is None:
         return _cut(notes, certificate, str(data), dict(typed), as_stated)
     for key, value in typed.items():
@@ -63,25 +65,37 @@ def samples_for(
 
 
 def task_arrays(path: Path) -> Pairs | None:
-    """The samples in an .npz file of x_1, y_1, x_2, y_2, ..., and groups g_1, g_2, ... if any; None if it is something else."""
+    """The samples in an .npz file of x_1, y_1, x_2, y_2, ..., and groups g_1, g_2, ... if any; None if it is something else.
+
+    Inputs in parts are the arrays x_1.ids, x_1.mask, ...; those of a tuple are x_1.0, x_1.1, ...
+    """
     if path.suffix != ".npz" or not path.exists():
         return None
     try:
         with regular(path) as file, np.load(file, allow_pickle=False) as content:
-            tasks = [
-                int(name[2:]) for name in content.files if name.startswith("x_") and name[2:].isdecimal()
-            ]
-            names = {
-                t: [f"{kind}_{t}" for kind in "xyg" if kind != "g" or f"g_{t}" in content.files]
-                for t in tasks
-            }
-            return {t: tuple(content[name] for name in names[t]) for t in tasks} or None
+            found = Pairs()
+            for name in content.files:
+                head, _, part = name.partition(".")
+                if not head.startswith("x_") or not head[2:].isdecimal():
+                    continue
+                t = int(head[2:])
+                beside = [f"y_{t}", *(other for other in [f"g_{t}"] if other in content.files)]
+                x, *others = found.get(t) or ({}, *(content[other] for other in beside))
+                found[t] = (x | {part: content[name]}, *others)
+            return {t: (_inputs(x), *others) for t, (x, *others) in found.items()} or None
     except Unreadable:
         raise
     except BAD_ARCHIVE as error:
         raise Unreadable(
             f"{path} is not a readable .npz file of plain arrays ({type(error).__name__})."
         ) from None
+
+
+def _inputs(parts: dict[str, Any]) -> Any:
+    """One array, the tuple of those that are numbered, or a dict."""
+    if set(parts) == {str(i) for i in range(len(parts))}:
+        return tuple(parts[str(i)] for i in range(len(parts)))
+    return parts[""] if set(parts) == {""} else parts
 
 
 def _cut(

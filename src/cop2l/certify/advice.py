@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from cop2l.certify.fast import misclassified
 from cop2l.errors import Advice
 from cop2l.kernel.learning import Examples, Plain, certified_rows, join
-from cop2l.kernel.samples import ROWS, numbers
+from cop2l.kernel.samples import ROWS, numbers, parts_of
 
 LARGE = 100
 """Inputs beyond this are hardly scaled."""
@@ -26,10 +26,13 @@ ENOUGH = 20
 TWICE = "changing it and learning again counts as another try (cop2l.certify.advice)"
 
 
-def before(task: int, x: Any, y: Tensor, given: Sequence[int] | None) -> Iterator[str]:
+def before(task: int, x: Any, y: Tensor, given: Any, model: nn.Module) -> Iterator[str]:
     """What the data of a task shows at a glance: its first block of inputs, and its labels."""
-    first = numbers(x[:ROWS])
-    if task == 1 and first.dtype.kind in "iuf" and first.size:
+    looks_up = any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in model.modules())
+    for part in parts_of(x).values() if task == 1 else ():
+        first = numbers(part[:ROWS])
+        if not first.size or first.dtype.kind not in ("f" if looks_up else "iuf"):  # ids are no quantities
+            continue
         largest = np.abs(first.astype(np.float64)).max()
         if largest > LARGE:
             yield (

@@ -524,4 +524,4 @@ class Rounds:
 
 
 def _places(model: nn.Module) -> list[Any]:
-    return [(value.data_ptr(), value.dtype) for value in model.state_dict().values()]
+    return [(value.data_ptr(), value.dtype, value.shape) for value in model.state_dict().values()]

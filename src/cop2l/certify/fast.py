@@ -26,12 +26,14 @@ from cop2l.kernel.learning import (
     Outcome,
     PaddedLinear,
     Plain,
+    answers,
     balanced,
     block_rows,
     criterion,
     join,
 )
 from cop2l.kernel.options import Options, Refusal
+from cop2l.kernel.samples import each, given
 from cop2l.randomness import generator, private_randomness
 
 CHUNK = 2**17
@@ -160,22 +162,37 @@ def row_major(x: Tensor) -> bool:
     return x.stride() == torch.empty(x.shape, dtype=x.dtype, device="meta").stride()
 
 
-def input_blocks(model: nn.Module, x: Any, size: int | None = None) -> Iterator[Tensor]:
+def where_the_model_is(model: nn.Module, x: Any) -> Any:
+    """X as tensors on the model's device: real numbers in its precision, integers as they are."""
+    like = next(model.parameters())
+
+    def moved(part: Any) -> Tensor:
+        rows = learning.tensor(part)
+        return rows.to(like.device, like.dtype if rows.is_floating_point() else rows.dtype)
+
+    return each(moved, x)
+
+
+def input_blocks(model: nn.Module, x: Any, size: int | None = None) -> Iterator[Any]:
     """X in blocks of the same number of rows, where the model is; rows beyond the end are zeros. A block lasts until the next.
 
     A model of the user's own, which may write into its input, gets copies.
     """
-    like, size, trusted = next(model.parameters()), size or block_rows(x), ours(model)
-    scratch: Tensor | None = None
+    size, trusted, scratch = size or block_rows(x), ours(model), None
     for start in range(0, len(x), size):
-        rows = learning.tensor(x[start : start + size]).to(device=like.device, dtype=like.dtype)
-        if not trusted or len(rows) < size or rows.data_ptr() % 64 or not row_major(rows):
+        rows = where_the_model_is(model, x[start : start + size])
+        whole = trusted and isinstance(rows, Tensor) and len(rows) == size
+        if not whole or rows.data_ptr() % 64 or not row_major(rows):
             if scratch is None:
-                scratch = torch.empty((size, *rows.shape[1:]), dtype=like.dtype, device=like.device)
-            scratch[: len(rows)] = rows
-            scratch[len(rows) :] = 0
-            rows = scratch
+                scratch = each(lambda part: part.new_empty((size, *part.shape[1:])), rows)
+            rows = each(_filled_up, scratch, rows)
         yield rows
+
+
+def _filled_up(block: Tensor, rows: Tensor) -> Tensor:
+    block[: len(rows)] = rows
+    block[len(rows) :] = 0
+    return block
 
 
 def kept_blocks(model: nn.Module, x: Any) -> list[Tensor] | None:
@@ -281,7 +298,7 @@ class Pool:
         chunk = next(chunks, None)
         for part, kept in zip(self._parts, self._blocks, strict=True):
             for rows in kept or input_blocks(self._model, part.x):
-                logits = self._model(rows)
+                logits = self._model(given(rows))
                 if chunk is None:
                     chunks = iter(self._planned(logits))
                     chunk = next(chunks)
@@ -336,7 +353,7 @@ class TrainingSet:
 
     def __init__(self, prior: Examples | None, like: Tensor, balance: bool) -> None:
         self._balance, self._like, self._size = balance and prior is not None, like, 0
-        self._columns: list[Tensor] = []  # x, y, weight
+        self._columns: list[Any] = []  # x, y, weight
         self._task = NONE
         if prior is not None:
             self.add(prior, np.arange(len(prior)), np.ones(len(prior)))
@@ -345,7 +362,7 @@ class TrainingSet:
         """These examples of the source, with these weights."""
         index = torch.from_numpy(at).to(source.y.device)
         if isinstance(source.x, Tensor) and source.x.device == source.y.device:
-            rows = source.x.index_select(0, index)
+            rows: Any = source.x.index_select(0, index)
         else:
             rows = source.take(at).x
         new = [
@@ -355,24 +372,23 @@ class TrainingSet:
         ]
         end = self._size + len(at)
         if not self._columns or end > len(self._columns[0]):
-            grown = [
-                torch.empty((end + end // 2 + 256, *part.shape[1:]), dtype=part.dtype, device=part.device)
-                for part in new
-            ]
+            room = end + end // 2 + 256
+            grown = [each(lambda part: part.new_empty((room, *part.shape[1:])), part) for part in new]
             for old, larger in zip(self._columns, grown, strict=False):
-                larger[: self._size] = old[: self._size]
+                each(Tensor.copy_, larger[: self._size], old[: self._size])
             self._columns = grown
         for column, part in zip(self._columns, new, strict=True):
-            column[self._size : end] = part
+            each(Tensor.copy_, column[self._size : end], part)
         self._task = np.concatenate([self._task, source.task[at]])
         self._size = end
 
     def reorder(self, count: int, order: np.ndarray) -> None:
         """Bring the last `count` examples into this order."""
         first = self._size - count
-        index = torch.from_numpy(order).to(self._columns[0].device)
+        index = torch.from_numpy(order).to(self._like.device)
         for column in self._columns:
-            column[first : self._size] = column[first : self._size][index]
+            last = column[first : self._size]
+            each(Tensor.copy_, last, last[index])
         self._task[first:] = self._task[first:][order]
 
     def examples(self) -> Examples:
@@ -487,19 +503,19 @@ class Fast(Plain):
         columns = [trained.x, trained.y, weight, *([] if hidden is None else [hidden])]
         order = generator(seed, f"{purpose} order", self.task, iteration)
         single = _filled(columns, torch.arange(n), size) if n <= size else None
-        trusted = ours(self.model)
+        trusted, ready = ours(self.model), isinstance(trained.x, Tensor) and trained.x.dtype == like.dtype
         if not self.model.training:
             self.model.train()
         with private_randomness(like.device, seed, purpose, self.task, iteration):
             for _ in range(epochs):
                 if single is not None:
                     x, *others = single
-                    batches = iter([(x if trusted else x.clone(), *others)])
+                    batches = iter([(x if trusted else each(torch.clone, x), *others)])
                 else:
                     shuffled = torch.randperm(n, generator=order).to(like.device)
                     batches = (_filled(columns, rows, size) for rows in torch.split(shuffled, size))
                 for x, y, factor, *outside in batches:
-                    logits = self.model(x.to(like.dtype))
+                    logits = self.model(x) if ready else answers(self.model, x)
                     if outside:
                         logits = logits.masked_fill(outside[0], -torch.inf)
                     losses = F.cross_entropy(logits, y, reduction="none")
@@ -601,11 +617,13 @@ class Fast(Plain):
             self.progress(self.trace[-1])
 
 
-def _filled(columns: Sequence[Tensor], rows: Tensor, size: int) -> tuple[Tensor, ...]:
+def _filled(columns: Sequence[Any], rows: Tensor, size: int) -> tuple[Any, ...]:
     """The rows of a mini-batch: x, y, factor and, if task-incremental, what is outside the head."""
     count = len(rows)
     at = rows if count == size else rows.repeat(-(-size // count))[:size]
-    x, y, weight, *hidden = (column.index_select(0, at.to(column.device)) for column in columns)
+    x, y, weight, *hidden = (
+        each(lambda part: part.index_select(0, at.to(part.device)), column) for column in columns
+    )
     factor = weight * (1 / count)
     factor[count:] = 0
     return x, y, factor, *hidden
@@ -630,22 +648,28 @@ def outputs(
 
     Few examples go through the model in a block of their own size: what is certified is counted in whole blocks.
     """
-    left, mode = x.shape[0], mode or ScoringMode(model)
+    left, mode = len(x), mode or ScoringMode(model)
     size = next((few for few in SMALL_REQUESTS if 0 < left <= few), None)
     with mode:
         for rows in input_blocks(model, x) if size is None else [small_block(mode.like, x, size)]:
-            logits = model(rows)[:left]
-            left -= rows.shape[0]
+            logits = model(given(rows))[:left]
+            left -= len(rows)
             if task is not None and outside is not None:
                 logits = logits.masked_fill(outside[task], -torch.inf)
             yield logits.cpu()
 
 
-def small_block(like: Tensor, x: Any, size: int) -> Tensor:
+def small_block(like: Tensor, x: Any, size: int) -> Any:
     """One block of few examples, in memory of its own."""
-    block = torch.zeros((size, *x.shape[1:]), dtype=like.dtype, device=like.device)
-    block[: x.shape[0]] = learning.tensor(x[:])
-    return block
+
+    def alone(part: Any) -> Tensor:
+        rows = learning.tensor(part[:])
+        dtype = like.dtype if rows.is_floating_point() else rows.dtype
+        block = torch.zeros((size, *part.shape[1:]), dtype=dtype, device=like.device)
+        block[: len(rows)] = rows
+        return block
+
+    return each(alone, x)
 
 
 PRODUCTS = [getattr(torch.backends.mkldnn, name, None) for name in ("matmul", "conv", "rnn")]
@@ -683,11 +707,9 @@ class ErrorCount:
     def finish(self) -> None:
         """Score what is waiting."""
         waiting, self._waiting, self._rows = [one for one in self._waiting if len(one[0])], [], 0
-        like, parts, start = next(self._model.parameters()), [part for part, *_ in waiting], 0
+        parts, start = [part for part, *_ in waiting], 0
         if len(parts) > 1:
-            parts = [
-                replace(part, x=learning.tensor(part.x[:]).to(like.device, like.dtype)) for part in parts
-            ]
+            parts = [replace(part, x=where_the_model_is(self._model, part.x[:])) for part in parts]
         every = (
             misclassified(self._model, found, self._outside)
             if (found := _joined(parts))

@@ -1,7 +1,8 @@
 """What a user gives as examples, in usable form; every wrong input is refused in one sentence.
 
 Arrays, tensors, memory maps, sparse matrices, frames (pandas, polars), Hugging Face data sets, torch Datasets and
-DataLoaders: the same examples give the same bits, whatever holds them.
+DataLoaders: the same examples give the same bits, whatever holds them. An example may be one array, or a dict or a tuple
+of arrays: then x is `Fields`.
 """
 
 import warnings
@@ -10,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 
 from cop2l.errors import UserError
-from cop2l.kernel.samples import ROWS, blocks_of
+from cop2l.kernel.samples import ROWS, Fields, blocks_of, each, parts_of
 
 LABEL = "label"
 """The column that holds the labels, where none is named; it is never an input."""
@@ -68,8 +69,11 @@ def blocks(x: Any, y: Any = None) -> Iterator[Block]:
 
 
 def inputs(x: Any) -> Any:
-    """X as a tensor that shares its memory, or the memory map or sparse matrix that it is."""
-    x = _rows(x)
+    """X (or each of its fields) as a tensor that shares its memory, or the memory map or sparse matrix that it is."""
+    return each(_shared, _rows(x))
+
+
+def _shared(x: Any) -> Any:
     if isinstance(x, Tensor | SparseRows):
         return x
     x = _array(x, "x must be an array of numbers whose first dimension counts the examples.")
@@ -95,34 +99,47 @@ def labels(y: Any) -> Tensor:
 
 def check_finite(x: Any) -> None:
     """Refuse NaN and infinite values."""
-    for start in range(0, len(x), 4096):
-        part = x[start : start + 4096]
-        part = part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
-        if not part.is_floating_point() or bool(torch.isfinite(part.sum())):
-            continue  # a sum with a NaN or an infinite part is never finite, and a sum is quicker
-        if not bool(torch.isfinite(part).all()):
-            raise UserError("x contains NaN or infinite values; clean the data first.")
+    for block, _ in blocks_of(x, x):
+        for part in parts_of(block).values():
+            values = part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
+            if not values.is_floating_point() or bool(torch.isfinite(values.sum())):
+                continue  # a sum with a NaN or an infinite part is never finite, and a sum is quicker
+            if not bool(torch.isfinite(values).all()):
+                raise UserError("x contains NaN or infinite values; clean the data first.")
+
+
+def in_fields(x: Any) -> Any:
+    """A dict of arrays as fields, in the order of their names; a tuple has the names 0, 1, ...; anything else as it is."""
+    if not isinstance(x, Mapping | tuple):
+        return x
+    named = dict(x) if isinstance(x, Mapping) else {str(i): part for i, part in enumerate(x)}
+    words = all(isinstance(name, str) and name.isidentifier() for name in named)
+    if not named or not (words or isinstance(x, tuple)):
+        raise UserError(
+            "The parts of an example need words as names, such as ids and mask, or none: give a dict or a tuple of arrays."
+        )
+    wanted = "The part {!r} of x must be an array of numbers whose first dimension counts the examples."
+    parts = {}
+    for name in sorted(named):
+        part = _sliced(named[name])
+        parts[name] = part if isinstance(part, Tensor | SparseRows) else _array(part, wanted.format(name))
+    if len({len(part) for part in parts.values()}) > 1:
+        listed = ", ".join(f"{name}: {len(part)}" for name, part in parts.items())
+        raise UserError(
+            f"The parts of x have different numbers of examples ({listed}); they must be as many."
+        )
+    return Fields(parts)
 
 
 def _rows(x: Any) -> Any:
     """X as it is, but for what has no rows in slices."""
+    return each(_sliced, in_fields(x))
+
+
+def _sliced(x: Any) -> Any:
     if isinstance(x, Tensor):
         return (x if x.layout == torch.strided else x.to_dense()).detach()
-    if isinstance(x, Mapping):
-        raise _in_parts("a dict")
     return SparseRows(x) if hasattr(x, "tocsr") else x
-
-
-def check_ids(x: Any, model: nn.Module) -> None:
-    """Refuse token ids that the precision of the model's parameters does not tell apart."""
-    exact = int(2 / torch.finfo(next(model.parameters()).dtype).eps)
-    if any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in model.modules()):
-        for start in range(0, len(x), ROWS):
-            part = np.asarray(x[start : start + ROWS])
-            if part.dtype.kind in "iu" and part.size and int(np.abs(part).max()) > exact:
-                raise UserError(
-                    f"x has token ids above {exact}, which the model's parameters cannot hold; use double precision."
-                )
 
 
 def reader(x: Any) -> Any:
@@ -140,7 +157,7 @@ def _read(x: Any, y: Any) -> Iterator[Block]:
     return found
 
 
-def _from_torch(x: Any, label: str) -> Iterator[Block]:  # noqa: ARG001
+def _from_torch(x: Any, label: str) -> Iterator[Block]:
     """A map-style Dataset in its own order, whatever order the loader would take; with the loader's workers."""
     loader = x if isinstance(x, DataLoader) else DataLoader(x, batch_size=ROWS)
     if isinstance(loader.dataset, IterableDataset):
@@ -166,14 +183,15 @@ def _from_torch(x: Any, label: str) -> Iterator[Block]:  # noqa: ARG001
     try:
         for batch in ordered:
             pair = batch if isinstance(batch, tuple | list) else (batch, None)
+            if isinstance(batch, Mapping):
+                pair = {name: batch[name] for name in batch if name != label}, batch.get(label)
             if len(pair) != 2:
                 raise UserError(
-                    f"The data set gives {len(pair)} values for each example; it must give (x, y)."
+                    f"The data set gives {len(pair)} values for each example; it must give (x, y); x may be a tuple or dict."
                 )
-            for part in pair:
-                if isinstance(part, Mapping | tuple | list):
-                    raise _in_parts(f"a {type(part).__name__}")
-            yield pair[0], pair[1]
+            if isinstance(pair[1], Mapping | tuple | list):
+                raise UserError("The label of each example must be one class number, not several values.")
+            yield in_fields(tuple(pair[0]) if isinstance(pair[0], list) else pair[0]), pair[1]
     except (TypeError, RuntimeError) as error:  # of collate_fn
         why = (str(error).splitlines() or [""])[0][:200]
         raise UserError(
@@ -199,7 +217,7 @@ def _from_frame(x: Any, label: str) -> Iterator[Block]:
 
 
 def _columns(columns: dict[Any, np.ndarray], label: str) -> Block:
-    """The label column, and the others side by side, in their order; a single one may hold arrays."""
+    """The label column, and the others side by side, in their order; where some hold arrays, all as fields by name."""
     if label not in columns and label != LABEL:
         names = ", ".join(map(str, [*columns][:8])) + ", ..." * (len(columns) > 8)
         raise UserError(f"There is no column {label!r} for the labels; the columns are: {names}.")
@@ -210,23 +228,20 @@ def _columns(columns: dict[Any, np.ndarray], label: str) -> Block:
             raise UserError(
                 f"The column {str(name)!r} does not hold numbers of one shape in every row; turn it into such, or leave it out."
             )
-        if values.ndim > 1 and len(x) > 1:
-            raise UserError(
-                f"The column {str(name)!r} holds arrays and is not the only one beside the labels; choose the columns first."
-            )
     if not x:
         raise UserError("There is no column of inputs beside the labels.")
-    only = next(iter(x.values()))
-    return only if only.ndim > 1 else np.column_stack(list(x.values())), y
+    if all(values.ndim == 1 for values in x.values()):
+        return np.column_stack(list(x.values())), y
+    return next(iter(x.values())) if len(x) == 1 else in_fields(x), y
 
 
 def _joined(parts: Iterator[Block]) -> Block:
     """All blocks as one."""
     xs, ys = zip(*parts, strict=True)
     try:
-        x = torch.cat(xs) if isinstance(xs[0], Tensor) else np.concatenate(xs)
+        x = each(lambda *some: torch.cat(some) if isinstance(some[0], Tensor) else np.concatenate(some), *xs)
         return x, None if ys[0] is None else np.concatenate([np.asarray(y) for y in ys])
-    except (RuntimeError, ValueError):
+    except (RuntimeError, ValueError, KeyError):
         raise UserError("The examples have different shapes; bring them into one shape first.") from None
 
 
@@ -235,12 +250,6 @@ def _without_labels(name: Any) -> UserError:
         return UserError(f"x has no column {name!r}; give the labels as an array.")
     return UserError(
         "There are no labels: give y, or x with a column named 'label', or a data set of (x, y) pairs."
-    )
-
-
-def _in_parts(what: str) -> UserError:
-    return UserError(
-        f"Each example is {what} of parts; put them side by side into one array, and let the model's forward take them apart."
     )
 
 

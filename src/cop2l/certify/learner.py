@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -26,14 +27,14 @@ from cop2l.certify.fast import (
     outputs,
 )
 from cop2l.certify.inputs import blocks as blocks_in
-from cop2l.certify.inputs import check_finite, check_ids, features, inputs, labelled, labels, reader
+from cop2l.certify.inputs import check_finite, features, inputs, labelled, labels, reader
 from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.certify.together import aside
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.learning import Examples, check_alone, digest, exact_arithmetic, linear_head, sample
 from cop2l.kernel.options import Options, Refusal
-from cop2l.kernel.samples import blocks_of, fingerprint
+from cop2l.kernel.samples import blocks_of, each, fingerprint, given, parts_of
 from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outside_heads, set_tensors
 from cop2l.streams.task import SCENARIOS
 
@@ -41,8 +42,11 @@ Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]] | Any
 """A task's data: (x, y) as in `learn`, or x alone where it carries its labels, or a callable that yields (x, y) blocks."""
 
 WANTS_INTEGERS = (
-    "The model looks up integers such as token ids, and inputs reach it in the precision of its parameters: begin its forward "
-    "with x = x.long(), which is exact below 2**24 in single precision."
+    "The model looks up integers such as token ids: give x as integers (int64), not as real numbers."
+)
+WANTS_NUMBERS = (
+    "x holds integers, which reach the model as they are, like token ids, and it cannot take them: if they are quantities such "
+    "as pixels, give them as real numbers (float32)."
 )
 
 
@@ -101,7 +105,7 @@ class CoP2L:
         self.issued: list[list[Any]] | None = None
         """Of the certificate after the newest task: family, task, subject and kind of each statement."""
         self._classes: int | None = None
-        self._shape: Any = None
+        self._form: Any = None
         self._mode: ScoringMode | None = None
 
     def __repr__(self) -> str:
@@ -159,17 +163,18 @@ class CoP2L:
         x: Any,
         y: Any = None,
         *,
-        classes: Sequence[int] | None = None,
+        classes: int | Sequence[int] | None = None,
         groups: Any = None,
         progress: Progress | bool | None = None,
     ) -> None:
         """Learn the next task; on an error or an interruption the learner is as before. Nothing is certified: see `certify`.
 
-        x, y: arrays or tensors (x may be a memory map or sparse), labels 0..classes-1 of the whole stream; y may be the name
-        of a column of x (a frame, a Hugging Face data set), and is left out where x gives (x, y) pairs (a torch Dataset or
-        DataLoader) or has a column `label`. `classes`: the task's own classes, fixed in advance; needed if task-incremental.
-        `groups`: the name of each example's group, if groups are claimed. `progress`: a callable, True, False, or None: shown
-        on a terminal and in a notebook only.
+        x, y: arrays or tensors (x may be a memory map, sparse, or a dict or tuple of arrays, which the model then gets),
+        labels 0..classes-1 of the whole stream; y may be the name of a column of x (a frame, a Hugging Face data set), and is
+        left out where x gives (x, y) pairs (a torch Dataset or DataLoader) or has a column `label`. `classes`: the task's own
+        classes, or how many there are in all, fixed in advance; needed if task-incremental. Classes that the model does not
+        have are added to it (docs/guarantees.md). `groups`: the name of each example's group, if groups are claimed.
+        `progress`: a callable, True, False, or None: shown on a terminal and in a notebook only.
         """
         x, y = labelled(x, y)
         x, found, head = self._checked(x, y, classes)
@@ -179,19 +184,19 @@ class CoP2L:
             raise UserError(str(refusal)) from None
         rows = blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y))
         device, engine, first = next(self.model.parameters()).device, self.engine, not self.machines
-        advice.give(advice.before(self.tasks_seen + 1, x, found, classes))
+        advice.give(advice.before(self.tasks_seen + 1, x, found, classes, self.model))
         with aside():
             print_of_data = fingerprint(len(found), rows, column)
-            there = (
-                isinstance(x, Tensor) and self.ranks is None
-            )  # of several ranks each takes its own blocks there
-            x, found = x.to(device) if there else x, found.to(device)
+            if self.ranks is None:  # of several ranks each takes its own blocks there
+                x = each(lambda part: part.to(device) if isinstance(part, Tensor) else part, x)
+            found = found.to(device)
         advice.give(advice.again(self.tasks_seen + 1, print_of_data, self.fingerprints))
         if self.ranks is not None:
             self._agree({"data": print_of_data, "classes": head})
             progress = progress if self.ranks.first or callable(progress) else False
         engine.ranks = self.ranks
         with self._all_or_nothing(), shown(progress) as engine.progress, exact_arithmetic(self.threads):
+            self._widen(x, [*self.heads, head])
             engine.outside = self._outside([*self.heads, head])
             S = sample(x, found, engine.task, self.options.seed)
             if first:
@@ -259,7 +264,7 @@ class CoP2L:
             statements,
             records,
             scenario=self.scenario,
-            classes=self._width(),
+            classes=self.engine.widths[0],
             model=self.description,
             data=self.data,
             machine=self.machines[-1],
@@ -283,7 +288,7 @@ class CoP2L:
             self.options,
             None,
             self.scenario,
-            self._width(),
+            self.engine.widths[0] if self.engine.widths else self._width(),
             self.description,
             self.data,
             digest(self.theta_0),
@@ -307,7 +312,7 @@ class CoP2L:
         x = inputs(features(x))
         if self._mode is None or not self._mode.fits(self.model):
             self._mode = ScoringMode(self.model)
-        small = x.shape[0] <= SMALL_REQUESTS[-1] and exact_already(self._mode.like)
+        small = len(x) <= SMALL_REQUESTS[-1] and exact_already(self._mode.like)
         with nullcontext() if small else exact_arithmetic(torch.get_num_threads()):
             every = outputs(self.model, x, task, self._outside(self.heads), self._mode)
             found = [rule(logits) for logits in every]
@@ -332,7 +337,8 @@ class CoP2L:
         kind = type(self.model)
         own = {"name": None, "class": f"{kind.__module__}.{kind.__qualname__}"}
         described = getattr(self.model, "description", None) or own
-        return {**described, "parameters": sum(p.numel() for p in self.model.parameters())}
+        size = sum(self.theta_0[name].numel() for name, _ in self.model.named_parameters())
+        return {**described, "parameters": size}
 
     def _record(self, task: int, gone: bool, wrong: np.ndarray) -> dict[str, Any]:
         """The integers of one task, from its data or from the memory alone."""
@@ -371,15 +377,15 @@ class CoP2L:
         other = UserError(
             f"The data given for task {task} is not what it was learned from: its fingerprint differs."
         )
-        given = data if isinstance(data, tuple | list) else (data,)
-        if len(given) != 2 and not callable(data) and reader(data) is None:
+        pair = data if isinstance(data, tuple | list) else (data,)
+        if len(pair) != 2 and not callable(data) and reader(data) is None:
             raise UserError(
                 f"The data for task {task} must be (x, y), or a callable that yields such blocks."
             )
 
         def blocks() -> Iterator[tuple[Any, Any]]:
             nonlocal start
-            for x, y in data() if callable(data) else blocks_in(*given):
+            for x, y in data() if callable(data) else blocks_in(*pair):
                 x, y = inputs(x), y if isinstance(y, Tensor) else np.asarray(y)
                 if len(x) != len(y) or start + len(y) > rows:
                     raise UserError(
@@ -387,7 +393,7 @@ class CoP2L:
                         f"it was learned from {rows} examples."
                     )
                 found, at = labels(y), np.full(len(y), task)
-                if x.shape[1:] != held.x.shape[1:] or not head.issuperset(found.tolist()):
+                if _form(x)[0] != _form(held.x)[0] or not head.issuperset(found.tolist()):
                     raise other
                 part = Examples(x, found.to(device), at, at, at)  # neither rows nor marks count here
                 count.add(part, wrong, slice(start, start + len(y)))
@@ -411,7 +417,9 @@ class CoP2L:
         }
         self.ranks.agree(mine | facts)
 
-    def _checked(self, x: Any, y: Any, classes: Sequence[int] | None) -> tuple[Any, Tensor, tuple[int, ...]]:
+    def _checked(
+        self, x: Any, y: Any, classes: int | Sequence[int] | None
+    ) -> tuple[Any, Tensor, tuple[int, ...]]:
         """The task's data in usable form; every wrong input is refused here, before anything changes."""
         task = self.tasks_seen + 1
         if self.options.tasks is not None and task > self.options.tasks:
@@ -434,19 +442,28 @@ class CoP2L:
             raise UserError(f"x has {len(x)} examples and y has {len(found)} labels; they must be as many.")
         if not len(found):
             raise UserError("The task is empty; give at least one example.")
-        check_ids(x, self.model)
         width, low, high = self._width(x), int(found.min()), int(found.max())
-        if low < 0 or high >= width:
-            raise UserError(
-                f"Labels must be 0 to {width - 1} (the model has {width} outputs), but y has {low if low < 0 else high}."
-            )
-        if classes is None and self.scenario == "task-incremental":
+        own_heads = self.scenario == "task-incremental"
+        if own_heads and (classes is None or isinstance(classes, int)):
             raise UserError(
                 "A task-incremental task needs its own classes, fixed in advance: learn(x, y, classes=(...))."
             )
-        head = tuple(range(width)) if classes is None else tuple(sorted({int(c) for c in classes}))
-        if not head or head[0] < 0 or head[-1] >= width:
-            raise UserError(f"classes must name outputs of the model, 0 to {width - 1}, but they are {head}.")
+        named = range(width) if classes is None else range(classes) if isinstance(classes, int) else classes
+        head = tuple(sorted({int(c) for c in named}))
+        added = 0 if own_heads else sum(number >= width for number in head)
+        if not head or head[0] < 0 or head[-1] >= width + added:
+            more = "" if own_heads else "; classes that are added follow them without a gap"
+            raise UserError(
+                f"classes must name outputs of the model, 0 to {width - 1}, but they are {head}{more}."
+            )
+        if isinstance(classes, int) and classes < width:
+            raise UserError(f"The model has {width} classes already; classes={classes} would take some away.")
+        if low < 0 or (high >= width and classes is None):
+            more = f"; declare how many there are in all before looking at the data: learn(..., classes={high + 1})"
+            raise UserError(
+                f"Labels must be 0 to {width - 1} (the model has {width} outputs), but y has "
+                f"{low if low < 0 else high}{'' if low < 0 else more}."
+            )
         if not np.isin(found.numpy(), head).all():
             raise UserError(f"y has labels outside the task's own classes {head}.")
         check_finite(x)
@@ -454,25 +471,47 @@ class CoP2L:
 
     def _width(self, x: Any = None) -> int:
         """How many outputs the model has: found by running it once on such inputs, or from its description."""
-        if x is not None and self._shape != x.shape[1:]:
+        if x is not None and self._form != _form(x):
+            shapes, integers = _form(x)
+            held = {*parts_of(self.engine.buffer[0].x)} if self.engine.buffer else {*shapes}
+            if held != {*shapes}:
+                raise UserError(
+                    f"The inputs have the parts {_listed(shapes)}; earlier tasks had {_listed(held)}."
+                )
             try:
                 with ScoringMode(self.model):
-                    logits = self.model(next(input_blocks(self.model, x[:1])))
-            except (RuntimeError, ValueError, IndexError, TypeError) as error:
+                    logits = self.model(given(next(input_blocks(self.model, x[:1]))))
+            except (RuntimeError, ValueError, IndexError, TypeError, KeyError, AttributeError) as error:
                 if "scalar types: Long, Int" in str(error):
                     raise UserError(WANTS_INTEGERS) from None
-                raise UserError(
-                    f"The model cannot take inputs of shape {tuple(x.shape[1:])}: {str(error).splitlines()[0]}"
-                ) from None
+                if integers and "dtype" in str(error):
+                    raise UserError(WANTS_NUMBERS) from None
+                why = (str(error).splitlines() or [type(error).__name__])[0]
+                seen = ", ".join(f"{name} {shape}".lstrip() for name, shape in shapes.items())
+                raise UserError(f"The model cannot take inputs of shape {seen}: {why}") from None
             if logits.dim() != 2:
                 raise UserError("The model must return one row of logits per example.")
-            self._shape, self._classes = x.shape[1:], int(logits.shape[1])
+            self._form, self._classes = _form(x), int(logits.shape[1])
         width = self._classes or self.description.get("classes")
         if width is None:
             raise UserError(
                 "How many classes the model has is not known before the first task; set model.description."
             )
         return int(width)
+
+    def _widen(self, x: Any, heads: Sequence[tuple[int, ...]]) -> None:
+        """Give the model the classes of the newest head, if it has not got them."""
+        engine, before = self.engine, self._width()
+        first = engine.widths[0] if engine.widths else before
+        engine.widths = widths(heads, first)
+        if engine.widths[-1] == before:
+            return
+        engine.begin()
+        self._form = None
+        if self._width(x) != engine.widths[-1]:
+            raise UserError(
+                "The last linear layer of the model does not give its outputs, so that no class can be added: reserve them."
+            )
 
     def _outside(self, heads: Sequence[tuple[int, ...]]) -> Tensor | None:
         if self.scenario != "task-incremental":
@@ -488,11 +527,15 @@ class CoP2L:
             list(engine.sizes),
             list(engine.buffer),
             list(engine.prior),
+            dict(engine.sums),
             engine.outside,
+            engine.widths,
             engine.trace,
+            self._form,
+            self._classes,
         )
         own = self.heads, self.fingerprints, self.facts, self.machines, self.issued, self.certificate
-        hidden, sums = unsaved(self.model), dict(engine.sums)
+        hidden = unsaved(self.model)
         try:
             yield
             for name, value in unsaved(self.model).items():
@@ -507,12 +550,30 @@ class CoP2L:
                 self.model.get_buffer(name).copy_(value)
             for module, training in zip(self.model.modules(), modes, strict=True):
                 module.training = training
-            engine.sets, engine.sizes, engine.buffer, engine.prior, engine.outside, engine.trace = state
-            engine.sums = sums
+            engine.sets, engine.sizes, engine.buffer, engine.prior, engine.sums, *others = state
+            engine.outside, engine.widths, engine.trace, self._form, self._classes = others
             self.heads, self.fingerprints, self.facts, self.machines, self.issued, self.certificate = own
             if isinstance(error, Refusal):
                 raise UserError(str(error)) from None
+            if isinstance(error, IndexError):  # of torch.nn.Embedding
+                raise UserError(f"The model looks up an input that it does not have: {error}.") from error
             raise
+
+
+def widths(heads: Sequence[tuple[int, ...]], first: int) -> list[int]:
+    """How many classes a model has that begins with so many, and from each task on."""
+    return list(accumulate((head[-1] + 1 for head in heads), max, initial=first))
+
+
+def _form(x: Any) -> tuple[dict[str, tuple[int, ...]], set[str]]:
+    """The shape of one example, part by part, and which parts hold integers."""
+    parts = parts_of(x)
+    integers = {name for name, part in parts.items() if "int" in str(part.dtype) or "bool" in str(part.dtype)}
+    return {name: tuple(part.shape[1:]) for name, part in parts.items()}, integers
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "one array"
 
 
 def parameters(model: nn.Module) -> dict[str, Tensor]:
@@ -521,8 +582,14 @@ def parameters(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_parameters(model: nn.Module, theta: Mapping[str, Tensor]) -> None:
-    """Put theta into the model, wherever that is."""
+    """Put theta into the model, wherever that is; its head gets as many rows as theta has."""
     device = next(model.parameters()).device
+    for name, module in model.named_modules():
+        wide = theta.get(f"{name}.weight".lstrip(".")) if isinstance(module, nn.Linear) else None
+        if wide is not None and len(wide) != module.out_features:
+            for own in module.parameters():
+                own.data = own.data.new_empty((len(wide), *own.shape[1:]))
+            module.out_features = len(wide)
     model.load_state_dict({name: value.to(device) for name, value in theta.items()})
 
 

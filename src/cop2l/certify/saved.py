@@ -1,6 +1,6 @@
 """A learner on disk: one checked file, read without pickle."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from cop2l.certify.certificate import Certificate, read
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, read_tensors, replace_folder, standing, write_tensors
-from cop2l.kernel.learning import SET_NAMES, Sets, digest, sample
+from cop2l.kernel.learning import SET_NAMES, Examples, Sets, digest, sample
+from cop2l.kernel.samples import Fields, parts_of
 from cop2l.kernel.verify import set_tensors
 from cop2l.models import rebuild
 
@@ -27,11 +28,12 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
     from cop2l.certify.learner import parameters
 
     engine = learner.engine
-    tensors = {f"sets/{name}": value for name, value in _together(engine.sets, SET_NAMES).items()}
+    sets = ({name: getattr(one, name) for name in SET_NAMES} for one in engine.sets)
+    tensors = {f"sets/{name}": value for name, value in _together(sets).items()}
     for name, theta in (("theta_0", learner.theta_0), ("theta", parameters(learner.model))):
         tensors |= {f"{name}/{key}": value for key, value in theta.items()}
     for name, parts in (("buffer", engine.buffer), ("prior", engine.prior)):
-        tensors |= {f"{name}/{key}": value for key, value in _together(parts, ("x", "y", "row")).items()}
+        tensors |= {f"{name}/{key}": value for key, value in _together(map(_columns, parts)).items()}
     tensors |= {f"sums/{name}": value.cpu() for name, value in engine.sums.items()}
     for number, facts in enumerate(learner.facts):
         tensors |= {f"facts/{number}/{name}": torch.from_numpy(rows.copy()) for name, rows in facts.items()}
@@ -43,7 +45,7 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
         "data": learner.data,
         "commitment": learner.commitment_hash,
         "model": learner.description,
-        "classes": learner._classes,
+        "classes": engine.widths[0] if engine.widths else None,
         "machines": learner.machines,
         "threads": learner.threads,
         "issued": learner.issued,
@@ -117,25 +119,27 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> None:
-    from cop2l.certify.learner import load_parameters
+    from cop2l.certify.learner import load_parameters, widths
 
     def part(prefix: str) -> dict[str, Tensor]:
         return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
-    theta, mine = part("theta/"), learner.model.state_dict()
+    first, mine = part("theta_0/"), learner.model.state_dict()  # both without classes that were added later
     wrong = [
         name
-        for name in sorted({*theta, *mine})
-        if name not in theta or name not in mine or _form(theta[name]) != _form(mine[name])
+        for name in sorted({*first, *mine})
+        if name not in first or name not in mine or _form(first[name]) != _form(mine[name])
     ]
     if wrong:
         raise UserError(f"The model does not fit the saved learner: look at its parameter {wrong[0]}.")
-    load_parameters(learner.model, theta)
+    load_parameters(learner.model, part("theta/"))
     engine, tasks = learner.engine, note["tasks"]
-    learner.theta_0, learner._classes, learner.machines = part("theta_0/"), note["classes"], note["machines"]
+    learner.theta_0, learner.machines = first, note["machines"]
     learner.threads, learner.issued = note["threads"], note["issued"]
     learner.not_valid = tuple(dict.fromkeys([*note["not_valid"], *learner.not_valid]))
     learner.heads = [tuple(task["head"]) for task in tasks]
+    engine.widths = widths(learner.heads, note["classes"]) if tasks else []
+    learner._classes = engine.widths[-1] if tasks else None
     learner.fingerprints = [task["fingerprint"] for task in tasks]
     learner.facts = [
         {name: rows.numpy() for name, rows in part(f"facts/{number}/").items()}
@@ -143,14 +147,14 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     ]
     engine.sizes = [tuple(task["sizes"]) for task in tasks]
     engine.sets = []
-    for task, columns in zip(tasks, _apart(part("sets/"), SET_NAMES), strict=True):
+    for task, columns in zip(tasks, _apart(part("sets/")), strict=True):
         rows: dict[str, Any] = {name: value.numpy() for name, value in columns.items()}
         engine.sets.append(Sets(**rows, iterations=task["numbers"][0], stopped=task["numbers"][1]))
     device, seed = next(learner.model.parameters()).device, learner.options.seed
     engine.buffer, engine.prior = (
         [
-            sample(held["x"].to(device), held["y"].to(device), number, seed, held["row"].numpy())
-            for number, held in enumerate(_apart(part(f"{name}/"), ("x", "y", "row")), 1)
+            sample(_inputs(held, device), held["y"].to(device), number, seed, held["row"].numpy())
+            for number, held in enumerate(_apart(part(f"{name}/")), 1)
         ]
         for name in ("buffer", "prior")
     )
@@ -160,11 +164,23 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     learner.model.eval()
 
 
-def _together(parts: Sequence[Any], names: Sequence[str]) -> dict[str, Tensor]:
+def _columns(part: Examples) -> dict[str, Any]:
+    """The columns of examples that are stored; of inputs in fields, each is one."""
+    x = {f"x/{name}" if name else "x": values for name, values in parts_of(part.x).items()}
+    return {**x, "y": part.y, "row": part.row}
+
+
+def _inputs(columns: dict[str, Tensor], device: torch.device) -> Any:
+    """Inputs as they were before they were stored."""
+    x = {name: values.to(device) for name, values in columns.items() if name.startswith("x")}
+    return x["x"] if "x" in x else Fields({name.removeprefix("x/"): values for name, values in x.items()})
+
+
+def _together(every: Iterable[Mapping[str, Any]]) -> dict[str, Tensor]:
     """The columns of all tasks one behind the other, and how long each is: few large tensors instead of many small ones."""
-    found: dict[str, Tensor] = {}
-    for name in names if parts else ():
-        columns = [torch.as_tensor(getattr(part, name)).cpu() for part in parts]
+    found, parts = dict[str, Tensor](), list(every)
+    for name in parts[0] if parts else ():
+        columns = [torch.as_tensor(part[name]).cpu() for part in parts]
         found |= {
             name: torch.cat(columns),
             f"{name} lengths": torch.tensor([len(column) for column in columns]),
@@ -172,10 +188,11 @@ def _together(parts: Sequence[Any], names: Sequence[str]) -> dict[str, Tensor]:
     return found
 
 
-def _apart(tensors: dict[str, Tensor], names: Sequence[str]) -> list[dict[str, Tensor]]:
+def _apart(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
     """The columns of each task again, each in memory of its own."""
     if not tensors:
         return []
+    names = sorted(name for name in tensors if not name.endswith(" lengths"))
     columns = [torch.split(tensors[name], tensors[f"{name} lengths"].tolist()) for name in names]
     return [
         dict(zip(names, (column.clone() for column in task), strict=True))

@@ -14,7 +14,11 @@ def add(verbs: Any) -> None:
         description="Add a task to a saved learner. A CoP2L learner also issues a new certificate.",
     )
     _common(parser)
-    parser.add_argument("--classes", metavar="0,1,...", help="the task's own classes, if task-incremental")
+    parser.add_argument(
+        "--classes",
+        metavar="0,1,...",
+        help="the task's own classes, fixed in advance, as 4,5 or 0-9; those that the model lacks are added to it",
+    )
     parser.add_argument(
         "--archive",
         metavar="T=FILE",

@@ -76,7 +76,12 @@ def learn(
         raise UserError(f"{target} exists and is not a saved learner; choose another folder with --out.")
     learner = load(folder)
     old = dict(_archived(learner, entry, columns) for entry in archive)
-    x, y, groups = samples.read(data, outputs(learner), named(learner, columns))
+    x, y, groups = samples.read(
+        data,
+        max(outputs(learner), *(number + 1 for number in classes or (0,))),
+        named(learner, columns),
+        more="declare all classes before looking at the data, as --classes 0-{}, and the model gets those that it lacks",
+    )
     if y is None:
         raise UserError(f"{data} has no labels; add y, or name the column that holds them with --label.")
     told = {"groups": groups} if claims_groups(learner) else {}
@@ -106,8 +111,8 @@ def predict(
 
 
 def outputs(learner: Any) -> int:
-    """How many classes the learner's model tells apart."""
-    return int(learner.model.description["classes"])
+    """How many classes the learner's model tells apart now."""
+    return int(learner.model.head.out_features)
 
 
 def claims_groups(learner: Any) -> bool:
@@ -133,13 +138,14 @@ def _archived(learner: Method, entry: str, columns: Columns) -> tuple[int, tuple
 
 
 def class_numbers(text: str | None) -> list[int] | None:
-    """The classes of a task from text such as 0,1."""
+    """The classes of a task from text such as 0,1 or 0-9."""
     if text is None:
         return None
     try:
-        return [int(part) for part in text.split(",")]
+        ends = [[int(number) for number in part.split("-")] for part in text.split(",")]
+        return [number for first, *last in ends for number in range(first, [first, *last][-1] + 1)]
     except ValueError:
-        raise UserError(f"Write classes as numbers with commas, for example 4,5, not {text!r}.") from None
+        raise UserError(f"Write classes as numbers, for example 4,5 or 0-9, not {text!r}.") from None
 
 
 def issued(learner: Method) -> dict[str, Any]:

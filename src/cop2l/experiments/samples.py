@@ -32,10 +32,10 @@ class Columns(NamedTuple):
 USUAL = Columns()
 
 
-def read(path: str | Path, classes: int, chosen: Columns = USUAL) -> tuple[Any, Any, Any]:
+def read(path: str | Path, classes: int, chosen: Columns = USUAL, more: str = "") -> tuple[Any, Any, Any]:
     """Inputs as models take them, class numbers or None, and groups or None; labels count the model's outputs from 0.
 
-    Groups are no input; an .npz file has an array `group`.
+    Groups are no input; an .npz file has an array `group`. `more` is what to do if there are more classes.
     """
     path = Path(path)
     if not path.is_file():
@@ -45,6 +45,10 @@ def read(path: str | Path, classes: int, chosen: Columns = USUAL) -> tuple[Any, 
         raise UserError(f"{path} is not a kind of file that is known; give examples as {KINDS}.")
     x, y, groups = reader(path, chosen)
     given = np.zeros(len(x), np.int64) if y is None else y
+    if more and given.dtype.kind in "iuf" and len(given) and (last := given.max()) >= classes:
+        raise UserError(
+            f"{path} has the label {last:g}, and the model has the classes 0 to {classes - 1}; {more.format(int(last))}."
+        )
     # The first example doubles as the test part, which nobody reads.
     task: Task = from_arrays(x, given, x[:1], given[:1], name=str(path), classes=classes, tasks=1)[0]
     return task.x, None if y is None else task.y, groups

@@ -82,8 +82,7 @@ def counts_of(record: Counts, family: str, subject: Any) -> Counts:
 
 def values_of(content: Counts, family: str, subject: Any) -> dict[int, Decimal]:
     """What is stated of each task."""
-    chosen = [stated for stated in content["statements"] if (stated["family"], stated["subject"]) == (family, subject)]
-    return {stated["task"]: Decimal(stated["value"]) for stated in chosen}
+    return {s["task"]: Decimal(s["value"]) for s in content["statements"] if (s["family"], s["subject"]) == (family, subject)}
 
 
 def kind_of(counted: Counts, options: Options) -> str:
@@ -163,8 +162,7 @@ def kl_follows(v: Decimal, n: int, errors: int, eps: Decimal) -> bool:
         return False
     q = Decimal(errors) / n
     left = q * (q / v).ln() if errors else Decimal(0)
-    right = (1 - q) * ((1 - q) / (1 - v)).ln()
-    return n * (left + right) >= eps + abs(eps) * MARGIN
+    return n * (left + (1 - q) * ((1 - q) / (1 - v)).ln()) >= eps + abs(eps) * MARGIN
 
 
 def tail_follows(v: Decimal, n: int, errors: int, eps: Decimal) -> bool:

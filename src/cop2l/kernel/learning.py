@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from cop2l.kernel.options import Options, require
-from cop2l.randomness import generator, marks, private_randomness
+from cop2l.kernel.samples import each, given, parts_of
+from cop2l.randomness import generator, marks, private_randomness, uniform
 
 # cuBLAS reads this when it starts; without it torch refuses to be deterministic on CUDA.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -78,7 +79,7 @@ def size_of(model: nn.Module) -> int:
 
 @dataclass(frozen=True)
 class Examples:
-    """Rows of one or several tasks: z = (x, y, mark), and where each comes from. `x` may be a memory map."""
+    """Rows of one or several tasks: z = (x, y, mark), and where each comes from. `x` may be a memory map, or fields."""
 
     x: Any
     y: Tensor
@@ -91,12 +92,14 @@ class Examples:
 
     def take(self, at: np.ndarray) -> "Examples":
         """The rows at these positions, copied to the device of y, in the plain memory layout."""
-        where = torch.from_numpy(np.ascontiguousarray(at))
-        x = tensor(self.x[where.to(self.x.device) if isinstance(self.x, Tensor) else at])
-        y = self.y[where.to(self.y.device)]
-        # another layout (channels last) may be rounded differently
-        x = torch.empty(x.shape, dtype=x.dtype, device=y.device).copy_(x)
-        return Examples(x, y, self.task[at], self.row[at], self.mark[at])
+        where, device = torch.from_numpy(np.ascontiguousarray(at)), self.y.device
+
+        def copied(part: Any) -> Tensor:
+            rows = tensor(part[where.to(part.device) if isinstance(part, Tensor) else at])
+            # another layout (channels last) may be rounded differently
+            return torch.empty(rows.shape, dtype=rows.dtype, device=device).copy_(rows)
+
+        return Examples(each(copied, self.x), self.y[where.to(device)], self.task[at], self.row[at], self.mark[at])
 
 
 def tensor(rows: Any) -> Tensor:
@@ -119,7 +122,8 @@ def join(parts: Sequence[Examples | None]) -> Examples | None:
     if not some:
         return None
     columns = [np.concatenate([getattr(part, name) for part in some]) for name in ("task", "row", "mark")]
-    return Examples(torch.cat([part.x for part in some]), torch.cat([part.y for part in some]), *columns)
+    x = each(lambda *parts: torch.cat(parts), *(part.x for part in some))
+    return Examples(x, torch.cat([part.y for part in some]), *columns)
 
 
 def taken(S: Examples, B: Examples | None, C: Rows) -> Examples | None:
@@ -137,8 +141,7 @@ def certified_rows(rows: int, task: int, options: Options) -> np.ndarray:
     """
     certified = np.ones(rows, bool)
     if options.prior:
-        second = marks(options.seed, "prior", task, n=rows)
-        certified[np.argsort(second, kind="stable")[: int(options.prior * rows)]] = False
+        certified[np.argsort(marks(options.seed, "prior", task, n=rows), kind="stable")[: int(options.prior * rows)]] = False
     return certified
 
 
@@ -150,7 +153,19 @@ FEW, SMALL_BLOCK, LARGE_BLOCK, WIDTH = 512, 256, 2048, 16
 
 def block_rows(x: Any) -> int:
     """How many rows a block of such examples has: a function of the shape of one example alone."""
-    return LARGE_BLOCK if math.prod(x.shape[1:]) <= FEW else SMALL_BLOCK
+    return LARGE_BLOCK if sum(math.prod(part.shape[1:]) for part in parts_of(x).values()) <= FEW else SMALL_BLOCK
+
+
+def padded(rows: Tensor, size: int) -> Tensor:
+    """So many rows: these, then zeros."""
+    return torch.cat([rows, rows.new_zeros((size - len(rows), *rows.shape[1:]))])
+
+
+def answers(model: nn.Module, x: Any) -> Any:
+    """The logits of these rows: the model gets real numbers in its own precision, and integers as they are."""
+    like = next(model.parameters())
+    seen = each(lambda part: part.to(like.device, like.dtype if part.is_floating_point() else part.dtype), x)
+    return model(given(seen))
 
 
 class PaddedLinear(TorchFunctionMode):
@@ -174,15 +189,12 @@ def score(model: nn.Module, part: Examples, outside: Tensor | None = None) -> tu
     model.eval()
     with torch.no_grad(), PaddedLinear():
         for start in range(0, len(part), size):
-            rows = tensor(part.x[start : start + size]).to(like.device, like.dtype)
-            n, at = len(rows), torch.arange(size, device=like.device)
-            block = torch.zeros((size, *rows.shape[1:]), dtype=like.dtype, device=like.device)
-            block[:n] = rows
-            labels = F.pad(part.y[start : start + size], (0, size - n))
-            logits = model(block).t().contiguous()
+            n, at = min(size, len(part) - start), torch.arange(size, device=like.device)
+            labels, block = padded(part.y[start : start + size], size), each(tensor, part.x[start : start + size])
+            logits = answers(model, each(lambda rows: padded(rows, size), block)).t().contiguous()
             if outside is not None:
                 tasks = torch.from_numpy(part.task[start : start + size]).to(like.device)
-                logits.masked_fill_(F.pad(outside[tasks], (0, 0, 0, size - n)).t(), -torch.inf)
+                logits.masked_fill_(padded(outside[tasks], size).t(), -torch.inf)
             losses[start : start + size] = -torch.log_softmax(logits, 0)[labels, at][:n]
             own = logits[labels, at]
             logits[labels, at] = -torch.inf
@@ -202,8 +214,7 @@ def check_alone(model: nn.Module, part: Examples, outside: Tensor | None = None)
     for order in [*orders, *(scattered.integers(n, size=1) for _ in range(4))]:
         again, wrong_again = score(model, some.take(order), outside)
         expected = losses[torch.from_numpy(order).to(losses.device)]
-        differing = int((~((expected == again) | (expected.isnan() & again.isnan()))).sum())
-        good = not differing and (wrong[order] == wrong_again).all()
+        good = ((expected == again) | (expected.isnan() & again.isnan())).all() and (wrong[order] == wrong_again).all()
         require(good, "Scores depend on the examples scored together (this model, this machine): use another model or device.")
 
 
@@ -216,8 +227,7 @@ class Optimiser:
     def __init__(self, model: nn.Module, options: Options, lr: float | None = None) -> None:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.kind, self.lr, self.steps = options.optimiser, lr or options.lr, 0
-        self.first = [torch.zeros_like(p) for p in self.parameters]
-        self.second = [torch.zeros_like(p) for p in self.parameters]
+        self.first, self.second = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
 
     def step(self, loss: Tensor) -> None:
         """One step down the gradient of the loss."""
@@ -290,6 +300,8 @@ class Plain:
     """The stored prior examples, task by task."""
     sums: dict[str, Tensor] = field(default_factory=dict)
     """Over all prior parts and picks so far, if a task starts with LDA: `count` and `sum` of each class, and `square`."""
+    widths: Sequence[int] = ()
+    """How many classes the model has at first and from each task on, fixed in advance; empty: it does not grow."""
 
     @property
     def task(self) -> int:
@@ -312,12 +324,11 @@ class Plain:
         self.model.train()
         with private_randomness(like.device, seed, purpose, self.task, iteration):
             for _ in range(epochs):
-                shuffled = torch.randperm(n, generator=order) if n > size else torch.arange(n)
-                for rows in torch.split(shuffled, size):
+                for rows in torch.split(torch.randperm(n, generator=order) if n > size else torch.arange(n), size):
                     at = rows.repeat(-(-size // len(rows)))[:size].to(like.device)
                     factor = weight[at] * (1 / len(rows))
                     factor[len(rows) :] = 0
-                    logits = self.model(trained.x[at].to(like.dtype))
+                    logits = answers(self.model, trained.x[at])
                     if hidden is not None:
                         logits = logits.masked_fill(hidden[at], -torch.inf)
                     losses = F.cross_entropy(logits, trained.y[at], reduction="none")
@@ -390,7 +401,7 @@ class Plain:
         """
         t, n, options = self.task, len(S), self.options
         certified = certified_rows(n, t, options)
-        B = self.pool()  # line 4
+        B = self.begin()  # line 4
         own_prior = S.take(np.flatnonzero(~certified)) if options.prior else None
         prior = self.train_on_prior(own_prior)
         outcome = self.mp2l(S, B, certified, prior, longest=longest)  # line 5: theta_t, C* <- mP2L(theta_{t-1}, S_t, B*)
@@ -426,8 +437,8 @@ class Plain:
         """
         for t, (found, every, own_prior) in enumerate(zip(sets, known, priors, strict=True), 1):
             S = every.take(np.flatnonzero(np.isin(every.row, found.first)))  # line 3
+            B = self.begin()
             prior = self.train_on_prior(own_prior)
-            B = self.pool()
             outcome = self.mp2l(S, B, np.ones(len(S), bool), prior, message=found.iterations)  # line 4: K = mu2_t
             self.add_up(taken(S, B, outcome.kept))
             own = S.row[outcome.kept[outcome.kept < len(S)]]  # found, not believed
@@ -439,8 +450,11 @@ class Plain:
             self.store_prior(own_prior)
             self.sets.append(found)
 
-    def pool(self) -> Examples | None:
-        """B*: what can be picked beside the new sample; witnesses never are."""
+    def begin(self) -> Examples | None:
+        """Give the model the classes of the next task. B*: what can be picked beside the new sample; witnesses never are."""
+        if self.widths and (classes := self.widths[self.task]) > self.widths[self.task - 1]:
+            grow(self.model, classes, self.options.seed)
+            self.sums |= {name: padded(self.sums[name], classes) for name in ("count", "sum") if self.sums}
         return None if self.options.buffer == "witness" else join(self.buffer)
 
     def stays(self, rows: Rows, task: int, after: int) -> np.ndarray:
@@ -503,6 +517,19 @@ class Plain:
             self.prior.append(own)
             share = self.options.prior_memory_size // self.task
             self.prior = [part.take(balanced_order(part, self.options.seed)[:share]) for part in self.prior]
+
+
+def grow(model: nn.Module, classes: int, seed: int) -> None:
+    """Give the last linear layer so many rows: the old ones are untouched, a new one is a function of (seed, row).
+
+    It is the row that `cop2l.models.build` draws from this seed for a model that has the class from the start.
+    """
+    layers: list[Any] = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    require(layers and isinstance(layers[-1], nn.Linear), "A model whose classes grow must end with a linear layer.")
+    for number, own in enumerate(layers[-1].parameters(), sum(len([*layer.parameters()]) for layer in layers[:-1])):
+        rows = uniform(seed, "initial weights", number, n=classes * own[0].numel()) / math.sqrt(layers[-1].in_features)
+        own.data = torch.cat([own.data, torch.from_numpy(rows).float().to(own).view(classes, *own.shape[1:])[len(own) :]])
+    layers[-1].out_features = classes
 
 
 def linear_head(model: nn.Module) -> nn.Linear:

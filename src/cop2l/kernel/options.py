@@ -190,8 +190,7 @@ def grid_points(last: int) -> tuple[int, ...]:
     (0, 1, 2, 3, 4, 6, 8, 12, 16, 20)
     """
     powers = [2**i for i in range(1, last.bit_length() + 1)]
-    every = {0, 1, last, *powers, *(3 * power // 2 for power in powers)}
-    return tuple(sorted(point for point in every if point <= last))
+    return tuple(sorted(n for n in {0, 1, last, *powers, *(3 * power // 2 for power in powers)} if n <= last))
 
 
 def rule_of(hint: Any) -> Check:

@@ -1,13 +1,43 @@
-"""What a sample is: its fingerprint, and the rows that it has more than once or shares with another task."""
+"""What a sample is: its fields, its fingerprint, and the rows that it has more than once or shares with another task."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
 ROWS = 4096
+
+
+class Fields:
+    """Inputs that are several arrays, each with one row per example. Where they are one array, x is that array."""
+
+    def __init__(self, parts: dict[str, Any]) -> None:
+        self.parts = parts  # by name, in the order of names; a tuple has the names 0, 1, ...
+
+    def __len__(self) -> int:
+        return len(next(iter(self.parts.values())))
+
+    def __getitem__(self, rows: Any) -> "Fields":
+        return Fields({name: part[rows] for name, part in self.parts.items()})
+
+
+def parts_of(x: Any) -> dict[str, Any]:
+    """The arrays by name; a single one has none."""
+    return x.parts if isinstance(x, Fields) else {"": x}
+
+
+def each(do: Callable[..., Any], *xs: Any) -> Any:
+    """The same done to every array of x (and of others beside it)."""
+    parts = xs[0].parts if isinstance(xs[0], Fields) else None
+    return do(*xs) if parts is None else Fields({name: do(*(x.parts[name] for x in xs)) for name in parts})
+
+
+def given(x: Any) -> Any:
+    """What a model is called with: an array, or the dict or the tuple that the fields were."""
+    parts = dict(parts_of(x))
+    return tuple(parts[str(i)] for i in range(len(parts))) if "0" in parts else parts.get("", parts)
 
 
 def blocks_of(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
@@ -19,7 +49,8 @@ def blocks_of(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
 def fingerprint(n: int, blocks: Iterable[tuple[Any, Any]], groups: np.ndarray | None = None) -> str:
     """SHA-256 over the dtype, the shape and the bytes of x, and over labels and numbers of groups as 64-bit integers.
 
-    Blocks may be of any sizes; a numpy array, a memory map and a tensor with the same content give the same.
+    Of fields: over the name of each, and the SHA-256 of its dtype, shape and bytes. Blocks may be of any sizes; a numpy array,
+    a memory map and a tensor with the same content give the same.
 
     >>> x, y = np.arange(6, dtype=np.float32).reshape(3, 2), np.array([0, 1, 0])
     >>> fingerprint(3, blocks_of(x, y)) == fingerprint(3, [(torch.from_numpy(x[:2]), [0, 1]), (x[2:], [0])])
@@ -27,13 +58,16 @@ def fingerprint(n: int, blocks: Iterable[tuple[Any, Any]], groups: np.ndarray | 
     >>> fingerprint(3, blocks_of(x, y)) == fingerprint(3, blocks_of(x.astype(np.float64), y))
     False
     """
-    whole, labels = hashlib.sha256(b"cop2l data 1\n"), [np.empty(0, "<i8")]
+    whole, labels, hashes = hashlib.sha256(b"cop2l data 1\n"), [np.empty(0, "<i8")], dict[str, Any]()
     for x, y in blocks:
-        rows = numbers(x)
-        if len(labels) == 1:
-            whole.update(f"{rows.dtype.str} {(n, *rows.shape[1:])}\n".encode())
-        whole.update(rows.tobytes())
+        for name, part in parts_of(x).items():
+            rows = numbers(part)
+            if len(labels) == 1:
+                hashes[name] = hashlib.sha256() if name else whole
+                hashes[name].update(f"{rows.dtype.str} {(n, *rows.shape[1:])}\n".encode())
+            hashes[name].update(rows.tobytes())
         labels.append(numbers(y).astype("<i8"))
+    whole.update("".join(f"{name} {own.hexdigest()}\n" for name, own in hashes.items() if name).encode())
     every = np.concatenate(labels)
     for column in (every,) if groups is None else (every, groups.astype("<i8")):
         whole.update(f"{column.dtype.str} {column.shape}\n".encode() + column.tobytes())
@@ -55,10 +89,15 @@ class Copies:
     def __init__(self, kind: torch.dtype = torch.float32) -> None:
         self._kind, self._earlier = kind, set[bytes]()
 
+    def _seen(self, part: Any) -> Any:
+        """Rows as the model sees them, in one type for real numbers and integers (exact up to 2^53); -0 is 0."""
+        rows = torch.tensor(numbers(part))[..., None].flatten(1)
+        return (rows.to(self._kind) if rows.is_floating_point() else rows).double() + 0
+
     def add(self, x: Any, y: Any) -> tuple[int, int]:
         """The next task: how many of its rows repeat another row of it, and how many an earlier task has too."""
-        seen = (numbers(torch.tensor(numbers(block)).to(self._kind) + 0) for block, _ in blocks_of(x, y))  # nor the sign of zeros
-        hashes = [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for block in seen for row in block]
+        seen = (torch.cat([self._seen(part) for part in parts_of(block).values()], 1) for block, _ in blocks_of(x, y))
+        hashes = [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for block in seen for row in numbers(block)]
         distinct, shared = set(hashes), sum(found in self._earlier for found in hashes)
         self._earlier |= distinct
         return len(hashes) - len(distinct), shared

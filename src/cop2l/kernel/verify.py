@@ -1,5 +1,6 @@
 """The decision: does a certificate hold? Nothing in it is believed that can be made again."""
 
+import copy
 import itertools
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +15,10 @@ from torch import Tensor, nn
 
 from cop2l.kernel import learning
 from cop2l.kernel.arithmetic import follows
-from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of
-from cop2l.kernel.learning import Examples, Plain, Rows, Sets, digest, sample, score, size_of
+from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of, widths
+from cop2l.kernel.learning import SET_NAMES, Examples, Plain, Rows, Sets, answers, digest, sample, score, size_of
 from cop2l.kernel.options import Options, Refusal, require
-from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers
+from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers, parts_of
 from cop2l.kernel.verdict import Verdict, claim_in_words, in_words
 from cop2l.randomness import marks
 
@@ -51,8 +52,8 @@ ALLOWED = Allowed()
 def processor() -> str:
     """The processor's name."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return (names or [platform.processor() or "unknown"])[0]
+    found = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(found, platform.processor() or "unknown")
 
 
 def machine(model: nn.Module) -> str:
@@ -75,8 +76,7 @@ def counts(options: Options, last: int, task: int, sets: Sets, event: Rows, amon
     `event` marks the rows that are misclassified (or lost). If the data is gone it marks those of the buffer alone, which has
     every example that the threshold selects and that was never picked: enough for |c n R_t|, and nothing else is counted.
     """
-    rows = len(event)
-    certified = learning.certified_rows(rows, task, options)
+    rows, certified = len(event), learning.certified_rows(len(event), task, options)
     selected = certified & (marks(options.seed, "mark", task, n=rows) < learning.threshold(int(certified.sum()), last, options))
     first, second, late, picked = np.zeros((4, rows), bool)
     first[sets.first] = second[sets.second] = late[sets.second[sets.left == last]] = picked[sets.picked] = True
@@ -214,8 +214,7 @@ def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list
             said = in_words(stated, one["records"])
             require(follows(stated, one), f"After task {time} a stated bound is smaller than its counts allow: {said}.")
     verdict.checked.append("Every file has the documented form, and every hash matches.")
-    number = sum(len(one["statements"]) for one in run)
-    verdict.checked.append(f"{number} bounds follow from the stated counts (signs at 60 digits).")
+    verdict.checked.append(f"{sum(len(r['statements']) for r in run)} bounds follow from the stated counts (signs at 60 digits).")
     for reason in last["not_valid"]:
         verdict.fault(f"The certificate declares itself not valid: {reason}")
     verdict.word += [UNCOMMITTED, *(f"Assumption: {sentence}" for sentence in ASSUMPTIONS)]
@@ -236,8 +235,8 @@ def _checked_samples(verdict: Verdict, certificate: Content, samples: Samples, a
         if y is None or (options.groups and groups is None):
             verdict.doubt(f"The {'data' if y is None else 'group of each example'} of task {task} was not given.")
             continue
-        labels = numbers(y)
-        good = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer) and len(x) == len(labels) == size
+        labels, sizes = numbers(y), {len(part) for part in parts_of(x).values()}
+        good = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer) and sizes == {len(labels)} == {size}
         require(good, f"The data of task {task} does not have the {size} labelled examples that the certificate states.")
         require(np.isin(labels, record["head"]).all(), f"The data of task {task} has labels outside the classes of the task.")
         facts = {"labels": labels.astype(np.int64), "groups": group_numbers(groups, options, size)}
@@ -250,21 +249,22 @@ def _checked_samples(verdict: Verdict, certificate: Content, samples: Samples, a
             verdict.doubt(f"{repeated} of the {size} rows of task {task} repeat another, so they are no independent draws.")
         if shared > allowed.shared:
             verdict.doubt(f"{shared} of the {size} rows of task {task} are rows of an earlier task too.")
-        x, y = x.to(like.device) if isinstance(x, Tensor) else x, torch.from_numpy(facts["labels"]).to(like.device)
-        known[task] = sample(x, y, task, options.seed), facts
+        known[task] = sample(x, torch.from_numpy(facts["labels"]).to(like.device), task, options.seed), facts
     verdict.checked.append(f"The data of {len(known)} tasks has the stated fingerprints.")
     return known
 
 
 def _check_work(certificate: Content, model: nn.Module, allowed: Allowed, say: Say) -> None:
     """Refuse before anything is learned if it would take more arithmetic than is allowed."""
-    options, scored, trained = certificate["options"], 0, 0
+    # where classes are added, every layer is taken to grow with them
+    options, scored, trained, wider = certificate["options"], 0, 0, widths(certificate)[-1] / certificate["classes"]
     for record in certificate["records"]:
         stopped, free = record["stopped"], record["prior"] + options.prior_memory_size
         scored += (stopped + 2) * (record["rows"] + options.memory)
         trained += options.epochs * (options.k * stopped * (stopped + 1) // 2 + (free + options.batch) * stopped)
         trained += options.prior_epochs * (free + options.batch) if options.prior else 0
-    operations = float(4 * size_of(model) * (scored + 3 * trained) + 10**7 * trained // options.batch)  # a step costs something
+    # a step costs something
+    operations = float(4 * size_of(model) * (scored + 3 * trained) * wider + 10**7 * trained // options.batch)
     say(f"verification takes about {operations:.1e} operations ({scored} examples scored, {trained} trained on, and once more)")
     _limit(allowed, operations)
 
@@ -288,19 +288,17 @@ def _check_learning(verdict: Verdict, run: Sequence[Content], known: Known, mode
     last, like, here = run[-1], next(model.parameters()), machine(model)
     options, records, parts = last["options"], last["records"], [S for S, _ in known.values()]
     other = sorted({there for one in run for there in (one["machine"], *one["earlier"])} - {here})
-    theta_0 = _stored(last, "theta_0", model.state_dict())
-    probe = torch.zeros((2, *parts[0].x.shape[1:]), dtype=like.dtype, device=like.device)
-    stated, made = (last["classes"], last["model"].get("parameters")), (model.eval()(probe).shape[1], size_of(model))
+    model.load_state_dict(_stored(last, "theta_0", model.state_dict()))
+    probe = parts[0].take(np.zeros(2, np.int64)).x
+    stated, made = (last["classes"], last["model"].get("parameters")), (answers(model.eval(), probe).shape[1], size_of(model))
     require(stated == made, f"The model has {made[0]} outputs and {made[1]} parameters, not {stated[0]} and {stated[1]!r:.40}.")
     outside = outside_heads([record["head"] for record in records], last["classes"], last["scenario"], like.device)
-    plain, again = Plain(model, options, outside), Plain(model, options, outside)
+    plain, again = (Plain(own, options, outside, widths=widths(last)) for own in (model, copy.deepcopy(model)))
     try:
         with learning.exact_arithmetic(last["threads"]):
-            model.load_state_dict(theta_0)
             _learn_again(plain, run, known, bool(other), say)
-            model.load_state_dict(theta_0)
             _rebuild(again, plain, parts)
-        require(digest(model.state_dict()) == last["theta"], "The model rebuilt from the compression sets is another one.")
+        require(digest(again.model.state_dict()) == last["theta"], "The model rebuilt from the compression sets is another one.")
     except Refusal as refusal:
         if not other or isinstance(refusal, Unreadable):
             raise
@@ -321,6 +319,7 @@ def _learn_again(plain: Plain, run: Sequence[Content], known: Known, elsewhere: 
     for t, (S, facts) in known.items():
         say(f"learning task {t} of {len(known)} again")
         longest = run[-1]["records"][t - 1]["stopped"]
+        plain.begin()
         learning.check_alone(model, S, outside)
         plain.learn(S, longest=2 * longest + 64 if elsewhere else longest)
         learning.check_alone(model, S, outside)
@@ -349,5 +348,4 @@ def _rebuild(again: Plain, plain: Plain, parts: Sequence[Examples]) -> None:
 
 def set_tensors(sets: Sequence[Sets]) -> dict[str, Tensor]:
     """The sets of all tasks as tensors: what a certificate's file holds, and what is hashed."""
-    named = [(f"{t}/{name}", getattr(one, name)) for t, one in enumerate(sets, 1) for name in learning.SET_NAMES]
-    return {name: torch.from_numpy(rows.copy()) for name, rows in named}
+    return {f"{t}/{name}": torch.from_numpy(getattr(one, name).copy()) for t, one in enumerate(sets, 1) for name in SET_NAMES}

@@ -18,6 +18,7 @@ from cop2l.certify.bar import shown
 from cop2l.certify.inputs import features, labelled, labels
 from cop2l.errors import UserError, unknown
 from cop2l.files import read_tensors, write_tensors
+from cop2l.kernel.samples import Fields
 from cop2l.kernel.verify import outside_heads
 from cop2l.methods.buffer import Buffer, at, cycle
 from cop2l.methods.protocol import Progress
@@ -133,6 +134,10 @@ class Learner(ABC):
     ) -> None:
         """Learn the next task. `classes` is its head, fixed in advance; needed if task-incremental."""
         t = self.tasks_seen + 1
+        if isinstance(classes, int):
+            raise UserError(
+                f"{type(self).__name__} cannot add classes: give classes= as the task's own, and build the model with all."
+            )
         x, y = labelled(x, y)
         x, y = x if self.in_blocks else self.inputs(x), labels(y).to(self.device)
         if y.ndim != 1 or len(x) != len(y) or not len(y):
@@ -266,6 +271,11 @@ class Learner(ABC):
 
     def inputs(self, x: Any) -> Tensor:
         """Inputs as a tensor on the model's device, in the model's precision if they are real numbers."""
+        if isinstance(x, Fields):
+            raise UserError(
+                f"{type(self).__name__} takes examples of one array, not of several parts: put them side by side, and let the "
+                "model's forward take them apart."
+            )
         tensor = shared(x).to(self.device)
         return tensor.to(next(self.model.parameters()).dtype) if tensor.is_floating_point() else tensor
 

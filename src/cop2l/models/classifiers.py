@@ -22,7 +22,11 @@ class Classifier(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """The penultimate representation: the input of the head."""
-        return x.flatten(1)
+        return self.numbers(x).flatten(1)
+
+    def numbers(self, x: Tensor) -> Tensor:
+        """The inputs in the model's precision: integers, such as pixels, are quantities here."""
+        return x.to(self.head.weight.dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """One logit per class of the stream."""
@@ -49,7 +53,7 @@ class MLP(Classifier):
 
     def features(self, x: Tensor) -> Tensor:
         """The hidden layer."""
-        hidden: Tensor = self.hidden(x.flatten(1))
+        hidden: Tensor = self.hidden(self.numbers(x).flatten(1))
         dropped: Tensor = self.dropout(hidden.relu())
         return dropped
 
@@ -71,7 +75,7 @@ class RandomFeatures(Classifier):
 
     def features(self, x: Tensor) -> Tensor:
         """The random features."""
-        projected: Tensor = self.projection(x.flatten(1))
+        projected: Tensor = self.projection(self.numbers(x).flatten(1))
         return projected.relu()
 
 
@@ -89,7 +93,7 @@ class MultiHead(Classifier):
 
     def features(self, x: Tensor) -> Tensor:
         """The shared layer."""
-        shared: Tensor = self.shared(x.flatten(1))
+        shared: Tensor = self.shared(self.numbers(x).flatten(1))
         return shared
 
 
@@ -112,7 +116,7 @@ class CNN(Classifier):
 
     def features(self, x: Tensor) -> Tensor:
         """The 64 channels after the global max-pool."""
-        channels: Tensor = self.body(x.reshape(-1, *self.picture))
+        channels: Tensor = self.body(self.numbers(x).reshape(-1, *self.picture))
         return channels.flatten(1)
 
 

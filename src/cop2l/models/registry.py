@@ -10,7 +10,7 @@ from torch import nn
 
 from cop2l.errors import UserError, unknown
 from cop2l.models.classifiers import CNN, MLP, Classifier, Linear, MLPHead, MultiHead, RandomFeatures
-from cop2l.randomness import marks
+from cop2l.randomness import uniform
 
 MODELS: dict[str, type[Classifier]] = {
     "mlp": MLP,
@@ -53,16 +53,18 @@ def build(name: str, *, inputs: Sequence[int], classes: int, seed: int = 0, **op
 def initialise(model: nn.Module, seed: int) -> None:
     """Weights and biases of linear and convolutional layers, uniform in +-1/sqrt(fan_in), the same on every machine.
 
-    Tensor i, counted from 0 in the order of the modules, has (2u - 1)/sqrt(fan_in), u = (mark >> 11) / 2^53, in double
-    precision, rounded to the model's. (torch's own draws differ between processors.)
+    Tensor i, counted from 0 in the order of the modules, has `uniform(seed, "initial weights", i)` / sqrt(fan_in), rounded to
+    the model's precision. (torch's own draws differ between processors.) A class that is added later has the row that it would
+    have had from the start (`cop2l.kernel.learning.grow`).
     """
     layers = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
     tensors = [
         (layer, tensor) for layer in layers for tensor in (layer.weight, layer.bias) if tensor is not None
     ]
     for number, (layer, tensor) in enumerate(tensors):
-        uniform = (marks(seed, "initial weights", number, n=tensor.numel()) >> 11) * 2.0**-53
-        values = (2 * uniform - 1) / math.sqrt(layer.weight[0].numel())
+        values = uniform(seed, "initial weights", number, n=tensor.numel()) / math.sqrt(
+            layer.weight[0].numel()
+        )
         tensor.data.copy_(torch.from_numpy(values).view_as(tensor))
 
 
