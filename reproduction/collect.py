@@ -2,25 +2,25 @@
 
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from cop2l.files import read_json, read_lines, write_text
 from cop2l.report.runs import Run
 
 ENVIRONMENT = ("cop2l", "python", "torch", "cuda", "cpu", "cores", "threads", "device")
-RECORD = (
-    "seconds",
-    "learn_seconds",
-    "peak_memory",
-    "peak_cuda_allocated",
-    "peak_cuda_reserved",
-    "total_cuda_allocated",
-    "memory_used",
-    "numbers_stored",
-)
+OVER_TASKS: dict[str, Callable[[list[float]], float]] = {
+    "peak_memory": max,
+    "peak_cuda_allocated": max,
+    "peak_cuda_reserved": max,
+    "total_cuda_allocated": fmean,
+    "memory_used": max,
+    "numbers_stored": max,
+}
+"""What is kept of the records beside the accuracy per class: one number for all tasks, in the first of them."""
 SHORT = {"class-incremental": "ci", "task-incremental": "ti", "domain-incremental": "di"}
 MOST_CLASSES = 10
 """Streams with more classes keep no accuracy per class: it would be most of the file."""
@@ -60,15 +60,23 @@ def condensed(run: Run) -> dict[str, Any]:
         "folder": "/".join(run.folder.parts[-2:]),
         "config": read["config"] | {"folder": None},
         "environment": {key: run.environment.get(key) for key in ENVIRONMENT} | {"command": command(run)},
-        "summary": rounded(read["summary"]),
-        "records": [
-            rounded(
-                {key: record[key] for key in RECORD if record.get(key) is not None}
-                | ({"classes": record.get("classes")} if classes else {})
-            )
-            for record in records
-        ],
+        "summary": rounded(there(read["summary"])),
+        "records": rounded(brief(records, classes=classes)),
     }
+
+
+def brief(records: Sequence[Mapping[str, Any]], *, classes: bool) -> list[dict[str, Any]]:
+    """The records with what `OVER_TASKS` makes of them, and the accuracy per class if it is wanted."""
+    found = {key: [r[key] for r in records if r.get(key) is not None] for key in OVER_TASKS}
+    kept: list[dict[str, Any]] = [{"classes": r.get("classes")} if classes else {} for r in records]
+    kept[0] |= {key: OVER_TASKS[key](values) for key, values in found.items() if values}
+    return kept
+
+
+def there(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """A summary whose rows of tasks name only what they have."""
+    rows = [{key: value for key, value in row.items() if value is not None} for row in summary["tasks"]]
+    return {**summary, "tasks": rows}
 
 
 def rounded(value: Any, *, upwards: bool = False) -> Any:

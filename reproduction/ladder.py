@@ -8,11 +8,12 @@ from cop2l.report.groups import spread
 from cop2l.report.metric import METRICS
 from cop2l.report.runs import Run
 from reproduction.markdown import rate, table
-from reproduction.ours import MEMORY, stream_of
+from reproduction.ours import MEMORY, ORDERS, stream_of
 
-SEEDS = (0, 1, 2)
-HOLDOUT_STEP = 0.1
-"""Replay's step on the ladder; configs/ladder.toml says why."""
+SEEDS = range(5)
+HOLDOUT_STEP, HOLDOUT_EPOCHS = 0.1, 20
+"""Replay's step and epochs on the ladder; configs/ladder.toml says why."""
+OTHER_MODELS = ("cnn", "mlp-head")
 
 Settings = dict[str, Any]
 RUNGS: tuple[tuple[str, str, Callable[[Settings], bool]], ...] = (
@@ -32,7 +33,9 @@ RUNGS: tuple[tuple[str, str, Callable[[Settings], bool]], ...] = (
     (
         "`method=replay holdout=0.5`",
         "hold-out",
-        lambda s: s["method"] == "replay" and s["holdout"] == 0.5 and s["lr"] == HOLDOUT_STEP,
+        lambda s: (
+            (s["method"], s["holdout"], s["lr"], s["epochs"]) == ("replay", 0.5, HOLDOUT_STEP, HOLDOUT_EPOCHS)
+        ),
     ),
 )
 """What is run, what its claim is made by, and which runs these are."""
@@ -99,7 +102,10 @@ def _plain(run: Run) -> bool:
     usual = 25.0 if "@" in run.stream and settings.get("preset") != "hybrid" else 15.0
     return (
         settings.get("memory") == MEMORY
-        and settings.get("order_seed") is None
+        and all(settings.get(key) is None for key in ORDERS)
+        and run.model not in OTHER_MODELS
+        and settings.get("optimiser") in (None, "sgd")
+        and settings.get("stop") != "none"
         and run.seed in SEEDS
         and settings.get("omega") in (None, usual)
         and len(settings.get("claim") or ["tasks"]) == 1

@@ -17,7 +17,7 @@ RUNS = {
     "early-stopping": 30,
     "families": 40,
     "imagenette": 50,
-    "ladder": 18,
+    "ladder": 30,
     "memory": 300,
     "memory-cost": 20,
     "omega": 100,
