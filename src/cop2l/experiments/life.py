@@ -72,7 +72,12 @@ def learn(
     target = Path(out) if out is not None else state_of(folder)
     if out is None and (target.parent / "records.jsonl").exists():
         raise UserError(f"{folder} belongs to a run, which stays as it is; name a new folder with --out.")
-    if target.exists() and not saved(target) and (not target.is_dir() or any(target.iterdir())):
+    if (
+        out is not None
+        and target.exists()
+        and not saved(target)
+        and (not target.is_dir() or any(target.iterdir()))
+    ):
         raise UserError(f"{target} exists and is not a saved learner; choose another folder with --out.")
     learner = load(folder)
     old = dict(_archived(learner, entry, columns) for entry in archive)

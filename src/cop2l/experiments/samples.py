@@ -116,6 +116,6 @@ def _columns(path: Path, columns: dict[str, list[Any]], chosen: Columns) -> Read
         return x, None if labels is None else np.array([float(value) for value in labels]), groups
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path} must hold numbers, and whole numbers in the column {chosen.label!r}; name another with --label, and"
-            " columns of text with --text."
+            f"{path} must hold numbers, and class numbers (names: from 0 in the run's order) in the column {chosen.label!r}; name"
+            " another with --label, and columns of text with --text."
         ) from error
