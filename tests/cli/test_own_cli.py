@@ -140,6 +140,29 @@ def test_a_class_is_reserved_and_comes_later(capsys):
     assert "Learned task 3" in capsys.readouterr().out
 
 
+def test_labels_that_are_names_stay_names_later(capsys):
+    table("clouds.csv")
+    named = ["--columns", "length,width,depth", "--label", "target"]
+    typed = ["columns=length,width,depth", "label=target", "anytime=true", "--out", "here"]
+    assert main(["run", "clouds.csv", *typed]) == 0
+    capsys.readouterr()
+    assert main(["predict", "here", "--data", "clouds.csv", *named]) == 0
+    printed = capsys.readouterr()
+    assert set(printed.out.splitlines()) == {f"kind {label}" for label in range(4)}
+    accuracy = float(printed.err.split()[1])
+    assert accuracy > 90
+
+    assert main(["learn", "here", "--data", "clouds.csv", *named, "--out", "later"]) == 0
+    capsys.readouterr()
+    assert main(["predict", "later", "--data", "clouds.csv", *named]) == 2
+    assert "has the label 'kind 0', and the names of the classes are not known; list them" in said(capsys)
+    names = ",".join(f"kind {label}" for label in range(4))
+    assert main(["predict", "later", "--data", "clouds.csv", *named, "--names", names]) == 0
+    assert "kind 3" in capsys.readouterr().out
+    assert main(["predict", "later", "--data", "clouds.csv", *named, "--names", "kind 0,kind 1"]) == 2
+    assert "has the label 'kind 2', and the classes are kind 0, kind 1" in said(capsys)
+
+
 def test_pictures_are_resized_and_one_task_is_one(capsys):
     pillow = pytest.importorskip("PIL.Image")
     for number in range(40):

@@ -76,7 +76,7 @@ class Monitor:
 
     def __repr__(self) -> str:
         state = "ALARM" if self.alarm else "no alarm"
-        return f"Monitor(at most {percent(self.bound)}, {self.errors} error{'s' * (self.errors != 1)} in {self.n} examples, {state})"
+        return f"Monitor(at most {percent(self.bound)}, {self.errors} wrong of {self.n}, {state})"
 
     @property
     def n(self) -> int:
