@@ -98,7 +98,11 @@ def test_a_run_whose_last_attempt_failed_can_be_run_again():
     ("arguments", "sentence"),
     [
         (["synthetic", "--workers", "0"], "--workers is 0; give at least 1."),
-        (["synthetic", "seeds=0,1"], "There is no key named 'seeds'; did you mean 'seed'?"),
+        (["synthetic", "sede=0,1"], "There is no key named 'sede'; did you mean 'seed'?"),
+        (
+            ["synthetic", "seeds=0,1"],
+            "seeds is '0,1'; give how many, such as seeds=10, or the first and the last, such as seeds=3..7.",
+        ),
     ],
 )
 def test_a_sweep_refuses_with_one_sentence(capsys, arguments, sentence):

@@ -4,6 +4,7 @@ import json
 import sys
 import warnings
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,8 @@ from cop2l.errors import Advice, UserError
 from cop2l.kernel import learning
 from cop2l.kernel.options import Refusal
 
-STREAMS = (*range(15), 26)
-"""Numbers of random streams; the last one diverges."""
+STREAMS = range(16)
+"""Numbers of random streams; the last one is made to diverge."""
 BLOCK, COPIES = 16, 6
 """Rows of a block, so that small streams have many; and how often each example occurs, so that losses of several ranks tie."""
 
@@ -31,6 +32,8 @@ def learned(number, ranks):
     """All that is left of a stream, bit for bit, or why it was refused."""
     kind, case, dtype = drawn(number)
     case.x, case.y = ([np.concatenate([part] * COPIES) for part in column] for column in (case.x, case.y))
+    if number == STREAMS[-1]:
+        case.options = replace(case.options, optimiser="sgd", lr=1e30, start="weights")
     engine = case.engine(model_of(kind, case.classes).to(dtype))
     engine.ranks, left = ranks, []
     with learning.exact_arithmetic(1):

@@ -2,7 +2,14 @@
 
 from cop2l.files import read_json, read_lines
 
-TIMES = ("seconds", "learn_seconds", "peak_memory")
+TIMES = (
+    "seconds",
+    "learn_seconds",
+    "peak_memory",
+    "peak_cuda_allocated",
+    "peak_cuda_reserved",
+    "total_cuda_allocated",
+)
 SMALL = ("data.n=100", "tasks=3", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
 SMALL += ("methods.cop2l.k=8",)
 """A run of CoP2L that takes a fraction of a second."""

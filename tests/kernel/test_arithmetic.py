@@ -334,6 +334,7 @@ def test_every_statement_of_every_family_follows_and_nothing_smaller(buffer, kin
             "options": options,
             "records": records,
             "classes": 2,
+            "scenario": "class-incremental",
             "statements": statements(options, records),
         }
         if content["statements"]:

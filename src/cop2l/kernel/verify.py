@@ -53,7 +53,7 @@ def processor() -> str:
     """The processor's name."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     found = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(found, platform.processor() or "unknown")
+    return next(found, "") or platform.processor() or "unknown"  # which starts a process
 
 
 def machine(model: nn.Module) -> str:
