@@ -33,7 +33,7 @@ def learned(number, ranks):
     kind, case, dtype = drawn(number)
     case.x, case.y = ([np.concatenate([part] * COPIES) for part in column] for column in (case.x, case.y))
     if number == STREAMS[-1]:
-        case.options = replace(case.options, optimiser="sgd", lr=1e30, start="weights")
+        case.options = replace(case.options, optimiser="sgd", lr=1e12, omega=1e6, epochs=4, start="weights")
     engine = case.engine(model_of(kind, case.classes).to(dtype))
     engine.ranks, left = ranks, []
     with learning.exact_arithmetic(1):
