@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import small_data_sets
+from PIL import Image
 
 from cop2l.cli import main
 
@@ -66,6 +67,16 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "numbers.csv").write_text(numbers)
     species = [f"{a},{b},{'abcdef'[i % 6]}" for i, (a, b) in enumerate(draws.normal(size=(120, 2)))]
     (tmp_path / "my-data.csv").write_text("\n".join(["length,width,species", *species]))
+    words = ["dull film", "fine film", "dull plot", "fine plot"]
+    reviews = [f"{words[i % 4]},{i % 5},{('web', 'app')[i // 4 % 2]},{i % 2}" for i in range(120)]
+    (tmp_path / "reviews.csv").write_text("\n".join(["review,stars,source,label", *reviews]))
+    for i in range(40):
+        (tmp_path / "pictures" / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(draws.integers(0, 256, (8, 8), np.uint8))
+        picture.save(tmp_path / "pictures" / "ab"[i % 2] / f"{i}.png")
+    for name, classes in {"early": (0, 1, 2, 3), "late": (4, 5)}.items():
+        y = np.resize(classes, 120)
+        np.savez(tmp_path / f"{name}.npz", x=draws.normal(size=(120, 3)) + y[:, None], y=y)
     monkeypatch.setenv("COP2L_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("COP2L_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)

@@ -50,6 +50,9 @@ def test_underfitting_says_what_to_change(options):
     assert "it is not trained out; try a larger lr" in said
     assert ("prior_epochs" in said) == ("prior" not in options)
     assert "counts as another try" in said
+    assert "adam" not in said  # it is used already
+    (said,) = advice(a_learner(**options, optimiser="sgd"), -x, y)
+    assert ", adam as the optimiser, or inputs of a scale near 1" in said
 
 
 def test_what_is_replayed_and_lost_is_underfitting_too():

@@ -162,6 +162,8 @@ X, Y = arrays(1)
     [
         ((X,), "There are no labels"),
         ((X, "species"), "x has no column 'species'"),
+        (("own.csv",), "load its examples first: streams.load"),
+        ((X[:, :3], Y), r"takes inputs of shape \(4,\), not \(3,\)"),
         ((Endless(),), "no fixed order"),
         ((DataLoader(Pairs(X, Y), sampler=SubsetRandomSampler([1, 2])),), "a sampler of its own"),
         ((DataLoader(Pairs(X, Y), batch_size=None),), "a sampler of its own"),
@@ -183,6 +185,15 @@ def test_what_cannot_be_read_is_one_sentence(data, said):
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 300
     assert learner.tasks_seen == 0
+
+
+@pytest.mark.parametrize("name", ["cop2l", "replay"])
+def test_what_has_another_width_is_not_predicted(name):
+    learner = method(name)(build("mlp", inputs=(WIDTH,), classes=CLASSES))
+    learner.learn(X, Y)
+    with pytest.raises(UserError, match=r"takes inputs of shape \(4,\), not \(3,\)"):
+        learner.predict(X[:, :3])
+    assert len(learner.predict(X)) == len(X)
 
 
 def test_frames_say_which_column_is_wrong():

@@ -398,7 +398,7 @@ def nan(x):
 WRONG = {
     "not a number": (lambda x, y: (nan(x), y), {}, "NaN"),
     "infinite": (lambda x, y: (np.where(x > 0, np.inf, x), y), {}, "infinite"),
-    "too wide": (lambda x, y: (np.hstack([x, x]), y), {}, "cannot take inputs of shape"),
+    "too wide": (lambda x, y: (np.hstack([x, x]), y), {}, "takes inputs of shape .25,., not .50,."),
     "no first dimension": (lambda x, y: (np.float32(1.0), y), {}, "first dimension"),
     "objects": (lambda x, y: (np.array([["a"], [None]], object), y[:2]), {}, "array of numbers"),
     "fewer labels": (lambda x, y: (x, y[:-1]), {}, "as many"),

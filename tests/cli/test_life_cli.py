@@ -107,6 +107,7 @@ def test_a_saved_learner_grows_in_place_and_a_baseline_too(before, tmp_path, cap
             "belongs to a run, which stays as it is; name a new folder",
         ),
         (["learn", "{nowhere}", "--data", "{3.npz}"], "There is no saved learner in"),
+        (["learn", "{stopped}", "--data", "{3.npz}"], "There is no saved learner in"),
         (["learn", "{run}", "--out", "x", "--data", "{4.npz}"], "There is no file"),
         (["learn", "{run}", "--out", "x", "--data", "{run}"], "There is no file"),
         (["learn", "{run}", "--out", "x", "--data", "{unlabelled.npy}"], "has no labels; add y"),
@@ -119,6 +120,7 @@ def test_a_saved_learner_grows_in_place_and_a_baseline_too(before, tmp_path, cap
         (["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--archive", "one"], "as T=PATH"),
         (["predict", "{run}", "--data", "{bad.npz}"], "is not a readable file of plain arrays"),
         (["predict", "{run}", "--data", "{text.csv}"], "must hold numbers"),
+        (["predict", "{run}", "--data", "{wide.csv}"], "takes inputs of shape (4,), not (5,)"),
         (["predict", "{run}", "--data", "{ragged.csv}"], "lines of different lengths"),
     ],
 )
@@ -129,6 +131,9 @@ def test_wrong_input_gets_one_sentence_and_exit_code_2(
     monkeypatch.chdir(tmp_path)
     (folder / "bad.npz").write_bytes(b"PK nonsense")
     (folder / "text.csv").write_text("a,b,c,d\n1,2,three,4\n")
+    (folder / "wide.csv").write_text("a,b,c,d,e\n1,2,3,4,5\n")
+    (folder / "stopped").mkdir(exist_ok=True)
+    (folder / "stopped" / "lock").write_text("of a run that did not begin")
     (folder / "ragged.csv").write_text("a,b,c,d\n1,2\n")
     places = [argument.replace("{", f"{folder}/").replace("}", "") for argument in arguments]
     capsys.readouterr()

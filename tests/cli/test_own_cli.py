@@ -130,6 +130,52 @@ def test_a_name_is_a_configuration_and_a_path_is_data():
     assert grid.single(grid.read("clouds@home.npz")).model == "mlp"
 
 
+def test_a_class_is_reserved_and_comes_later(capsys):
+    x, y = arrays()
+    np.savez("early.npz", x=x[y < 3], y=y[y < 3])
+    np.savez("late.npz", x=x[y == 3], y=y[y == 3])
+    typed = ["classes=4", "task_classes=[[0, 1], [2]]", "anytime=true", "--out", "early"]
+    assert main(["run", "early.npz", *typed]) == 0
+    assert main(["learn", "early", "--data", "late.npz", "--out", "late", "--classes", "3"]) == 0
+    assert "Learned task 3" in capsys.readouterr().out
+
+
+def test_labels_that_are_names_stay_names_later(capsys):
+    table("clouds.csv")
+    named = ["--columns", "length,width,depth", "--label", "target"]
+    typed = ["columns=length,width,depth", "label=target", "anytime=true", "--out", "here"]
+    assert main(["run", "clouds.csv", *typed]) == 0
+    capsys.readouterr()
+    assert main(["predict", "here", "--data", "clouds.csv", *named]) == 0
+    printed = capsys.readouterr()
+    assert set(printed.out.splitlines()) == {f"kind {label}" for label in range(4)}
+    accuracy = float(printed.err.split()[1])
+    assert accuracy > 90
+
+    assert main(["learn", "here", "--data", "clouds.csv", *named, "--out", "later"]) == 0
+    capsys.readouterr()
+    assert main(["predict", "later", "--data", "clouds.csv", *named]) == 2
+    assert "has the label 'kind 0', and the names of the classes are not known; list them" in said(capsys)
+    names = ",".join(f"kind {label}" for label in range(4))
+    assert main(["predict", "later", "--data", "clouds.csv", *named, "--names", names]) == 0
+    assert "kind 3" in capsys.readouterr().out
+    assert main(["predict", "later", "--data", "clouds.csv", *named, "--names", "kind 0,kind 1"]) == 2
+    assert "has the label 'kind 2', and the classes are kind 0, kind 1" in said(capsys)
+
+
+def test_pictures_are_resized_and_one_task_is_one(capsys):
+    pillow = pytest.importorskip("PIL.Image")
+    for number in range(40):
+        folder = Path("pictures") / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        pillow.fromarray(np.full((8, 8), number + 100 * (number % 2), np.uint8)).save(
+            folder / f"{number}.png"
+        )
+    assert main(["run", "pictures", "size=12", "prior_epochs=1", "--out", "here"]) == 0
+    assert "(class-incremental, 1 task)" in capsys.readouterr().out
+    assert read_json("here/config.json")["data"]["size"] == 12
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -137,6 +183,7 @@ def test_a_name_is_a_configuration_and_a_path_is_data():
         (["run", "none.csv"], "no file or folder none.csv"),
         (["run", "clouds.csv"], "no column 'label'; choose with label= among: length, width"),
         (["run", "clouds.csv", "label=target"], "'remark' of clouds.csv is not numeric; choose the inputs with columns="),
+        (["run", "clouds.csv", "label=target", "columns=length", "tasks=3"], "or list the classes of each with task_classes"),
         (["run", "mnist", "label=target"], "mnist has its labels"),
         (["init", "none.csv"], "no file or folder none.csv; give the path of your data"),
         (["init", "notes.txt"], "notes.txt is not a kind of data file that is known"),

@@ -30,7 +30,9 @@ def test_run_shows_the_tasks_and_says_where_the_results_are(capsys):
     assert (folder / "summary.json").exists()
 
     assert main(["run", "synthetic", *SMALL]) == 0  # finished: nothing is run again
-    assert "task 1/3" not in capsys.readouterr().out
+    again = capsys.readouterr()
+    assert "task 1/3" not in again.out
+    assert again.err == "This run was finished before; nothing was learned again.\n"
 
 
 def test_run_prints_json_alone_on_stdout(capsys):

@@ -82,6 +82,7 @@ def test_counts_evidence_and_a_latched_alarm(tmp_path):
     monitor = Monitor(0.05, alpha=0.01, state=tmp_path / "state.json")
     assert (monitor.n, monitor.errors, monitor.evidence, monitor.alarm) == (0, 0, pytest.approx(1), False)
     assert not monitor.update([0, 1, 0])
+    assert repr(monitor) == "Monitor(at most 5.01 %, 1 wrong of 3, no alarm)"
     assert not monitor.update(np.array([False, True]))
     assert monitor.log_evidence == float(log_evidence(0.05, 5, 2))
     assert monitor.update([1] * 10)

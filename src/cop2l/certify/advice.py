@@ -23,7 +23,7 @@ HIGH = 0.25
 """A larger share of errors on what was trained on is underfitting."""
 ENOUGH = 20
 """A share of fewer examples says nothing."""
-TWICE = "changing it and learning again counts as another try (cop2l.certify.advice)"
+TWICE = "changing it and learning again counts as another try (docs/inputs.md, Advice)"
 
 
 def before(task: int, x: Any, y: Tensor, given: Any, model: nn.Module) -> Iterator[str]:
@@ -47,7 +47,7 @@ def before(task: int, x: Any, y: Tensor, given: Any, model: nn.Module) -> Iterat
     if given is None and len(y) > 1 and bool((y == y[0]).all()):
         yield (
             f"Every example of task {task} has the class {int(y[0])}, so that its bound says nothing of telling classes apart; "
-            "if that is meant, say so: learn(..., classes=[...])."
+            "if that is meant, declare the task's classes: learn(..., classes=[...]), or --classes."
         )
 
 
@@ -77,9 +77,10 @@ def after(engine: Plain, S: Examples) -> Iterator[str]:
         missed = int(misclassified(engine.model, held, engine.outside).sum()) if held is not None else 0
         if count >= ENOUGH and missed > HIGH * count:
             more = "and prior_lr, more prior_epochs" if options.prior else "or more epochs"
+            more += ", adam as the optimiser" * (options.optimiser != "adam")
             yield (
                 f"The model misclassifies {100 * missed / count:.0f} % of the examples of {what}: it is not trained out; "
-                f"try a larger lr {more}, optimiser='adam', or inputs of a scale near 1; {TWICE}."
+                f"try a larger lr {more}, or inputs of a scale near 1; {TWICE}."
             )
 
 

@@ -7,6 +7,7 @@ of arrays: then x is `Fields`.
 
 import warnings
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,10 @@ class SparseRows:
 
 def labelled(x: Any, y: Any = None) -> Block:
     """Inputs as rows that can be had in slices, and labels: y, or the column of x that y names, or what x says itself."""
+    if isinstance(x, str | Path):
+        raise UserError(
+            f"x is the path {str(x)!r}; load its examples first: streams.load({str(x)!r}, label=...)."
+        )
     if reader(x) is None:
         own = None
     else:
@@ -95,6 +100,14 @@ def labels(y: Any) -> Tensor:
     if found.dim() != 1 or found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
         raise UserError(wanted)
     return found.to(torch.int64)
+
+
+def wrong_shape(model: Any, x: Any) -> str | None:
+    """What to say of inputs that a model failed on, if they have not the shape that it was built for."""
+    wanted, seen = getattr(model, "description", {}).get("inputs"), tuple(getattr(x, "shape", ())[1:])
+    if wanted is None or not seen or tuple(wanted) == seen:
+        return None
+    return f"The model takes inputs of shape {tuple(wanted)}, not {seen}; give what it was built for, one row per example."
 
 
 def check_finite(x: Any) -> None:

@@ -27,7 +27,7 @@ from cop2l.certify.fast import (
     outputs,
 )
 from cop2l.certify.inputs import blocks as blocks_in
-from cop2l.certify.inputs import check_finite, features, inputs, labelled, labels, reader
+from cop2l.certify.inputs import check_finite, features, inputs, labelled, labels, reader, wrong_shape
 from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.certify.together import aside
@@ -315,7 +315,12 @@ class CoP2L:
         small = len(x) <= SMALL_REQUESTS[-1] and exact_already(self._mode.like)
         with nullcontext() if small else exact_arithmetic(torch.get_num_threads()):
             every = outputs(self.model, x, task, self._outside(self.heads), self._mode)
-            found = [rule(logits) for logits in every]
+            try:
+                found = [rule(logits) for logits in every]
+            except RuntimeError:
+                if (said := wrong_shape(self.model, x)) is not None:
+                    raise UserError(said) from None
+                raise
         return none if not found else found[0] if len(found) == 1 else torch.cat(found)
 
     def save(self, folder: str | Path, *, certificate: bool = True) -> None:
@@ -486,6 +491,8 @@ class CoP2L:
                     raise UserError(WANTS_INTEGERS) from None
                 if integers and "dtype" in str(error):
                     raise UserError(WANTS_NUMBERS) from None
+                if (said := wrong_shape(self.model, x)) is not None:
+                    raise UserError(said) from None
                 why = (str(error).splitlines() or [type(error).__name__])[0]
                 seen = ", ".join(f"{name} {shape}".lstrip() for name, shape in shapes.items())
                 raise UserError(f"The model cannot take inputs of shape {seen}: {why}") from None

@@ -58,16 +58,23 @@ def _common(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--text", metavar="A,B,...", default="", help="the columns of text among them")
     parser.add_argument("--text-size", metavar="N", type=int, help="as it was learned (1024)")
+    parser.add_argument(
+        "--names",
+        metavar="A,B,...",
+        default="",
+        help="the labels in order, if they are names (those of the run)",
+    )
 
 
 def _columns(arguments: argparse.Namespace) -> Any:
     from cop2l.experiments.samples import Columns
 
-    inputs, text = (
-        [name for name in given.split(",") if name] for given in (arguments.columns, arguments.text)
+    inputs, text, names = (
+        [name for name in given.split(",") if name]
+        for given in (arguments.columns, arguments.text, arguments.names)
     )
     size = {} if arguments.text_size is None else {"text_size": arguments.text_size}
-    return Columns(arguments.label, arguments.group, inputs, text, **size)
+    return Columns(arguments.label, arguments.group, inputs, text, names=names, **size)
 
 
 def learn(arguments: argparse.Namespace) -> int:
@@ -96,7 +103,7 @@ def predict(arguments: argparse.Namespace) -> int:
     from cop2l.experiments import life
     from cop2l.experiments.words import rounded
 
-    classes, accuracy = life.predict(
+    classes, accuracy, names = life.predict(
         arguments.state, arguments.data, columns=_columns(arguments), task=arguments.task
     )
     if arguments.out:
@@ -105,7 +112,7 @@ def predict(arguments: argparse.Namespace) -> int:
         print(json.dumps({"classes": classes.tolist(), "accuracy": accuracy}))
         return 0
     if not arguments.out:
-        print("\n".join(map(str, classes.tolist())))
+        print("\n".join(names[c] if c < len(names) else str(c) for c in classes.tolist()))
     if accuracy is not None:
         print(f"accuracy {rounded(accuracy)} on {len(classes)} examples", file=sys.stderr)
     return 0

@@ -88,7 +88,10 @@ def run_shared(arguments: argparse.Namespace, shared: Any) -> int:
             return 0
     watchers = [watch.usual(sys.stderr if arguments.json else None)]
     watchers += loggers(arguments, folder)
+    finished = (folder / "summary.json").is_file()
     summary = experiment(config, folder, watchers, promised, ranks=shared)
+    if finished:
+        print("This run was finished before; nothing was learned again.", file=sys.stderr)
     print(json.dumps(summary, indent=1) if arguments.json else f"{words.table(summary)}\nResults: {folder}")
     return 0
 

@@ -13,7 +13,7 @@ from cop2l.experiments import samples
 from cop2l.experiments.directory import check_certificate
 from cop2l.experiments.measure import claims
 from cop2l.experiments.samples import USUAL, Columns
-from cop2l.files import recover, replace_folder, standing, write_array, write_text
+from cop2l.files import read_json, recover, replace_folder, standing, write_array, write_text
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD, read_state
 from cop2l.methods.protocol import Method
@@ -72,9 +72,15 @@ def learn(
     target = Path(out) if out is not None else state_of(folder)
     if out is None and (target.parent / "records.jsonl").exists():
         raise UserError(f"{folder} belongs to a run, which stays as it is; name a new folder with --out.")
-    if target.exists() and not saved(target) and (not target.is_dir() or any(target.iterdir())):
+    if (
+        out is not None
+        and target.exists()
+        and not saved(target)
+        and (not target.is_dir() or any(target.iterdir()))
+    ):
         raise UserError(f"{target} exists and is not a saved learner; choose another folder with --out.")
     learner = load(folder)
+    columns = with_names(columns, learner, folder)
     old = dict(_archived(learner, entry, columns) for entry in archive)
     x, y, groups = samples.read(
         data,
@@ -102,12 +108,14 @@ def predict(
     *,
     columns: Columns = USUAL,
     task: int | None = None,
-) -> tuple[Tensor, float | None]:
-    """The class of each example, and the share that is right if the data has labels."""
+) -> tuple[Tensor, float | None, Sequence[str]]:
+    """The class of each example, the share that is right if the data has labels, and the classes' names, if known."""
     learner = load(folder)
+    columns = with_names(columns, learner, folder)
     x, y, _ = samples.read(data, outputs(learner), named(learner, columns))
     predicted: Tensor = learner.predict(x, task=task)
-    return predicted, None if y is None else int((predicted.numpy() == y).sum()) / len(y)
+    right = None if y is None else int((predicted.numpy() == y).sum()) / len(y)
+    return predicted, right, columns.names
 
 
 def outputs(learner: Any) -> int:
@@ -123,6 +131,15 @@ def claims_groups(learner: Any) -> bool:
 def named(learner: Any, columns: Columns) -> Columns:
     """The columns with that of groups: the one that was named, or `group` where the learner claims groups."""
     return columns._replace(group=columns.group or ("group" if claims_groups(learner) else None))
+
+
+def with_names(columns: Columns, learner: Any, folder: str | Path) -> Columns:
+    """The columns with the names of the classes: those that were given, or those that the learner's run found."""
+    described = Path(folder) / "environment.json"
+    if columns.names or not described.is_file():
+        return columns
+    names = read_json(described).get("stream", {}).get("class_names", ())
+    return columns._replace(names=names) if len(names) == outputs(learner) else columns
 
 
 def _archived(learner: Method, entry: str, columns: Columns) -> tuple[int, tuple[Any, np.ndarray]]:

@@ -20,13 +20,14 @@ Read = tuple[np.ndarray, np.ndarray | None, Any]
 
 
 class Columns(NamedTuple):
-    """The columns of a table: labels, groups, inputs (none named: all others), and which of them are text."""
+    """The columns of a table: labels, groups, inputs (none named: all others), which of them are text; the classes' names."""
 
     label: str = "label"
     group: str | None = None
     inputs: Sequence[str] = ()
     text: Sequence[str] = ()
     text_size: int = SIZE
+    names: Sequence[str] = ()
 
 
 USUAL = Columns()
@@ -44,6 +45,8 @@ def read(path: str | Path, classes: int, chosen: Columns = USUAL, more: str = ""
     if reader is None:
         raise UserError(f"{path} is not a kind of file that is known; give examples as {KINDS}.")
     x, y, groups = reader(path, chosen)
+    if y is not None and y.dtype.kind not in "biuf":
+        y = _numbered(path, y, chosen)
     given = np.zeros(len(x), np.int64) if y is None else y
     if more and given.dtype.kind in "iuf" and len(given) and (last := given.max()) >= classes:
         raise UserError(
@@ -113,9 +116,23 @@ def _columns(path: Path, columns: dict[str, list[Any]], chosen: Columns) -> Read
             for name in names
         ]
         x = np.concatenate(parts, axis=1)
-        return x, None if labels is None else np.array([float(value) for value in labels]), groups
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path} must hold numbers, and whole numbers in the column {chosen.label!r}; name another with --label, and"
-            " columns of text with --text."
+            f"{path} must hold numbers in its columns of inputs; name the column of labels with --label, those of inputs with"
+            " --columns, and those of text with --text."
         ) from error
+    return x, None if labels is None else np.array([str(value) for value in labels]), groups
+
+
+def _numbered(path: Path, labels: np.ndarray, chosen: Columns) -> np.ndarray:
+    """Labels as class numbers: a name has its place among the classes' names."""
+    places = {name: float(place) for place, name in enumerate(chosen.names)}
+    try:
+        return np.array([places[label] if label in places else float(label) for label in map(str, labels)])
+    except ValueError:
+        strange = next(label for label in map(str, labels) if label not in places)
+        known = f"the classes are {', '.join(places)}" if places else "the names of the classes are not known"
+        raise UserError(
+            f"{path} has the label {strange!r}, and {known}; list them all in order with --names, or choose another"
+            " column with --label."
+        ) from None

@@ -13,7 +13,7 @@ from cop2l.streams.task import Stream
 def title(config: Config, stream: Stream) -> str:
     """What is run, in one line."""
     return (
-        f"{config.method} on {config.stream} ({stream.scenario}, {len(stream)} tasks),"
+        f"{config.method} on {config.stream} ({stream.scenario}, {len(stream)} task{'s' * (len(stream) != 1)}),"
         f" {config.model}, memory {config.memory}, seed {config.seed}"
     )
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cop2l.certify.bar import shown
-from cop2l.certify.inputs import features, labelled, labels
+from cop2l.certify.inputs import features, labelled, labels, wrong_shape
 from cop2l.errors import UserError, unknown
 from cop2l.files import read_tensors, write_tensors
 from cop2l.kernel.samples import Fields
@@ -267,7 +267,12 @@ class Learner(ABC):
         with self.modes(), torch.no_grad():
             self.model.eval()
             blocks = [x[i : i + BLOCK] for i in range(0, max(len(x), 1), BLOCK)]
-            return torch.cat([function(self.inputs(block)) for block in blocks])
+            try:
+                return torch.cat([function(self.inputs(block)) for block in blocks])
+            except RuntimeError:
+                if (said := wrong_shape(self.model, x)) is not None:
+                    raise UserError(said) from None
+                raise
 
     def inputs(self, x: Any) -> Tensor:
         """Inputs as a tensor on the model's device, in the model's precision if they are real numbers."""

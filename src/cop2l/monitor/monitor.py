@@ -11,6 +11,7 @@ from cop2l.audit.finding import find
 from cop2l.certify.certificate import Certificate, read
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, Lock, json_digest, read_json, write_json
+from cop2l.kernel.arithmetic import percent
 from cop2l.kernel.form import widths
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import Verdict
@@ -72,6 +73,10 @@ class Monitor:
             "alpha": self.alpha, "n": 0, "errors": 0, "batches": 0, "starts": [], "alarm": None, "trajectory": [],
         }  # fmt: skip
         self._load()
+
+    def __repr__(self) -> str:
+        state = "ALARM" if self.alarm else "no alarm"
+        return f"Monitor(at most {percent(self.bound)}, {self.errors} wrong of {self.n}, {state})"
 
     @property
     def n(self) -> int:

@@ -16,7 +16,18 @@ from cop2l.streams.task import SCENARIOS, Stream
 
 GENERATED: dict[str, Callable[..., Stream]] = {"synthetic": synthetic, "payments": payments}
 NAMES = (*DATASETS, *DOMAINS, "digits", *GENERATED)
-OWN = ("label", "columns", "text", "text_size", "domain", "group", "classes", "test_share")
+OWN = (
+    "label",
+    "columns",
+    "text",
+    "text_size",
+    "domain",
+    "group",
+    "classes",
+    "task_classes",
+    "size",
+    "test_share",
+)
 
 
 def load(
@@ -57,7 +68,7 @@ def load(
         given = {key: value for key, value in given.items() if value is not None}
         _only_known(given, tuple(inspect.signature(generate).parameters))
         return generate(seed=seed, **given)
-    _only_known(options, ("task_classes", "domains", "size", *OWN))
+    _only_known(options, ("domains", *OWN))
     task_classes, domains, size = (options.pop(key, None) for key in ("task_classes", "domains", "size"))
     source = str(name)
     if source in DOMAINS:

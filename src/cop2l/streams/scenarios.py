@@ -134,7 +134,8 @@ def class_groups(classes: int, tasks: int, class_seed: int | None = None) -> tup
     if tasks < 1 or classes % tasks:
         fitting = ", ".join(str(t) for t in range(1, classes + 1) if classes % t == 0)
         raise UserError(
-            f"{classes} classes cannot be cut into {tasks} equal tasks; choose one of: {fitting}."
+            f"{classes} classes cannot be cut into {tasks} equal tasks; choose one of: {fitting}, or list the classes of each"
+            " with task_classes."
         )
     order = np.arange(classes) if class_seed is None else shuffled(class_seed, "class order", n=classes)
     return tuple(tuple(int(c) for c in group) for group in order.reshape(tasks, -1))
@@ -246,7 +247,8 @@ def _stream(
     for number, rows in enumerate(train, 1):
         if not len(rows):
             raise UserError(
-                f"Task {number} of {data.name} would have no training example; choose fewer tasks."
+                f"Task {number} of {data.name} would have no training example; choose fewer tasks, or list the classes of"
+                " each with task_classes."
             )
     prepare = (data.prepare,) * len(train)
     numbers = range(1, len(train) + 1)
