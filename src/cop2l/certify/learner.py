@@ -310,6 +310,8 @@ class CoP2L:
                 f"A task-incremental learner predicts for one of its tasks: give task=1..{self.tasks_seen}."
             )
         x = inputs(features(x))
+        if self.engine.buffer and {*parts_of(x)} != (held := {*parts_of(self.engine.buffer[0].x)}):
+            raise UserError(f"The inputs have the parts {_listed(parts_of(x))}; the tasks had {_listed(held)}.")
         if self._mode is None or not self._mode.fits(self.model):
             self._mode = ScoringMode(self.model)
         small = len(x) <= SMALL_REQUESTS[-1] and exact_already(self._mode.like)

@@ -250,7 +250,7 @@ def _checked_samples(verdict: Verdict, certificate: Content, samples: Samples, a
         if shared > allowed.shared:
             verdict.doubt(f"{shared} of the {size} rows of task {task} are rows of an earlier task too.")
         known[task] = sample(x, torch.from_numpy(facts["labels"]).to(like.device), task, options.seed), facts
-    verdict.checked.append(f"The data of {len(known)} tasks has the stated fingerprints.")
+    verdict.checked += [f"The data of {len(known)} tasks has the stated fingerprints."] * bool(known)
     return known
 
 
