@@ -3,12 +3,14 @@
 import re
 import shlex
 import signal
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 import small_data_sets
+from PIL import Image
 
 from cop2l.cli import main
 
@@ -33,7 +35,7 @@ PYTHON_ELSEWHERE = {
     "adding_a_method.md": "methods/test_adding_a_method.py",
     "avalanche.md": "test_avalanche.py, where Avalanche is installed",
     "report.md": "report/test_published.py",
-    "features.md": "fetches a backbone's weights; features/test_extract.py has a small one",
+    "features.md": "fetches a backbone's weights; features/test_modules.py runs the module",
 }
 
 
@@ -64,11 +66,20 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "numbers.csv").write_text(numbers)
     species = [f"{a},{b},{'abcdef'[i % 6]}" for i, (a, b) in enumerate(draws.normal(size=(120, 2)))]
     (tmp_path / "my-data.csv").write_text("\n".join(["length,width,species", *species]))
+    (tmp_path / "my_nets.py").write_text(
+        "from torch import nn\n\n\ndef make():\n    return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten())\n"
+    )
+    for number in range(40):
+        (tmp_path / "my-pictures" / f"class{number % 4}").mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(draws.integers(0, 256, (8, 8, 3), np.uint8))
+        picture.save(tmp_path / "my-pictures" / f"class{number % 4}" / f"{number}.png")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("COP2L_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("COP2L_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     handler = signal.getsignal(signal.SIGTERM)
     yield tmp_path
+    sys.modules.pop("my_nets", None)
     signal.signal(signal.SIGTERM, handler)
 
 
