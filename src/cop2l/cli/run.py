@@ -71,8 +71,20 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("Stopped; run the same command again to go on after the last finished task.", file=sys.stderr)
         return 130
-    print(json.dumps(summary, indent=1) if arguments.json else f"{words.table(summary)}\nResults: {folder}")
+    print(json.dumps(summary, indent=1) if arguments.json else words.table(summary))
+    warn_of_tries([folder], arguments)
+    if not arguments.json:
+        print(f"Results: {folder}")
     return 0
+
+
+def warn_of_tries(folders: list[Path], arguments: argparse.Namespace) -> None:
+    """Say it if other settings were tried on the same data: of the last of these runs."""
+    from cop2l.experiments.directory import tried
+
+    found = [sentence for folder in folders if (sentence := tried(folder))]
+    for sentence in found[-1:]:
+        print(sentence, file=sys.stderr if arguments.json else sys.stdout)
 
 
 def loggers(arguments: argparse.Namespace, folder: Path) -> list[Any]:
@@ -108,4 +120,5 @@ def run_seeds(configs: Any, arguments: argparse.Namespace) -> int:
         for c, folder, summary in zip(configs, folders, summaries, strict=True)
     ]
     print(json.dumps(summaries, indent=1) if arguments.json else "\n".join(lines))
+    warn_of_tries(folders, arguments)
     return 0
