@@ -44,7 +44,7 @@ def before(task: int, x: Any, y: Tensor, given: Sequence[int] | None) -> Iterato
     if given is None and len(y) > 1 and bool((y == y[0]).all()):
         yield (
             f"Every example of task {task} has the class {int(y[0])}, so that its bound says nothing of telling classes apart; "
-            "if that is meant, say so: learn(..., classes=[...])."
+            "if that is meant, say so: learn(..., classes=[...]), or --classes."
         )
 
 

@@ -4,6 +4,7 @@ Arrays, tensors, memory maps, sparse matrices, frames (pandas, polars), Hugging 
 DataLoaders: the same examples give the same bits, whatever holds them.
 """
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -109,6 +110,26 @@ def _rows(x: Any) -> Any:
     if isinstance(x, Mapping):
         raise _in_parts("a dict")
     return SparseRows(x) if hasattr(x, "tocsr") else x
+
+
+def check_width(x: Any, model: nn.Module) -> None:
+    """Refuse inputs of more or fewer values than the model's description says, before torch speaks of matrices."""
+    wanted = (getattr(model, "description", None) or {}).get("inputs")
+    shape = getattr(x, "shape", None)
+    if wanted and shape is not None and math.prod(shape[1:]) != math.prod(wanted):
+        raise UserError(
+            f"The model cannot take inputs of shape {tuple(shape[1:])}: it takes {tuple(wanted)}."
+        )
+
+
+def in_words(error: BaseException) -> str:
+    """Why a model refused its inputs, in a line; torch's sizes of matrices are those of whole blocks, and of padded rows.
+
+    >>> in_words(RuntimeError("mat1 and mat2 shapes cannot be multiplied (2048x30 and 16x512)"))
+    'a layer takes another number of values'
+    """
+    line = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    return "a layer takes another number of values" if "shapes cannot be multiplied" in line else line
 
 
 def check_ids(x: Any, model: nn.Module) -> None:

@@ -16,7 +16,17 @@ from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.certificate import Certificate, content_of
 from cop2l.certify.fast import ErrorCount, Fast, Progress, ScoringMode, input_blocks, misclassified, outputs
 from cop2l.certify.inputs import blocks as blocks_in
-from cop2l.certify.inputs import check_finite, check_ids, features, inputs, labelled, labels, reader
+from cop2l.certify.inputs import (
+    check_finite,
+    check_ids,
+    check_width,
+    features,
+    in_words,
+    inputs,
+    labelled,
+    labels,
+    reader,
+)
 from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.certify.together import aside
@@ -274,11 +284,10 @@ class CoP2L:
             raise UserError(
                 f"A task-incremental learner predicts for one of its tasks: give task=1..{self.tasks_seen}."
             )
+        x = inputs(features(x))
+        check_width(x, self.model)
         with exact_arithmetic(torch.get_num_threads()):
-            found = [
-                rule(logits)
-                for logits in outputs(self.model, inputs(features(x)), task, self._outside(self.heads))
-            ]
+            found = [rule(logits) for logits in outputs(self.model, x, task, self._outside(self.heads))]
         return torch.cat(found) if found else none
 
     def save(self, folder: str | Path) -> None:
@@ -385,6 +394,7 @@ class CoP2L:
                 "A model with batch normalisation cannot train on a single example; use batch=2 or more."
             )
         x, found = inputs(x), labels(y)
+        check_width(x, self.model)
         if len(x) != len(found):
             raise UserError(f"x has {len(x)} examples and y has {len(found)} labels; they must be as many.")
         if not len(found):
@@ -417,7 +427,7 @@ class CoP2L:
                 if "scalar types: Long, Int" in str(error):
                     raise UserError(WANTS_INTEGERS) from None
                 raise UserError(
-                    f"The model cannot take inputs of shape {tuple(x.shape[1:])}: {str(error).splitlines()[0]}"
+                    f"The model cannot take inputs of shape {tuple(x.shape[1:])}: {in_words(error)}."
                 ) from None
             if logits.dim() != 2:
                 raise UserError("The model must return one row of logits per example.")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cop2l.certify.bar import shown
-from cop2l.certify.inputs import features, labelled, labels
+from cop2l.certify.inputs import check_width, features, labelled, labels
 from cop2l.errors import UserError, unknown
 from cop2l.files import read_tensors, write_tensors
 from cop2l.kernel.verify import outside_heads
@@ -146,6 +146,7 @@ class Learner(ABC):
             )
         if stray := sorted(set(y.unique().tolist()) - set(head)):
             raise UserError(f"Task {t} has labels {stray} that are not among its classes; correct classes=.")
+        check_width(x, self.model)
         self.outputs = self.logits(x[:1]).shape[-1]
         if min(head) < 0 or max(head) >= self.outputs:
             raise UserError(
@@ -175,7 +176,9 @@ class Learner(ABC):
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
         """Class of each example, int64 on the CPU; `task` (from 1) selects the head if task-incremental."""
-        return self.allowed(self.logits(features(x)), task).argmax(1).cpu()
+        x = features(x)
+        check_width(x, self.model)
+        return self.allowed(self.logits(x), task).argmax(1).cpu()
 
     @property
     def memory_used(self) -> int:
