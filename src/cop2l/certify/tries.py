@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cop2l.errors import UserError
-from cop2l.files import Lock, append_lines, file_digest, json_digest, read_lines
+from cop2l.files import Lock, append_lines, file_digest, json_digest, read_json, read_lines
 
 FILE = "tries.jsonl"
 NOT_A_SETTING = ("hash", "name", "stream", "folder", "delta", "commitment")
@@ -136,6 +136,15 @@ def of_run(folder: str | Path, environment: Mapping[str, Any], delta: float | No
         raise UserError(
             f"What {folder} notes of other tries cannot be read; restore it from a copy."
         ) from None
+
+
+def said_of(folder: str | Path) -> str | None:
+    """What must be said of a run directory if other settings were tried on its data."""
+    config, environment = Path(folder) / "config.json", Path(folder) / "environment.json"
+    if not config.exists() or not environment.exists():
+        return None
+    found = of_run(folder, read_json(environment), read_json(config)["delta"])
+    return found and found.sentence
 
 
 def together(found: Iterable[tuple[str, Tried]]) -> list[str]:

@@ -80,9 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def warn_of_tries(folders: list[Path], arguments: argparse.Namespace) -> None:
     """Say it if other settings were tried on the same data: of the last of these runs."""
-    from cop2l.experiments.directory import tried
+    from cop2l.certify.tries import said_of
 
-    found = [sentence for folder in folders if (sentence := tried(folder))]
+    found = [sentence for folder in folders if (sentence := said_of(folder))]
     for sentence in found[-1:]:
         print(sentence, file=sys.stderr if arguments.json else sys.stdout)
 

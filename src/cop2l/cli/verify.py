@@ -135,7 +135,7 @@ def run_show(arguments: argparse.Namespace) -> None:
     """Print a certificate."""
     from cop2l.audit.finding import find
     from cop2l.certify.certificate import read
-    from cop2l.experiments.directory import tried
+    from cop2l.certify.tries import said_of
     from cop2l.kernel import form
     from cop2l.kernel.options import Refusal
     from cop2l.kernel.verdict import Verdict, claim_in_words
@@ -153,7 +153,7 @@ def run_show(arguments: argparse.Namespace) -> None:
         print(read(folders[-1]))
     else:
         assumed = ["Assumptions:", *(f"  - {sentence}" for sentence in form.ASSUMPTIONS)]
-        said = tried(folders[-1].parents[1])
+        said = said_of(folders[-1].parents[1])
         print(
             "\n".join(
                 [

@@ -9,7 +9,6 @@ import shutil
 from pathlib import Path
 from typing import Any, Self
 
-from cop2l.certify import tries
 from cop2l.certify.certificate import Certificate
 from cop2l.errors import UserError
 from cop2l.experiments.config import Config
@@ -199,15 +198,6 @@ class RunDirectory:
                 remove(folder)
         for left in filter(is_leftover, self.path.iterdir()):
             remove(left)
-
-
-def tried(folder: str | Path) -> str | None:
-    """What must be said of a run if other settings were tried on its data."""
-    config, environment = Path(folder) / "config.json", Path(folder) / "environment.json"
-    if not config.exists() or not environment.exists():
-        return None
-    found = tries.of_run(folder, read_json(environment), read_json(config)["delta"])
-    return found and found.sentence
 
 
 def check_certificate(folder: Path) -> None:
