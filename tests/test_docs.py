@@ -3,6 +3,7 @@
 import re
 import shlex
 import signal
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,7 +37,7 @@ PYTHON_ELSEWHERE = {
     "avalanche.md": "test_avalanche.py, where Avalanche is installed",
     "report.md": "report/test_published.py",
     "ranks.md": "experiments/test_ranks.py",
-    "features.md": "fetches a backbone's weights; features/test_extract.py has a small one",
+    "features.md": "fetches a backbone's weights; features/test_modules.py runs the module",
 }
 
 
@@ -77,11 +78,20 @@ def folder(tmp_path, monkeypatch):
     for name, classes in {"early": (0, 1, 2, 3), "late": (4, 5)}.items():
         y = np.resize(classes, 120)
         np.savez(tmp_path / f"{name}.npz", x=draws.normal(size=(120, 3)) + y[:, None], y=y)
+    (tmp_path / "my_nets.py").write_text(
+        "from torch import nn\n\n\ndef make():\n    return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten())\n"
+    )
+    for number in range(40):
+        (tmp_path / "my-pictures" / f"class{number % 4}").mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(draws.integers(0, 256, (8, 8, 3), np.uint8))
+        picture.save(tmp_path / "my-pictures" / f"class{number % 4}" / f"{number}.png")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("COP2L_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("COP2L_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     handler = signal.getsignal(signal.SIGTERM)
     yield tmp_path
+    sys.modules.pop("my_nets", None)
     signal.signal(signal.SIGTERM, handler)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cop2l.audit.flags import NO_CUT, SPLIT, flag
+from cop2l.audit.flags import NO_CUT, SPLIT, flag, in_flags
 from cop2l.certify.inputs import in_fields
 from cop2l.features import load_stream
 from cop2l.kernel.form import Unreadable, canonical, regular
@@ -125,7 +125,7 @@ def _cut(
             stream = load_stream(source, **wanted)
         except BAD as error:
             if trouble is not None:
-                raise Unreadable(f"The data cannot be loaded: {trouble}") from None
+                raise Unreadable(f"The data cannot be loaded: {in_flags(str(trouble))}") from None
             notes.fault(f"{source} cannot be cut as the certificate states: {error}")
             return Samples()
     if accepted:

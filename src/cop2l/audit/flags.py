@@ -1,6 +1,7 @@
 """How an auditor types what is known of the data: the flags of `cop2l verify`. Needs no torch."""
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,6 +42,21 @@ def flag(key: str, value: Any) -> str:
     if key in FLAGS:
         return f"{FLAGS[key]} {_text(value)}"
     return f"--option {shlex.quote(f'{key}={value if isinstance(value, str) else json.dumps(value)}')}"
+
+
+def in_flags(sentence: str) -> str:
+    """A sentence that names options of `streams.load`, with the flags in their place.
+
+    >>> in_flags("choose with label= among: a, b; or give the size, such as size=64.")
+    'choose with --label among: a, b; or give the size, such as --option size=64.'
+    """
+    return re.sub(
+        r"\b([a-z_]+)=([\w,]*)",
+        lambda found: (
+            f"{FLAGS[found[1]]} {found[2]}".strip() if found[1] in FLAGS else f"--option {found[0]}"
+        ),
+        sentence,
+    )
 
 
 def _text(value: Any) -> str:

@@ -155,6 +155,16 @@ def _sliced(x: Any) -> Any:
     return SparseRows(x) if hasattr(x, "tocsr") else x
 
 
+def in_words(error: BaseException) -> str:
+    """Why a model refused its inputs, in a line; torch's sizes of matrices are those of whole blocks, and of padded rows.
+
+    >>> in_words(RuntimeError("mat1 and mat2 shapes cannot be multiplied (2048x30 and 16x512)"))
+    'a layer takes another number of values'
+    """
+    line = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    return "a layer takes another number of values" if "shapes cannot be multiplied" in line else line
+
+
 def reader(x: Any) -> Any:
     """What reads x block by block; None if it is no collection of a library but an array or a list."""
     if isinstance(x, DataLoader | Dataset):

@@ -27,7 +27,16 @@ from cop2l.certify.fast import (
     outputs,
 )
 from cop2l.certify.inputs import blocks as blocks_in
-from cop2l.certify.inputs import check_finite, features, inputs, labelled, labels, reader, wrong_shape
+from cop2l.certify.inputs import (
+    check_finite,
+    features,
+    in_words,
+    inputs,
+    labelled,
+    labels,
+    reader,
+    wrong_shape,
+)
 from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.certify.together import aside
@@ -311,7 +320,9 @@ class CoP2L:
             )
         x = inputs(features(x))
         if self.engine.buffer and {*parts_of(x)} != (held := {*parts_of(self.engine.buffer[0].x)}):
-            raise UserError(f"The inputs have the parts {_listed(parts_of(x))}; the tasks had {_listed(held)}.")
+            raise UserError(
+                f"The inputs have the parts {_listed(parts_of(x))}; the tasks had {_listed(held)}."
+            )
         if self._mode is None or not self._mode.fits(self.model):
             self._mode = ScoringMode(self.model)
         small = len(x) <= SMALL_REQUESTS[-1] and exact_already(self._mode.like)
@@ -495,9 +506,8 @@ class CoP2L:
                     raise UserError(WANTS_NUMBERS) from None
                 if (said := wrong_shape(self.model, x)) is not None:
                     raise UserError(said) from None
-                why = (str(error).splitlines() or [type(error).__name__])[0]
                 seen = ", ".join(f"{name} {shape}".lstrip() for name, shape in shapes.items())
-                raise UserError(f"The model cannot take inputs of shape {seen}: {why}") from None
+                raise UserError(f"The model cannot take inputs of shape {seen}: {in_words(error)}.") from None
             if logits.dim() != 2:
                 raise UserError("The model must return one row of logits per example.")
             self._form, self._classes = _form(x), int(logits.shape[1])

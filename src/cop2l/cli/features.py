@@ -7,6 +7,7 @@ from typing import Any
 EPILOG = """\
   cop2l features cifar10 --backbone dinov2-vits14 --size 70     compute; a second call resumes or finds them
   cop2l features --import cifar10-dinov2-vits14-70.npz          take features that were computed elsewhere
+  cop2l features my-pictures/ --backbone my_nets:make --pretrained-on nothing    your own module
   cop2l features list                                           what is cached
   cop2l features backbones                                      which backbones there are
   cop2l run cifar10@dinov2-vits14-70                            use them: DATASET@BACKBONE-PX is a stream"""
@@ -28,7 +29,9 @@ def add(verbs: Any) -> None:
         help="a data set, the path of your own pictures, or: list, backbones",
     )
     parser.add_argument(
-        "--backbone", metavar="NAME", help="see 'features backbones' (default: dinov2-vits14)"
+        "--backbone",
+        metavar="NAME",
+        help="see 'features backbones', or your own: package.module:function (default: dinov2-vits14)",
     )
     parser.add_argument(
         "--size", type=int, metavar="PX", help="side that pictures are resized to (default: 224)"
@@ -51,7 +54,7 @@ def add(verbs: Any) -> None:
         "--pretrained-on",
         metavar="DATA",
         action="append",
-        help="a data set that the backbone was trained on, if it is not one of ours; may be repeated",
+        help="a data set that the backbone was trained on, if it is not one of ours (nothing: random weights); may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="print JSON on stdout")
     parser.set_defaults(run=run)
@@ -72,6 +75,11 @@ def run(arguments: argparse.Namespace) -> None:
         print(json.dumps(_row(entry), indent=1))
     else:
         print(f"{entry.name} is in {entry.folder}")
+        if entry.about["pretrained_on"] in ([], ["unknown"]):
+            print(
+                "It is not known what the backbone was trained on, so certificates on these features are not valid;"
+                " say it with --pretrained-on, and the features stay."
+            )
     return None
 
 
@@ -150,6 +158,7 @@ def backbones(arguments: argparse.Namespace) -> None:
     for name, path in others.items():
         print(f"{name:<18}  of an installed package: {path}")
     print("timm:MODEL, transformers:MODEL  any picture model of these libraries, where they are installed")
+    print("package.module:function         your own torch module, or what makes it")
 
 
 def _row(entry: Any) -> dict[str, Any]:

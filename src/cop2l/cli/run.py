@@ -92,8 +92,20 @@ def run_shared(arguments: argparse.Namespace, shared: Any) -> int:
     summary = experiment(config, folder, watchers, promised, ranks=shared)
     if finished:
         print("This run was finished before; nothing was learned again.", file=sys.stderr)
-    print(json.dumps(summary, indent=1) if arguments.json else f"{words.table(summary)}\nResults: {folder}")
+    print(json.dumps(summary, indent=1) if arguments.json else words.table(summary))
+    warn_of_tries([folder], arguments)
+    if not arguments.json:
+        print(f"Results: {folder}")
     return 0
+
+
+def warn_of_tries(folders: list[Path], arguments: argparse.Namespace) -> None:
+    """Say it if other settings were tried on the same data: of the last of these runs."""
+    from cop2l.certify.tries import said_of
+
+    found = [sentence for folder in folders if (sentence := said_of(folder))]
+    for sentence in found[-1:]:
+        print(sentence, file=sys.stderr if arguments.json else sys.stdout)
 
 
 def loggers(arguments: argparse.Namespace, folder: Path) -> list[Any]:
@@ -129,4 +141,5 @@ def run_seeds(configs: Any, arguments: argparse.Namespace) -> int:
         for c, folder, summary in zip(configs, folders, summaries, strict=True)
     ]
     print(json.dumps(summaries, indent=1) if arguments.json else "\n".join(lines))
+    warn_of_tries(folders, arguments)
     return 0

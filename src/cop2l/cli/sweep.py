@@ -42,6 +42,7 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list, run what is not finished, and list what failed."""
+    from cop2l.cli.run import warn_of_tries
     from cop2l.errors import UserError
     from cop2l.experiments import grid, sweep, words
     from cop2l.experiments.ranks import launched
@@ -86,5 +87,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(sweep.overview(every, failed), indent=1))
     for outcome in failed:
         print(f"failed: {outcome.job.folder}  {outcome.job.name}  {outcome.error}", file=sys.stderr)
+    warn_of_tries([job.folder for job in every], arguments)
     print(f"{len(every) - len(failed)} of {len(every)} runs are finished in {arguments.out}", file=out)
     return 1 if failed else 0

@@ -79,7 +79,7 @@ def learn(
         and (not target.is_dir() or any(target.iterdir()))
     ):
         raise UserError(f"{target} exists and is not a saved learner; choose another folder with --out.")
-    learner = load(folder)
+    learner: Any = load(folder)
     columns = with_names(columns, learner, folder)
     old = dict(_archived(learner, entry, columns) for entry in archive)
     x, y, groups = samples.read(
@@ -90,6 +90,15 @@ def learn(
     )
     if y is None:
         raise UserError(f"{data} has no labels; add y, or name the column that holds them with --label.")
+    check_fits(learner, data, x)
+    if (last := getattr(learner.options, "tasks", None)) is not None and learner.tasks_seen >= last:
+        raise UserError(
+            f"{folder} was made for {last} tasks, and all were learned; more can be added to a run with anytime=true."
+        )
+    if classes is None and learner.scenario == "task-incremental":
+        raise UserError(
+            "A task-incremental task needs its own classes; give them with --classes, as in --classes 4,5."
+        )
     told = {"groups": groups} if claims_groups(learner) else {}
     if told and groups is None:
         raise UserError(
@@ -110,12 +119,28 @@ def predict(
     task: int | None = None,
 ) -> tuple[Tensor, float | None, Sequence[str]]:
     """The class of each example, the share that is right if the data has labels, and the classes' names, if known."""
-    learner = load(folder)
+    learner: Any = load(folder)
     columns = with_names(columns, learner, folder)
     x, y, _ = samples.read(data, outputs(learner), named(learner, columns))
+    check_fits(learner, data, x)
+    several, known = learner.scenario == "task-incremental", range(1, learner.tasks_seen + 1)
+    if task not in known and (task is not None or (several and hasattr(learner, "certify"))):
+        raise UserError(
+            f"{folder} has learned the tasks {known[0]} to {known[-1]}; say whose examples these are with --task."
+        )
     predicted: Tensor = learner.predict(x, task=task)
     right = None if y is None else int((predicted.numpy() == y).sum()) / len(y)
     return predicted, right, columns.names
+
+
+def check_fits(learner: Any, data: str | Path, x: Any) -> None:
+    """Refuse examples of another shape than the learner's."""
+    shape, wanted = tuple(x.shape[1:]), tuple(learner.model.description["inputs"])
+    if shape != wanted:
+        raise UserError(
+            f"The examples in {data} have the shape {shape}, and the learner takes {wanted}; choose its inputs, of a table with"
+            " --columns and --text."
+        )
 
 
 def outputs(learner: Any) -> int:

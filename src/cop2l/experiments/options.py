@@ -63,6 +63,8 @@ def check(config: Config) -> None:
     """Refuse what the method's declaration does, and a claim that the method cannot make: before any data is loaded."""
     for name, value in config.options.items():
         typed(config.method, name, value)
+    if bool(config.groups) != ("groups" in config.claim):
+        raise UserError("A claim of groups names them: give both claim=groups and groups=A,B, or neither.")
     if config.kind == "holdout" and not config.holdout:
         raise UserError(
             "The claim is the hold-out bound and nothing is withheld; add for example holdout=0.1."

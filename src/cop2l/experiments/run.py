@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from cop2l.certify import tries
 from cop2l.certify.commitment import commitment_hash, differing
 from cop2l.certify.ranks import Ranks
 from cop2l.errors import UserError
@@ -87,12 +88,16 @@ def prepare(
         raise UserError(f"This run is not what was committed to: it differs in {', '.join(names[:10])}.")
     space = measure.space(learner, stream, config)
     records = directory.resume(learner)
+    settings = {**resolved(config, stream, learner), "commitment": promised}
     more = {
         "ranks": ranks.size if ranks else 1,
         "stream": stream.description,
         "model": learner.model.description,
     }
     where = environment(device(config), **more)
-    directory.begin({**resolved(config, stream, learner), "commitment": promised}, where, space)
+    if settings["kind"] is not None and (data := tries.identity(config.stream, stream.description)):
+        features = stream.description.get("features", {}).get("key")  # another backbone is another setting
+        where["try"] = tries.record(directory.path, data, {**settings, "features": features})
+    directory.begin(settings, where, space)
     tell(ranks, learner.tasks_seen)
     return stream, learner, records

@@ -3,7 +3,7 @@
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from cop2l.features.store import PARTS, Entry, Writer, content_hash, lookup
 from cop2l.files import Lock, read_tensors, write_tensors
 from cop2l.models.backbones import Backbone
 from cop2l.models.libraries import backbone as named
+from cop2l.models.modules import from_module
 from cop2l.models.weights import state_hash
 from cop2l.streams import Labelled, Pictures, labelled
 
@@ -33,9 +34,12 @@ Progress = Callable[[Mapping[str, Any]], None]
 
 def extract(
     data: Labelled | str | Path,
-    backbone: Backbone | str,
+    backbone: Backbone | nn.Module | str,
     *,
     size: int = 224,
+    name: str | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
     folder: str | Path | None = None,
     weights: str | Path | None = None,
     device: str = "auto",
@@ -46,13 +50,21 @@ def extract(
 ) -> Entry:
     """The cache entry of a data set's features; computed if it is not there, resumed if it was interrupted.
 
-    `data` and `backbone` are given or named (`folder` is where a named data set lies). `limit` takes that many
-    pictures of each part, evenly spread. `weights` is a local file; if it does not hold the backbone's published
-    weights, `pretrained_on` says what they were trained on. `progress` is called with part, done, total
-    and rate (pictures per second) after each batch.
+    `data` and `backbone` are given or named (`folder` is where a named data set lies). A torch module may get a `name` and
+    the `mean` and `std` of its pictures, as in `from_module`. `limit` takes that many pictures of each part, evenly spread.
+    `weights` is a local file; if it does not hold the backbone's published weights, `pretrained_on` says what they were
+    trained on. `progress` is called with part, done, total and rate (pictures per second) after each batch.
     """
-    if not isinstance(backbone, Backbone):
-        backbone = named(backbone)
+    if pretrained_on is not None:
+        pretrained_on = [pretrained_on] if isinstance(pretrained_on, str) else list(pretrained_on)
+    if isinstance(backbone, str | Backbone):
+        if (name, mean, std) != (None, None, None):
+            raise UserError(
+                "name, mean and std are for a torch module; a backbone that is named has its own."
+            )
+        backbone = named(backbone) if isinstance(backbone, str) else backbone
+    else:
+        backbone = from_module(backbone, name=name, mean=mean, std=std)
     backbone.check(size)
     if precision not in PRECISIONS:
         raise UserError(f"The precision is one of {', '.join(PRECISIONS)}, not {precision!r}.")
@@ -88,8 +100,10 @@ def extract(
         },
         "data": data.fingerprints(),
     }
+    if backbone.code is not None:
+        spec["code"] = backbone.code
     if (entry := lookup(content_hash(spec))) is not None:
-        return entry
+        return entry.trained_on(pretrained_on)
     extractor = Extractor(network.to(chosen), backbone, size, chosen, precision)
     writer = Writer(spec)
     busy = "Another process ({holder}) is computing these features; wait until it is done."
@@ -127,13 +141,39 @@ class Extractor:
         x = torch.from_numpy(np.ascontiguousarray(pictures)).to(self.device).float()
         if x.shape[2:] != (self.size, self.size):
             x = F.interpolate(x, size=(self.size, self.size), mode="bicubic", antialias=True).clamp(0, 255)
-        mean = torch.tensor(self.backbone.mean, device=self.device).view(3, 1, 1)
-        std = torch.tensor(self.backbone.std, device=self.device).view(3, 1, 1)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
-            features: Tensor = self.network((x / 255 - mean) / std)
+        mean = torch.tensor(self.backbone.mean, device=self.device).view(-1, 1, 1)
+        std = torch.tensor(self.backbone.std, device=self.device).view(-1, 1, 1)
+        features = self.features((x / 255 - mean) / std)
         if not features.isfinite().all():
             raise UserError(f"{self.backbone.title} gives features that are not finite; check its weights.")
         return features.float().cpu().numpy()
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the network gives, if it is one row of numbers for each picture."""
+        title, shape = self.backbone.title, tuple(x.shape[1:])
+        try:
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
+                given = self.network(x)
+        except (UserError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+            raise UserError(
+                f"{title} cannot take pictures of shape {shape} ({reason}); choose another --size, or mend its forward."
+            ) from error
+        if not isinstance(given, Tensor):
+            many = f" of {len(given)}" if isinstance(given, tuple | list | dict) else ""
+            raise UserError(
+                f"{title} gives a {type(given).__name__}{many} instead of one tensor of features; wrap it in a module that"
+                " returns the one you want."
+            )
+        if given.ndim != 2 or len(given) != len(x) or not given.is_floating_point():
+            kind = str(given.dtype).removeprefix("torch.")
+            raise UserError(
+                f"{title} gives {kind} numbers of shape {tuple(given.shape)} for {len(x)} pictures instead of one row of"
+                " features for each; pool or flatten them in its forward."
+            )
+        return given
 
 
 def _shards(
@@ -201,4 +241,4 @@ def _check_pictures(name: str, x: Any) -> None:
     if isinstance(x, Pictures):
         return
     if getattr(x, "ndim", 0) != 4 or x.shape[1] not in (1, 3) or x.dtype != np.uint8:
-        raise UserError(f"{name} does not hold pictures, so a backbone cannot extractor at it.")
+        raise UserError(f"{name} does not hold pictures, so a backbone has nothing to look at.")

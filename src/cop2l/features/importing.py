@@ -40,7 +40,7 @@ def import_features(
         "imported": file_digest(path),
     }
     if (entry := lookup(content_hash(spec))) is not None:
-        return entry
+        return entry.trained_on(pretrained_on)
     known = named(backbone) if backbone in (*BACKBONES, *installed("backbones")) else None
     saw = tuple(pretrained_on) if pretrained_on is not None else known.pretrained_on if known else ()
     writer = Writer(spec)

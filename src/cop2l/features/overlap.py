@@ -17,7 +17,7 @@ def not_valid(dataset: str, pretrained_on: Iterable[str]) -> tuple[str, ...]:
     ("The backbone saw this distribution's data: it was trained on ImageNet-1k, which contains imagenette.",)
     """
     saw = tuple(pretrained_on)
-    if not saw:
+    if not saw or "unknown" in map(_plain, saw):
         return (
             "It is not known which data the backbone was trained on, so it may have seen this distribution.",
         )

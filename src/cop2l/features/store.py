@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,14 @@ class Entry:
         except (OSError, ValueError, EOFError):
             raise UserError(f"The cached features in {self.folder} are damaged; delete the folder.") from None
         return x, y
+
+    def trained_on(self, data: Iterable[str] | None) -> "Entry":
+        """The entry, with a new word on what its backbone was trained on, if one is given: that is no part of the key."""
+        if data is None or (said := list(data)) == self.about["pretrained_on"]:
+            return self
+        about = {**self.about, "pretrained_on": said}
+        write_json(self.folder / "entry.json", about)
+        return Entry(self.folder, about)
 
     def rows(self, part: str) -> np.ndarray:
         """The number that each row has in the data set."""

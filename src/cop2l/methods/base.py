@@ -180,7 +180,8 @@ class Learner(ABC):
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
         """Class of each example, int64 on the CPU; `task` (from 1) selects the head if task-incremental."""
-        return self.allowed(self.logits(features(x)), task).argmax(1).cpu()
+        x = features(x)
+        return self.allowed(self.logits(x), task).argmax(1).cpu()
 
     @property
     def memory_used(self) -> int:

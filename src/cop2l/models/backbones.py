@@ -48,6 +48,8 @@ class Backbone:
     std: Colours = (0.229, 0.224, 0.225)
     drop: tuple[str, ...] = ()
     """Beginnings of the names in a weights file that are no part of the backbone."""
+    code: str | None = None
+    """Of a module that is not ours: its class and a hash of its code, which the features depend on as on the weights."""
 
     def check(self, size: int) -> None:
         """Refuse a size that the backbone cannot take."""

@@ -1,32 +1,35 @@
-"""Backbones of timm and transformers, where those libraries are installed."""
+"""Backbones by name: ours, those of timm and transformers where these are installed, and your own."""
 
-import inspect
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from cop2l.errors import UserError, unknown
 from cop2l.models.backbones import BACKBONES, Backbone
-from cop2l.plugins import imported, installed
+from cop2l.models.modules import ClassToken, from_path
+from cop2l.plugins import installed
 
 
 def backbone(name: str) -> Backbone:
-    """The backbone of that name: one of ours or of an installed package, `timm:MODEL`, or `transformers:MODEL` (or a folder)."""
+    """The backbone of that name: one of ours or of an installed package, `timm:MODEL`, `transformers:MODEL` (or a folder),
+    or the path package.module:Name of your own.
+    """
     library, _, model = name.partition(":")
     if name in BACKBONES:
         return BACKBONES[name]
     if name in (others := installed("backbones")):
-        found = imported(others[name])
-        if not isinstance(found, Backbone):
-            raise UserError(f"{others[name]} is no backbone: make it a cop2l.models.backbones.Backbone.")
-        return found
+        return from_path(others[name], name)
     if not model:
         raise unknown("backbone", name, [*BACKBONES, *others])
     if library not in LIBRARIES:
-        raise unknown("library of backbones", library, LIBRARIES)
+        if "." not in library and get_close_matches(library, LIBRARIES) and find_spec(library) is None:
+            raise unknown("library of backbones", library, LIBRARIES)
+        return from_path(name)
     try:
         return LIBRARIES[library](import_module(library), model)
     except ImportError:
@@ -73,24 +76,6 @@ def _transformers(transformers: Any, model: str) -> Backbone:
 
 
 LIBRARIES: dict[str, Callable[[Any, str], Backbone]] = {"timm": _timm, "transformers": _transformers}
-
-
-class ClassToken(nn.Module):
-    """The class token of a transformer, or the mean over the last feature maps of another network.
-
-    Not the library's pooler: some checkpoints hold none, and then it is random.
-    """
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-        known = inspect.signature(network.forward).parameters
-        self.options = {"interpolate_pos_encoding": True} if "interpolate_pos_encoding" in known else {}
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Pictures to features."""
-        last: Tensor = self.network(pixel_values=x, **self.options).last_hidden_state
-        return last[:, 0] if last.ndim == 3 else last.mean((2, 3))
 
 
 def _backbone(

@@ -1,0 +1,91 @@
+"""What is wrong is said in the words of the command line, and of the data rather than of matrices."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import nn
+
+from cop2l import CoP2L
+from cop2l.cli import main
+from cop2l.errors import UserError
+from cop2l.methods import method
+from cop2l.models import build
+
+QUICK = {
+    "any": ["preset=hybrid", "prior_epochs=2", "anytime=true"],
+    "fixed": ["preset=hybrid", "prior_epochs=2"],
+    "heads": ["preset=hybrid", "prior_epochs=2", "anytime=true", "scenario=task-incremental"],
+    "tuned": ["method=finetuning", "epochs=1"],
+    "tuned-heads": ["method=finetuning", "epochs=1", "scenario=task-incremental"],
+}
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """Learners of four inputs, and examples of four and of other shapes."""
+    folder = tmp_path_factory.mktemp("learned")
+    y = np.arange(80) % 4
+    x = 4 * np.eye(4)[y] + np.random.default_rng(0).normal(size=(80, 4)) / 2
+    np.savez(folder / "clouds.npz", x=x.astype(np.float32), y=y)
+    np.savez(folder / "wide.npz", x=np.zeros((10, 18), np.float32), y=np.arange(10) % 4)
+    np.savez(folder / "square.npz", x=np.zeros((10, 2, 2), np.float32), y=np.arange(10) % 4)
+    (folder / "table.csv").write_text("a,b,target\n1,2,0\n3,4,1\n")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        for name, options in QUICK.items():
+            assert main(["run", "clouds.npz", "tasks=2", *options, "--out", name]) == 0
+    return folder
+
+
+SHAPES = "have the shape (18,), and the learner takes (4,); choose its inputs, of a table with --columns and --text."
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("learn any --data wide.npz --out new", SHAPES),
+        ("learn tuned --data wide.npz --out new", SHAPES),
+        ("predict any --data wide.npz", SHAPES),
+        ("predict tuned --data wide.npz", SHAPES),
+        ("learn any --data square.npz --out new", "have the shape (2, 2), and the learner takes (4,)"),
+        ("predict tuned --data square.npz", "have the shape (2, 2), and the learner takes (4,)"),
+        ("learn fixed --data clouds.npz --out new", "more can be added to a run with anytime=true."),
+        ("learn heads --data clouds.npz --out new", "give them with --classes, as in --classes 4,5."),
+        ("learn tuned-heads --data clouds.npz --out new", "give them with --classes, as in --classes 4,5."),
+        ("predict heads --data clouds.npz", "learned the tasks 1 to 2; say whose examples these are with --task."),
+        ("predict heads --data clouds.npz --task 3", "learned the tasks 1 to 2; say whose"),
+        ("predict tuned-heads --data clouds.npz --task 0", "learned the tasks 1 to 2; say whose"),
+        ("run clouds.npz claim=groups", "give both claim=groups and groups=A,B, or neither."),
+        ("run clouds.npz groups=A,B", "give both claim=groups and groups=A,B, or neither."),
+        ("run clouds.npz method=replay holdout=0.5 groups=A", "give both claim=groups and groups=A,B, or neither."),
+        ("verify fixed --data table.csv --tasks 2 --scenario class-incremental", "choose with --label among: a, b, target."),
+    ],
+)  # fmt: skip
+def test_the_flags_of_the_verb_are_named(learned, monkeypatch, capsys, words, sentence):
+    monkeypatch.chdir(learned)
+    assert main(words.split()) == (3 if words.startswith("verify") else 2)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert sentence in said
+    assert said.endswith(".")
+    assert not Path("new").exists()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda model: CoP2L(model), lambda model: method("finetuning")(model, epochs=1)]
+)
+def test_another_width_is_said_in_python_too(make):
+    learner, y = make(build("mlp", inputs=(4,), classes=2)), np.arange(40) % 2
+    with pytest.raises(UserError, match=r"cannot take inputs of shape \(18,\): it takes \(4,\)\."):
+        learner.learn(np.zeros((40, 18), np.float32), y)
+    learner.learn(
+        np.random.default_rng(0).normal(size=(40, 2, 2)).astype(np.float32), y
+    )  # flattened by the model
+    with pytest.raises(UserError, match=r"cannot take inputs of shape \(18,\): it takes \(4,\)\."):
+        learner.predict(np.zeros((3, 18), np.float32))
+
+
+def test_a_model_that_describes_nothing_is_quoted_in_words():
+    learner = CoP2L(nn.Linear(4, 2))
+    with pytest.raises(UserError, match=r"inputs of shape \(18,\): a layer takes another number of values\."):
+        learner.learn(np.zeros((40, 18), np.float32), np.arange(40) % 2)

@@ -1,0 +1,293 @@
+"""Own torch modules, and modules of timm and transformers, as backbones."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from tiny_backbone import pictures
+from torch import nn
+
+from cop2l import cli
+from cop2l.errors import UserError
+from cop2l.features import entries, extract, from_module, load_stream
+from cop2l.models.libraries import backbone
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("COP2L_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("my_nets", None)
+
+
+class Means(nn.Module):
+    """Four numbers per picture, and whatever else `after` makes of them."""
+
+    def __init__(self, after=lambda x: x):
+        super().__init__()
+        self.layer, self.drop, self.after = nn.Linear(3, 4), nn.Dropout(0.5), after
+        with torch.no_grad():
+            self.layer.weight.copy_(torch.arange(12.0).reshape(4, 3) / 12)
+            self.layer.bias.fill_(0.25)
+
+    def forward(self, x):
+        return self.after(self.drop(self.layer(x.mean((2, 3)))))
+
+
+def test_features_are_those_of_the_module_which_stays_as_it_was():
+    module, data = Means().train(), pictures()
+    options = {"size": 12, "mean": (0.1, 0.2, 0.3), "std": (0.5, 0.5, 2), "name": "means"}
+    entry = extract(data, module, **options, pretrained_on="nothing")
+    x, _ = entry.part("train")
+    rows = entry.rows("train")
+    picture = torch.from_numpy(data.x[rows]).double() / 255
+    normal = (picture - torch.tensor((0.1, 0.2, 0.3)).view(3, 1, 1)) / torch.tensor((0.5, 0.5, 2)).view(
+        3, 1, 1
+    )
+    expected = module.eval()(normal.float())
+    assert x == pytest.approx(expected.detach().numpy(), abs=1e-4)
+    assert (entry.name, entry.about["pretrained_on"]) == ("cifar10@means-12", ["nothing"])
+    module.train()
+    assert extract(data, module, **options).key == entry.key
+    assert module.training
+    assert module.drop.training
+    assert module.layer.weight.requires_grad
+
+
+def test_the_key_holds_weights_code_and_colours():
+    other = Means()
+    with torch.no_grad():
+        other.layer.bias[0] += 1e-6
+
+    class Squared(Means):
+        def forward(self, x):
+            return super().forward(x) ** 2
+
+    variants = [
+        (Means(), {}),
+        (other, {}),
+        (Squared(), {}),
+        (nn.Sequential(Means(), nn.ReLU()), {}),
+        (nn.Sequential(Means(), nn.Tanh()), {}),
+        (Means(), {"mean": (0.5,) * 3}),
+        (Means(), {"size": 8}),
+    ]
+    keys = {
+        extract(pictures(), module, **{"size": 12, "name": "m"} | options).key for module, options in variants
+    }
+    assert len(keys) == len(variants)
+    code = next(entries()).about["spec"]["code"]
+    assert code.rpartition(" ")[0] in {"test_modules.Means", "torch.nn.modules.container.Sequential"} | {
+        f"{Squared.__module__}.{Squared.__qualname__}"
+    }
+
+
+@pytest.mark.parametrize("said", [None, ["unknown"], "Unknown"])
+def test_an_unknown_past_makes_certificates_not_valid_until_it_is_told(said):
+    entry = extract(pictures(), Means(), size=12, pretrained_on=said)
+    (reason,) = load_stream(entry.name).not_valid
+    assert "not known which data the backbone was trained on" in reason
+    told = extract(pictures(), Means(), size=12, pretrained_on=["ImageNet-1k"])
+    assert (told.key, told.about["pretrained_on"]) == (entry.key, ["ImageNet-1k"])
+    assert load_stream(entry.name).not_valid == ()
+    extract(pictures(), Means(), size=12, pretrained_on=["CIFAR-10"])
+    assert "The backbone saw" in load_stream(entry.name).not_valid[0]
+    assert extract(pictures(), Means(), size=12).about["pretrained_on"] == ["CIFAR-10"]
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (Means(lambda x: (x, x)), "gives a tuple of 2 instead of one tensor"),
+        (Means(lambda x: {"features": x}), "gives a dict of 1 instead of one tensor"),
+        (Means(lambda x: SimpleNamespace(features=x)), "gives a SimpleNamespace instead of one tensor"),
+        (Means(lambda x: x[:, None]), r"shape \(16, 1, 4\) for 16 pictures instead of one row"),
+        (Means(lambda x: x.sum()), r"shape \(\) for 16 pictures"),
+        (Means(lambda x: x[:3]), r"shape \(3, 4\) for 16 pictures"),
+        (Means(lambda x: x.argmax(1, keepdim=True)), "gives int64 numbers"),
+        (nn.Linear(9, 2), r"Linear cannot take pictures of shape \(3, 12, 12\) \(mat1 and mat2"),
+        (nn.Identity(), "pool or flatten"),
+        (Means().double(), "cannot take pictures"),
+        (nn.Module(), "cannot take pictures"),
+        ("Means", "no backbone named 'Means'"),
+        (Means, "A backbone is a torch module or a name, not a type"),
+        (7, "not a int"),
+    ],
+)
+def test_what_gives_no_features_is_one_sentence(module, words):
+    with pytest.raises(UserError, match=words) as caught:
+        extract(pictures(), module, size=12)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith((".", "?"))
+    assert not list(entries())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"name": "a@b"}, "without @ and #"),
+        ({"name": ""}, "without @ and #"),
+        ({"name": "resnet18"}, "give yours another name"),
+        ({"mean": 0.5}, "mean is one number for each colour"),
+        ({"mean": (0.5, 0.5)}, "mean is one number for each colour"),
+        ({"std": (0.5, 0.5, 0)}, "std is one number above 0"),
+        ({"weights": "more.safetensors"}, "has its weights already"),
+    ],
+)
+def test_options_of_a_module_that_cannot_be(options, words):
+    with pytest.raises(UserError, match=words):
+        extract(pictures(), Means(), size=12, **options)
+    with pytest.raises(UserError, match="name, mean and std are for a torch module"):
+        extract(pictures(), "resnet18", size=32, mean=(0.5,) * 3)
+
+
+def test_grey_pictures_for_a_module_of_one_channel():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(144, 5))
+    entry = extract(pictures(channels=1), module, size=12, mean=[0.5], std=[0.5])
+    assert entry.part("test")[0].shape == (20, 5)
+
+
+class Several(nn.Module):
+    """As a model of transformers: pictures by a name, several outputs."""
+
+    def __init__(self, **outputs):
+        super().__init__()
+        self.layer, self.outputs = Means(), outputs
+
+    def forward(self, pixel_values):
+        tokens = self.layer(pixel_values)[:, None].repeat(1, 5, 1)
+        return SimpleNamespace(**{name: how(tokens) for name, how in self.outputs.items()})
+
+
+def test_modules_as_transformers_and_timm_make_them():
+    plain = extract(pictures(), Means(), size=12).part("train")[0]
+    several = Several(last_hidden_state=lambda x: x, pooler_output=lambda x: x[:, 0] * torch.nan)
+    assert (extract(pictures(), several, size=12).part("train")[0] == plain).all()
+    with pytest.raises(UserError, match=r"Several gives no last_hidden_state; take the model below its head"):
+        extract(pictures(), Several(logits=lambda x: x[:, 0]), size=12, name="head")
+    timm = Means()
+    timm.pretrained_cfg = {"mean": (0.1, 0.2, 0.3), "std": (1, 1, 1)}
+    assert from_module(timm).mean == (0.1, 0.2, 0.3)
+    assert from_module(timm, mean=(0.5,) * 3).mean == (0.5,) * 3
+
+
+def test_a_module_of_timm():
+    timm = pytest.importorskip("timm")
+    module = timm.create_model("resnet10t", pretrained=False, num_classes=0)
+    entry = extract(pictures(), module, size=32, name="timm-resnet10t")
+    assert entry.part("train")[0].shape == (50, 512)
+
+
+def test_a_module_of_transformers():
+    transformers = pytest.importorskip("transformers")
+    small = transformers.ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        image_size=16,
+        patch_size=8,
+    )
+    entry = extract(pictures(), transformers.ViTModel(small), size=24)
+    assert (entry.part("train")[0].shape, entry.name) == ((50, 16), "cifar10@ViTModel-24")
+    with pytest.raises(UserError, match="gives no last_hidden_state"):
+        extract(pictures(), transformers.ViTForImageClassification(small), size=16)
+
+
+NETS = """
+import torch
+from torch import nn
+
+from cop2l.features import from_module
+
+
+def make():
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
+
+
+READY = make()
+
+
+def told():
+    return from_module(make(), name="told", mean=[0.5] * 3, std=[0.5] * 3, pretrained_on=["my letters"])
+
+
+def asks(width):
+    return make()
+
+
+def fails():
+    raise KeyError("no file of weights")
+
+
+def number():
+    return 3
+"""
+
+
+def test_the_path_of_a_function_on_the_command_line(tmp_path, capsys):
+    (tmp_path / "my_nets.py").write_text(NETS)
+    draw = np.random.default_rng(0)
+    x, y = draw.integers(0, 256, (40, 3, 8, 8), np.uint8), np.arange(40) % 4
+    np.savez(tmp_path / "shapes.npz", x=x, y=y, x_test=x[:8], y_test=y[:8])
+    command = ["features", "shapes.npz", "--size", "8", "--device", "cpu"]
+    assert cli.main([*command, "--backbone", "my_nets:make"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("shapes@my_nets:make-8 is in ")
+    assert "certificates on these features are not valid; say it with --pretrained-on" in said
+    assert cli.main([*command, "--backbone", "my_nets:make", "--pretrained-on", "nothing"]) == 0
+    assert "not valid" not in capsys.readouterr().out
+    quick = ["method=finetuning", "holdout=0.5", "epochs=1", "tasks=2"]
+    assert cli.main(["run", "shapes@my_nets:make-8", *quick, "--out", "run"]) == 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["not_valid"] == []
+    capsys.readouterr()
+    for name, pretrained in (("my_nets:READY", []), ("my_nets:told", ["my letters"])):
+        assert cli.main([*command, "--backbone", name, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["pretrained_on"] == pretrained
+    assert {entry.name for entry in entries()} == {
+        f"shapes@{name}-8" for name in ("my_nets:make", "my_nets:READY", "told")
+    }
+    other = "import sys; from cop2l.cli import main; sys.exit(main(sys.argv[1:]))"
+    subprocess.run(
+        [sys.executable, "-c", other, *command, "--backbone", "my_nets:make"], check=True, cwd=tmp_path
+    )
+    assert len(list(entries())) == 3  # random weights are the same in every process
+
+
+def test_the_module_of_the_documentation():
+    page = (Path(__file__).parents[2] / "docs" / "features.md").read_text(encoding="utf-8")
+    (code,) = [
+        part for part in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE) if "nn." in part
+    ]
+    known = {}
+    with torch.random.fork_rng():
+        exec(compile(code, "features.md", "exec"), known)
+    assert known["stream"].name == "shapes@small-conv-16"
+    assert known["stream"].not_valid == ()
+    assert known["stream"][0].x.shape == (30, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("my_nets:asks", r"cannot be called without arguments \(TypeError"),
+        ("my_nets:fails", r"cannot be called without arguments \(KeyError: 'no file of weights'\)"),
+        ("my_nets:number", "my_nets:number is no backbone: it gives a int"),
+        ("my_nets:absent", "cannot be imported as package.module:Name"),
+        ("no.such:thing", "cannot be imported"),
+        ("tim:resnet18", "library of backbones"),
+    ],
+)
+def test_paths_that_name_no_backbone(tmp_path, name, words):
+    (tmp_path / "my_nets.py").write_text(NETS)
+    with pytest.raises(UserError, match=words) as caught:
+        backbone(name)
+    assert "\n" not in str(caught.value)
