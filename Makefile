@@ -23,7 +23,7 @@ test: $(VENV)/dev.stamp   ## everything: format, lint, types, tests, doctests, t
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist worksteal -m "not network"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not network and not long"
 
 test-network: $(VENV)/dev.stamp  ## the tests that download from the package registries
 	$(BIN)/pytest -m network
@@ -74,7 +74,10 @@ docs: $(VENV)/dev.stamp   ## build the documentation as a site, build/site/index
 	$(BIN)/mkdocs build --strict
 
 # The wheel by itself: built, checked, installed where nothing else is, and used from another folder.
-ci-long: demo notebooks   ## what takes long: the demo, the notebooks, and the wheel in an environment of its own
+ci-long: demo notebooks   ## what takes long: the demo, the notebooks, the long tests, and the wheel in an environment of its own
+	$(MAKE) $(VENV)/dev.stamp
+	$(BIN)/pytest -n 2 --dist worksteal -m long
+	COP2L_TEST_STREAMS=480 $(BIN)/pytest -n 2 --dist worksteal tests/kernel/test_learning.py -k random_streams
 	rm -rf dist .wheel && $(PYTHON) -m venv .wheel/build && $(PYTHON) -m venv .wheel/use
 	.wheel/build/bin/pip install --disable-pip-version-check --quiet build twine
 	.wheel/build/bin/python -m build --outdir dist

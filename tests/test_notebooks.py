@@ -13,6 +13,7 @@ def test_there_are_two():
     assert [file.stem for file in FILES] == ["first-certificate", "own-data-over-months"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_notebook_runs_and_stores_no_output(file, capsys):
     cells = [

@@ -21,6 +21,7 @@ def test_the_keywords_are_the_declared_options():
             assert keywords[name] == kind
 
 
+@pytest.mark.long
 def test_a_type_checker_refuses_a_misspelt_option(tmp_path):
     api = pytest.importorskip("mypy.api")
     file = tmp_path / "spelling.py"

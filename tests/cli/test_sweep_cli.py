@@ -135,6 +135,7 @@ ray.shutdown()
 """
 
 
+@pytest.mark.long
 def test_a_sweep_of_six_runs_on_a_real_ray():
     pytest.importorskip("ray")
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # of this cluster alone

@@ -45,7 +45,10 @@ def command(folder):
     return ["run", "synthetic", *SMALL, "--out", folder]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=LONG), 2, pytest.param(3, marks=LONG)])
 def test_ranks_leave_what_one_process_leaves(ranks, tmp_path, whole):
     done = torchrun(ranks, "-m", "cop2l", *command(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
@@ -54,6 +57,7 @@ def test_ranks_leave_what_one_process_leaves(ranks, tmp_path, whole):
     assert {"certificates/after-02/theta.safetensors", "state/learner.safetensors"} <= {*whole}
 
 
+@pytest.mark.long
 def test_random_streams_are_learned_alike():
     done = torchrun(3, ALIKE, "gloo")
     assert done.returncode == 0, done.stderr
@@ -70,7 +74,13 @@ def test_random_streams_are_learned_alike():
 
 
 @pytest.mark.parametrize(
-    ("ranks", "rank", "how"), [(3, 1, "dies"), (2, 0, "dies"), (2, 1, "hangs"), (2, 1, "errs")]
+    ("ranks", "rank", "how"),
+    [
+        pytest.param(3, 1, "dies", marks=LONG),
+        pytest.param(2, 0, "dies", marks=LONG),
+        pytest.param(2, 1, "hangs", marks=LONG),
+        (2, 1, "errs"),
+    ],
 )
 def test_a_rank_that_fails_ends_all_and_the_run_goes_on_later(ranks, rank, how, tmp_path, whole):
     folder = tmp_path / "run"

@@ -137,6 +137,7 @@ SHOTS = {
 """Which runs each picture of docs/report.md shows, and how."""
 
 
+@pytest.mark.long
 def test_the_pictures_of_the_documentation(opened, tmp_path, monkeypatch):
     """`make screenshots` keeps what this makes."""
     kept = Path(os.environ.get("COP2L_SCREENSHOTS", tmp_path)).resolve()
