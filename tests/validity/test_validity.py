@@ -15,7 +15,6 @@ from marks_and_memory import (
     simulated_overflow,
 )
 from page import faults, page
-from record import PAGE, RESULTS
 from scipy.stats import binom, binomtest
 from whole_runs import (
     ALL,
@@ -44,6 +43,7 @@ from whole_runs import (
 
 from cop2l.certify.learner import CoP2L
 from cop2l.errors import UserError
+from record import PAGE, RESULTS
 
 FAILING = [name for name in CONTROLS if "combined" in name or "best" in name or "arranged" in name]
 
