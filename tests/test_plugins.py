@@ -179,6 +179,7 @@ def test_a_backbone(package):
         backbone("not-ours")
 
 
+@pytest.mark.long
 def test_a_data_set_of_a_package_on_the_command_line(package, words):
     assert "harvest" in words("list", "streams")
     quick = ("preset=hybrid", "prior_epochs=2")
@@ -193,6 +194,7 @@ def test_a_data_set_of_a_package_on_the_command_line(package, words):
     assert "did you mean 'harvest'" in words("run", "digits", "stream=harvests", fails=True)
 
 
+@pytest.mark.long
 def test_features_of_a_package_by_a_backbone_of_a_package(package, words):
     assert "ours" in words("features", "backbones")
     assert "did you mean 'ours'" in words("features", "pictures", "--backbone", "our", fails=True)

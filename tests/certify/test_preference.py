@@ -109,8 +109,12 @@ GRID = {"grid": True, "max_iterations": 24, "k": 2, "lr": 0.1, "gamma": 1.0}
 
 @pytest.mark.parametrize(
     ("buffer", "runs", "chosen"),
-    [("threshold", 32, {}), ("witness", 8, {}), ("threshold", 18, GRID), ("witness", 18, GRID)],
-    ids=["threshold", "witness", "threshold on a grid", "witness on a grid"],
+    [
+        pytest.param("threshold", 32, {}, id="threshold", marks=pytest.mark.long),
+        pytest.param("witness", 8, {}, id="witness"),
+        pytest.param("threshold", 18, GRID, id="threshold on a grid"),
+        pytest.param("witness", 18, GRID, id="witness on a grid"),
+    ],
 )
 def test_dropping_examples_outside_the_compression_changes_nothing(buffer, runs, chosen):
     done, exceptions, off = trials(runs, drops=6, buffer=buffer, **chosen)

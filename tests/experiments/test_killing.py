@@ -35,6 +35,7 @@ def whole(tmp_path_factory):
     return configs, {name: content(folder / name) for name in configs}
 
 
+@pytest.mark.long
 def test_killed_at_twenty_random_moments(tmp_path, context, whole):
     configs, expected = whole
     config, moments = configs["cop2l"], random.Random(20)

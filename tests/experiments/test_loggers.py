@@ -58,6 +58,7 @@ print(json.dumps([points("after each task: accuracy/average"), len(points("picke
     assert iterations == trace.count('"task": 2')
 
 
+@pytest.mark.long
 def test_mlflow(tmp_path, monkeypatch):
     pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)

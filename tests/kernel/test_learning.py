@@ -31,8 +31,8 @@ from cop2l.kernel.options import Refusal
 from cop2l.models import build
 from cop2l.randomness import private_randomness
 
-PARTS = 3
-STREAMS = int(os.environ.get("COP2L_TEST_STREAMS", "120")) // PARTS
+PARTS = 2
+STREAMS = int(os.environ.get("COP2L_TEST_STREAMS", "160")) // PARTS
 """How many random streams each part of the test draws (CONTRIBUTING.md)."""
 SMALL = {"k": 4, "epochs": 2, "lr": 0.05, "batch": 8, "memory": 20, "max_iterations": 5, "omega": 4.0}
 

@@ -48,6 +48,7 @@ def test_every_experiment_names_its_runs(name):
         assert not features or features.rpartition("-")[0] in BACKBONES
 
 
+@pytest.mark.long
 def test_every_published_number_is_about_runs_of_an_experiment():
     wanted = {(row.benchmark, row.method, row.settings) for row in read(FOLDER / "numbers.csv")}
     found = set()
