@@ -28,12 +28,13 @@ DIGITS = 6
 
 
 def collect(runs: Iterable[Run], folder: Path) -> list[Path]:
-    """Add runs to the files of a folder, one file per stream; a run that is there already is replaced."""
+    """Add runs to the files of a folder, two files per stream; a run that is there already is replaced."""
     fresh: dict[Path, dict[str, str]] = {}
     for run in runs:
         line = condensed(run)
         key = str(run.config.get("hash", run.folder))
-        fresh.setdefault(folder / f"{file_name(run)}.jsonl", {})[key] = json.dumps(
+        who = "cop2l" if run.method == "cop2l" else "others"
+        fresh.setdefault(folder / f"{file_name(run)}-{who}.jsonl", {})[key] = json.dumps(
             line, sort_keys=True, separators=(",", ":")
         )
     for path, lines in fresh.items():

@@ -6,7 +6,7 @@ import time
 
 import pytest
 import torch
-from certify_cases import case_of, model_of, parameters, same_bits, standing
+from certify_cases import Later, case_of, model_of, parameters, same_bits, standing
 
 from cop2l.certify import cuda, together
 from cop2l.certify.fast import ours
@@ -14,23 +14,6 @@ from cop2l.certify.learner import CoP2L
 
 CPU = torch.device("cpu")
 OPTIONS = {"k": 4, "epochs": 2, "lr": 0.1, "memory": 40, "prior": 0.0, "grid": False, "stop": "kl"}
-
-
-class Later:
-    """An event of a device that comes when it was asked for a few times."""
-
-    def __init__(self):
-        self._asked = 0
-
-    def record(self, *_):
-        self._asked = 0
-
-    def query(self):
-        self._asked += 1
-        return self._asked > 3
-
-    def synchronize(self):
-        pass
 
 
 @pytest.fixture

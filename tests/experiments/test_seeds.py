@@ -3,6 +3,7 @@
 import io
 
 import pytest
+from certify_cases import Later
 from run_files import configured, content
 
 from cop2l.certify import cuda
@@ -12,23 +13,6 @@ from cop2l.experiments import seeds, watch
 from cop2l.experiments.run import run
 
 SEEDS = (0, 1, 2)
-
-
-class Later:
-    """An event of a device, which comes when it was asked for twice."""
-
-    def __init__(self):
-        self._asked = 0
-
-    def record(self, *_):
-        self._asked = 0
-
-    def query(self):
-        self._asked += 1
-        return self._asked > 1
-
-    def synchronize(self):
-        pass
 
 
 class Stop(watch.Watcher):

@@ -1,5 +1,3 @@
-import shutil
-
 import pytest
 from synthetic_runs import make_runs
 
@@ -21,11 +19,3 @@ def found(folder):
 @pytest.fixture(scope="session")
 def html(found):
     return page(found)
-
-
-@pytest.fixture
-def chromium():
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("no Chromium on this machine: the page is not tested in a browser")
-    return browser

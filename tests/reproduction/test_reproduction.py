@@ -275,8 +275,9 @@ def test_memory_on_a_gpu(tmp_path):
 
 def test_collected_runs_make_the_same_document(root, runs, text, tmp_path):
     written = collect(runs, tmp_path)
-    features = {f"cifar10-dinov2-vits14-{side}-5-ci.jsonl" for side in (224, 70)}
-    assert {path.name for path in written} == {"mnist-5-ci-mlp.jsonl", *features}
+    streams = ["mnist-5-ci-mlp", "cifar10-dinov2-vits14-224-5-ci"]
+    names = {f"{stream}-{who}.jsonl" for stream in streams for who in ("cop2l", "others")}
+    assert {path.name for path in written} == {*names, "cifar10-dinov2-vits14-70-5-ci-others.jsonl"}
     again = find([tmp_path]).finished()
     assert len(again) == len(runs)
     assert document(sources(again, None), Pictures(None, Path())) == text
@@ -294,7 +295,7 @@ def test_collected_bounds_are_never_below_the_original(runs):
 
 
 def test_a_damaged_collection_is_left_out(runs, tmp_path):
-    (file,) = collect([run for run in runs if run.stream == "mnist"], tmp_path)
+    file, _ = collect([run for run in runs if run.stream == "mnist"], tmp_path)
     file.write_text(file.read_text() + '{"summary": 3}\n')
     found = find([tmp_path])
     assert [left.state for left in found.left_out] == ["damaged"]

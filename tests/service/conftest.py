@@ -1,6 +1,5 @@
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -112,11 +111,3 @@ def until():
         raise AssertionError("it did not happen")
 
     return wait
-
-
-@pytest.fixture
-def chromium():
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("no Chromium on this machine: the page is not tested in a browser")
-    return browser
