@@ -131,7 +131,7 @@ def case_of(scenario, sizes, data_seed=0, inputs=SIDE * SIDE, noise=0.15, values
 def compress(model, case, kind=Fast):
     """CoP2L on the whole stream: the engine as it ends; theta_T stays in the model."""
     engine, place = case.engine(model, kind), next(model.parameters()).device
-    with exact_arithmetic(torch.get_num_threads()):
+    with exact_arithmetic(1):
         for t in range(1, case.tasks + 1):
             engine.learn(case.sample(t, place))
     return engine
@@ -140,7 +140,7 @@ def compress(model, case, kind=Fast):
 def rebuild_theta(model, engine, case, kind=Plain):
     """The reconstruction function: nothing of the samples but I u J and the prior parts is passed on."""
     parts = [case.sample(t, next(model.parameters()).device) for t in range(1, case.tasks + 1)]
-    with exact_arithmetic(torch.get_num_threads()):
+    with exact_arithmetic(1):
         _rebuild(case.engine(model, kind), engine, parts)
 
 

@@ -20,7 +20,7 @@ from cop2l.bounds import (
     preference_certificate,
 )
 from cop2l.certify.bounding import bounds_of
-from cop2l.certify.fast import Fast, at_least, top
+from cop2l.certify.fast import Fast, top
 from cop2l.certify.fast import Optimiser as FastOptimiser
 from cop2l.kernel.learning import (
     Examples,
@@ -118,26 +118,6 @@ def test_more_picks_never_make_a_smaller_criterion(chosen):
             for m in picked
             for e in range(n - m + 1)[:50]
         )
-
-
-@pytest.mark.parametrize("chosen", STOPS, ids=str)
-def test_the_early_end_is_decided_as_by_the_criterion(chosen):
-    """Also where the two are equal, or differ in the last bit."""
-    options, draw = options_of(**chosen), np.random.default_rng(1)
-    for _ in range(60):
-        n, j = int(draw.integers(1, 5000)), int(draw.integers(1, 41))
-        picked = int(draw.integers(0, n + 1))
-        value = criterion(options, n, picked, 0, j)
-        near = [value + sign * 10.0**-e for e in (17, 14, 11, 8, 3) for sign in (-1, 1)]
-        for least in (
-            value,
-            math.nextafter(value, 0),
-            math.nextafter(value, 2),
-            *near,
-            draw.random(),
-            math.inf,
-        ):
-            assert at_least(least, options, n, picked, j) == (value >= least)
 
 
 # ---- mP2L

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -43,22 +42,6 @@ SMALL_REQUESTS = (1, 16, 128)
 Progress = Callable[[dict[str, Any]], None]
 Round = tuple[float, int, np.ndarray]
 """One iteration: the largest weighted loss, the number of errors, and the block on top."""
-
-
-terms: Any = FunctionType(criterion.__code__, {**vars(learning), "kl_inverse": lambda *found: found})
-"""What the kernel's `criterion` would invert, q and eps; or its value, where there is nothing to invert."""
-
-
-def at_least(least: float, options: Options, n: int, picked: int, iterations: int) -> bool:
-    """Whether the criterion without errors is at least this: kl(q, least) tells, unless it nearly is eps."""
-    found = terms(options, n, picked, 0, iterations)
-    if isinstance(found, tuple) and found[0] < least < 1:
-        q, eps = found
-        left = q * math.log(q / least) if q > 0 else 0.0
-        gap: float = eps - left - (1 - q) * math.log((1 - q) / (1 - least))
-        if abs(gap) > 1e-9:
-            return gap > 0
-    return criterion(options, n, picked, 0, iterations) >= least
 
 
 class Optimiser(learning.Optimiser):
@@ -556,7 +539,7 @@ class Fast(Plain):
                 self._say(j, own, worst, errors, value)
             if stopped or j == last:
                 break
-            if searching and options.stop != "none" and at_least(least, options, certified, own, j + 1):
+            if searching and options.stop != "none" and criterion(options, certified, own, 0, j + 1) >= least:
                 break
             if j == longest:
                 raise Refusal(f"Task {self.task} does not stop after {j} iterations, as it is said to.")
