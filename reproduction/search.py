@@ -319,5 +319,5 @@ def _mean(lines: Sequence[dict[str, Any]], key: str) -> str:
 
 
 if __name__ == "__main__":
-    write_text(PAGE, page(SETTINGS, Path(__file__).parent / "results" / "search.jsonl"))
+    write_text(PAGE, page(SETTINGS, SETTINGS / "hybrid.jsonl"))
     print(PAGE, file=sys.stderr)

@@ -162,5 +162,7 @@ def test_a_stage_with_common_options_stands_beside_its_own_first_try(folder):
 
 
 def test_the_page_is_what_the_records_say():
-    page = search.page(tries.SETTINGS, ROOT / "reproduction" / "results" / "search.jsonl")
+    page = search.page(tries.SETTINGS, tries.SETTINGS / "hybrid.jsonl")
     assert (ROOT / search.PAGE).read_text() == page
+    assert "nan /" not in page
+    assert "No search was recorded." not in page
