@@ -220,7 +220,7 @@ def test_wrong_use_is_one_sentence():
     with pytest.raises(UserError, match="3 experiences to train on and 2 to test on"):
         as_stream(benchmark_from_datasets(train=[data] * 3, test=[data] * 2))
     small = strategy("task-incremental", classes=3)
-    with pytest.raises(UserError, match="the model has 3 outputs"):
+    with pytest.raises(UserError, match="classes must name outputs of the model, 0 to 2"):
         small.train(as_benchmark(clouds("task-incremental")).train_stream)
 
 

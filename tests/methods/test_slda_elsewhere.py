@@ -20,8 +20,8 @@ def tasks():
     draw = generator(3, "toy")
     middle, scale = torch.randn(CLASSES, WIDTH, generator=draw), torch.linspace(0.2, 3, WIDTH)
     for t in range(3):
-        y = 2 * t + torch.arange(200) % 2
-        yield (middle[y] + torch.randn(200, WIDTH, generator=draw)) * scale, y
+        y = 2 * t + torch.arange(60) % 2
+        yield (middle[y] + torch.randn(60, WIDTH, generator=draw)) * scale, y
 
 
 @pytest.mark.parametrize(("module", "other"), [("avalanche", "Avalanche"), ("capymoa", "CapyMOA")])
