@@ -187,6 +187,11 @@ def test_wrong_files(tmp_path):
     whole = (tmp_path / "b.npz").read_bytes()
     (tmp_path / "d.npz").write_bytes(whole[: len(whole) // 2])
     refused("not a readable .npz", tmp_path / "d.npz")
+    with (tmp_path / "e.npz").open("wb") as file:
+        np.save(file, np.zeros(3))
+    refused("not a readable .npz", tmp_path / "e.npz")
+    np.savez(tmp_path / "f.npz", x=np.float32(1), y=np.zeros(3, int))
+    refused("one row per example", tmp_path / "f.npz")
     np.save(tmp_path / "x.npy", np.zeros((3, 2)))
     refused("y.npy", tmp_path)
     (tmp_path / "y.npy").write_bytes(b"hello")

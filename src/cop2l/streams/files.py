@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,30 +79,34 @@ class Columns(NamedTuple):
     group: str | None
 
 
-def _npz(path: Path) -> tuple[Part, Part | None]:
+def stored_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file as they are stored."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
-            arrays = {key: content[key] for key in content.files}
-    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
+            return {key: content[key] for key in content.files}
+    except (ValueError, OSError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path} is not a readable .npz file of plain arrays; write it again.") from error
-    for old, new in (
-        ("x_train", "x"),
-        ("y_train", "y"),
-        ("domain_train", "domain"),
-        ("group_train", "group"),
-    ):
-        if old in arrays:
-            arrays.setdefault(new, arrays.pop(old))
-    if "x" not in arrays or "y" not in arrays:
+
+
+def arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file of own data: x_train is x, and integer features are multiplied by their scale."""
+    found = stored_arrays(path)
+    for name in ARRAYS:
+        if f"{name}_train" in found:
+            found.setdefault(name, found.pop(f"{name}_train"))
+    if (scale := found.get("scale")) is not None:
+        for key in {"x", "x_test"} & found.keys():
+            found[key] = found[key].astype(np.float32) * scale.astype(np.float32)
+    return found
+
+
+def _npz(path: Path) -> tuple[Part, Part | None]:
+    found = arrays(path)
+    if "x" not in found or "y" not in found:
         raise UserError(
-            f"{path} has no arrays x and y (and x_test, y_test); it has: {', '.join(sorted(arrays))}."
+            f"{path} has no arrays x and y (and x_test, y_test); it has: {', '.join(sorted(found))}."
         )
-    scale = arrays.get("scale")
-    if scale is not None:
-        for key in ("x", "x_test"):
-            if key in arrays:
-                arrays[key] = arrays[key].astype(np.float32) * scale.astype(np.float32)
-    return _both(arrays)
+    return _both(found)
 
 
 def _npy(path: Path) -> tuple[Part, Part | None]:

@@ -150,6 +150,8 @@ def _same_length(name: str, part: Part) -> None:
     x, y, domain, groups = part
     if x is None or y is None:
         raise UserError(f"Give both inputs and labels of each part of {name}.")
+    if any(getattr(values, "shape", None) == () for values in part):
+        raise UserError(f"{name} has a single value in place of an array; give one row per example.")
     if groups is not None and len(groups) != len(y):
         raise UserError(f"{name} has {len(y)} labels but {len(groups)} groups; give one per example.")
     if len({len(values) for values in (x, y, domain) if values is not None}) != 1:
@@ -176,10 +178,10 @@ def _numbered(
             )
     else:
         number = max(found) + 1 if classes is None else int(classes)
-        gaps = [label for label in range(number) if label not in found]
-        if gaps and classes is None:
+        gap = next((label for label in range(number) if label not in found), None)
+        if gap is not None and classes is None:
             raise UserError(
-                f"Labels must be 0, 1, .. without gaps, but no training example has {gaps[0]}; renumber, "
+                f"Labels must be 0, 1, .. without gaps, but no training example has {gap}; renumber, "
                 "or give classes: how many there are, or the list of labels in order."
             )
         names = tuple(str(label) for label in range(number))
