@@ -68,7 +68,7 @@ class CommonOptions(MethodOptions):
     lr: float = 0.01
     """Step size of SGD."""
 
-    positive: ClassVar = ("epochs", "batch", "lr")
+    positive: ClassVar[tuple[str, ...]] = ("epochs", "batch", "lr")
 
 
 class Learner(ABC):
