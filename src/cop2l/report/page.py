@@ -148,14 +148,13 @@ def _claimed(group: Group) -> dict[str, Any] | None:
 
 def _figures(groups: Sequence[Group]) -> Iterator[Figure]:
     for key in dict.fromkeys(key for group in groups for key, _ in group.setting):
-        for metric in ("accuracy", "bound"):
-            values = {group.runs[0].settings.get(key) for group in groups}
-            if len(values) > 2 and (figure := against(groups, key, METRICS[metric])):
-                yield figure
+        values = [group.runs[0].settings.get(key) for group in groups]
+        if len({value for value in values if isinstance(value, int | float)}) > 2:
+            yield from filter(
+                None, (against(groups, key, METRICS[metric]) for metric in ("accuracy", "bound"))
+            )
     for name in PAGE_FIGURES:
-        alone = (
-            name == "plasticity" and len(groups) == 1
-        )  # it would compare the dots of one method with nothing
+        alone = name == "plasticity" and len(groups) == 1  # the dots of one method, beside nothing
         if not alone and (figure := FIGURES[name](groups)):
             yield figure
 
