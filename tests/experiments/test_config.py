@@ -425,6 +425,8 @@ def test_the_examples_of_the_documentation():
 def test_one_run_is_wanted_and_a_grid_is_given():
     with pytest.raises(UserError, match=r"a grid of 2 runs; use cop2l sweep, or choose one: seed=0\."):
         configured({}, "seed=0,1")
+    with pytest.raises(UserError, match=r"use cop2l sweep, or choose one: anytime=true\."):
+        grid.single(grid.read("synthetic"), grid.overrides(["anytime=true,false"]))
     with pytest.raises(UserError, match=r"use cop2l sweep, or choose one: data\.n=50\."):
         configured({}, "grid.data.n=50,100")
 
