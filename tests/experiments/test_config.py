@@ -343,6 +343,8 @@ def test_lists_in_the_tables_are_lists():
     ("pair", "data"),
     [
         ("data.columns=a,b", {"columns": ["a", "b"]}),
+        ("columns=0,1", {"columns": ["0", "1"]}),
+        ("label=64", {"label": "64"}),
         ('data.columns=["a","b"]', {"columns": ["a", "b"]}),
         ("data.task_classes=[[0,1],[2,3]]", {"task_classes": [[0, 1], [2, 3]]}),
         ("data.classes=3,1,2", {"classes": [3, 1, 2]}),

@@ -26,6 +26,7 @@ from cop2l.errors import UserError, unknown
 from cop2l.experiments import options, words
 from cop2l.experiments.config import FIELDS, HINTS, TABLES, Config, from_toml, loose, typed
 from cop2l.plugins import installed
+from cop2l.streams.loading import COLUMNS
 from cop2l.streams.loading import OWN as OWN_DATA
 from cop2l.streams.task import SCENARIOS
 
@@ -168,8 +169,9 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
             value = Values(value if isinstance(value, list) else [value])
         elif isinstance(value, list):
             lists = not path and is_listed(last)  # its parts have a declared type; those of a table have none
+            one = column if last in COLUMNS else loose
             value = (
-                value if lists else list(map(loose, value)) if path and path[-1] in TABLES else Values(value)
+                value if lists else list(map(one, value)) if path and path[-1] in TABLES else Values(value)
             )
         if not path and last in table and Seeds in (type(value), type(table[last])):
             raise UserError("seed and seeds are given, or one of them twice; keep one.")
@@ -232,7 +234,7 @@ def build(flat: Mapping[str, Any]) -> Config:
             values.setdefault(key, typed(key, value))
             continue
         if declared(key):
-            found = loose(value)
+            found = column(value) if rest in COLUMNS else loose(value)
         else:
             table, rest, found = "options", key, options.typed(flat.get("method", Config.method), key, value)
         if flat.get(table) not in (False, "false"):
@@ -240,6 +242,16 @@ def build(flat: Mapping[str, Any]) -> Config:
     config = Config(**values)
     options.check(config)
     return config
+
+
+def column(value: Any) -> Any:
+    """The name of a column, or a list of them: one that reads as a number stays text.
+
+    >>> column("64"), column("species")
+    ('64', 'species')
+    """
+    found = loose(value)
+    return found if isinstance(found, str | list) else value
 
 
 def single(table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> Config:

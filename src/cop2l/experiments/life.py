@@ -189,9 +189,12 @@ def class_numbers(text: str | None) -> list[int] | None:
         return None
     try:
         ends = [[int(number) for number in part.split("-")] for part in text.split(",")]
-        return [number for first, *last in ends for number in range(first, [first, *last][-1] + 1)]
+        runs = [range(first, last + 1) for first, last in (end if len(end) > 1 else end * 2 for end in ends)]
     except ValueError:
-        raise UserError(f"Write classes as numbers, for example 4,5 or 0-9, not {text!r}.") from None
+        runs = []
+    if not runs or not all(runs):
+        raise UserError(f"Write classes as numbers, for example 4,5 or 0-9, not {text!r}.")
+    return [number for run in runs for number in run]
 
 
 def issued(learner: Method) -> dict[str, Any]:

@@ -74,8 +74,8 @@ def decoded(data: Labelled, size: int | None, usual: int | None = None) -> Label
         if size is not None:
             raise UserError(f"{data.name} has a size of its own; leave out size={size}.")
         return data
-    if size is not None and size < 1:
-        raise UserError(f"Give the size of the pictures in pixels, not {size}.")
+    if size is not None and (not isinstance(size, int) or size < 1):
+        raise UserError(f"Give the size of the pictures in pixels, not {size!r}.")
     side = usual if size is None else size
     # The test part may begin with a grey picture among coloured ones: the training part decides for both.
     x, x_test = data.x.array(side), Pictures(data.x_test.sources, data.x.mode).array(side)

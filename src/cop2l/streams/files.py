@@ -35,10 +35,10 @@ def read(
     seed: int = 0,
 ) -> Labelled:
     """The labelled data of one file or folder; what it is, is seen from its name and content."""
-    columns, text = ([names] if isinstance(names, str) else names for names in (columns, text))
     if not isinstance(text_size, int) or not 1 <= text_size <= MOST_TEXT:
         raise UserError(f"text_size is {text_size}; give a whole number from 1 to {MOST_TEXT}.")
-    chosen = Columns(label, columns, text or (), text_size, domain, group)
+    single = [None if name is None else str(name) for name in (domain, group)]
+    chosen = Columns(str(label), _names(columns), _names(text) or (), text_size, *single)
     names: tuple[str, ...] | None = None
     train: Part
     test: Part | None
@@ -77,6 +77,12 @@ class Columns(NamedTuple):
     text_size: int
     domain: str | None
     group: str | None
+
+
+def _names(given: Any) -> list[str] | None:
+    """The names of columns; what reads as a number is a name here, too."""
+    several = given if isinstance(given, list | tuple) else [given]
+    return None if given is None else [str(name) for name in several]
 
 
 def stored_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -240,6 +246,8 @@ def _arrow(folder: Path) -> Any:
 
 def _from_table(table: Any, file: Path, chosen: Columns) -> Part:
     """Inputs from all columns but the label, the domain and the group, or from those named."""
+    if twice := [name for name in table.column_names if table.column_names.count(name) > 1]:
+        raise UserError(f"{file} has two columns named {twice[0]!r}; rename one.")
     others = [chosen.domain, chosen.group]
     named = {
         "label": [chosen.label],

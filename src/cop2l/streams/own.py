@@ -115,6 +115,8 @@ def labelled(
 
 def hold_out(n: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the training and of the test part: a random share, drawn from the seed, is for testing."""
+    if not isinstance(share, int | float):
+        raise UserError(f"The share of the test part is {share!r}; give a number, such as 0.2.")
     test = round(n * share)
     if not 0 < test < n:
         raise UserError(
@@ -199,7 +201,7 @@ def _numbered(
 
 def _label_values(part: np.ndarray) -> np.ndarray:
     """Labels as whole numbers or texts."""
-    if part.ndim == 1 and part.dtype.kind in "bf" and (part == np.rint(part)).all():
+    if part.ndim == 1 and part.dtype.kind in "bf" and (np.isfinite(part) & (part == np.rint(part))).all():
         part = part.astype(np.int64)
     texts = part.dtype.kind in "UO" and all(isinstance(label, str) for label in part.ravel().tolist())
     if part.ndim != 1 or not (texts or part.dtype.kind in "iu"):
