@@ -355,3 +355,9 @@ def test_groups_that_differ_in_a_list_make_a_page(tmp_path):
     for number, claim in enumerate((["tasks"], ["tasks", "average"], ["average"])):
         make_run(tmp_path / str(number), claim=claim)
     assert "cop2l (claim [&#34;tasks&#34;])" in page(find([tmp_path]))
+
+
+def test_a_bound_that_nobody_else_has_beside_its_claim_is_not_the_best(outline, html):
+    held = [cell for cell in outline.all("td") if "not claimed, hold-out" in cell.get("data-label", "")]
+    assert [("none" in cell["class"]) for cell in held] == [False, True, True, False, True]
+    assert not re.search(r'data-label="not claimed, hold-out[^>]*><span class="best"', html)

@@ -103,9 +103,11 @@ def page(
 
 def _stream(anchor: str, name: str, groups: Sequence[Group], beside: Sequence[Row]) -> dict[str, Any]:
     """What the page shows of one stream."""
-    results = [table for metric in RESULTS if (table := compare(groups, METRICS[metric], beside)).filled]
-    if all(group.kind == "holdout" for group in groups):  # then the hold-out bound is the claim
-        results = [table for table in results if table.metric.name != "holdout"]
+    others = [
+        group for group in groups if group.kind != "holdout"
+    ]  # of the rest the hold-out bound is the claim
+    made = [compare(others if m == "holdout" else groups, METRICS[m], beside) for m in RESULTS]
+    results = [table for table in made if table.filled]
     if groups[0].benchmark.tasks == 1:
         results = [table for table in results if table.metric.name not in ("bound", "plasticity")]
     costs = [table for metric in COSTS if (table := compare(groups, METRICS[metric], beside)).filled]
