@@ -91,7 +91,7 @@ def _read(name: str, above: tuple[str, ...]) -> dict[str, Any]:
     try:
         table = tomllib.loads(source.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{name} is not valid TOML: {error}.") from error
+        raise UserError(f"{name} is not valid TOML: {error}; correct it.") from error
     base = table.pop("base", None)
     if str(base).endswith(".toml"):
         base = path.parent / base

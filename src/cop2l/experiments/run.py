@@ -94,7 +94,9 @@ def prepare(
     if ranks is not None:
         learner.ranks = ranks
     if commitment is not None and (names := differing(committed(config, stream, learner), commitment)):
-        raise UserError(f"This run is not what was committed to: it differs in {', '.join(names[:10])}.")
+        raise UserError(
+            f"This run is not what was committed to: it differs in {', '.join(names[:10])}; give what the commitment says."
+        )
     space = measure.space(learner, stream, config)
     records = directory.resume(learner)
     settings = {**resolved(config, stream, learner), "commitment": promised}

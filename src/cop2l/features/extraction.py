@@ -248,4 +248,6 @@ def _check_pictures(name: str, x: Any) -> None:
     if isinstance(x, Pictures):
         return
     if getattr(x, "ndim", 0) != 4 or x.shape[1] not in (1, 3) or x.dtype != np.uint8:
-        raise UserError(f"{name} does not hold pictures, so a backbone has nothing to look at.")
+        raise UserError(
+            f"{name} does not hold pictures, so a backbone has nothing to look at; give a data set that does."
+        )

@@ -37,7 +37,7 @@ def views(
     if images not in IMAGES:
         raise unknown("choice of images", images, IMAGES)
     if data.x.ndim != 4 or data.x.shape[2] != data.x.shape[3]:
-        raise UserError(f"{data.name} does not hold square pictures, so it has no {kind} domains.")
+        raise UserError(f"{data.name} does not hold square pictures; leave out domains={kind}.")
     if not 1 <= tasks <= len(data.x):
         raise UserError(f"Choose between 1 and {len(data.x)} tasks, not {tasks}.")
     how: Cut = {"order": order, "order_seed": order_seed}

@@ -47,7 +47,7 @@ def read(
     elif path.is_file() and path.suffix in TABLES:
         train, test = _from_table(_table([path]), path, chosen), None
     elif path.is_file():
-        raise UserError(f"{path} is not a kind of data file that is known: .npz, .parquet or .csv.")
+        raise unknown_kind(path)
     elif (path / "x.npy").is_file():
         train, test = _npy(path)
     elif (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
@@ -66,6 +66,11 @@ def read(
         seed=seed,
         description={"source": str(path)},
     )
+
+
+def unknown_kind(path: Path) -> UserError:
+    """The error for a file that nobody here reads."""
+    return UserError(f"{path} is not a kind of data file that is known; write it as .npz, .parquet or .csv.")
 
 
 class Columns(NamedTuple):

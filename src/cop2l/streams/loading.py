@@ -74,7 +74,7 @@ def load(
     if domains is not None:
         if scenario not in (None, "domain-incremental") or class_seed is not None or task_classes is not None:
             raise UserError(
-                "Permuted and rotated domains leave no choice of scenario, class_seed or task_classes."
+                "Permuted and rotated domains leave no choice of scenario, class_seed or task_classes; leave them out."
             )
         return views(data, domains, tasks=tasks, images=images, seed=seed, order=order, order_seed=order_seed)
     if images != IMAGES[0]:

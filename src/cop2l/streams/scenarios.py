@@ -161,7 +161,9 @@ def domain_incremental(data: Labelled, **how: Unpack[Cut]) -> Stream:
         return _numbered_within_tasks(data, how)
     number = len(np.unique(data.domain))
     if how.get("tasks") not in (None, number):
-        raise UserError(f"{data.name} has {number} domains, so it makes {number} tasks, not {how['tasks']}.")
+        raise UserError(
+            f"{data.name} has {number} domains, so it makes {number} tasks; leave out tasks={how['tasks']}."
+        )
     if how.get("class_seed") is not None or how.get("task_classes") is not None:
         raise UserError(
             f"The tasks of {data.name} are its domains, not groups of classes; leave out class_seed and task_classes."
