@@ -11,7 +11,7 @@ from cop2l.report.runs import Run
 from reproduction import published
 from reproduction.markdown import paragraphs, points, published_rate, rate, table
 from reproduction.numbers import MISSING, resolution, stands_for, sweep_command
-from reproduction.ours import Sample, changes_of, pick, streams
+from reproduction.ours import AS_PUBLISHED, Change, Sample, changes_of, pick, streams
 
 MEGABYTE = 1_000_000
 
@@ -70,19 +70,25 @@ def memory_cost(runs: Sequence[Run]) -> str:
     return table(("scenario", "method", "number", "how", "paper", "ours (seeds)", "status", "command"), lines)
 
 
+def on_features(
+    found: Sequence[Sample],
+    method: str,
+    changes: tuple[Change, ...] = AS_PUBLISHED,
+    scenario: str = "class-incremental",
+) -> list[Sample]:
+    """A method on every kind of features of CIFAR-10, the largest pictures first."""
+    own = [s for s in streams(found) if (s.dataset, s.scenario) == ("cifar10", scenario) and s.features]
+    picked = [sample for stream in own if (sample := pick(found, stream, method, changes))]
+    return sorted(picked, key=lambda sample: -resolution(sample.stream.features))
+
+
 def early_stopping(found: Sequence[Sample]) -> str:
     """With and without early stopping: accuracy, forgetting, and the bound on every task."""
     lines = []
     for row in appendix("early-stopping"):
         changes = () if row["setting"] == "kl" else (("stop", "none"),)
-        own = [
-            sample
-            for stream in streams(found)
-            if (stream.dataset, stream.scenario) == ("cifar10", row["scenario"]) and stream.features
-            if (sample := pick(found, stream, "cop2l", changes))
-            and row["model"] == stands_for(stream.features)
-        ]
-        own.sort(key=lambda s: -resolution(s.stream.features))
+        own = on_features(found, "cop2l", changes, row["scenario"])
+        own = [s for s in own if row["model"] == stands_for(s.stream.features)]
         ours = [
             f"{resolution(s.stream.features)} px: {rate(v)}" for s in own if (v := _early(s, row["metric"]))
         ]
@@ -112,13 +118,7 @@ def class_wise(found: Sequence[Sample]) -> str:
     """Accuracy of every class after every task: the paper's (ResNet50) over ours."""
     parts = []
     for method in ("cop2l", "replay"):
-        own = [
-            sample
-            for stream in streams(found)
-            if (stream.dataset, stream.scenario) == ("cifar10", "class-incremental") and stream.features
-            if (sample := pick(found, stream, method)) and all(all(run.classes) for run in sample.runs)
-        ]
-        own.sort(key=lambda s: -resolution(s.stream.features))
+        own = [s for s in on_features(found, method) if all(all(run.classes) for run in s.runs)]
         lines = []
         for after in range(1, 6):
             theirs = [
@@ -162,13 +162,8 @@ def plasticity(found: Sequence[Sample]) -> str:
     """Plasticity and forgetting of six methods, and whether the paper's two tables agree."""
     lines = []
     for row in appendix("plasticity"):
-        own = [
-            sample
-            for stream in streams(found)
-            if (stream.dataset, stream.scenario) == ("cifar10", "class-incremental") and stream.features
-            if (sample := pick(found, stream, row["method"])) and row["model"] == stands_for(stream.features)
-        ]
-        own.sort(key=lambda s: -resolution(s.stream.features))
+        own = on_features(found, row["method"])
+        own = [s for s in own if row["model"] == stands_for(s.stream.features)]
         paper, main = in_percent(row), _in_main_table(row)
         lines.append(
             (

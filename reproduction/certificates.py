@@ -21,6 +21,12 @@ CONTENDERS = (
     ("replay", HALF, "Replay, half held out"),
     ("replay", TENTH, "Replay, a tenth held out"),
 )
+RIVALS = {
+    "CoP2L, paper": "paper",
+    "Replay, half held out": "half held out",
+    "Replay, a tenth held out": "a tenth held out",
+}
+"""Who our presets are compared with, and what they are called in a heading."""
 HEADER = ("what", "accuracy", "test error", *KINDS, "claim / test error", "seconds")
 
 
@@ -95,17 +101,12 @@ def verdicts(compared: Sequence[BoundComparison]) -> str:
     lines = [
         (
             one.stream.name + ("" if one.valid else "†") + ("‡" if one.chosen else ""),
-            *_against(one, "CoP2L, paper"),
-            *_against(one, "Replay, half held out"),
-            *_against(one, "Replay, a tenth held out"),
+            *(cell for rival in RIVALS for cell in _against(one, rival)),
         )
         for one in compared
     ]
-    rivals = ("paper", "half held out", "a tenth held out")
-    header = (
-        "stream",
-        *(f"against {r}: {what}" for r in rivals for what in ("accuracy, points", "bound, points")),
-    )
+    kinds = ("accuracy, points", "bound, points")
+    header = ("stream", *(f"against {rival}: {kind}" for rival in RIVALS.values() for kind in kinds))
     return paragraphs(table(header, lines), *_sentences(compared))
 
 
@@ -121,7 +122,7 @@ def _against(one: BoundComparison, rival: str) -> tuple[str, str]:
 
 def _sentences(compared: Sequence[BoundComparison]) -> list[str]:
     said = []
-    for rival in ("CoP2L, paper", "Replay, half held out", "Replay, a tenth held out"):
+    for rival in RIVALS:
         met = [d for d in compared if rival in d.mean]
         if not met:
             continue

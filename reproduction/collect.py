@@ -83,11 +83,11 @@ def there(summary: Mapping[str, Any]) -> dict[str, Any]:
 def rounded(value: Any, *, upwards: bool = False) -> Any:
     """Numbers with six digits, bounds never below themselves.
 
-    >>> rounded({"accuracy": 0.12345649, "bounds": {"kl": 0.1234561}})
-    {'accuracy': 0.123456, 'bounds': {'kl': 0.123457}}
+    >>> rounded({"accuracy": 0.12345649, "bounds": {"kl": 0.1234561}, "claims": [{"value": 0.1234561}]})
+    {'accuracy': 0.123456, 'bounds': {'kl': 0.123457}, 'claims': [{'value': 0.123457}]}
     """
     if isinstance(value, dict):
-        return {key: rounded(v, upwards=upwards or key == "bounds") for key, v in value.items()}
+        return {key: rounded(v, upwards=upwards or key in ("bounds", "claims")) for key, v in value.items()}
     if isinstance(value, list):
         return [rounded(v, upwards=upwards) for v in value]
     if isinstance(value, float):

@@ -39,7 +39,7 @@ def read(path: Path | None) -> Explanations:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}.") from error
+        raise UserError(f"{path} is not valid TOML: {error}; correct it.") from error
     for entry in [*content.get("differs", []), *content.get("order", [])]:
         if "why" not in entry or not set(entry) <= KEYS:
             raise UserError(

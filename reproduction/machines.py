@@ -52,7 +52,7 @@ def machine(run: Run) -> tuple[str, str, str, str]:
 
 
 def of_present_code(run: Run) -> bool:
-    """Whether a run was made since the bits were frozen: only then its configuration has the key `claim`."""
+    """Whether a run was made since results are fixed bit for bit: only then its configuration has the key `claim`."""
     return "claim" in run.config
 
 
@@ -64,7 +64,8 @@ def ages(runs: Sequence[Run]) -> str:
     words = (
         f"**Which code.** Of the {len(runs)} runs behind this page, {present.total()} are of the present code"
         + (f" ({methods})" if methods else "")
-        + f"; the other {older.total()} were made before its bits were frozen, so that their commands now give other last bits."
+        + f"; the other {older.total()} were made before its results were fixed bit for bit, so that their commands now give"
+        " other last digits."
     )
     stale = [f"{name} ({older[method]})" for method, name in CHANGED.items() if older[method]]
     if stale:

@@ -8,10 +8,11 @@ from cop2l.report.figures import draw
 from cop2l.report.figures.figure import Figure, save
 from cop2l.report.runs import Run
 from reproduction.ablations import orders, varied
+from reproduction.appendix import on_features
 from reproduction.certificates import contenders
 from reproduction.collect import file_name
 from reproduction.markdown import picture
-from reproduction.ours import Sample, Setup, pick, streams
+from reproduction.ours import Sample, Setup
 
 DRAWN = ("kl", "preference", "combined", "holdout")
 """The kinds of bounds in the pictures; the tables have all of them."""
@@ -35,20 +36,20 @@ class Pictures:
         """Bounds and test errors of all who certify something on a stream: bands, then boxes."""
         own = contenders(found, stream)
         runs = [drawn(run) for label, s in own.items() if "tenth" not in label for run in s.runs]
-        if not runs:
-            return ""
-        figures = [figure for name in ("bounds", "bounds-box") for figure in draw(name, runs)]
-        return self.show(f"bounds-{file_name(runs[0])}", figures, f"Bounds and test errors: {stream.name}")
+        return self._bounds("bounds", runs, f"Bounds and test errors: {stream.name}")
 
     def bounds_by_memory(self, found: Sequence[Sample], stream: Setup) -> str:
         """The paper's bound for every size of the memory."""
         own = [s for s in varied(found, {"memory"}, ("cop2l",)).get(stream, []) if s.method == "cop2l"]
         runs = [drawn(run, ("kl",)) for sample in own for run in sample.runs]
+        words = f"The paper's bound for every size of the memory: {stream.name}"
+        return self._bounds("memory-bounds", runs, words)
+
+    def _bounds(self, name: str, runs: Sequence[Run], words: str) -> str:
         if not runs:
             return ""
-        figures = [figure for name in ("bounds", "bounds-box") for figure in draw(name, runs)]
-        words = f"The paper's bound for every size of the memory: {stream.name}"
-        return self.show(f"memory-bounds-{file_name(runs[0])}", figures, words)
+        figures = [figure for kind in ("bounds", "bounds-box") for figure in draw(kind, runs)]
+        return self.show(f"{name}-{file_name(runs[0])}", figures, words)
 
     def against_memory(self, name: str, own: Sequence[Sample]) -> str:
         """Accuracy and forgetting over the size of the memory."""
@@ -72,22 +73,25 @@ class Pictures:
 
     def classes(self, found: Sequence[Sample]) -> Iterator[str]:
         """Accuracy of each class as tasks arrive, CoP2L against Replay."""
-        for stream in streams(found):
-            if (stream.dataset, stream.scenario) == ("cifar10", "class-incremental") and stream.features:
-                runs = [r for m in ("cop2l", "replay") if (s := pick(found, stream, m)) for r in s.runs]
-                if runs and all(all(run.classes) for run in runs):
-                    words = f"Class by class: {stream.name}"
-                    yield self.show(f"classes-{file_name(runs[0])}", draw("classes-by-task", runs), words)
+        for stream, runs in _on_features(found, ("cop2l", "replay")):
+            if all(all(run.classes) for run in runs):
+                words = f"Class by class: {stream.name}"
+                yield self.show(f"classes-{file_name(runs[0])}", draw("classes-by-task", runs), words)
 
     def plasticity(self, found: Sequence[Sample]) -> Iterator[str]:
         """Plasticity against forgetting, six methods."""
         six = ("cop2l", "finetuning", "replay", "icarl", "gdumb", "der++")
-        for stream in streams(found):
-            if (stream.dataset, stream.scenario) == ("cifar10", "class-incremental") and stream.features:
-                runs = [r for m in six if (s := pick(found, stream, m)) for r in s.runs]
-                if runs:
-                    words = f"Plasticity against forgetting: {stream.name}"
-                    yield self.show(f"plasticity-{file_name(runs[0])}", draw("plasticity", runs), words)
+        for stream, runs in _on_features(found, six):
+            words = f"Plasticity against forgetting: {stream.name}"
+            yield self.show(f"plasticity-{file_name(runs[0])}", draw("plasticity", runs), words)
+
+
+def _on_features(found: Sequence[Sample], methods: Sequence[str]) -> Iterator[tuple[Setup, list[Run]]]:
+    """The runs of some methods on every kind of features of CIFAR-10, class-incremental."""
+    own: dict[Setup, list[Run]] = {}
+    for sample in (sample for method in methods for sample in on_features(found, method)):
+        own.setdefault(sample.stream, []).extend(sample.runs)
+    yield from sorted(own.items())
 
 
 def drawn(run: Run, kinds: Sequence[str] = DRAWN) -> Run:

@@ -117,8 +117,12 @@ def test_a_saved_learner_grows_in_place_and_a_baseline_too(before, tmp_path, cap
             "is not a kind of file that is known",
         ),
         (["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--classes", "a"], "Write classes as numbers"),
+        (
+            ["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--classes", "5-3"],
+            "Write classes as numbers",
+        ),
         (["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--archive", "one"], "as T=PATH"),
-        (["predict", "{run}", "--data", "{bad.npz}"], "is not a readable file of plain arrays"),
+        (["predict", "{run}", "--data", "{bad.npz}"], "is not a readable .npz file of plain arrays"),
         (["predict", "{run}", "--data", "{text.csv}"], "must hold numbers"),
         (["predict", "{run}", "--data", "{wide.csv}"], "have the shape (5,), and the learner takes (4,)"),
         (["predict", "{run}", "--data", "{ragged.csv}"], "lines of different lengths"),

@@ -343,6 +343,8 @@ def test_lists_in_the_tables_are_lists():
     ("pair", "data"),
     [
         ("data.columns=a,b", {"columns": ["a", "b"]}),
+        ("columns=0,1", {"columns": ["0", "1"]}),
+        ("label=64", {"label": "64"}),
         ('data.columns=["a","b"]', {"columns": ["a", "b"]}),
         ("data.task_classes=[[0,1],[2,3]]", {"task_classes": [[0, 1], [2, 3]]}),
         ("data.classes=3,1,2", {"classes": [3, 1, 2]}),
@@ -425,6 +427,8 @@ def test_the_examples_of_the_documentation():
 def test_one_run_is_wanted_and_a_grid_is_given():
     with pytest.raises(UserError, match=r"a grid of 2 runs; use cop2l sweep, or choose one: seed=0\."):
         configured({}, "seed=0,1")
+    with pytest.raises(UserError, match=r"use cop2l sweep, or choose one: anytime=true\."):
+        grid.single(grid.read("synthetic"), grid.overrides(["anytime=true,false"]))
     with pytest.raises(UserError, match=r"use cop2l sweep, or choose one: data\.n=50\."):
         configured({}, "grid.data.n=50,100")
 

@@ -35,6 +35,15 @@ def finished(tmp_path_factory):
     return folder, summary
 
 
+def test_a_task_without_test_examples_is_refused_before_anything_is_learned(tmp_path):
+    x, y = np.zeros((8, 2), np.float32), np.arange(8) % 4
+    np.savez(tmp_path / "own.npz", x=x, y=y, x_test=x[:2], y_test=y[:2])
+    config = grid.single(grid.read(str(tmp_path / "own.npz")), grid.overrides(["tasks=2"]))
+    with pytest.raises(UserError, match="Task 2 of own has no test example"):
+        run(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "records.jsonl").exists()
+
+
 def test_the_run_directory_is_as_documented(finished):
     folder, summary = finished
     assert {path.name for path in folder.iterdir()} == {

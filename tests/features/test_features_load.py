@@ -209,22 +209,29 @@ def test_bad_files_leave_nothing_behind(changes, words, tmp_path):
     assert not root().exists() or not list(root().iterdir())
 
 
+def test_one_name_of_what_the_backbone_saw_is_one_name(tmp_path):
+    file = saved(tmp_path, "imagenette-resnet18-64.npz")
+    assert import_features(file, pretrained_on="ImageNet-1k").about["pretrained_on"] == ["ImageNet-1k"]
+    assert load_stream("imagenette@resnet18-64").not_valid
+    assert import_features(file, pretrained_on="Places365").about["pretrained_on"] == ["Places365"]
+
+
 def test_files_that_are_no_npz(tmp_path):
     whole = saved(tmp_path)
     half = tmp_path / "cifar10-resnet18-64.npz"
     half.write_bytes(whole.read_bytes()[:400])
-    with pytest.raises(UserError, match=r"not a complete \.npz file"):
+    with pytest.raises(UserError, match=r"not a readable \.npz file"):
         import_features(half)
     with half.open("wb") as file:
         np.save(file, np.zeros(3))
-    with pytest.raises(UserError, match=r"not a complete \.npz file"):
+    with pytest.raises(UserError, match=r"not a readable \.npz file"):
         import_features(half)
     half.write_bytes(b"hello")
-    with pytest.raises(UserError, match=r"not a complete \.npz file"):
+    with pytest.raises(UserError, match=r"not a readable \.npz file"):
         import_features(half)
     with zipfile.ZipFile(half, "w") as archive:
         archive.writestr("x_train.npy", b"\x93NUMPY\x01\x00")
-    with pytest.raises(UserError, match=r"not a complete \.npz file"):
+    with pytest.raises(UserError, match=r"not a readable \.npz file"):
         import_features(half)
     np.savez(half, **(arrays() | {"x_train": np.array([{"a": 1}], dtype=object)}))
     with pytest.raises(UserError, match="plain arrays"):

@@ -189,6 +189,34 @@ def test_options_that_make_no_sense_are_refused(wrong):
         learner("replay", "class-incremental", **wrong)
 
 
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("ewc", "fisher_examples"),
+        ("si", "damping"),
+        ("lwf", "temperature"),
+        ("lamaml", "inner"),
+        ("csrel", "selections"),
+        ("cclis", "temperature"),
+        ("cclis", "temperature_old"),
+        ("cclis", "temperature_new"),
+        ("cclis", "dimensions"),
+    ],
+)
+def test_an_option_that_is_divided_by_is_not_0(name, option):
+    with pytest.raises(UserError, match=f"The option {option} is 0.*larger than 0"):
+        learner(name, "class-incremental", **{option: 0})
+
+
+def test_what_cclis_stores_on_wide_features_was_foreseen():
+    model = build("linear", inputs=(64,), classes=4, seed=0)
+    learned = learner("cclis", "class-incremental", model=model, epochs=1, head_epochs=1)
+    x, y = torch.randn(20, 64, generator=generator(0, "wide")), torch.arange(20) % 2
+    foreseen = learned.numbers_foreseen(x[:1], 4)
+    learned.learn(x, y)
+    assert learned.numbers_stored == foreseen
+
+
 def test_tasks_that_make_no_sense_are_refused():
     x, y, head = next(tasks("task-incremental"))
     learned = learner("finetuning", "task-incremental")

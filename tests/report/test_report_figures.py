@@ -135,6 +135,13 @@ def test_a_long_trace_is_thinned_and_keeps_the_early_stopping_point(tmp_path):
         assert [p["iteration"] for p in points if p["kept"]] == [1234]
 
 
+def test_tasks_without_a_curve_are_not_said_to_be_left_out(tmp_path):
+    folder = make_run(tmp_path / "run", tasks=MOST_PANELS + 8)
+    write_lines(folder / "trace.jsonl", [{"task": 1, "iteration": j, "bound": 0.5} for j in range(9)])
+    figure = iterations(group([read(folder)]))
+    assert (len(figure.panels), "evenly spaced" in figure.caption) == (1, False)
+
+
 def test_a_varied_setting_can_be_drawn(tmp_path):
     runs = [
         read(make_run(tmp_path / f"{method}{m}", method, memory=m))

@@ -262,7 +262,8 @@ def test_the_title_says_where_nothing_is_certified(tmp_path, found):
     assert headline.headline(shared).startswith("Not valid: no certificate here is a guarantee; measured ")
     both = headline.headline(group(found.runs))
     assert re.fullmatch(
-        r"Certified: at most [\d.]+\s% error on every task of mnist \(measured [\d.]+\s%\); not valid on permuted-mnist",
+        r"Certified: at most [\d.]+\s% error on every task of mnist \(measured [\d.]+\s% on average\);"
+        r" not valid on permuted-mnist",
         both,
     )
     two = [read(make_run(tmp_path / model, model=model, tasks=2)) for model in ("mlp", "cnn")]
@@ -348,3 +349,15 @@ def test_the_command_of_the_page_verifies_the_run(tmp_path, capsys, options):
     capsys.readouterr()
     assert words[0] == "cop2l"
     assert main(words[1:]) == 0, capsys.readouterr().out
+
+
+def test_groups_that_differ_in_a_list_make_a_page(tmp_path):
+    for number, claim in enumerate((["tasks"], ["tasks", "average"], ["average"])):
+        make_run(tmp_path / str(number), claim=claim)
+    assert "cop2l (claim [&#34;tasks&#34;])" in page(find([tmp_path]))
+
+
+def test_a_bound_that_nobody_else_has_beside_its_claim_is_not_the_best(outline, html):
+    held = [cell for cell in outline.all("td") if "not claimed, hold-out" in cell.get("data-label", "")]
+    assert [("none" in cell["class"]) for cell in held] == [False, True, True, False, True]
+    assert not re.search(r'data-label="not claimed, hold-out[^>]*><span class="best"', html)

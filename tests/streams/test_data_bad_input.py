@@ -39,6 +39,31 @@ def test_unknown_names_suggest_the_nearest(tmp_path):
     refused("no file or folder", str(tmp_path / "mine"))
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "match"),
+    [
+        ("digits", {"task_classes": [0, 1]}, "disjoint lists of classes between 0 and 9"),
+        ("digits", {"task_classes": [[0, 1], ["a"]]}, "disjoint lists of classes between 0 and 9"),
+        ("digits", {"task_classes": []}, "disjoint lists of classes between 0 and 9"),
+        ("digits", {"images": "disjoint"}, "for permuted and rotated domains alone; leave it out"),
+        ("synthetic", {"n": "many"}, "n is 'many'; give a whole number"),
+        ("synthetic", {"n": 2.5}, "n is 2.5; give a whole number"),
+        ("payments", {"fraud": "some"}, "fraud is 'some'; give a number"),
+        ("own.csv", {"test_share": "half"}, "give a number, such as 0.2"),
+        ("twice.csv", {}, "two columns named 'a'; rename one"),
+        ("pictures", {"size": "large"}, "in pixels, not 'large'"),
+    ],
+)
+def test_options_of_another_kind_than_they_should_be(tmp_path, monkeypatch, name, options, match):
+    monkeypatch.chdir(tmp_path)
+    for word in ("ape", "bee"):
+        for i in range(5):
+            picture(tmp_path / "pictures" / word / f"{i}.png", 6, 6, i)
+    (tmp_path / "own.csv").write_text("a,label\n" + "1,0\n2,1\n" * 5)
+    (tmp_path / "twice.csv").write_text("a,a,label\n" + "1,2,0\n2,3,1\n" * 5)
+    refused(match, tmp_path / name if (tmp_path / name).exists() else name, **options)
+
+
 def test_incomplete_family_is_not_found(tmp_path):
     place = mnist(tmp_path)
     (place / "t10k-labels-idx1-ubyte.gz").unlink()
@@ -187,6 +212,11 @@ def test_wrong_files(tmp_path):
     whole = (tmp_path / "b.npz").read_bytes()
     (tmp_path / "d.npz").write_bytes(whole[: len(whole) // 2])
     refused("not a readable .npz", tmp_path / "d.npz")
+    with (tmp_path / "e.npz").open("wb") as file:
+        np.save(file, np.zeros(3))
+    refused("not a readable .npz", tmp_path / "e.npz")
+    np.savez(tmp_path / "f.npz", x=np.float32(1), y=np.zeros(3, int))
+    refused("one row per example", tmp_path / "f.npz")
     np.save(tmp_path / "x.npy", np.zeros((3, 2)))
     refused("y.npy", tmp_path)
     (tmp_path / "y.npy").write_bytes(b"hello")

@@ -213,6 +213,28 @@ def test_picture_folder(tmp_path, mode, parts):
     assert streams.load(tmp_path, size=8, tasks=1)[0].x.shape[2:] == (8, 8)
 
 
+def test_grey_pictures_among_coloured_ones(tmp_path):
+    for part, modes in (("train", "RGB RGB L"), ("val", "L RGB L")):
+        for word in ("ape", "bee"):
+            for i, mode in enumerate(modes.split()):
+                picture(tmp_path / part / word / f"{i}.png", 6, 6, i, mode)
+    stream = streams.load(tmp_path, tasks=1)
+    assert stream[0].x.shape[1:] == stream.test[0].x.shape[1:] == (3, 6, 6)
+
+
+def test_columns_may_be_called_by_numbers(tmp_path):
+    rows = "".join(f"{i},{-i},{i % 2}\n" for i in range(20))
+    (tmp_path / "numbers.csv").write_text(f"0,1,2\n{rows}")
+    stream = streams.load(tmp_path / "numbers.csv", label=2, columns=[1], tasks=1)
+    assert stream[0].x.shape[1:] == (1,)
+    assert stream[0].x.max() <= 0
+
+
+def test_a_label_that_is_a_large_number_is_refused_at_once():
+    with pytest.raises(UserError, match=r"no training example has 1; renumber"):
+        streams.from_arrays(X, np.where(Y, 10**15, 0))
+
+
 def arrow_split(folder, data, features):
     """One split as the `datasets` library writes it with save_to_disk: a stream of record batches and two JSON files."""
     folder.mkdir(parents=True)

@@ -142,7 +142,7 @@ def typed(key: str, value: Any) -> Any:
     if key in TABLES:
         if value in (False, "false"):
             return {}
-        raise UserError(f"{key} takes a table, not {value!r}.")
+        raise UserError(f"{key} takes a table, not {value!r}; write {key}.NAME=VALUE.")
     kinds = typing.get_args(HINTS[key]) or (HINTS[key],)
     if typing.get_origin(HINTS[key]) is tuple:
         return tuple(as_type(HINTS[key], value))

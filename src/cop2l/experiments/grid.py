@@ -23,9 +23,10 @@ from typing import Any, get_origin
 from cop2l.certify import presets
 from cop2l.certify.presets import FOLLOWS, PRESETS, Choice
 from cop2l.errors import UserError, unknown
-from cop2l.experiments import options
+from cop2l.experiments import options, words
 from cop2l.experiments.config import FIELDS, HINTS, TABLES, Config, from_toml, loose, typed
 from cop2l.plugins import installed
+from cop2l.streams.loading import COLUMNS
 from cop2l.streams.loading import OWN as OWN_DATA
 from cop2l.streams.task import SCENARIOS
 
@@ -90,7 +91,7 @@ def _read(name: str, above: tuple[str, ...]) -> dict[str, Any]:
     try:
         table = tomllib.loads(source.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{name} is not valid TOML: {error}.") from error
+        raise UserError(f"{name} is not valid TOML: {error}; correct it.") from error
     base = table.pop("base", None)
     if str(base).endswith(".toml"):
         base = path.parent / base
@@ -168,8 +169,9 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
             value = Values(value if isinstance(value, list) else [value])
         elif isinstance(value, list):
             lists = not path and is_listed(last)  # its parts have a declared type; those of a table have none
+            one = column if last in COLUMNS else loose
             value = (
-                value if lists else list(map(loose, value)) if path and path[-1] in TABLES else Values(value)
+                value if lists else list(map(one, value)) if path and path[-1] in TABLES else Values(value)
             )
         if not path and last in table and Seeds in (type(value), type(table[last])):
             raise UserError("seed and seeds are given, or one of them twice; keep one.")
@@ -232,7 +234,7 @@ def build(flat: Mapping[str, Any]) -> Config:
             values.setdefault(key, typed(key, value))
             continue
         if declared(key):
-            found = loose(value)
+            found = column(value) if rest in COLUMNS else loose(value)
         else:
             table, rest, found = "options", key, options.typed(flat.get("method", Config.method), key, value)
         if flat.get(table) not in (False, "false"):
@@ -242,6 +244,16 @@ def build(flat: Mapping[str, Any]) -> Config:
     return config
 
 
+def column(value: Any) -> Any:
+    """The name of a column, or a list of them: one that reads as a number stays text.
+
+    >>> column("64"), column("species")
+    ('64', 'species')
+    """
+    found = loose(value)
+    return found if isinstance(found, str | list) else value
+
+
 def single(table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> Config:
     """The one run that a table and the overrides make; a grid is refused."""
     runs = expand(table, given)
@@ -249,7 +261,7 @@ def single(table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> 
         return runs[0]
     records = [flattened(asdict(run)) for run in runs]
     varied = [key for key in records[0] if len({json.dumps(record.get(key)) for record in records}) > 1]
-    example = " ".join(f"{key}={records[0][key]}" for key in varied)
+    example = " ".join(f"{key}={words.typed(records[0][key])}" for key in varied)
     raise UserError(
         f"This configuration is a grid of {len(runs)} runs; use cop2l sweep, or choose one: {example}."
     )

@@ -51,6 +51,15 @@ def check_groups(config: Config, stream: Stream) -> None:
         )
 
 
+def check_tests(stream: Stream) -> None:
+    """Refuse a task that nothing could be measured on, before anything is learned."""
+    if empty := [task.t for task in stream.test if not len(task.y)]:
+        raise UserError(
+            f"Task {empty[0]} of {stream.name} has no test example; add some to the test part, or, where it is drawn, raise"
+            " test_share."
+        )
+
+
 def new_learner(config: Config, stream: Stream, commitment: str | None = None) -> Method:
     """The method of a configuration with its model, before the first task; `commitment` is what certificates name."""
     if config.model is None:

@@ -69,16 +69,7 @@ def learn(
 
     `archive` names the data of earlier tasks, as T=PATH: then these are certified by counting their errors.
     """
-    target = Path(out) if out is not None else state_of(folder)
-    if out is None and (target.parent / "records.jsonl").exists():
-        raise UserError(f"{folder} belongs to a run, which stays as it is; name a new folder with --out.")
-    if (
-        out is not None
-        and target.exists()
-        and not saved(target)
-        and (not target.is_dir() or any(target.iterdir()))
-    ):
-        raise UserError(f"{target} exists and is not a saved learner; choose another folder with --out.")
+    target = _target(folder, out)
     learner: Any = load(folder)
     columns = with_names(columns, learner, folder)
     old = dict(_archived(learner, entry, columns) for entry in archive)
@@ -109,6 +100,19 @@ def learn(
         learner.certify(data=old | {learner.tasks_seen: (x, y)})
     replace_folder(target, learner.save)
     return learner, target
+
+
+def _target(folder: str | Path, out: str | Path | None) -> Path:
+    """Where a learner that goes on is saved: where nothing else would be overwritten."""
+    if out is None:
+        target = state_of(folder)
+        if (target.parent / "records.jsonl").exists():
+            raise UserError(f"{folder} belongs to a run, which stays as it is; name a new folder with --out.")
+        return target
+    target = Path(out)
+    if target.exists() and not saved(target) and (not target.is_dir() or any(target.iterdir())):
+        raise UserError(f"{target} exists and is not a saved learner; choose another folder with --out.")
+    return target
 
 
 def predict(
@@ -185,9 +189,12 @@ def class_numbers(text: str | None) -> list[int] | None:
         return None
     try:
         ends = [[int(number) for number in part.split("-")] for part in text.split(",")]
-        return [number for first, *last in ends for number in range(first, [first, *last][-1] + 1)]
+        runs = [range(first, last + 1) for first, last in (end if len(end) > 1 else end * 2 for end in ends)]
     except ValueError:
-        raise UserError(f"Write classes as numbers, for example 4,5 or 0-9, not {text!r}.") from None
+        runs = []
+    if not runs or not all(runs):
+        raise UserError(f"Write classes as numbers, for example 4,5 or 0-9, not {text!r}.")
+    return [number for run in runs for number in run]
 
 
 def issued(learner: Method) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Logged(Watcher):
 
     def start(self, config: Config, stream: Stream, records: list[dict[str, Any]]) -> None:  # noqa: ARG002
         """Only now is the run directory known to be ours."""
-        self.logger.start({"hash": config.hash, **config.as_record()})
+        self.logger.start(config.as_record())
         self.begun = True
         for record in records:
             self.task(record)

@@ -125,26 +125,9 @@ def certify(
     if kind is None:
         return None
     held = withheld(stream, last, config) if config.holdout else {}
+    certificate: Certificate
     if kind == "holdout":
-        certificate: Certificate = issue_holdout(
-            learner,
-            held,
-            holdout_options(config, len(stream)),
-            method=config.method,
-            settings=settings_of(learner),
-            classes=stream.classes,
-            heads=stream.heads,
-            model=described(learner),
-            threads=config.threads,
-            before={
-                record["task"]: unpacked(record["wrong"], len(held[record["task"]][1]))
-                for record in records
-                if record["wrong"]
-            },
-            data=recipe(config, stream.scenario, len(stream)),
-            not_valid=list(stream.not_valid),
-            commitment=commitment,
-        )
+        certificate = by_holdout(learner, stream, config, held, records, commitment)
     else:
         certificate = learner.certify(learned_from(learner, stream, config))
     for row, record in zip(rows, certificate.records, strict=True):
@@ -162,6 +145,36 @@ def certify(
             }
             row["bounds"]["holdout"] = informal(row["holdout"], certificate.options, last)
     return certificate
+
+
+def by_holdout(
+    learner: Any,
+    stream: Stream,
+    config: Config,
+    held: dict[int, tuple[Any, Any, Any]],
+    records: Sequence[dict[str, Any]],
+    commitment: str | None,
+) -> Certificate:
+    """The certificate of any method, from the examples that it never saw."""
+    return issue_holdout(
+        learner,
+        held,
+        holdout_options(config, len(stream)),
+        method=config.method,
+        settings=settings_of(learner),
+        classes=stream.classes,
+        heads=stream.heads,
+        model=described(learner),
+        threads=config.threads,
+        before={
+            record["task"]: unpacked(record["wrong"], len(held[record["task"]][1]))
+            for record in records
+            if record["wrong"]
+        },
+        data=recipe(config, stream.scenario, len(stream)),
+        not_valid=list(stream.not_valid),
+        commitment=commitment,
+    )
 
 
 def wrong(learner: Method, stream: Stream, task: Task, config: Config) -> str | None:

@@ -15,7 +15,15 @@ from cop2l.experiments import measure
 from cop2l.experiments.config import Config
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.environment import environment, threads
-from cop2l.experiments.learners import check_groups, committed, device, load_stream, new_learner, resolved
+from cop2l.experiments.learners import (
+    check_groups,
+    check_tests,
+    committed,
+    device,
+    load_stream,
+    new_learner,
+    resolved,
+)
 from cop2l.experiments.ranks import tell, told_finished
 from cop2l.experiments.watch import Watcher, Watchers
 from cop2l.streams.task import Stream
@@ -80,12 +88,15 @@ def prepare(
         release()
     stream = load(config)
     check_groups(config, stream)
+    check_tests(stream)
     promised = None if commitment is None else commitment_hash(commitment)
     learner: Any = new_learner(config, stream, promised)
     if ranks is not None:
         learner.ranks = ranks
     if commitment is not None and (names := differing(committed(config, stream, learner), commitment)):
-        raise UserError(f"This run is not what was committed to: it differs in {', '.join(names[:10])}.")
+        raise UserError(
+            f"This run is not what was committed to: it differs in {', '.join(names[:10])}; give what the commitment says."
+        )
     space = measure.space(learner, stream, config)
     records = directory.resume(learner)
     settings = {**resolved(config, stream, learner), "commitment": promised}

@@ -9,6 +9,7 @@ import numpy as np
 
 from cop2l.errors import UserError, missing_extra
 from cop2l.streams import from_arrays
+from cop2l.streams.files import arrays
 from cop2l.streams.task import Task
 from cop2l.streams.text import SIZE, hashed
 
@@ -45,6 +46,7 @@ def read(path: str | Path, classes: int, chosen: Columns = USUAL, more: str = ""
     if reader is None:
         raise UserError(f"{path} is not a kind of file that is known; give examples as {KINDS}.")
     x, y, groups = reader(path, chosen)
+    x = np.atleast_1d(x)  # a single number has no rows: refused below
     if y is not None and y.dtype.kind not in "biuf":
         y = _numbered(path, y, chosen)
     given = np.zeros(len(x), np.int64) if y is None else y
@@ -58,30 +60,26 @@ def read(path: str | Path, classes: int, chosen: Columns = USUAL, more: str = ""
 
 
 def _npz(path: Path, chosen: Columns) -> Read:  # noqa: ARG001
-    arrays = _loaded(path)
-    if "x" not in arrays:
-        raise UserError(f"{path} has no array x; it has: {', '.join(arrays)}.")
-    return arrays["x"], arrays.get("y"), arrays.get("group")
+    found = arrays(path)
+    if "x" not in found:
+        raise UserError(f"{path} has no array x; it has: {', '.join(found)}.")
+    return found["x"], found.get("y"), found.get("group")
 
 
 def _npy(path: Path, chosen: Columns) -> Read:  # noqa: ARG001
-    return _loaded(path), None, None
-
-
-def _loaded(path: Path) -> Any:
     try:
-        content = np.load(path, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            return content
-        with content:
-            return dict(content)
+        with path.open("rb") as file:
+            return np.lib.format.read_array(file, allow_pickle=False), None, None
     except (ValueError, OSError, EOFError) as error:
-        raise UserError(f"{path} is not a readable file of plain arrays; write it again.") from error
+        raise UserError(f"{path} is not a readable .npy file; write it again.") from error
 
 
 def _csv(path: Path, chosen: Columns) -> Read:
-    with path.open(newline="", encoding="utf-8") as file:
-        names, *rows = csv.reader(file)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets begin it with a mark
+            names, *rows = [line for line in csv.reader(file) if line] or [[]]
+    except (csv.Error, UnicodeDecodeError):
+        raise UserError(f"{path} is not readable as CSV; write it again as UTF-8 text.") from None
     if any(len(row) != len(names) for row in rows):
         raise UserError(f"{path} has lines of different lengths; give every line {len(names)} values.")
     return _columns(path, {name: [row[i] for row in rows] for i, name in enumerate(names)}, chosen)
@@ -110,9 +108,7 @@ def _columns(path: Path, columns: dict[str, list[Any]], chosen: Columns) -> Read
         raise UserError(f"{path} has no column {strange[0]!r} of inputs; it has: {', '.join(columns)}.")
     try:
         parts = [
-            hashed(columns[name], chosen.text_size)
-            if name in chosen.text
-            else np.array(columns[name], np.float32)[:, None]
+            hashed(columns[name], chosen.text_size) if name in chosen.text else _rows(columns[name])
             for name in names
         ]
         x = np.concatenate(parts, axis=1)
@@ -122,6 +118,12 @@ def _columns(path: Path, columns: dict[str, list[Any]], chosen: Columns) -> Read
             " --columns, and those of text with --text."
         ) from error
     return x, None if labels is None else np.array([str(value) for value in labels]), groups
+
+
+def _rows(column: Sequence[Any]) -> np.ndarray:
+    """A column of numbers, or of arrays, as one row per example."""
+    values = np.array(column, np.float32)
+    return values if values.ndim > 1 else values[:, None]
 
 
 def _numbered(path: Path, labels: np.ndarray, chosen: Columns) -> np.ndarray:

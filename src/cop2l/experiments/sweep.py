@@ -13,6 +13,7 @@ from typing import Any
 from cop2l.errors import UserError, missing_extra
 from cop2l.experiments.config import UNHASHED, Config
 from cop2l.experiments.grid import flattened
+from cop2l.experiments.words import typed
 from cop2l.files import write_text
 
 
@@ -56,7 +57,7 @@ def names(configs: Sequence[Config]) -> list[str]:
         varied |= {(settings["method"], "method") for settings in flat}
     return [
         " ".join(
-            f"{key}={value}"
+            f"{key}={typed(value)}"
             for key, value in settings.items()
             if (settings["method"], key) in varied and value is not None
         )

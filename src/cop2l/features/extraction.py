@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cop2l.errors import UserError
-from cop2l.features.store import PARTS, Entry, Writer, content_hash, lookup
+from cop2l.features.store import PARTS, Entry, Writer, content_hash, lookup, names
 from cop2l.files import Lock, read_tensors, write_tensors
 from cop2l.models.backbones import Backbone
 from cop2l.models.libraries import backbone as named
@@ -45,7 +45,7 @@ def extract(
     device: str = "auto",
     precision: str = "float32",
     limit: int | None = None,
-    pretrained_on: Iterable[str] | None = None,
+    pretrained_on: str | Iterable[str] | None = None,
     progress: Progress | None = None,
 ) -> Entry:
     """The cache entry of a data set's features; computed if it is not there, resumed if it was interrupted.
@@ -55,53 +55,19 @@ def extract(
     `weights` is a local file; if it does not hold the backbone's published weights, `pretrained_on` says what they were
     trained on. `progress` is called with part, done, total and rate (pictures per second) after each batch.
     """
-    if pretrained_on is not None:
-        pretrained_on = [pretrained_on] if isinstance(pretrained_on, str) else list(pretrained_on)
-    if isinstance(backbone, str | Backbone):
-        if (name, mean, std) != (None, None, None):
-            raise UserError(
-                "name, mean and std are for a torch module; a backbone that is named has its own."
-            )
-        backbone = named(backbone) if isinstance(backbone, str) else backbone
-    else:
-        backbone = from_module(backbone, name=name, mean=mean, std=std)
+    backbone = _chosen(backbone, name, mean, std)
     backbone.check(size)
     if precision not in PRECISIONS:
         raise UserError(f"The precision is one of {', '.join(PRECISIONS)}, not {precision!r}.")
     if limit is not None and limit < 1:
         raise UserError(f"The limit is at least 1 picture, not {limit}.")
     chosen = _device(device)
-    if not isinstance(data, Labelled):
-        data = labelled(data, folder=folder)
-    rows = {"train": _spread(len(data.y), limit), "test": _spread(len(data.y_test), limit)}
-    if limit is not None:
-        data = replace(
-            data,
-            x=_some(data.x, rows["train"]),
-            y=data.y[rows["train"]],
-            x_test=_some(data.x_test, rows["test"]),
-            y_test=data.y_test[rows["test"]],
-        )
+    data, rows = _limited(data if isinstance(data, Labelled) else labelled(data, folder=folder), limit)
     parts = {"train": (data.x, data.y), "test": (data.x_test, data.y_test)}
     for x, _ in parts.values():
         _check_pictures(data.name, x)
     network = backbone.load(weights)
-    spec = {
-        "dataset": re.sub(r"[@#:]", "_", data.name),
-        "backbone": backbone.name,
-        "size": size,
-        "limit": limit,
-        "precision": precision,
-        "weights": state_hash(network),
-        "preprocessing": {
-            "resize": RESIZE[isinstance(data.x, Pictures)],
-            "mean": backbone.mean,
-            "std": backbone.std,
-        },
-        "data": data.fingerprints(),
-    }
-    if backbone.code is not None:
-        spec["code"] = backbone.code
+    spec = {"size": size, "limit": limit, "precision": precision, **_spec(data, backbone, network)}
     if (entry := lookup(content_hash(spec))) is not None:
         return entry.trained_on(pretrained_on)
     extractor = Extractor(network.to(chosen), backbone, size, chosen, precision)
@@ -116,13 +82,45 @@ def extract(
             shutil.rmtree(writer.folder / part)
         saw = backbone.pretrained_on if pretrained_on is None else pretrained_on
         return writer.finish(
-            pretrained_on=list(saw),
+            pretrained_on=names(saw),
             classes=data.classes,
             class_names=list(data.names),
             seconds=round(time.monotonic() - start, 1),
             device=str(chosen),
             torch=torch.__version__,
         )
+
+
+def _chosen(
+    backbone: Backbone | nn.Module | str,
+    name: str | None,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+) -> Backbone:
+    if not isinstance(backbone, str | Backbone):
+        return from_module(backbone, name=name, mean=mean, std=std)
+    if (name, mean, std) != (None, None, None):
+        raise UserError(
+            "name, mean and std are for a torch module; leave them out, a named backbone has its own."
+        )
+    return named(backbone) if isinstance(backbone, str) else backbone
+
+
+def _spec(data: Labelled, backbone: Backbone, network: nn.Module) -> dict[str, Any]:
+    """What features are a function of beside the options: data, weights and preprocessing."""
+    code = {} if backbone.code is None else {"code": backbone.code}
+    return {
+        "dataset": re.sub(r"[@#:]", "_", data.name),
+        "backbone": backbone.name,
+        "weights": state_hash(network),
+        "preprocessing": {
+            "resize": RESIZE[isinstance(data.x, Pictures)],
+            "mean": backbone.mean,
+            "std": backbone.std,
+        },
+        "data": data.fingerprints(),
+        **code,
+    }
 
 
 @dataclass(frozen=True)
@@ -200,6 +198,15 @@ def _shards(
         yield features
 
 
+def _limited(data: Labelled, limit: int | None) -> tuple[Labelled, dict[str, np.ndarray]]:
+    """So many pictures of each part, and which rows these are."""
+    train, test = (_spread(len(labels), limit) for labels in (data.y, data.y_test))
+    if limit is not None:
+        x, x_test = _some(data.x, train), _some(data.x_test, test)
+        data = replace(data, x=x, y=data.y[train], x_test=x_test, y_test=data.y_test[test])
+    return data, {"train": train, "test": test}
+
+
 def _spread(n: int, limit: int | None) -> np.ndarray:
     """Which rows are taken: evenly spread, because the rows of a folder of pictures stand class by class."""
     taken = n if limit is None else min(n, limit)
@@ -241,4 +248,6 @@ def _check_pictures(name: str, x: Any) -> None:
     if isinstance(x, Pictures):
         return
     if getattr(x, "ndim", 0) != 4 or x.shape[1] not in (1, 3) or x.dtype != np.uint8:
-        raise UserError(f"{name} does not hold pictures, so a backbone has nothing to look at.")
+        raise UserError(
+            f"{name} does not hold pictures, so a backbone has nothing to look at; give a data set that does."
+        )

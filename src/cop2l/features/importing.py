@@ -1,19 +1,18 @@
 """Features that were computed elsewhere become a cache entry."""
 
 import re
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from cop2l.errors import UserError
-from cop2l.features.store import CHUNK, PARTS, Entry, Writer, content_hash, lookup
+from cop2l.features.store import CHUNK, PARTS, Entry, Writer, content_hash, lookup, names
 from cop2l.files import file_digest
 from cop2l.models.backbones import BACKBONES
 from cop2l.models.libraries import backbone as named
 from cop2l.plugins import installed
+from cop2l.streams.files import stored_arrays
 
 ARRAYS = tuple(f"{letter}_{part}" for part in PARTS for letter in "xy")
 
@@ -24,7 +23,7 @@ def import_features(
     dataset: str | None = None,
     backbone: str | None = None,
     size: int | None = None,
-    pretrained_on: Iterable[str] | None = None,
+    pretrained_on: str | Iterable[str] | None = None,
 ) -> Entry:
     """A cache entry from an `.npz` file with x_train, y_train, x_test, y_test, and scale if x are integers.
 
@@ -42,14 +41,14 @@ def import_features(
     if (entry := lookup(content_hash(spec))) is not None:
         return entry.trained_on(pretrained_on)
     known = named(backbone) if backbone in (*BACKBONES, *installed("backbones")) else None
-    saw = tuple(pretrained_on) if pretrained_on is not None else known.pretrained_on if known else ()
+    saw = pretrained_on if pretrained_on is not None else known.pretrained_on if known else ()
     writer = Writer(spec)
     try:
         for part in PARTS:
             x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
             writer.write(part, y, _expanded(x, arrays.get("scale")))
         classes = int(arrays["y_train"].max()) + 1
-        return writer.finish(pretrained_on=list(saw), classes=classes, file=path.name)
+        return writer.finish(pretrained_on=names(saw), classes=classes, file=path.name)
     except BaseException:
         writer.discard()
         raise
@@ -85,12 +84,8 @@ def names_from_file(
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
-        raise UserError(f"There is no file {path}.")
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in (*ARRAYS, "scale") if name in stored}
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error):
-        raise UserError(f"{path} is not a complete .npz file of plain arrays; get it again.") from None
+        raise UserError(f"There is no file {path}; give an .npz file of features.")
+    arrays = stored_arrays(path)
     missing = [name for name in ARRAYS if name not in arrays]
     if missing:
         raise UserError(f"{path} lacks the array {missing[0]}; it must hold {', '.join(ARRAYS)}.")
@@ -101,7 +96,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
                 f"{path}: x_{part} must be rows of features and y_{part} one whole number per row."
             )
     if arrays["x_train"].shape[1] != arrays["x_test"].shape[1]:
-        raise UserError(f"{path}: x_train and x_test have different widths.")
+        raise UserError(f"{path}: x_train and x_test have different widths; give both the same features.")
     if np.issubdtype(arrays["x_train"].dtype, np.integer) and "scale" not in arrays:
         raise UserError(f"{path} holds integer features but no scale; add the array scale.")
     seen = np.unique(arrays["y_train"])

@@ -68,9 +68,9 @@ class Entry:
             raise UserError(f"The cached features in {self.folder} are damaged; delete the folder.") from None
         return x, y
 
-    def trained_on(self, data: Iterable[str] | None) -> "Entry":
+    def trained_on(self, data: str | Iterable[str] | None) -> "Entry":
         """The entry, with a new word on what its backbone was trained on, if one is given: that is no part of the key."""
-        if data is None or (said := list(data)) == self.about["pretrained_on"]:
+        if data is None or (said := names(data)) == self.about["pretrained_on"]:
             return self
         about = {**self.about, "pretrained_on": said}
         write_json(self.folder / "entry.json", about)
@@ -80,6 +80,11 @@ class Entry:
         """The number that each row has in the data set."""
         numbers: np.ndarray = np.load(self.folder / f"rows_{part}.npy", allow_pickle=False)
         return numbers
+
+
+def names(data: str | Iterable[str]) -> list[str]:
+    """One name of a data set, or several."""
+    return [data] if isinstance(data, str) else list(data)
 
 
 def stream_name(spec: Mapping[str, Any]) -> str:

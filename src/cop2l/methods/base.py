@@ -68,7 +68,7 @@ class CommonOptions(MethodOptions):
     lr: float = 0.01
     """Step size of SGD."""
 
-    positive: ClassVar = ("epochs", "batch", "lr")
+    positive: ClassVar[tuple[str, ...]] = ("epochs", "batch", "lr")
 
 
 class Learner(ABC):
@@ -154,7 +154,7 @@ class Learner(ABC):
         self.outputs = self.logits(x[:1]).shape[-1]
         if min(head) < 0 or max(head) >= self.outputs:
             raise UserError(
-                f"Task {t} has classes {head}, but the model has outputs 0 to {self.outputs - 1} only."
+                f"Task {t} has classes {head}, but the model has outputs 0 to {self.outputs - 1} only; build it with all."
             )
         self.heads = [*self.heads[: t - 1], head]
         self.outside = outside_heads(self.heads, self.outputs, self.scenario, self.device)

@@ -47,6 +47,9 @@ class CCLISOptions(CommonOptions):
     head_lr: float = 0.1
     """Step size of the linear head: times 0.2 after 60, 75 and 90 % of its epochs."""
 
+    temperatures: ClassVar = ("temperature", "temperature_old", "temperature_new")
+    positive: ClassVar = (*CommonOptions.positive, *temperatures, "dimensions")
+
 
 class CCLIS(Learner):
     """s_c(x) = w_c . z(x), for unit prototypes w_c and the unit projection z of a representation.
@@ -116,17 +119,14 @@ class CCLIS(Learner):
         """Equal shares per task and class: old ones cut uniformly, new ones drawn by their scores."""
         draws = generator(self.seed, "buffer", t)
         seen = sorted({c for head in self.heads for c in head})
-        score = hardness(logits[:, seen], torch.tensor([seen.index(c) for c in y.tolist()]).to(y.device))
+        score = hardness(logits[:, seen], torch.searchsorted(torch.tensor(seen, device=y.device), y))
         kept = Buffer()
         for task, head in enumerate(self.heads, 1):
             share = self.memory // t // len(head)
             for c in head:
                 if task < t:
-                    old = (
-                        self.buffer.rows((self.buffer.y == c) & (self.buffer.t == task))
-                        if len(self.buffer)
-                        else self.buffer
-                    )
+                    old = self.buffer.of_task(task)
+                    old = old.rows(old.y == c) if len(old) else old
                     kept = kept.joined(**old.rows(uniform(len(old), share, draws)).columns)
                     continue
                 rows = (y == c).nonzero().flatten()
@@ -150,6 +150,12 @@ class CCLIS(Learner):
         if self.kept:
             parts.load_state_dict(self.kept)
         return parts
+
+    def numbers_foreseen(self, x: Any, classes: int) -> int:
+        """The initial weights, the projection, and a prototype for each class."""
+        projection = self.projection(self.inputs(x[:1])).state_dict()
+        stored: int = sum(value.numel() for value in (*self.initial.values(), *projection.values()))
+        return stored + classes * int(self.options.dimensions)
 
     def logits(self, x: Any) -> Tensor:
         """The linear head's outputs on the representation."""

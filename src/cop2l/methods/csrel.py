@@ -5,7 +5,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,8 @@ class CSReLOptions(CommonOptions):
     """Steps of training on the selected examples in each round, from the initial weights."""
     selection_lr: float = 0.01
     """Step size of these."""
+
+    positive: ClassVar = (*CommonOptions.positive, "selections")
 
 
 class CSReL(Learner):

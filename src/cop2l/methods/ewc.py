@@ -1,6 +1,7 @@
 """EWC (Kirkpatrick et al., 2017): parameters that mattered for past tasks are held by springs."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -25,6 +26,8 @@ class EWCOptions(CommonOptions):
     """Weight of the penalty (lambda)."""
     fisher_examples: int = 2000
     """Examples of a task, drawn uniformly, over which squared gradients are averaged."""
+
+    positive: ClassVar = (*CommonOptions.positive, "fisher_examples")
 
 
 class EWC(Learner):

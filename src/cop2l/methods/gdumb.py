@@ -11,7 +11,10 @@ from cop2l.randomness import generator
 
 @dataclass(frozen=True)
 class GDumbOptions(CommonOptions):
-    """Only the common options; an epoch passes over the buffer."""
+    """Only the common options."""
+
+    epochs: int = 20
+    """Passes over the buffer, after each task."""
 
 
 class GDumb(Learner):

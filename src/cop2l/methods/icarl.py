@@ -16,7 +16,7 @@ from cop2l.methods.representation import Representation
 
 @dataclass(frozen=True)
 class ICaRLOptions(CommonOptions):
-    """Only the common options; an epoch passes over the task and all exemplars."""
+    """Only the common options."""
 
     epochs: int = 10
     """Passes over each task and the exemplars."""

@@ -10,7 +10,10 @@ from cop2l.methods.base import CommonOptions, Learner
 
 @dataclass(frozen=True)
 class JointOptions(CommonOptions):
-    """Only the common options; an epoch passes over the examples of all tasks so far."""
+    """Only the common options."""
+
+    epochs: int = 20
+    """Passes over the examples of all tasks so far."""
 
 
 class Joint(Learner):

@@ -1,6 +1,7 @@
 """La-MAML (Gupta, Yadav, Paull, 2020): a learned rate per parameter, so that steps spare past tasks."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -32,6 +33,8 @@ class LaMAMLOptions(CommonOptions):
     """Inner updates per step, each on its part of the batch."""
     clip: float = 1.0
     """Largest entry of an inner gradient, and largest norm of the two outer ones."""
+
+    positive: ClassVar = (*CommonOptions.positive, "inner")
 
 
 class LaMAML(Learner):

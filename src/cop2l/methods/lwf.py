@@ -1,6 +1,7 @@
 """LwF (Li, Hoiem, 2016): on the new inputs, the old heads keep the outputs that the old model gives."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ class LwFOptions(CommonOptions):
     """Weight of the distillation."""
     temperature: float = 2.0
     """By which logits are divided before both softmaxes of the distillation."""
+
+    positive: ClassVar = (*CommonOptions.positive, "temperature")
 
 
 class LwF(Learner):

@@ -1,6 +1,7 @@
 """SI (Zenke, Poole, Ganguli, 2017): what a parameter did for the loss decides how firmly it is held."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ class SIOptions(CommonOptions):
     """Weight of the penalty (c, or lambda)."""
     damping: float = 0.1
     """Added to the squared distance travelled (xi), so that a parameter that stood still has no weight."""
+
+    positive: ClassVar = (*CommonOptions.positive, "damping")
 
 
 class SI(Learner):

@@ -40,7 +40,6 @@ class Comparison:
     metric: Metric
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    benchmarks: tuple[Benchmark, ...]
     cells: tuple[tuple[Cell | None, ...], ...]
     shared: str
     """What all the columns have in common and their names therefore leave out."""
@@ -94,7 +93,7 @@ def compare(groups: Sequence[Group], metric: Metric, beside: Sequence[Row] = ())
             found[cell.group.label, benchmark] = replace(cell, best=True)
     cells = tuple(tuple(found.get((label, benchmark)) for benchmark in benchmarks) for label in labels)
     names, shared = column_names(benchmarks)
-    return Comparison(metric, labels, names, benchmarks, cells, shared)
+    return Comparison(metric, labels, names, cells, shared)
 
 
 def comparisons(

@@ -13,6 +13,11 @@ from cop2l.report.published import sources
 
 NOT_VALID = "†"
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
+RECORD = (
+    *("metric", "method", "setting", "stream", "scenario", "model", "tasks", "seeds", "mean", "sd"),
+    *("published", "published_sd", "source", "best", "not_valid"),
+)
+"""The columns of CSV: also where there is no row, the header is whole."""
 
 
 def text(comparisons: Sequence[Comparison], *, bold: bool = False) -> str:
@@ -89,7 +94,7 @@ def latex(comparisons: Sequence[Comparison]) -> str:
 def as_csv(comparisons: Sequence[Comparison]) -> str:
     """One line per cell, rates in [0, 1]."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(_record_names()), lineterminator="\n")
+    writer = csv.DictWriter(out, RECORD, lineterminator="\n")
     writer.writeheader()
     for record in _records(comparisons):
         setting = " ".join(f"{k}={v}" for k, v in record["setting"].items())
@@ -193,11 +198,6 @@ def _records(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
         for table in comparisons
         for cell in table.filled
     ]
-
-
-def _record_names() -> tuple[str, ...]:
-    before = ("metric", "method", "setting", "stream", "scenario", "model", "tasks", "seeds", "mean", "sd")
-    return (*before, "published", "published_sd", "source", "best", "not_valid")
 
 
 def _inert(cell: Any) -> Any:

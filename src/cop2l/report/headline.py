@@ -77,9 +77,9 @@ def _of_few(streams: Sequence[Sequence[Group]]) -> str:
             at_most = _span((one.at_most for _, one in certain), upwards=True)
             errors = _span(measured(group) for group, _ in certain)
             what = about.pop() if len(about) == 1 else "error"
-            stated.append(
-                f"at most {at_most} % {what}{' of ' if what.endswith('task') else ' on '}{name} (measured {errors} %)"
-            )
+            average = _average(own)
+            where = f"{' of ' if what.endswith('task') else ' on '}{name} (measured {errors} %{average})"
+            stated.append(f"at most {at_most} % {what}{where}")
         else:
             others.append(f"{_lower(_uncertain(own).split(':')[0].split(';')[0])} on {name}")
     parts = [f"Certified: {listing(stated)}"] * bool(stated) + others
@@ -99,11 +99,10 @@ def _of_stream(groups: Sequence[Group]) -> str:
         return _uncertain(groups)
     about = {one.about for _, one in certain}
     at_most = _span((one.at_most for _, one in certain), upwards=True)
-    average = " on average" * (groups[0].benchmark.tasks > 1)
     return (
         f"Certified{_who([group for group, _ in certain], groups)}: at most {at_most} %"
         f" {about.pop() if len(about) == 1 else 'error'}{_worst([group for group, _ in certain])};"
-        f" measured {_span(measured(group) for group, _ in certain)} %{average}"
+        f" measured {_span(measured(group) for group, _ in certain)} %{_average(groups)}"
     )
 
 
@@ -124,9 +123,7 @@ def _who(certain: Sequence[Group], groups: Sequence[Group]) -> str:
 
 
 def _uncertain(groups: Sequence[Group]) -> str:
-    errors = (
-        f"measured {_span(map(measured, groups))} % error{' on average' * (groups[0].benchmark.tasks > 1)}"
-    )
+    errors = f"measured {_span(map(measured, groups))} % error{_average(groups)}"
     if any(one for group in groups if (one := result(group))):
         return f"Nothing certified: the bound reaches 100 %; {errors}"
     others = [found for group in groups if not group.not_valid and (found := families.of_group(group))]
@@ -142,6 +139,11 @@ def _span(rates: Iterable[float], *, upwards: bool = False) -> str:
     values = list(rates)
     ends = dict.fromkeys(rate_text(end, 1, upwards=upwards) for end in (min(values), max(values)))
     return " to ".join(ends)
+
+
+def _average(groups: Sequence[Group]) -> str:
+    """That what was measured is an average, where it is one over several tasks."""
+    return " on average" * (groups[0].benchmark.tasks > 1)
 
 
 def _lower(sentence: str) -> str:

@@ -103,9 +103,11 @@ def page(
 
 def _stream(anchor: str, name: str, groups: Sequence[Group], beside: Sequence[Row]) -> dict[str, Any]:
     """What the page shows of one stream."""
-    results = [table for metric in RESULTS if (table := compare(groups, METRICS[metric], beside)).filled]
-    if all(group.kind == "holdout" for group in groups):  # then the hold-out bound is the claim
-        results = [table for table in results if table.metric.name != "holdout"]
+    others = [
+        group for group in groups if group.kind != "holdout"
+    ]  # of the rest the hold-out bound is the claim
+    made = [compare(others if m == "holdout" else groups, METRICS[m], beside) for m in RESULTS]
+    results = [table for table in made if table.filled]
     if groups[0].benchmark.tasks == 1:
         results = [table for table in results if table.metric.name not in ("bound", "plasticity")]
     costs = [table for metric in COSTS if (table := compare(groups, METRICS[metric], beside)).filled]
@@ -148,14 +150,13 @@ def _claimed(group: Group) -> dict[str, Any] | None:
 
 def _figures(groups: Sequence[Group]) -> Iterator[Figure]:
     for key in dict.fromkeys(key for group in groups for key, _ in group.setting):
-        for metric in ("accuracy", "bound"):
-            values = {group.runs[0].settings.get(key) for group in groups}
-            if len(values) > 2 and (figure := against(groups, key, METRICS[metric])):
-                yield figure
+        values = [group.runs[0].settings.get(key) for group in groups]
+        if len({value for value in values if isinstance(value, int | float)}) > 2:
+            yield from filter(
+                None, (against(groups, key, METRICS[metric]) for metric in ("accuracy", "bound"))
+            )
     for name in PAGE_FIGURES:
-        alone = (
-            name == "plasticity" and len(groups) == 1
-        )  # it would compare the dots of one method with nothing
+        alone = name == "plasticity" and len(groups) == 1  # the dots of one method, beside nothing
         if not alone and (figure := FIGURES[name](groups)):
             yield figure
 

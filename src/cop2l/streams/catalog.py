@@ -67,10 +67,6 @@ class DataSet:
         names = self.names or _wnids(files[0])
         return Labelled(self.name, x, y, x_test, y_test, names, tasks=self.tasks, prepare=Scaled(*self.scale))
 
-    def decoded(self, folder: str | Path | None = None, size: int | None = None) -> Labelled:
-        """The labelled data as arrays of bytes; pictures in files become squares."""
-        return decoded(self.open(folder), size, SIDE)
-
 
 def decoded(data: Labelled, size: int | None, usual: int | None = None) -> Labelled:
     """The data with its pictures decoded, at a size if one is given."""
@@ -78,10 +74,11 @@ def decoded(data: Labelled, size: int | None, usual: int | None = None) -> Label
         if size is not None:
             raise UserError(f"{data.name} has a size of its own; leave out size={size}.")
         return data
-    if size is not None and size < 1:
-        raise UserError(f"Give the size of the pictures in pixels, not {size}.")
+    if size is not None and (not isinstance(size, int) or size < 1):
+        raise UserError(f"Give the size of the pictures in pixels, not {size!r}.")
     side = usual if size is None else size
-    x, x_test = data.x.array(side), data.x_test.array(side)
+    # The test part may begin with a grey picture among coloured ones: the training part decides for both.
+    x, x_test = data.x.array(side), Pictures(data.x_test.sources, data.x.mode).array(side)
     if x.shape[1:] != x_test.shape[1:]:
         raise UserError(
             f"Training and test pictures of {data.name} differ in size; give size=, such as size=64."

@@ -9,7 +9,7 @@ import torch
 
 from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
-from cop2l.streams.fingerprints import fingerprint
+from cop2l.streams.fingerprints import fingerprint_of_tasks
 from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task
 
 LARGEST_GRID = 1 << 20
@@ -69,11 +69,7 @@ def synthetic(
     if levels**dimensions > LARGEST_GRID or clouds > levels**dimensions:
         raise UserError(f"{levels} levels in {dimensions} dimensions do not fit; choose other numbers.")
     grid = np.indices((levels,) * dimensions).reshape(dimensions, -1).T
-    # Distinct centres: the first cells of the grid in an order of the problem's own.
-    centres = grid[np.argsort(marks(problem, "synthetic centres", n=len(grid)), kind="stable")[:clouds]]
-    axis = np.exp(-np.abs(np.arange(levels)[:, None] - np.arange(levels)) / noise)
-    axis /= axis.sum(axis=1, keepdims=True)
-    cloud = np.stack([np.prod([axis[m, grid[:, j]] for j, m in enumerate(c)], axis=0) for c in centres])
+    cloud = _clouds(grid, clouds, levels, noise, problem)
     probability = np.zeros((tasks, len(grid), classes))
     heads = []
     for t in range(tasks):
@@ -89,15 +85,6 @@ def synthetic(
         ]
         for part, size in (("train", n), ("test", n_test))
     )
-    options: dict[str, float] = {"tasks": tasks, "n": n, "classes_per_task": classes_per_task}
-    options |= {
-        "dimensions": dimensions,
-        "noise": noise,
-        "levels": levels,
-        "n_test": n_test,
-        "problem": problem,
-        "seed": seed,
-    }
     return Synthetic(
         name="synthetic",
         scenario=scenario,
@@ -108,12 +95,29 @@ def synthetic(
         description={
             "name": "synthetic",
             "scenario": scenario,
-            **options,
-            "fingerprint": {"train": _fingerprint(train), "test": _fingerprint(test)},
+            "tasks": tasks,
+            "n": n,
+            "classes_per_task": classes_per_task,
+            "dimensions": dimensions,
+            "noise": noise,
+            "levels": levels,
+            "n_test": n_test,
+            "problem": problem,
+            "seed": seed,
+            "fingerprint": {"train": fingerprint_of_tasks(train), "test": fingerprint_of_tasks(test)},
         },
         support=support,
         probability=probability,
     )
+
+
+def _clouds(grid: np.ndarray, number: int, levels: int, noise: float, problem: int) -> np.ndarray:
+    """The chance of each cell of the grid under each cloud."""
+    # Distinct centres: the first cells of the grid in an order of the problem's own.
+    centres = grid[np.argsort(marks(problem, "synthetic centres", n=len(grid)), kind="stable")[:number]]
+    axis = np.exp(-np.abs(np.arange(levels)[:, None] - np.arange(levels)) / noise)
+    axis /= axis.sum(axis=1, keepdims=True)
+    return np.stack([np.prod([axis[m, grid[:, j]] for j, m in enumerate(c)], axis=0) for c in centres])
 
 
 def _sample(support: np.ndarray, joint: np.ndarray, uniform: np.ndarray, task: int) -> Task:
@@ -122,7 +126,3 @@ def _sample(support: np.ndarray, joint: np.ndarray, uniform: np.ndarray, task: i
     cell = np.minimum(np.searchsorted(steps, uniform * steps[-1], side="right"), np.flatnonzero(joint)[-1])
     row, label = np.divmod(cell, joint.shape[1])
     return Task(support[row], label.astype(np.int64), task)
-
-
-def _fingerprint(tasks: list[Task]) -> str:
-    return fingerprint(np.concatenate([t.x for t in tasks]), np.concatenate([t.y for t in tasks]))

@@ -37,20 +37,12 @@ def views(
     if images not in IMAGES:
         raise unknown("choice of images", images, IMAGES)
     if data.x.ndim != 4 or data.x.shape[2] != data.x.shape[3]:
-        raise UserError(f"{data.name} does not hold square pictures, so it has no {kind} domains.")
+        raise UserError(f"{data.name} does not hold square pictures; leave out domains={kind}.")
     if not 1 <= tasks <= len(data.x):
         raise UserError(f"Choose between 1 and {len(data.x)} tasks, not {tasks}.")
     how: Cut = {"order": order, "order_seed": order_seed}
     places = task_order(tasks, how)
-    prepare: list[Prepare]
-    if kind == "permuted":
-        prepare = [Permuted(data.prepare, seed, t + 1, data.x.shape[1:]) for t in places]
-        detail: dict[str, Any] = {}
-    else:
-        drawn = draw_angles(tasks, seed)
-        angles = [drawn[t] for t in places]
-        prepare = [Rotated(data.prepare, angle, data.x.shape[2]) for angle in angles]
-        detail = {"angles": angles}
+    prepare, detail = _prepared(data, kind, places, seed)
     everything = np.arange(len(data.x))
     if images == "shared":
         rows = [everything] * tasks
@@ -72,6 +64,17 @@ def views(
         | {"domains": kind, "images": images, "seed": seed}
         | detail,
     )
+
+
+def _prepared(
+    data: Labelled, kind: str, places: list[int], seed: int
+) -> tuple[list[Prepare], dict[str, Any]]:
+    """How the pictures of each task are seen, and what is written down of it."""
+    if kind == "permuted":
+        return [Permuted(data.prepare, seed, t + 1, data.x.shape[1:]) for t in places], {}
+    drawn = draw_angles(len(places), seed)
+    angles = [drawn[t] for t in places]
+    return [Rotated(data.prepare, angle, data.x.shape[2]) for angle in angles], {"angles": angles}
 
 
 def draw_angles(tasks: int, seed: int) -> tuple[int, ...]:

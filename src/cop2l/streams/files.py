@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,10 +35,10 @@ def read(
     seed: int = 0,
 ) -> Labelled:
     """The labelled data of one file or folder; what it is, is seen from its name and content."""
-    columns, text = ([names] if isinstance(names, str) else names for names in (columns, text))
     if not isinstance(text_size, int) or not 1 <= text_size <= MOST_TEXT:
         raise UserError(f"text_size is {text_size}; give a whole number from 1 to {MOST_TEXT}.")
-    chosen = Columns(label, columns, text or (), text_size, domain, group)
+    single = [None if name is None else str(name) for name in (domain, group)]
+    chosen = Columns(str(label), _names(columns), _names(text) or (), text_size, *single)
     names: tuple[str, ...] | None = None
     train: Part
     test: Part | None
@@ -46,7 +47,7 @@ def read(
     elif path.is_file() and path.suffix in TABLES:
         train, test = _from_table(_table([path]), path, chosen), None
     elif path.is_file():
-        raise UserError(f"{path} is not a kind of data file that is known: .npz, .parquet or .csv.")
+        raise unknown_kind(path)
     elif (path / "x.npy").is_file():
         train, test = _npy(path)
     elif (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
@@ -67,6 +68,11 @@ def read(
     )
 
 
+def unknown_kind(path: Path) -> UserError:
+    """The error for a file that nobody here reads."""
+    return UserError(f"{path} is not a kind of data file that is known; write it as .npz, .parquet or .csv.")
+
+
 class Columns(NamedTuple):
     """The columns of a table that are named: labels, inputs (None: all others), texts among them, domains, groups."""
 
@@ -78,30 +84,40 @@ class Columns(NamedTuple):
     group: str | None
 
 
-def _npz(path: Path) -> tuple[Part, Part | None]:
+def _names(given: Any) -> list[str] | None:
+    """The names of columns; what reads as a number is a name here, too."""
+    several = given if isinstance(given, list | tuple) else [given]
+    return None if given is None else [str(name) for name in several]
+
+
+def stored_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file as they are stored."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
-            arrays = {key: content[key] for key in content.files}
-    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
+            return {key: content[key] for key in content.files}
+    except (ValueError, OSError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path} is not a readable .npz file of plain arrays; write it again.") from error
-    for old, new in (
-        ("x_train", "x"),
-        ("y_train", "y"),
-        ("domain_train", "domain"),
-        ("group_train", "group"),
-    ):
-        if old in arrays:
-            arrays.setdefault(new, arrays.pop(old))
-    if "x" not in arrays or "y" not in arrays:
+
+
+def arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file of own data: x_train is x, and integer features are multiplied by their scale."""
+    found = stored_arrays(path)
+    for name in ARRAYS:
+        if f"{name}_train" in found:
+            found.setdefault(name, found.pop(f"{name}_train"))
+    if (scale := found.get("scale")) is not None:
+        for key in {"x", "x_test"} & found.keys():
+            found[key] = found[key].astype(np.float32) * scale.astype(np.float32)
+    return found
+
+
+def _npz(path: Path) -> tuple[Part, Part | None]:
+    found = arrays(path)
+    if "x" not in found or "y" not in found:
         raise UserError(
-            f"{path} has no arrays x and y (and x_test, y_test); it has: {', '.join(sorted(arrays))}."
+            f"{path} has no arrays x and y (and x_test, y_test); it has: {', '.join(sorted(found))}."
         )
-    scale = arrays.get("scale")
-    if scale is not None:
-        for key in ("x", "x_test"):
-            if key in arrays:
-                arrays[key] = arrays[key].astype(np.float32) * scale.astype(np.float32)
-    return _both(arrays)
+    return _both(found)
 
 
 def _npy(path: Path) -> tuple[Part, Part | None]:
@@ -235,6 +251,8 @@ def _arrow(folder: Path) -> Any:
 
 def _from_table(table: Any, file: Path, chosen: Columns) -> Part:
     """Inputs from all columns but the label, the domain and the group, or from those named."""
+    if twice := [name for name in table.column_names if table.column_names.count(name) > 1]:
+        raise UserError(f"{file} has two columns named {twice[0]!r}; rename one.")
     others = [chosen.domain, chosen.group]
     named = {
         "label": [chosen.label],

@@ -6,7 +6,7 @@ import numpy as np
 
 from cop2l.errors import UserError
 from cop2l.randomness import marks
-from cop2l.streams.fingerprints import fingerprint
+from cop2l.streams.fingerprints import fingerprint_of_tasks
 from cop2l.streams.task import Stream, Task
 
 REGIONS = ("north", "south", "west")
@@ -43,7 +43,7 @@ def payments(
     }
     (train, groups), (test, test_groups) = (zip(*parts[part], strict=True) for part in ("train", "test"))
     described: dict[str, Any] = {"tasks": tasks, "n": n, "fraud": fraud, "n_test": n_test, "seed": seed}
-    prints = {part: _fingerprint([task for task, _ in made]) for part, made in parts.items()}
+    prints = {part: fingerprint_of_tasks([task for task, _ in made]) for part, made in parts.items()}
     return Stream(
         name="payments",
         scenario="domain-incremental",
@@ -72,7 +72,3 @@ def _quarter(t: int, n: int, fraud: float, seed: int, part: str) -> tuple[Task, 
     x = noise + (y * np.array(DISTANCE)[region])[:, None] * habit
     rows = np.concatenate([x, np.eye(len(REGIONS))[region]], axis=1).astype(np.float32)
     return Task(rows, y, t), np.array(REGIONS)[region]
-
-
-def _fingerprint(tasks: list[Task]) -> str:
-    return fingerprint(np.concatenate([t.x for t in tasks]), np.concatenate([t.y for t in tasks]))

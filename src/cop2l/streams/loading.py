@@ -16,18 +16,9 @@ from cop2l.streams.task import SCENARIOS, Stream
 
 GENERATED: dict[str, Callable[..., Stream]] = {"synthetic": synthetic, "payments": payments}
 NAMES = (*DATASETS, *DOMAINS, "digits", *GENERATED)
-OWN = (
-    "label",
-    "columns",
-    "text",
-    "text_size",
-    "domain",
-    "group",
-    "classes",
-    "task_classes",
-    "size",
-    "test_share",
-)
+COLUMNS = ("label", "columns", "text", "domain", "group")
+OWN = (*COLUMNS, "text_size", "classes", "task_classes", "size", "test_share")
+"""The options of own data; the first name columns of a table."""
 
 
 def load(
@@ -66,7 +57,12 @@ def load(
             )
         generate, given = GENERATED[str(name)], {"tasks": tasks, "scenario": scenario, **options}
         given = {key: value for key, value in given.items() if value is not None}
-        _only_known(given, tuple(inspect.signature(generate).parameters))
+        parameters = inspect.signature(generate).parameters
+        _only_known(given, tuple(parameters))
+        for key, value in given.items():
+            kinds = {int: int, float: int | float}.get(type(parameters[key].default))
+            if kinds is not None and not isinstance(value, kinds):
+                raise UserError(f"{key} is {value!r}; give a{' whole' * (kinds is int)} number.")
         return generate(seed=seed, **given)
     _only_known(options, ("domains", *OWN))
     task_classes, domains, size = (options.pop(key, None) for key in ("task_classes", "domains", "size"))
@@ -78,9 +74,11 @@ def load(
     if domains is not None:
         if scenario not in (None, "domain-incremental") or class_seed is not None or task_classes is not None:
             raise UserError(
-                "Permuted and rotated domains leave no choice of scenario, class_seed or task_classes."
+                "Permuted and rotated domains leave no choice of scenario, class_seed or task_classes; leave them out."
             )
         return views(data, domains, tasks=tasks, images=images, seed=seed, order=order, order_seed=order_seed)
+    if images != IMAGES[0]:
+        raise UserError(f"images={images} is for permuted and rotated domains alone; leave it out.")
     usual = "class-incremental" if data.domain is None else "domain-incremental"
     how: Cut = {"tasks": tasks, "task_classes": task_classes, "class_seed": class_seed}
     return cut(data, scenario or usual, **how, order=order, order_seed=order_seed)

@@ -33,7 +33,7 @@ def outline(path: Path) -> Outline:
     if path.is_file() and path.suffix in files.TABLES:
         return of_table(schema(path))
     if path.is_file():
-        raise UserError(f"{path} is not a kind of data file that is known: .npz, .parquet or .csv.")
+        raise files.unknown_kind(path)
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         split = path / "train"
         return of_table(files._arrow(split if split.is_dir() else path).schema)

@@ -115,6 +115,8 @@ def labelled(
 
 def hold_out(n: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the training and of the test part: a random share, drawn from the seed, is for testing."""
+    if not isinstance(share, int | float):
+        raise UserError(f"The share of the test part is {share!r}; give a number, such as 0.2.")
     test = round(n * share)
     if not 0 < test < n:
         raise UserError(
@@ -150,6 +152,8 @@ def _same_length(name: str, part: Part) -> None:
     x, y, domain, groups = part
     if x is None or y is None:
         raise UserError(f"Give both inputs and labels of each part of {name}.")
+    if any(getattr(values, "shape", None) == () for values in part):
+        raise UserError(f"{name} has a single value in place of an array; give one row per example.")
     if groups is not None and len(groups) != len(y):
         raise UserError(f"{name} has {len(y)} labels but {len(groups)} groups; give one per example.")
     if len({len(values) for values in (x, y, domain) if values is not None}) != 1:
@@ -176,10 +180,10 @@ def _numbered(
             )
     else:
         number = max(found) + 1 if classes is None else int(classes)
-        gaps = [label for label in range(number) if label not in found]
-        if gaps and classes is None:
+        gap = next((label for label in range(number) if label not in found), None)
+        if gap is not None and classes is None:
             raise UserError(
-                f"Labels must be 0, 1, .. without gaps, but no training example has {gaps[0]}; renumber, "
+                f"Labels must be 0, 1, .. without gaps, but no training example has {gap}; renumber, "
                 "or give classes: how many there are, or the list of labels in order."
             )
         names = tuple(str(label) for label in range(number))
@@ -197,7 +201,7 @@ def _numbered(
 
 def _label_values(part: np.ndarray) -> np.ndarray:
     """Labels as whole numbers or texts."""
-    if part.ndim == 1 and part.dtype.kind in "bf" and (part == np.rint(part)).all():
+    if part.ndim == 1 and part.dtype.kind in "bf" and (np.isfinite(part) & (part == np.rint(part))).all():
         part = part.astype(np.int64)
     texts = part.dtype.kind in "UO" and all(isinstance(label, str) for label in part.ravel().tolist())
     if part.ndim != 1 or not (texts or part.dtype.kind in "iu"):

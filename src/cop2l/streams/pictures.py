@@ -39,12 +39,12 @@ class Scaled:
 class Pictures(Sequence[np.ndarray]):
     """Encoded pictures, files or bytes; picture i is decoded as bytes (channels, height, width).
 
-    One channel if the first picture is grey, else red, green, blue.
+    One channel if the first picture is grey, else red, green, blue; unless the mode is given (L or RGB).
     """
 
-    def __init__(self, sources: Sequence[Path | bytes]) -> None:
+    def __init__(self, sources: Sequence[Path | bytes], mode: str | None = None) -> None:
         self.sources = sources
-        self._mode: str | None = None
+        self._mode = mode
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -129,8 +129,8 @@ class Pictures(Sequence[np.ndarray]):
         return f"Picture {index}" if isinstance(source, bytes) else str(source)
 
     def _key(self, side: int | None) -> str:
-        """Names the decoded pictures: which files, unchanged since, at which size."""
-        digest = hashlib.sha256(f"{side}\n".encode())
+        """Names the decoded pictures: which files, unchanged since, at which size, grey or not."""
+        digest = hashlib.sha256(f"{side} {self.mode}\n".encode())
         for source in self.sources:
             assert isinstance(source, Path)
             about = source.stat()

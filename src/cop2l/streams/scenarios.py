@@ -161,7 +161,9 @@ def domain_incremental(data: Labelled, **how: Unpack[Cut]) -> Stream:
         return _numbered_within_tasks(data, how)
     number = len(np.unique(data.domain))
     if how.get("tasks") not in (None, number):
-        raise UserError(f"{data.name} has {number} domains, so it makes {number} tasks, not {how['tasks']}.")
+        raise UserError(
+            f"{data.name} has {number} domains, so it makes {number} tasks; leave out tasks={how['tasks']}."
+        )
     if how.get("class_seed") is not None or how.get("task_classes") is not None:
         raise UserError(
             f"The tasks of {data.name} are its domains, not groups of classes; leave out class_seed and task_classes."
@@ -194,9 +196,13 @@ def _task_classes(data: Labelled, how: Cut) -> tuple[tuple[int, ...], ...]:
         return tuple(groups[task] for task in task_order(len(groups), how))
     if class_seed is not None:
         raise UserError("task_classes lists the classes of each task; leave out class_seed.")
-    given = tuple(tuple(int(c) for c in group) for group in listed)
+    try:
+        given = tuple(tuple(int(c) for c in group) for group in listed)
+    except (TypeError, ValueError):  # no lists, or no numbers in them
+        given = ()
     flat = [c for group in given for c in group]
-    if not all(given) or len(set(flat)) != len(flat) or not set(flat) <= set(range(data.classes)):
+    whole = given and all(given) and len(set(flat)) == len(flat)
+    if not whole or not set(flat) <= set(range(data.classes)):
         raise UserError(
             f"Give task_classes as disjoint lists of classes between 0 and {data.classes - 1}, not {listed!r}."
         )

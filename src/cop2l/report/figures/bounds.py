@@ -12,7 +12,7 @@ from cop2l.report import theme
 from cop2l.report.figures.figure import BOLD, PLAIN, Figure, Key, Panel, colour_scale, lines, rate_text
 from cop2l.report.groups import Group, Spread, spread
 from cop2l.report.metric import KINDS, test_errors
-from cop2l.report.runs import Run, Step, TaskRecord
+from cop2l.report.runs import Run, Step
 from cop2l.report.task_rows import LEVEL, interval
 
 TEST = Key("test error", "ink", (2, 2))
@@ -132,55 +132,35 @@ def _largest(group: Group, kind: str | None) -> float | None:
     return max(values, default=None)
 
 
+COUNTED = (
+    ("compression", Key("kept in the first set |I|", "orange", mark="square"), "paper"),
+    ("evicted", Key("evicted, second set |J|", "ochre", mark="square"), "paper"),
+    ("errors", Key("errors outside |I| and |J|", "slate", mark="square"), "paper"),
+    ("picked", Key("picked |G|", "blue", mark="square"), "preference"),
+    ("missed", Key("misclassified |M|", "purple", mark="square"), "preference"),
+)
+"""What a certificate counts, its entry of the legend, and whose account it is on."""
+
+
 def compression(groups: Sequence[Group]) -> Figure | None:
     """How many examples of each task a certificate counts."""
-    parts = (
-        ("compression", Key("kept in the first set |I|", "orange", mark="square"), "paper"),
-        ("evicted", Key("evicted, second set |J|", "ochre", mark="square"), "paper"),
-        ("errors", Key("errors outside |I| and |J|", "slate", mark="square"), "paper"),
-        ("picked", Key("picked |G|", "blue", mark="square"), "preference"),
-        ("missed", Key("misclassified |M|", "purple", mark="square"), "preference"),
-    )
-    shown = [
-        group
-        for group in groups
-        if any(
-            s.mean
-            for name, *_ in parts
-            if name not in ("errors", "missed")
-            for s in _counts(group, name).values()
-        )
-    ]
+    sets = ("compression", "evicted", "picked")
+    shown = [group for group in groups if any(s.mean for name in sets for s in _counts(group, name).values())]
     if not shown or groups[0].benchmark.tasks < 2:
         return None
-    keys = tuple(key for _, key, _ in parts)
+    keys = tuple(key for _, key, _ in COUNTED)
     panels, table = [], []
     for group in shown:
-        counts = {name: _counts(group, name) for name, *_ in parts}
+        counts = {name: _counts(group, name) for name, *_ in COUNTED}
         sizes, free = (_counts(group, name) for name in ("certified_on", "trained_freely"))
-        rows = [
-            {
-                "task": task,
-                "account": account,
-                "part": key.label,
-                "order": order,
-                "examples": s.mean,
-                "share": f"{rate_text(s.mean / sizes[task].mean)} % of n" if sizes.get(task) else "–",
-            }
-            for order, (name, key, account) in enumerate(parts)
-            for task, s in counts[name].items()
-        ]
-        total = {
-            name: round(fmean(s.mean for s in points.values())) for name, points in counts.items() if points
-        }
-        words = ", ".join(f"{key.label} {total[name]}" for name, key, _ in parts if name in total)
-        panels.append(
-            Panel(
-                titled(group),
-                partial(_bars, rows, keys),
-                f"{group.label}, mean over tasks: {words} examples.",
-            )
+        rows = _counted_rows(counts, sizes)
+        words = ", ".join(
+            f"{key.label} {round(fmean(s.mean for s in counts[name].values()))}"
+            for name, key, _ in COUNTED
+            if counts[name]
         )
+        words = f"{group.label}, mean over tasks: {words} examples."
+        panels.append(Panel(titled(group), partial(_bars, rows, keys), words))
         table += [
             (
                 group.label,
@@ -200,6 +180,21 @@ def compression(groups: Sequence[Group]) -> Figure | None:
         ("method", "task", "trained freely", "certified on", *(key.label for key in keys)),
         tuple(table),
     )
+
+
+def _counted_rows(counts: dict[str, dict[int, Spread]], sizes: dict[int, Spread]) -> list[dict[str, Any]]:
+    return [
+        {
+            "task": task,
+            "account": account,
+            "part": key.label,
+            "order": order,
+            "examples": s.mean,
+            "share": f"{rate_text(s.mean / sizes[task].mean)} % of n" if sizes.get(task) else "–",
+        }
+        for order, (name, key, account) in enumerate(COUNTED)
+        for task, s in counts[name].items()
+    ]
 
 
 def iterations(groups: Sequence[Group]) -> Figure | None:
@@ -224,7 +219,7 @@ def iterations(groups: Sequence[Group]) -> Figure | None:
                 )
             )
         table += [row for run in group.runs for task in tasks if (row := _stop_row(group, run, task))]
-    left_out = any(g.benchmark.tasks > most for g in shown)
+    left_out = any(len(_traced(group)) > most for group in shown)
     return Figure(
         "iterations",
         "Bound against iteration, and where early stopping lands",
@@ -382,15 +377,11 @@ def _criterion(group: Group) -> str:
     return CRITERIA.get(str(group.runs[0].settings.get("stop")), "bound")
 
 
-def _record(run: Run, task: int) -> TaskRecord:
-    return run.tasks[task - 1]
-
-
 def _thinned(run: Run, task: int) -> list[Step]:
-    """A curve of at most MOST_POINTS points that still passes through the kept iteration."""
+    """A curve of about MOST_POINTS points at most, which passes through the kept iteration and the last."""
     steps = [step for step in run.trace if step.task == task]
-    every = max(1, len(steps) // MOST_POINTS)
-    kept = _record(run, task).iterations
+    every = max(1, -(-len(steps) // MOST_POINTS))
+    kept = run.tasks[task - 1].iterations
     return [s for i, s in enumerate(steps) if i % every == 0 or i == len(steps) - 1 or s.iteration == kept]
 
 
@@ -402,7 +393,7 @@ def _step_row(step: Step, run: Run) -> dict[str, Any]:
         "seed": run.seed,
         "picked": step.picked,
         "errors": step.errors,
-        "kept": step.iteration == _record(run, step.task).iterations,
+        "kept": step.iteration == run.tasks[step.task - 1].iterations,
     }
 
 
@@ -410,7 +401,7 @@ def _stop_row(group: Group, run: Run, task: int) -> tuple[str, ...] | None:
     steps = {step.iteration: step for step in run.trace if step.task == task}
     if not steps:
         return None
-    kept, last = _record(run, task).iterations, max(steps)
+    kept, last = run.tasks[task - 1].iterations, max(steps)
     there = rate_text(steps[kept].bound, upwards=True) if kept in steps else "–"
     at_last = rate_text(steps[last].bound, upwards=True)
     return (

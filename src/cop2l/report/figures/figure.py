@@ -94,13 +94,6 @@ def lines(
     import altair as alt
 
     positions = sorted({position for points in series.values() for position in points})
-    least = min([0.0, *(s.mean for points in series.values() for s in points.values())])
-    rows = []
-    for label, points in series.items():
-        for position, s in sorted(points.items()):
-            varied = max(least, s.mean - (s.sd or 0)), min(1.0, s.mean + (s.sd or 0))
-            low, high = bands.get(label, {}).get(position, varied)
-            rows.append({"x": position, "series": label, "mean": s.mean, "low": low, "high": high})
     table = [
         {
             "x": position,
@@ -111,7 +104,7 @@ def lines(
         }
         for position in positions
     ]
-    base = alt.Chart({"values": rows}).encode(
+    base = alt.Chart({"values": list(_banded(series, bands))}).encode(
         x=alt.X("x:O", title=x, sort=positions, axis=alt.Axis(labelOverlap=True)),
         color=alt.Color("series:N", scale=colour_scale(keys), legend=None),
     )
@@ -129,14 +122,8 @@ def lines(
     points = base.mark_point(filled=True, size=38, opacity=1).encode(y=means)
     tooltip = [alt.Tooltip("x:O", title=x)]
     tooltip += [alt.Tooltip(f"s{i}:N", title=label) for i, label in enumerate(series)]
-    cover = (
-        alt.Chart({"values": table})
-        .mark_rect(color=theme.colour("ink"))
-        .encode(
-            x=alt.X("x:O", sort=positions),
-            tooltip=tooltip,
-        )
-    )
+    shadow = alt.Chart({"values": table}).mark_rect(color=theme.colour("ink"))
+    cover = shadow.encode(x=alt.X("x:O", sort=positions), tooltip=tooltip)
     made: dict[str, Any] = alt.layer(band, line, points, cover).properties(height=230).to_dict()
     # Altair numbers the views of a selection through the whole process; a page should not depend on that.
     select = {"type": "point", "on": "pointerover", "clear": "pointerout"}
@@ -144,6 +131,18 @@ def lines(
     shade = {"param": "hovered", "empty": False, "value": 0.07}
     made["layer"][-1]["encoding"]["opacity"] = {"condition": shade, "value": 0}
     return made
+
+
+def _banded(
+    series: Mapping[str, Mapping[Any, Spread]], bands: Mapping[str, Mapping[Any, tuple[float, float]]]
+) -> Iterator[dict[str, Any]]:
+    """Every point of every series, with its band: the one given, or one standard deviation within the scale."""
+    least = min([0.0, *(s.mean for points in series.values() for s in points.values())])
+    for label, points in series.items():
+        for position, s in sorted(points.items()):
+            varied = max(least, s.mean - (s.sd or 0)), min(1.0, s.mean + (s.sd or 0))
+            low, high = bands.get(label, {}).get(position, varied)
+            yield {"x": position, "series": label, "mean": s.mean, "low": low, "high": high}
 
 
 def colour_scale(keys: Sequence[Key]) -> Any:
@@ -168,7 +167,7 @@ def interactive(panel: Panel) -> dict[str, Any]:
     return panel.spec | {"width": "container", "autosize": fit, "config": theme.config()}
 
 
-def save(figures: Sequence[Figure], path: Path, *, scale: float = 2.0) -> None:
+def save(figures: Sequence[Figure], path: Path) -> None:
     """All panels in one picture: PNG, SVG or PDF by the name's ending."""
     kind = path.suffix.lower()
     if kind not in SUFFIXES:
@@ -180,7 +179,7 @@ def save(figures: Sequence[Figure], path: Path, *, scale: float = 2.0) -> None:
         raise missing_extra("vl-convert-python", "report", "Saving a picture") from None
     description, version = picture(figures), vega_lite()
     if kind == ".png":
-        content = vl_convert.vegalite_to_png(description, vl_version=version, scale=scale)
+        content = vl_convert.vegalite_to_png(description, vl_version=version, scale=2)
     elif kind == ".pdf":
         content = vl_convert.vegalite_to_pdf(description, vl_version=version)
     else:

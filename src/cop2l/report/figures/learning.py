@@ -10,7 +10,6 @@ from cop2l.report import theme
 from cop2l.report.figures.figure import Figure, Key, Panel, colour_scale, lines, rate_text, series_keys
 from cop2l.report.groups import Group, Spread, spread
 from cop2l.report.metric import Metric
-from cop2l.report.runs import Run
 
 MOST_WRITTEN = 10
 """Up to so many cells in a row carry their number."""
@@ -67,12 +66,11 @@ def progress(groups: Sequence[Group]) -> Figure | None:
             panels.append(Panel(title.capitalize(), chart, f"{title} after the last task: {ends}."))
     if not panels:
         return None
-    varied = any(len(group.runs) > 1 for group in groups)
     return Figure(
         "progress",
         "Accuracy and forgetting as tasks arrive",
         "Over the tasks seen so far, on their test parts."
-        + " Bands: one standard deviation over the seeds." * varied,
+        + " Bands: one standard deviation over the seeds." * _varied(groups),
         tuple(panels),
         keys,
         ("method", "after task", *(f"{title}, %" for title, *_ in measured)),
@@ -203,7 +201,7 @@ def against(groups: Sequence[Group], key: str, metric: Metric) -> Figure | None:
     return Figure(
         f"against-{key}",
         f"{metric.title.capitalize()} against {key}",
-        "Bands: one standard deviation over the seeds.",
+        "Bands: one standard deviation over the seeds." if _varied(groups) else "One seed.",
         (Panel("", chart, f"{words}."),),
         keys,
         ("method", key, f"{metric.title}, %"),
@@ -239,6 +237,10 @@ def _dots(rows: Sequence[dict[str, Any]], keys: Sequence[Key]) -> dict[str, Any]
     return made
 
 
+def _varied(groups: Sequence[Group]) -> bool:
+    return any(len(group.runs) > 1 for group in groups)
+
+
 def _over_time(group: Group, measure: Callable[..., float | None]) -> dict[int, Spread]:
     points = {}
     for s in range(1, group.benchmark.tasks + 1):
@@ -249,12 +251,8 @@ def _over_time(group: Group, measure: Callable[..., float | None]) -> dict[int, 
 
 
 def _class_spreads(group: Group, index: int) -> dict[int, Spread]:
-    common = set.intersection(*(set(_classes(run, index)) for run in group.runs))
-    return {name: spread(_classes(run, index)[name] for run in group.runs) for name in sorted(common)}
-
-
-def _classes(run: Run, index: int) -> dict[int, float]:
-    return run.classes[index]
+    common = set.intersection(*(set(run.classes[index]) for run in group.runs))
+    return {name: spread(run.classes[index][name] for run in group.runs) for name in sorted(common)}
 
 
 def _cell(value: Spread) -> dict[str, Any]:
