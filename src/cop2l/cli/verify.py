@@ -153,7 +153,7 @@ def run_show(arguments: argparse.Namespace) -> None:
         print(read(folders[-1]))
     else:
         assumed = ["Assumptions:", *(f"  - {sentence}" for sentence in form.ASSUMPTIONS)]
-        said = said_of(folders[-1].parents[1])
+        said = said_of(folders[-1].absolute().parent.parent)
         print(
             "\n".join(
                 [
