@@ -601,6 +601,19 @@ def test_wrong_data_is_refused():
         assert state(learner) == before
 
 
+@pytest.mark.parametrize("buffer", ["uniform", "threshold"])
+def test_a_task_whose_data_is_none_is_one_without_data(buffer):
+    """Its errors are not counted, and none must not be claimed."""
+    case = a_case()
+    certificates = [
+        learn(a_learner(case, buffer=buffer), case, (1, 2)).certify(data)
+        for data in ({1: None, 2: (case.x[1], case.y[1])}, {2: (case.x[1], case.y[1])})
+    ]
+    assert text(certificates[0]) == text(certificates[1])
+    assert certificates[0].records[0]["missed"] is None
+    assert 1 not in certificates[0].bounds or certificates[0].stated[1].keys() == {"buffer"}
+
+
 def test_classes_may_be_numbers_of_numpy():
     case = a_case()
     first, second = a_learner(case), a_learner(case)

@@ -236,7 +236,8 @@ class CoP2L:
         """
         if data is not None and not isinstance(data, Mapping):
             raise UserError("The data must be given by the numbers of its tasks: certify({1: (x, y), ...}).")
-        data, last = dict(data or {}), self.tasks_seen
+        # A task whose data is None is one without data: its errors cannot be counted.
+        data, last = {t: own for t, own in (data or {}).items() if own is not None}, self.tasks_seen
         if not last:
             raise UserError("There is nothing to certify yet; learn a task first.")
         if self.options.tasks not in (None, last):
