@@ -77,6 +77,29 @@ def test_wrong_calls_are_one_sentence(digits):
     assert begun.learner_.tasks_seen == 1
 
 
+@pytest.mark.parametrize("wrong", ["strange labels", "other data"])
+def test_what_cannot_be_certified_is_not_learned(digits, wrong):
+    """Else the same call again would learn the data twice, and the second certificate of it would not hold."""
+    x, y = digits[0][:300], digits[1][:300]
+    found = CoP2LClassifier(memory=50, options=FEW).partial_fit(x[:150], y[:150], np.unique(y))
+    issued = found.certificate_
+    labels = np.full(150, "digit 11") if wrong == "strange labels" else y[150:]
+    with pytest.raises(UserError, match=r"digit 11|not what it was learned from"):
+        found.partial_fit(x[150:], y[150:], earlier={1: (x[:150], labels)})
+    assert found.learner_.tasks_seen == 1
+    assert found.certificate_ is found.learner_.certificate is issued
+    found.partial_fit(x[150:], y[150:], earlier={1: (x[:150], y[:150])})
+    assert found.learner_.tasks_seen == 2
+
+
+def test_a_first_call_that_failed_may_be_corrected(digits):
+    x, y = digits[0][:150], digits[1][:150]
+    found = CoP2LClassifier(memory=50, options=FEW)
+    with pytest.raises(UserError, match="not among the classes"):
+        found.partial_fit(x, y, np.unique(y)[1:])
+    assert found.partial_fit(x, y, np.unique(y)).learner_.tasks_seen == 1
+
+
 def test_parameters_clones_pipelines_and_own_models(digits):
     x, y = digits[0][:200] * 16, digits[1][:200]
     own = build("linear", inputs=(64,), classes=10, seed=5)

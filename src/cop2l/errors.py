@@ -18,10 +18,10 @@ class Advice(UserWarning):
     """
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
+def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.4)
+    near = get_close_matches(str(name), names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(names)}."
     return UserError(f"There is no {kind} named {name!r}; {hint}")
 

@@ -1,7 +1,7 @@
 """Before the data is bought: which bound to expect, and how much data and memory a target needs."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
@@ -101,10 +101,11 @@ class _Scheme:
         n = self.certified(examples)
         return min(n, self.kept(memory, tasks)) if self.gone and memory is not None else n
 
-    def bound(self, n: int, tasks: int) -> float:
-        """The bound at the expected counts, n of a task's examples being counted on."""
+    def bound(self, n: int, tasks: int, fewer: int = 0) -> float:
+        """The bound at the expected counts, or at so many fewer, n of a task's examples being counted on."""
         share = anytime_log_delta(self.log_delta, tasks) if self.anytime else self.log_delta
-        compressed, picked = math.ceil(self.rate * n), math.ceil(self.picks * n)
+        compressed = math.ceil(self.rate * n) - fewer
+        picked = min(compressed, math.ceil(self.picks * n))
         if self.kind == "holdout":
             return float(holdout_certificate(n, compressed, tasks, share))
         kept, grid = int(picked > 0), self.grid  # on a grid every number of iterations but 0 costs the same
@@ -115,10 +116,11 @@ class _Scheme:
         return float(preference_certificate(n, picked, compressed - picked, kept, tasks, share, grid=grid))
 
     def needed(self, target: float, tasks: int) -> int | None:
-        """The least number to count on that meets the target; with one fewer it is missed.
+        """The least number to count on that meets the target.
 
         The expected counts are rounded up, so that the bound is least just before they grow, at floor(j/rate): first the j
-        is found, then the number.
+        is found, then the number. Rounding j/rate may spoil a j and spare a smaller one; none is left below a j that misses
+        the target with j counts in one example more than j/rate, as without rounding the bound decreases in j.
         """
         if self.rate >= Fraction(repr(target)):
             return None
@@ -131,6 +133,10 @@ class _Scheme:
         )
         if j is None:
             return None
+        smaller = j - 1
+        while self.rate and smaller and self.bound(top(smaller) + 1, tasks, fewer=1) <= target:
+            j = smaller if self.bound(top(smaller), tasks) <= target else j
+            smaller -= 1
         return _least(lambda n: self.bound(n, tasks) <= target, top(j), low=top(j - 1))
 
 
@@ -162,56 +168,67 @@ def plan(
     >>> round(plan(error=0.03, examples=10_000, tasks=10).row("holdout").bound, 4)
     0.0368
     """
-    error, picks = _share("error", error), _share("picks", picks)
-    tasks, families = count("tasks", tasks, least=1), count("families", families, least=1)
-    delta = _share("delta", delta, low=1e-300)
+    asked: dict[str, Any] = {
+        "error": _share("error", error), "target": target, "examples": examples, "memory": memory,
+        "tasks": count("tasks", tasks, least=1), "delta": _share("delta", delta, low=1e-300), "anytime": anytime,
+        "picks": _share("picks", picks), "prior": prior, "prior_memory": prior_memory,
+        "families": count("families", families, least=1),
+    }  # fmt: skip
+    _check(asked, kind)
+    rows = []
+    for scheme in _schemes(asked, kind):
+        if target is not None:
+            rows.append(_need(scheme, target, examples, memory, asked["tasks"]))
+        elif not scheme.gone or memory is not None:
+            rows.append(_expect(scheme, examples or 0, memory, asked["tasks"]))
+    return Plan(asked, tuple(rows))
+
+
+def _check(asked: dict[str, Any], kind: str | None) -> None:
+    """Refuse questions without an answer."""
+    target, picks, wrong = asked["target"], asked["picks"], asked["error"] + asked["picks"]
     if target is not None and not 0 < _share("target", target) < 1:
         raise UserError(f"target must be above 0 and below 1, for example 0.05, not {target}.")
-    if target is None and examples is None:
+    if target is None and asked["examples"] is None:
         raise UserError(
-            "Say how many examples each task has, or which bound is wanted: examples=5000, or target=0.05."
+            "Say how many examples each task has (examples, such as 5000), or which bound is wanted (target, such as 0.05)."
         )
-    for name, value in (("examples", examples), ("memory", memory), ("tasks", tasks)):
-        if value is not None and count(name, value, least=1) > LARGEST:
-            raise UserError(f"{name} must be at most 10^9, not {value}.")
-    if error + picks >= 1:
-        raise UserError(f"error and picks together must be below 1, not {error + picks:g}.")
+    for name in ("examples", "memory", "tasks"):
+        if asked[name] is not None and count(name, asked[name], least=1) > LARGEST:
+            raise UserError(f"{name} must be at most 10^9, not {asked[name]}.")
+    if wrong >= 1:
+        raise UserError(f"error and picks together must be below 1, not {wrong:g}.")
     if kind is not None and kind not in KINDS:
         raise unknown("kind", kind, KINDS)
     if kind == "preference" and not picks:
         raise UserError(
-            "The kind preference learns from what it picks; say which share that will be, for example picks=0.03."
+            "The kind preference learns from what it picks; say which share that will be (picks, such as 0.03)."
         )
-    log_delta = math.log(delta / families)
-    rows = []
+
+
+def _schemes(asked: dict[str, Any], kind: str | None) -> Iterator[_Scheme]:
+    """What is asked about: one kind, or all that make sense; of those with a memory, the data at hand and gone."""
+    log_delta = math.log(asked["delta"] / asked["families"])
+    error, picks, prior, prior_memory = (asked[name] for name in ("error", "picks", "prior", "prior_memory"))
     for name in [kind] if kind else KINDS if picks else KINDS[:2]:
         usual = USUAL[name]
-        own = picks if name == "preference" or name == kind != "holdout" else 0.0
-        shares = [usual["prior"] if prior is None else _share("prior", prior, high=0.999)]
-        shares.append(
+        own = Fraction(repr(picks if name == "preference" or name == kind != "holdout" else 0.0))
+        free = usual["prior"] if prior is None else _share("prior", prior, high=0.999)
+        kept = (
             usual.get("prior_memory", 0.0) if prior_memory is None else _share("prior_memory", prior_memory)
         )
         for gone in (False, True) if name != "holdout" else (False,):
-            scheme = _Scheme(
+            yield _Scheme(
                 name,
                 gone,
-                Fraction(repr(shares[0])),
-                shares[1] if shares[0] else 0.0,
-                Fraction(repr(error)) + Fraction(repr(own)),
-                Fraction(repr(own)),
+                Fraction(repr(free)),
+                kept if free else 0.0,
+                Fraction(repr(error)) + own,
+                own,
                 len(grid_points(usual.get("max_iterations", 0))),
                 log_delta,
-                anytime,
+                asked["anytime"],
             )
-            if target is not None:
-                rows.append(_need(scheme, target, examples, memory, tasks))
-            elif not gone or memory is not None:
-                rows.append(_expect(scheme, examples or 0, memory, tasks))
-    asked = {
-        "error": error, "target": target, "examples": examples, "memory": memory, "tasks": tasks, "delta": delta,
-        "anytime": anytime, "picks": picks, "prior": prior, "prior_memory": prior_memory, "families": families,
-    }  # fmt: skip
-    return Plan(asked, tuple(rows))
 
 
 def _expect(scheme: _Scheme, examples: int, memory: int | None, tasks: int) -> Row:

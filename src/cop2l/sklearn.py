@@ -1,6 +1,7 @@
 """CoP2L as a scikit-learn classifier: `pip install 'cop2l[data]'`."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, Self
 
 import numpy as np
@@ -56,7 +57,7 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         `earlier` maps numbers of earlier tasks to their (X, y); without it their bounds come from the memory, and are looser.
         """
-        first = not hasattr(self, "learner_")
+        first = not hasattr(self, "learner_") or not self.learner_.tasks_seen
         if not first and self.learner_.options.tasks == 1:
             raise UserError(
                 "fit certified its one task, and there is no other; begin with partial_fit on a clone."
@@ -95,8 +96,6 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _begin(self, classes: np.ndarray, width: int, tasks: int | None) -> None:
         """A learner before its first task."""
-        from copy import deepcopy
-
         state = self.random_state
         seed = (
             int(state)
@@ -113,12 +112,16 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _learn(self, X: Any, y: np.ndarray, earlier: dict[int, Any]) -> Self:
-        task = self.learner_.tasks_seen + 1
-        self.learner_.learn(X, self._numbers(y))
+        own = X, self._numbers(y)
         past = {
-            number: (self._inputs(x), self._numbers(np.asarray(own))) for number, (x, own) in earlier.items()
+            number: (self._inputs(x), self._numbers(np.asarray(labels)))
+            for number, (x, labels) in earlier.items()
         }
-        self.certificate_: Certificate = self.learner_.certify(past | {task: (X, self._numbers(y))})
+        # If certifying fails the task is not learned either: the same call again would learn its data twice.
+        with self.learner_._all_or_nothing():
+            self.learner_.learn(*own)
+            task = self.learner_.tasks_seen
+            self.certificate_: Certificate = self.learner_.certify(past | {task: own})
         return self
 
     def _numbers(self, y: np.ndarray) -> np.ndarray:

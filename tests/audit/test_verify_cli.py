@@ -99,6 +99,13 @@ assert "torch" not in sys.modules
     )
 
 
+@pytest.mark.parametrize("path", [".", "certificate.json"])
+def test_show_works_where_the_certificate_lies(run, monkeypatch, capsys, path):
+    monkeypatch.chdir(next((run / "certificates").iterdir()))
+    assert code("show", path) == 0
+    assert "With probability at least 1 - 0.05" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("pairs", [(), ("method=replay", "holdout=0.3")])
 def test_a_run_keeps_its_commitment_or_is_refused(tmp_path, monkeypatch, capsys, pairs):
     monkeypatch.chdir(tmp_path)

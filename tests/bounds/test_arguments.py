@@ -251,6 +251,11 @@ def test_terms_add_up_to_epsilon():
     assert terms["ln(T/delta)"] + terms["messages"] == pytest.approx(terms["epsilon"], rel=1e-12)
 
 
+def test_an_interval_at_level_one_is_refused_by_name():
+    with pytest.raises(UserError, match="level must be below 1"):
+        bounds.clopper_pearson(5, 100, 1.0)
+
+
 def test_a_bound_cannot_be_changed():
     bound = bounds.kl_certificate(**RUN)
     with pytest.raises(AttributeError):

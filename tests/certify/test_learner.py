@@ -414,6 +414,9 @@ WRONG = {
     "class beyond the head": (lambda x, y: (x, y), {"classes": (0, 99)}, "outputs of the model"),
     "label outside its head": (lambda x, y: (x, y), {"classes": (0,)}, "outside the task's own classes"),
     "head of nothing": (lambda x, y: (x, y), {"classes": ()}, "outputs of the model"),
+    "classes as a text": (lambda x, y: (x, y), {"classes": "01"}, "classes must be class numbers"),
+    "half a class": (lambda x, y: (x, y), {"classes": 2.5}, "classes must be class numbers"),
+    "no rows": (lambda x, y: (x[:, 0], y), {}, "takes inputs of shape .25,., not .+ one row per example"),
 }
 
 
@@ -436,6 +439,10 @@ def test_wrong_constructions_and_wrong_times():
         CoP2L(model_of("mlp", 4), scenario="class incremental")
     with pytest.raises(UserError, match="did you mean 'omega'"):
         a_learner(case, omaga=3.0)
+    with pytest.raises(UserError, match=r"must be a torch module, such as .* not 'mlp'"):
+        CoP2L("mlp")
+    with pytest.raises(UserError, match="There is no preset named 3"):
+        CoP2L(model_of("mlp", 4), preset=3)
     with pytest.raises(UserError, match="no parameters"):
         CoP2L(nn.Flatten())
     with pytest.raises(UserError, match="no parameters"):
@@ -581,6 +588,7 @@ def test_wrong_data_is_refused():
         ),
         ({1: (case.x[1], case.y[1])}, "fingerprint"),
         ({1: (x, y.astype(float))}, "integer"),
+        ([(x, y)], "by the numbers of its tasks"),
         ({1: x}, r"must be \(x, y\)"),
         ({1: (x, y, 1)}, r"must be \(x, y\)"),
         ({3: (x, y)}, "no task 3"),
@@ -591,6 +599,34 @@ def test_wrong_data_is_refused():
             learner.certify(data)
         assert "\n" not in str(caught.value)
         assert state(learner) == before
+
+
+@pytest.mark.parametrize("buffer", ["uniform", "threshold"])
+def test_a_task_whose_data_is_none_is_one_without_data(buffer):
+    """Its errors are not counted, and none must not be claimed."""
+    case = a_case()
+    certificates = [
+        learn(a_learner(case, buffer=buffer), case, (1, 2)).certify(data)
+        for data in ({1: None, 2: (case.x[1], case.y[1])}, {2: (case.x[1], case.y[1])})
+    ]
+    assert text(certificates[0]) == text(certificates[1])
+    assert certificates[0].records[0]["missed"] is None
+    assert 1 not in certificates[0].bounds or certificates[0].stated[1].keys() == {"buffer"}
+
+
+def test_classes_may_be_numbers_of_numpy():
+    case = a_case()
+    first, second = a_learner(case), a_learner(case)
+    first.learn(case.x[0], case.y[0], classes=np.int64(6))
+    second.learn(case.x[0], case.y[0], classes=6)
+    assert first.heads == second.heads == [(0, 1, 2, 3, 4, 5)]
+    assert state(first) == state(second)
+
+
+def test_an_example_without_its_row_is_pointed_out():
+    case = a_case()
+    with pytest.raises(UserError, match=r"takes inputs of shape \(25,\), not \(\); .* one row per example"):
+        learn(a_learner(case), case, (1,)).predict(case.x[0][0])
 
 
 def test_a_certificate_is_written_again_only_with_its_tensors(tmp_path):
@@ -605,6 +641,7 @@ def test_a_certificate_is_written_again_only_with_its_tensors(tmp_path):
     )
     with pytest.raises(UserError, match="copy its folder"):
         found.save(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
     (tmp_path / "theta.safetensors").write_bytes(b"other")
     with pytest.raises(UserError, match=r"theta.safetensors was changed"):
         read(tmp_path)

@@ -1,6 +1,7 @@
 """The command itself: help, version, errors, and what it does not import."""
 
 import argparse
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 import cop2l
 from cop2l.cli import main, parser
+from cop2l.cli.bound import EXAMPLES
 
 SCRIPT = Path(sys.executable).with_name("cop2l")
 PYTHON_M = [sys.executable, "-m", "cop2l"]
@@ -105,3 +107,15 @@ def test_what_reads_finished_runs_does_not_import_torch(tmp_path):
         probed = run(sys.executable, "-c", PROBE, *words, str(tmp_path / "run"))
         assert probed.returncode == 0, probed.stderr
         assert "'torch'" not in probed.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_every_help_has_an_example_of_its_verb(verb):
+    (actions,) = (a for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
+    assert f"cop2l {verb} " in actions.choices[verb].epilog
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_the_examples_of_bounds_are_bounds(kind, capsys):
+    assert main(["bound", kind, *EXAMPLES[kind].split(), "--json"]) == 0
+    assert 0 < json.loads(capsys.readouterr().out)["bound"] < 0.5

@@ -192,3 +192,8 @@ def test_it_needs_no_torch(tmp_path):
     words = ["monitor", "0.1", "--state", str(tmp_path / "s"), str(feedback)]
     done = subprocess.run([sys.executable, "-c", probe, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_empty_word_is_no_alarm(tmp_path, capsys):
+    assert main(["monitor", "0.1", "--state", str(tmp_path / "state.json"), ""]) == 3
+    assert "cannot be read" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from cop2l.errors import UserError
 from cop2l.files import Lock
 from cop2l.kernel.options import Options
 from cop2l.monitor.evidence import log_evidence
+from cop2l.monitor.feedback import batches
 from cop2l.monitor.words import ASSUMPTIONS, OF_AVERAGES, report
 from tests.kernel import folders
 
@@ -24,7 +25,9 @@ STATEMENTS = [
     {"family": "tasks", "task": 1, "subject": None, "kind": "holdout", "value": 0.1},
     {"family": "tasks", "task": 2, "subject": None, "kind": "holdout", "value": 0.2},
     {"family": "average", "task": 0, "subject": None, "kind": "holdout", "value": 0.125},
-    {"family": "forgetting", "task": 1, "subject": None, "kind": "holdout", "value": 0.03},
+    {"family": "forgetting", "task": 1, "subject": "lost", "kind": "holdout", "value": 0.03},
+    {"family": "forgetting", "task": 1, "subject": "net", "kind": "holdout", "value": 0.02},
+    {"family": "forgetting", "task": None, "subject": None, "kind": "holdout", "value": 0.025},
     {"family": "classes", "task": 2, "subject": 3, "kind": "holdout", "value": 0.4},
     {"family": "groups", "task": 2, "subject": "north", "kind": "holdout", "value": 1.0},
 ]
@@ -35,11 +38,40 @@ def certificate(**changed) -> Certificate:
     return Certificate(content, Options(kind="holdout", tasks=2, seed=3))
 
 
-@pytest.mark.parametrize("one", STATEMENTS[:-1], ids=lambda one: one["family"] + str(one["task"]))
+@pytest.mark.parametrize(
+    "one",
+    [s for s in STATEMENTS if s["value"] < 1 and s["subject"] != "net"],
+    ids=lambda one: one["family"] + str(one["task"]),
+)
 def test_a_statement_is_found_by_family_task_and_subject(one):
     monitor = Monitor(certificate(), one["family"], one["task"], one["subject"])
     assert monitor.bound == one["value"]
     assert monitor.statement == one
+
+
+def test_of_forgetting_what_was_lost_is_watched_and_by_its_own_errors():
+    monitor = Monitor(certificate(), "forgetting", 1)
+    assert monitor.statement["subject"] == "lost"
+    # What was lost may exceed the net while both claims are true, and what is wrong now may have been wrong then.
+    with pytest.raises(UserError, match="difference of two error rates"):
+        Monitor(certificate(), "forgetting", 1, "net")
+    with pytest.raises(UserError, match="Labels do not tell what was forgotten"):
+        monitor.update_labels([1, 2], [1, 3])
+    with pytest.raises(UserError, match=r"Line 2 .* labels do not tell what was forgotten"):
+        list(batches(["predicted,label", "1,2"], monitor))
+    assert list(batches(["error,predicted,label", "0,1,2"], monitor)) == [[0]]
+    assert monitor.n == 0
+
+
+def test_an_average_of_what_was_forgotten_says_so():
+    monitor = Monitor(certificate(), "forgetting")
+    assert "the share of the tasks, averaged, that was right" in report(monitor)
+    assert OF_AVERAGES in report(monitor)
+    assert OF_AVERAGES not in report(Monitor(certificate(), "forgetting", 1))
+
+
+def test_a_bound_may_be_any_real_number():
+    assert Monitor(np.float32(0.25), alpha=np.float64(0.5)).bound == 0.25
 
 
 def test_no_task_is_task_nought_and_a_class_may_be_text():

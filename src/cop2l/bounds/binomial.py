@@ -8,6 +8,7 @@ import numpy as np
 from cop2l.bounds.checks import count, log_confidence, probability, within
 from cop2l.bounds.kl import ratio_inverse
 from cop2l.bounds.outer import SLACK, WIDTH, outer, up
+from cop2l.errors import UserError
 
 LOG_HALF = math.log(0.5)
 DEEPEST = 128
@@ -216,7 +217,9 @@ def clopper_pearson(errors: int, n: int, level: float = 0.95) -> tuple[float, fl
     >>> [round(end, 6) for end in clopper_pearson(5, 100)]
     [0.016432, 0.112835]
     """
-    log_side = math.log((1.0 - probability("level", level)) / 2.0)
+    if probability("level", level) == 1.0:
+        raise UserError("level must be below 1: at 1 every rate is in the interval.")
+    log_side = math.log((1.0 - level) / 2.0)
     high = binomial_tail_inverse(errors, n, log_side)
     return max(0.0, 1.0 - binomial_tail_inverse(n - errors, n, log_side)), high
 

@@ -6,13 +6,12 @@ from cop2l.bounds.binomial import tail_inverse
 from cop2l.bounds.bound import Bound, bounded
 from cop2l.bounds.checks import count, log_confidence, points, within
 from cop2l.bounds.outer import down
-from cop2l.bounds.preference import preferent
+from cop2l.bounds.preference import NO_EXAMPLE, preferent
 from cop2l.bounds.sharing import log_zeta, one_of, per_task
 from cop2l.errors import UserError
 
 UNPICKED = 0.75
 """The share of delta for K = 0; the rest is for all other K together."""
-NO_EXAMPLE = "There is no example to support a bound."
 VACUOUS = "There are too few examples, or too many errors, for this confidence: the bound rounds to one."
 
 

@@ -7,7 +7,9 @@ from fractions import Fraction
 from cop2l.bounds.binomial import tail_inverse
 from cop2l.bounds.bound import Bound, bounded
 from cop2l.bounds.checks import count, log_confidence, within
-from cop2l.bounds.combined import NO_EXAMPLE, VACUOUS
+from cop2l.bounds.combined import VACUOUS
+from cop2l.bounds.outer import SLACK
+from cop2l.bounds.preference import NO_EXAMPLE
 from cop2l.errors import UserError
 
 LOG_QUARTER = math.log(0.25)
@@ -71,7 +73,7 @@ def log_set_weight(tasks: int, pooled: int) -> float:
     T = count("tasks", tasks, least=1)
     whole = within("pooled", pooled, "tasks", T) == T
     weight = math.log(0.75) if whole else math.log(0.25 / T) - math.log(math.comb(T, pooled))
-    return weight * (1.0 + 2.0**-48)
+    return weight * (1.0 + SLACK)
 
 
 def gained_at_least(gained: int, n: int, log_delta: float) -> float:

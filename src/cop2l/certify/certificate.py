@@ -95,11 +95,10 @@ class Certificate:
         from safetensors.numpy import save_file as save_arrays
         from safetensors.torch import save_file
 
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         if self.tensors is None:
             raise UserError("This certificate was read without its tensors; copy its folder instead.")
-        files = {}
+        folder, files = Path(folder), {}
+        folder.mkdir(parents=True, exist_ok=True)
         for name, tensors in self.tensors.items():
             path = folder / f"{name}.safetensors"
             plain = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}

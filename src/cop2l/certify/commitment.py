@@ -1,12 +1,11 @@
 """The commitment: everything that must be chosen before the data is seen, in one small text with one hash."""
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from cop2l.errors import UserError
-from cop2l.files import parse, read_bytes
+from cop2l.files import json_digest, parse, read_bytes
 from cop2l.kernel.form import canonical
 from cop2l.kernel.options import Options
 
@@ -57,7 +56,7 @@ def committed_by(certificate: Mapping[str, Any]) -> dict[str, Any]:
 
 def commitment_hash(content: Mapping[str, Any]) -> str:
     """SHA-256 of the canonical text of a commitment: what is handed to the auditor."""
-    return hashlib.sha256(canonical(content).encode()).hexdigest()
+    return json_digest(content)
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -74,17 +73,15 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 def read(path: str | Path) -> dict[str, Any]:
     """The commitment in a file."""
+    if not Path(path).exists():
+        raise UserError(f"There is no commitment {path}; give the file that cop2l commit wrote.")
+    stored = read_bytes(path)
     try:
-        content = parse(read_bytes(path))
-    except UserError:
-        raise
-    except ValueError as error:
-        raise UserError(
-            f"{path} is not a commitment ({error}); give the file that cop2l commit wrote."
-        ) from None
-    known = isinstance(content, dict) and (content.get("format"), content.get("version")) == (FORMAT, VERSION)
-    if not known:
+        content = parse(stored)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (FORMAT, VERSION):
         raise UserError(
             f"{path} is not a commitment of version {VERSION}; give the file that cop2l commit wrote."
         )
-    return dict(content)
+    return content

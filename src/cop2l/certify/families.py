@@ -12,6 +12,7 @@ MOST_LISTED = 20
 """So many statements of a family are listed where people read along; the others are folded, or in `cop2l show`."""
 NOUNS = {"classes": "class", "groups": "group"}
 FEW = 10
+"""Where fewer examples than this certify, their number is reason enough for a bound of one."""
 VACUOUS = "no more can be said: nothing of it certifies, or all of it was wrong"
 
 
@@ -82,24 +83,16 @@ def every_sentence(stated: Sequence[Statement], records: Sequence[Mapping[str, A
     for family, own in groupby((s for s in stated if s["family"] != "tasks"), key=lambda s: str(s["family"])):
         every = list(own)
         lines += [worst] if (worst := _worst(family, every, len(sizes))) else []
-        for s in every:
-            few = next(
-                (
-                    p["n"]
-                    for p in (records[s["task"] - 1]["parts"] if s["task"] else ())
-                    if (p["family"], p["subject"]) == (family, s["subject"]) and s["value"] >= 1
-                ),
-                None,
-            )
-            why = (
-                ""
-                if few is None
-                else f" (only {few} of its examples certify)"
-                if few < FEW
-                else f" ({VACUOUS})"
-            )
-            lines.append(f"{said(s, sizes)}{why}.")
+        lines += [f"{said(s, sizes)}{_why(s, records)}." for s in every]
     return lines
+
+
+def _why(s: Statement, records: Sequence[Mapping[str, Any]]) -> str:
+    """Why a bound says nothing, if it does not, and if its task has counts of that subject."""
+    for part in records[s["task"] - 1]["parts"] if s["task"] and s["value"] >= 1 else ():
+        if (part["family"], part["subject"]) == (s["family"], s["subject"]):
+            return f" (only {part['n']} of its examples certify)" if part["n"] < FEW else f" ({VACUOUS})"
+    return ""
 
 
 def said(statement: Statement, sizes: Sequence[int]) -> str:

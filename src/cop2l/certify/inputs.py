@@ -84,11 +84,9 @@ def _shared(x: Any) -> Any:
     x = _array(x, "x must be an array of numbers whose first dimension counts the examples.")
     if not x.flags.c_contiguous:
         return x if isinstance(x, np.memmap) else torch.from_numpy(np.ascontiguousarray(x))
-    if x.flags.writeable:
-        return torch.from_numpy(x)
     with (
         warnings.catch_warnings()
-    ):  # a read-only array, such as a memory map, is shared: nothing here writes to it
+    ):  # what is read-only, such as a memory map, is shared: nothing here writes to it
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         return torch.from_numpy(x)
 
@@ -104,8 +102,8 @@ def labels(y: Any) -> Tensor:
 
 def wrong_shape(model: Any, x: Any) -> str | None:
     """What to say of inputs that a model failed on, if they have not the shape that it was built for."""
-    wanted, seen = getattr(model, "description", {}).get("inputs"), tuple(getattr(x, "shape", ())[1:])
-    if wanted is None or not seen or tuple(wanted) == seen:
+    wanted, shape = getattr(model, "description", {}).get("inputs"), getattr(x, "shape", None)
+    if wanted is None or shape is None or tuple(wanted) == (seen := tuple(shape[1:])):
         return None
     return f"The model takes inputs of shape {tuple(wanted)}, not {seen}; give what it was built for, one row per example."
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import accumulate
+from operator import index
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -92,6 +93,10 @@ class CoP2L:
         """
         if scenario not in SCENARIOS:
             raise unknown("scenario", scenario, SCENARIOS)
+        if not isinstance(model, nn.Module):
+            raise UserError(
+                f"The model must be a torch module, such as models.build(...), not {model!r:.60}."
+            )
         if not any(p.requires_grad for p in model.parameters()):
             raise UserError("The model has no parameters to learn.")
         for value in [*model.parameters(), *model.buffers()]:  # in the plain memory layout
@@ -229,7 +234,10 @@ class CoP2L:
         the last task (tasks=T fixed in advance), or one after any task (tasks=None): another one with other bounds would spend
         delta twice.
         """
-        data, last = dict(data or {}), self.tasks_seen
+        if data is not None and not isinstance(data, Mapping):
+            raise UserError("The data must be given by the numbers of its tasks: certify({1: (x, y), ...}).")
+        # A task whose data is None is one without data: its errors cannot be counted.
+        data, last = {t: own for t, own in (data or {}).items() if own is not None}, self.tasks_seen
         if not last:
             raise UserError("There is nothing to certify yet; learn a task first.")
         if self.options.tasks not in (None, last):
@@ -330,7 +338,7 @@ class CoP2L:
             every = outputs(self.model, x, task, self._outside(self.heads), self._mode)
             try:
                 found = [rule(logits) for logits in every]
-            except RuntimeError:
+            except (RuntimeError, IndexError):
                 if (said := wrong_shape(self.model, x)) is not None:
                     raise UserError(said) from None
                 raise
@@ -439,7 +447,7 @@ class CoP2L:
         self, x: Any, y: Any, classes: int | Sequence[int] | None
     ) -> tuple[Any, Tensor, tuple[int, ...]]:
         """The task's data in usable form; every wrong input is refused here, before anything changes."""
-        task = self.tasks_seen + 1
+        task, classes = self.tasks_seen + 1, _plain(classes)
         if self.options.tasks is not None and task > self.options.tasks:
             raise UserError(
                 f"This learner was made for {self.options.tasks} tasks, and all were learned; make one with tasks=None."
@@ -467,7 +475,7 @@ class CoP2L:
                 "A task-incremental task needs its own classes, fixed in advance: learn(x, y, classes=(...))."
             )
         named = range(width) if classes is None else range(classes) if isinstance(classes, int) else classes
-        head = tuple(sorted({int(c) for c in named}))
+        head = tuple(sorted({*named}))
         added = 0 if own_heads else sum(number >= width for number in head)
         if not head or head[0] < 0 or head[-1] >= width + added:
             more = "" if own_heads else "; classes that are added follow them without a gap"
@@ -589,6 +597,18 @@ def _form(x: Any) -> tuple[dict[str, tuple[int, ...]], set[str]]:
     parts = parts_of(x)
     integers = {name for name, part in parts.items() if "int" in str(part.dtype) or "bool" in str(part.dtype)}
     return {name: tuple(part.shape[1:]) for name, part in parts.items()}, integers
+
+
+def _plain(classes: Any) -> int | list[int] | None:
+    """Classes as Python's own integers: how many, or which."""
+    try:
+        if classes is None or not isinstance(classes, Iterable):
+            return None if classes is None else index(classes)
+        return [index(c) for c in classes]
+    except TypeError:
+        raise UserError(
+            f"classes must be class numbers, such as [4, 5], or how many there are in all, not {classes!r:.60}."
+        ) from None
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -121,17 +121,12 @@ def of_run(folder: str | Path, environment: Mapping[str, Any], delta: float | No
     noted = environment.get("try")
     if noted is None or delta is None:
         return None
+    stored = read_lines(Path(folder).absolute().parent / FILE)
     try:
-        lines = [
-            line
-            for line in read_lines(Path(folder).absolute().parent / FILE)
-            if line["data"] == noted["data"]
-        ]
+        lines = [line for line in stored if line["data"] == noted["data"]]
         of = max([noted["number"], *(line["setting"] for line in lines)])
         largest = max([noted["largest_delta"], delta, *(line["delta"] for line in lines)])
         return Tried(str(noted["data"]), int(noted["number"]), int(of), delta, float(largest))
-    except UserError:
-        raise
     except (KeyError, TypeError, ValueError):
         raise UserError(
             f"What {folder} notes of other tries cannot be read; restore it from a copy."

@@ -5,6 +5,7 @@ import json
 import math
 from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cop2l.errors import UserError
@@ -23,11 +24,22 @@ KINDS = {
     "forgetting": "the certificate for what was right when its task was learned and is wrong now",
     "group": "the certificate for one class or group of a task",
 }
-
+EXAMPLES = {
+    "kl": "--n 10000 --compression 300 --evicted 20 --errors 100 --iterations 75,60,80 --task 2 --tasks 3",
+    "kl-tight": "--n 10000 --compression 300 --evicted 20 --errors 100 --iterations 75,60,80 --task 2 --tasks 3",
+    "preference": "--n 10000 --compression 300 --errors 120 --iterations 96 --grid 1024 --tasks 5",
+    "combined": "--n 5000 --compression 0 --errors 150 --iterations 0 --grid 20 --tasks 5",
+    "buffer": "--n 400 --compression 10 --errors 20 --iterations 96 --grid 1024 --tasks 5",
+    "holdout": "--n 5000 --errors 150 --tasks 5",
+    "average": "--n 5000,5000,4000 --errors 150,90,110",
+    "forgetting": "--n 5000 --lost 60 --gained 20 --tasks 5",
+    "group": "--n 800 --errors 30 --groups 4 --tasks 5",
+}
 OURS = {"preference", "combined", "buffer"}
 FAMILIES = {"average", "forgetting", "group"}
 PRECISE = Context(prec=50)
-EPILOG = "Errors are counted outside the compression set only."
+GRID = "only the iterations 0, 1, 2, 3, 4, 6, 8, 12, ... and MAX may be kept, as declared in advance"
+NUMBER = "the task's number, for the sentence only"
 
 
 def add(verbs: Any) -> None:
@@ -36,101 +48,76 @@ def add(verbs: Any) -> None:
         "bound",
         help="calculate a certificate from its counts",
         description="Calculate a certificate from its counts: an upper bound on the error rate, rounded upwards.",
-        epilog=EPILOG,
+        epilog=f"Example: cop2l bound holdout {EXAMPLES['holdout']}",
     )
     kinds = verb.add_subparsers(title="kinds", metavar="KIND", dest="kind", required=True)
     for kind, sentence in KINDS.items():
-        one = kinds.add_parser(kind, help=sentence, description=f"Calculate {sentence}.", epilog=EPILOG)
-        _options(one, kind)
+        example = f"Example: cop2l bound {kind} {EXAMPLES[kind]}"
+        one = kinds.add_parser(kind, help=sentence, description=f"Calculate {sentence}.", epilog=example)
+        (_family_options if kind in FAMILIES else _options)(one, kind)
+        _common_options(one)
         one.set_defaults(run=bound)
 
 
 def _options(one: argparse.ArgumentParser, kind: str) -> None:
-    paper, ours = kind in {"kl", "kl-tight"}, kind in OURS
-    if kind in FAMILIES:
-        _family_options(one, kind)
-        _common_options(one)
-        return
     n_help = {
         "holdout": "the task's withheld examples",
         "buffer": "the task's examples with a mark below the last threshold, picked or not (|R|)",
     }
-    one.add_argument("--n", metavar="N", required=True, help=n_help.get(kind, "size of the task's sample"))
-    if paper:
-        one.add_argument(
-            "--compression", metavar="I", required=True, help="size of the first compression set |I|"
-        )
-        text = "size of the second compression set |J| (default 0)"
-        if kind == "kl-tight":
-            text += "; an example evicted after the last task counts in --compression instead"
-        one.add_argument("--evicted", metavar="J", default="0", help=text)
-        one.add_argument(
-            "--errors", metavar="E", required=True, help="errors on the n - |I| - |J| other examples"
-        )
-        one.add_argument(
-            "--iterations", metavar="K1,..,KT", required=True, help="iterations kept at each of the T tasks"
-        )
-        one.add_argument(
-            "--task", metavar="t", required=True, help="the task the bound is for, counted from 1"
-        )
-    if ours:
-        one.add_argument("--compression", metavar="G", required=True, help="the examples picked, |G|")
-        one.add_argument(
-            "--errors", metavar="E", required=True, help="errors on the examples not picked, |M|"
-        )
-        one.add_argument("--iterations", metavar="K", required=True, help="iterations kept at the task")
+    need = partial(one.add_argument, required=True)
+    need("--n", metavar="N", help=n_help.get(kind, "size of the task's sample"))
     if kind == "holdout":
-        one.add_argument("--errors", metavar="E", required=True, help="errors on the withheld examples")
-    if not paper:
-        one.add_argument("--task", metavar="t", help="the task's number, for the sentence only")
+        need("--errors", metavar="E", help="errors on the withheld examples")
+    elif kind in OURS:
+        need("--compression", metavar="G", help="the examples picked, |G|")
+        need("--errors", metavar="E", help="errors on the examples not picked, |M|")
+        need("--iterations", metavar="K", help="iterations kept at the task")
+    else:
+        need("--compression", metavar="I", help="size of the first compression set |I|")
+        evicted = "size of the second compression set |J| (default 0)"
+        if kind == "kl-tight":
+            evicted += "; an example evicted after the last task counts in --compression instead"
+        one.add_argument("--evicted", metavar="J", default="0", help=evicted)
+        need("--errors", metavar="E", help="errors on the n - |I| - |J| other examples")
+        need("--iterations", metavar="K1,..,KT", help="iterations kept at each of the T tasks")
+        need("--task", metavar="t", help="the task the bound is for, counted from 1")
     if kind == "kl-tight":
-        one.add_argument(
-            "--marked",
-            action="store_true",
-            help="marks drawn in advance decide who stays in the buffer (threshold, witness): no J",
-        )
+        marked = "marks drawn in advance decide who stays in the buffer (threshold, witness): no J"
+        one.add_argument("--marked", action="store_true", help=marked)
     if kind != "holdout":
-        one.add_argument(
-            "--grid",
-            metavar="MAX",
-            help="only the iterations 0, 1, 2, 3, 4, 6, 8, 12, ... and MAX may be kept, as declared in advance",
-        )
-    _common_options(one)
+        one.add_argument("--grid", metavar="MAX", help=GRID)
+    if kind == "holdout" or kind in OURS:
+        one.add_argument("--task", metavar="t", help=NUMBER)
 
 
 def _family_options(one: argparse.ArgumentParser, kind: str) -> None:
-    combined = "no example of a past task can be picked (the kind combined); else withheld examples"
+    need = partial(one.add_argument, required=True)
+    combined = "with --iterations: no example of a past task can be picked (the kind combined)"
     if kind == "average":
-        one.add_argument("--n", metavar="N1,..", required=True, help="the examples of each task, picked none")
-        one.add_argument("--errors", metavar="E1,..", required=True, help="the errors on them")
-        combined += "; --tasks may then be more than these tasks, which turned out to be without picks"
+        need("--n", metavar="N1,..", help="the examples of each task, picked none")
+        need("--errors", metavar="E1,..", help="the errors on them")
+        combined = (
+            "no example of a past task can be picked (the kind combined), else withheld examples; --tasks may then be more "
+            "than these tasks, which turned out to be without picks"
+        )
     else:
-        one.add_argument("--n", metavar="N", required=True, help="size of the sample (of the group's part)")
-        one.add_argument("--compression", metavar="G", default="0", help="the examples picked (default 0)")
-        one.add_argument(
-            "--iterations",
-            metavar="K",
-            help="iterations kept; not for withheld examples, where nothing is picked",
+        need(
+            "--n",
+            metavar="N",
+            help="the group's examples" if kind == "group" else "size of the task's sample",
         )
-        one.add_argument(
-            "--grid", metavar="MAX", help="as for the other kinds: only iterations of the grid may be kept"
-        )
-        one.add_argument("--task", metavar="t", help="the task's number, for the sentence only")
-        combined = "with --iterations: no example of a past task can be picked (the kind combined)"
+        one.add_argument("--compression", metavar="G", default="0", help="how many were picked (default 0)")
+        kept = "iterations kept; not for withheld examples, where nothing is picked"
+        one.add_argument("--iterations", metavar="K", help=kept)
+        one.add_argument("--grid", metavar="MAX", help=GRID)
+        one.add_argument("--task", metavar="t", help=NUMBER)
     if kind == "forgetting":
-        one.add_argument(
-            "--lost", metavar="B", required=True, help="examples that were right then and are wrong now"
-        )
-        one.add_argument(
-            "--gained", metavar="C", help="examples that were wrong then and are right now, for the net"
-        )
+        need("--lost", metavar="B", help="examples that were right then and are wrong now")
+        gained = "examples that were wrong then and are right now, for the net"
+        one.add_argument("--gained", metavar="C", help=gained)
     if kind == "group":
-        one.add_argument(
-            "--errors", metavar="E", required=True, help="errors on the group's examples not picked"
-        )
-        one.add_argument(
-            "--groups", metavar="NUMBER", required=True, help="groups of the task that have an example"
-        )
+        need("--errors", metavar="E", help="errors on the group's examples not picked")
+        need("--groups", metavar="NUMBER", help="groups of the task that have an example")
     one.add_argument("--combined", action="store_true", help=combined)
 
 
@@ -197,12 +184,9 @@ def _family(arguments: argparse.Namespace, log_delta: float) -> "tuple[Bound, fl
         log_delta = down(log_delta - math.log(_at_least_one("--groups", arguments.groups)))
     elif held_out:
         log_delta = down(log_delta - math.log(2))
-    if kept is None:
-        result = bounds.holdout_certificate(n, wrong, tasks, log_delta)
-    elif arguments.combined:
-        result = bounds.combined_certificate(n, picked, wrong, kept, tasks, log_delta, grid=grid)
-    else:
-        result = bounds.preference_certificate(n, picked, wrong, kept, tasks, log_delta, grid=grid)
+    of_task = "holdout" if kept is None else "combined" if arguments.combined else "preference"
+    counts = {"--n": n, "--compression": picked, "--lost" if kind == "forgetting" else "--errors": wrong}
+    result = _of_task(of_task, counts, kept or 0, tasks, log_delta, grid)
     if kind == "group" or arguments.gained is None:
         return result, None
     if not held_out:
@@ -246,27 +230,38 @@ def _certificate(arguments: argparse.Namespace, log_delta: float) -> "Bound":
     grid = _points(arguments.grid, each)
     picked = _whole("--compression", arguments.compression)
     if kind in OURS:
-        if not 0 <= picked <= n:
-            raise UserError(f"--compression must be from 0 to --n = {n}, not {picked}.")
-        if not 0 <= errors <= n - picked:
-            raise UserError(
-                f"--errors must be from 0 to --n less --compression = {n - picked}, not {errors}."
-            )
         if len(each) != 1:
             raise UserError(
                 f"--iterations must be one number, that of the task, not {arguments.iterations!r}."
             )
-        (kept,) = each
-        if kind == "buffer":
-            return bounds.buffer_certificate(n, picked + errors, kept, tasks, log_delta, grid=grid)
-        if kind == "combined":
-            return bounds.combined_certificate(n, picked, errors, kept, tasks, log_delta, grid=grid)
-        return bounds.preference_certificate(n, picked, errors, kept, tasks, log_delta, grid=grid)
+        counts = {"--n": n, "--compression": picked, "--errors": errors}
+        return _of_task(kind, counts, each[0], tasks, log_delta, grid)
     evicted = _whole("--evicted", arguments.evicted)
-    counts = (n, picked, evicted, errors, each, arguments.task, tasks, log_delta)
+    paper = (n, picked, evicted, errors, each, arguments.task, tasks, log_delta)
     if kind == "kl":
-        return bounds.kl_certificate(*counts, grid=grid)
-    return bounds.kl_tight_certificate(*counts, grid=grid, marked=arguments.marked)
+        return bounds.kl_certificate(*paper, grid=grid)
+    return bounds.kl_tight_certificate(*paper, grid=grid, marked=arguments.marked)
+
+
+def _of_task(
+    kind: str, counts: dict[str, int], kept: int, tasks: int, log_delta: float, grid: int | None
+) -> "Bound":
+    """A bound of the kinds that are ours, or of withheld examples; what does not fit is refused by the names of options."""
+    from cop2l import bounds
+
+    (n, picked, wrong), option = counts.values(), [*counts][2]
+    if not 0 <= picked <= n:
+        raise UserError(f"--compression must be from 0 to --n = {n}, not {picked}.")
+    if not 0 <= wrong <= n - picked:
+        raise UserError(f"{option} must be from 0 to --n less --compression = {n - picked}, not {wrong}.")
+    if kind == "combined" and picked and not kept:
+        raise UserError(f"--compression must be 0 where --iterations is 0, not {picked}.")
+    if kind == "holdout":
+        return bounds.holdout_certificate(n, wrong, tasks, log_delta)
+    if kind == "buffer":
+        return bounds.buffer_certificate(n, picked + wrong, kept, tasks, log_delta, grid=grid)
+    of_kind = bounds.combined_certificate if kind == "combined" else bounds.preference_certificate
+    return of_kind(n, picked, wrong, kept, tasks, log_delta, grid=grid)
 
 
 def _points(text: str | None, iterations: list[int]) -> int | None:

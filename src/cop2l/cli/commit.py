@@ -8,6 +8,11 @@ DESCRIPTION = """\
 Before learning: write down everything that must be chosen before the data is seen (method, options, seed, delta, kind and
 claim, number of tasks, model and initial parameters, how the data is cut), and print the SHA-256 of it. Hand that to your
 auditor; then learn with: cop2l run CONFIG --commitment FILE. The auditor gives it to: cop2l verify --commitment."""
+EXAMPLES = """\
+examples:
+  cop2l commit mnist seed=3 --out mnist-3.json                   before learning; prints the hash
+  cop2l run mnist seed=3 --commitment mnist-3.json --out mine    refuses whatever differs
+  cop2l verify mine --data mnist --commitment HASH               the auditor"""
 
 
 def add(verbs: Any) -> None:
@@ -16,6 +21,7 @@ def add(verbs: Any) -> None:
         "commit",
         help="fix in advance what a run will do, for an auditor",
         description=DESCRIPTION,
+        epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", metavar="NAME|FILE", help="a built-in configuration or a TOML file")

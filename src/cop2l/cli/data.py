@@ -10,8 +10,9 @@ def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "data",
         help="list the data sets, download one, or show where they lie",
-        description="The data sets of the experiments: list them, download and verify one, show its folder.",
-        epilog="Data of your own needs no command: give its path wherever a data set's name is expected.",
+        description="The data sets of the experiments: list them, download and verify one, show its folder. Data of your own "
+        "needs no command: give its path wherever a data set's name is expected.",
+        epilog="Example: cop2l data get mnist",
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
     for name, run, text in (

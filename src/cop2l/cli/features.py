@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 EPILOG = """\
+examples:
   cop2l features cifar10 --backbone dinov2-vits14 --size 70     compute; a second call resumes or finds them
   cop2l features --import cifar10-dinov2-vits14-70.npz          take features that were computed elsewhere
   cop2l features my-pictures/ --backbone my_nets:make --pretrained-on nothing    your own module
@@ -31,7 +32,7 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--backbone",
         metavar="NAME",
-        help="see 'features backbones', or your own: package.module:function (default: dinov2-vits14)",
+        help="see 'cop2l features backbones', or your own: package.module:function (default: dinov2-vits14)",
     )
     parser.add_argument(
         "--size", type=int, metavar="PX", help="side that pictures are resized to (default: 224)"

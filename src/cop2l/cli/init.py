@@ -15,6 +15,7 @@ def add(verbs: Any) -> None:
         "init",
         help="write a configuration for your own data, to start from",
         description=DESCRIPTION,
+        epilog="Example: cop2l init my-data.csv --out my.toml",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("path", metavar="PATH", help="your data: a file or a folder (docs/data.md)")

@@ -5,6 +5,15 @@ import json
 import sys
 from typing import Any
 
+LEARN = """\
+examples:
+  cop2l learn runs/mine --data new.csv --out mine            the bounds of earlier tasks are from memory alone
+  cop2l learn mine --data newer.csv --archive 6=new.csv      the data of task 6 certifies it once more"""
+PREDICT = """\
+examples:
+  cop2l predict runs/mine --data new.csv
+  cop2l predict runs/mine --data new.npz --out classes.npy"""
+
 
 def add(verbs: Any) -> None:
     """The parsers of the two verbs."""
@@ -12,6 +21,8 @@ def add(verbs: Any) -> None:
         "learn",
         help="add a task to a saved learner, with a new certificate",
         description="Add a task to a saved learner. A CoP2L learner also issues a new certificate.",
+        epilog=LEARN,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _common(parser)
     parser.add_argument(
@@ -34,6 +45,8 @@ def add(verbs: Any) -> None:
         "predict",
         help="predict with a saved learner",
         description="Predict the class of each example, one per line.",
+        epilog=PREDICT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _common(parser)
     parser.add_argument("--task", type=int, metavar="T", help="the examples' task, if task-incremental")

@@ -11,8 +11,10 @@ def add(verbs: Any) -> None:
         "list",
         help="list the methods, streams, models, configurations, or keys of one",
         description="List what there is to choose from, with a line about each.",
+        epilog="Examples: cop2l list streams; cop2l list keys replay",
     )
-    parser.add_argument("what", choices=("methods", "streams", "models", "configs", "keys"))
+    choices = ("methods", "streams", "models", "configs", "keys")
+    parser.add_argument("what", choices=choices, help="keys: all that a configuration, or key=value, may set")
     parser.add_argument("method", nargs="?", metavar="METHOD", help="keys: of a run of this method (cop2l)")
     parser.add_argument(
         "--json", action="store_true", help="as JSON: name to description, or to default and sentence"

@@ -14,7 +14,7 @@ claim. If the claim is true, the probability that there is ever an alarm is at m
 
 FEEDBACK is a file, or - for standard input: one 0 (right) or 1 (wrong) per line, or CSV with a column 'error', or with columns
 'predicted' and 'label'. Columns 'task' and 'group', where there are any, say which rows a claim is about. The evidence is
-looked at at the end of each batch: at blank lines, after every --batch examples, and at the end.
+looked at when a batch ends: at blank lines, after every --batch examples, and at the end.
 Exit code 0: no alarm. 1: alarm, now or before. 3: the feedback could not be counted; the state is as the last batch left it."""
 EXAMPLES = """\
 examples:
@@ -40,7 +40,10 @@ def add(verbs: Any) -> None:
     verb.add_argument("feedback", metavar="FEEDBACK", nargs="?", help="a file, or -; without it, only look")
     verb.add_argument("--task", type=int, metavar="T", help="the task that the claim is about")
     verb.add_argument(
-        "--family", default="tasks", help="which claims: tasks, average, classes, groups, forgetting (tasks)"
+        "--family",
+        default="tasks",
+        metavar="NAME",
+        help="which claims: tasks, average, classes, groups, forgetting (tasks)",
     )
     verb.add_argument("--subject", metavar="NAME", help="the class or the group that the claim is about")
     verb.add_argument(

@@ -13,6 +13,11 @@ Check a certificate, all certificates and files of a run directory, or an export
 fingerprinted, the model is learned again and rebuilt bit for bit, every error is counted again, every bound is checked.
 Exit code 0: valid. 1: invalid. 2: cannot tell (data missing, another machine, a cut that you did not type).
 3: verify itself could not do its work; then nothing is said about the certificate."""
+EXAMPLES = """\
+examples:
+  cop2l verify runs/mnist --data mnist
+  cop2l verify mine --data my-data.csv --label species --columns length,width --tasks 3
+  cop2l verify runs/mnist/certificates/after-05                     without data: hashes and arithmetic alone"""
 
 
 def names(text: str) -> list[str]:
@@ -57,10 +62,14 @@ def add(verbs: Any) -> None:
         "verify",
         help="check a certificate or a run",
         description=VERIFY,
+        epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verify.add_argument(
-        "path", type=Path, help="a certificate, a run directory (all of it), or an exported folder"
+        "path",
+        metavar="PATH",
+        type=Path,
+        help="a certificate, a run directory (all of it), or an exported folder",
     )
     verify.add_argument(
         "--data", metavar="STREAM|FOLDER|FILE.npz", help="the data the tasks were learned from"
@@ -102,9 +111,12 @@ def add(verbs: Any) -> None:
     show = verbs.add_parser(
         "show",
         help="print a certificate readably",
-        description="Print what a certificate claims. Nothing is checked: see 'verify'.",
+        description="Print what a certificate claims. Nothing is checked: see 'cop2l verify'.",
+        epilog="Example: cop2l show runs/mnist",
     )
-    show.add_argument("path", type=Path, help="a certificate, or a run directory (its last certificate)")
+    show.add_argument(
+        "path", metavar="PATH", type=Path, help="a certificate, or a run directory (its last certificate)"
+    )
     show.add_argument("--brief", action="store_true", help="print the table alone")
     show.add_argument("--json", action="store_true", help="print the certificate's own JSON")
     show.set_defaults(run=run_show)
@@ -153,19 +165,9 @@ def run_show(arguments: argparse.Namespace) -> None:
         print(read(folders[-1]))
     else:
         assumed = ["Assumptions:", *(f"  - {sentence}" for sentence in form.ASSUMPTIONS)]
-        said = said_of(folders[-1].parents[1])
-        print(
-            "\n".join(
-                [
-                    *claim_in_words(content),
-                    "",
-                    str(read(folders[-1])),
-                    "",
-                    *assumed,
-                    *([said] if said else []),
-                ]
-            )
-        )
+        said = said_of(folders[-1].absolute().parent.parent)
+        lines = [*claim_in_words(content), "", str(read(folders[-1])), "", *assumed]
+        print("\n".join([*lines, said] if said else lines))
 
 
 def _typed(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Models: mlp, cnn, heads, and frozen backbones."""
 
-from cop2l.models.classifiers import CNN, MLP, Classifier, Linear, MLPHead, MultiHead
+from cop2l.models.classifiers import CNN, MLP, Classifier, Linear, MLPHead, MultiHead, RandomFeatures
 from cop2l.models.registry import MODELS, build, rebuild
 
-__all__ = ["CNN", "MLP", "MODELS", "Classifier", "Linear", "MLPHead", "MultiHead", "build", "rebuild"]
+__all__ = [
+    "CNN", "MLP", "MODELS", "Classifier", "Linear", "MLPHead", "MultiHead", "RandomFeatures", "build", "rebuild",
+]  # fmt: skip

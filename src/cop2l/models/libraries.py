@@ -46,10 +46,12 @@ def _timm(timm: Any, model: str) -> Backbone:
 
     def network(pretrained: bool) -> nn.Module:
         try:  # transformers take other sizes than their own only if told so; other models do not know the option
-            built = timm.create_model(model, pretrained=pretrained, num_classes=0, dynamic_img_size=True)
+            built: nn.Module = timm.create_model(
+                model, pretrained=pretrained, num_classes=0, dynamic_img_size=True
+            )
         except TypeError:
             built = timm.create_model(model, pretrained=pretrained, num_classes=0)
-        return _module(built)
+        return built
 
     return _backbone(
         f"timm:{model}", network, config.mean, config.std, drop=tuple(f"{head}." for head in heads)
@@ -93,8 +95,3 @@ def _backbone(
         std=tuple(std),
         drop=drop,
     )
-
-
-def _module(built: Any) -> nn.Module:
-    assert isinstance(built, nn.Module)
-    return built

@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import Any
 
 import torch
@@ -35,18 +36,22 @@ def build(name: str, *, inputs: Sequence[int], classes: int, seed: int = 0, **op
     """
     if name not in MODELS:
         raise unknown("model", name, MODELS)
-    shape = tuple(int(size) for size in inputs)
+    try:
+        shape, classes = tuple(index(size) for size in inputs), index(classes)
+    except TypeError:
+        raise UserError(
+            f"A model needs the shape of one example and a number of classes: inputs=(28, 28) and classes=10, say, not "
+            f"{inputs!r} and {classes!r}."
+        ) from None
     if not shape or min(shape) < 1 or classes < 1:
         raise UserError(f"A model needs inputs and classes, not inputs {shape} and {classes} classes.")
     chosen = _defaults(name) | options
     _check(name, chosen)
     with torch.device("meta"):  # nothing is drawn
-        model = MODELS[name](shape, int(classes), **chosen)
+        model = MODELS[name](shape, classes, **chosen)
     model.to_empty(device="cpu")
     initialise(model, seed)
-    model.description = {
-        "name": name, "inputs": list(shape), "classes": int(classes), "seed": int(seed), **chosen,
-    }  # fmt: skip
+    model.description = {"name": name, "inputs": list(shape), "classes": classes, "seed": int(seed), **chosen}
     return model
 
 
@@ -62,9 +67,8 @@ def initialise(model: nn.Module, seed: int) -> None:
         (layer, tensor) for layer in layers for tensor in (layer.weight, layer.bias) if tensor is not None
     ]
     for number, (layer, tensor) in enumerate(tensors):
-        values = uniform(seed, "initial weights", number, n=tensor.numel()) / math.sqrt(
-            layer.weight[0].numel()
-        )
+        fan_in = layer.weight[0].numel()
+        values = uniform(seed, "initial weights", number, n=tensor.numel()) / math.sqrt(fan_in)
         tensor.data.copy_(torch.from_numpy(values).view_as(tensor))
 
 
@@ -93,7 +97,7 @@ def _check(name: str, options: Mapping[str, Any]) -> None:
         if option not in known:
             has = f"its options are: {', '.join(known)}." if known else "it has no options."
             raise UserError(f"The model {name!r} has no option {option!r}; {has}")
-        if option == "hidden" and (not isinstance(value, int) or value < 1):
+        if option == "hidden" and (type(value) is not int or value < 1):
             raise UserError(f"The option 'hidden' of the model is a width of at least 1, not {value!r}.")
         if option == "dropout" and (not isinstance(value, int | float) or not 0 <= value < 1):
             raise UserError(f"The option 'dropout' of the model is a share in [0, 1), not {value!r}.")

@@ -63,9 +63,8 @@ def log_evidence(bound: float, n: int, errors: Any, start_n: Any = (), start_err
     """
     terms = _log_terms(bound, n, errors, start_n, start_errors)
     terms = terms.reshape(*terms.shape[:-2], -1)
-    waiting = 0.5 - due(0, max(start_n, default=0)) / (
-        2.0 * STARTS
-    )  # starts that are still to come stand at one
+    # Starts that are still to come stand at one.
+    waiting = 0.5 - due(0, max(start_n, default=0)) / (2.0 * STARTS)
     top = np.maximum(terms.max(-1), -10.0)
     return top + np.log(np.exp(terms - top[..., None]).sum(-1) + (waiting * (1 - SLACK)) * np.exp(-top))
 

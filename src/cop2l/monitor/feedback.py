@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cop2l.errors import UserError
-from cop2l.monitor.monitor import Monitor, mistaken
+from cop2l.monitor.monitor import Monitor
 
 FORMS = "give one 0 or 1 per line, or CSV with a column 'error', or with columns 'predicted' and 'label'"
 
@@ -89,7 +89,7 @@ def _error(row: dict[str, str], monitor: Monitor) -> list[int]:
     if family == "classes" and row.get("label", subject) != subject:
         return []
     if "error" not in row:
-        return [int(mistaken(_number(row["predicted"]), _number(row["label"]), monitor.classes))]
+        return [int(monitor.is_error(_number(row["predicted"]), _number(row["label"])))]
     if row["error"] not in ("0", "1"):
         raise UserError(f"an error is 0 or 1, not {row['error']!r}; {FORMS}.")
     return [int(row["error"])]

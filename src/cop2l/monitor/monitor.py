@@ -4,10 +4,12 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from numbers import Real
 from pathlib import Path
 from typing import Any, cast
 
 from cop2l.audit.finding import find
+from cop2l.bounds.checks import real
 from cop2l.certify.certificate import Certificate, read
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, Lock, json_digest, read_json, write_json
@@ -47,19 +49,14 @@ class Monitor:
         alpha: float = 0.01,
         state: str | Path | None = None,
     ) -> None:
-        if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 1e-300 <= alpha < 1:
+        self.alpha, self.path = real("alpha", alpha), None if state is None else Path(state)
+        if not 1e-300 <= self.alpha < 1:
             raise UserError(f"alpha must be a number above 0 and below 1, for example 0.01, not {alpha!r}.")
-        self.alpha, self.path = float(alpha), None if state is None else Path(state)
         self.classes: int | None = None
         identity = None
-        if isinstance(claim, int | float) and not isinstance(claim, bool):
-            self.statement = {
-                "family": family,
-                "task": task,
-                "subject": subject,
-                "kind": None,
-                "value": claim,
-            }
+        if isinstance(claim, Real) and not isinstance(claim, bool):
+            named = {"family": family, "task": task, "subject": subject}
+            self.statement = {**named, "kind": None, "value": float(claim)}
         else:
             certificate = opened(claim)
             self.statement = chosen(certificate.statements, family, task, subject)
@@ -144,7 +141,16 @@ class Monitor:
             raise UserError(
                 f"predicted has {len(ours)} labels and true has {len(theirs)}; give one of each per example."
             )
-        return self.update([mistaken(a, b, self.classes) for a, b in zip(ours, theirs, strict=True)])
+        return self.update([self.is_error(a, b) for a, b in zip(ours, theirs, strict=True)])
+
+    def is_error(self, predicted: Any, true: Any) -> bool:
+        """Whether two labels make an error; refused where they do not tell."""
+        if self.statement["family"] == "forgetting":
+            raise UserError(
+                "Labels do not tell what was forgotten: give 1 for an example that the parameters of then had right and those "
+                "of now have wrong, else 0."
+            )
+        return mistaken(predicted, true, self.classes)
 
     def as_dict(self) -> dict[str, Any]:
         """What was found, for JSON."""
@@ -215,8 +221,18 @@ def opened(claim: Any) -> Certificate:
 def chosen(
     statements: Iterable[Mapping[str, Any]], family: str, task: int | None, subject: str | int | None
 ) -> dict[str, Any]:
-    """The one statement with this family, task and subject; task 0 and none are the same."""
+    """The one statement with this family, task and subject; task 0 and none are the same.
+
+    Of what was forgotten of a task, that is what was lost: the net is a difference of two rates, and feedback of 0 and 1 with a
+    larger mean does not refute it.
+    """
     every = [dict(statement) for statement in statements]
+    if family == "forgetting" and task:
+        if subject == "net":
+            raise UserError(
+                "A net rise is a difference of two error rates, which cannot be monitored; watch lost."
+            )
+        subject = "lost" if subject is None else subject
     wanted = (family, task or None, None if subject is None else str(subject))
     found = [one for one in every if _name(one) == wanted]
     if len(found) == 1:
@@ -271,7 +287,7 @@ def listed(values: Any, name: str) -> list[Any]:
     return found
 
 
-def mistaken(predicted: Any, true: Any, classes: int | None = None) -> bool:
+def mistaken(predicted: Any, true: Any, classes: int | None) -> bool:
     """Whether two labels differ; what is not a label, or not one of the certificate's classes, is refused."""
     one, other = _label(predicted, classes), _label(true, classes)
     if type(one) is not type(other):

@@ -34,7 +34,7 @@ def claim_of(statement: dict[str, Any]) -> str:
         "average": "the error rate averaged over the tasks",
         "classes": f"the error rate on class {subject}{of_task}",
         "groups": f"the error rate on group {subject}{of_task}",
-        "forgetting": f"the share{of_task} that was right when it was learned and is wrong now",
+        "forgetting": f"the share{of_task or ' of the tasks, averaged,'} that was right when it was learned and is wrong now",
     }.get(family, f"the error rate ({family}{of_task}{'' if subject is None else f', {subject}'})")
 
 
@@ -45,7 +45,9 @@ def bound_of(monitor: Monitor) -> str:
 
 def assumptions(statement: dict[str, Any]) -> list[str]:
     """What an alarm rests on."""
-    more = {"average": [OF_AVERAGES], "forgetting": [OF_FORGETTING]}.get(statement["family"], [])
+    family, averaged = statement["family"], not statement["task"]
+    more = [OF_AVERAGES] if family == "average" or (family == "forgetting" and averaged) else []
+    more += [OF_FORGETTING] * (family == "forgetting")
     return [*ASSUMPTIONS, *more]
 
 
