@@ -146,6 +146,10 @@ class Monitor:
             )
         return self.update([mistaken(a, b, self.classes) for a, b in zip(ours, theirs, strict=True)])
 
+    def reload(self) -> None:
+        """Read what another process may have counted since."""
+        self._load()
+
     def as_dict(self) -> dict[str, Any]:
         """What was found, for JSON."""
         found = {
