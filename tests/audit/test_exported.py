@@ -419,7 +419,7 @@ def test_an_onnx_program_is_counted_again_in_its_runtime(onnx, run, data):
     import onnxruntime
 
     content = read_json(onnx / "export.json")
-    assert content["recount"]["run_by"].startswith(f"onnxruntime {onnxruntime.__version__}, ")
+    assert content["recount"]["run_by"].startswith(f"onnxruntime {onnxruntime.__version__}, CPU, 1 thread, ")
     assert b"cop2l/models" not in (onnx / "model.onnx").read_bytes()  # no folders of this machine
     session = onnxruntime.InferenceSession(onnx / "model.onnx", providers=["CPUExecutionProvider"])
     x = np.random.default_rng(0).normal(size=(9, 6)).astype(np.float32)

@@ -33,6 +33,8 @@ PROGRAMS = {"torch": "model.pt2", "onnx": "model.onnx"}
 """The file of each format of programs."""
 NOT_RECOUNTED = "forgetting"
 """The family that compares with earlier parameters, which no program is made of."""
+ALONE = "CPU, 1 thread"
+"""How errors are counted: another number of threads may add in another order."""
 Run = Callable[[Tensor], Tensor]
 
 
@@ -88,7 +90,7 @@ def _torch(model: nn.Module, example: Tensor) -> Program:
     return Program(
         file.getvalue(),
         _versions("torch"),
-        f"torch {torch.__version__}, {_machine()}, {cpu}",
+        f"torch {torch.__version__}, {ALONE}, {_machine()}, {cpu}",
         lambda x: module(x.to(dtype)),
     )
 
@@ -120,7 +122,7 @@ def _onnx(model: nn.Module, example: Tensor) -> Program:
     return Program(
         content,
         _versions("torch", "onnx", "onnxscript", "onnx-ir"),
-        f"onnxruntime {onnxruntime.__version__}, {_machine()}",
+        f"onnxruntime {onnxruntime.__version__}, {ALONE}, {_machine()}",
         lambda x: torch.from_numpy(session.run(None, {"x": x.to(example.dtype).numpy()})[0]),
     )
 
