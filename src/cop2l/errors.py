@@ -18,6 +18,11 @@ class Advice(UserWarning):
     """
 
 
+def printable(sentence: str) -> str:
+    """A sentence that cannot steer a terminal, whatever names and messages of others are in it."""
+    return "".join(letter if letter.isprintable() else "?" for letter in sentence)
+
+
 def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)

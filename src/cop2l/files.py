@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 TEMPORARY = ".new"
 RETIRED = ".old"
+MOST_JSON = 2**28
+"""Bytes of a JSON file; one that is larger was not written by us, and would fill the memory."""
 SHORT = 16
 """Digits of the checksum of one line."""
 # Opening a FIFO must not wait for its other end; Windows knows neither these, nor text mode for our bytes.
@@ -193,13 +195,15 @@ def _sync(path: Path) -> None:
 # ---- reading
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """The bytes of a regular file; a FIFO, a folder or a device is refused at once."""
+def read_bytes(path: str | Path, most: int | None = None) -> bytes:
+    """The bytes of a regular file, `most` at most; a FIFO, a folder or a device is refused at once."""
     try:
         handle = os.open(path, os.O_RDONLY | PLAIN)
         try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise DamagedError(path, "not a regular file")
+            if most is not None and os.fstat(handle).st_size > most:
+                raise DamagedError(path, f"larger than {most} bytes")
             with os.fdopen(handle, "rb", closefd=False) as file:
                 return file.read()
         finally:
@@ -257,9 +261,9 @@ def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
     write_text(path, json.dumps({**rest, "sha256": json_digest(rest)}, indent=1) + "\n")
 
 
-def read_json(path: str | Path) -> dict[str, Any]:
+def read_json(path: str | Path, most: int = MOST_JSON) -> dict[str, Any]:
     """The object that `write_json` wrote, without its checksum."""
-    content = read_bytes(path)
+    content = read_bytes(path, most)
     try:
         return _checked(parse(content), json_digest)
     except ValueError as error:

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import shutil
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import cop2l
 from cop2l.audit.exported import stored_sets
+from cop2l.audit.finding import EXPORTED
 from cop2l.certify import program as programs
 from cop2l.cli import main
 from cop2l.errors import UserError
@@ -113,6 +115,33 @@ def test_another_program_is_invalid_and_of_another_version_not_valid(exported, d
     assert "But it was made by torch 9.9" in sentences(verdict)
 
 
+def test_weights_or_a_program_that_nothing_binds_to_the_certificate_are_a_doubt(
+    exported, run, data, tmp_path
+):
+    assert set(EXPORTED) == {programs.EXPORT, programs.WEIGHTS, *programs.PROGRAMS.values()}
+    folder = copied(exported, tmp_path / "service")
+    (folder / "export.json").unlink()
+    (folder / "model.pt2").write_bytes(b"another program")
+    verdict = verify(folder, data)
+    assert (verdict.status, verdict.exit_code) == ("cannot tell", 2)
+    assert "weights.safetensors, model.pt2 lies beside a certificate" in sentences(verdict)
+    (folder / "export.json").symlink_to("nowhere")
+    assert verify(folder, data).status == "invalid"
+    other = copied(run, tmp_path / "run")
+    assert verify(other, data).status == "valid"
+    (other / "model.onnx").write_bytes(b"a program")
+    assert verify(other, data).status == "cannot tell"
+
+
+def test_a_file_that_is_too_large_is_not_read(exported, data, tmp_path):
+    folder = copied(exported, tmp_path / "service")
+    with (folder / "export.json").open("r+b") as file:
+        file.truncate(2**26)  # it takes no place on the disk
+    verdict = verify(folder, data)
+    assert verdict.status == "invalid"
+    assert "export.json is damaged (larger than" in sentences(verdict)
+
+
 class Bomb:
     def __init__(self, path):
         self.path = path
@@ -135,6 +164,30 @@ def test_files_that_nobody_speaks_of_are_a_doubt(exported, data, tmp_path):
     verdict = verify(folder, data)
     assert verdict.status == "cannot tell"
     assert "holds what nobody speaks of: 'model.onnx'" in sentences(verdict)
+    (folder / "model.onnx").rename(folder / "certificate" / "model.onnx")
+    verdict = verify(folder, data)
+    assert verdict.status == "cannot tell"
+    assert "holds what nobody speaks of: 'certificate/model.onnx'" in sentences(verdict)
+
+
+def test_only_what_the_certificate_speaks_of_is_exported_with_it(run, data, tmp_path):
+    folder = copied(run, tmp_path / "run")
+    (tmp_path / "secret").write_text("mine")
+    (last_certificate(folder) / "notes.txt").symlink_to(tmp_path / "secret")
+    export(folder, tmp_path / "service")
+    assert not (tmp_path / "service" / "certificate" / "notes.txt").exists()
+    assert verify(tmp_path / "service", data).status == "valid"
+
+
+def test_what_is_claimed_is_what_was_counted_here(exported, data, tmp_path):
+    folder = copied(exported, tmp_path / "service")
+    here = read_json(folder / "export.json")["recount"]["run_by"]
+    mended(folder, recount=lambda stated: stated | {"run_by": "every telephone"})
+    verdict = verify(folder, data)
+    assert verdict.status == "valid", sentences(verdict)  # the same counts, by something else
+    assert any(f"run by {here}, one example at a time" in line for line in verdict.claim)
+    assert not any("every telephone" in line for line in (*verdict.claim, *verdict.checked))
+    assert any("first counted by every telephone" in line for line in verdict.word)
 
 
 def test_another_certificate_is_invalid(exported, run, data, tmp_path):
@@ -282,6 +335,45 @@ def test_a_model_of_ones_own(tmp_path):
     assert "its model is the issuer's own" in sentences(verdict)
 
 
+def test_a_model_with_classes_that_were_added(tmp_path):
+    draw = np.random.default_rng(0)
+    x = {t: draw.normal(size=(60, 6)).astype("float32") for t in (1, 2)}
+    samples = {t: (x[t], (x[t][:, 0] > 0) + 2 * (t - 1)) for t in x}
+    learner = cop2l.CoP2L(build("linear", inputs=(6,), classes=2, seed=3), memory=50, seed=5)
+    for t, (inputs, labels) in samples.items():
+        learner.learn(inputs, labels, classes=2 * t)
+    learner.certify(samples)
+    cop2l.export(learner, tmp_path / "service", data=samples)
+    verdict = cop2l.verify(tmp_path / "service", samples)
+    assert verdict.status == "valid", sentences(verdict)
+    assert load_file(tmp_path / "service" / "weights.safetensors")["head.weight"].shape == (4, 6)
+
+
+class Same(torch.nn.Linear):
+    """The same layer, by another name."""
+
+
+def test_the_name_of_a_class_is_no_part_of_a_program():
+    one, other = torch.nn.Linear(3, 2), Same(3, 2)
+    other.load_state_dict(one.state_dict())
+    assert programs.program(one, [3]).content == programs.program(other, [3]).content
+
+
+class Parts(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(torch.cat([x["a"], x["b"]], 1))
+
+
+def test_examples_of_several_parts_are_refused_in_a_sentence(tmp_path):
+    x = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
+    samples = {1: ({"a": x[:, :2], "b": x[:, 2:]}, (x[:, 0] > 0).astype(int))}
+    learner = cop2l.CoP2L(Parts(4, 2), memory=20, tasks=1)
+    learner.learn(*samples[1])
+    learner.certify(samples)
+    with pytest.raises(UserError, match="A program takes one array"):
+        cop2l.export(learner, tmp_path / "service", data=samples)
+
+
 def test_the_verb(run, data, tmp_path, capsys):
     words = ["export", str(run), "--to", str(tmp_path / "service"), "--data", str(data)]
     assert main(words) == 0
@@ -306,8 +398,10 @@ def test_what_cannot_be_exported_is_refused_in_a_sentence(data, tmp_path):
         def forward(self, x):
             return super().forward(x) if x.sum() > 0 else super().forward(-x)
 
-    with pytest.raises(UserError, match="cannot be turned into a program"):
-        programs.program(Branches(2, 2), [2])
+    for kind in ("torch", "onnx") if find_spec("onnxscript") else ("torch",):
+        with pytest.raises(UserError, match="cannot be turned into a program") as refused:
+            programs.program(Branches(2, 2), [2], kind)
+        assert str(refused.value).isprintable()
 
 
 # ---- ONNX
@@ -325,7 +419,7 @@ def test_an_onnx_program_is_counted_again_in_its_runtime(onnx, run, data):
     import onnxruntime
 
     content = read_json(onnx / "export.json")
-    assert content["recount"]["run_by"].startswith(f"onnxruntime {onnxruntime.__version__}, ")
+    assert content["recount"]["run_by"].startswith(f"onnxruntime {onnxruntime.__version__}, CPU, 1 thread, ")
     assert b"cop2l/models" not in (onnx / "model.onnx").read_bytes()  # no folders of this machine
     session = onnxruntime.InferenceSession(onnx / "model.onnx", providers=["CPUExecutionProvider"])
     x = np.random.default_rng(0).normal(size=(9, 6)).astype(np.float32)

@@ -1,13 +1,16 @@
 """`cop2l verify`, `show` and `commit`: the exit code is a verdict, and a failure never looks like one."""
 
 import json
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from audit_cases import copied
 
-from cop2l.cli import main
+from cop2l.audit.flags import command
+from cop2l.cli import main, parsed
 
 RUN = ("run", "synthetic", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
 
@@ -130,3 +133,16 @@ def test_nothing_to_commit_to_is_said(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["commit", *RUN[1:], "method=replay"]) == 2
     assert "nothing to commit to; add holdout=0.1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "bad", ["--cut-as-stated", "--model=evil:build", "-x", "a b; rm c", "\x1b[201~\nrm c"]
+)
+@pytest.mark.parametrize("key", ["stream", "label", "columns", "task_classes", "classes", "something"])
+def test_no_statement_of_a_certificate_becomes_another_option_of_the_command(key, bad):
+    """What the page and the doubts tell the auditor to type is the issuer's text."""
+    for value in (bad, [bad, bad], [[0, 1], bad], [[0, 1], [bad]]):
+        line = command(Path("run"), {"tasks": 2, key: value})
+        assert line.isprintable()
+        found = parsed(shlex.split(line)[1:])
+        assert (found.cut_as_stated, found.model, found.tasks, found.path) == (False, None, 2, Path("run"))

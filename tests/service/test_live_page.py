@@ -1,5 +1,6 @@
 """The report while its run goes on: a real server, a real run, and a page that changes."""
 
+import asyncio
 import json
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from cop2l.experiments import grid
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.run import run as experiment
 from cop2l.files import read_lines, write_lines
-from cop2l.service.watch import Watch
+from cop2l.service.watch import Watch, changes
 
 TABLE = {"tasks": 4, "model": "mlp", "architecture": {"hidden": 16}, "memory": 60, "epochs": 5, "lr": 0.3}
 
@@ -112,6 +113,26 @@ def test_nothing_is_written_and_no_lock_is_taken(whole, tmp_path):
         watch = Watch([whole, folder])
         assert watch.page()
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_a_folder_that_goes_while_it_is_looked_at_does_not_end_the_stream(whole):
+    class Shaken(Watch):
+        looks = 0
+
+        def now(self):
+            self.looks += 1
+            if self.looks == 2:
+                raise FileNotFoundError("it was replaced")
+            return {"version": str(self.looks), "sentence": "as it is"}
+
+    async def heard():
+        watch = Shaken([whole])
+        return [event async for event in changes(watch, lambda: watch.looks >= 3)]
+
+    assert [json.loads(event.removeprefix("data: "))["version"] for event in asyncio.run(heard())] == [
+        "1",
+        "3",
+    ]
 
 
 @pytest.mark.browser

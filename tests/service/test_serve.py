@@ -2,20 +2,27 @@
 
 import json
 import re
+import select
 import shlex
 import shutil
 import signal
 import socket
+import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cop2l.cli import main
+from cop2l.errors import UserError
 from cop2l.experiments import life
+from cop2l.files import Lock
+from cop2l.service import server
 from cop2l.service.serve import Service
+from cop2l.service.server import Problem
 
 DOCS = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
 CORNERS = [[0.0, 0.0], [4.0, 0.0], [0.0, 4.0], [4.0, 4.0]]
@@ -68,6 +75,9 @@ HOSTILE = {
     "an endless integer": (b'{"rows": [[' + b"9" * 100_000 + b", 0]]}", 400),
     "texts": (b'{"rows": [["1", "2"]]}', 422),
     "truth values": (b'{"rows": [[true, false]]}', 422),
+    "a truth value": (b'{"rows": [[true, 2]]}', 422),
+    "too large to compute with": (b'{"rows": [[3e38, 3e38]]}', 422),
+    "a text among numbers": (b'{"rows": [[0, "1"]]}', 422),
     "nulls": (b'{"rows": [[null, 0]]}', 422),
     "ragged": (b'{"rows": [[0, 0], [0]]}', 422),
     "wide": (b'{"rows": [[0, 0, 0]]}', 422),
@@ -179,6 +189,109 @@ def test_feedback_is_counted_for_good_and_an_alarm_is_shown(started, run, tmp_pa
     assert main(["verify", str(folder)]) == 2  # the counts in it are no damage: without data nobody can tell
 
 
+def test_a_long_text_takes_no_more_memory_than_it_has(run, tmp_path):
+    """Numpy gives every text of an array the length of the longest: 8 MiB would become 32 GB."""
+    service = Service(run, tmp_path)
+    body = json.dumps({"rows": ["a" * 10**6] + ["b"] * 99}).encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(Problem, match="lists of numbers"):
+            service.predict(body)
+        assert tracemalloc.get_traced_memory()[1] < 10**8
+    finally:
+        tracemalloc.stop()
+
+
+def test_servers_of_the_same_counts_see_each_other_and_count_one_after_the_other(run, tmp_path, monkeypatch):
+    one, other = Service(run, tmp_path), Service(run, tmp_path)
+    batch = json.dumps({"predicted": [0, 1], "labels": [0, 0], "task": 1}).encode()
+    one.feedback(batch)
+    assert other.health()["monitors"][0]["n"] == 2
+    assert "<td>2</td>" in other.page()
+    monkeypatch.setattr(server, "WAIT", 0.1)
+    (lock,) = tmp_path.glob("*/.feedback.lock")
+    with Lock(lock, "busy"), pytest.raises(Problem, match="nothing was counted: try again later") as refused:
+        other.feedback(batch)
+    assert refused.value.status == 503
+    other.feedback(batch)
+    assert one.health()["monitors"][0]["n"] == 4
+
+
+def test_a_batch_that_was_counted_in_part_is_not_to_be_sent_again(run, tmp_path, monkeypatch):
+    def full(errors):
+        raise UserError("The disk is full.")
+
+    service = Service(run, tmp_path)
+    batch = json.dumps({"predicted": [0, 2], "labels": [0, 2]}).encode()
+    with monkeypatch.context() as patched:
+        patched.setattr(service.monitors[1], "update", full)
+        with pytest.raises(Problem, match="counted for 1 of 2 claims: do not send it again"):
+            service.feedback(batch)
+    with monkeypatch.context() as patched:
+        patched.setattr(service.monitors[0], "update", full)
+        with pytest.raises(Problem, match="nothing was counted"):
+            service.feedback(batch)
+    assert [monitor.n for monitor in service.monitors] == [1, 0]
+
+
+@contextmanager
+def answering(routes, host="127.0.0.1"):
+    """A server in this process, and its address."""
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        app = server.application(routes, host)
+        running = server.uvicorn.Server(server.config(app))
+        thread = threading.Thread(target=running.run, kwargs={"sockets": [opened]})
+        thread.start()
+        try:
+            yield opened.getsockname()
+        finally:
+            running.should_exit = True
+            thread.join(60)
+
+
+async def much(_):
+    return server.Response(b"x" * 2**26)
+
+
+def ended(line):
+    """What comes until the server hangs up; an error of the test if it never does."""
+    line.settimeout(60)
+    with suppress(ConnectionError):
+        return b"".join(iter(lambda: line.recv(65536), b""))
+    return b""
+
+
+def test_who_does_not_ask_or_does_not_listen_is_cut_off(monkeypatch, until):
+    monkeypatch.setattr(server, "WAIT", 0.3)
+    with answering({"/": ("GET", much)}) as address:
+        for half in (b"", b"GET / HT", b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HT"):
+            with socket.create_connection(address) as line:
+                line.sendall(half)
+                assert (b"404" in ended(line)) == (b"nothing" in half)
+        with socket.create_connection(address) as line:
+            line.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            until(lambda: select.select([line], [], [line], 0)[0])
+            until(lambda: _gone(line))
+
+
+def _gone(line):
+    """Whether the other side has given up a connection, found without reading from it."""
+    try:
+        line.send(b" ")
+    except ConnectionError:
+        return True
+    return False
+
+
+def test_every_address_of_this_machine_alone_answers_under_its_own_name():
+    asked = "GET /nothing HTTP/1.0\r\nHost: {}\r\n\r\n"
+    with answering({"/nothing": ("GET", much)}, "127.0.0.2") as address:
+        for name, status in (("127.0.0.2", b"200"), ("localhost", b"200"), ("evil.example", b"421")):
+            with socket.create_connection(address) as line:
+                line.sendall(asked.format(name).encode())
+                assert ended(line)[:20].split()[1] == status
+
+
 def test_all_monitors_share_alpha(run, tmp_path):
     service = Service(run, tmp_path, alpha=0.02)
     assert [monitor.alpha for monitor in service.monitors] == [0.01, 0.01]
@@ -198,6 +311,24 @@ def test_classes_and_groups_are_watched_where_they_are_claimed(data, tmp_path):
     found = service.feedback(json.dumps({"predicted": [0, 0, 1], "labels": [0, 0, 1], "task": 1}).encode())
     counted = {(one["family"], one["subject"]): one["n"] for one in found["monitors"]}
     assert (counted["tasks", None], counted["classes", 0], counted["classes", 1]) == (3, 2, 1)
+    found = service.feedback(json.dumps({"predicted": [0.0, 1], "labels": [0.0, 1.0], "task": 1}).encode())
+    counted = {(one["family"], one["subject"]): one["n"] for one in found["monitors"]}
+    assert (counted["tasks", None], counted["classes", 0], counted["classes", 1]) == (5, 3, 2)
+
+
+def test_a_group_is_one_of_those_that_were_declared(data, tmp_path):
+    with np.load(data) as content:
+        arrays = {name: content[name] for name in content.files}
+    group, group_test = ([str(i % 2) for i in range(len(arrays[name]))] for name in ("y", "y_test"))
+    np.savez(tmp_path / "grouped.npz", **arrays, group=group, group_test=group_test)
+    words = ["run", str(tmp_path / "grouped.npz"), "tasks=1", "model=mlp", "memory=60", "epochs=5"]
+    assert main([*words, "claim=tasks,groups", "groups=0,1", "--out", str(tmp_path / "run")]) == 0
+    service = Service(tmp_path / "run", tmp_path / "state")
+    told = {"predicted": [0, 0, 1], "labels": [0, 0, 1]}
+    with pytest.raises(Problem, match="not among those that the certificate declares: 0, 1"):
+        service.feedback(json.dumps(told | {"groups": ["0", "1", "North"]}).encode())
+    found = service.feedback(json.dumps(told | {"groups": [0, "0", 1]}).encode())
+    assert {one["subject"]: one["n"] for one in found["monitors"]} == {None: 3, "0": 2, "1": 1}
 
 
 def test_a_task_incremental_model_wants_the_task(data, started, tmp_path):

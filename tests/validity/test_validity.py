@@ -163,14 +163,16 @@ def test_a_fault_in_the_results_is_said():
     found = json.loads(RESULTS.read_text())
     found["sharp"][0] |= {"violated": found["sharp"][0]["runs"]}
     next(iter(found["controls"].values()))["broken"]["violated"] = 0
+    next(iter(found["programs"]["controls"].values()))["broken"]["violated"] = 0
+    found["programs"]["sharp"][0] |= {"violated": found["programs"]["sharp"][0]["runs"]}
     case = next(iter(found["families"]["cases"].values()))
     case["broken"], case["as it should be"] = 0.0, 1.0
     found["overflow"]["largest chance"] = 0.02
     found["marks"]["neighbouring rows"] = 0.0
     said = faults(found)
-    assert [sentence.split(":")[0] for sentence in said[:2]] == [
-        "VIOLATED beyond delta",
-        "The control does not fail",
+    assert [sentence.split(":")[0] for sentence in said[:4]] == [
+        *2 * ["VIOLATED beyond delta"],
+        *2 * ["The control does not fail"],
     ]
-    assert len(said) == 6
+    assert len(said) == 8
     assert all(sentence in page(found) for sentence in said)

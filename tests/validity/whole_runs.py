@@ -194,7 +194,7 @@ def learned(learner, world, samples):
         yield t
 
 
-def stated(learner, world, certificate, then=None):
+def stated(learner, world, certificate, then=None, samples=None):
     """(truth, bound) for everything that a certificate states of the model as it is now.
 
     `then` has, for each task, which inputs with which class were misclassified just after it was learned.
@@ -231,8 +231,11 @@ def truth(one, world, records, now, then):
     return world.chance(task, wrong)
 
 
-def run(world, model, samples, scenario, *, gone=False, **options):
-    """Learn the samples; certify at the end or, without a fixed number of tasks, after every task."""
+def run(world, model, samples, scenario, *, gone=False, claims=stated, **options):
+    """Learn the samples; certify at the end or, without a fixed number of tasks, after every task.
+
+    `claims` gives what is stated: of the model, or of a program that is made of it.
+    """
     learner = CoP2L(model, scenario=scenario, delta=DELTA, **options)
     found, overflow, then = [], [], []
     for t in learned(learner, world, samples):
@@ -240,7 +243,7 @@ def run(world, model, samples, scenario, *, gone=False, **options):
         overflow.append(learner.memory_used > learner.options.memory)
         if learner.options.tasks in (None, t):
             at_hand = {s: samples[s] for s in range(t if gone else 1, t + 1)}
-            found += stated(learner, world, learner.certify(at_hand), then)
+            found += claims(learner, world, learner.certify(at_hand), then, samples)
     return judged(found, overflow if learner.options.marked else ())
 
 
@@ -278,7 +281,7 @@ def settings(turn=0):
         yield {"buffer": buffer, "kind": kind, **dict(zip(names, values, strict=True)), "world": world}
 
 
-def whole(setting, claimed, seed):
+def whole(setting, claimed, seed, claims=stated):
     """One run of a setting; the seed gives the data and, by another way, the seeds of learner and model."""
     random = np.random.default_rng([seed, 1])
     world = world_of(setting["world"], setting["scenario"], len(SIZES))
@@ -291,6 +294,7 @@ def whole(setting, claimed, seed):
         tasks_of(world, SIZES, random),
         setting["scenario"],
         gone=setting["old data"] == "gone",
+        claims=claims,
         **{**COMMON, **same, **claimed, "tasks": tasks, "seed": 10**6 + seed},
     )
 
@@ -376,7 +380,7 @@ def searching(kind, seed, tasks=1, n=57):
 METHODS = ("finetuning", "replay", "joint", "gdumb")
 
 
-def holdout(name, scenario, anytime, claimed, seed, sizes=(40, 60, 50)):
+def holdout(name, scenario, anytime, claimed, seed, sizes=(40, 60, 50), claims=stated):
     """One run of a method with half of every task withheld, certified after the last task or after each."""
     random = np.random.default_rng([seed, 4])
     world = world_of("memory", scenario, len(sizes))
@@ -397,7 +401,7 @@ def holdout(name, scenario, anytime, claimed, seed, sizes=(40, 60, 50)):
         before[t] = learner.predict(rest.x, task=own).numpy() != rest.y
         if anytime or t == len(sizes):
             certificate = issue_holdout(learner, withheld, options, heads=world.heads, before=before, **same)
-            found += stated(learner, world, certificate, then)
+            found += claims(learner, world, certificate, then, withheld)
     return judged(found)
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from cop2l.audit.cut import Samples
-from cop2l.audit.model import Builder, model_for, stored_shapes
+from cop2l.audit.model import Builder, model_for, shapes_of, stored_shapes
 from cop2l.certify.program import (
     EXPORT,
     FORMAT,
@@ -32,8 +32,10 @@ from cop2l.kernel.arithmetic import follows
 from cop2l.kernel.form import (
     COUNTED,
     HOLDOUT_FILES,
+    MOST_BYTES,
     NAMED,
     SAMPLE,
+    TEXT_FILE,
     Unreadable,
     possible,
     promised,
@@ -42,8 +44,9 @@ from cop2l.kernel.form import (
     share,
     table,
     text,
+    widths,
 )
-from cop2l.kernel.learning import SET_NAMES, Sets, digest
+from cop2l.kernel.learning import SET_NAMES, Sets, digest, grow
 from cop2l.kernel.options import Refusal, choice, many, maybe, require, whole
 from cop2l.kernel.verdict import Verdict, in_words
 from cop2l.methods import predicts_with_its_model
@@ -80,7 +83,7 @@ def check_export(
 ) -> None:
     """Compare an exported folder with its certificate; `checked`: the certificate itself was found valid."""
     try:
-        content = CONTENT(read_json(folder / EXPORT), EXPORT)
+        content = CONTENT(read_json(folder / EXPORT, MOST_BYTES), EXPORT)
         theta = _check_files(notes, folder, content, certificate)
         require(
             predicts_with_its_model(certificate["method"]),
@@ -149,7 +152,10 @@ def _check_files(
     require(same, NOT_THESE)
     notes.checked.append(f"{WEIGHTS} holds the parameters that the certificate speaks of, bit for bit.")
     known = {EXPORT, WEIGHTS, file, CERTIFICATE}
-    if others := sorted(path.name for path in folder.iterdir() if path.name not in known):
+    others = sorted(path.name for path in folder.iterdir() if path.name not in known)
+    inside, own = certificate["folder"], {TEXT_FILE, *certificate["files"]}
+    others += sorted(f"{CERTIFICATE}/{path.name}" for path in inside.iterdir() if path.name not in own)
+    if others:
         notes.doubt(f"The exported folder holds what nobody speaks of: {', '.join(others[:5])!r:.200}.")
     return theta
 
@@ -163,7 +169,7 @@ def _made_again(
 ) -> Program | None:
     """The program made from the exported weights here; None, with a doubt, where that cannot be."""
     file = PROGRAMS[stated["format"]]
-    model = model_for(certificate, given, *where(certificate))
+    model = _model(certificate, given)
     if model is None:
         notes.doubt(f"{file} could not be made again: its model is the issuer's own; give it with --model.")
         return None
@@ -176,6 +182,19 @@ def _made_again(
     except UserError as error:  # here: another torch may do it
         notes.doubt(f"{file} could not be made again: {error}")
         return None
+
+
+def _model(certificate: Mapping[str, Any], given: str | Builder | None) -> nn.Module | None:
+    """A model that takes the certified parameters; with the classes that were added since it began."""
+    stored, classes = where(certificate), widths(dict(certificate))[-1]
+    if classes == certificate["classes"]:
+        return model_for(certificate, given, *stored)
+    wanted = stored_shapes(*stored)
+    good = classes in {shape[0] for shape in wanted.values() if shape}  # before that many are drawn
+    if (model := model_for(certificate, given, certificate["folder"] / "theta_0.safetensors")) and good:
+        grow(model, classes, certificate["options"].seed)
+    require(model is None or shapes_of(model) == wanted, NOT_THESE)
+    return model
 
 
 def _same_program(notes: Verdict, content: Mapping[str, Any], made: Program) -> bool:
@@ -213,8 +232,13 @@ def _check_recount(
         return
     records, values = stated["records"], stated["statements"]
     _check_statements(values, records, certificate)
+    learned, again = samples.withheld if options.kind == "holdout" else samples.learned, None
+    if made is not None and checked and len(learned) >= len(certificate["records"]):
+        again = recount(made.logits, certificate, options, stored_sets(certificate), learned)[0]
+    # what was counted here is known of what is here; where else it was counted is the issuer's word
+    run_by = made.run_by if made is not None and again == records else stated["run_by"]
     notes.claim.append(
-        f"The bounds above are about the weights in PyTorch. For {file}, run by {stated['run_by']}, one example at a time, "
+        f"The bounds above are about the weights in PyTorch. For {file}, run by {run_by}, one example at a time, "
         "these take their place (each set of bounds has probability 1 - delta; both at once 1 - 2 delta):"
     )
     notes.claim += [f"In {file}, {in_words(one, records)}." for one in values]
@@ -223,13 +247,12 @@ def _check_recount(
     )
     if NOT_RECOUNTED in options.claim:
         notes.claim.append(f"What was forgotten is not claimed of {file}.")
-    learned = samples.withheld if options.kind == "holdout" else samples.learned
-    if made is None or not checked or len(learned) < len(certificate["records"]):
+    if made is None or again is None:
         notes.doubt(f"The errors that {file} makes were not counted again.")
-        return
-    again = recount(made.logits, certificate, options, stored_sets(certificate), learned)[0]
-    if again == records:
+    elif again == records:
         notes.checked.append(f"The errors that {file} makes were counted again: they are as stated.")
+        if stated["run_by"] != made.run_by:
+            notes.word.append(f"They were first counted by {stated['run_by']}, which is not what is here.")
     elif stated["run_by"] == made.run_by:
         notes.fault(f"The errors that {file} makes are not those that are stated.")
     else:

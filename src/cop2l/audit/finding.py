@@ -1,5 +1,6 @@
 """Where certificates lie: in a folder of their own, in a saved learner, or in a run directory. Needs no torch."""
 
+import os
 import re
 from pathlib import Path
 
@@ -7,12 +8,14 @@ from cop2l.kernel.form import TEXT_FILE, Unreadable
 from cop2l.kernel.verdict import Verdict
 
 FILES = ("config.json", "records.jsonl", "summary.json", "certificates")
+EXPORTED = ("export.json", "weights.safetensors", "model.pt2", "model.onnx")
+"""The files of an export; only the first says which certificate the others belong to."""
 NUMBERED = re.compile(r"after-(\d{1,7})", re.ASCII)
 
 
 def is_export(path: Path) -> bool:
     """Whether a folder is what `cop2l export` writes."""
-    return (path / "export.json").exists()
+    return os.path.lexists(path / EXPORTED[0])
 
 
 def find(path: Path, notes: Verdict) -> tuple[list[Path], Path | None]:
@@ -23,6 +26,10 @@ def find(path: Path, notes: Verdict) -> tuple[list[Path], Path | None]:
         return [path.parent], None
     if is_export(path):
         return [path / "certificate"], None
+    if loose := [name for name in EXPORTED if os.path.lexists(path / name)]:
+        notes.doubt(
+            f"{', '.join(loose)} lies beside a certificate without {EXPORTED[0]}, which would bind it to it: it was not checked."
+        )
     if (path / TEXT_FILE).exists():
         return [path], None
     if not any((path / name).exists() for name in FILES):

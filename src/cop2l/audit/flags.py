@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cop2l.errors import printable
+
 FLAGS = {
     "scenario": "--scenario", "tasks": "--tasks", "class_seed": "--class-seed", "order": "--order", "order_seed": "--order-seed",
     "images": "--images", "seed": "--stream-seed", "group": "--group",
@@ -26,7 +28,7 @@ def command(run: Path, recipe: Mapping[str, Any]) -> str:
     >>> command(Path("runs/1"), {"stream": "mnist", "tasks": 3, "task_classes": [[0, 1], [2, 3], [4, 5]], "holdout": 0.1})
     'cop2l verify runs/1 --data mnist --tasks 3 --task-classes 0,1 2,3 4,5'
     """
-    data = [f"--data {_text(recipe['stream'])}"] if recipe.get("stream") else []
+    data = [_typed("--data", recipe["stream"])] if recipe.get("stream") else []
     cut = [flag(key, value) for key, value in recipe.items() if key not in NO_CUT and value is not None]
     return " ".join(["cop2l verify", shlex.quote(str(run)), *data, *cut])
 
@@ -37,11 +39,14 @@ def flag(key: str, value: Any) -> str:
     >>> flag("columns", ["a", "b"]), flag("n", 100), flag("task_classes", [[0, 1], [2]]), flag("noise", [0.1, 0.2])
     ('--columns a,b', '--option n=100', '--task-classes 0,1 2', "--option 'noise=[0.1, 0.2]'")
     """
-    if key == "task_classes" and isinstance(value, list):
-        return f"{FLAGS[key]} " + " ".join(_text(group) for group in value)
-    if key in FLAGS:
-        return f"{FLAGS[key]} {_text(value)}"
-    return f"--option {shlex.quote(f'{key}={value if isinstance(value, str) else json.dumps(value)}')}"
+    if (
+        key == "task_classes"
+    ):  # several words: none may be an option that the issuer would have the auditor type
+        if isinstance(value, list) and all(_whole(group) for group in value):
+            return f"{FLAGS[key]} " + " ".join(",".join(map(str, group)) for group in value)
+    elif key in FLAGS:
+        return _typed(FLAGS[key], value)
+    return _typed("--option", f"{key}={value if isinstance(value, str) else json.dumps(value)}")
 
 
 def in_flags(sentence: str) -> str:
@@ -59,5 +64,13 @@ def in_flags(sentence: str) -> str:
     )
 
 
-def _text(value: Any) -> str:
-    return shlex.quote(",".join(map(str, value)) if isinstance(value, list) else str(value))
+def _typed(name: str, value: Any) -> str:
+    """An option with its value, which is never read as another option, and cannot steer a terminal."""
+    text = printable(",".join(map(str, value)) if isinstance(value, list) else str(value))
+    return f"{name}{'=' if text.startswith('-') else ' '}{shlex.quote(text)}"
+
+
+def _whole(group: Any) -> bool:
+    return (
+        isinstance(group, list) and bool(group) and all(type(label) is int and label >= 0 for label in group)
+    )

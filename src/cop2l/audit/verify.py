@@ -12,6 +12,7 @@ from cop2l.audit.finding import find, is_export
 from cop2l.audit.holdout import HoldoutRun
 from cop2l.audit.model import Builder, model_for
 from cop2l.audit.readable import ReadableVerdict
+from cop2l.errors import printable
 from cop2l.kernel import verify as kernel
 from cop2l.kernel.form import Unreadable, read
 from cop2l.kernel.options import Refusal
@@ -89,8 +90,3 @@ def lowered(verdict: Verdict, notes: Verdict, allowed: Allowed) -> Verdict:
             f"and up to {allowed.shared} are rows of an earlier task."
         )
     return verdict
-
-
-def printable(sentence: str) -> str:
-    """A sentence that cannot steer a terminal, whatever the names of keys and files in it are."""
-    return "".join(letter if letter.isprintable() else "?" for letter in sentence)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from cop2l._version import __version__
 from cop2l.certify.bounding import statements
-from cop2l.errors import UserError, missing_extra, unknown
+from cop2l.errors import UserError, missing_extra, printable, unknown
 from cop2l.kernel.learning import Sets, exact_arithmetic
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of
@@ -33,6 +33,8 @@ PROGRAMS = {"torch": "model.pt2", "onnx": "model.onnx"}
 """The file of each format of programs."""
 NOT_RECOUNTED = "forgetting"
 """The family that compares with earlier parameters, which no program is made of."""
+ALONE = "CPU, 1 thread"
+"""How errors are counted: another number of threads may add in another order."""
 Run = Callable[[Tensor], Tensor]
 
 
@@ -64,7 +66,10 @@ def program(model: nn.Module, inputs: Sequence[int], form: str = "torch") -> Pro
     except UserError:
         raise
     except Exception as error:  # what converts has many kinds of errors, and none is a class of its own
-        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        cause: BaseException = error
+        while cause.__cause__:  # a converter wraps what went wrong in what it was doing
+            cause = cause.__cause__
+        why = printable((str(cause).splitlines() or [type(cause).__name__])[0][:200])
         raise UserError(f"The model cannot be turned into a program of the format {form}: {why}") from None
 
 
@@ -74,14 +79,18 @@ def _torch(model: nn.Module, example: Tensor) -> Program:
     )
     exported.example_inputs = None  # they would be pickled
     for node in exported.graph.nodes:
-        node.meta.pop("stack_trace", None)  # the folders of this machine
+        for name in (
+            "stack_trace",
+            "nn_module_stack",
+        ):  # the folders of this machine, and whose classes made it
+            node.meta.pop(name, None)
     file = io.BytesIO()
     torch.export.save(exported, file)
     cpu, module, dtype = torch.backends.cpu.get_cpu_capability(), exported.module(), example.dtype
     return Program(
         file.getvalue(),
         _versions("torch"),
-        f"torch {torch.__version__}, {_machine()}, {cpu}",
+        f"torch {torch.__version__}, {ALONE}, {_machine()}, {cpu}",
         lambda x: module(x.to(dtype)),
     )
 
@@ -113,7 +122,7 @@ def _onnx(model: nn.Module, example: Tensor) -> Program:
     return Program(
         content,
         _versions("torch", "onnx", "onnxscript", "onnx-ir"),
-        f"onnxruntime {onnxruntime.__version__}, {_machine()}",
+        f"onnxruntime {onnxruntime.__version__}, {ALONE}, {_machine()}",
         lambda x: torch.from_numpy(session.run(None, {"x": x.to(example.dtype).numpy()})[0]),
     )
 
@@ -131,16 +140,19 @@ def _machine() -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Inside, what converts does not talk of packages that it could use too."""
-    logger = logging.getLogger("torch.onnx")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
+    """Inside, what converts does not talk: of packages that it could use too, or of an error before it is raised."""
+    loggers = {
+        logging.getLogger(name): logging.getLogger(name).level for name in ("torch.onnx", "torch.export")
+    }
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(before)
+        for logger, before in loggers.items():
+            logger.setLevel(before)
 
 
 def wrong_rows(run: Run, x: Any, y: np.ndarray, outside: np.ndarray | None) -> np.ndarray:

@@ -152,6 +152,10 @@ class Monitor:
             )
         return mistaken(predicted, true, self.classes)
 
+    def reload(self) -> None:
+        """Read what another process may have counted since."""
+        self._load()
+
     def as_dict(self) -> dict[str, Any]:
         """What was found, for JSON."""
         found = {

@@ -16,10 +16,11 @@ from cop2l.certify.program import EXPORT, FORMAT, PROGRAMS, VERSION, WEIGHTS, pr
 from cop2l.errors import UserError
 from cop2l.experiments import life
 from cop2l.files import file_digest, replace_folder, write_bytes, write_json
+from cop2l.kernel.form import TEXT_FILE
 from cop2l.kernel.form import read as read_certificate
 from cop2l.kernel.learning import digest
 from cop2l.kernel.options import Refusal
-from cop2l.kernel.samples import blocks_of, fingerprint
+from cop2l.kernel.samples import Fields, blocks_of, fingerprint
 from cop2l.kernel.verdict import Verdict, in_words
 from cop2l.kernel.verify import group_numbers
 from cop2l.methods import predicts_with_its_model
@@ -69,7 +70,9 @@ def _with_certificate(source: Any, to: Path) -> Any:
     folders, _ = find(Path(source), Verdict())
     if not folders:
         raise UserError(f"There is no certificate in {source}; its run has issued none so far.")
-    shutil.copytree(folders[-1], to)
+    to.mkdir()
+    for name in (TEXT_FILE, *read_certificate(folders[-1])["files"]):  # nothing else that lies there
+        shutil.copyfile(folders[-1] / name, to / name)
     return life.load(source)
 
 
@@ -113,6 +116,11 @@ def _inputs(learner: Any) -> list[int]:
     if "inputs" not in described and not kept:
         raise UserError(
             "Which inputs the model takes is not known: it has no description, and keeps no examples."
+        )
+    if "inputs" not in described and isinstance(kept[0].x, Fields):
+        raise UserError(
+            "A program takes one array, and the examples have several parts: put them side by side, and let the model's forward "
+            "take them apart."
         )
     return [int(size) for size in described.get("inputs") or kept[0].x.shape[1:]]
 

@@ -14,7 +14,7 @@ from cop2l.certify.certificate import Certificate
 from cop2l.certify.certificate import read as read_certificate
 from cop2l.errors import UserError
 from cop2l.experiments import life
-from cop2l.files import parse
+from cop2l.files import Lock, parse
 from cop2l.kernel.arithmetic import percent
 from cop2l.kernel.form import TEXT_FILE, Unreadable
 from cop2l.kernel.form import read as read_content
@@ -25,7 +25,7 @@ from cop2l.monitor.words import claim_of, verdict
 from cop2l.service import server
 from cop2l.service.server import Problem, Request, Response
 
-MOST_BYTES, MOST_ROWS = 2**23, 1000
+MOST_BYTES, MOST_ROWS, MOST_LETTERS, MOST_DIMENSIONS = 2**23, 1000, 1000, 16
 WATCHED = ("tasks", "classes", "groups")
 """The families that single examples speak of. An average needs tasks that come at random; forgetting needs old parameters."""
 ASKED = {"rows", "task"}
@@ -63,7 +63,9 @@ class Service:
                     f"The learner in {source} is not the one that its last certificate is about; certify it, or finish its run."
                 )
             # another certificate, other monitors
-            folder = Path(state or Path(source) / "monitor") / self.certificate.content["digest"][:12]
+            folder = self._counts = (
+                Path(state or Path(source) / "monitor") / self.certificate.content["digest"][:12]
+            )
             stated = list(self.certificate.statements)
             own = [
                 (number, s)
@@ -89,6 +91,7 @@ class Service:
 
     def health(self) -> dict[str, Any]:
         """Whether it is well, and what the monitors found."""
+        self._look_again()
         return {
             "status": "ok",
             "tasks": self.learner.tasks_seen,
@@ -104,9 +107,14 @@ class Service:
         if self.learner.scenario == "task-incremental" and task is None:
             raise Problem(422, f"Say which task these rows are of: task is 1 to {self.learner.tasks_seen}.")
         shares = getattr(self.learner, "probabilities", None)
+        found = None if shares is None else shares(x, task=task)
+        if found is not None and not found.isfinite().all():
+            raise Problem(
+                422, "The model has no answer to a row: its numbers are too large for what it computes."
+            )
         return {
             "classes": self.learner.predict(x, task=task).tolist(),
-            "probabilities": None if shares is None else shares(x, task=task).tolist(),
+            "probabilities": None if found is None else found.tolist(),
         }
 
     def feedback(self, body: bytes) -> dict[str, Any]:
@@ -117,7 +125,7 @@ class Service:
                 409,
                 "There is no claim that feedback could refute: the model has no certificate, or an empty one.",
             )
-        labels, groups = _column(told, "labels", self.most_rows), told.get("groups")
+        labels, groups = _column(told, "labels", self.most_rows), self._groups(told)
         if ("rows" in told) == ("predicted" in told):
             raise Problem(
                 422, "Send the true labels with either the rows themselves or the classes predicted for them."
@@ -133,26 +141,39 @@ class Service:
             )
         classes = self.monitors[0].classes
         wrong = np.array([mistaken(a, b, classes) for a, b in zip(predicted, labels, strict=True)])
-        told_groups = None if groups is None else _column(told, "groups", self.most_rows)
-        if told_groups is not None and len(told_groups) != len(labels):
+        if groups is not None and len(groups) != len(labels):
             raise Problem(
-                422, f"There are {len(labels)} labels and {len(told_groups)} groups; send one group for each."
+                422, f"There are {len(labels)} labels and {len(groups)} groups; send one group for each."
             )
-        counted = []
-        for monitor in self.monitors:
-            mine = _about(monitor.statement, tasks, labels, told_groups)
-            if mine.any():
-                monitor.update(wrong[mine].tolist())
-                counted.append(_found(monitor))
-        if not counted:
+        spoken = [(m, wrong[_about(m.statement, tasks, labels, groups)].tolist()) for m in self.monitors]
+        spoken = [(monitor, errors) for monitor, errors in spoken if errors]
+        if not spoken:
             raise Problem(
                 422,
                 "Nothing is claimed about these examples that feedback could refute; nothing was counted.",
             )
+        counted = self._count(spoken)
         return {"examples": len(labels), "errors": int(wrong.sum()), "alarm": self.alarm, "monitors": counted}
+
+    def _count(self, batches: Sequence[tuple[Monitor, list[bool]]]) -> list[dict[str, Any]]:
+        """Count a batch in each monitor; servers that keep the same counts do so one after the other."""
+        found: list[dict[str, Any]] = []
+        try:
+            with Lock(self._counts / ".feedback.lock", "another server counts ({holder})", server.WAIT):
+                for monitor, errors in batches:
+                    monitor.update(errors)
+                    found.append(_found(monitor))
+        except (UserError, OSError) as error:
+            some = f"it was counted for {len(found)} of {len(batches)} claims: do not send it again"
+            none = "nothing was counted: try again later"
+            raise Problem(
+                503, f"The batch could not be counted ({str(error).rstrip('.')}); {some if found else none}."
+            ) from None
+        return found
 
     def page(self) -> str:
         """What is served, for people."""
+        self._look_again()
         said = self.certificate.sentences if self.certificate else ["This model has no certificate."]
         broken = [
             f"NOT VALID: {reason}" for reason in (self.certificate.not_valid if self.certificate else ())
@@ -182,6 +203,11 @@ class Service:
             "<li><a href=certificate>GET /certificate</a><li><a href=health>GET /health</a></ul>"
         )
 
+    def _look_again(self) -> None:
+        """See what other servers have counted: an alarm is everybody's."""
+        for monitor in self.monitors:
+            monitor.reload()
+
     def _rows(self, rows: Any) -> np.ndarray:
         """Rows as an array of the model's inputs; flat rows take the model's shape."""
         if not isinstance(rows, list) or not rows:
@@ -190,8 +216,8 @@ class Service:
             raise Problem(
                 413, f"There are {len(rows)} rows, and at most {self.most_rows} are answered at once."
             )
-        try:
-            found = np.array(rows)
+        try:  # numpy would give every text the length of the longest
+            found = np.array(rows) if _numeric(rows) else np.empty(0, object)
         except (ValueError, OverflowError):
             found = np.empty(0, object)
         if found.dtype.kind not in "iuf":
@@ -227,6 +253,19 @@ class Service:
                 422, f"Say which task these examples are of: task is 1 to {self.learner.tasks_seen}."
             )
         return np.array([tasks[0] for tasks in found])
+
+    def _groups(self, told: Mapping[str, Any]) -> list[str] | None:
+        """The group of each example, by a name that was declared, if any were; None if none is told."""
+        assert self.certificate is not None
+        if told.get("groups") is None:
+            return None
+        found = [str(name) for name in _column(told, "groups", self.most_rows)]
+        declared = self.certificate.options.groups
+        if declared and not {*found} <= {*declared}:
+            raise Problem(
+                422, f"A group is not among those that the certificate declares: {', '.join(declared):.300}."
+            )
+        return found
 
     def _predicted(self, x: np.ndarray, tasks: np.ndarray) -> list[int]:
         """The classes that the model predicts, each for its own task where that matters."""
@@ -303,7 +342,17 @@ def _column(told: Mapping[str, Any], name: str, most: int) -> list[Any]:
         or any(isinstance(v, list | dict) for v in found)
     ):
         raise Problem(422, f"{name} must be a list with one entry for each example, 1 to {most} of them.")
-    return found
+    if any(isinstance(v, str) and len(v) > MOST_LETTERS for v in found):
+        raise Problem(422, f"{name} has a name of more than {MOST_LETTERS} letters.")
+    return [int(v) if isinstance(v, float) and v.is_integer() else v for v in found]  # 1.0 is class 1
+
+
+def _numeric(rows: list[Any], depth: int = MOST_DIMENSIONS) -> bool:
+    """Whether lists of lists hold nothing but numbers."""
+    kinds = set(map(type, rows))
+    return kinds <= {int, float} or (
+        kinds == {list} and depth > 0 and all(_numeric(r, depth - 1) for r in rows)
+    )
 
 
 def _about(

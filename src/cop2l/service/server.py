@@ -1,6 +1,7 @@
 """What both servers share: one address, limits, and errors that are one sentence of JSON."""
 
 import asyncio
+import ipaddress
 import os
 import signal
 import socket
@@ -8,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from cop2l.errors import UserError, missing_extra
+from cop2l.errors import UserError, missing_extra, printable
 
 try:
     import uvicorn
@@ -18,6 +19,7 @@ try:
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import JSONResponse, Response, StreamingResponse
     from starlette.routing import Route
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 except ImportError as error:
     raise missing_extra(error.name or "starlette", "serve", "A server") from None
 
@@ -27,7 +29,7 @@ __all__ = [
 ]  # fmt: skip
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 WAIT = 30.0
-"""Seconds that a request may take to arrive, or to wait for its turn."""
+"""Seconds that a request may take to arrive, to wait for its turn, or to take no more of its answer."""
 CONNECTIONS = 64
 HEADERS = {
     "Cache-Control": "no-store",
@@ -44,6 +46,54 @@ class Problem(Exception):  # noqa: N818
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+class Connection(H11Protocol):
+    """uvicorn's connection, but cut after WAIT seconds in which it is not being answered, or does not take its answer.
+
+    uvicorn waits for ever for the rest of a request's head: as many as there may be connections would shut everybody out.
+    """
+
+    _end: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """It begins."""
+        super().connection_made(transport)
+        self._look()
+
+    def handle_events(self) -> None:
+        """Something came."""
+        super().handle_events()
+        self._look()
+
+    def on_response_complete(self) -> None:
+        """A request was answered."""
+        super().on_response_complete()
+        self._look()
+
+    def pause_writing(self) -> None:
+        """The answer is not taken."""
+        super().pause_writing()
+        self._look()
+
+    def resume_writing(self) -> None:
+        """It is."""
+        super().resume_writing()
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It ends."""
+        super().connection_lost(exc)
+        self._look(ended=True)
+
+    def _look(self, ended: bool = False) -> None:
+        answering = self.cycle is not None and not self.cycle.response_complete
+        idle = not ended and (not answering or self.flow.write_paused)
+        if self._end is not None and not idle:
+            self._end.cancel()
+            self._end = None
+        elif self._end is None and idle:
+            self._end = self.loop.call_later(WAIT, self.transport.abort)
 
 
 class Alone:
@@ -83,7 +133,7 @@ def _answered(endpoint: Endpoint, host: str) -> Endpoint:
 
     async def answer(request: Request) -> Response:
         try:
-            if host in LOOPBACK and _name(request) not in LOOPBACK:
+            if _is_loopback(host) and _name(request) not in (*LOOPBACK, host):
                 raise Problem(421, "This server answers under its own address only: 127.0.0.1 or localhost.")
             response = await endpoint(request)
         except Problem as problem:
@@ -93,16 +143,21 @@ def _answered(endpoint: Endpoint, host: str) -> Endpoint:
         except ClientDisconnect:
             response = failed(400, "The request ended before it was complete.")
         except Exception as error:
-            print(
-                f"{request.scope['path'][:100]}: {type(error).__name__}: {error!s:.500}",
-                file=sys.stderr,
-                flush=True,
-            )
+            said = f"{request.scope['path'][:100]}: {type(error).__name__}: {error!s:.500}"
+            print(printable(said), file=sys.stderr, flush=True)
             response = failed(500, "Something went wrong inside the server; its own messages say what.")
         response.headers.update(HEADERS)
         return response
 
     return answer
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether an address is this machine's alone."""
+    try:
+        return host in LOOPBACK or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # the name of a machine
+        return False
 
 
 def _name(request: Request) -> str:
@@ -161,24 +216,11 @@ def listening(host: str, port: int) -> socket.socket:
 def run(app: Any, host: str, port: int, what: str) -> None:
     """Answer until Ctrl-C or SIGTERM; what is being answered then is answered first."""
     opened = listening(host, port)
-    config = uvicorn.Config(
-        app,
-        http="h11",
-        loop="asyncio",
-        ws="none",
-        lifespan="off",
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        limit_concurrency=CONNECTIONS,
-        timeout_keep_alive=5,
-        timeout_graceful_shutdown=5,
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(config(app))
     app.state.ending = lambda: server.should_exit
     shown = f"[{host}]" if ":" in host else host
     print(f"{what} at http://{shown}:{opened.getsockname()[1]}/ (Ctrl-C stops it)", flush=True)
-    if host not in LOOPBACK:
+    if not _is_loopback(host):
         print(
             "Whoever reaches this machine can use it: there is no login and no encryption.",
             file=sys.stderr,
@@ -197,3 +239,20 @@ def run(app: Any, host: str, port: int, what: str) -> None:
         signal.signal(signal.SIGTERM, before)
         opened.close()
     print("Stopped.", flush=True)
+
+
+def config(app: Any) -> uvicorn.Config:
+    """How uvicorn serves an application."""
+    return uvicorn.Config(
+        app,
+        http=Connection,
+        loop="asyncio",
+        ws="none",
+        lifespan="off",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=5,
+    )

@@ -8,6 +8,7 @@ import base64
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -167,9 +168,10 @@ def application(watch: Watch, host: str = "127.0.0.1") -> Any:
 
 async def changes(watch: Watch, ending: Callable[[], bool]) -> AsyncIterator[str]:
     """One event at once, and one whenever something changes."""
-    before, silent = None, 0.0
+    before, now, silent = None, None, 0.0
     while not ending():
-        now = await server.run_in_threadpool(watch.now)
+        with suppress(OSError):  # a folder that went while it was looked at
+            now = await server.run_in_threadpool(watch.now)
         if now != before:
             before, silent = now, 0.0
             yield f"data: {json.dumps(now)}\n\n"
