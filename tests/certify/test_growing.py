@@ -358,6 +358,8 @@ def test_the_command_line_adds_classes(tmp_path, capsys, monkeypatch):
     said = capsys.readouterr().err
     assert "has the label 3, and the model has the classes 0 to 1" in said
     assert "--classes 0-3" in said
+    assert main([*command, "--classes", "0-999999999999"]) == 2
+    assert "A model may have 262144 classes" in capsys.readouterr().err
     assert main([*command, "--classes", "0-3"]) == 0
     learner.learn(X, Y, classes=4)
     assert same_bits(CoP2L.load("grown").model.state_dict(), learner.model.state_dict())

@@ -35,7 +35,7 @@ def check_commitment(
         return False
     notes.checked.append(f"What is chosen before the first task was committed to: {CHOSEN} ({wanted}).")
     alone = certificate["scenario"] == "task-incremental" and not (certificate["data"] or {}).get("stream")
-    if alone or widths(certificate)[-1] > certificate["classes"]:
+    if alone or widths(dict(certificate))[-1] > certificate["classes"]:
         notes.word.append(
             "The classes of each task, which no commitment names, were declared before any data was seen."
         )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from cop2l.kernel.learning import answers, tensor
 from cop2l.kernel.samples import Copies, Fields, blocks_of
@@ -47,7 +47,7 @@ def unread_parts(samples: Mapping[int, tuple[Any, ...]], model: nn.Module) -> se
 def _same(model: nn.Module, block: Fields, name: str) -> bool:
     """Whether the answers stay the same where one part has the rows of other examples."""
 
-    def logits(moved: str) -> Tensor:
+    def logits(moved: str) -> Any:
         parts = {key: tensor(part) for key, part in block.parts.items()}
         # a model may write into what it is given
         return answers(model, Fields({key: part.roll(int(key == moved), 0) for key, part in parts.items()}))

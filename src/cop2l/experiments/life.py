@@ -14,6 +14,7 @@ from cop2l.experiments.directory import check_certificate
 from cop2l.experiments.measure import claims
 from cop2l.experiments.samples import USUAL, Columns
 from cop2l.files import read_json, recover, replace_folder, standing, write_array, write_text
+from cop2l.kernel.form import MOST_CLASSES
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD, read_state
 from cop2l.methods.protocol import Method
@@ -185,9 +186,13 @@ def class_numbers(text: str | None) -> list[int] | None:
         return None
     try:
         ends = [[int(number) for number in part.split("-")] for part in text.split(",")]
-        return [number for first, *last in ends for number in range(first, [first, *last][-1] + 1)]
     except ValueError:
         raise UserError(f"Write classes as numbers, for example 4,5 or 0-9, not {text!r}.") from None
+    if max(map(max, ends)) >= MOST_CLASSES:
+        raise UserError(
+            f"A model may have {MOST_CLASSES} classes; declare no more than 0-{MOST_CLASSES - 1}."
+        )
+    return [number for first, *last in ends for number in range(first, [first, *last][-1] + 1)]
 
 
 def issued(learner: Method) -> dict[str, Any]:
