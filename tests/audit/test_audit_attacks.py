@@ -357,7 +357,7 @@ def test_a_commitment_is_kept_or_its_differences_are_named(certificate, run, dat
         verdict = verify(certificate, data, commitment=given)
         assert verdict.status == "valid"
         assert any(
-            sentence.startswith("Everything that must be chosen in advance") for sentence in verdict.checked
+            sentence.startswith("What is chosen before the first task") for sentence in verdict.checked
         )
         assert not any("chosen before the data was seen" in sentence for sentence in verdict.word)
     assert any("chosen before the data was seen" in sentence for sentence in verify(certificate, data).word)

@@ -11,9 +11,10 @@ from torch.utils.data import DataLoader, Dataset
 
 import cop2l
 from cop2l import CoP2L
-from cop2l.certify.inputs import inputs
+from cop2l.certify.inputs import in_fields, inputs
 from cop2l.cli import main
 from cop2l.errors import UserError
+from cop2l.kernel.form import Unreadable
 from cop2l.kernel.learning import Plain, exact_arithmetic, sample
 from cop2l.kernel.samples import Copies, Fields, blocks_of, fingerprint
 from cop2l.methods import method
@@ -244,6 +245,94 @@ def test_copies_are_seen_in_every_part_and_type():
     assert same.add(np.array([[3.0]], np.float32), np.zeros(1)) == (0, 1)
 
 
+def test_half_precision_that_numpy_lacks_is_real_numbers():
+    x, y = torch.from_numpy(both(np.random.default_rng(1))[1]).bfloat16(), np.zeros(ROWS, int)
+    bits = x.view(torch.int16)  # other examples, though the bytes are the same
+    assert fingerprint(ROWS, blocks_of(x, y)) != fingerprint(ROWS, blocks_of(bits, y))
+    copies = Copies()
+    assert copies.add(x.float(), y) == (0, 0)
+    assert copies.add(x, y) == (0, ROWS)
+    assert copies.add(bits, y) == (0, 0)
+    assert Copies().add(torch.tensor([[0.0], [-0.0]]).bfloat16(), y[:2]) == (1, 0)
+
+
+def test_tasks_that_share_all_rows_are_seen_in_any_precision(tmp_path):
+    draw = np.random.default_rng(1)
+    x, y = torch.from_numpy(draw.normal(size=(ROWS, 5))).bfloat16(), draw.integers(0, CLASSES, ROWS)
+    data, learner = (
+        {1: (x.float(), y), 2: (x, y)},
+        CoP2L(cop2l.models.build("linear", inputs=(5,), classes=CLASSES), **OPTIONS),
+    )
+    for pair in data.values():
+        learner.learn(*pair)
+    learner.certify(data).save(tmp_path / "certificate")
+    verdict = cop2l.verify(tmp_path / "certificate", data)
+    assert verdict.status == "cannot tell"
+    assert f"{ROWS} of the {ROWS} rows of task 2 are rows of an earlier task too" in str(verdict)
+
+
+def test_a_later_block_of_another_type_is_other_data():
+    x, y = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32), np.zeros(9, int)
+    whole = fingerprint(9, [(x[:5], y[:5]), (x[5:], y[5:])])
+    assert whole == fingerprint(9, blocks_of(x, y))
+    for other in (x[5:].view(np.int32), x[5:].reshape(4, 2, 2)):
+        assert fingerprint(9, [(x[:5], y[:5]), (other, y[5:])]) != whole
+
+
+def numbered(kind, rows):
+    """Examples of which the second half repeats the first, told apart by a number that no model reads."""
+    x, y = data_of(kind, 1)
+    half = [np.concatenate([part[: ROWS // 2]] * 2) for part in (*x.values(), y)]
+    return {**dict(zip(x, half, strict=False)), "number": rows}, half[-1]
+
+
+@pytest.mark.parametrize("rows", [np.arange(ROWS), np.zeros(ROWS, int)], ids=["numbers", "the same"])
+def test_copies_that_an_unread_part_hides_are_seen(rows, tmp_path):
+    learner, data = CoP2L(model_of("dict"), **{**OPTIONS, "tasks": 1}), {1: numbered("dict", rows)}
+    learner.learn(*data[1])
+    learner.certify(data).save(tmp_path / "certificate")
+    verdict = cop2l.verify(tmp_path / "certificate", {**data, 2: data[1]}, model=a_dict)
+    assert verdict.status == "cannot tell"
+    hidden = f"Without number, which the model does not read, {ROWS // 2} of the {ROWS} rows of task 1 repeat"
+    assert (hidden in str(verdict)) == bool(rows.any())
+    assert len(verdict.doubts) == 1
+
+
+def test_an_unread_part_that_hides_nothing_does_no_harm(tmp_path):
+    data = {t: data_of("dict", t) for t in (1, 2)}
+    data = {t: ({**x, "number": np.arange(ROWS)}, y) for t, (x, y) in data.items()}
+    learner = CoP2L(model_of("dict"), **OPTIONS)
+    for pair in data.values():
+        learner.learn(*pair)
+    learner.certify(data).save(tmp_path / "certificate")
+    assert cop2l.verify(tmp_path / "certificate", data, model=a_dict).status == "valid"
+
+
+NOT_FOR_THE_MODEL = {
+    "ids beyond the table": lambda x: {**x, "ids": x["ids"] + WORDS},
+    "negative ids": lambda x: {**x, "ids": -1 - x["ids"]},
+    "real numbers for ids": lambda x: {**x, "ids": x["ids"].astype(np.float32)},
+    "a part less": lambda x: {name: part for name, part in x.items() if name != "mask"},
+    "one array": lambda x: x["ids"],
+    "a tuple": lambda x: tuple(x.values()),
+    "no rows": lambda _: np.array(1),
+}
+
+
+@pytest.mark.parametrize("name", NOT_FOR_THE_MODEL)
+def test_data_that_is_not_for_the_model_is_refused_in_one_sentence(name, tmp_path):
+    learner, (x, y) = CoP2L(model_of("dict"), **{**OPTIONS, "tasks": 1}), data_of("dict", 1)
+    learner.learn(x, y)
+    certificate = learner.certify({1: (x, y)})
+    other = NOT_FOR_THE_MODEL[name](x)
+    print_of_data = fingerprint(ROWS, blocks_of(in_fields(other), y)) if name != "no rows" else "0" * 64
+    certificate.content["records"][0]["fingerprint"] = print_of_data
+    certificate.save(tmp_path / "forged")
+    with pytest.raises(Unreadable, match="The model could not be run on this data here") as refused:
+        cop2l.verify(tmp_path / "forged", {1: (other, y)}, model=a_dict)
+    assert "\n" not in str(refused.value)
+
+
 def test_the_fingerprint_of_parts():
     x, y = inputs(data_of("dict", 1)[0]), np.zeros(ROWS, int)
     whole = fingerprint(ROWS, blocks_of(x, y))
@@ -297,6 +386,37 @@ def test_a_later_task_has_the_same_parts():
     learner.learn(X["ids"], Y)
     with pytest.raises(UserError, match="have the parts ids; earlier tasks had one array"):
         learner.learn({"ids": X["ids"]}, Y)
+
+
+class Longer(Words):
+    """Texts of any length, in integers of any kind that an embedding takes."""
+
+    def forward(self, x):
+        return self.head(self.table(x["ids"]).mean(1))
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        (X["ids"][:, :4], r"have the shape ids \(4,\); earlier tasks had ids \(6,\)"),
+        (X["ids"].astype(np.uint8), "give x as integers"),
+        (X["ids"].astype(np.complex64), "real numbers of at least 16 bits"),
+    ],
+)
+def test_a_later_task_has_the_same_form(second, said):
+    learner = CoP2L(Longer(), **OPTIONS)
+    learner.learn({"ids": X["ids"]}, Y)
+    with pytest.raises(UserError, match=said) as refused:
+        learner.learn({"ids": second}, Y)
+    assert "\n" not in str(refused.value)
+    assert learner.tasks_seen == 1
+
+
+@pytest.mark.parametrize("kind", [torch.complex64, torch.float8_e4m3fn])
+def test_numbers_that_are_not_real_are_refused(kind):
+    x = torch.from_numpy(both(np.random.default_rng(1))[1]).to(kind)
+    with pytest.raises(UserError, match="must hold whole numbers, or real numbers of at least 16 bits"):
+        CoP2L(cop2l.models.build("linear", inputs=(5,), classes=CLASSES), **OPTIONS).learn(x, Y)
 
 
 def test_integers_for_a_model_of_real_numbers_say_what_to_do():

@@ -1,6 +1,7 @@
 """Classes that are added later: the kernel makes the same bits, certificates are valid, and what is forged is refused."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -14,7 +15,10 @@ from cop2l.certify.certificate import sealed
 from cop2l.cli import main
 from cop2l.errors import UserError
 from cop2l.kernel import verify as kernel
+from cop2l.kernel.form import Unreadable
 from cop2l.kernel.learning import Plain, exact_arithmetic, grow, sample
+from cop2l.kernel.samples import blocks_of, fingerprint
+from cop2l.kernel.verify import Allowed
 from cop2l.methods import method
 from cop2l.models import MODELS, build
 
@@ -162,7 +166,12 @@ FORGED = {
     "more classes in the end": (lambda content: head(content, 3, range(8)), "another theta"),
     "fewer classes in task 2": (lambda content: head(content, 2, range(3)), "outside the classes"),
     "a gap": (lambda content: head(content, 3, [0, 9]), "The record of task 3 is impossible"),
-    "a huge gap": (lambda content: head(content, 2, [2, 3, 2**50]), "The record of task 2 is impossible"),
+    "a gap beside old classes": (
+        lambda content: head(content, 3, [*range(6), 9]),
+        "The record of task 3 is impossible",
+    ),
+    "a huge gap": (lambda content: head(content, 2, [2, 3, 2**17]), "The record of task 2 is impossible"),
+    "a number that is no class": (lambda content: head(content, 2, [2, 3, 2**50]), "from 0 to 262144"),
     "heads of their own": (
         lambda content: content.update(scenario="task-incremental"),
         "task 2 is impossible",
@@ -174,19 +183,37 @@ def head(content, task, classes):
     content["records"][task - 1]["head"] = list(classes)
 
 
+def forged(honest, folder, change):
+    """A copy of a certificate with a change, signed again."""
+    shutil.copytree(honest, folder)
+    content = json.loads((folder / "certificate.json").read_text())
+    change(content)
+    (folder / "certificate.json").write_text(json.dumps(sealed(content)))
+    return folder
+
+
 @pytest.mark.parametrize("name", FORGED)
 def test_forged_class_counts_are_refused(name, honest, tmp_path):
     change, said = FORGED[name]
-    forged = tmp_path / "forged"
-    forged.mkdir()
-    for file in honest.iterdir():
-        (forged / file.name).write_bytes(file.read_bytes())
-    content = json.loads((forged / "certificate.json").read_text())
-    change(content)
-    (forged / "certificate.json").write_text(json.dumps(sealed(content)))
-    verdict = kernel.verify(forged, DATA, model_of("mlp"))
+    verdict = kernel.verify(forged(honest, tmp_path / "forged", change), DATA, model_of("mlp"))
     assert verdict.status == "invalid"
     assert said in str(verdict)
+
+
+def test_many_declared_classes_are_refused_before_anything_is_learned(honest, tmp_path):
+    asked = forged(honest, tmp_path / "forged", lambda content: head(content, 3, range(50_000)))
+    said = []
+    with pytest.raises(Unreadable, match=r"operations, and 1.0e\+10 are allowed"):
+        kernel.verify(asked, DATA, model_of("linear"), allowed=Allowed(operations=1e10), say=said.append)
+    assert not any("learning task" in sentence for sentence in said)
+
+
+def test_what_the_task_declares_is_the_issuer_s_word_whatever_was_committed_to(honest):
+    start = CoP2L(model_of("mlp"), **OPTIONS)
+    verdict = cop2l.verify(honest, DATA, commitment=start.commitment())
+    assert verdict.status == "valid", str(verdict)
+    assert not any(sentence.startswith("Everything") for sentence in verdict.checked)
+    assert any("The classes of each task, which no commitment names" in word for word in verdict.word)
 
 
 X, Y = DATA[2]
@@ -204,6 +231,14 @@ X, Y = DATA[2]
         ((0, 9), "without a gap"),
         ((0, 3), "without a gap"),
         ((), "without a gap"),
+        (4.0, r"classes must be class numbers, .* in all, not 4.0"),
+        ("0-3", "classes must be class numbers"),
+        ([0, 1, 2.5, 3], "classes must be class numbers"),
+        ([None], "classes must be class numbers"),
+        (np.array([[0, 1, 2, 3]]), "classes must be class numbers"),
+        (2**40, "A model may have 262144 classes"),
+        (np.int64(3), "y has labels outside the task's own classes"),
+        (range(1000, 2000), "1000 to 1999, 1000 of them; classes that are added"),
     ],
 )
 def test_what_was_not_declared_is_one_sentence(classes, said):
@@ -263,6 +298,30 @@ def test_a_model_of_one_s_own_grows_if_it_ends_with_a_linear_layer(tmp_path):
         assert learner.model.state_dict().keys() == learner.theta_0.keys()
 
 
+def backwards(seed):
+    torch.manual_seed(seed)
+    return Backwards()
+
+
+@pytest.mark.parametrize("labels", [0, 2])
+def test_classes_that_a_model_does_not_get_are_not_claimed(labels, tmp_path):
+    data = {t: (DATA[t][0], DATA[t][1] - 2 * (t - 1)) for t in (1, 2)}
+    learner = CoP2L(backwards(0), **{**OPTIONS, "tasks": 2})
+    for pair in data.values():
+        learner.learn(*pair)
+    learner.certify(data).save(tmp_path / "honest")
+    assert cop2l.verify(tmp_path / "honest", data, model=backwards).status == "valid"
+    data[2] = (data[2][0], data[2][1] + labels)
+
+    def change(content):
+        head(content, 2, range(4))
+        content["records"][1]["fingerprint"] = fingerprint(ROWS, blocks_of(*data[2]))
+
+    verdict = cop2l.verify(forged(tmp_path / "honest", tmp_path / "forged", change), data, model=backwards)
+    assert verdict.status == "invalid"
+    assert "The last layer of the model does not give its outputs in task 2" in str(verdict)
+
+
 def convolution():
     return nn.Sequential(nn.Unflatten(1, (1, SIDE)), nn.Conv2d(1, 2, SIDE), nn.Flatten())
 
@@ -299,6 +358,8 @@ def test_the_command_line_adds_classes(tmp_path, capsys, monkeypatch):
     said = capsys.readouterr().err
     assert "has the label 3, and the model has the classes 0 to 1" in said
     assert "--classes 0-3" in said
+    assert main([*command, "--classes", "0-999999999999"]) == 2
+    assert "A model may have 262144 classes" in capsys.readouterr().err
     assert main([*command, "--classes", "0-3"]) == 0
     learner.learn(X, Y, classes=4)
     assert same_bits(CoP2L.load("grown").model.state_dict(), learner.model.state_dict())

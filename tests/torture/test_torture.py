@@ -12,7 +12,7 @@ from torture_runs import hostile_runs
 
 import torture
 
-FORGERIES, FILES, RUNS = 200, 24, 16
+FORGERIES, FILES, RUNS = 200, 8, 16
 
 
 def test_forgeries(honest, tmp_path):
@@ -40,9 +40,17 @@ UNIX_ONLY = pytest.mark.skipif(
 )
 
 
+ATTACKED = (
+    "hybrid, task-incremental, fixed",
+    "all claims, LDA, classes added, fixed",
+    "cop2l, a dict of parts, fixed",
+)
+
+
 @UNIX_ONLY
-def test_hostile_files(honest, tmp_path):
-    base = honest["hybrid, task-incremental, fixed"]
+@pytest.mark.parametrize("name", ATTACKED)
+def test_hostile_files(name, honest, tmp_path):
+    base = honest[name]
     cases = hostile_files(base, data_file(base, tmp_path / "data.npz"))
     assert len(cases) > 400
     found = judge(cases[:: len(cases) // FILES], tmp_path / "cases", busy=True)

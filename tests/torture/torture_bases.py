@@ -1,4 +1,5 @@
-"""Small honest certificates to be attacked: every preset, every scenario, every claim, fixed and anytime, a model of one's own."""
+"""Small honest certificates to be attacked: every preset, scenario and claim, fixed and anytime, classes that are added, inputs in
+parts, models of one's own."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -17,13 +18,14 @@ from cop2l.files import file_digest
 from cop2l.kernel.form import canonical, content_digest
 from cop2l.kernel.learning import digest
 from cop2l.kernel.options import Options
+from cop2l.kernel.samples import Fields
 from cop2l.kernel.verify import Allowed, verify
 from cop2l.models import build
 from cop2l.randomness import private_randomness
 
 FILES = ("sets", "theta", "theta_0")
 ALLOWED = Allowed(operations=3e10)
-Samples = dict[int, tuple[np.ndarray, np.ndarray]]
+Samples = dict[int, tuple[Any, np.ndarray]]
 
 
 class Own(nn.Module):
@@ -42,6 +44,49 @@ def own_model() -> nn.Module:
     """What the auditor's function builds."""
     with private_randomness(torch.device("cpu"), 0, "own model"):
         return Own()
+
+
+class Words(nn.Module):
+    """Token ids and a mask in a dict, or a picture and a row of a table in a tuple; two classes at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(30, 6), nn.Linear(6, 2)
+
+    def forward(self, x: Any) -> torch.Tensor:
+        if isinstance(x, tuple):
+            picture, row = x
+            return self.head(torch.cat([picture.flatten(1), row], 1))
+        return self.head((self.table(x["ids"]) * x["mask"].unsqueeze(-1)).sum(1))
+
+
+def words_model(seed: int = 0) -> nn.Module:
+    """What the auditor's function builds for inputs in parts."""
+    with private_randomness(torch.device("cpu"), seed, "words"):
+        return Words()
+
+
+def in_parts(seed: int, same: bool, rows: int = 60) -> Samples:
+    """Two tasks of two classes: five words and a mask of each example."""
+    draw = np.random.default_rng(seed)
+    found: Samples = {}
+    for task in (1, 2):
+        label = draw.integers(0, 2, rows)
+        ids = (
+            draw.integers(0, 15, (rows, 5))
+            + 15 * np.where(draw.random(rows) < 0.05, 1 - label, label)[:, None]
+        )
+        parts = {"ids": ids, "mask": draw.random((rows, 5)) < 0.8}
+        found[task] = (Fields(parts), label + (0 if same else 2 * (task - 1)))
+    return found
+
+
+def in_two(data: Samples) -> Samples:
+    """The same examples as a tuple: a picture of two by two, and two numbers."""
+    return {
+        task: (Fields({"0": x[:, :4].reshape(-1, 1, 2, 2), "1": x[:, 4:]}), y)
+        for task, (x, y) in data.items()
+    }
 
 
 def clouds(seed: int, classes: int, same: bool, rows: int = 60) -> Samples:
@@ -111,11 +156,18 @@ class Base:
     chosen: dict[str, Any]
     heads: list[list[int]] | None = None
     gone: tuple[int, ...] = ()
+    built_by: str = ""
+    """The auditor's function, if the model is not cop2l's own, as the command line is told."""
     groups: dict[int, np.ndarray] = field(default_factory=dict)
     """The name of the group of every example, if groups are claimed."""
     folders: list[Path] = field(default_factory=list)
     run: list[Certificate] = field(default_factory=list)
     honest: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def added(self) -> bool:
+        """Whether classes are added, or its inputs have parts."""
+        return "added" in self.name or "parts" in self.name
 
     def issue(self, folder: Path) -> "Base":
         """Learn and certify; anytime runs certify after each task."""
@@ -168,19 +220,24 @@ PAPER = {**QUICK, "preset": "paper"}
 PRIOR = {**QUICK, "preset": "hybrid", "prior_epochs": 6, "prior_lr": 0.1}
 NO_PRIOR = {**QUICK, "preset": "cop2l"}
 HEADS = [[0, 1], [2, 3]]
+MORE = [[0, 1], [0, 1, 2, 3]]
 ALL = {"claim": ["tasks", "average", "forgetting", "classes", "groups"], "groups": ["north", "south"]}
 PICKED = {**NO_PRIOR, **ALL, "kind": "preference", "buffer": "threshold", "stop": "none"}
+WORDS = "torture_bases:words_model"
 GROUPS = {task: np.array(ALL["groups"])[np.arange(60) % 5 % 2] for task in (1, 2)}
 
 
-def bases(folder: Path) -> dict[str, Base]:
-    """All the honest runs, each with a sibling: another seed, on other data."""
+LDA = {**PRIOR, **ALL, "start": "slda", "stop": "none"}
+
+
+def planned() -> list[Base]:
+    """All the honest runs before they are made, then their siblings: another seed, on other data."""
     four, two, digits = linear((6,), 4), linear((6,), 2), linear((1, 8, 8), 10)
     ci, ti, di = "class-incremental", "task-incremental", "domain-incremental"
     made = []
     for other in (0, 1):
         data, one, pictures = clouds(other, 4, False), clouds(other + 9, 2, True), few_digits(other)
-        more = {"seed": 3 + other}
+        words, table, more = in_parts(other, True), in_two(data), {"seed": 3 + other}
         made += [
             Base("paper, class-incremental, fixed", data, four, ci, {**PAPER, "tasks": 2, **more}),
             Base("paper kl-tight, task-incremental, anytime", data, four, ti, {**PAPER, "kind": "kl-tight", "memory": 6, **more}, HEADS),
@@ -192,10 +249,17 @@ def bases(folder: Path) -> dict[str, Base]:
             Base("paper, own model, class-incremental, fixed", data, own_model, ci, {**PAPER, "kind": "kl-tight", "tasks": 2, **more}),
             Base("all claims, picks, fixed", data, four, ci, {**PICKED, "tasks": 2, **more}, groups=GROUPS),
             Base("all claims, combined, anytime", one, two, di, {**PRIOR, **ALL, **more}, groups=GROUPS),
-            Base("all claims, a task's data gone", data, four, ti, {**PICKED, "tasks": 2, **more}, HEADS, (1,), GROUPS),
+            Base("all claims, a task's data gone", data, four, ti, {**PICKED, "tasks": 2, **more}, HEADS, (1,), groups=GROUPS),
+            Base("paper, classes added, anytime", data, two, ci, {**PAPER, "memory": 6, **more}, HEADS),
+            Base("all claims, LDA, classes added, fixed", data, two, ci, {**LDA, "tasks": 2, **more}, MORE, groups=GROUPS),
+            Base("cop2l, a dict of parts, fixed", words, words_model, di, {**NO_PRIOR, "tasks": 2, **more}, built_by=WORDS),
+            Base("hybrid, a tuple of parts, classes added, anytime", table, words_model, ci, {**PRIOR, "stop": "none", **more}, MORE, built_by=WORDS),
         ]  # fmt: skip
-    half = len(made) // 2
     for number, base in enumerate(made):
-        base.name += " (sibling)" * (number >= half)
-        base.issue(folder / str(number))
-    return {base.name: base for base in made}
+        base.name += " (sibling)" * (number >= len(made) // 2)
+    return made
+
+
+def bases(folder: Path) -> dict[str, Base]:
+    """The honest runs, made."""
+    return {base.name: base.issue(folder / str(number)) for number, base in enumerate(planned())}

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torture_bases import Base, Certificate
+from torture_bases import Base, Certificate, planned
 from torture_judge import Case
 from torture_mutations import at, leaves
 
 from cop2l.files import file_digest
 from cop2l.kernel.form import canonical, content_digest
+from cop2l.kernel.samples import parts_of
 
 TEXT = "certificate.json"
 TENSORS = ("sets.safetensors", "theta.safetensors", "theta_0.safetensors")
@@ -44,14 +45,10 @@ def copied(base: Base, place: Path) -> Path:
 
 def data_file(base: Base, file: Path) -> Path:
     """The samples of all tasks as the auditor has them."""
-    np.savez(
-        file,
-        **{
-            f"{name}_{t}": value
-            for t, pair in base.samples.items()
-            for name, value in zip("xy", pair, strict=True)
-        },
-    )
+    arrays = {f"y_{t}": y for t, (_, y) in base.samples.items()}
+    for t, (x, _) in base.samples.items():
+        arrays |= {f"x_{t}.{name}".rstrip("."): part for name, part in parts_of(x).items()}
+    np.savez(file, **arrays)
     return file
 
 
@@ -169,6 +166,10 @@ def asking_for_much(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, An
         "a head of a million",
         lambda c: (c.update(classes=10**6), c["records"][0].update(head=list(range(10**6)))),
     )
+    for classes in (10**4, 2 * 10**5, 2**18):
+        yield changed(
+            f"{classes} classes added", lambda c, n=classes: c["records"][-1].update(head=list(range(n)))
+        )
     yield changed("a million machines", lambda c: c.update(earlier=["m"] * 10**6))
     yield changed("a million reasons", lambda c: c.update(not_valid=["Because."] * 10**6))
     yield changed("a wide recipe", lambda c: c.update(data={str(i): "x" * 900 for i in range(20_000)}))
@@ -265,7 +266,7 @@ NO_FILES: dict[str, Callable[[Path], Any]] = {
 
 def hostile_files(base: Base, data: Path) -> list[Case]:
     """Every hostile certificate made from one honest one."""
-    given = ("--data", str(data), *LIMIT)
+    given = ("--data", str(data), *LIMIT, *(("--model", base.built_by) if base.built_by else ()))
     whole = (base.folders[-1] / TEXT).read_bytes()
     content = Certificate.read(base.folders[-1]).content
     cases = []
@@ -399,12 +400,26 @@ def strange_folders(base: Base, given: tuple[str, ...]) -> list[Case]:
     return found
 
 
+ATTACKED = {0: 1, 3: 1, 12: 4, 14: 4}
+"""The numbers of the honest certificates that hostile files are made from, and of how many of these files one is tried."""
+
+
+def all_files(honest: Path, folder: Path) -> list[Case]:
+    """The hostile files made from some honest certificates, which lie in a folder by their numbers."""
+    cases = []
+    for number, step in ATTACKED.items():
+        base = planned()[number]
+        base.folders = [honest / str(number) / "after-2"]
+        cases += hostile_files(base, data_file(base, folder / f"{number}.npz"))[::step]
+    return cases
+
+
 def how_many() -> int:
-    """How many hostile files there are, made from two honest certificates."""
+    """How many hostile files there are."""
     import tempfile
 
     from torture_bases import bases
 
     with tempfile.TemporaryDirectory() as folder:
-        base = next(iter(bases(Path(folder)).values()))
-        return 2 * len(hostile_files(base, Path("data.npz")))
+        bases(Path(folder))
+        return len(all_files(Path(folder), Path(folder)))

@@ -21,9 +21,11 @@ from torch.nn.functional import cross_entropy
 from torture_bases import Base, Certificate
 
 from cop2l.certify.bounding import statements
+from cop2l.certify.learner import load_parameters
 from cop2l.kernel.form import SCENARIOS, Unreadable, canonical
-from cop2l.kernel.learning import digest
+from cop2l.kernel.learning import answers, digest
 from cop2l.kernel.options import Options, Refusal
+from cop2l.kernel.samples import Fields, blocks_of, each, fingerprint, parts_of
 
 Draw = random.Random
 
@@ -339,8 +341,10 @@ def an_option(f: Forgery, draw: Draw) -> None:
 
 
 def heads_and_classes(f: Forgery, draw: Draw) -> None:
-    classes = f.run[0].content["classes"]
-    how, task = draw.choice(["all", "labels", "more", "fewer", "classes", "many classes"]), draw.randint(1, 2)
+    """Other classes at first, or other ones declared: what the model has then, and when, is another."""
+    classes, task = f.run[0].content["classes"], draw.randint(1, 2)
+    wide = 1 + max(label for record in f.run[-1].content["records"] for label in record["head"])
+    how = draw.choice(["all", "labels", "more", "fewer", "a gap", "many", "classes", "many classes"])
     for one in f.run:
         records = one.content["records"]
         if how.endswith("classes"):
@@ -349,12 +353,14 @@ def heads_and_classes(f: Forgery, draw: Draw) -> None:
             )
         elif task <= len(records):
             head, labels = records[task - 1]["head"], sorted({int(y) for y in f.base.samples[task][1]})
-            more, fewer = sorted({*head, draw.randrange(classes)}), head[:-1] or head
+            more, fewer = sorted({*head, draw.randrange(wide + 2)}), head[:-1] or head
             records[task - 1]["head"] = {
-                "all": list(range(classes)),
+                "all": list(range(wide)),
                 "labels": labels,
                 "more": more,
                 "fewer": fewer,
+                "a gap": [*head, wide + draw.choice([1, 2, 1000])],
+                "many": list(range(draw.choice([wide + 1, wide + 2, 200, 100_000]))),
             }[how]
 
 
@@ -365,11 +371,21 @@ def another_scenario(f: Forgery, draw: Draw) -> None:
 
 
 def fingerprints(f: Forgery, draw: Draw) -> None:
+    """Of other data, or of the same numbers in other parts, types or names."""
     theirs = f.sibling.run[-1].content["records"]
     for one in f.run:
         for record in one.content["records"]:
+            x, y = f.base.samples[record["task"]]
+            whole, parts = {"x": x}, dict(parts_of(x))
+            name = draw.choice(list(parts))
+            rest = {key: part for key, part in parts.items() if key != name}
+            other = draw.choice([
+                x, {**parts, name: parts[name].astype(np.float64)}, {**rest, f"{name}0": parts[name]}, rest or whole,
+                {**parts, "more": y}, {**parts, name: parts[name][::-1]}, whole if len(parts) == 1 else dict(reversed(parts.items())),
+            ])  # fmt: skip
+            made = fingerprint(len(y), blocks_of(Fields(other) if isinstance(other, dict) else other, y))
             record["fingerprint"] = draw.choice(
-                ["0" * 64, theirs[0]["fingerprint"], theirs[1]["fingerprint"], record["fingerprint"]]
+                ["0" * 64, made, theirs[0]["fingerprint"], theirs[1]["fingerprint"], record["fingerprint"]]
             )
 
 
@@ -448,12 +464,14 @@ def a_bit_of_the_weights(f: Forgery, draw: Draw) -> None:
 def weights_trained_on_the_data(f: Forgery, draw: Draw) -> None:
     """The parameters trained further on all the data, as theta, as theta_0 or as both."""
     model = f.base.model()
-    model.load_state_dict(f.run[-1].tensors["theta"])
+    load_parameters(model, f.run[-1].tensors["theta"])
     rate = draw.choice([0.001, 0.1, 1.0])
-    x = torch.from_numpy(np.concatenate([x for x, _ in f.base.samples.values()]))
+    x = each(lambda *parts: torch.from_numpy(np.concatenate(parts)), *(x for x, _ in f.base.samples.values()))
     y = torch.from_numpy(np.concatenate([y for _, y in f.base.samples.values()]))
     for _ in range(draw.choice([1, 20])):
-        gradients = torch.autograd.grad(cross_entropy(model(x), y), list(model.parameters()))
+        gradients = torch.autograd.grad(
+            cross_entropy(answers(model, x), y), list(model.parameters()), materialize_grads=True
+        )
         with torch.no_grad():
             for p, g in zip(model.parameters(), gradients, strict=True):
                 p -= rate * g
@@ -687,8 +705,12 @@ class Tally:
         try:
             verdict = f.base.audit(folders, given)
             status = verdict.status
-        except Unreadable:
+        except Unreadable as refusal:
             status = "refused unread"
+            if not isinstance(
+                refusal.__cause__, RuntimeError | ValueError | None
+            ):  # of torch, of too much, or of nothing
+                self.broken.append(f"{where}: a crash inside: {refusal}")
         except Exception as error:  # whatever it is, it is to be reported
             status = "crash"
             self.broken.append(f"{where}: {type(error).__name__}: {str(error)[:200]}")

@@ -7,9 +7,10 @@ from typing import Any
 
 from cop2l.certify.commitment import commitment_hash, committed_by, differing, read
 from cop2l.errors import UserError
+from cop2l.kernel.form import widths
 from cop2l.kernel.verdict import Verdict
 
-CHOSEN = "method, options, seed, delta, kind, claim, number of tasks, scenario, classes, model, initial parameters and cut"
+CHOSEN = "method, options, seed, delta, kind, claim, number of tasks, scenario, first classes, model, initial parameters and cut"
 
 
 def check_commitment(
@@ -32,7 +33,12 @@ def check_commitment(
         names = f" in {', '.join(differing(kept, content)[:10])}" if content else ""
         notes.fault(f"The certificate is not what was committed to ({wanted[:12]}...): it differs{names}.")
         return False
-    notes.checked.append(f"Everything that must be chosen in advance was committed to: {CHOSEN} ({wanted}).")
+    notes.checked.append(f"What is chosen before the first task was committed to: {CHOSEN} ({wanted}).")
+    alone = certificate["scenario"] == "task-incremental" and not (certificate["data"] or {}).get("stream")
+    if alone or widths(dict(certificate))[-1] > certificate["classes"]:
+        notes.word.append(
+            "The classes of each task, which no commitment names, were declared before any data was seen."
+        )
     return True
 
 

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from cop2l.audit.commitment import check_commitment
-from cop2l.audit.cut import samples_for
+from cop2l.audit.cut import only, samples_for
 from cop2l.audit.directory import check_run, nothing_issued
 from cop2l.audit.exported import check_export
 from cop2l.audit.finding import find, is_export
 from cop2l.audit.holdout import HoldoutRun
 from cop2l.audit.model import Builder, model_for
 from cop2l.audit.readable import ReadableVerdict
+from cop2l.audit.unread import check_unread
 from cop2l.errors import printable
 from cop2l.kernel import verify as kernel
 from cop2l.kernel.form import Unreadable, read
@@ -55,6 +56,8 @@ def verify(
         else:
             built = _model(notes, last, model)
             verdict = kernel.verify(folders, samples.learned, built, start=start, allowed=allowed, say=say)
+            if verdict.status == "valid":
+                check_unread(notes, only(samples.learned, len(last["records"])), built, allowed)
         if is_export(Path(path)):
             valid = verdict.status == "valid" and not notes.faults and not notes.doubts
             check_export(notes, Path(path), last, samples, model, valid)

@@ -79,9 +79,12 @@ def inputs(x: Any) -> Any:
 
 
 def _shared(x: Any) -> Any:
+    if not isinstance(x, Tensor | SparseRows):
+        x = _array(x, "x must be an array of numbers whose first dimension counts the examples.")
+    if any(kind in str(x.dtype) for kind in ("complex", "float8")):
+        raise UserError("x must hold whole numbers, or real numbers of at least 16 bits; convert it.")
     if isinstance(x, Tensor | SparseRows):
         return x
-    x = _array(x, "x must be an array of numbers whose first dimension counts the examples.")
     if not x.flags.c_contiguous:
         return x if isinstance(x, np.memmap) else torch.from_numpy(np.ascontiguousarray(x))
     with (

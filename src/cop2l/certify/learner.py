@@ -42,6 +42,7 @@ from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.certify.together import aside
 from cop2l.errors import UserError, unknown
+from cop2l.kernel.form import MOST_CLASSES
 from cop2l.kernel.learning import Examples, check_alone, digest, exact_arithmetic, linear_head, sample
 from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, each, fingerprint, given, parts_of
@@ -470,19 +471,20 @@ class CoP2L:
             raise UserError("The task is empty; give at least one example.")
         width, low, high = self._width(x), int(found.min()), int(found.max())
         own_heads = self.scenario == "task-incremental"
-        if own_heads and (classes is None or isinstance(classes, int)):
+        count = isinstance(classes, int)
+        if own_heads and (classes is None or count):
             raise UserError(
                 "A task-incremental task needs its own classes, fixed in advance: learn(x, y, classes=(...))."
             )
-        named = range(width) if classes is None else range(classes) if isinstance(classes, int) else classes
-        head = tuple(sorted({*named}))
+        head = _declared(range(width) if classes is None else classes)
+        listed = str(head) if len(head) <= 20 else f"{head[0]} to {head[-1]}, {len(head)} of them"
         added = 0 if own_heads else sum(number >= width for number in head)
         if not head or head[0] < 0 or head[-1] >= width + added:
             more = "" if own_heads else "; classes that are added follow them without a gap"
             raise UserError(
-                f"classes must name outputs of the model, 0 to {width - 1}, but they are {head}{more}."
+                f"classes must name outputs of the model, 0 to {width - 1}, but they are {listed}{more}."
             )
-        if isinstance(classes, int) and classes < width:
+        if count and len(head) < width:
             raise UserError(f"The model has {width} classes already; classes={classes} would take some away.")
         if low < 0 or (high >= width and classes is None):
             more = f"; declare how many there are in all before looking at the data: learn(..., classes={high + 1})"
@@ -491,7 +493,7 @@ class CoP2L:
                 f"{low if low < 0 else high}{'' if low < 0 else more}."
             )
         if not np.isin(found.numpy(), head).all():
-            raise UserError(f"y has labels outside the task's own classes {head}.")
+            raise UserError(f"y has labels outside the task's own classes {listed}.")
         check_finite(x)
         return x, found, head
 
@@ -499,10 +501,14 @@ class CoP2L:
         """How many outputs the model has: found by running it once on such inputs, or from its description."""
         if x is not None and self._form != _form(x):
             shapes, integers = _form(x)
-            held = {*parts_of(self.engine.buffer[0].x)} if self.engine.buffer else {*shapes}
-            if held != {*shapes}:
+            held = _form(self.engine.buffer[0].x)[0] if self.engine.buffer else shapes
+            if held.keys() != shapes.keys():
                 raise UserError(
                     f"The inputs have the parts {_listed(shapes)}; earlier tasks had {_listed(held)}."
+                )
+            if held != shapes:
+                raise UserError(
+                    f"The inputs have the shape {_shapes(shapes)}; earlier tasks had {_shapes(held)}: give all tasks one shape."
                 )
             try:
                 with ScoringMode(self.model):
@@ -514,8 +520,9 @@ class CoP2L:
                     raise UserError(WANTS_NUMBERS) from None
                 if (said := wrong_shape(self.model, x)) is not None:
                     raise UserError(said) from None
-                seen = ", ".join(f"{name} {shape}".lstrip() for name, shape in shapes.items())
-                raise UserError(f"The model cannot take inputs of shape {seen}: {in_words(error)}.") from None
+                raise UserError(
+                    f"The model cannot take inputs of shape {_shapes(shapes)}: {in_words(error)}."
+                ) from None
             if logits.dim() != 2:
                 raise UserError("The model must return one row of logits per example.")
             self._form, self._classes = _form(x), int(logits.shape[1])
@@ -593,9 +600,10 @@ def widths(heads: Sequence[tuple[int, ...]], first: int) -> list[int]:
 
 
 def _form(x: Any) -> tuple[dict[str, tuple[int, ...]], set[str]]:
-    """The shape of one example, part by part, and which parts hold integers."""
+    """The shape of one example, part by part, and which parts hold integers, of which type."""
     parts = parts_of(x)
-    integers = {name for name, part in parts.items() if "int" in str(part.dtype) or "bool" in str(part.dtype)}
+    kinds = ((name, str(part.dtype)) for name, part in parts.items())
+    integers = {f"{name} {kind}" for name, kind in kinds if "int" in kind or "bool" in kind}
     return {name: tuple(part.shape[1:]) for name, part in parts.items()}, integers
 
 
@@ -609,6 +617,18 @@ def _plain(classes: Any) -> int | list[int] | None:
         raise UserError(
             f"classes must be class numbers, such as [4, 5], or how many there are in all, not {classes!r:.60}."
         ) from None
+
+
+def _declared(classes: int | Iterable[int]) -> tuple[int, ...]:
+    """The classes that are declared for a task: those that are listed, or the first so many."""
+    head = range(min(classes, MOST_CLASSES + 1)) if isinstance(classes, int) else {*classes}
+    if len(head) > MOST_CLASSES:
+        raise UserError(f"A model may have {MOST_CLASSES} classes; declare no more.")
+    return tuple(sorted(head))
+
+
+def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {shape}".lstrip() for name, shape in shapes.items())
 
 
 def _listed(names: Iterable[str]) -> str:

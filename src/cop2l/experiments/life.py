@@ -14,6 +14,7 @@ from cop2l.experiments.directory import check_certificate
 from cop2l.experiments.measure import claims
 from cop2l.experiments.samples import USUAL, Columns
 from cop2l.files import read_json, recover, replace_folder, standing, write_array, write_text
+from cop2l.kernel.form import MOST_CLASSES
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD, read_state
 from cop2l.methods.protocol import Method
@@ -194,6 +195,10 @@ def class_numbers(text: str | None) -> list[int] | None:
         runs = []
     if not runs or not all(runs):
         raise UserError(f"Write classes as numbers, for example 4,5 or 0-9, not {text!r}.")
+    if max(run[-1] for run in runs) >= MOST_CLASSES:
+        raise UserError(
+            f"A model may have {MOST_CLASSES} classes; declare no more than 0-{MOST_CLASSES - 1}."
+        )
     return [number for run in runs for number in run]
 
 

@@ -16,7 +16,7 @@ from cop2l.kernel.arithmetic import held_out, kind_of
 from cop2l.kernel.options import RULES, Check, Family, Kind, Options, Refusal, choice, many, maybe, require, rule, short, whole
 
 FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 3, "certificate.json"
-MOST_BYTES, MOST_TENSOR_BYTES, MOST = 2**25, 2**33, 2**53
+MOST_BYTES, MOST_TENSOR_BYTES, MOST, MOST_CLASSES = 2**25, 2**33, 2**53, 2**18
 SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
 FILES, HOLDOUT_FILES = ("sets.safetensors", "theta.safetensors", "theta_0.safetensors"), ("learner.safetensors",)
 ASSUMPTIONS = (
@@ -86,11 +86,11 @@ def subject(value: Any, where: str) -> Any:
 COUNTED = dict.fromkeys(("n", "prior", "compression", "evicted", "evicted_last", "picked", "iterations", "stopped"), whole())
 COUNTED |= dict.fromkeys(("errors", "missed", "selected", "compressed"), maybe(whole()))
 PART = table(family=choice("classes", "groups", "forgetting"), subject=subject, **COUNTED)
-SAMPLE = {"task": whole(1), "rows": whole(1), "head": many(whole(), least=1), "fingerprint": sha256, "parts": many(PART)}
+SAMPLE = {"task": whole(1), "rows": whole(1), "head": many(whole(0, MOST_CLASSES), 1), "fingerprint": sha256, "parts": many(PART)}
 NAMED = {"family": choice(*get_args(Family)), "task": maybe(whole(1)), "subject": maybe(subject), "kind": choice(*get_args(Kind))}
 CONTENT = {
     "format": choice(FORMAT), "version": choice(VERSION), "made_by": text, "method": text, "options": options_of,
-    "settings": maybe(described), "scenario": choice(*SCENARIOS), "classes": whole(1), "model": described,
+    "settings": maybe(described), "scenario": choice(*SCENARIOS), "classes": whole(1, MOST_CLASSES), "model": described,
     "data": maybe(described), "machine": text, "earlier": many(text, most=100), "threads": whole(1, 512),
     "not_valid": many(text, most=100), "assumptions": choice(list(ASSUMPTIONS)), "commitment": maybe(sha256),
     "records": many(table(**SAMPLE, **COUNTED), least=1), "statements": many(table(**NAMED, value=share), least=1),
@@ -177,9 +177,9 @@ def check_records(content: Content) -> None:
     options, last, most = content["options"], len(content["records"]), widths(content)
     grows = content["scenario"] != "task-incremental" and options.kind != "holdout"
     require(options.tasks in (None, last), f"The claim is for {options.tasks} tasks, and the certificate has {last}.")
-    for number, record in enumerate(content["records"], 1):
+    for number, (record, width) in enumerate(zip(content["records"], most, strict=False), 1):
         head, parts, subjects = record["head"], record["parts"], {part["subject"] for part in record["parts"]}
-        good = record["task"] == number and head == sorted(set(head)) and head[-1] < most[number - 1] + grows * len(head)
+        good = record["task"] == number and head == sorted(set(head)) and head[-1] < width + grows * sum(c >= width for c in head)
         good &= record["n"] + record["prior"] == record["rows"] and (options.kind != "holdout" or record["errors"] is not None)
         named = {"classes": [label for label in head if label in subjects], "groups": options.groups}
         named["forgetting"] = ["lost", "gained"] if number < last else []

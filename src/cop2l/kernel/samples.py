@@ -30,8 +30,7 @@ def parts_of(x: Any) -> dict[str, Any]:
 
 def each(do: Callable[..., Any], *xs: Any) -> Any:
     """The same done to every array of x (and of others beside it)."""
-    parts = xs[0].parts if isinstance(xs[0], Fields) else None
-    return do(*xs) if parts is None else Fields({name: do(*(x.parts[name] for x in xs)) for name in parts})
+    return Fields({name: do(*(x.parts[name] for x in xs)) for name in xs[0].parts}) if isinstance(xs[0], Fields) else do(*xs)
 
 
 def given(x: Any) -> Any:
@@ -58,27 +57,26 @@ def fingerprint(n: int, blocks: Iterable[tuple[Any, Any]], groups: np.ndarray | 
     >>> fingerprint(3, blocks_of(x, y)) == fingerprint(3, blocks_of(x.astype(np.float64), y))
     False
     """
-    whole, labels, hashes = hashlib.sha256(b"cop2l data 1\n"), [np.empty(0, "<i8")], dict[str, Any]()
+    whole, labels, hashes, forms = hashlib.sha256(b"cop2l data 1\n"), [np.empty(0, "<i8")], dict[str, Any](), dict[str, str]()
     for x, y in blocks:
         for name, part in parts_of(x).items():
-            rows = numbers(part)
-            if len(labels) == 1:
-                hashes[name] = hashlib.sha256() if name else whole
-                hashes[name].update(f"{rows.dtype.str} {(n, *rows.shape[1:])}\n".encode())
-            hashes[name].update(rows.tobytes())
+            rows, own = numbers(part), hashes.setdefault(name, hashlib.sha256() if name else whole)
+            if forms.get(name) != (form := f"{rows.dtype.str} {(n, *rows.shape[1:])}\n"):  # the same bytes may mean other numbers
+                own.update(form.encode())
+            forms[name] = form
+            own.update(rows.tobytes())
         labels.append(numbers(y).astype("<i8"))
     whole.update("".join(f"{name} {own.hexdigest()}\n" for name, own in hashes.items() if name).encode())
-    every = np.concatenate(labels)
-    for column in (every,) if groups is None else (every, groups.astype("<i8")):
+    for column in (np.concatenate(labels), *([] if groups is None else [groups.astype("<i8")])):
         whole.update(f"{column.dtype.str} {column.shape}\n".encode() + column.tobytes())
     return whole.hexdigest()
 
 
 def numbers(block: Any) -> np.ndarray:
-    """The block as a little-endian numpy array; bfloat16, which numpy lacks, as its 16-bit patterns."""
+    """The block as a little-endian numpy array; bfloat16, which numpy lacks, as two bytes that are no number."""
     if isinstance(block, torch.Tensor):
         block = block.detach().cpu()
-        block = (block.view(torch.int16) if block.dtype == torch.bfloat16 else block).numpy()
+        block = block.view(torch.int16).numpy().view("V2") if block.dtype == torch.bfloat16 else block.numpy()
     block = np.asarray(block)
     return np.ascontiguousarray(block, dtype=block.dtype.newbyteorder("<"))
 
@@ -91,7 +89,7 @@ class Copies:
 
     def _seen(self, part: Any) -> Any:
         """Rows as the model sees them, in one type for real numbers and integers (exact up to 2^53); -0 is 0."""
-        rows = torch.tensor(numbers(part))[..., None].flatten(1)
+        rows = (part.cpu() if isinstance(part, torch.Tensor) else torch.tensor(numbers(part)))[..., None].flatten(1)
         return (rows.to(self._kind) if rows.is_floating_point() else rows).double() + 0
 
     def add(self, x: Any, y: Any) -> tuple[int, int]:

@@ -66,8 +66,13 @@ def machine(model: nn.Module) -> str:
 
 def outside_heads(heads: Sequence[Sequence[int]], classes: int, scenario: str, device: Any) -> Tensor | None:
     """Task-incremental: row t says which classes do not belong to task t's head (row 0 is unused). Otherwise None."""
-    outside = [[label not in head for label in range(classes)] for head in ([], *heads)]
-    return torch.tensor(outside, device=device) if scenario == "task-incremental" else None
+    outside = (~np.isin(np.arange(classes), head) for head in ([], *heads))
+    return torch.from_numpy(np.stack([*outside])).to(device) if scenario == "task-incremental" else None
+
+
+def outputs_of(model: nn.Module, S: Examples) -> int:
+    """How many classes the model tells apart."""
+    return int(answers(model.eval(), S.take(np.zeros(2, np.int64)).x).shape[1])
 
 
 def counts(options: Options, last: int, task: int, sets: Sets, event: Rows, among: Any = True, gone: bool = False) -> Content:
@@ -139,11 +144,11 @@ def verify(
             verdict.checked.append("The initial parameters are those of the model's seed.")
         else:  # what a seed gives, or what was promised before, does not depend on the data
             verdict.doubt("The initial parameters are not those that a seed gives here: they may have been fitted to the data.")
-        _check_work(run[-1], model, allowed, say)
         known = _checked_samples(verdict, run[-1], samples or {}, allowed, next(model.parameters()))
         if len(known) < len(run[-1]["records"]):
             verdict.doubt("Without the data of all tasks the model could not be learned again.")
             return False
+        _check_work(run[-1], model, learning.block_rows(known[1][0].x), allowed, say)
         return _check_learning(verdict, run, known, model, say)
 
     return _decided(decide)
@@ -190,8 +195,8 @@ def _decided(decide: Callable[[Verdict], bool]) -> Verdict:
         raise
     except Refusal as refusal:
         verdict.fault(str(refusal))
-    except (RuntimeError, ValueError) as error:  # of torch: examples of another shape, or too little memory
-        raise Unreadable(f"The model could not be run on this data here: {str(error).splitlines()[0]:.200}") from None
+    except Exception as error:  # of torch or of the model itself: examples that are not for it, or too little memory
+        raise Unreadable(f"The model could not be run on this data here: {error!r:.200}") from error
     return verdict
 
 
@@ -254,17 +259,16 @@ def _checked_samples(verdict: Verdict, certificate: Content, samples: Samples, a
     return known
 
 
-def _check_work(certificate: Content, model: nn.Module, allowed: Allowed, say: Say) -> None:
-    """Refuse before anything is learned if it would take more arithmetic than is allowed."""
-    # where classes are added, every layer is taken to grow with them
-    options, scored, trained, wider = certificate["options"], 0, 0, widths(certificate)[-1] / certificate["classes"]
+def _check_work(certificate: Content, model: nn.Module, block: int, allowed: Allowed, say: Say) -> None:
+    """Refuse before anything is learned if it would take more arithmetic than is allowed; examples are scored in blocks."""
+    options, scored, trained, classes = certificate["options"], 0, 0, widths(certificate)
     for record in certificate["records"]:
         stopped, free = record["stopped"], record["prior"] + options.prior_memory_size
-        scored += (stopped + 2) * (record["rows"] + options.memory)
+        scored += (stopped + 2) * (record["rows"] + options.memory) + 2 * (stopped + 10) * block
         trained += options.epochs * (options.k * stopped * (stopped + 1) // 2 + (free + options.batch) * stopped)
         trained += options.prior_epochs * (free + options.batch) if options.prior else 0
-    # a step costs something
-    operations = float(4 * size_of(model) * (scored + 3 * trained) * wider + 10**7 * trained // options.batch)
+    # where classes are added, every layer is taken to grow with them; a logit and a step cost something too
+    operations = (4 * size_of(model) / classes[0] + 300) * classes[-1] * (scored + 3 * trained) + 1e7 * trained / options.batch
     say(f"verification takes about {operations:.1e} operations ({scored} examples scored, {trained} trained on, and once more)")
     _limit(allowed, operations)
 
@@ -289,8 +293,7 @@ def _check_learning(verdict: Verdict, run: Sequence[Content], known: Known, mode
     options, records, parts = last["options"], last["records"], [S for S, _ in known.values()]
     other = sorted({there for one in run for there in (one["machine"], *one["earlier"])} - {here})
     model.load_state_dict(_stored(last, "theta_0", model.state_dict()))
-    probe = parts[0].take(np.zeros(2, np.int64)).x
-    stated, made = (last["classes"], last["model"].get("parameters")), (answers(model.eval(), probe).shape[1], size_of(model))
+    stated, made = (last["classes"], last["model"].get("parameters")), (outputs_of(model, parts[0]), size_of(model))
     require(stated == made, f"The model has {made[0]} outputs and {made[1]} parameters, not {stated[0]} and {stated[1]!r:.40}.")
     outside = outside_heads([record["head"] for record in records], last["classes"], last["scenario"], like.device)
     plain, again = (Plain(own, options, outside, widths=widths(last)) for own in (model, copy.deepcopy(model)))
@@ -320,6 +323,7 @@ def _learn_again(plain: Plain, run: Sequence[Content], known: Known, elsewhere: 
         say(f"learning task {t} of {len(known)} again")
         longest = run[-1]["records"][t - 1]["stopped"]
         plain.begin()
+        require(outputs_of(model, S) == plain.widths[t], f"The last layer of the model does not give its outputs in task {t}.")
         learning.check_alone(model, S, outside)
         plain.learn(S, longest=2 * longest + 64 if elsewhere else longest)
         learning.check_alone(model, S, outside)
