@@ -130,3 +130,11 @@ def test_nothing_to_commit_to_is_said(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["commit", *RUN[1:], "method=replay"]) == 2
     assert "nothing to commit to; add holdout=0.1" in capsys.readouterr().err
+
+
+def test_a_commitment_that_is_not_there_is_not_called_damaged(tmp_path, capsys):
+    assert code(*RUN, "--commitment", tmp_path / "nowhere.json") == 2
+    assert "There is no commitment" in capsys.readouterr().err
+    (tmp_path / "other.json").write_text("{not JSON")
+    assert code(*RUN, "--commitment", tmp_path / "other.json") == 2
+    assert "is not a commitment of version 1" in capsys.readouterr().err
