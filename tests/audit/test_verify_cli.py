@@ -146,3 +146,11 @@ def test_no_statement_of_a_certificate_becomes_another_option_of_the_command(key
         assert line.isprintable()
         found = parsed(shlex.split(line)[1:])
         assert (found.cut_as_stated, found.model, found.tasks, found.path) == (False, None, 2, Path("run"))
+
+
+def test_a_commitment_that_is_not_there_is_not_called_damaged(tmp_path, capsys):
+    assert code(*RUN, "--commitment", tmp_path / "nowhere.json") == 2
+    assert "There is no commitment" in capsys.readouterr().err
+    (tmp_path / "other.json").write_text("{not JSON")
+    assert code(*RUN, "--commitment", tmp_path / "other.json") == 2
+    assert "is not a commitment of version 1" in capsys.readouterr().err

@@ -434,6 +434,8 @@ def libraries(monkeypatch):
         def get_image_processor_dict(name):
             if name == "nowhere":
                 raise OSError(name)
+            if name == "plain":
+                return {"image_mean": [0.5] * 3}, {}
             return {"image_mean": [0.5] * 3, "image_std": [0.25] * 3}, {}
 
     processing.BaseImageProcessor = BaseImageProcessor
@@ -463,6 +465,8 @@ def test_models_of_transformers():
     assert weights.state_hash(network) == weights.state_hash(found.load())
     with pytest.raises(UserError, match="cannot find"):
         backbone("transformers:nowhere")
+    with pytest.raises(UserError, match=r"does not say how pictures are scaled \(image_std\)"):
+        backbone("transformers:plain")
     with pytest.raises(UserError, match="transformers:FOLDER"):
         found.load("file.pth")
 

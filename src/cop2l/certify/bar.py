@@ -55,12 +55,11 @@ class Bar:
     """One line on a terminal, which goes away."""
 
     def __init__(self) -> None:
-        from rich import progress as rich
         from rich.console import Console
-        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-        self._progress = rich.Progress(*columns, console=Console(stderr=True), transient=True)
+        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
         self._line = self._progress.add_task("learning", total=None)
         self._progress.start()
 

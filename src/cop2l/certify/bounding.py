@@ -58,29 +58,18 @@ def bounds_of(
         return {"holdout": holdout_certificate(n, counted["errors"], last, share)}
     if only in (None, "kl", "kl-tight") and (errors := counted["errors"]) is not None:
         first, second, late = counted["compression"], counted["evicted"], counted["evicted_last"]
-        found["kl"] = kl_certificate(n, first, second, errors, messages, task, last, share, grid=grid)
+        of_task = (errors, messages, task, last, share)
+        found["kl"] = kl_certificate(n, first, second, *of_task, grid=grid)
         found["kl-tight"] = kl_tight_certificate(
-            n,
-            first + late,
-            second - late,
-            errors,
-            messages,
-            task,
-            last,
-            share,
-            grid=grid,
-            marked=options.marked,
+            n, first + late, second - late, *of_task, grid=grid, marked=options.marked
         )
     if not options.marked:
         return found
-    if (missed := counted["missed"]) is not None:
-        found["preference"] = preference_certificate(
-            n, counted["picked"], missed, kept, last, share, grid=grid
-        )
+    if counted["missed"] is not None:
+        counts = (n, counted["picked"], counted["missed"], kept, last, share)
+        found["preference"] = preference_certificate(*counts, grid=grid)
         if options.buffer == "witness":
-            found["combined"] = combined_certificate(
-                n, counted["picked"], missed, kept, last, share, grid=grid
-            )
+            found["combined"] = combined_certificate(*counts, grid=grid)
     selected, compressed = counted["selected"], counted["compressed"]
     if options.buffer == "witness":  # the same argument on R_t
         same = combined_certificate(selected, 0, compressed, kept, last, share, grid=grid)
@@ -128,12 +117,10 @@ def _one(
     family: str, task: int, subject: Any, kind: str, options: Options, records: Sequence[Counts]
 ) -> float:
     counted = counts_of(records[task - 1], family, subject)
-    messages, share = (
-        [record["iterations"] for record in records],
-        _share(family, task, kind, options, records),
-    )
     if not sizes(kind, counted)[0] and kind not in ("kl", "kl-tight"):
         return 1.0
+    messages = [record["iterations"] for record in records]
+    share = _share(family, task, kind, options, records)
     return float(bounds_of(counted, task, options, messages, share, kind)[kind])
 
 

@@ -107,6 +107,10 @@ class Certificate:
             else:
                 save_file(plain, path)
             files[path.name] = file_digest(path)
+        self._write(folder, files)
+
+    def _write(self, folder: Path, files: Mapping[str, str]) -> None:
+        """The text, with the hashes of its files and its own."""
         text = json.dumps(sealed({**self.content, "files": files}), indent=1, sort_keys=True, allow_nan=False)
         write_text(folder / form.TEXT_FILE, f"{text}\n")
 

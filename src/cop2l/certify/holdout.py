@@ -1,6 +1,5 @@
 """The hold-out certificate: what any method can carry, from examples that it never learned from."""
 
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from cop2l.certify.bounding import statements as all_statements
-from cop2l.certify.certificate import Certificate, content_of, sealed
+from cop2l.certify.certificate import Certificate, content_of
 from cop2l.errors import UserError
-from cop2l.files import file_digest, write_text
-from cop2l.kernel.form import HOLDOUT_FILES, TEXT_FILE
+from cop2l.files import file_digest
+from cop2l.kernel.form import HOLDOUT_FILES
 from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of, fingerprint, numbers
@@ -42,8 +41,7 @@ class HoldoutCertificate(Certificate):
                     "A hold-out certificate needs a method that saves itself in one safetensors file."
                 )
             files[0].replace(target)
-        content = sealed({**self.content, "files": {target.name: file_digest(target)}})
-        write_text(folder / TEXT_FILE, json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")
+        self._write(folder, {target.name: file_digest(target)})
 
 
 def issue_holdout(

@@ -508,7 +508,8 @@ class CoP2L:
                 )
             if held != shapes:
                 raise UserError(
-                    f"The inputs have the shape {_shapes(shapes)}; earlier tasks had {_shapes(held)}: give all tasks one shape."
+                    wrong_shape(self.model, x)
+                    or f"The inputs have the shape {_shapes(shapes)}; earlier tasks had {_shapes(held)}: give all tasks one shape."
                 )
             try:
                 with ScoringMode(self.model):

@@ -17,9 +17,8 @@ import torch
 from cop2l.certify.fast import unfilled
 from cop2l.kernel.learning import exact_arithmetic
 
-os.environ.setdefault(
-    "CUDA_DEVICE_MAX_CONNECTIONS", "32"
-)  # read when CUDA starts; with its 8, streams share queues
+# Read when CUDA starts; with its 8, streams share queues.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 _of_thread = threading.local()
 
 

@@ -65,6 +65,11 @@ def _transformers(transformers: Any, model: str) -> Backbone:
         colours, _ = BaseImageProcessor.get_image_processor_dict(model)
     except (OSError, ValueError):
         raise UserError(f"transformers cannot find the picture model {model!r}; check its name.") from None
+    if missing := {"image_mean", "image_std"} - colours.keys():
+        raise UserError(
+            f"The picture model {model!r} does not say how pictures are scaled ({', '.join(sorted(missing))}); give it as a "
+            "module of your own: cop2l.features.from_module(module, mean=..., std=...)."
+        )
 
     def network(pretrained: bool) -> nn.Module:
         if not pretrained:

@@ -74,9 +74,8 @@ def from_path(path: str, name: str | None = None) -> Backbone:
     made = imported(path)
     if not isinstance(made, nn.Module | Backbone) and callable(made):
         try:
-            with private_randomness(
-                torch.device("cpu"), 0, "backbone"
-            ):  # random weights: the same every time
+            # Random weights are the same every time.
+            with private_randomness(torch.device("cpu"), 0, "backbone"):
                 made = made()
         except UserError:
             raise
