@@ -202,6 +202,16 @@ def test_a_long_text_takes_no_more_memory_than_it_has(run, tmp_path):
         tracemalloc.stop()
 
 
+def test_numbers_in_another_order_are_no_row(run, tmp_path):
+    """A picture with its channels last has as many numbers as the same with its channels first."""
+    service = Service(run, tmp_path)
+    service.shape = (1, 2)
+    answer = service.predict(json.dumps({"rows": [[[4.0, 0.0]]]}).encode())["classes"]
+    assert service.predict(json.dumps({"rows": [[4.0, 0.0]]}).encode())["classes"] == answer
+    with pytest.raises(Problem, match=r"the shape \[2, 1\]; the model takes \[1, 2\], or \[2\]"):
+        service.predict(json.dumps({"rows": [[[4.0], [0.0]]]}).encode())
+
+
 def test_servers_of_the_same_counts_see_each_other_and_count_one_after_the_other(run, tmp_path, monkeypatch):
     one, other = Service(run, tmp_path), Service(run, tmp_path)
     batch = json.dumps({"predicted": [0, 1], "labels": [0, 0], "task": 1}).encode()

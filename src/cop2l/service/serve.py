@@ -226,9 +226,14 @@ class Service:
             found = found.astype(np.float32)
         if not np.isfinite(found).all():
             raise Problem(422, "Rows have a number that single precision cannot hold.")
-        if self.shape and found.size != len(rows) * int(np.prod(self.shape)):
+        flat = (
+            int(np.prod(self.shape)),
+        )  # any other shape of this size would be another order of the numbers
+        if self.shape and found.shape[1:] not in (self.shape, flat):
             raise Problem(
-                422, f"A row has the shape {list(found.shape[1:])}; the model takes {list(self.shape)}."
+                422,
+                f"A row has the shape {list(found.shape[1:])}; the model takes {list(self.shape)}"
+                + (f", or {list(flat)}." if len(self.shape) > 1 else "."),
             )
         return found.reshape(len(rows), *self.shape) if self.shape else found
 
