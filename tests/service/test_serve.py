@@ -171,6 +171,7 @@ def test_feedback_is_counted_for_good_and_an_alarm_is_shown(started, run, tmp_pa
         {"labels": [0, 7], "predicted": [0, 0], "task": 1},
         {"labels": [[0]], "predicted": [0]},
         {"labels": [0], "predicted": [0], "groups": []},
+        {"labels": [0], "rows": [[3e38, 3e38]]},
     ):
         status, found = server.json("/feedback", bad)
         assert (status, list(found)) == (422, ["error"]), bad
