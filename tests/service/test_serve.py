@@ -171,6 +171,7 @@ def test_feedback_is_counted_for_good_and_an_alarm_is_shown(started, run, tmp_pa
         {"labels": [0, 7], "predicted": [0, 0], "task": 1},
         {"labels": [[0]], "predicted": [0]},
         {"labels": [0], "predicted": [0], "groups": []},
+        {"labels": [0], "rows": [[3e38, 3e38]]},
     ):
         status, found = server.json("/feedback", bad)
         assert (status, list(found)) == (422, ["error"]), bad
@@ -200,6 +201,16 @@ def test_a_long_text_takes_no_more_memory_than_it_has(run, tmp_path):
         assert tracemalloc.get_traced_memory()[1] < 10**8
     finally:
         tracemalloc.stop()
+
+
+def test_numbers_in_another_order_are_no_row(run, tmp_path):
+    """A picture with its channels last has as many numbers as the same with its channels first."""
+    service = Service(run, tmp_path)
+    service.shape = (1, 2)
+    answer = service.predict(json.dumps({"rows": [[[4.0, 0.0]]]}).encode())["classes"]
+    assert service.predict(json.dumps({"rows": [[4.0, 0.0]]}).encode())["classes"] == answer
+    with pytest.raises(Problem, match=r"the shape \[2, 1\]; the model takes \[1, 2\], or \[2\]"):
+        service.predict(json.dumps({"rows": [[[4.0], [0.0]]]}).encode())
 
 
 def test_servers_of_the_same_counts_see_each_other_and_count_one_after_the_other(run, tmp_path, monkeypatch):

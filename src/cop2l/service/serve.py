@@ -106,16 +106,8 @@ class Service:
         x, task = self._rows(asked.get("rows")), self._task(asked.get("task"))
         if self.learner.scenario == "task-incremental" and task is None:
             raise Problem(422, f"Say which task these rows are of: task is 1 to {self.learner.tasks_seen}.")
-        shares = getattr(self.learner, "probabilities", None)
-        found = None if shares is None else shares(x, task=task)
-        if found is not None and not found.isfinite().all():
-            raise Problem(
-                422, "The model has no answer to a row: its numbers are too large for what it computes."
-            )
-        return {
-            "classes": self.learner.predict(x, task=task).tolist(),
-            "probabilities": None if found is None else found.tolist(),
-        }
+        classes, shares = self._answers(x, task)
+        return {"classes": classes, "probabilities": shares}
 
     def feedback(self, body: bytes) -> dict[str, Any]:
         """Count one batch of true labels, in every monitor that it speaks to; all of it is checked before anything is counted."""
@@ -226,9 +218,14 @@ class Service:
             found = found.astype(np.float32)
         if not np.isfinite(found).all():
             raise Problem(422, "Rows have a number that single precision cannot hold.")
-        if self.shape and found.size != len(rows) * int(np.prod(self.shape)):
+        flat = (
+            int(np.prod(self.shape)),
+        )  # any other shape of this size would be another order of the numbers
+        if self.shape and found.shape[1:] not in (self.shape, flat):
             raise Problem(
-                422, f"A row has the shape {list(found.shape[1:])}; the model takes {list(self.shape)}."
+                422,
+                f"A row has the shape {list(found.shape[1:])}; the model takes {list(self.shape)}"
+                + (f", or {list(flat)}." if len(self.shape) > 1 else "."),
             )
         return found.reshape(len(rows), *self.shape) if self.shape else found
 
@@ -267,15 +264,25 @@ class Service:
             )
         return found
 
+    def _answers(self, x: np.ndarray, task: int | None) -> tuple[list[int], list[list[float]] | None]:
+        """Classes and, where the method has them, probabilities; a row whose logits are no numbers has neither."""
+        shares = getattr(self.learner, "probabilities", None)
+        found = None if shares is None else shares(x, task=task)
+        if found is not None and not found.isfinite().all():
+            raise Problem(
+                422, "The model has no answer to a row: its numbers are too large for what it computes."
+            )
+        return self.learner.predict(x, task=task).tolist(), None if found is None else found.tolist()
+
     def _predicted(self, x: np.ndarray, tasks: np.ndarray) -> list[int]:
         """The classes that the model predicts, each for its own task where that matters."""
         if len(x) != len(tasks):
             raise Problem(422, f"There are {len(x)} rows and {len(tasks)} labels; send one label for each.")
         if self.learner.scenario != "task-incremental":
-            return list(self.learner.predict(x).tolist())
+            return self._answers(x, None)[0]
         found = np.empty(len(x), np.int64)
         for task in np.unique(tasks):
-            found[tasks == task] = self.learner.predict(x[tasks == task], task=int(task)).numpy()
+            found[tasks == task] = self._answers(x[tasks == task], int(task))[0]
         return list(found.tolist())
 
 
