@@ -11,6 +11,8 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
+from cop2l.certify.presets import PRIOR
+from cop2l.certify.prior import scalable
 from cop2l.errors import UserError
 from cop2l.kernel.form import regular
 from cop2l.kernel.options import require
@@ -31,6 +33,8 @@ def model_for(
     if given is not None:
         seed = described.get("seed")
         model = own_model(given, seed if type(seed) is int else certificate["options"].seed)
+        if described.get("scale") == PRIOR:
+            model = scalable(model, described.get("inputs") or [1])
         require(
             shapes_of(model) == stored_shapes(stored, prefix),
             f"The model that {given} builds has other tensors than {stored.name}.",

@@ -11,6 +11,7 @@ from cop2l.audit.exported import check_export
 from cop2l.audit.finding import find, is_export
 from cop2l.audit.holdout import HoldoutRun
 from cop2l.audit.model import Builder, model_for
+from cop2l.audit.prior import check_step, put_scale
 from cop2l.audit.readable import ReadableVerdict
 from cop2l.kernel import verify as kernel
 from cop2l.kernel.form import Unreadable, read
@@ -53,7 +54,10 @@ def verify(
             verdict = HoldoutRun(notes, certificates, samples, model, allowed, say).verdict()
         else:
             built = _model(notes, last, model)
+            put_scale(last, samples, built)
             verdict = kernel.verify(folders, samples.learned, built, start=start, allowed=allowed, say=say)
+        if not verdict.faults and not notes.faults:
+            check_step(notes, last, samples, model, allowed, say)
         if is_export(Path(path)):
             valid = verdict.status == "valid" and not notes.faults and not notes.doubts
             check_export(notes, Path(path), last, samples, model, valid)

@@ -16,6 +16,7 @@ from cop2l.certify.fast import misclassified
 from cop2l.errors import Advice
 from cop2l.kernel.learning import Examples, Plain, certified_rows, join
 from cop2l.kernel.samples import ROWS, numbers, parts_of
+from cop2l.models.scale import Scale
 
 LARGE = 100
 """Inputs beyond this are hardly scaled."""
@@ -29,7 +30,9 @@ TWICE = "changing it and learning again counts as another try (docs/inputs.md, A
 def before(task: int, x: Any, y: Tensor, given: Any, model: nn.Module) -> Iterator[str]:
     """What the data of a task shows at a glance: its first block of inputs, and its labels."""
     looks_up = any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in model.modules())
-    for part in parts_of(x).values() if task == 1 else ():
+    for part in (
+        parts_of(x).values() if task == 1 and not isinstance(getattr(model, "scale", None), Scale) else ()
+    ):
         first = numbers(part[:ROWS])
         if not first.size or first.dtype.kind not in ("f" if looks_up else "iuf"):  # ids are no quantities
             continue

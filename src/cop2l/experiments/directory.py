@@ -124,6 +124,13 @@ class RunDirectory:
         if not (self.path / "config.json").exists():
             write_json(self.path / "config.json", config)
 
+    def settled(self) -> dict[str, Any] | None:
+        """What the prior part gave when the run began; None before it began."""
+        found = self._environment().get("settled")
+        if found is not None and not (isinstance(found, dict) and set(found) == {"scale", "lr", "tried"}):
+            raise DamagedError(self.path / "environment.json", "not the environment of a run")
+        return found
+
     def resume(self, learner: Method) -> list[dict[str, Any]]:
         """Put the learner into the stored state, if there is one; the records of the tasks it has learned.
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 
 from cop2l import methods
 from cop2l.certify import presets
+from cop2l.certify.presets import PRIOR
 from cop2l.errors import UserError, unknown
 from cop2l.experiments.config import FIELDS, Config, as_type
 from cop2l.kernel.options import Options as KernelOptions
@@ -53,7 +54,7 @@ def names(of: Iterable[str]) -> list[str]:
 def typed(method: str, name: str, value: Any) -> Any:
     """The value as the type of the method's option; an option of other methods, or of none, is refused."""
     if name in (own := types(method)):
-        return as_type(own[name], value)
+        return PRIOR if (name, value) == ("lr", PRIOR) else as_type(own[name], value)
     if other := next((other for other in methods.METHODS if name in types(other)), None):
         raise UserError(f"{method} has no option {name}; for {other} alone, write methods.{other}.{name}.")
     raise unknown("key", name, [*FIELDS, *own])
@@ -69,15 +70,20 @@ def check(config: Config) -> None:
         raise UserError(
             "The claim is the hold-out bound and nothing is withheld; add for example holdout=0.1."
         )
+    stated = {name: value for name, value in config.options.items() if value != PRIOR}
     if config.method == CERTIFIES_ITSELF:
         tasks = None if config.anytime else config.tasks
-        presets.options(
-            **config.options, **of_the_run(config), tasks=tasks, memory=config.memory, seed=config.seed
+        chosen = presets.options(
+            **stated, **of_the_run(config), tasks=tasks, memory=config.memory, seed=config.seed
         )
+        if PRIOR in (config.options.get("lr"), *config.scale) and not chosen.prior:
+            raise UserError(
+                "Nothing is set aside to set scale or lr from; give prior=0.05, say, or numbers for both."
+            )
         return
     if config.kind not in (None, "holdout"):
         raise UserError(f"{config.method} can only claim the hold-out bound; leave kind out.")
-    declarations(config.method)[0](**config.options)
+    declarations(config.method)[0](**stated)
 
 
 def of_the_run(config: Config) -> dict[str, Any]:
