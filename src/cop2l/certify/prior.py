@@ -9,7 +9,6 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +18,9 @@ from torch import nn
 from cop2l.certify.inputs import check_finite, inputs
 from cop2l.certify.presets import PRESETS, PRIOR
 from cop2l.errors import Advice, UserError
-from cop2l.kernel.learning import Examples, answers, certified_rows, exact_arithmetic, sample, score
+from cop2l.kernel.learning import Examples, certified_rows, sample
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import Fields, numbers
-from cop2l.kernel.verify import outside_heads
 from cop2l.models import MODELS
 from cop2l.models.scale import Scale, scale_of
 from cop2l.randomness import marks
@@ -37,6 +35,10 @@ JUDGED = 4
 """One example of so many judges; the others are learned from."""
 SHARE: float = PRESETS["hybrid"]["prior"]
 """The prior part of methods that have none of their own: so all see the same examples."""
+ALIKE = 16
+"""Columns whose factors differ by less are of like size."""
+TRAINED_OUT = 0.05
+"""A mean loss that leaves nothing to learn."""
 TYPICAL = 1.5
 """The deviation of a normal distribution is so many times the median distance from its middle."""
 
@@ -74,7 +76,8 @@ def scale_from(part: Examples) -> dict[str, list[float]] | None:
 
     The shift is the median, and the factor the power of two that brings the median distance from it, among the values that are
     not the median itself, nearest to 2/3. Both are picked and not added up, so that every machine finds the same. A column that
-    is constant is shifted to 0; one that is 0 has the factor that is usual among those whose median is 0.
+    is constant is shifted to 0. Columns of the median 0, such as counts of words, have one factor, the median of theirs, as far
+    as they are of like size: what they weigh among each other stays.
     """
     if len(part) < LEAST_TO_SCALE:
         return None
@@ -94,8 +97,9 @@ def scale_from(part: Examples) -> dict[str, list[float]] | None:
         away = np.sort(away[away > 0])
         typical = away[(len(away) - 1) // 2] if len(away) else abs(centre)
         factor[number] = power_of_two(1 / (TYPICAL * typical)) if typical else 0
-    usual = np.sort(factor[(middle == 0) & (factor > 0)])
-    factor[factor == 0] = usual[(len(usual) - 1) // 2] if len(usual) else 1.0
+    sparse = (middle == 0) & (factor > 0)
+    usual = np.sort(factor[sparse])[(sparse.sum() - 1) // 2] if sparse.any() else 1.0
+    factor[(factor == 0) | (sparse & (factor >= usual / ALIKE) & (factor <= usual * ALIKE))] = usual
     middle = np.clip(middle, -(2.0**53), 2.0**53)
     return {"shift": middle.tolist(), "factor": factor.tolist()}
 
@@ -177,30 +181,32 @@ def _tried(learner: Any, lr: float, learned: Examples, judging: Examples, head: 
             learner.learn(learned.x, learned.y, classes=head, progress=False)
         except UserError:  # diverged; if it is anything else, learning says so
             return Tried(lr, len(judging), None)
-    like = next(learner.model.parameters())
-    judging = replace(judging, y=judging.y.to(like.device))
-    with exact_arithmetic(torch.get_num_threads()):
-        classes = answers(learner.model, judging.take(np.zeros(1, np.int64)).x).shape[1]
-        losses, wrong = score(
-            learner.model, judging, outside_heads(learner.heads, classes, scenario, like.device)
-        )
-    loss = float(losses.double().mean())
-    return Tried(lr, int(wrong.sum()), round(loss, 4) if math.isfinite(loss) else None)
+    told = 1 if scenario == "task-incremental" else None
+    if hasattr(learner, "probabilities"):
+        chances = learner.probabilities(judging.x, task=told)
+    else:
+        chances = learner.allowed(learner.logits(judging.x), told).softmax(1).cpu()
+    own = chances.double()[torch.arange(len(judging)), judging.y].clamp(min=1e-12)
+    loss = float(-own.log().mean())
+    return Tried(
+        lr, int((chances.argmax(1) != judging.y).sum()), round(loss, 4) if math.isfinite(loss) else None
+    )
 
 
 def step_from(tried: Sequence[Tried], part: Examples) -> float | None:
-    """The middle one of the steps that are as good as the best; None if there is none.
+    """The smallest step that trains out; None if none learns anything.
 
-    As good: at most sqrt(e + 1) more errors than the least number e, and a loss below that of guessing. The middle (of two: the
-    smaller) lies far from the steps that learn nothing and from those that diverge when a task is larger or harder.
+    It does if it has at most sqrt(e + 1) more errors than the least number e, and a loss of at most 0.05 or twice the least: on
+    an easy first task all steps have few errors, and only the loss shows which ones are too small for what comes later. Larger
+    steps may train as well and then diverge on a task that is larger or harder.
     """
-    least, guessing = min((one.errors for one in tried), default=0), math.log(max(2, len(np.unique(part.y))))
-    good = [
-        one.lr
-        for one in tried
-        if one.errors <= least + math.sqrt(least + 1) and one.loss is not None and one.loss < guessing
-    ]
-    return good[(len(good) - 1) // 2] if good else None
+    known = [one for one in tried if one.loss is not None]
+    least = min((one.errors for one in known), default=0)
+    good = [one for one in known if one.errors <= least + math.sqrt(least + 1)]
+    lowest = min((one.loss or 0 for one in good), default=0)
+    if lowest >= math.log(max(2, len(np.unique(part.y)))):
+        return None  # no better than guessing
+    return next((one.lr for one in good if (one.loss or 0) <= max(TRAINED_OUT, 2 * lowest)), None)
 
 
 def settled(
