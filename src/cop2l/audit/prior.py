@@ -1,17 +1,21 @@
 """What the prior part of the first task is said to have given, found again: the scale of the inputs, and the step."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import safe_open
 from torch import nn
 
 from cop2l.audit.cut import Samples
-from cop2l.audit.model import Builder, model_for
+from cop2l.audit.model import Builder, dtype_of, model_for
 from cop2l.certify.presets import PRIOR
 from cop2l.certify.prior import SHARE, STEPS, prior_part, scale_from, step_from, steps_tried
 from cop2l.experiments.environment import threads
-from cop2l.kernel.form import HOLDOUT_FILES, canonical
+from cop2l.kernel.form import HOLDOUT_FILES, canonical, regular
 from cop2l.kernel.learning import Examples, size_of
+from cop2l.kernel.samples import Fields
 from cop2l.kernel.verdict import Verdict
 from cop2l.kernel.verify import Allowed, Say, machine
 from cop2l.methods import method
@@ -26,6 +30,8 @@ def looked_at(certificate: Content, samples: Samples) -> Examples | None:
     if 1 not in samples.learned or (certificate["options"].kind == "holdout" and samples.stream is None):
         return None
     x, y, *_ = samples.learned[1]
+    if isinstance(x, Fields) or len(x) != len(y):  # whatever it is, it was not learned from
+        return None
     chosen = settings(certificate)
     return prior_part(x, y, chosen.get("prior", SHARE), certificate["options"].seed)
 
@@ -38,12 +44,42 @@ def settings(certificate: Content) -> dict[str, Any]:
 
 def put_scale(certificate: Content, samples: Samples, model: Any) -> None:
     """Give the model the scale that the prior part has, if it is said to have that: what is stored is not asked."""
-    if certificate["model"].get("scale") != PRIOR or model is None:
-        return
-    part = looked_at(certificate, samples)
-    found = scale_from(part) if part is not None else None
-    if found is not None and len(found["shift"]) == model.scale.shift.numel():
+    found = _constants(certificate, samples)
+    if found is not None and model is not None and len(found["shift"]) == model.scale.shift.numel():
         model.scale.put(**found)
+
+
+def check_scale(notes: Verdict, certificate: Content, samples: Samples) -> None:
+    """Whether the stored scale is the one that the prior part gives, if it is said to be: every machine finds the same."""
+    if (found := _constants(certificate, samples)) is None:
+        return
+    path, prefix = _stored(certificate)
+    with regular(path), safe_open(path, framework="pt") as file:
+        there = [name for name in file.keys() if name.startswith(f"{prefix}scale.")]  # noqa: SIM118
+        stored = {
+            name.rpartition(".")[2]: file.get_tensor(name).double().flatten().tolist() for name in there
+        }
+    kind = dtype_of(certificate) or torch.float32
+    if stored != {name: torch.tensor(values).to(kind).tolist() for name, values in found.items()}:
+        notes.fault("The scale of the inputs is not the one that the prior part of the first task gives.")
+    else:
+        notes.checked.append(
+            "The scale of the inputs was found again: it is that of examples which certify nothing."
+        )
+
+
+def _constants(certificate: Content, samples: Samples) -> dict[str, list[float]] | None:
+    part = looked_at(certificate, samples) if certificate["model"].get("scale") == PRIOR else None
+    return None if part is None else scale_from(part)
+
+
+def _stored(certificate: Content) -> tuple[Path, str]:
+    """The file that holds the model's tensors, and how their names begin there."""
+    if certificate["options"].kind != "holdout":
+        return certificate["folder"] / "theta_0.safetensors", ""
+    return certificate["folder"] / HOLDOUT_FILES[0], "theta/" if certificate[
+        "method"
+    ] == "cop2l" else "model."
 
 
 def check_step(
@@ -56,34 +92,28 @@ def check_step(
 ) -> None:
     """Whether the steps that are said to have been tried give, tried again, what is stated."""
     stated, part = (certificate["data"] or {}).get("tried"), looked_at(certificate, samples)
-    if stated is None or part is None:
+    model = None if stated is None or part is None else model_for(certificate, given, *_stored(certificate))
+    if part is None or model is None:
         return
-    chosen, name, holdout = (
-        settings(certificate),
-        certificate["method"],
-        certificate["options"].kind == "holdout",
-    )
-    prefix = ("theta/" if name == "cop2l" else "model.") if holdout else ""
-    file = certificate["folder"] / (HOLDOUT_FILES[0] if holdout else "theta_0.safetensors")
-    seed = {} if "seed" in chosen else {"seed": certificate["options"].seed}
+    chosen, scenario = settings(certificate), certificate["scenario"]
+    if "lr" not in chosen:
+        notes.fault("The certificate says that steps were tried, and its method takes none.")
+        return
+    more = {} if "seed" in chosen else {"seed": certificate["options"].seed}
 
     def make(lr: float) -> Any:
-        model: Any = model_for(certificate, given, file, prefix)
-        put_scale(certificate, samples, model)
-        return method(name)(model, scenario=certificate["scenario"], **(chosen | seed | {"lr": lr}))
+        own: Any = model_for(certificate, given, *_stored(certificate))
+        put_scale(certificate, samples, own)
+        return method(certificate["method"])(own, scenario=scenario, **(chosen | more | {"lr": lr}))
 
-    model = model_for(certificate, given, file, prefix)
-    if model is None:
-        return
     if (operations := work(model, chosen, len(part))) > allowed.operations:
         notes.doubt(
             f"The steps were not tried again: that takes {operations:.1e} operations, and {allowed.operations:.1e} are allowed."
         )
         return
     say("trying the steps again")
-    head = certificate["records"][0]["head"]
     with threads(certificate["threads"]):
-        tried = steps_tried(make, part, head, certificate["scenario"])
+        tried = steps_tried(make, part, certificate["records"][0]["head"], scenario)
     found = step_from(tried, part)
     if canonical([list(one) for one in tried]) == canonical(stated) and found in (None, chosen["lr"]):
         notes.checked.append(

@@ -11,7 +11,7 @@ from cop2l.audit.exported import check_export
 from cop2l.audit.finding import find, is_export
 from cop2l.audit.holdout import HoldoutRun
 from cop2l.audit.model import Builder, model_for
-from cop2l.audit.prior import check_step, put_scale
+from cop2l.audit.prior import check_scale, check_step, put_scale
 from cop2l.audit.readable import ReadableVerdict
 from cop2l.kernel import verify as kernel
 from cop2l.kernel.form import Unreadable, read
@@ -50,6 +50,7 @@ def verify(
         samples = samples_for(notes, last, data, cut or {}, cut_as_stated)
         if run is not None:
             check_run(notes, run, certificates)
+        check_scale(notes, last, samples)
         if last["options"].kind == "holdout":
             verdict = HoldoutRun(notes, certificates, samples, model, allowed, say).verdict()
         else:

@@ -161,17 +161,22 @@ def steps_tried(
     scenario: str,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Tried]:
-    """What comes of every step, none if there are too few examples: `make(lr)` gives a learner before its first task.
+    """What comes of each step, none if there are too few examples: `make(lr)` gives a learner before its first task.
 
     It learns three quarters of the examples as if they were the task; the last quarter judges. Nothing is drawn but what
-    the learner draws from its seed.
+    the learner draws from its seed. A step that makes no error and trains out is the last: no larger one would be chosen.
     """
     if len(part) < LEAST_TO_TRY:
         return []
     last = len(part) - len(part) // JUDGED
     learned, judging = part.take(np.arange(last)), part.take(np.arange(last, len(part)))
-    say(f"trying {len(STEPS)} steps on {len(part)} examples that certify nothing")
-    return [_tried(make(lr), lr, learned, judging, head, scenario) for lr in STEPS]
+    say(f"trying up to {len(STEPS)} steps on {len(part)} examples that certify nothing")
+    tried: list[Tried] = []
+    for lr in STEPS:
+        tried.append(_tried(make(lr), lr, learned, judging, head, scenario))
+        if tried[-1].errors == 0 and tried[-1].loss is not None and tried[-1].loss <= TRAINED_OUT:
+            break
+    return tried
 
 
 def _tried(learner: Any, lr: float, learned: Examples, judging: Examples, head: Any, scenario: str) -> Tried:
@@ -187,7 +192,7 @@ def _tried(learner: Any, lr: float, learned: Examples, judging: Examples, head: 
     else:
         chances = learner.allowed(learner.logits(judging.x), told).softmax(1).cpu()
     own = chances.double()[torch.arange(len(judging)), judging.y].clamp(min=1e-12)
-    loss = float(-own.log().mean())
+    loss = float(own.log().mean().abs())
     return Tried(
         lr, int((chances.argmax(1) != judging.y).sum()), round(loss, 4) if math.isfinite(loss) else None
     )
@@ -230,7 +235,7 @@ def settled(
     tried = steps_tried(lambda step: make(constants, step), part, head, scenario, say)
     found = step_from(tried, part)
     if found is not None:
-        say(f"lr={found:g} of {len(tried)} steps, tried on {len(part)} examples that certify nothing")
+        say(f"lr={found:g}: the smallest of the {len(tried)} steps tried that trains out")
     elif tried:
         say("No step that was tried learned anything: lr stays as it is by default; give it yourself.")
     else:
