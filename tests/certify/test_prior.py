@@ -122,7 +122,9 @@ def test_nothing_but_the_prior_part_is_looked_at():
     assert "144 examples that certify nothing" in said[0]
     assert said[1].startswith(f"lr={first.options.lr:g}")
     x[~certified] = 2
-    assert not torch.equal(CoP2L.from_prior(mlp(), x, y, lr=0.1, **QUICK).theta_0["scale.shift"], first.theta_0["scale.shift"])
+    assert not torch.equal(
+        CoP2L.from_prior(mlp(), x, y, lr=0.1, **QUICK).theta_0["scale.shift"], first.theta_0["scale.shift"]
+    )
 
 
 @pytest.mark.parametrize("build_model", [None, own])
@@ -151,7 +153,10 @@ def test_a_scale_from_all_examples_is_found_out(tmp_path):
     learner.learn(x, y)
     learner.certify({1: (x, y)}).save(tmp_path)
     verdict = verify(tmp_path, {1: (x, y)})
-    assert "The scale of the inputs is not the one that the prior part of the first task gives." in verdict.faults
+    assert (
+        "The scale of the inputs is not the one that the prior part of the first task gives."
+        in verdict.faults
+    )
 
 
 @pytest.mark.filterwarnings("ignore::cop2l.errors.Advice")

@@ -67,7 +67,7 @@ def new_learner(
         raise UserError("The configuration names no model; add model=, see: cop2l list models.")
     options.check(config)
     found = known or settle(config, stream)
-    given = {name: value for name, value in config.options.items() if value != PRIOR}
+    given = options.stated(config)
     given |= {} if found.lr is None else {"lr": found.lr}
     if config.method == CERTIFIES_ITSELF:
         given |= options.of_the_run(config) | {
@@ -105,8 +105,7 @@ def new_model(config: Config, stream: Stream, scale: dict[str, list[float]] | No
 
 def settle(config: Config, stream: Stream, say: Callable[[str], None] = lambda _: None) -> Settled:
     """The scale and the step of a run, as far as the configuration leaves them to the prior part of the first task."""
-    stated = {name: value for name, value in config.options.items() if value != PRIOR}
-    scale, lr = PRIOR in config.scale, config.options.get("lr") == PRIOR
+    stated, scale, lr = options.stated(config), PRIOR in config.scale, options.left_open(config)
     if not (scale or lr):
         return Settled()
     own = config.method == CERTIFIES_ITSELF
@@ -205,8 +204,8 @@ def committed(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
 
 def resolved(config: Config, stream: Stream, learner: Method) -> dict[str, Any]:
     """What config.json holds: every key with its value, the defaults of the method and the stream included."""
-    left_open = {name: PRIOR for name, value in config.options.items() if value == PRIOR}
-    chosen = options.defaults(config.method) | config.options | settings_of(learner) | left_open
+    chosen = options.defaults(config.method) | config.options | settings_of(learner)
+    chosen |= {"lr": PRIOR} if options.left_open(config) else {}
     record = config.as_record() | {"options": {name: chosen[name] for name in options.types(config.method)}}
     return record | {"scenario": stream.scenario, "tasks": len(stream), "kind": kind_of(config, learner)}
 

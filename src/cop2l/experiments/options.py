@@ -70,20 +70,30 @@ def check(config: Config) -> None:
         raise UserError(
             "The claim is the hold-out bound and nothing is withheld; add for example holdout=0.1."
         )
-    stated = {name: value for name, value in config.options.items() if value != PRIOR}
+    said = stated(config)
     if config.method == CERTIFIES_ITSELF:
         tasks = None if config.anytime else config.tasks
         chosen = presets.options(
-            **stated, **of_the_run(config), tasks=tasks, memory=config.memory, seed=config.seed
+            **said, **of_the_run(config), tasks=tasks, memory=config.memory, seed=config.seed
         )
-        if PRIOR in (config.options.get("lr"), *config.scale) and not chosen.prior:
+        if (left_open(config) or PRIOR in config.scale) and not chosen.prior:
             raise UserError(
                 "Nothing is set aside to set scale or lr from; give prior=0.05, say, or numbers for both."
             )
         return
     if config.kind not in (None, "holdout"):
         raise UserError(f"{config.method} can only claim the hold-out bound; leave kind out.")
-    declarations(config.method)[0](**stated)
+    declarations(config.method)[0](**said)
+
+
+def left_open(config: Config) -> bool:
+    """Whether the step is left to the prior part of the first task."""
+    return bool(config.options.get("lr") == PRIOR)
+
+
+def stated(config: Config) -> dict[str, Any]:
+    """The options of the method, without a step that is left open."""
+    return {name: value for name, value in config.options.items() if name != "lr" or not left_open(config)}
 
 
 def of_the_run(config: Config) -> dict[str, Any]:
@@ -112,6 +122,8 @@ def keys(method: str) -> dict[str, Explained]:
         name: Explained(getattr(Config, name, {}), sentence) for name, sentence in sentences(Config).items()
     }
     said = {name: text for cls in declarations(method) for name, text in sentences(cls).items()}
+    if "lr" in said:
+        said["lr"] += f" `{PRIOR}`: the one that the prior part of the first task gives."
     for name, kind in types(method).items():
         if get_origin(kind) is Literal:
             said[name] += f" One of: {', '.join(get_args(kind))}."
