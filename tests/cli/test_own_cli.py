@@ -230,14 +230,27 @@ def test_labels_that_are_names_stay_names_later(capsys):
     assert accuracy > 90
 
     assert main(["learn", "here", "--data", "clouds.csv", *named, "--out", "later"]) == 0
+    assert main(["learn", "later", "--data", "clouds.csv", *named]) == 0  # in place: they stay there, too
     capsys.readouterr()
-    assert main(["predict", "later", "--data", "clouds.csv", *named]) == 2
+    assert main(["predict", "later", "--data", "clouds.csv", *named]) == 0
+    assert set(capsys.readouterr().out.splitlines()) == {f"kind {label}" for label in range(4)}
+    assert main(["predict", "here/state", "--data", "clouds.csv", *named]) == 2
     assert "has the label 'kind 0', and the names of the classes are not known; list them" in said(capsys)
     names = ",".join(f"kind {label}" for label in range(4))
-    assert main(["predict", "later", "--data", "clouds.csv", *named, "--names", names]) == 0
+    assert main(["predict", "here/state", "--data", "clouds.csv", *named, "--names", names]) == 0
     assert "kind 3" in capsys.readouterr().out
     assert main(["predict", "later", "--data", "clouds.csv", *named, "--names", "kind 0,kind 1"]) == 2
     assert "has the label 'kind 2', and the classes are kind 0, kind 1" in said(capsys)
+
+
+def test_a_run_that_cannot_begin_leaves_nothing_behind(capsys):
+    table("clouds.csv")
+    Path("mine").mkdir()
+    for folder in ("runs/new", "mine"):
+        assert main(["run", "clouds.csv", "--out", folder]) == 2
+        assert "no column 'label'" in said(capsys)
+    assert not Path("runs/new").exists()
+    assert list(Path("mine").iterdir()) == []
 
 
 def test_pictures_are_resized_and_one_task_is_one(capsys):

@@ -5,6 +5,7 @@ it. But whoever changes a setting because of it, and learns the same data again,
 second try does not pay for the choice: share delta between the tries (delta=0.025 each for two), or try on other data.
 """
 
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,6 +25,8 @@ HIGH = 0.25
 """A larger share of errors on what was trained on is underfitting."""
 ENOUGH = 20
 """A share of fewer examples says nothing."""
+ADAPTERS = ("cop2l.", "sklearn.", "avalanche.")
+"""Whose lines are not the user's."""
 TWICE = "changing it and learning again counts as another try (docs/inputs.md, Advice)"
 
 
@@ -88,6 +91,9 @@ def after(engine: Plain, S: Examples) -> Iterator[str]:
 
 
 def give(sentences: Iterator[str]) -> None:
-    """Warn, as from the line that called `learn`."""
+    """Warn, as from the user's line: that which called `learn`, or `fit` of an adapter."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ADAPTERS):
+        level, frame = level + 1, frame.f_back
     for sentence in sentences:
-        warnings.warn(sentence, Advice, stacklevel=3)
+        warnings.warn(sentence, Advice, stacklevel=level)

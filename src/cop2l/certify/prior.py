@@ -2,7 +2,7 @@
 
 The prior part P_1 is a function of the seed and of the number of rows alone, and nothing is certified of it. Whatever is made of
 (seed, P_1) is therefore fixed, given the prior parts, before the certified examples S_1, ..., S_T are looked at: initial
-parameters and options may depend on it, and every bound holds as it is (docs/theory.md, section 6).
+parameters and options may depend on it, and every bound holds as it is (docs/theory.md, section 5, Prior split).
 """
 
 import copy
@@ -37,7 +37,7 @@ SHARE: float = PRESETS["hybrid"]["prior"]
 """The prior part of methods that have none of their own: so all see the same examples."""
 ALIKE = 16
 """Columns whose factors differ by less are of like size."""
-TRAINED_OUT = 0.05
+TRAINED_OUT = 0.02
 """A mean loss that leaves nothing to learn."""
 TYPICAL = 1.5
 """The deviation of a normal distribution is so many times the median distance from its middle."""
@@ -201,7 +201,7 @@ def _tried(learner: Any, lr: float, learned: Examples, judging: Examples, head: 
 def step_from(tried: Sequence[Tried], part: Examples) -> float | None:
     """The smallest step that trains out; None if none learns anything.
 
-    It does if it has at most sqrt(e + 1) more errors than the least number e, and a loss of at most 0.05 or twice the least: on
+    It does if it has at most sqrt(e + 1) more errors than the least number e, and a loss of at most 0.02 or twice the least: on
     an easy first task all steps have few errors, and only the loss shows which ones are too small for what comes later. Larger
     steps may train as well and then diverge on a task that is larger or harder.
     """

@@ -6,6 +6,7 @@ cannot leave is damage: it is refused before anything is deleted or rewritten.
 """
 
 import shutil
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -44,11 +45,12 @@ class RunDirectory:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         busy = f"Another process ({{holder}}) is at work in {self.path}; wait for it, or choose --out."
-        self._lock = Lock(self.path / "lock", busy)
+        self._lock, self._new = Lock(self.path / "lock", busy), False
         self._lines = {"records.jsonl": 0, "trace.jsonl": 0}
         """How many lines these files have."""
 
     def __enter__(self) -> Self:
+        self._new = not self.path.exists()
         try:
             self._lock.__enter__()
         except OSError as error:
@@ -58,6 +60,12 @@ class RunDirectory:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Release it; a run that could not begin leaves nothing behind."""
+        with suppress(OSError):
+            if [file.name for file in self.path.iterdir()] == ["lock"]:
+                (self.path / "lock").unlink()  # who waits for it notices
+                if self._new:
+                    self.path.rmdir()
         self._lock.__exit__()
 
     @property
