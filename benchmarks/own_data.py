@@ -22,7 +22,7 @@ FIXED_REPLAY = ("scale=none", "lr=0.01")
 
 
 def columns(n=600):
-    """Four clouds in ten columns of sizes from 1e-4 to 1e5, most far from 0; one more is noise with a heavy tail, one constant."""
+    """Four clouds in ten columns of sizes from 1e-4 to 1e5, most far from 0; one more is heavy-tailed noise, one constant."""
     draws = np.random.default_rng(0)
     y, sizes = np.arange(n) % 4, 10.0 ** np.arange(-4, 6)
     x = (2 * draws.normal(size=(4, 10)))[y] + draws.normal(size=(n, 10)) + 20 * draws.normal(size=10)

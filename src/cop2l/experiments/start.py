@@ -38,7 +38,7 @@ END = """\
 # test_share = 0.2         # split off for testing, where there is no test part
 
 # [methods.cop2l]
-# preset = "cop2l"         # sets a twentieth aside, where "hybrid" has three fifths: nearly every example may be picked, and certifies
+# preset = "cop2l"         # sets a twentieth aside, where "hybrid" has three fifths: nearly every example certifies
 # lr = 0.001               # a step known beforehand: none is tried
 """
 SHOWN = 40
