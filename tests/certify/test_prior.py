@@ -187,11 +187,20 @@ def test_what_cannot_be_is_refused_in_a_sentence():
     x, y = wild()
     with pytest.raises(UserError, match="Nothing is set aside to set scale or lr from; give prior="):
         CoP2L.from_prior(mlp(), x, y)
+    with pytest.raises(UserError, match="x has 240 examples and y has 9 labels"):
+        CoP2L.from_prior(mlp(), x, y[:9], prior=0.5)
     with pytest.raises(UserError, match="several parts cannot be scaled"):
         CoP2L.from_prior(mlp(), (x, x), y, lr=0.1, prior=0.5)
     for scale in ("all", [1.0], [0.0, 0.0], [[0.0] * 5, [1.0] * 5], [0.0, float("inf")], {"shift": 0}):
         with pytest.raises(UserError, match="give 'prior', or a shift and a factor"):
             mlp(scale=scale)
+
+
+def test_a_scale_that_was_given_stays():
+    x, y = wild()
+    learner = CoP2L.from_prior(mlp(scale=[1.0, 2.0]), x, y, lr=0.01, **QUICK)
+    assert learner.description["scale"] == [1.0, 2.0]
+    assert learner.model.scale(torch.full((1, 6), 99.0)).unique().tolist() == [196.0]
 
 
 def test_token_ids_reach_the_model_as_they_are():

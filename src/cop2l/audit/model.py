@@ -34,7 +34,11 @@ def model_for(
         seed = described.get("seed")
         model = own_model(given, seed if type(seed) is int else certificate["options"].seed)
         if described.get("scale") == PRIOR:
-            model = scalable(model, described.get("inputs") or [1])
+            inputs, found = described.get("inputs"), stored_shapes(stored, prefix)
+            numbers = sum(math.prod(shape) for shape in found.values())
+            good = type(inputs) is list and all(type(size) is int and 0 < size <= numbers for size in inputs)
+            require(good and inputs, f"The inputs of the model are described as {inputs!r:.40}.")
+            model = scalable(model, inputs)  # type: ignore[arg-type]
         require(
             shapes_of(model) == stored_shapes(stored, prefix),
             f"The model that {given} builds has other tensors than {stored.name}.",

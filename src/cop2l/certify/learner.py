@@ -47,6 +47,7 @@ from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, each, fingerprint, given, parts_of
 from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outside_heads, set_tensors
 from cop2l.models import MODELS
+from cop2l.models.scale import Scale
 from cop2l.streams.task import SCENARIOS
 
 Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]] | Any
@@ -151,12 +152,13 @@ class CoP2L:
             and not part.x.is_floating_point()
             and type(model) not in MODELS.values()
         )
+        stays = ids or isinstance(getattr(model, "scale", None), Scale)
 
         def make(constants: dict[str, list[float]] | None, step: float) -> "CoP2L":
             return cls(scaled(model, shape, constants), **(stated | {"lr": step}))
 
         scenario = stated.get("scenario", "class-incremental")
-        found = settled(scale == PRIOR and not ids, lr == PRIOR, part, make, classes, scenario, say)
+        found = settled(scale == PRIOR and not stays, lr == PRIOR, part, make, classes, scenario, say)
         step: Any = {} if lr == PRIOR and found.lr is None else {"lr": found.lr if lr == PRIOR else lr}
         tried = {} if found.tried is None else {"data": {**(given.get("data") or {}), "tried": found.tried}}
         return cls(scaled(model, shape, found.scale), **(given | step | tried))

@@ -65,6 +65,8 @@ class Settled(NamedTuple):
 
 def prior_part(x: Any, y: Any, share: float, seed: int) -> Examples:
     """Examples of the first task's prior part, in the order of their second marks; not more than are looked at."""
+    if len(x) != len(y):
+        raise UserError(f"x has {len(x)} examples and y has {len(y)} labels; they must be as many.")
     rows = np.flatnonzero(~certified_rows(len(y), 1, Options(prior=share, seed=seed)))
     order = np.argsort(marks(seed, "prior", 1, n=len(y))[rows], kind="stable")
     labels = torch.as_tensor(numbers(y).astype(np.int64))
@@ -137,7 +139,7 @@ def scalable(model: nn.Module, inputs: Sequence[int]) -> Any:
     if isinstance(getattr(model, "scale", None), Scale):
         return model
     like, found = next(model.parameters()), model
-    if type(model) in MODELS.values():
+    if type(model) in MODELS.values() and hasattr(model, "description"):
         model.scale, model.description = scale_of(PRIOR, inputs), {**model.description, "scale": PRIOR}  # type: ignore[assignment,dict-item]
     else:
         found = Scaled(model, inputs)

@@ -23,12 +23,11 @@ class Scale(nn.Module):
     shift: Tensor
     factor: Tensor
 
-    def __init__(self, shift: Sequence[float], factor: Sequence[float], inputs: Sequence[int]) -> None:
+    def __init__(self, shift: Tensor, factor: Tensor, inputs: Sequence[int], limited: bool) -> None:
         super().__init__()
-        self.limited = False
+        self.limited = limited
         for name, values in (("shift", shift), ("factor", factor)):
-            one = torch.tensor(values, dtype=torch.float32)
-            self.register_buffer(name, one.view(-1, *[1] * (len(inputs) - 1)))
+            self.register_buffer(name, values.view(-1, *[1] * (len(inputs) - 1)))
 
     def forward(self, x: Tensor) -> Tensor:
         """The inputs on their new scale."""
@@ -38,16 +37,14 @@ class Scale(nn.Module):
     def put(self, shift: Sequence[float], factor: Sequence[float]) -> None:
         """Take these constants."""
         for own, values in ((self.shift, shift), (self.factor, factor)):
-            own.copy_(torch.tensor(values).view_as(own))
+            own.copy_(torch.tensor(values, dtype=torch.float64).view_as(own))
 
 
 def scale_of(given: Any, inputs: Sequence[int]) -> Scale:
     """The layer for `prior`, without effect until its constants are put in, or for a shift and a factor, numbers or lists."""
     own = inputs[0] if len(inputs) in (1, 3) else 1
     if given == "prior":
-        layer = Scale([0.0] * own, [1.0] * own, inputs)
-        layer.limited = True
-        return layer
+        return Scale(torch.zeros(own), torch.ones(own), inputs, limited=True)
     pair = [part if isinstance(part, list) else [part] for part in given] if isinstance(given, list) else []
     if not (
         len(pair) == 2
@@ -59,7 +56,8 @@ def scale_of(given: Any, inputs: Sequence[int]) -> Scale:
             f"The scale of the inputs is {given!r:.80}; give 'prior', or a shift and a factor that is not 0, such as "
             f"[127.5, 0.0078125]{f': numbers, or two lists of {own}' * (own > 1)}."
         )
-    return Scale(pair[0], pair[1], inputs)
+    shift, factor = (torch.tensor(values, dtype=torch.float32) for values in pair)
+    return Scale(shift, factor, inputs, limited=False)
 
 
 def _constants(values: list[Any]) -> bool:
