@@ -6,10 +6,13 @@ import torch
 from torch import nn
 
 from cop2l import CoP2L, verify
+from cop2l.audit import prior as audit
 from cop2l.certify import prior
+from cop2l.certify.presets import options
 from cop2l.certify.prior import Tried, prior_part, scale_from, step_from
 from cop2l.errors import UserError
 from cop2l.kernel.learning import certified_rows
+from cop2l.kernel.verify import Allowed
 from cop2l.models import build
 from cop2l.models.scale import LIMIT
 
@@ -143,6 +146,19 @@ def test_learned_saved_and_verified(build_model, tmp_path):
     assert any("scale of the inputs was found again" in sentence for sentence in verdict.checked)
     assert any(f"and give lr={learner.options.lr:g}" in sentence for sentence in verdict.checked)
     assert verify(tmp_path / "certificate", model=build_model).status == "cannot tell"
+
+
+@pytest.mark.parametrize("preset", ["cop2l", "hybrid"])
+def test_trials_of_usual_size_are_made_again_and_others_are_not(preset, tmp_path, monkeypatch):
+    large = build("mlp", inputs=(784,), classes=10)
+    assert audit.work(large, options(preset).as_dict(), prior.MOST_ROWS) < Allowed().operations
+    x, y = wild(80)
+    learner = CoP2L.from_prior(mlp(), x, y, preset=preset, prior=0.6, tasks=1, max_iterations=2)
+    learner.learn(x, y)
+    learner.certify({1: (x, y)}).save(tmp_path)
+    monkeypatch.setattr(audit, "work", lambda *_: 1e99)
+    (doubt,) = verify(tmp_path, {1: (x, y)}).doubts
+    assert doubt.startswith("The steps were not tried again: that takes 1.0e+99 operations")
 
 
 def test_a_scale_from_all_examples_is_found_out(tmp_path):

@@ -131,8 +131,11 @@ def check_step(
 
 
 def work(model: nn.Module, chosen: Content, rows: int) -> float:
-    """At most how many operations all trials take."""
-    passes = sum(value for name, value in chosen.items() if type(value) is int and "epochs" in name)
-    picks = rows / chosen["k"] if "k" in chosen else 1
-    trained = float((rows + chosen.get("batch", 0)) * max(1, passes) * max(1, picks))
-    return len(STEPS) * 12 * size_of(model) * trained
+    """At most how many operations all trials take: every pass may be over all rows, and a pick comes with its own."""
+    updates = float(chosen.get("epochs", 1))
+    if "k" in chosen:
+        most = rows / chosen["k"]
+        updates *= most if chosen["max_iterations"] is None else min(most, chosen["max_iterations"])
+    others = sum(value for name, value in chosen.items() if type(value) is int and name.endswith("_epochs"))
+    passes: float = (rows + chosen.get("batch", 0)) * (updates + others)
+    return len(STEPS) * 12 * size_of(model) * passes
