@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from cop2l.errors import UserError
+from cop2l.errors import Advice, UserError
 from cop2l.models import build
 from cop2l.sklearn import CoP2LClassifier
 
@@ -126,3 +126,21 @@ def test_frames_keep_their_names(digits):
     assert list(found.feature_names_in_[:2]) == ["p0", "p1"]
     plain = CoP2LClassifier(options=FEW).fit(digits[0][:200], digits[1][:200])
     assert (found.predict_proba(frame) == plain.predict_proba(digits[0][:200])).all()
+
+
+def test_examples_that_are_set_aside_decide_scale_and_step():
+    x, y = load_wine(return_X_y=True)
+    chosen = {"preset": "hybrid", "scale": "prior", "lr": "prior"}
+    classifier = CoP2LClassifier(options=chosen).fit(x, y)
+    assert classifier.learner_.data["tried"]
+    assert classifier.learner_.description["scale"] == "prior"
+    assert classifier.score(x, y) > 0.95
+    assert classifier.certificate_.bounds[1] < 0.15
+
+
+@pytest.mark.parametrize("within", [lambda one: one, lambda one: make_pipeline(FunctionTransformer(), one)])
+def test_advice_points_at_the_line_that_called(within):
+    x, y = load_wine(return_X_y=True)
+    with pytest.warns(Advice) as found:
+        within(CoP2LClassifier(options={"preset": "hybrid", "prior_epochs": 1, "lr": 1e-6})).fit(x, y)
+    assert {warning.filename for warning in found if warning.category is Advice} == {__file__}

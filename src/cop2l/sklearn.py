@@ -9,6 +9,7 @@ from torch import nn
 
 from cop2l.certify.certificate import Certificate
 from cop2l.certify.learner import CoP2L
+from cop2l.certify.presets import PRIOR
 from cop2l.errors import UserError, missing_extra
 from cop2l.models import build
 
@@ -40,14 +41,17 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         options: Mapping[str, Any] | None = None,
         random_state: Any = 0,
     ) -> None:
-        """`model`: a name of `cop2l list models`, or an nn.Module, which is copied; `options`: those of CoP2L."""
+        """`model`: a name of `cop2l list models`, or an nn.Module, which is copied; `options`: those of CoP2L.
+
+        With a prior part, `scale` and `lr` may be "prior" there: the examples that are set aside decide them.
+        """
         self.model, self.memory, self.delta, self.options = model, memory, delta, options
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
         """Forget everything, learn one task and certify it."""
         X, y = self._checked(X, y, reset=True)
-        self._begin(unique_labels(y), X.shape[1], tasks=1)
+        self._begin(unique_labels(y), X, y, tasks=1)
         return self._learn(X, y, {})
 
     def partial_fit(
@@ -66,7 +70,7 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise UserError("The first call of partial_fit needs classes=, all classes that will ever come.")
         X, y = self._checked(X, y, reset=first)
         if first:
-            self._begin(unique_labels(classes), X.shape[1], tasks=None)
+            self._begin(unique_labels(classes), X, y, tasks=None)
         elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
             raise UserError("classes= differ from those of the first call of partial_fit; leave them out.")
         return self._learn(X, y, dict(earlier or {}))
@@ -94,8 +98,8 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _inputs(self, X: Any) -> Any:
         return validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
 
-    def _begin(self, classes: np.ndarray, width: int, tasks: int | None) -> None:
-        """A learner before its first task."""
+    def _begin(self, classes: np.ndarray, X: Any, y: np.ndarray, tasks: int | None) -> None:
+        """A learner before its first task, (X, y)."""
         state = self.random_state
         seed = (
             int(state)
@@ -105,11 +109,15 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = classes
         model = deepcopy(self.model)
         if isinstance(model, str):
-            model = build(model, inputs=(width,), classes=len(classes), seed=seed)
-        given = DEFAULTS | dict(self.options or {})
-        self.learner_ = CoP2L(
-            model, memory=self.memory, delta=self.delta, seed=seed, **{"tasks": tasks, **given}
-        )
+            model = build(model, inputs=(X.shape[1],), classes=len(classes), seed=seed)
+        options = dict(self.options or {})
+        usual = DEFAULTS | ({"prior_lr": None} if options.get("lr") == PRIOR else {})
+        fixed = {"tasks": tasks, "memory": self.memory, "delta": self.delta, "seed": seed}
+        given: dict[str, Any] = {**fixed, **usual, **options}
+        if PRIOR in (given.get("lr"), given.get("scale")):
+            self.learner_ = CoP2L.from_prior(model, X, self._numbers(y), **{"scale": None, **given})
+        else:
+            self.learner_ = CoP2L(model, **given)
 
     def _learn(self, X: Any, y: np.ndarray, earlier: dict[int, Any]) -> Self:
         own = X, self._numbers(y)

@@ -9,9 +9,13 @@ import pytest
 
 from cop2l.cli import main
 from cop2l.experiments import grid
+from cop2l.experiments.options import types
 from cop2l.files import read_json
+from cop2l.methods import METHODS
 
 pytestmark = pytest.mark.usefixtures("somewhere")
+STEP = "lr=0.003"
+"""Where the step is not what is tested: nothing is tried."""
 AS_TYPED = ("--tasks", "2", "--scenario", "class-incremental")
 
 
@@ -42,9 +46,16 @@ def said(capsys):
     return line
 
 
-@pytest.mark.parametrize("scale", [1.0, 100.0])
-def test_arrays_are_run_by_their_path_and_verified(scale, capsys):
-    x, y = arrays(scale)
+def wild():
+    """The clouds with columns of other sizes, one of them far from 0, and a heavy-tailed one that says nothing."""
+    x, y = arrays()
+    noise = np.exp(4 * np.random.default_rng(1).normal(size=240))
+    return np.column_stack([x * [1e-4, 1.0, 1e5] + [0, 300, 0], noise]).astype(np.float32), y
+
+
+@pytest.mark.parametrize("make", [arrays, wild])
+def test_arrays_are_run_by_their_path_and_verified(make, capsys):
+    x, y = make()
     Path("own").mkdir()
     np.savez("own/clouds.npz", x=x, y=y)
     assert main(["run", "own/clouds.npz", "--out", "here"]) == 0
@@ -55,7 +66,12 @@ def test_arrays_are_run_by_their_path_and_verified(scale, capsys):
         "hybrid",
         "adam",
     )
+    assert (config["scale"], config["options"]["lr"]) == (["prior"], "prior")
+    printed = capsys.readouterr()
+    assert "Warning" not in printed.err
+    assert f"lr={read_json('here/environment.json')['settled']['lr']:g}: the smallest" in printed.out
     assert min(summary["matrix"][-1]) > 0.9
+    assert max(row["bounds"]["combined"] for row in summary["tasks"]) < 0.25
     assert main(["verify", "here", "--data", "own/clouds.npz", *AS_TYPED]) == 0
     np.savez("own/clouds.npz", x=x[::-1], y=y)
     assert main(["verify", "here", "--data", "own/clouds.npz", *AS_TYPED]) == 1
@@ -65,7 +81,7 @@ def test_arrays_are_run_by_their_path_and_verified(scale, capsys):
 @pytest.mark.parametrize("path", ["clouds.csv", "clouds.parquet"])
 def test_columns_label_and_groups_of_a_table(path, capsys):
     table(path)
-    chosen = ["label=target", "columns=length,width,depth", "group=region"]
+    chosen = ["label=target", "columns=length,width,depth", "group=region", STEP]
     assert main(["run", path, *chosen, "claim=groups", "groups=north,south", "--out", "here"]) == 0
     config = read_json("here/config.json")
     assert config["data"] == {"label": "target", "columns": ["length", "width", "depth"], "group": "region"}
@@ -79,7 +95,8 @@ def test_text_is_run_verified_learned_further_and_predicted(capsys):
     words = ("cheap thin screw", "solid oak table", "sweet red apple", "fast quiet train")
     lines = [f"{words[i % 4]} of item{i:03d},{i % 4}" for i in range(240)]
     Path("reviews.csv").write_text("\n".join(["review,label", *lines]))
-    assert main(["run", "reviews.csv", "text=review", "text_size=512", "anytime=true", "--out", "here"]) == 0
+    typed = ["text=review", "text_size=512", "anytime=true", "prior_epochs=20", STEP]
+    assert main(["run", "reviews.csv", *typed, "--out", "here"]) == 0
     assert min(read_json("here/summary.json")["matrix"][-1]) > 0.9
     typed = ["--text", "review", "--text-size", "512", *AS_TYPED]
     assert main(["verify", "here", "--data", "reviews.csv", *typed]) == 0
@@ -104,7 +121,7 @@ def test_a_configuration_for_text(capsys):
 def test_a_domain_makes_the_tasks():
     x, y = arrays()
     np.savez("clouds.npz", x=x, y=y, domain=np.arange(240) // 80)
-    assert main(["run", "clouds.npz", "--out", "here"]) == 0
+    assert main(["run", "clouds.npz", STEP, "--out", "here"]) == 0
     config = read_json("here/config.json")
     assert (config["scenario"], config["tasks"]) == ("domain-incremental", 3)
 
@@ -113,9 +130,69 @@ def test_what_is_typed_wins_over_the_neutral_settings():
     np.savez("clouds.npz", **dict(zip("xy", arrays(), strict=True)))
     one = grid.single(grid.read("clouds.npz"), grid.overrides(["preset=cop2l", "model=linear", "lr=.1"]))
     assert (one.model, one.architecture) == ("linear", {})
-    assert one.options == {"preset": "cop2l", "optimiser": "adam", "lr": 0.1}
-    (replay,) = grid.expand(grid.read("clouds.npz"), grid.overrides(["method=replay"]))
-    assert replay.options == {}
+    small = {"prior": 0.05, "prior_memory": 0.1}
+    assert (one.scale, one.options) == (
+        ("prior",),
+        {"preset": "cop2l", "optimiser": "adam", "lr": 0.1, **small},
+    )
+    other = grid.single(grid.read("clouds.npz"), grid.overrides(["method=replay", "scale=0,0.5"]))
+    assert (other.scale, other.options) == ((0.0, 0.5), {"lr": "prior"})
+    assert grid.single(grid.read("clouds.npz"), grid.overrides(["scale=none"])).scale == ()
+
+
+def test_every_method_that_takes_steps_gets_its_own_in_the_same_way():
+    np.savez("clouds.npz", **dict(zip("xy", arrays(), strict=True)))
+    for name in METHODS:
+        config = grid.single(grid.read("clouds.npz"), grid.overrides([f"method={name}"]))
+        assert (config.scale, config.options.get("lr")) == (
+            ("prior",),
+            "prior" if "lr" in types(name) else None,
+        )
+
+
+def test_other_methods_have_the_same_scale_and_a_step_of_their_own(capsys):
+    x, y = wild()
+    np.savez("clouds.npz", x=x, y=y)
+    settled = {}
+    for name, more in {"cop2l": ["prior_epochs=20"], "replay": []}.items():
+        assert (
+            main(["run", "clouds.npz", f"method={name}", "holdout=0.2", "kind=holdout", *more, "--out", name])
+            == 0
+        )
+        settled[name] = read_json(f"{name}/environment.json")["settled"]
+        assert main(["verify", name, "--data", "clouds.npz", *AS_TYPED]) == 0
+        assert f"and give lr={settled[name]['lr']:g}" in capsys.readouterr().out
+    assert settled["cop2l"]["scale"] == settled["replay"]["scale"]
+    assert settled["cop2l"]["lr"] < settled["replay"]["lr"]
+
+
+def test_a_run_goes_on_with_what_was_set_when_it_began(monkeypatch, capsys):
+    np.savez("clouds.npz", **dict(zip("xy", arrays(), strict=True)))
+    assert main(["run", "clouds.npz", "prior_epochs=5", "--out", "here"]) == 0
+    Path("here/summary.json").unlink()
+    monkeypatch.setattr("cop2l.experiments.run.settle", None)
+    assert main(["run", "clouds.npz", "prior_epochs=5", "--out", "here"]) == 0
+    assert "going on after task 2" in capsys.readouterr().out
+
+
+def test_what_is_set_can_be_committed_to(capsys):
+    np.savez("clouds.npz", **dict(zip("xy", wild(), strict=True)))
+    assert main(["commit", "clouds.npz", "prior_epochs=5"]) == 0
+    assert (
+        main(["run", "clouds.npz", "prior_epochs=5", "--commitment", "commitment.json", "--out", "here"]) == 0
+    )
+    assert main(["verify", "here", "--data", "clouds.npz", *AS_TYPED, "--commitment", "commitment.json"]) == 0
+    capsys.readouterr()
+
+
+def test_inputs_are_scaled_by_given_constants(capsys):
+    x, y = arrays(1000.0)
+    np.savez("clouds.npz", x=x, y=y)
+    assert main(["run", "clouds.npz", "scale=0,0.001", STEP, "--out", "here"]) == 0
+    assert min(read_json("here/summary.json")["matrix"][-1]) > 0.9
+    assert read_json("here/environment.json")["model"]["scale"] == [0.0, 0.001]
+    assert main(["verify", "here", "--data", "clouds.npz", *AS_TYPED]) == 0
+    assert "scale=[0.0, 0.001]" in capsys.readouterr().out
 
 
 def test_a_name_is_a_configuration_and_a_path_is_data():
@@ -134,7 +211,7 @@ def test_a_class_is_reserved_and_comes_later(capsys):
     x, y = arrays()
     np.savez("early.npz", x=x[y < 3], y=y[y < 3])
     np.savez("late.npz", x=x[y == 3], y=y[y == 3])
-    typed = ["classes=4", "task_classes=[[0, 1], [2]]", "anytime=true", "--out", "early"]
+    typed = ["classes=4", "task_classes=[[0, 1], [2]]", "anytime=true", STEP, "--out", "early"]
     assert main(["run", "early.npz", *typed]) == 0
     assert main(["learn", "early", "--data", "late.npz", "--out", "late", "--classes", "3"]) == 0
     assert "Learned task 3" in capsys.readouterr().out
@@ -143,7 +220,7 @@ def test_a_class_is_reserved_and_comes_later(capsys):
 def test_labels_that_are_names_stay_names_later(capsys):
     table("clouds.csv")
     named = ["--columns", "length,width,depth", "--label", "target"]
-    typed = ["columns=length,width,depth", "label=target", "anytime=true", "--out", "here"]
+    typed = ["columns=length,width,depth", "label=target", "anytime=true", STEP, "--out", "here"]
     assert main(["run", "clouds.csv", *typed]) == 0
     capsys.readouterr()
     assert main(["predict", "here", "--data", "clouds.csv", *named]) == 0
@@ -153,14 +230,27 @@ def test_labels_that_are_names_stay_names_later(capsys):
     assert accuracy > 90
 
     assert main(["learn", "here", "--data", "clouds.csv", *named, "--out", "later"]) == 0
+    assert main(["learn", "later", "--data", "clouds.csv", *named]) == 0  # in place: they stay there, too
     capsys.readouterr()
-    assert main(["predict", "later", "--data", "clouds.csv", *named]) == 2
+    assert main(["predict", "later", "--data", "clouds.csv", *named]) == 0
+    assert set(capsys.readouterr().out.splitlines()) == {f"kind {label}" for label in range(4)}
+    assert main(["predict", "here/state", "--data", "clouds.csv", *named]) == 2
     assert "has the label 'kind 0', and the names of the classes are not known; list them" in said(capsys)
     names = ",".join(f"kind {label}" for label in range(4))
-    assert main(["predict", "later", "--data", "clouds.csv", *named, "--names", names]) == 0
+    assert main(["predict", "here/state", "--data", "clouds.csv", *named, "--names", names]) == 0
     assert "kind 3" in capsys.readouterr().out
     assert main(["predict", "later", "--data", "clouds.csv", *named, "--names", "kind 0,kind 1"]) == 2
     assert "has the label 'kind 2', and the classes are kind 0, kind 1" in said(capsys)
+
+
+def test_a_run_that_cannot_begin_leaves_nothing_behind(capsys):
+    table("clouds.csv")
+    Path("mine").mkdir()
+    for folder in ("runs/new", "mine"):
+        assert main(["run", "clouds.csv", "--out", folder]) == 2
+        assert "no column 'label'" in said(capsys)
+    assert not Path("runs/new").exists()
+    assert list(Path("mine").iterdir()) == []
 
 
 def test_pictures_are_resized_and_one_task_is_one(capsys):
@@ -185,6 +275,10 @@ def test_pictures_are_resized_and_one_task_is_one(capsys):
         (["run", "clouds.csv", "label=target"], "'remark' of clouds.csv is not numeric; choose the inputs with columns="),
         (["run", "clouds.csv", "label=target", "columns=length", "tasks=3"], "or list the classes of each with task_classes"),
         (["run", "mnist", "label=target"], "mnist has its labels"),
+        (["run", "clouds.csv", "scale=1"], "scale is 1.0; give prior, or a shift and a factor such as 127.5,0.0078125."),
+        (["run", "clouds.csv", "preset=cop2l", "prior=0"], "Nothing is set aside to set scale or lr from; give prior=0.05"),
+        (["run", "mnist", "lr=prior"], "Nothing is set aside to set scale or lr from; give prior=0.05"),
+        (["run", "clouds.csv", "gamma=prior"], "gamma"),
         (["init", "none.csv"], "no file or folder none.csv; give the path of your data"),
         (["init", "notes.txt"], "notes.txt is not a kind of data file that is known"),
         (["init", "days.csv"], "days.csv has no column of numbers, arrays, pictures or text beside 'label'"),
@@ -213,7 +307,7 @@ def test_init_writes_what_runs(path, capsys):
         "data": {"label": "target", "columns": ["length", "width", "depth"]},
     }
     assert '# not read: ["remark", "region"]' in text
-    assert main(["run", "clouds.toml", "--out", "here"]) == 0
+    assert main(["run", "clouds.toml", STEP, "--out", "here"]) == 0
     assert min(read_json("here/summary.json")["matrix"][-1]) > 0.9
 
 
@@ -275,4 +369,4 @@ def test_a_column_of_arrays_is_the_input_alone():
     parquet.write_table(pa.table({"number": y, "point": list(x), "label": y}), "points.parquet")
     assert main(["init", "points.parquet"]) == 0
     assert grid.single(grid.read("points.toml")).data == {"label": "label", "columns": ["point"]}
-    assert main(["run", "points.toml", "--out", "here"]) == 0
+    assert main(["run", "points.toml", STEP, "--out", "here"]) == 0

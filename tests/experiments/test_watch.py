@@ -65,7 +65,9 @@ def test_the_live_view_has_a_bar_per_task_and_fits_into_eighty_columns(stream, w
 
     console = rich.Console(file=io.StringIO(), width=width, height=30)
     live = Live(console)
+    live.note("trying up to 7 steps")
     live.start(configured(), stream, [record(1)])
+    assert console.file.getvalue().startswith("trying up to 7 steps\ncop2l on ")
     live.progress(STEP)
     lines = drawn(live, console)
     live.close()

@@ -6,6 +6,7 @@ from typing import Any
 
 from cop2l.audit.finding import NUMBERED
 from cop2l.certify.certificate import read as read_certificate
+from cop2l.certify.presets import PRIOR
 from cop2l.errors import UserError
 from cop2l.experiments.config import FIELDS, Config
 from cop2l.experiments.learners import recipe
@@ -224,11 +225,17 @@ def _check_config(notes: Verdict, config: Content, last: Content) -> None:
         }
         stated = {key: value for key, value in (last["settings"] or {}).items() if key not in stated} | stated
     stated["tasks"] = config["tasks"] if stated["tasks"] is None and config["anytime"] else stated["tasks"]
+    left_open, tried = config["options"].get("lr") == PRIOR, (last["data"] or {}).get("tried")
+    if left_open and tried is not None:
+        del stated["lr"]  # it is what the prior part gave
     stated |= {"model": last["model"].get("name")}
     stated["commitment"] = last["commitment"]
     wrong = [key for key, value in stated.items() if own.get(key) != value]
     wrong += [key for key in config["options"] if key in config]
-    wrong += ["data"] if recipe(chosen, config["scenario"], config["tasks"]) != last["data"] else []
+    cut = recipe(chosen, config["scenario"], config["tasks"], tried if left_open else None)
+    wrong += ["data"] if cut != last["data"] else []
+    scales = [PRIOR, None] if chosen.scale == (PRIOR,) else [list(chosen.scale) or None]
+    wrong += ["scale"] if last["model"].get("scale") not in scales else []
     wrong += [key for key, value in config["architecture"].items() if last["model"].get(key) != value]
     wrong += ["anytime"] if config["anytime"] != last["options"].anytime else []
     if wrong:

@@ -18,8 +18,9 @@ FLAGS = {
 }  # fmt: skip
 """How the auditor types an option of a cut; any other as --option KEY=VALUE."""
 SPLIT = ("holdout", "holdout_seed")
-NO_CUT = ("stream", "folder", "download", *SPLIT)
-"""Keys of a recipe that say where data lies, which is the reader's to say, or what is withheld, which a seed decides."""
+NO_CUT = ("stream", "folder", "download", "tried", *SPLIT)
+"""Keys of a recipe that say where data lies, which is the reader's to say, what is withheld, which a seed decides, or which steps
+were tried, which the prior part decides."""
 
 
 def command(run: Path, recipe: Mapping[str, Any]) -> str:

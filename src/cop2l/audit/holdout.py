@@ -10,6 +10,7 @@ from typing import Any
 
 from cop2l.audit.cut import Samples, only
 from cop2l.audit.model import Builder, model_for
+from cop2l.audit.prior import put_scale
 from cop2l.errors import UserError
 from cop2l.experiments.environment import threads
 from cop2l.files import read_tensors
@@ -92,7 +93,8 @@ class HoldoutRun:
             return found
         times = {len(one["records"]): one for one in self.certificates}
         with threads(last["threads"]):  # from the beginning: CoP2L keeps their number
-            learner = _usable(self.notes, "The method cannot be made again", partial(_new, last, self.given))
+            new = partial(_new, last, self.given, samples)
+            learner = _usable(self.notes, "The method cannot be made again", new)
             if learner is None:
                 return found
             self.check_work(learner)
@@ -131,14 +133,15 @@ def _predictor(learner: Any, certificate: Mapping[str, Any]) -> Any:
     return lambda x, task: learner.predict(x, task=task if told else None)
 
 
-def _new(certificate: Mapping[str, Any], given: str | Builder | None) -> Any:
-    """The method of a certificate with its model, before the first task."""
+def _new(certificate: Mapping[str, Any], given: str | Builder | None, samples: Samples | None = None) -> Any:
+    """The method of a certificate with its model, before the first task; the samples may give the scale of its inputs."""
     name, settings = certificate["method"], dict(certificate["settings"] or {})
     require(name in METHODS, f"There is no method {name!r:.40}.")
     file = certificate["folder"] / HOLDOUT_FILES[0]
     model = model_for(certificate, given, file, "theta/" if name == "cop2l" else "model.")
     if model is None:
         raise UserError("its model is the issuer's own; give the function that builds it with --model")
+    put_scale(certificate, samples or Samples(), model)
     more = {"seed": certificate["options"].seed} if "seed" not in settings else {}
     extra = {
         "data": certificate["data"],

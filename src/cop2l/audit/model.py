@@ -11,6 +11,8 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
+from cop2l.certify.presets import PRIOR
+from cop2l.certify.prior import scalable
 from cop2l.errors import UserError
 from cop2l.kernel.form import regular
 from cop2l.kernel.options import require
@@ -31,6 +33,12 @@ def model_for(
     if given is not None:
         seed = described.get("seed")
         model = own_model(given, seed if type(seed) is int else certificate["options"].seed)
+        if described.get("scale") == PRIOR:
+            inputs, found = described.get("inputs"), stored_shapes(stored, prefix)
+            numbers = sum(math.prod(shape) for shape in found.values())
+            good = type(inputs) is list and all(type(size) is int and 0 < size <= numbers for size in inputs)
+            require(good and inputs, f"The inputs of the model are described as {inputs!r:.40}.")
+            model = scalable(model, inputs)  # type: ignore[arg-type]
         require(
             shapes_of(model) == stored_shapes(stored, prefix),
             f"The model that {given} builds has other tensors than {stored.name}.",

@@ -11,6 +11,7 @@ from cop2l.audit.exported import check_export
 from cop2l.audit.finding import find, is_export
 from cop2l.audit.holdout import HoldoutRun
 from cop2l.audit.model import Builder, model_for
+from cop2l.audit.prior import check_scale, check_step, put_scale
 from cop2l.audit.readable import ReadableVerdict
 from cop2l.audit.unread import check_unread
 from cop2l.errors import printable
@@ -51,13 +52,17 @@ def verify(
         samples = samples_for(notes, last, data, cut or {}, cut_as_stated)
         if run is not None:
             check_run(notes, run, certificates)
+        check_scale(notes, last, samples)
         if last["options"].kind == "holdout":
             verdict = HoldoutRun(notes, certificates, samples, model, allowed, say).verdict()
         else:
             built = _model(notes, last, model)
+            put_scale(last, samples, built)
             verdict = kernel.verify(folders, samples.learned, built, start=start, allowed=allowed, say=say)
             if verdict.status == "valid":
                 check_unread(notes, only(samples.learned, len(last["records"])), built, allowed)
+        if not verdict.faults and not notes.faults:
+            check_step(notes, last, samples, model, allowed, say)
         if is_export(Path(path)):
             valid = verdict.status == "valid" and not notes.faults and not notes.doubts
             check_export(notes, Path(path), last, samples, model, valid)

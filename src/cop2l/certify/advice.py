@@ -5,6 +5,7 @@ it. But whoever changes a setting because of it, and learns the same data again,
 second try does not pay for the choice: share delta between the tries (delta=0.025 each for two), or try on other data.
 """
 
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from cop2l.certify.fast import misclassified
 from cop2l.errors import Advice
 from cop2l.kernel.learning import Examples, Plain, certified_rows, join
 from cop2l.kernel.samples import ROWS, numbers, parts_of
+from cop2l.models.scale import Scale
 
 LARGE = 100
 """Inputs beyond this are hardly scaled."""
@@ -23,13 +25,17 @@ HIGH = 0.25
 """A larger share of errors on what was trained on is underfitting."""
 ENOUGH = 20
 """A share of fewer examples says nothing."""
+ADAPTERS = ("cop2l.", "sklearn.", "avalanche.")
+"""Whose lines are not the user's."""
 TWICE = "changing it and learning again counts as another try (docs/inputs.md, Advice)"
 
 
 def before(task: int, x: Any, y: Tensor, given: Any, model: nn.Module) -> Iterator[str]:
     """What the data of a task shows at a glance: its first block of inputs, and its labels."""
     looks_up = any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in model.modules())
-    for part in parts_of(x).values() if task == 1 else ():
+    for part in (
+        parts_of(x).values() if task == 1 and not isinstance(getattr(model, "scale", None), Scale) else ()
+    ):
         first = numbers(part[:ROWS])
         if not first.size or first.dtype.kind not in ("f" if looks_up else "iuf"):  # ids are no quantities
             continue
@@ -85,6 +91,9 @@ def after(engine: Plain, S: Examples) -> Iterator[str]:
 
 
 def give(sentences: Iterator[str]) -> None:
-    """Warn, as from the line that called `learn`."""
+    """Warn, as from the user's line: that which called `learn`, or `fit` of an adapter."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ADAPTERS):
+        level, frame = level + 1, frame.f_back
     for sentence in sentences:
-        warnings.warn(sentence, Advice, stacklevel=3)
+        warnings.warn(sentence, Advice, stacklevel=level)

@@ -38,8 +38,9 @@ from cop2l.certify.inputs import (
     reader,
     wrong_shape,
 )
-from cop2l.certify.presets import Choice, OptionValues
+from cop2l.certify.presets import PRIOR, Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
+from cop2l.certify.prior import prior_part, scaled, settled
 from cop2l.certify.together import aside
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.form import MOST_CLASSES
@@ -47,6 +48,8 @@ from cop2l.kernel.learning import Examples, check_alone, digest, exact_arithmeti
 from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, each, fingerprint, given, parts_of
 from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outside_heads, set_tensors
+from cop2l.models import MODELS
+from cop2l.models.scale import Scale
 from cop2l.streams.task import SCENARIOS
 
 Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]] | Any
@@ -122,6 +125,49 @@ class CoP2L:
         self._classes: int | None = None
         self._form: Any = None
         self._mode: ScoringMode | None = None
+
+    @classmethod
+    def from_prior(
+        cls,
+        model: nn.Module,
+        x: Any,
+        y: Any = None,
+        *,
+        scale: str | None = PRIOR,
+        lr: str | float = PRIOR,
+        classes: int | Sequence[int] | None = None,
+        say: Callable[[str], None] = lambda _: None,
+        **given: Any,
+    ) -> "CoP2L":
+        """A learner with a copy of the model; the examples that `learn(x, y)` will set aside decide the inputs' scale and lr.
+
+        No other example is looked at, and these are not certified. `given` is what CoP2L takes, with a prior part, such as
+        prior=0.05; with scale=None or a number for lr only the other is decided. `say` is told what was found.
+        """
+        stated = {name: value for name, value in given.items() if name not in ("claim", "shares", "groups")}
+        chosen = choose_options(
+            **{name: stated[name] for name in ("preset", "prior", "seed") if name in stated}
+        )
+        if not chosen.prior:
+            raise UserError("Nothing is set aside to set scale or lr from; give prior=0.05, say.")
+        x, y = labelled(x, y)
+        part = prior_part(x, labels(y), chosen.prior, chosen.seed)
+        shape = list(part.x.shape[1:]) if isinstance(part.x, Tensor) else []
+        ids = (
+            isinstance(part.x, Tensor)
+            and not part.x.is_floating_point()
+            and type(model) not in MODELS.values()
+        )
+        stays = ids or isinstance(getattr(model, "scale", None), Scale)
+
+        def make(constants: dict[str, list[float]] | None, step: float) -> "CoP2L":
+            return cls(scaled(model, shape, constants), **(stated | {"lr": step}))
+
+        scenario = stated.get("scenario", "class-incremental")
+        found = settled(scale == PRIOR and not stays, lr == PRIOR, part, make, classes, scenario, say)
+        step: Any = {} if lr == PRIOR and found.lr is None else {"lr": found.lr if lr == PRIOR else lr}
+        tried = {} if found.tried is None else {"data": {**(given.get("data") or {}), "tried": found.tried}}
+        return cls(scaled(model, shape, found.scale), **(given | step | tried))
 
     def __repr__(self) -> str:
         fixed = f" of {self.options.tasks}" if self.options.tasks else ""
@@ -509,7 +555,7 @@ class CoP2L:
             if held != shapes:
                 raise UserError(
                     wrong_shape(self.model, x)
-                    or f"The inputs have the shape {_shapes(shapes)}; earlier tasks had {_shapes(held)}: give all tasks one shape."
+                    or f"The inputs have the shape {_shapes(shapes)}; earlier tasks had {_shapes(held)}; give all one shape."
                 )
             try:
                 with ScoringMode(self.model):

@@ -7,6 +7,9 @@ from typing import Any, Literal, TypedDict
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.options import Family, Kind, Options, Refusal
 
+PRIOR = "prior"
+"""What stands in the place of a step, or of the scale of the inputs, that the prior part is to give."""
+
 
 class OptionValues(TypedDict, total=False):
     """The options as keywords: what type checkers and editors know of them. `Options` declares and explains them."""

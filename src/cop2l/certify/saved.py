@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from cop2l.certify.certificate import Certificate, read
+from cop2l.certify.presets import PRIOR
+from cop2l.certify.prior import scalable
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, read_tensors, replace_folder, standing, write_tensors
 from cop2l.kernel.learning import SET_NAMES, Examples, Sets, digest, sample
@@ -96,6 +98,8 @@ def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
         )
         if note["machines"] and ", cpu, " not in note["machines"][-1] and torch.cuda.is_available():
             model = model.cuda()
+    elif note["model"].get("scale") == PRIOR:
+        model = scalable(model, note["model"]["inputs"])
     names = ("scenario", "not_valid", "data", "commitment")
     learner = cls(model, **{name: note[name] for name in names}, **note["options"])
     _put(learner, note, tensors, folder)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any
 
+from cop2l.certify.presets import PRIOR
 from cop2l.errors import UserError, unknown
 from cop2l.streams.task import SCENARIOS
 
@@ -46,6 +47,8 @@ class Config:
     """Which model; `cop2l list models` names them. Without it: a head on features, else an MLP."""
     architecture: dict[str, Any] = field(default_factory=dict)
     """Further options of the model, as architecture.KEY."""
+    scale: tuple[float | str, ...] = ()
+    """How inputs are scaled: `prior`, by the prior part of the first task; or a shift and a factor, as 127.5,0.0078125."""
     memory: int = 2000
     """How many examples may be kept from past tasks."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -74,7 +77,7 @@ class Config:
     """What the configuration is called."""
 
     def __post_init__(self) -> None:
-        for key in ("claim", "shares", "groups"):  # JSON has lists
+        for key in ("scale", "claim", "shares", "groups"):  # JSON has lists
             object.__setattr__(self, key, tuple(getattr(self, key)))
         if self.scenario is not None and self.scenario not in SCENARIOS:
             raise unknown("scenario", self.scenario, SCENARIOS)
@@ -88,6 +91,12 @@ class Config:
         for key in ("seed", "stream_seed", "class_seed", "order_seed"):
             if (value := getattr(self, key)) is not None and value < 0:
                 raise UserError(f"{key} is {value}; give a whole number that is not negative.")
+        if self.scale == ("none",):
+            object.__setattr__(self, "scale", ())
+        if self.scale not in ((), (PRIOR,)) and [*map(type, self.scale)] != [float, float]:
+            raise UserError(
+                f"scale is {','.join(map(str, self.scale))}; give prior, or a shift and a factor such as 127.5,0.0078125."
+            )
         if not 0 < self.delta < 1:
             raise UserError(f"delta is {self.delta}; give a probability between 0 and 1, such as 0.05.")
         if not 0 <= self.holdout < 1:
@@ -97,6 +106,8 @@ class Config:
     def hash(self) -> str:
         """The run's name: a digest of everything that decides its results."""
         decisive = {key: value for key, value in asdict(self).items() if key not in UNHASHED}
+        if not self.scale:  # results that were collected before there was one stay those of the same run
+            del decisive["scale"]
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:12]
 
     def as_record(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ cannot leave is damage: it is refused before anything is deleted or rewritten.
 """
 
 import shutil
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -44,11 +45,12 @@ class RunDirectory:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         busy = f"Another process ({{holder}}) is at work in {self.path}; wait for it, or choose --out."
-        self._lock = Lock(self.path / "lock", busy)
+        self._lock, self._new = Lock(self.path / "lock", busy), False
         self._lines = {"records.jsonl": 0, "trace.jsonl": 0}
         """How many lines these files have."""
 
     def __enter__(self) -> Self:
+        self._new = not self.path.exists()
         try:
             self._lock.__enter__()
         except OSError as error:
@@ -58,6 +60,12 @@ class RunDirectory:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Release it; a run that could not begin leaves nothing behind."""
+        with suppress(OSError):
+            if [file.name for file in self.path.iterdir()] == ["lock"]:
+                (self.path / "lock").unlink()  # who waits for it notices
+                if self._new:
+                    self.path.rmdir()
         self._lock.__exit__()
 
     @property
@@ -123,6 +131,13 @@ class RunDirectory:
         write_json(self.path / "environment.json", environment)
         if not (self.path / "config.json").exists():
             write_json(self.path / "config.json", config)
+
+    def settled(self) -> dict[str, Any] | None:
+        """What the prior part gave when the run began; None before it began."""
+        found = self._environment().get("settled")
+        if found is not None and not (isinstance(found, dict) and set(found) == {"scale", "lr", "tried"}):
+            raise DamagedError(self.path / "environment.json", "not the environment of a run")
+        return found
 
     def resume(self, learner: Method) -> list[dict[str, Any]]:
         """Put the learner into the stored state, if there is one; the records of the tasks it has learned.

@@ -1,5 +1,6 @@
 """From a configuration to the stream, the model and the method that it names."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -7,7 +8,10 @@ import numpy as np
 import torch
 
 from cop2l import methods, models
+from cop2l.certify import presets
 from cop2l.certify.commitment import commitment
+from cop2l.certify.presets import PRIOR
+from cop2l.certify.prior import SHARE, Settled, prior_part, settled
 from cop2l.errors import UserError
 from cop2l.experiments import options
 from cop2l.experiments.config import Config
@@ -16,6 +20,7 @@ from cop2l.kernel.options import Options as KernelOptions
 from cop2l.kernel.options import Refusal
 from cop2l.methods.protocol import Method
 from cop2l.streams.task import Stream
+from cop2l.streams.withhold import withhold
 
 
 def load_stream(config: Config) -> Stream:
@@ -60,29 +65,74 @@ def check_tests(stream: Stream) -> None:
         )
 
 
-def new_learner(config: Config, stream: Stream, commitment: str | None = None) -> Method:
-    """The method of a configuration with its model, before the first task; `commitment` is what certificates name."""
+def new_learner(
+    config: Config, stream: Stream, commitment: str | None = None, known: Settled | None = None
+) -> Method:
+    """The method of a configuration with its model, before the first task; `commitment` is what certificates name.
+
+    `known` is what the prior part gave when the run began; without it that is found now.
+    """
     if config.model is None:
         raise UserError("The configuration names no model; add model=, see: cop2l list models.")
     options.check(config)
-    model = models.build(
-        config.model,
-        inputs=tuple(stream[0].x.shape[1:]),
-        classes=stream.classes,
-        seed=config.seed,
-        **config.architecture,
-    ).to(device(config))
-    given = dict(config.options)
+    found = known or settle(config, stream)
+    given = options.stated(config)
+    given |= {} if found.lr is None else {"lr": found.lr}
     if config.method == CERTIFIES_ITSELF:
         given |= options.of_the_run(config) | {
             "tasks": None if config.anytime else len(stream),
             "not_valid": stream.not_valid,
-            "data": recipe(config, stream.scenario, len(stream)),
+            "data": recipe(config, stream.scenario, len(stream), found.tried),
             "commitment": commitment,
         }
-    return methods.method(config.method)(
-        model, memory=config.memory, seed=config.seed, scenario=stream.scenario, **given
+    learner: Any = methods.method(config.method)(
+        new_model(config, stream, found.scale),
+        memory=config.memory,
+        seed=config.seed,
+        scenario=stream.scenario,
+        **given,
     )
+    learner.settled = found
+    return learner  # type: ignore[no-any-return]
+
+
+def new_model(config: Config, stream: Stream, scale: dict[str, list[float]] | None) -> Any:
+    """The model of a configuration, with the weights of its seed, and with the scale that the prior part gave."""
+    assert config.model is not None
+    model: Any = models.build(
+        config.model,
+        inputs=tuple(stream[0].x.shape[1:]),
+        classes=stream.classes,
+        seed=config.seed,
+        scale=PRIOR if scale is not None else [*config.scale] if config.scale[1:] else None,
+        **config.architecture,
+    )
+    if scale is not None:
+        model.scale.put(**scale)
+    return model.to(device(config))
+
+
+def settle(config: Config, stream: Stream, say: Callable[[str], None] = lambda _: None) -> Settled:
+    """The scale and the step of a run, as far as the configuration leaves them to the prior part of the first task."""
+    stated, scale, lr = options.stated(config), PRIOR in config.scale, options.left_open(config)
+    if not (scale or lr):
+        return Settled()
+    own = config.method == CERTIFIES_ITSELF
+    share = presets.options(**stated, **options.of_the_run(config)).prior if own else SHARE
+    learned, _ = withhold(stream[0], config.holdout, config.seed)
+
+    def make(scale: dict[str, list[float]] | None, lr: float) -> Any:
+        more = {"delta": config.delta, "tasks": None if config.anytime else len(stream)} if own else {}
+        return methods.method(config.method)(
+            new_model(config, stream, scale),
+            memory=config.memory,
+            seed=config.seed,
+            scenario=stream.scenario,
+            **(stated | more | {"lr": lr}),
+        )
+
+    part = prior_part(learned.x, learned.y, share, config.seed)
+    return settled(scale, lr, part, make, stream.heads[0], stream.scenario, say)
 
 
 def kind_of(config: Config, learner: Method) -> str | None:
@@ -92,14 +142,21 @@ def kind_of(config: Config, learner: Method) -> str | None:
     return "holdout" if config.holdout else None
 
 
-def recipe(config: Config, scenario: str, tasks: int) -> dict[str, Any]:
-    """How the tasks' samples are made again: what a verifier needs beside the data itself."""
+def recipe(config: Config, scenario: str, tasks: int, tried: list[Any] | None = None) -> dict[str, Any]:
+    """How the tasks' samples are made again: what a verifier needs beside the data itself; and which steps were tried."""
     known: dict[str, Any] = {key: getattr(config, key) for key in ("class_seed", "order", "order_seed")}
     known |= {"holdout": config.holdout or None}
     known |= {"images": config.images} if config.images != "shared" else {}
     known |= {"seed": config.stream_seed} if config.stream_seed else {}
     known |= {"holdout_seed": config.seed} if config.holdout else {}
-    stated = {"stream": config.stream, "scenario": scenario, "tasks": tasks, **known, **config.data}
+    stated = {
+        "stream": config.stream,
+        "scenario": scenario,
+        "tasks": tasks,
+        **known,
+        **config.data,
+        "tried": tried,
+    }
     return {key: value for key, value in stated.items() if value is not None}
 
 
@@ -141,7 +198,7 @@ def committed(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
         )
     if kind != "holdout":
         return dict(learner.commitment())
-    cut = recipe(config, stream.scenario, len(stream))
+    cut = recipe(config, stream.scenario, len(stream), learner.settled.tried)
     return commitment(
         config.method,
         holdout_options(config, len(stream)),
@@ -157,6 +214,7 @@ def committed(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
 def resolved(config: Config, stream: Stream, learner: Method) -> dict[str, Any]:
     """What config.json holds: every key with its value, the defaults of the method and the stream included."""
     chosen = options.defaults(config.method) | config.options | settings_of(learner)
+    chosen |= {"lr": PRIOR} if options.left_open(config) else {}
     record = config.as_record() | {"options": {name: chosen[name] for name in options.types(config.method)}}
     return record | {"scenario": stream.scenario, "tasks": len(stream), "kind": kind_of(config, learner)}
 

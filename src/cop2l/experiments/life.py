@@ -13,13 +13,15 @@ from cop2l.experiments import samples
 from cop2l.experiments.directory import check_certificate
 from cop2l.experiments.measure import claims
 from cop2l.experiments.samples import USUAL, Columns
-from cop2l.files import read_json, recover, replace_folder, standing, write_array, write_text
+from cop2l.files import read_json, recover, replace_folder, standing, write_array, write_json, write_text
 from cop2l.kernel.form import MOST_CLASSES
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD, read_state
 from cop2l.methods.protocol import Method
 
 SAVED_COP2L = "learner.safetensors"
+NAMES = "names.json"
+"""Beside a saved learner: the names of its classes, in order."""
 
 
 def load(folder: str | Path) -> Method:
@@ -99,7 +101,13 @@ def learn(
     learner.learn(x, y, classes=classes, progress=progress, **told)
     if hasattr(learner, "certify") and learner.options.tasks in (None, learner.tasks_seen):
         learner.certify(data=old | {learner.tasks_seen: (x, y)})
-    replace_folder(target, learner.save)
+
+    def save(into: Path) -> None:
+        learner.save(into)
+        if columns.names:
+            write_json(into / NAMES, {"names": list(columns.names)})
+
+    replace_folder(target, save)
     return learner, target
 
 
@@ -164,12 +172,13 @@ def named(learner: Any, columns: Columns) -> Columns:
 
 
 def with_names(columns: Columns, learner: Any, folder: str | Path) -> Columns:
-    """The columns with the names of the classes: those that were given, or those that the learner's run found."""
-    described = Path(folder) / "environment.json"
-    if columns.names or not described.is_file():
+    """The columns with the names of the classes: those that were given, or those that the learner's run found, or were saved."""
+    described, kept = Path(folder) / "environment.json", Path(folder) / NAMES
+    if columns.names or not (described.is_file() or kept.is_file()):
         return columns
-    names = read_json(described).get("stream", {}).get("class_names", ())
-    return columns._replace(names=names) if len(names) == outputs(learner) else columns
+    found = read_json(kept) if kept.is_file() else read_json(described).get("stream", {})
+    names = found.get("names", found.get("class_names", ()))
+    return columns._replace(names=names) if len(names) <= outputs(learner) else columns
 
 
 def _archived(learner: Method, entry: str, columns: Columns) -> tuple[int, tuple[Any, np.ndarray]]:

@@ -42,6 +42,10 @@ class Live(Watcher):
         self.console.print(title(config, stream), highlight=False)
         self.screen.start()
 
+    def note(self, sentence: str) -> None:
+        """A line above the table."""
+        self.console.print(sentence, highlight=False)
+
     def progress(self, event: dict[str, Any]) -> None:
         """Remember the newest event; the screen draws it when its time comes."""
         self.event = event
@@ -101,6 +105,10 @@ class Bar(Watcher):
             self.screen.console.print(title(config, stream).rpartition(",")[0], highlight=False)
             self.screen.start()
         self.screen.update(self.line, total=len(stream), completed=len(records), state="")
+
+    def note(self, sentence: str) -> None:
+        """The newest state."""
+        self.screen.update(self.line, state=sentence)
 
     def progress(self, event: dict[str, Any]) -> None:
         """The newest event, a few times a second."""

@@ -171,7 +171,7 @@ def by_holdout(
             for record in records
             if record["wrong"]
         },
-        data=recipe(config, stream.scenario, len(stream)),
+        data=recipe(config, stream.scenario, len(stream), learner.settled.tried),
         not_valid=list(stream.not_valid),
         commitment=commitment,
     )

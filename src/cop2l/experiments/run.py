@@ -9,6 +9,7 @@ import torch
 
 from cop2l.certify import tries
 from cop2l.certify.commitment import commitment_hash, differing
+from cop2l.certify.prior import Settled
 from cop2l.certify.ranks import Ranks
 from cop2l.errors import UserError
 from cop2l.experiments import measure
@@ -23,6 +24,7 @@ from cop2l.experiments.learners import (
     load_stream,
     new_learner,
     resolved,
+    settle,
 )
 from cop2l.experiments.ranks import tell, told_finished
 from cop2l.experiments.watch import Watcher, Watchers
@@ -49,7 +51,7 @@ def run(
         directory.check(config, promised)
         if (finished := told_finished(ranks, directory.summary(config))) is not None:
             return finished
-        stream, learner, records = prepare(config, directory, commitment, load, ranks)
+        stream, learner, records = prepare(config, directory, commitment, load, ranks, watch.note)
         watch.start(config, stream, records)
         for task in stream[learner.tasks_seen :]:
             meter = measure.Meter(config)
@@ -82,6 +84,7 @@ def prepare(
     commitment: dict[str, Any] | None = None,
     load: Callable[[Config], Stream] = load_stream,
     ranks: Ranks | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Stream, Any, list[dict[str, Any]]]:
     """The stream, the learner where the run goes on, the records so far; what is run, and where, is put down."""
     if config.device != "cpu":
@@ -90,7 +93,9 @@ def prepare(
     check_groups(config, stream)
     check_tests(stream)
     promised = None if commitment is None else commitment_hash(commitment)
-    learner: Any = new_learner(config, stream, promised)
+    known = directory.settled()
+    found = settle(config, stream, say) if known is None else Settled(**known)
+    learner: Any = new_learner(config, stream, promised, found)
     if ranks is not None:
         learner.ranks = ranks
     if commitment is not None and (names := differing(committed(config, stream, learner), commitment)):
@@ -102,6 +107,7 @@ def prepare(
     settings = {**resolved(config, stream, learner), "commitment": promised}
     more = {
         "ranks": ranks.size if ranks else 1,
+        "settled": found._asdict(),
         "stream": stream.description,
         "model": learner.model.description,
     }

@@ -12,12 +12,13 @@ BEGINNING = """\
 # A run on {name}; start it with: cop2l run {file}
 # Lines that begin with # change nothing; 'cop2l list keys' explains every key.
 
-base = "{base}"             # neutral settings, which nothing in the data decides
+base = "{base}"             # neutral settings; examples that certify nothing decide the scale of the inputs and the step
 stream = {stream}    # as seen from the folder where the command is run
 
 # scenario = "class-incremental"  # or "task-incremental"; with domains: "domain-incremental"
 # tasks = 2                # without it: as many equal tasks as there can be with two classes each
 # memory = 2000            # examples that may be kept from past tasks
+# scale = "none"           # inputs as they are; or a shift and a factor known beforehand: [127.5, 0.0078125]
 # model = "mlp"            # "cnn" for pictures, "linear" for features; see: cop2l list models
 # seed = 0
 
@@ -37,7 +38,8 @@ END = """\
 # test_share = 0.2         # split off for testing, where there is no test part
 
 # [methods.cop2l]
-# preset = "cop2l"         # sets nothing aside, as "hybrid" does: every example may be picked, and certifies
+# preset = "cop2l"         # sets a twentieth aside, where "hybrid" has three fifths: nearly every example certifies
+# lr = 0.001               # a step known beforehand: none is tried
 """
 SHOWN = 40
 

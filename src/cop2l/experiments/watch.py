@@ -17,6 +17,9 @@ class Watcher:
     def start(self, config: Config, stream: Stream, records: list[dict[str, Any]]) -> None:
         """The run begins, or goes on after the tasks of these records."""
 
+    def note(self, sentence: str) -> None:
+        """Something is done or known before the first task."""
+
     def progress(self, event: dict[str, Any]) -> None:
         """One mP2L iteration or one epoch is done."""
 
@@ -46,6 +49,11 @@ class Watchers(Watcher):
         """Tell all."""
         for watcher in self.watchers:
             watcher.start(config, stream, records)
+
+    def note(self, sentence: str) -> None:
+        """Tell all."""
+        for watcher in self.watchers:
+            watcher.note(sentence)
 
     def progress(self, event: dict[str, Any]) -> None:
         """Tell all."""
@@ -88,6 +96,10 @@ class Lines(Watcher):
         self.say(title(config, stream))
         if records:
             self.say(f"going on after task {records[-1]['task']}")
+
+    def note(self, sentence: str) -> None:
+        """A line of its own."""
+        self.say(sentence)
 
     def progress(self, event: dict[str, Any]) -> None:
         """A sign of life."""

@@ -25,8 +25,9 @@ class Classifier(nn.Module):
         return self.numbers(x).flatten(1)
 
     def numbers(self, x: Tensor) -> Tensor:
-        """The inputs in the model's precision: integers, such as pixels, are quantities here."""
-        return x.to(self.head.weight.dtype)
+        """The inputs in the model's precision, scaled: integers, such as pixels, are quantities here."""
+        found, scale = x.to(self.head.weight.dtype), self._modules.get("scale")
+        return found if scale is None else scale(found)
 
     def forward(self, x: Tensor) -> Tensor:
         """One logit per class of the stream."""

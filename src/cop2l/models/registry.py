@@ -11,6 +11,7 @@ from torch import nn
 
 from cop2l.errors import UserError, unknown
 from cop2l.models.classifiers import CNN, MLP, Classifier, Linear, MLPHead, MultiHead, RandomFeatures
+from cop2l.models.scale import scale_of
 from cop2l.randomness import uniform
 
 MODELS: dict[str, type[Classifier]] = {
@@ -23,10 +24,19 @@ MODELS: dict[str, type[Classifier]] = {
 }
 
 
-def build(name: str, *, inputs: Sequence[int], classes: int, seed: int = 0, **options: Any) -> Classifier:
+def build(
+    name: str,
+    *,
+    inputs: Sequence[int],
+    classes: int,
+    seed: int = 0,
+    scale: Any = None,
+    **options: Any,
+) -> Classifier:
     """A new model; its initial weights are a function of `seed`.
 
-    `inputs` is the shape of one example, `classes` the number of classes of the whole stream.
+    `inputs` is the shape of one example, `classes` the number of classes of the whole stream, `scale` a shift and a
+    factor that bring inputs near 1, such as [127.5, 0.0078125], or a list of each, for columns or channels.
 
     >>> model = build("mlp", inputs=(28, 28), classes=10, seed=0)
     >>> model(torch.zeros(3, 28, 28)).shape, model.features(torch.zeros(3, 784)).shape
@@ -52,6 +62,9 @@ def build(name: str, *, inputs: Sequence[int], classes: int, seed: int = 0, **op
     model.to_empty(device="cpu")
     initialise(model, seed)
     model.description = {"name": name, "inputs": list(shape), "classes": classes, "seed": int(seed), **chosen}
+    if scale is not None:
+        model.scale = scale_of(scale, shape)
+        model.description["scale"] = scale
     return model
 
 

@@ -1,0 +1,141 @@
+"""What the prior part of the first task is said to have given, found again: the scale of the inputs, and the step."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import nn
+
+from cop2l.audit.cut import Samples
+from cop2l.audit.model import Builder, dtype_of, model_for
+from cop2l.certify.presets import PRIOR
+from cop2l.certify.prior import SHARE, STEPS, prior_part, scale_from, step_from, steps_tried
+from cop2l.experiments.environment import threads
+from cop2l.kernel.form import HOLDOUT_FILES, canonical, regular
+from cop2l.kernel.learning import Examples, size_of
+from cop2l.kernel.samples import Fields
+from cop2l.kernel.verdict import Verdict
+from cop2l.kernel.verify import Allowed, Say, machine
+from cop2l.methods import method
+
+Content = Mapping[str, Any]
+FAMILIES = ("claim", "shares", "groups")
+"""What is claimed changes no bit of what is learned."""
+
+
+def looked_at(certificate: Content, samples: Samples) -> Examples | None:
+    """The examples that scale and step may depend on; None if the first task's data was not given."""
+    if 1 not in samples.learned or (certificate["options"].kind == "holdout" and samples.stream is None):
+        return None
+    x, y, *_ = samples.learned[1]
+    if isinstance(x, Fields) or len(x) != len(y):  # whatever it is, it was not learned from
+        return None
+    chosen = settings(certificate)
+    return prior_part(x, y, chosen.get("prior", SHARE), certificate["options"].seed)
+
+
+def settings(certificate: Content) -> dict[str, Any]:
+    """The options of the method."""
+    own = certificate["options"].as_dict() if certificate["settings"] is None else certificate["settings"]
+    return {name: value for name, value in own.items() if name not in FAMILIES}
+
+
+def put_scale(certificate: Content, samples: Samples, model: Any) -> None:
+    """Give the model the scale that the prior part has, if it is said to have that: what is stored is not asked."""
+    found = _constants(certificate, samples)
+    if found is not None and model is not None and len(found["shift"]) == model.scale.shift.numel():
+        model.scale.put(**found)
+
+
+def check_scale(notes: Verdict, certificate: Content, samples: Samples) -> None:
+    """Whether the stored scale is the one that the prior part gives, if it is said to be: every machine finds the same."""
+    if (found := _constants(certificate, samples)) is None:
+        return
+    path, prefix = _stored(certificate)
+    with regular(path), safe_open(path, framework="pt") as file:
+        there = [name for name in file.keys() if name.startswith(f"{prefix}scale.")]  # noqa: SIM118
+        stored = {
+            name.rpartition(".")[2]: file.get_tensor(name).double().flatten().tolist() for name in there
+        }
+    kind = dtype_of(certificate) or torch.float32
+    if stored != {name: torch.tensor(values).to(kind).tolist() for name, values in found.items()}:
+        notes.fault("The scale of the inputs is not the one that the prior part of the first task gives.")
+    else:
+        notes.checked.append(
+            "The scale of the inputs was found again: it is that of examples which certify nothing."
+        )
+
+
+def _constants(certificate: Content, samples: Samples) -> dict[str, list[float]] | None:
+    part = looked_at(certificate, samples) if certificate["model"].get("scale") == PRIOR else None
+    return None if part is None else scale_from(part)
+
+
+def _stored(certificate: Content) -> tuple[Path, str]:
+    """The file that holds the model's tensors, and how their names begin there."""
+    if certificate["options"].kind != "holdout":
+        return certificate["folder"] / "theta_0.safetensors", ""
+    return certificate["folder"] / HOLDOUT_FILES[0], "theta/" if certificate[
+        "method"
+    ] == "cop2l" else "model."
+
+
+def check_step(
+    notes: Verdict,
+    certificate: Content,
+    samples: Samples,
+    given: str | Builder | None,
+    allowed: Allowed,
+    say: Say,
+) -> None:
+    """Whether the steps that are said to have been tried give, tried again, what is stated."""
+    stated, part = (certificate["data"] or {}).get("tried"), looked_at(certificate, samples)
+    model = None if stated is None or part is None else model_for(certificate, given, *_stored(certificate))
+    if part is None or model is None:
+        return
+    chosen, scenario = settings(certificate), certificate["scenario"]
+    if "lr" not in chosen:
+        notes.fault("The certificate says that steps were tried, and its method takes none.")
+        return
+    more = {} if "seed" in chosen else {"seed": certificate["options"].seed}
+
+    def make(lr: float) -> Any:
+        own: Any = model_for(certificate, given, *_stored(certificate))
+        put_scale(certificate, samples, own)
+        return method(certificate["method"])(own, scenario=scenario, **(chosen | more | {"lr": lr}))
+
+    if (operations := work(model, chosen, len(part))) > allowed.operations:
+        notes.doubt(
+            f"The steps were not tried again: that takes {operations:.1e} operations, and {allowed.operations:.1e} are allowed."
+        )
+        return
+    say("trying the steps again")
+    with threads(certificate["threads"]):
+        tried = steps_tried(make, part, certificate["records"][0]["head"], scenario)
+    found = step_from(tried, part)
+    if canonical([list(one) for one in tried]) == canonical(stated) and found in (None, chosen["lr"]):
+        notes.checked.append(
+            f"{len(tried)} steps were tried again on {len(part)} examples that certify nothing: the results are as stated"
+            + (f", and give lr={found:g}." if found is not None else ".")
+        )
+        return
+    wrong = f"The step lr={chosen['lr']:g} is not what the prior part of the first task gives, or was tried otherwise than stated"
+    if (here := machine(model)) == certificate["machine"]:
+        notes.fault(f"{wrong}.")
+    else:
+        notes.doubt(
+            f"{wrong}; but it was made on another machine: {certificate['machine']}; this one is: {here}."
+        )
+
+
+def work(model: nn.Module, chosen: Content, rows: int) -> float:
+    """At most how many operations all trials take: every pass may be over all rows, and a pick comes with its own."""
+    updates = float(chosen.get("epochs", 1))
+    if "k" in chosen:
+        most = rows / chosen["k"]
+        updates *= most if chosen["max_iterations"] is None else min(most, chosen["max_iterations"])
+    others = sum(value for name, value in chosen.items() if type(value) is int and name.endswith("_epochs"))
+    passes: float = (rows + chosen.get("batch", 0)) * (updates + others)
+    return len(STEPS) * 12 * size_of(model) * passes
