@@ -709,3 +709,22 @@ def test_batch_normalisation_needs_more_than_one_example():
     with pytest.raises(UserError, match="batch=2"):
         CoP2L(model, batch=1, memory=10).learn(x, y)
     CoP2L(model, batch=2, k=1, memory=10, max_iterations=3).learn(x, y)
+
+
+@pytest.mark.parametrize("then", ["certify", "learn", "save"])
+def test_parameters_changed_by_hand_are_refused(tmp_path, then):
+    case = a_case()
+    learner = a_learner(case, tasks=None)
+    learn(learner, case, [1])
+    theta = {name: value.clone() for name, value in learner.model.state_dict().items()}
+    with torch.no_grad():
+        next(learner.model.parameters()).add_(1e-3)
+    act = {
+        "certify": lambda: learner.certify({1: (case.x[0], case.y[0])}),
+        "learn": lambda: learner.learn(case.x[1], case.y[1]),
+        "save": lambda: learner.save(tmp_path / "run"),
+    }[then]
+    with pytest.raises(UserError, match="were changed after task 1"):
+        act()
+    learner.model.load_state_dict(theta)
+    act()

@@ -121,6 +121,7 @@ class CoP2L:
         self.machines: list[str] = []
         self.threads = torch.get_num_threads()
         self.issued: list[list[Any]] | None = None
+        self.learned: str | None = None
         """Of the certificate after the newest task: family, task, subject and kind of each statement."""
         self._classes: int | None = None
         self._form: Any = None
@@ -237,6 +238,7 @@ class CoP2L:
         have are added to it (docs/guarantees.md). `groups`: the name of each example's group, if groups are claimed.
         `progress`: a callable, True, False, or None: shown on a terminal and in a notebook only.
         """
+        self._check_unchanged()
         x, y = labelled(x, y)
         x, found, head = self._checked(x, y, classes)
         try:
@@ -270,6 +272,7 @@ class CoP2L:
             here = machine(self.model)
             self.machines = [other for other in self.machines if other != here] + [here]
             self.issued = self.certificate = None
+            self.learned = digest(parameters(self.model))
             advice.give(advice.after(engine, S))
 
     def certify(self, data: Mapping[int, Data] | None = None) -> Certificate:
@@ -287,6 +290,7 @@ class CoP2L:
         data, last = {t: own for t, own in (data or {}).items() if own is not None}, self.tasks_seen
         if not last:
             raise UserError("There is nothing to certify yet; learn a task first.")
+        self._check_unchanged()
         if self.options.tasks not in (None, last):
             raise UserError(
                 f"The claim is for {self.options.tasks} tasks, fixed in advance, and {last} were learned; "
@@ -393,6 +397,7 @@ class CoP2L:
 
     def save(self, folder: str | Path, *, certificate: bool = True) -> None:
         """Everything needed to learn the next task later, in one file, written at once; and the certificate, if wanted."""
+        self._check_unchanged()
         saved.save(self, Path(folder), certificate)
 
     def restore(self, folder: str | Path) -> None:
@@ -412,6 +417,14 @@ class CoP2L:
         described = getattr(self.model, "description", None) or own
         size = sum(self.theta_0[name].numel() for name, _ in self.model.named_parameters())
         return {**described, "parameters": size}
+
+    def _check_unchanged(self) -> None:
+        """Refuse parameters that are not those that the newest task left: no certificate would hold for them."""
+        if self.learned not in (None, digest(parameters(self.model))):
+            raise UserError(
+                f"The model's parameters were changed after task {self.tasks_seen} was learned; put them back, or load the"
+                " learner again: a certificate holds only for what it learned itself."
+            )
 
     def _record(self, task: int, gone: bool, wrong: np.ndarray) -> dict[str, Any]:
         """The integers of one task, from its data or from the memory alone."""
@@ -615,7 +628,15 @@ class CoP2L:
             self._form,
             self._classes,
         )
-        own = self.heads, self.fingerprints, self.facts, self.machines, self.issued, self.certificate
+        own = (
+            self.heads,
+            self.fingerprints,
+            self.facts,
+            self.machines,
+            self.issued,
+            self.certificate,
+            self.learned,
+        )
         hidden = unsaved(self.model)
         try:
             yield
@@ -633,7 +654,15 @@ class CoP2L:
                 module.training = training
             engine.sets, engine.sizes, engine.buffer, engine.prior, engine.sums, *others = state
             engine.outside, engine.widths, engine.trace, self._form, self._classes = others
-            self.heads, self.fingerprints, self.facts, self.machines, self.issued, self.certificate = own
+            (
+                self.heads,
+                self.fingerprints,
+                self.facts,
+                self.machines,
+                self.issued,
+                self.certificate,
+                self.learned,
+            ) = own
             if isinstance(error, Refusal):
                 raise UserError(str(error)) from None
             if isinstance(error, IndexError):  # of torch.nn.Embedding

@@ -144,6 +144,7 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     learner.heads = [tuple(task["head"]) for task in tasks]
     engine.widths = widths(learner.heads, note["classes"]) if tasks else []
     learner._classes = engine.widths[-1] if tasks else None
+    learner.learned = digest(part("theta/")) if tasks else None
     learner.fingerprints = [task["fingerprint"] for task in tasks]
     learner.facts = [
         {name: rows.numpy() for name, rows in part(f"facts/{number}/").items()}
