@@ -23,7 +23,7 @@ ASSUMPTIONS = (
     "Within each task the examples are independent draws from one distribution, the task's own.",
     "The samples of different tasks, and the marks, are independent: neither rows nor seed were chosen with the other in view.",
     "The order, sizes and distributions of the tasks, and whose data is gone by when, were not chosen by looking at data.",
-    "Initial parameters, representation of inputs, options, seed, claim and classes of each task do not depend on the certified examples.",
+    "Initial parameters, representation of inputs, options, seed, claim and classes do not depend on the certified examples.",
     "Published constants that prepare inputs (mean and deviation of MNIST's pixels, say) are statistics of the public sample.",
     "The bound is on the probability of error on new examples of the task's own distribution, not of any other.",
 )
