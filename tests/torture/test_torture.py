@@ -2,12 +2,13 @@
 
 import json
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from torture_files import data_file, hostile_files
 from torture_judge import judge
-from torture_mutations import Tally
+from torture_mutations import Tally, forged
 from torture_runs import hostile_runs
 
 import torture
@@ -30,7 +31,8 @@ def test_a_broken_kernel_would_be_seen(honest, tmp_path, monkeypatch):
 
     monkeypatch.setattr(verify, "follows", lambda *_: True)
     tally = Tally()
-    for number in range(0, FORGERIES, 2):
+    lies = (number for number in range(2000) if "stated bounds" in forged(number, 1, honest)[0].what)
+    for number in islice(lies, 24):
         tally.add(number, 1, honest, tmp_path)
     assert any("a smaller bound" in line for line in tally.broken)
 

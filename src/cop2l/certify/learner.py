@@ -565,11 +565,6 @@ class CoP2L:
                 raise UserError(
                     f"The inputs have the parts {_listed(shapes)}; earlier tasks had {_listed(held)}."
                 )
-            if held != shapes:
-                raise UserError(
-                    wrong_shape(self.model, x)
-                    or f"The inputs have the shape {_shapes(shapes)}; earlier tasks had {_shapes(held)}; give all one shape."
-                )
             try:
                 with ScoringMode(self.model):
                     logits = self.model(given(next(input_blocks(self.model, x[:1]))))
@@ -583,6 +578,10 @@ class CoP2L:
                 raise UserError(
                     f"The model cannot take inputs of shape {_shapes(shapes)}: {in_words(error)}."
                 ) from None
+            if held != shapes:
+                raise UserError(
+                    f"The inputs have the shape {_shapes(shapes)}; earlier tasks had {_shapes(held)}: give all tasks one shape."
+                )
             if logits.dim() != 2:
                 raise UserError("The model must return one row of logits per example.")
             self._form, self._classes = _form(x), int(logits.shape[1])
