@@ -37,7 +37,7 @@ def where(result: dict[str, Any]) -> str:
     words = [machine.get("gpu") or machine["processor"]]
     if machine.get("threads"):
         words.append(f"{machine['threads']} thread" + "s" * (machine["threads"] > 1))
-    words.append(f"torch {versions['torch']}")
+    words.append(f"torch {versions['torch']}" + (f" (CUDA {versions['cuda']})" if "cuda" in versions else ""))
     if "recorded" in result:
         return f"`{result['command']}`; {', '.join(words)}. *Recorded:* {result['recorded']}"
     rates = ", ".join(f"{rate:g} {unit}" for unit, rate in result["ceilings"].items())
