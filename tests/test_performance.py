@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from benchmarks.page import PAGE, RESULTS, document, floor, results
+from benchmarks.performance import PAGE, RESULTS, document, floor, results
 
 
 def test_the_page_is_made_of_the_results():
     found = results()
-    assert document(found) == PAGE.read_text(encoding="utf-8"), "run python -m benchmarks.page"
+    assert document(found) == PAGE.read_text(encoding="utf-8"), "run python -m benchmarks.performance"
     other = copy.deepcopy(found)
     other["block"]["rows"][0]["microseconds"] *= 2
     assert document(other) != document(found)

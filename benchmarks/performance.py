@@ -1,6 +1,6 @@
-"""python -m benchmarks.page: docs/performance.md from the results of the benchmarks, `benchmarks/results`.
+"""python -m benchmarks.performance: docs/performance.md from the results of the benchmarks, `benchmarks/results`.
 
-The words are in page.md; every number comes from a result or, of what was tried, from tried.json. `make bench` measures
+The words are in performance.md; every number comes from a result or, of what was tried, from tried.json. `make bench` measures
 again what one thread of a CPU can; what needs a GPU, hours or an idle machine was recorded once, and says so.
 """
 
@@ -71,7 +71,7 @@ def document(found: dict[str, Any]) -> str:
     )
     words.globals |= {"table": table, "where": where, "floor": floor, "median": statistics.median}
     words.filters |= {"number": number}
-    return words.get_template("page.md").render(found)
+    return words.get_template("performance.md").render(found)
 
 
 if __name__ == "__main__":
