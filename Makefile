@@ -34,14 +34,17 @@ screenshots: $(VENV)/dev.stamp  ## the report page in Chromium; writes the pictu
 validity: $(VENV)/dev.stamp  ## thousands of whole runs: how often certificates fail; writes docs/validity.md (some ten minutes)
 	$(BIN)/python tests/validity/record.py
 
-bench: $(VENV)/dev.stamp  ## the benchmarks that need neither a GPU nor features: ratios measured side by side, with JSON in build/bench
-	mkdir -p build/bench
-	for file in bounds replay_step cop2l_cost; do $(BIN)/python benchmarks/$$file.py; done
-	$(BIN)/python benchmarks/one_example.py --json build/bench/one_example.json
-	$(BIN)/python benchmarks/many_tasks.py --iterations 4 --json build/bench/many_tasks.json
-	$(BIN)/python benchmarks/verification.py demo --json build/bench/verification.json
-	$(BIN)/python benchmarks/memory_map.py --json build/bench/memory_map.json
+RESULTS := benchmarks/results
+
+bench: $(VENV)/dev.stamp  ## the benchmarks that need no GPU, ratios measured side by side; writes benchmarks/results and docs/performance.md
+	for file in bounds replay_step memory_map; do $(BIN)/python benchmarks/$$file.py; done
 	$(BIN)/python benchmarks/ranks.py clouds
+	$(BIN)/python benchmarks/cop2l_cost.py --rounds 3 --json $(RESULTS)/cost.json
+	$(BIN)/python benchmarks/block.py --json $(RESULTS)/block.json
+	$(BIN)/python benchmarks/one_example.py --json $(RESULTS)/one-example.json
+	$(BIN)/python benchmarks/many_tasks.py --iterations 4 --json $(RESULTS)/many-tasks.json
+	$(BIN)/python benchmarks/verification.py --json $(RESULTS)/verification.json
+	$(BIN)/python -m benchmarks.performance
 
 torture: $(VENV)/dev.stamp  ## attack verify with forged certificates, hostile files and runs (an hour), and write docs/reliability.md
 	$(BIN)/python tests/torture/torture.py

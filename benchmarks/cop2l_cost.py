@@ -1,25 +1,39 @@
 """What CoP2L costs: beside experience replay, and beside the arithmetic that it cannot do without.
 
-CIFAR-10 features (5 tasks, linear head; cached ones if there are, else random features of the same shape) and MNIST
-(two tasks, 784-512-10; if it is on this machine), one thread, the paper's settings. Each learner runs in a process of
-its own, in turn, so that its time and its peak memory are its own.
+    python benchmarks/cop2l_cost.py [--rounds 5] [--json FILE]
 
-  share    of CoP2L's time that is neither the model's forward pass nor the loss (in training and in scoring), nor
-           the backward pass, nor the optimiser (goal: at most 20 %); it is given as well with the loss of scoring, which
-           is not a matrix product, counted to it
-  time     of CoP2L over that of replay (20 epochs, 128 + 128; goal: at most 1)
+CIFAR-10 features (5 tasks, linear head; cached ones if there are, else random features of the same shape) and MNIST (the first
+two tasks, 784-512-10; if it is on this machine), the paper's settings. CPU seconds on one thread; each learner runs in a
+process of its own, in turn, so that its time and its peak memory are its own; medians over the rounds.
+
+  floor    the operations of all products over the rate of a large one, or the bytes of all inputs that are read over that of
+           a copy, whichever is more: both measured in the same run
+  parts    where the time of a run goes, once more with clocks on: the model's forward pass, in training and in scoring, the
+           losses, the backward pass, the optimiser
+  time     of CoP2L over that of replay (20 epochs, 128 + 128)
   memory   peak of CoP2L's process less that of replay's (goal: at most one scoring block of activations)
 """
 
+import argparse
 import json
+import math
 import resource
+import statistics
 import subprocess
 import sys
 import time
 from collections import Counter
 
-ROUNDS = 7
-SCORING_LOSS = "loss in scoring"
+PAPER = {
+    "linear": {"k": 4, "omega": 25.0, "epochs": 2, "lr": 0.001},
+    "mlp": {"k": 8, "omega": 15.0, "epochs": 10, "lr": 0.001},
+}
+WORDS = {
+    "replay": "Replay, CIFAR-10 features",
+    "linear": "CoP2L, CIFAR-10 features",
+    "mlp": "CoP2L, MNIST, first 2 tasks, MLP",
+}
+REPLAY = {"epochs": 20, "batch": 128}
 
 
 def features():
@@ -51,31 +65,60 @@ def mnist():
         return None
 
 
-def learn(name):
-    """One run; prints its seconds, where they went, and the process's peak memory."""
+def learn(name, clocks):
+    """One run; prints its seconds, where they went, the process's peak memory, and what it had to compute and to read."""
     import torch
 
     torch.set_num_threads(1)
     from cop2l.methods import method
     from cop2l.models import build
 
-    if name == "mlp":
-        tasks, options = mnist(), {"preset": "paper"}
-        model = build("mlp", inputs=(1, 28, 28), classes=10, dropout=0.5)
+    tasks, data = (mnist(), "MNIST") if name == "mlp" else features()
+    if tasks is None:
+        print("null")
+        return
+    model = (
+        build("mlp", inputs=(1, 28, 28), classes=10, dropout=0.5)
+        if name == "mlp"
+        else build("linear", inputs=(384,), classes=10)
+    )
+    if name == "replay":
+        learner = method("replay")(model, memory=2000, lr=0.01, **REPLAY)
     else:
-        tasks, options = features()[0], {}
-        model = build("linear", inputs=(384,), classes=10)
-    if name == "linear":
-        options = {"preset": "cop2l", "k": 4, "omega": 25.0, "epochs": 2, "lr": 0.001}
-    kind = "replay" if name == "replay" else "cop2l"
-    learner = method(kind)(model, memory=2000, **options, **({"tasks": 5} if kind == "cop2l" else {}))
-    spent, calls = watched(model) if "--share" in sys.argv else (Counter(), Counter())
-    start = time.perf_counter()
-    for x, y, _ in tasks:
+        learner = method("cop2l")(model, memory=2000, preset="paper", tasks=len(tasks), **PAPER[name])
+    spent, calls = watched(model) if clocks else (Counter(), Counter())
+    products, width = (
+        sum(p.numel() for p in model.parameters() if p.dim() > 1),
+        math.prod(tasks[0].x.shape[1:]),
+    )
+    scored = trained = 0
+    start = time.process_time()
+    for x, y, t in tasks:
+        kept = learner.memory_used
         learner.learn(x, y)
-    seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"seconds": seconds, "spent": spent, "calls": calls, "peak": peak}))
+        if name == "replay":
+            trained += REPLAY["epochs"] * (len(y) + (len(y) if t > 1 else 0))
+        else:
+            stopped, options = learner.engine.sets[-1].stopped, learner.options
+            scored += (stopped + 1) * (len(y) + kept)
+            trained += (
+                options.batch
+                * options.epochs
+                * sum(-(-options.k * j // options.batch) for j in range(1, stopped + 1))
+            )
+    seconds = time.process_time() - start
+    found = {
+        "data": data,
+        "seconds": seconds,
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "operations": 2
+        * products
+        * (scored + 2 * trained),  # the backward pass of a step has as many as its forward pass
+        "bytes": 4 * width * (scored + 2 * trained),
+        "spent": spent,
+        "calls": calls,
+    }
+    print(json.dumps(found))
 
 
 def watched(model):
@@ -87,19 +130,22 @@ def watched(model):
 
     def timed(label, function):
         def inner(*args, **kwargs):
-            begin = time.perf_counter()
+            begin = time.process_time()
             try:
                 return function(*args, **kwargs)
             finally:
-                spent[label] += time.perf_counter() - begin
-                calls[label] += 1
+                name = label(args) if callable(label) else label
+                spent[name] += time.process_time() - begin
+                calls[name] += 1
 
         return inner
 
     kind = type(model)
-    kind.__call__ = timed("forward", kind.__call__)
-    F.cross_entropy = timed("loss", F.cross_entropy)
-    torch.log_softmax = timed(SCORING_LOSS, torch.log_softmax)
+    kind.__call__ = timed(
+        lambda args: "forward in training" if args[0].training else "forward in scoring", kind.__call__
+    )
+    F.cross_entropy = timed("loss in training", F.cross_entropy)
+    torch.log_softmax = timed("loss in scoring", torch.log_softmax)
     torch.autograd.grad = timed("backward", torch.autograd.grad)
     torch._foreach_add_ = timed("optimiser", torch._foreach_add_)
     return spent, calls
@@ -107,39 +153,49 @@ def watched(model):
 
 def measured(name, *flags):
     out = subprocess.run(
-        [sys.executable, __file__, name, *flags], check=True, capture_output=True, text=True
+        [sys.executable, __file__, "--one", name, *flags], check=True, capture_output=True, text=True
     ).stdout
     return json.loads(out.splitlines()[-1])
 
 
-def show_share(name, words, rounds):
-    """Where the time of a run goes."""
-    split = min((measured(name, "--share") for _ in range(rounds)), key=lambda run: run["seconds"])
-    rest = 1 - sum(split["spent"].values()) / split["seconds"]
-    wider = rest + split["spent"][SCORING_LOSS] / split["seconds"]
-    print(
-        f"share   {100 * rest:.0f} % of CoP2L's time is none of these, {100 * wider:.0f} % with the loss in scoring ({words}):"
-    )
-    for label, seconds in split["spent"].items():
-        print(f"        {100 * seconds / split['seconds']:4.0f} %  {label}, {split['calls'][label]} calls")
-
-
 def main():
-    print(f"{ROUNDS} rounds, the quietest of each; data: {features()[1]}")
-    replay, cop2l = [], []
-    for _ in range(ROUNDS):
-        replay.append(measured("replay"))
-        cop2l.append(measured("linear"))
-    fastest = [min(runs, key=lambda run: run["seconds"]) for runs in (replay, cop2l)]
-    show_share("linear", "linear head", ROUNDS)
-    if mnist():
-        show_share("mlp", "MLP on MNIST", 1)
-    print(f"time    {fastest[1]['seconds'] / fastest[0]['seconds']:.2f} times replay")
-    extra = min(run["peak"] for run in cop2l) - min(run["peak"] for run in replay)
-    print(
-        f"memory  {extra / 2**20:+.1f} MiB beside replay's peak of {min(r['peak'] for r in replay) / 2**20:.0f} MiB"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--clocks", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        learn(arguments.one, arguments.clocks)
+        return
+    found, rows = {name: [] for name in WORDS}, []
+    for number in range(arguments.rounds):
+        for name in WORDS if number == 0 else ("replay", "linear"):  # the MLP takes minutes
+            found[name] += filter(None, [measured(name)])
+    for name, runs in found.items():
+        if not runs:
+            continue
+        row = {"name": name, "what": WORDS[name]} | {
+            key: runs[0][key] for key in ("data", "operations", "bytes")
+        }
+        row |= {"seconds": [run["seconds"] for run in runs], "peak": min(run["peak"] for run in runs)}
+        if name != "replay":
+            clocked = measured(name, "--clocks")
+            row |= {"clocked": clocked["seconds"], "parts": clocked["spent"], "calls": clocked["calls"]}
+        rows.append(row)
+        print(f"{row['what']:34} {statistics.median(row['seconds']):7.2f} s of {len(runs)} runs", flush=True)
+    replay, linear = rows[:2]
+    ratio = statistics.median(linear["seconds"]) / statistics.median(replay["seconds"])
+    print(f"time    {ratio:.2f} times replay; memory {(linear['peak'] - replay['peak']) / 2**20:+.1f} MiB")
+    import torch  # not before: the peak of a process is at least its parent's
+
+    from record import record
+
+    torch.set_num_threads(1)
+    record(arguments.json, "cop2l_cost", {"rounds": arguments.rounds}, rows)
 
 
 if __name__ == "__main__":
-    learn(sys.argv[1]) if len(sys.argv) > 1 else main()
+    main()

@@ -21,12 +21,14 @@ from cop2l.certify.learner import CoP2L
 from cop2l.errors import Advice
 from cop2l.experiments import grid, measure
 from cop2l.experiments.directory import RunDirectory
+from cop2l.experiments.learners import load_stream
 from cop2l.experiments.run import run
 from cop2l.experiments.watch import Watcher
 from record import record
 
 PARTS = ("learn", "evaluate", "certify", "store")
 TASKS, SHOWN = 200, (1, 10, 50, 100, 150, 200)
+SIZE, MEMORY = 60, 600
 
 
 class Clock(Watcher):
@@ -71,9 +73,15 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", Advice)
     chosen = [f"tasks={arguments.tasks}", f"methods.cop2l.preset={arguments.preset}"]
-    chosen += ["scenario=domain-incremental", "anytime=true", "memory=600", "model=linear"]
-    chosen += ["data.n=60", "data.n_test=60", f"methods.cop2l.max_iterations={arguments.iterations}"]
+    chosen += ["scenario=domain-incremental", "anytime=true", f"memory={MEMORY}", "model=linear"]
+    chosen += [
+        f"data.n={SIZE}",
+        f"data.n_test={SIZE}",
+        f"methods.cop2l.max_iterations={arguments.iterations}",
+    ]
     config, clock = grid.single(grid.read("synthetic"), grid.overrides(chosen)), Clock()
+    stream = load_stream(config)
+    width = stream[0].x[0].size
     with tempfile.TemporaryDirectory() as folder:
         run(config, folder, [clock])
     rows = []
@@ -82,6 +90,10 @@ def main() -> None:
         some = clock.tasks[max(0, t - 10) : t] if t > 1 else clock.tasks[:1]
         row = {part: 1000 * statistics.median(task[part] for task in some) for part in PARTS}
         row |= {"task": t, "iterations": statistics.median(task["iterations"] for task in some)}
+        scored = (
+            row["iterations"] * (SIZE + min(MEMORY, SIZE * (t - 1))) + 2 * SIZE * t
+        )  # each pool; and all data, with tests
+        row |= {"operations": 2 * scored * width * stream.classes, "bytes": 4 * scored * width}
         rows.append(row)
         print(f"task {t:4d}        {row['iterations']:10.0f}", *(f"{row[part]:9.1f}" for part in PARTS))
     record(arguments.json, "many_tasks", vars(arguments), rows)

@@ -50,12 +50,18 @@ def main() -> None:
         def bare(model: torch.nn.Module = model, tensor: torch.Tensor = tensor) -> torch.Tensor:
             return model(tensor).argmax(1)
 
-        row = {"model": name, "bare": microseconds(bare)}
+        size = sum(p.numel() for p in model.parameters())
+        row = {
+            "model": f"{name} {width}-10",
+            "operations": 2 * size,
+            "bytes": 4 * size,
+            "bare": microseconds(bare),
+        }
         for kind, one in (("array", array), ("tensor", tensor)):
             row[kind] = microseconds(lambda one=one, learner=learner: learner.predict(one))
         rows.append(row)
         ratios = (f"{row[kind]:5.0f} ({row[kind] / row['bare']:3.1f} x)" for kind in ("array", "tensor"))
-        print(f"{name:8} {width:4}-10     {row['bare']:5.0f}", *ratios)
+        print(f"{row['model']:20} {row['bare']:5.0f}", *ratios)
     record(arguments.json, "one_example", vars(arguments), rows)
 
 

@@ -38,7 +38,7 @@ def counts(name: str, values: Any) -> tuple[int, ...]:
     """A sequence of counts."""
     if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str | bytes):
         raise UserError(f"{name} must be a sequence of integers, not {values!r}.")
-    if all(type(value) is int and 0 <= value <= LARGEST for value in values):
+    if {*map(type, values)} == {int} and min(values) >= 0 and max(values) <= LARGEST:
         return tuple(values)  # as nearly always: a certificate of T tasks asks T times
     return tuple(count(name, value) for value in values)
 

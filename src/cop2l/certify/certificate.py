@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,11 +80,13 @@ class Certificate:
         """Why the assumptions are known not to hold; empty if nothing is known."""
         return tuple(self.content["not_valid"])
 
+    @cached_property
+    def _messages(self) -> tuple[int, ...]:
+        return tuple(record["iterations"] for record in self.content["records"])
+
     def information(self, task: int) -> dict[str, float]:
         """Bounds of other kinds for a task: to compare with, not claimed; delta does not cover choosing the least."""
-        records = self.content["records"]
-        messages = [record["iterations"] for record in records]
-        every = bounds_of(records[task - 1], task, self.options, messages)
+        every = bounds_of(self.content["records"][task - 1], task, self.options, self._messages)
         claimed = {*self.stated.get(task, ())}
         if "tasks" not in self.options.claim:  # else it would be taken for a claim
             claimed.add(self.kind)
@@ -101,18 +103,16 @@ class Certificate:
         folder.mkdir(parents=True, exist_ok=True)
         for name, tensors in self.tensors.items():
             path = folder / f"{name}.safetensors"
-            plain = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
             if name == "sets":  # the same bytes, quicker: there are five small ones for each task
-                save_arrays({key: value.numpy() for key, value in plain.items()}, path)
+                save_arrays({key: value.numpy() for key, value in tensors.items()}, path)
             else:
-                save_file(plain, path)
+                save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, path)
             files[path.name] = file_digest(path)
         self._write(folder, files)
 
     def _write(self, folder: Path, files: Mapping[str, str]) -> None:
         """The text, with the hashes of its files and its own."""
-        text = json.dumps(sealed({**self.content, "files": files}), indent=1, sort_keys=True, allow_nan=False)
-        write_text(folder / form.TEXT_FILE, f"{text}\n")
+        write_text(folder / form.TEXT_FILE, laid_out(sealed({**self.content, "files": files})))
 
     def __str__(self) -> str:
         return table(self)
@@ -141,6 +141,17 @@ class Certificate:
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content with its digest."""
     return {**content, "digest": form.content_digest(content)}
+
+
+def laid_out(content: Mapping[str, Any]) -> str:
+    """The text of a certificate: a line for each field, and for each statement and record."""
+    line = partial(json.dumps, sort_keys=True, allow_nan=False)
+    fields = []
+    for name, value in sorted(content.items()):
+        long = name in ("statements", "records")
+        text = "[\n  " + ",\n  ".join(map(line, value)) + "\n ]" if long else line(value)
+        fields.append(f" {line(name)}: {text}")
+    return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
 def read(folder: str | Path) -> Certificate:

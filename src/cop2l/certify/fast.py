@@ -7,7 +7,7 @@ set grows in place; a step of the optimiser is a few calls for all parameters to
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,11 +25,13 @@ from cop2l.kernel.learning import (
     Outcome,
     PaddedLinear,
     Plain,
+    Rows,
     answers,
     balanced,
     block_rows,
     criterion,
     join,
+    threshold,
 )
 from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import each, given
@@ -37,6 +39,8 @@ from cop2l.randomness import generator, private_randomness
 
 CHUNK = 2**17
 """How many logits (nothing else) are held together, if a block has not more."""
+COPIED = 2**28
+"""Bytes of a task that are copied once, where its memory does not begin as torch's own does; more are copied block by block."""
 SMALL_REQUESTS = (1, 16, 128)
 """Rows of a block where so few examples are to be predicted."""
 Progress = Callable[[dict[str, Any]], None]
@@ -72,18 +76,6 @@ class Optimiser(learning.Optimiser):
             torch._foreach_div_(scale, math.sqrt(1 - 0.999**self.steps))
             torch._foreach_add_(scale, 1e-8)
             torch._foreach_addcdiv_(self._values, self.first, scale, -self.lr / (1 - 0.9**self.steps))
-
-
-@contextmanager
-def unfilled() -> Iterator[None]:
-    """Inside, new memory is not filled with NaN first, as torch does where it must be deterministic: nothing here reads it."""
-    settings: Any = torch.utils.deterministic
-    before = settings.fill_uninitialized_memory
-    settings.fill_uninitialized_memory = False
-    try:
-        yield
-    finally:
-        settings.fill_uninitialized_memory = before
 
 
 class ScoringMode:
@@ -179,7 +171,7 @@ def _filled_up(block: Tensor, rows: Tensor) -> Tensor:
 
 
 def kept_blocks(model: nn.Module, x: Any) -> list[Tensor] | None:
-    """X in blocks to be used again and again, if they can be views of it (the last one may be a copy); else None."""
+    """X in blocks to be used again and again, if they can be views of it or of one copy; else None."""
     like, size = next(model.parameters()), block_rows(x)
     if not isinstance(x, Tensor) or (x.device, x.dtype) != (like.device, like.dtype):
         return None
@@ -187,7 +179,9 @@ def kept_blocks(model: nn.Module, x: Any) -> list[Tensor] | None:
         return None
     whole = range(0, len(x) - size + 1, size)
     if any((x.data_ptr() + start * x[:1].nbytes) % 64 for start in whole):
-        return None
+        if x.nbytes > COPIED:
+            return None
+        x = x.clone()
     last = [block.clone() for block in input_blocks(model, x[len(whole) * size :])]
     return [*(x[start : start + size] for start in whole), *last]
 
@@ -504,7 +498,6 @@ class Fast(Plain):
                     losses = F.cross_entropy(logits, y, reduction="none")
                     optimiser.step(torch.dot(losses, factor.to(losses.dtype)))
 
-    @unfilled()
     def mp2l(
         self,
         S: Examples,
@@ -552,7 +545,6 @@ class Fast(Plain):
         paid = next(point for point in points or (kept,) if point >= kept)
         return Outcome(np.concatenate(blocks[: kept + 1]), np.concatenate(blocks), paid, j)
 
-    @unfilled()
     def train_on_prior(self, own: Examples | None) -> Examples | None:
         """As `Plain.train_on_prior`."""
         prior, options = join([*self.prior, own]), self.options
@@ -561,6 +553,13 @@ class Fast(Plain):
             return super().train_on_prior(own)
         graphs.update_on_prior(prior, options.prior_epochs, options.prior_lr or options.lr)
         return prior
+
+    def stays(self, rows: Rows, task: int, after: int) -> np.ndarray:
+        """As `Plain.stays`; examples in the buffer have their marks with them."""
+        held = self.buffer[task - 1] if task <= len(self.buffer) else None
+        if held is None or rows is not held.row or not self.options.marked:
+            return super().stays(rows, task, after)
+        return np.asarray(held.mark < threshold(self.sizes[task - 1][1], after, self.options))
 
     def _rounds(
         self,

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -185,9 +186,10 @@ def _together(every: Iterable[Mapping[str, Any]]) -> dict[str, Tensor]:
     """The columns of all tasks one behind the other, and how long each is: few large tensors instead of many small ones."""
     found, parts = dict[str, Tensor](), list(every)
     for name in parts[0] if parts else ():
-        columns = [torch.as_tensor(part[name]).cpu() for part in parts]
+        columns = [part[name] for part in parts]
+        arrays = isinstance(columns[0], np.ndarray)
         found |= {
-            name: torch.cat(columns),
+            name: torch.from_numpy(np.concatenate(columns)) if arrays else torch.cat(columns).cpu(),
             f"{name} lengths": torch.tensor([len(column) for column in columns]),
         }
     return found

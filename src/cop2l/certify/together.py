@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from cop2l.certify.fast import unfilled
 from cop2l.kernel.learning import exact_arithmetic
 
 # Read when CUDA starts; with its 8, streams share queues.
@@ -105,7 +104,7 @@ def side_by_side(works: Sequence[Callable[[], Any]], device: torch.device) -> li
             turns.give()
 
     threads = [threading.Thread(target=begin, args=one, name=f"learner {one[0]}") for one in enumerate(works)]
-    with exact_arithmetic(torch.get_num_threads()), unfilled():  # theirs begin and end inside
+    with exact_arithmetic(torch.get_num_threads()):  # theirs begin and end inside
         try:
             for thread in threads:
                 thread.start()

@@ -35,13 +35,16 @@ NONE: Rows = np.empty(0, np.int64)
 
 @contextmanager
 def exact_arithmetic(threads: int) -> Iterator[None]:
-    """Inside, torch is deterministic, in full precision and uses so many threads, whatever was set; then all is as before."""
-    cuda, cudnn, mkldnn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
+    """Inside, torch is deterministic, in full precision and uses so many threads, whatever was set; then all is as before.
+
+    New memory is not filled with NaN, which takes longer than most of what is done in it.
+    """
+    cuda, cudnn, mkldnn, memory = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn, torch.utils.deterministic
     products = [getattr(backend, name, None) for backend in (cuda, cudnn, mkldnn) for name in ("matmul", "conv", "rnn")]
     wanted: list[tuple[Any, str, Any]] = [(p, "fp32_precision", "ieee") for p in products if hasattr(p, "fp32_precision")]
     if not wanted:  # before torch 2.9
         wanted = [(cuda.matmul, "allow_tf32", False), (cudnn, "allow_tf32", False)]
-    wanted += [(cudnn, "deterministic", True), (cudnn, "benchmark", False)]
+    wanted += [(cudnn, "deterministic", True), (cudnn, "benchmark", False), (memory, "fill_uninitialized_memory", False)]
     before = [getattr(owner, name) for owner, name, _ in wanted]
     mode, count = torch.get_deterministic_debug_mode(), torch.get_num_threads()
     try:
@@ -156,9 +159,9 @@ def block_rows(x: Any) -> int:
     return LARGE_BLOCK if sum(math.prod(part.shape[1:]) for part in parts_of(x).values()) <= FEW else SMALL_BLOCK
 
 
-def padded(rows: Tensor, size: int) -> Tensor:
-    """So many rows: these, then zeros."""
-    return torch.cat([rows, rows.new_zeros((size - len(rows), *rows.shape[1:]))])
+def padded(rows: Tensor, size: int, memory: Tensor | None = None) -> Tensor:
+    """So many rows: these, then zeros; in memory that is there already, if it is given."""
+    return torch.cat([rows, rows.new_zeros((size - len(rows), *rows.shape[1:]))], out=memory)
 
 
 def answers(model: nn.Module, x: Any) -> Any:
@@ -184,20 +187,20 @@ def score(model: nn.Module, part: Examples, outside: Tensor | None = None) -> tu
     An example is right only if its class has strictly the largest logit: a tie, or a NaN, is an error. `outside` says for each
     task which classes are not in its head (task-incremental): their logits are minus infinity, after the whole head was computed.
     """
-    like, size = next(model.parameters()), block_rows(part.x)
+    like, size = next(model.eval().parameters()), block_rows(part.x)
     losses, wrong = torch.empty(len(part), dtype=like.dtype, device=like.device), np.empty(len(part), bool)
-    model.eval()
-    with torch.no_grad(), PaddedLinear():
+    with torch.no_grad():
+        at, block = torch.arange(size, device=like.device), each(lambda x: tensor(x).new_empty((size, *x.shape[1:])), part.x[:0])
         for start in range(0, len(part), size):
-            n, at = min(size, len(part) - start), torch.arange(size, device=like.device)
-            labels, block = padded(part.y[start : start + size], size), each(tensor, part.x[start : start + size])
-            logits = answers(model, each(lambda rows: padded(rows, size), block)).t().contiguous()
+            n, labels = len(part) - start, padded(part.y[start : start + size], size)
+            each(lambda rows, memory: padded(tensor(rows), size, memory), part.x[start : start + size], block)
+            with PaddedLinear():  # here alone: inside, every call of torch takes longer
+                logits = answers(model, block).t().contiguous()
             if outside is not None:
                 tasks = torch.from_numpy(part.task[start : start + size]).to(like.device)
                 logits.masked_fill_(padded(outside[tasks], size).t(), -torch.inf)
             losses[start : start + size] = -torch.log_softmax(logits, 0)[labels, at][:n]
-            own = logits[labels, at]
-            logits[labels, at] = -torch.inf
+            own, logits[labels, at] = logits[labels, at], -torch.inf
             wrong[start : start + size] = ~(own > logits.amax(0)).cpu().numpy()[:n]
     return losses, wrong
 
@@ -350,13 +353,13 @@ class Plain:
         longest      more iterations than this are refused
         """
         model, options, n, like = self.model, self.options, len(S), next(self.model.parameters())
-        pool = [S] if B is None else [S, B]  # line 2: S* <- S u B*
+        pool = [S] if B is None else [S, B] if message is None else [join([S, B]) or S]  # line 2: S* <- S u B*
         mark = np.concatenate([part.mark for part in pool])
         columns = [np.repeat([1.0, w], [n, len(mark) - n]) for w in (options.omega, options.pick_omega or options.omega)]
         weights, in_picking = (torch.from_numpy(column).to(like.device, like.dtype) for column in columns)
         rest = np.concatenate([candidates, np.ones(len(mark) - n, bool)])  # S* \ C
         certified, last = int(candidates.sum()), options.max_iterations if message is None else message
-        optimiser, blocks = self.optimiser(), [NONE]  # line 1: C_0 <- {}
+        optimiser, blocks, trained = self.optimiser(), [NONE], prior  # line 1: C_0 <- {}
         points, searching, least, theta = options.grid_points, message is None, math.inf, model.state_dict()
         best = j = own = 0
         while True:
@@ -376,13 +379,13 @@ class Plain:
             if searching and options.stop != "none" and criterion(options, certified, own, 0, j + 1) >= least:
                 break  # what was picked alone costs too much: no later iteration has a smaller criterion
             require(j != longest, f"Task {self.task} does not stop after {j} iterations, as it is said to.")
+            left = left[losses[left] >= np.sort(losses[left])[-options.k :][0]]  # k, and what is level with the last of them
             picked = left[np.lexsort((mark[left], -losses[left]))[: options.k]]
-            rest[picked] = False
+            rest[picked], own = False, own + int((picked < n).sum())
             blocks.append(picked)  # line 6: C_k <- C_{k-1} u {...}
-            own += int((picked < n).sum())
-            C = np.concatenate(blocks)
-            trained = join([prior, taken(S, B, C)])
+            trained = join([trained, taken(S, B, picked)])
             assert trained is not None
+            C = np.concatenate(blocks)
             factor = F.pad(weights[torch.from_numpy(C).to(like.device)], (len(trained) - len(C), 0), value=1.0)
             factor = balanced(trained.y).to(like.dtype) if prior is not None and options.balance else factor
             j += 1
@@ -421,7 +424,7 @@ class Plain:
                 times = np.concatenate([past.left, np.full(len(gone), t, np.int64)])  # line 14: mu1_i
                 past.second, past.left = rows[np.argsort(rows)], times[np.argsort(rows)]
                 past.first = np.setdiff1d(past.first, gone)  # line 13
-            self.buffer[i - 1] = held.take(np.flatnonzero(still))
+            self.buffer[i - 1] = held if still.all() else held.take(np.flatnonzero(still))
         rest = np.setdiff1d(np.flatnonzero(certified), own)
         self.buffer.append(S.take(rest[self.stays(rest, t, t)]))  # line 9: B_t
         self.store_prior(own_prior)

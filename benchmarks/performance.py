@@ -1,0 +1,79 @@
+"""python -m benchmarks.performance: docs/performance.md from the results of the benchmarks, `benchmarks/results`.
+
+The words are in performance.md; every number comes from a result or, of what was tried, from tried.json. `make bench` measures
+again what one thread of a CPU can; what needs a GPU, hours or an idle machine was recorded once, and says so.
+"""
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+HERE = Path(__file__).parent
+RESULTS, PAGE = HERE / "results", HERE.parent / "docs" / "performance.md"
+
+
+def results() -> dict[str, Any]:
+    """The content of every result, by name; and what was tried, with what was expected and what came out."""
+    files = [*RESULTS.glob("*.json"), HERE / "tried.json"]
+    return {path.stem.replace("-", "_"): json.loads(path.read_text(encoding="utf-8")) for path in files}
+
+
+def table(columns: list[str], rows: list[list[Any]]) -> str:
+    """A pipe table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("|" + "|".join(_cell(cell) for cell in line) + "|" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    return "---" if value == "---" else f" {value} " if value != "" else " "
+
+
+def where(result: dict[str, Any]) -> str:
+    """Of a result: its command, and where and when it was measured."""
+    machine, versions = result["machine"], result["versions"]
+    words = [machine.get("gpu") or machine["processor"]]
+    if machine.get("threads"):
+        words.append(f"{machine['threads']} thread" + "s" * (machine["threads"] > 1))
+    words.append(f"torch {versions['torch']}" + (f" (CUDA {versions['cuda']})" if "cuda" in versions else ""))
+    if "recorded" in result:
+        return f"`{result['command']}`; {', '.join(words)}. *Recorded:* {result['recorded']}"
+    rates = ", ".join(f"{rate:g} {unit}" for unit, rate in result["ceilings"].items())
+    return f"`{result['command']}`; {', '.join(words)}, {result['when']}; ceilings in the same run: {rates}."
+
+
+def floor(row: dict[str, Any], result: dict[str, Any], part: str = "") -> float:
+    """Seconds that the operations or the bytes of a row take at least, at the rates of that run."""
+    rates = result["ceilings"]
+    return 1e-9 * max(row[f"{part}operations"] / rates["Gflop/s"], row[f"{part}bytes"] / rates["GB/s"])
+
+
+def number(value: float) -> str:
+    """Two digits, or all those before the point.
+
+    >>> number(0.01234), number(1.234), number(12.34), number(1234.5)
+    ('0.012', '1.2', '12', '1234')
+    """
+    return f"{value:.0f}" if value >= 10 else f"{float(f'{value:.2g}'):g}"
+
+
+def document(found: dict[str, Any]) -> str:
+    """The page."""
+    words = Environment(
+        loader=FileSystemLoader(HERE),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    words.globals |= {"table": table, "where": where, "floor": floor, "median": statistics.median}
+    words.filters |= {"number": number}
+    return words.get_template("performance.md").render(found)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(document(results()), encoding="utf-8")
+    print(PAGE)
