@@ -43,7 +43,7 @@ bench: $(VENV)/dev.stamp  ## the benchmarks that need no GPU, ratios measured si
 	$(BIN)/python benchmarks/block.py --json $(RESULTS)/block.json
 	$(BIN)/python benchmarks/one_example.py --json $(RESULTS)/one-example.json
 	$(BIN)/python benchmarks/many_tasks.py --iterations 4 --json $(RESULTS)/many-tasks.json
-	$(BIN)/python benchmarks/verification.py --json $(RESULTS)/verification.json
+	$(BIN)/python benchmarks/verification.py --rounds 3 --json $(RESULTS)/verification.json
 	$(BIN)/python -m benchmarks.performance
 
 torture: $(VENV)/dev.stamp  ## attack verify with forged certificates, hostile files and runs (an hour), and write docs/reliability.md
