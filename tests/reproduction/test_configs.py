@@ -11,6 +11,7 @@ from cop2l.streams import NAMES
 
 FOLDER = Path(__file__).parents[2] / "reproduction"
 RUNS = {
+    "class-order": 20,
     "closed-form": 175,
     "domains": 50,
     "domains-disjoint": 70,
@@ -21,7 +22,7 @@ RUNS = {
     "memory": 300,
     "memory-cost": 20,
     "omega": 100,
-    "order": 20,
+    "task-order": 20,
     "pictures": 90,
     "presets": 50,
     "table-1": 600,
