@@ -55,6 +55,8 @@ from cop2l.streams.task import SCENARIOS
 Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]] | Any
 """A task's data: (x, y) as in `learn`, or x alone where it carries its labels, or a callable that yields (x, y) blocks."""
 
+OWN = ("heads", "fingerprints", "facts", "machines", "issued", "certificate", "learned", "_form", "_classes")
+"""What learning a task changes in the learner itself."""
 WANTS_INTEGERS = (
     "The model looks up integers such as token ids: give x as integers (int64), not as real numbers."
 )
@@ -615,27 +617,10 @@ class CoP2L:
     def _all_or_nothing(self) -> Iterator[None]:
         """If anything goes wrong inside, the learner is as before."""
         engine, theta, modes = self.engine, parameters(self.model), [m.training for m in self.model.modules()]
-        state = (
-            [replace(one) for one in engine.sets],
-            list(engine.sizes),
-            list(engine.buffer),
-            list(engine.prior),
-            dict(engine.sums),
-            engine.outside,
-            engine.widths,
-            engine.trace,
-            self._form,
-            self._classes,
-        )
-        own = (
-            self.heads,
-            self.fingerprints,
-            self.facts,
-            self.machines,
-            self.issued,
-            self.certificate,
-            self.learned,
-        )
+        state = {name: getattr(engine, name) for name in ("outside", "widths", "trace")}
+        state |= {name: list(getattr(engine, name)) for name in ("sizes", "buffer", "prior")}
+        state |= {"sets": [replace(one) for one in engine.sets], "sums": dict(engine.sums)}
+        own = {name: getattr(self, name) for name in OWN}
         hidden = unsaved(self.model)
         try:
             yield
@@ -651,17 +636,9 @@ class CoP2L:
                 self.model.get_buffer(name).copy_(value)
             for module, training in zip(self.model.modules(), modes, strict=True):
                 module.training = training
-            engine.sets, engine.sizes, engine.buffer, engine.prior, engine.sums, *others = state
-            engine.outside, engine.widths, engine.trace, self._form, self._classes = others
-            (
-                self.heads,
-                self.fingerprints,
-                self.facts,
-                self.machines,
-                self.issued,
-                self.certificate,
-                self.learned,
-            ) = own
+            for owner, before in ((engine, state), (self, own)):
+                for name, value in before.items():
+                    setattr(owner, name, value)
             if isinstance(error, Refusal):
                 raise UserError(str(error)) from None
             if isinstance(error, IndexError):  # of torch.nn.Embedding
