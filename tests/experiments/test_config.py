@@ -234,10 +234,10 @@ def test_cop2l_has_the_sections_of_paper_for_what_it_does_not_say_itself(monkeyp
     assert configured(table, "preset=paper").options == {"preset": "paper", "lr": 1.0, "k": 6, "epochs": 7}
 
 
-def test_an_unknown_preset_is_refused_wherever_it_stands():
+def test_the_former_name_of_a_preset_is_refused_with_a_pointer():
     for table, pairs in (({}, ["preset=certified"]), ({"presets": {"certified": {"k": 3}}}, [])):
         with pytest.raises(
-            UserError, match="There is no preset named 'certified'; choose one of: cop2l, hybrid"
+            UserError, match="There is no preset 'certified' any more; its settings are preset='hybrid'"
         ):
             configured(table, *pairs)
 

@@ -40,9 +40,8 @@ def flag(key: str, value: Any) -> str:
     >>> flag("columns", ["a", "b"]), flag("n", 100), flag("task_classes", [[0, 1], [2]]), flag("noise", [0.1, 0.2])
     ('--columns a,b', '--option n=100', '--task-classes 0,1 2', "--option 'noise=[0.1, 0.2]'")
     """
-    if (
-        key == "task_classes"
-    ):  # several words: none may be an option that the issuer would have the auditor type
+    if key == "task_classes":
+        # Several words: none may be an option that the issuer would have the auditor type.
         if isinstance(value, list) and all(_whole(group) for group in value):
             return f"{FLAGS[key]} " + " ".join(",".join(map(str, group)) for group in value)
     elif key in FLAGS:

@@ -77,9 +77,8 @@ def _stored(certificate: Content) -> tuple[Path, str]:
     """The file that holds the model's tensors, and how their names begin there."""
     if certificate["options"].kind != "holdout":
         return certificate["folder"] / "theta_0.safetensors", ""
-    return certificate["folder"] / HOLDOUT_FILES[0], "theta/" if certificate[
-        "method"
-    ] == "cop2l" else "model."
+    prefix = "theta/" if certificate["method"] == "cop2l" else "model."
+    return certificate["folder"] / HOLDOUT_FILES[0], prefix
 
 
 def check_step(

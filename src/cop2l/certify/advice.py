@@ -33,9 +33,8 @@ TWICE = "changing it and learning again counts as another try (docs/inputs.md, A
 def before(task: int, x: Any, y: Tensor, given: Any, model: nn.Module) -> Iterator[str]:
     """What the data of a task shows at a glance: its first block of inputs, and its labels."""
     looks_up = any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in model.modules())
-    for part in (
-        parts_of(x).values() if task == 1 and not isinstance(getattr(model, "scale", None), Scale) else ()
-    ):
+    looked_at = task == 1 and not isinstance(getattr(model, "scale", None), Scale)
+    for part in parts_of(x).values() if looked_at else ():
         first = numbers(part[:ROWS])
         if not first.size or first.dtype.kind not in ("f" if looks_up else "iuf"):  # ids are no quantities
             continue

@@ -123,8 +123,9 @@ class CoP2L:
         self.machines: list[str] = []
         self.threads = torch.get_num_threads()
         self.issued: list[list[Any]] | None = None
-        self.learned: str | None = None
         """Of the certificate after the newest task: family, task, subject and kind of each statement."""
+        self.learned: str | None = None
+        """The digest of the parameters that the newest task left."""
         self._classes: int | None = None
         self._form: Any = None
         self._mode: ScoringMode | None = None

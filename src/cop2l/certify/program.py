@@ -79,10 +79,8 @@ def _torch(model: nn.Module, example: Tensor) -> Program:
     )
     exported.example_inputs = None  # they would be pickled
     for node in exported.graph.nodes:
-        for name in (
-            "stack_trace",
-            "nn_module_stack",
-        ):  # the folders of this machine, and whose classes made it
+        # The folders of this machine, and whose classes made it.
+        for name in ("stack_trace", "nn_module_stack"):
             node.meta.pop(name, None)
     file = io.BytesIO()
     torch.export.save(exported, file)
