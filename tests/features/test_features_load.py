@@ -89,6 +89,9 @@ def test_other_cuts(tmp_path):
         UserError, match="no option of a stream of features named 'task'; did you mean 'tasks'"
     ):
         load_stream("cifar100@resnet18-64", task=20)
+    for option, value in (("images", "disjoint"), ("folder", str(tmp_path))):
+        with pytest.raises(UserError, match=f"does not take {option}; it takes class_seed, order, order_seed,"):
+            load_stream("cifar100@resnet18-64", **{option: value})
 
 
 def test_plain_names_are_data_sets():

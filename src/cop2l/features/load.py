@@ -9,11 +9,12 @@ from cop2l.errors import unknown
 from cop2l.features.overlap import not_valid
 from cop2l.features.store import Entry, find
 from cop2l.streams import DATASETS, Labelled, Stream, cut
+from cop2l.streams.loading import refuse
 from cop2l.streams.own import usual_tasks
 from cop2l.streams.scenarios import Cut
 
-ELSEWHERE = ("images", "folder", "download", "seed")
-"""Options of other streams, which cached features do not depend on."""
+UNMOVED = ("download", "seed")
+"""Options of every stream that change nothing about cached features."""
 
 
 def load_stream(name: str | Path, **options: Any) -> Stream:
@@ -23,11 +24,14 @@ def load_stream(name: str | Path, **options: Any) -> Stream:
     """
     if "@" not in str(name) or Path(name).exists():
         return streams.load(name, **options)
-    return _features(find(str(name)), **{k: v for k, v in options.items() if k not in ELSEWHERE})
+    return _features(find(str(name)), **{k: v for k, v in options.items() if k not in UNMOVED})
 
 
-def _features(entry: Entry, *, scenario: str | None = None, **how: Any) -> Stream:
+def _features(
+    entry: Entry, *, scenario: str | None = None, images: Any = None, folder: Any = None, **how: Any
+) -> Stream:
     known = get_type_hints(Cut)
+    refuse(entry.name, {"images": images, "folder": folder}, ("scenario", *known))
     for option in how:
         if option not in known:
             raise unknown("option of a stream of features", option, ("scenario", *known))

@@ -1,9 +1,9 @@
 """Streams by name: a data set, a synthetic stream, or the user's own file or folder."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from cop2l.errors import UserError, unknown
 from cop2l.plugins import imported, installed
@@ -51,13 +51,11 @@ def load(
     if images not in IMAGES:
         raise unknown("choice of images", images, IMAGES)
     if name in GENERATED:
-        if (class_seed, order, order_seed) != (None, None, None):
-            raise UserError(
-                f"The stream {name} has one order of classes and tasks; leave out class_seed, order and order_seed."
-            )
         generate, given = GENERATED[str(name)], {"tasks": tasks, "scenario": scenario, **options}
         given = {key: value for key, value in given.items() if value is not None}
         parameters = inspect.signature(generate).parameters
+        others = {"class_seed": class_seed, "order": order, "order_seed": order_seed, "folder": folder}
+        refuse(name, others | {"images": images}, parameters)
         _only_known(given, tuple(parameters))
         for key, value in given.items():
             kinds = {int: int, float: int | float}.get(type(parameters[key].default))
@@ -68,6 +66,11 @@ def load(
     task_classes, domains, size = (options.pop(key, None) for key in ("task_classes", "domains", "size"))
     source = str(name)
     if source in DOMAINS:
+        if domains not in (None, DOMAINS[source][1]):
+            raise UserError(
+                f"The domains of {source} are {DOMAINS[source][1]}; leave out domains, and choose by tasks, images, order,"
+                " order_seed, seed and folder."
+            )
         source, domains = DOMAINS[source]
     stored = labelled(source, folder=folder, download=download, seed=seed, **options)
     data = decoded(stored, size, SIDE if source in DATASETS else None)
@@ -82,6 +85,13 @@ def load(
     usual = "class-incremental" if data.domain is None else "domain-incremental"
     how: Cut = {"tasks": tasks, "task_classes": task_classes, "class_seed": class_seed}
     return cut(data, scenario or usual, **how, order=order, order_seed=order_seed)
+
+
+def refuse(name: object, given: Mapping[str, Any], takes: Iterable[str]) -> None:
+    """Refuse options of other streams that this one would not heed; those that say nothing are none."""
+    for option, value in given.items():
+        if value is not None and (option, value) != ("images", IMAGES[0]):
+            raise UserError(f"The stream {name} does not take {option}; it takes {', '.join(sorted(takes))}.")
 
 
 def _only_known(options: dict[str, Any], known: tuple[str, ...]) -> None:
@@ -104,6 +114,7 @@ def labelled(
     if known and options:
         raise UserError(f"{text} has its labels and its test part; leave out {', '.join(sorted(options))}.")
     if text == "digits":
+        refuse(text, {"folder": folder}, ("scenario", "domains", "images", "seed", *get_type_hints(Cut)))
         return digits()
     if known:
         if download and folder is None and data_set(text).locate() is None:
