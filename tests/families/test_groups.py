@@ -143,6 +143,14 @@ def test_a_learner_told_wrong_groups_loses_nothing():
     assert learner.tasks_seen == 2
 
 
+def test_groups_that_nobody_claims_are_refused():
+    x, y, group = arrays()
+    learner = CoP2L(build("linear", inputs=(6,), classes=4, seed=0), memory=40)
+    with pytest.raises(UserError, match=r"none are claimed; leave them out, or .* groups=\('A', 'B'\)\.$"):
+        learner.learn(x, y, groups=group)
+    assert learner.tasks_seen == 0
+
+
 def test_the_command_line_runs_grows_and_verifies_groups(data, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = tmp_path / "mine.toml"

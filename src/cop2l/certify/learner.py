@@ -244,6 +244,11 @@ class CoP2L:
         self._check_unchanged()
         x, y = labelled(x, y)
         x, found, head = self._checked(x, y, classes)
+        if groups is not None and not self.options.groups:
+            raise UserError(
+                "Groups are given and none are claimed; leave them out, or make the learner with claim=('tasks', 'groups') and"
+                " groups=('A', 'B')."
+            )
         try:
             column = group_numbers(groups, self.options, len(found))
         except Refusal as refusal:
