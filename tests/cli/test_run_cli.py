@@ -205,6 +205,24 @@ def test_signals_stop_a_run_and_the_same_command_continues(capsys):
     assert "task 12/12" in out
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_a_run_whose_output_nobody_reads_stops_and_goes_on(capsys, together):
+    """As `cop2l run ... | head -1`, with stderr in the same pipe or not."""
+    words = [*LONG, "tasks=4"]
+    errors = subprocess.STDOUT if together else subprocess.PIPE
+    command = [sys.executable, "-m", "cop2l", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+        assert process.stdout.readline().startswith("cop2l on synthetic")
+        process.stdout.close()
+        said = "" if together else process.stderr.read()
+    assert process.returncode == 141
+    assert together or said == "Nobody reads the output any more; run the same command again to go on.\n"
+    assert not Path("run/summary.json").exists()
+    learned = len(Path("run/records.jsonl").read_text().splitlines())
+    assert main(words) == 0
+    assert f"going on after task {learned}\n" in capsys.readouterr().out
+
+
 def test_on_a_terminal_there_is_a_bar_per_task():
     pytest.importorskip("rich")
     ours, theirs = os.openpty()

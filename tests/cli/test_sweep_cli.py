@@ -125,6 +125,20 @@ def test_a_sweep_that_is_ended_ends_its_runs():
             pass
 
 
+def test_a_sweep_whose_output_nobody_reads_ends_its_runs_and_goes_on(capsys):
+    words = ["sweep", "synthetic", *SMALL, "method=finetuning", "seed=0,1,2"]
+    command = [sys.executable, "-m", "cop2l", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "3 runs in runs, 0 finished:\n"
+        process.stdout.close()
+        said = process.stderr.read()
+    assert process.returncode == 141
+    assert said == "Nobody reads the output any more; run the same command again to go on.\n"
+    assert len(finished()) < 3
+    assert main(words) == 0
+    assert "3 of 3 runs are finished in runs" in capsys.readouterr().out
+
+
 RAY = """
 import sys
 import ray

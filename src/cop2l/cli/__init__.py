@@ -11,7 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -26,6 +26,10 @@ VERB_MODULES = (
 JUDGES = ("verify", "monitor")
 CANNOT_JUDGE = 3
 """The exit code where `verify` or `monitor` itself could not do its work: 0, 1 and 2 are verdicts."""
+
+GO_ON = ("run", "sweep")
+NOT_READ = 141
+"""The exit code where the reader of the output has gone, as in `cop2l run mnist | head -1`: what a shell says of SIGPIPE."""
 
 DESCRIPTION = """\
 Continual learning that certifies itself: learn tasks one after the other, and after every task
@@ -72,7 +76,10 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; errors meant for the user are one sentence on stderr and exit code 2, for `verify` and `monitor` 3."""
+    """Run one verb; errors meant for the user are one sentence on stderr and exit code 2, for `verify` and `monitor` 3.
+
+    Where nobody reads the output any more, the verb ends with 141.
+    """
     given = list(sys.argv[1:] if argv is None else argv)
     judging = next((word for word in given if not word.startswith("-")), None) in JUDGES
     failed = CANNOT_JUDGE if judging else 2
@@ -84,9 +91,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _advice_in_a_line():
             code = int(arguments.run(arguments) or 0)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has gone; nothing is left to say, at exit neither
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CANNOT_JUDGE if judging else 0
+    except BrokenPipeError:
+        _leave_closed_pipes()
+        if arguments.verb in GO_ON:
+            with suppress(OSError):  # stderr may be that pipe
+                print("Nobody reads the output any more; run the same command again to go on.", file=sys.stderr)
+        return CANNOT_JUDGE if judging else NOT_READ
     except KeyboardInterrupt:
         if arguments.debug:
             raise
@@ -123,6 +133,15 @@ def _advice_in_a_line() -> Iterator[None]:
         yield
     finally:
         warnings.showwarning = usual
+
+
+def _leave_closed_pipes() -> None:
+    """Lead the output that nobody reads nowhere, so that Python does not complain of it at exit."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _sentence(error: Exception) -> str:
