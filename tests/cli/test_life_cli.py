@@ -122,6 +122,7 @@ def test_a_saved_learner_grows_in_place_and_a_baseline_too(before, tmp_path, cap
             "Write classes as numbers",
         ),
         (["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--archive", "one"], "as T=PATH"),
+        (["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--archive", "²={1.npz}"], "as T=PATH"),
         (["predict", "{run}", "--data", "{bad.npz}"], "is not a readable .npz file of plain arrays"),
         (["predict", "{run}", "--data", "{text.csv}"], "must hold numbers"),
         (["predict", "{run}", "--data", "{wide.csv}"], "have the shape (5,), and the learner takes (4,)"),
@@ -146,6 +147,19 @@ def test_wrong_input_gets_one_sentence_and_exit_code_2(
     assert sentence in printed.err
     assert printed.err.count("\n") == 1
     assert not Path("x").exists()
+
+
+@pytest.mark.parametrize("number", ["0", "3", "9"])
+def test_data_of_a_task_that_is_none_is_refused_before_anything_is_learned(
+    before, tmp_path, monkeypatch, capsys, number
+):
+    folder, _ = before
+    monkeypatch.setattr(CoP2L, "learn", None)
+    arguments = ["--data", str(folder / "3.npz"), "--archive", f"{number}={folder / '1.npz'}"]
+    capsys.readouterr()
+    assert main(["learn", str(folder / "run"), *arguments, "--out", str(tmp_path / "x")]) == 2
+    said = f"cop2l: There is no earlier task {number}; the learner has learned the tasks 1 to 2.\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_run_of_a_fixed_number_of_tasks_takes_no_more(before, tmp_path, capsys):

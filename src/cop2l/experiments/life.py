@@ -183,9 +183,13 @@ def with_names(columns: Columns, learner: Any, folder: str | Path) -> Columns:
 
 def _archived(learner: Method, entry: str, columns: Columns) -> tuple[int, tuple[Any, np.ndarray]]:
     number, equals, path = entry.partition("=")
-    if not equals or not number.isdigit():
+    if not equals or not number.isdecimal():
         raise UserError(
             f"Write the data of an earlier task as T=PATH, for example 1=first.npz, not {entry!r}."
+        )
+    if not 1 <= int(number) <= learner.tasks_seen:
+        raise UserError(
+            f"There is no earlier task {number}; the learner has learned the tasks 1 to {learner.tasks_seen}."
         )
     x, y, _ = samples.read(path, outputs(learner), named(learner, columns))
     if y is None:
