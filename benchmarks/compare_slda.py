@@ -8,12 +8,12 @@ comes; then it gets our shrunken covariance, so that all else that it does is co
 """
 
 import argparse
-import functools
 import time
 import warnings
+from importlib import import_module
 
 import torch
-from torch import library, nn
+from torch import nn
 
 from cop2l.features import load_stream
 from cop2l.methods import method
@@ -21,15 +21,6 @@ from cop2l.models import build
 from cop2l.streams.withhold import withhold
 
 SHRINKAGE = 1e-4
-
-
-@functools.cache
-def define_operators():
-    """Torchvision, which both libraries import, expects two operators that its wheel does not bring along."""
-    for operator in ("nms", "qnms"):
-        library.define(
-            f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-        )
 
 
 class Ours:
@@ -60,7 +51,7 @@ class Avalanche:
     name = "avalanche-lib"
 
     def __init__(self, width, classes):
-        define_operators()
+        import_module("torchvision_operators")
         from avalanche.training.supervised.deep_slda import StreamingLDA
 
         self.strategy = StreamingLDA(
@@ -87,7 +78,7 @@ class CapyMOA:
     name = "capymoa"
 
     def __init__(self, width, classes):
-        define_operators()
+        import_module("torchvision_operators")
         from capymoa.ocl.strategy import SLDA
         from capymoa.stream import Schema
 
@@ -150,11 +141,12 @@ if __name__ == "__main__":
     parser.add_argument("--stream", default="cifar100@dinov2-vits14-224", help="cached features")
     parser.add_argument("--tasks", type=int, default=10)
     parser.add_argument("--share", type=float, default=0.2, help="the part of each task that is learned")
+    given = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     print(
         "| library | accuracy (%) | same predictions as ours (%) | others, with our covariance | seconds of learning |"
     )
     print("|---" * 5 + "|")
-    for row in compare(parser.parse_args()):
+    for row in compare(given):
         print("| " + " | ".join(row) + " |", flush=True)

@@ -15,7 +15,6 @@ import json
 import math
 import multiprocessing
 import os
-import platform
 import time
 from pathlib import Path
 
@@ -156,15 +155,10 @@ def machine(device):
     """Processor, device and torch, in a few words."""
     import torch
 
-    processor = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [
-            line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line
-        ]
-        processor = names[0] if names else processor
+    from cop2l.kernel.verify import processor
+
     shown = f", {torch.cuda.get_device_name()}" if device == "cuda" else ""
-    return f"{processor}, {os.cpu_count()} processors{shown}, torch {torch.__version__}"
+    return f"{processor()}, {os.cpu_count()} processors{shown}, torch {torch.__version__}"
 
 
 def main():

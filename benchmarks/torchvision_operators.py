@@ -1,4 +1,4 @@
-"""torchvision, which Avalanche imports, expects two operators that its wheel may not bring along: import this before it."""
+"""torchvision, which Avalanche and CapyMOA import, expects two operators that its wheel may lack: import this before it."""
 
 import torch
 from torch import library
