@@ -671,7 +671,7 @@ def test_presets(preset):
     assert set(certificate.information(1)) | {certificate.kind} >= {"kl", "kl-tight"}
     assert certificate.kind not in certificate.information(1)
     for strange in (0, 2, -1, "1"):
-        with pytest.raises(UserError, match=f"no task {strange!r}; the certificate is of the tasks 1 to 1"):
+        with pytest.raises(UserError, match=f"no task {strange!r}; the certificate has the tasks 1 to 1"):
             certificate.information(strange)
 
 

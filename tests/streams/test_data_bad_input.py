@@ -50,7 +50,7 @@ def test_unknown_names_suggest_the_nearest(tmp_path):
         ("synthetic", {"folder": "x"}, "does not take folder; it takes classes_per_task, dimensions,"),
         ("synthetic", {"images": "disjoint"}, "synthetic does not take images; it takes classes_per_task,"),
         ("payments", {"order_seed": 1}, "does not take order_seed; it takes fraud, n, n_test, scenario,"),
-        ("permuted-mnist", {"domains": "rotated"}, "domains of permuted-mnist are permuted; leave out domains"),
+        ("permuted-mnist", {"domains": "rotated"}, "domains of permuted-mnist are permuted; leave out"),
         ("synthetic", {"n": "many"}, "n is 'many'; give a whole number"),
         ("synthetic", {"n": 2.5}, "n is 2.5; give a whole number"),
         ("payments", {"fraud": "some"}, "fraud is 'some'; give a number"),

@@ -88,7 +88,7 @@ class Certificate:
         """Bounds of other kinds for a task: to compare with, not claimed; delta does not cover choosing the least."""
         records = self.content["records"]
         if task not in range(1, len(records) + 1):
-            raise UserError(f"There is no task {task!r}; the certificate is of the tasks 1 to {len(records)}.")
+            raise UserError(f"There is no task {task!r}; the certificate has the tasks 1 to {len(records)}.")
         every = bounds_of(records[task - 1], task, self.options, self._messages)
         claimed = {*self.stated.get(task, ())}
         if "tasks" not in self.options.claim:  # else it would be taken for a claim

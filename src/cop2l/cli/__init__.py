@@ -95,7 +95,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _leave_closed_pipes()
         if arguments.verb in GO_ON:
             with suppress(OSError):  # stderr may be that pipe
-                print("Nobody reads the output any more; run the same command again to go on.", file=sys.stderr)
+                print(
+                    "Nobody reads the output any more; run the same command again to go on.", file=sys.stderr
+                )
         return CANNOT_JUDGE if judging else NOT_READ
     except KeyboardInterrupt:
         if arguments.debug:
