@@ -58,7 +58,7 @@ def test_an_unfinished_run_is_a_sentence(tmp_path):
         ("summary.json", "[" * 100_000, "summary.json (not JSON)"),
         ("summary.json", "{}", "summary.json (without its checksum)"),
         ("config.json", None, "config.json (missing)"),
-        ("records.jsonl", "", "records.jsonl has 0 lines for 5 tasks"),
+        ("records.jsonl", "", "records.jsonl (0 lines for 5 tasks)"),
         ("records.jsonl", '{"task": 1}\n', "records.jsonl (line 1 is without its checksum)"),
         ("records.jsonl", "nonsense\n", "records.jsonl (line 1 is not JSON)"),
         ("records.jsonl", b"\xff\xfe\n", "records.jsonl (line 1 is not text)"),
@@ -114,7 +114,7 @@ def test_a_trace_that_lost_its_end_costs_its_figure_only(tmp_path):
     assert len(read(folder).trace) == len(trace)
     write_lines(folder / "trace.jsonl", trace[:-1])
     assert read(folder).trace == ()
-    assert "lines of trace.jsonl are missing" in read(folder).notes[0]
+    assert "trace.jsonl is damaged (lines are missing)" in read(folder).notes[0]
 
 
 def test_the_newest_certificate_is_the_one_of_the_largest_number(tmp_path):

@@ -14,7 +14,8 @@ from cop2l.files import DamagedError, numbered, parse, read_bytes, read_json, re
 from cop2l.kernel.form import TEXT_FILE
 
 NOT_TASKS = ("average", "forgetting", "classes", "groups")
-MARKS_OF_A_RUN = ("config.json", "records.jsonl", "summary.json")
+SUMMARY, RECORDS = "summary.json", "records.jsonl"
+MARKS_OF_A_RUN = ("config.json", RECORDS, SUMMARY)
 
 
 @dataclass(frozen=True)
@@ -143,10 +144,6 @@ class Found:
         return self.runs
 
 
-class _DamageError(Exception):
-    """What is wrong with a run directory, as the end of the sentence "... is damaged: "."""
-
-
 def find(paths: Iterable[str | Path]) -> Found:
     """Read every run directory among the paths and below them, and every file of collected runs."""
     found: dict[Path, None] = {}
@@ -171,13 +168,9 @@ def read(folder: str | Path, summary: dict[str, Any] | None = None) -> Run | Lef
     """One run directory; `summary` is that of a run which is not finished and is shown as it stands."""
     folder = Path(folder)
     try:
-        if summary is None and not (folder / "summary.json").exists():
+        if summary is None and not (folder / SUMMARY).exists():
             return LeftOut(folder, "unfinished", _unfinished(folder))
         return _run(folder, summary)
-    except _DamageError as damage:
-        return LeftOut(
-            folder, "damaged", f"{folder} is damaged: {damage}; delete it and run its command again."
-        )
     except DamagedError as damage:
         words = f"{damage.path.name} ({damage.reason})"
         return LeftOut(
@@ -201,11 +194,12 @@ def collection(file: Path) -> list[Run | LeftOut]:
             parts = [line.get(part) for part in ("summary", "config", "environment")]
             records = line.get("records")
             if not all(isinstance(part, dict) for part in parts) or not isinstance(records, list):
-                raise _DamageError("a line lacks summary, config, environment or records")
+                raise DamagedError(file, "a line lacks summary, config, environment or records")
             summary, config, environment = (dict(part) for part in parts if part is not None)
             results.append(_assembled(where, summary, config, environment, records))
-    except _DamageError as damage:
-        results.append(LeftOut(file, "damaged", f"{file} is damaged: {damage}; collect it again."))
+    except DamagedError as damage:
+        words = damage.reason if damage.path == file else f"{damage.path.name} ({damage.reason})"
+        results.append(LeftOut(file, "damaged", f"{file} is damaged: {words}; collect it again."))
     return results
 
 
@@ -237,7 +231,7 @@ def _once(folders: Iterable[Path]) -> list[Path]:
 
 def _unfinished(folder: Path) -> str:
     """The sentence for a directory without summary.json."""
-    records = folder / "records.jsonl"
+    records = folder / RECORDS
     # A last line without its end is being written at this moment, or was cut short.
     done = read_bytes(records).count(b"\n") if records.exists() else 0
     count = f"{done} task{'s' if done != 1 else ''} recorded so far" if done else "no task recorded yet"
@@ -245,10 +239,10 @@ def _unfinished(folder: Path) -> str:
 
 
 def _run(folder: Path, summary: dict[str, Any] | None) -> Run:
-    summary, config = summary or read_json(folder / "summary.json"), read_json(folder / "config.json")
+    summary, config = summary or read_json(folder / SUMMARY), read_json(folder / "config.json")
     environment = read_json(folder / "environment.json") if (folder / "environment.json").exists() else {}
     notes: list[str] = []
-    records = read_lines(folder / "records.jsonl")
+    records = read_lines(folder / RECORDS)
     run = _assembled(folder, summary, config, environment, records)
     trace = _trace(folder / "trace.jsonl", records, notes)
     certificate = _certificate(folder)
@@ -274,17 +268,15 @@ def _assembled(
     records: list[dict[str, Any]],
 ) -> Run:
     """A run from what its files hold; the trace and the certificate are added where there are files."""
-    read_summary = _Reader(summary, "summary.json")
-    matrix = tuple(
-        tuple(_rate(a, "summary.json", "matrix") for a in row) for row in read_summary.rows("matrix")
-    )
+    read_summary = _Reader(summary, SUMMARY)
+    matrix = tuple(tuple(_rate(a, SUMMARY, "matrix") for a in row) for row in read_summary.rows("matrix"))
     if not matrix or any(len(row) != s for s, row in enumerate(matrix, 1)):
-        raise _DamageError("the matrix in summary.json is not a triangle")
+        raise DamagedError(SUMMARY, "its matrix is not a triangle")
     tasks = tuple(_task(item) for item in read_summary.rows("tasks", dict))
     if [task.task for task in tasks] != list(range(1, len(matrix) + 1)):
-        raise _DamageError("the tasks in summary.json are not those of its matrix")
+        raise DamagedError(SUMMARY, "its tasks are not those of its matrix")
     if len(records) != len(matrix):
-        raise _DamageError(f"records.jsonl has {len(records)} lines for {len(matrix)} tasks")
+        raise DamagedError(RECORDS, f"{len(records)} lines for {len(matrix)} tasks")
     forgetting = summary.get("forgetting")
     return Run(
         folder=folder,
@@ -296,9 +288,9 @@ def _assembled(
         delta=read_summary.number("delta") if summary.get("delta") is not None else None,
         kind=read_summary.text("kind") if summary.get("kind") is not None else None,
         not_valid=tuple(str(reason) for reason in read_summary.rows("not_valid", str)),
-        accuracy=_rate(summary.get("accuracy"), "summary.json", "accuracy"),
+        accuracy=_rate(summary.get("accuracy"), SUMMARY, "accuracy"),
         forgetting=None if forgetting is None else read_summary.number("forgetting"),
-        plasticity=_rate(summary.get("plasticity"), "summary.json", "plasticity"),
+        plasticity=_rate(summary.get("plasticity"), SUMMARY, "plasticity"),
         seconds=read_summary.number("seconds"),
         matrix=matrix,
         tasks=tasks,
@@ -318,20 +310,20 @@ def _assembled(
 
 
 def _task(item: Mapping[str, Any]) -> TaskRecord:
-    reader = _Reader(item, "the tasks of summary.json")
+    reader = _Reader(item, SUMMARY)
     bounds = item.get("bounds", {})
     if not isinstance(bounds, dict):
-        raise _DamageError("the bounds in summary.json are not an object")
+        raise DamagedError(SUMMARY, "its bounds are not an object")
     counts = ("n", "prior", "compression", "evicted", "errors", "picked", "missed", "iterations", "test_n")
     known = {name: reader.count(name) if item.get(name) is not None else None for name in counts}
     error, held = item.get("test_error"), item.get("holdout")
     if held is not None and not isinstance(held, dict):
-        raise _DamageError("a hold-out in summary.json is not an object")
+        raise DamagedError(SUMMARY, "a hold-out is not an object")
     return TaskRecord(
         task=reader.count("task"),
-        test_error=None if error is None else _rate(error, "summary.json", "test_error"),
-        bounds={str(k): _rate(v, "summary.json", f"bound {k}") for k, v in bounds.items() if v is not None},
-        withheld=_Reader(held, "the tasks of summary.json").count("n") if held else None,
+        test_error=None if error is None else _rate(error, SUMMARY, "test_error"),
+        bounds={str(k): _rate(v, SUMMARY, f"bound {k}") for k, v in bounds.items() if v is not None},
+        withheld=_Reader(held, SUMMARY).count("n") if held else None,
         groups=_rates(item.get("test_groups") or {}, "test_groups"),
         **known,
     )
@@ -343,25 +335,24 @@ def _claims(stated: Any, tasks: int) -> tuple[dict[str, Any], ...]:
         for one in stated:
             good = one["family"] in NOT_TASKS and one["task"] in (None, *range(1, tasks + 1))
             if not (good and isinstance(one["subject"], str | int | None)):
-                raise _DamageError("the claims in summary.json are not those of a certificate")
-            _rate(one["value"], "summary.json", "claims")
+                raise DamagedError(SUMMARY, "its claims are not those of a certificate")
+            _rate(one["value"], SUMMARY, "claims")
         return tuple(dict(one) for one in stated)
     except (TypeError, KeyError, AttributeError):
-        raise _DamageError("the claims in summary.json are not statements") from None
+        raise DamagedError(SUMMARY, "its claims are not statements") from None
 
 
 def _rates(values: Any, name: str) -> dict[str, float]:
     if not isinstance(values, dict):
-        raise _DamageError(f"{name!r} in summary.json is not an object")
-    return {str(key): _rate(value, "summary.json", name) for key, value in values.items()}
+        raise DamagedError(SUMMARY, f"{name!r} is not an object")
+    return {str(key): _rate(value, SUMMARY, name) for key, value in values.items()}
 
 
 def _classes(record: Mapping[str, Any]) -> dict[int, float]:
     classes = record.get("classes") or {}
-    try:
-        return {int(c): _rate(a, "records.jsonl", "classes") for c, a in classes.items()}
-    except (ValueError, AttributeError):
-        raise _DamageError("the classes in records.jsonl are not a map from class numbers") from None
+    if not isinstance(classes, dict) or not all(name.isdecimal() for name in classes):
+        raise DamagedError(RECORDS, "its classes are not a map from class numbers")
+    return {int(number): _rate(value, RECORDS, "classes") for number, value in classes.items()}
 
 
 def _over(
@@ -378,9 +369,9 @@ def _trace(path: Path, records: list[dict[str, Any]], notes: list[str]) -> tuple
         # A resumed task writes its iterations again: the last line of an iteration is the one that counts.
         steps = {}
         if len(lines) < (_over(records, "trace", sum) or 0):
-            raise _DamageError("lines of trace.jsonl are missing")
+            raise DamagedError(path, "lines are missing")
         for line in lines:
-            reader = _Reader(line, "trace.jsonl")
+            reader = _Reader(line, path)
             if line.get("bound") is None:
                 continue
             step = Step(
@@ -390,7 +381,7 @@ def _trace(path: Path, records: list[dict[str, Any]], notes: list[str]) -> tuple
                 *(line[key] if isinstance(line.get(key), int) else None for key in ("picked", "errors")),
             )
             steps[step.task, step.iteration] = step
-    except (_DamageError, UserError) as damage:
+    except UserError as damage:
         notes.append(
             f"The figure of bounds against iterations leaves out {path.parent}: {str(damage).rstrip('.')}."
         )
@@ -416,45 +407,45 @@ def _recipe(certificate: Path) -> dict[str, Any]:
 class _Reader:
     """Typed access to one JSON object of one file."""
 
-    def __init__(self, values: Mapping[str, Any], where: str) -> None:
-        self.values, self.where = values, where
+    def __init__(self, values: Mapping[str, Any], file: str | Path) -> None:
+        self.values, self.file = values, file
 
     def _value(self, name: str) -> Any:
         if name not in self.values:
-            raise _DamageError(f"{name!r} is missing from {self.where}")
+            raise DamagedError(self.file, f"{name!r} is missing")
         return self.values[name]
 
     def text(self, name: str) -> str:
         value = self._value(name)
         if not isinstance(value, str):
-            raise _DamageError(f"{name!r} in {self.where} is not a string")
+            raise DamagedError(self.file, f"{name!r} is not a string")
         return value
 
     def number(self, name: str) -> float:
-        return _number(self._value(name), self.where, name)
+        return _number(self._value(name), self.file, name)
 
     def count(self, name: str) -> int:
         value = self._value(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise _DamageError(f"{name!r} in {self.where} is not a whole number")
+            raise DamagedError(self.file, f"{name!r} is not a whole number")
         return value
 
     def rows(self, name: str, kind: type = list) -> list[Any]:
         value = self._value(name)
         if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
-            raise _DamageError(f"{name!r} in {self.where} is not a list of the right kind")
+            raise DamagedError(self.file, f"{name!r} is not a list of the right kind")
         return value
 
 
-def _number(value: Any, where: str, name: str) -> float:
+def _number(value: Any, file: str | Path, name: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:
-        raise _DamageError(f"{name!r} in {where} is not a number")
+        raise DamagedError(file, f"{name!r} is not a number")
     return float(value)
 
 
-def _rate(value: Any, where: str, name: str) -> float:
-    if not 0 <= (number := _number(value, where, name)) <= 1:
-        raise _DamageError(f"{name!r} in {where} is not between 0 and 1")
+def _rate(value: Any, file: str | Path, name: str) -> float:
+    if not 0 <= (number := _number(value, file, name)) <= 1:
+        raise DamagedError(file, f"{name!r} is not between 0 and 1")
     return number
 
 
@@ -465,8 +456,8 @@ def _plain_lines(path: Path) -> list[dict[str, Any]]:
         try:
             value = parse(line)
         except ValueError as error:
-            raise _DamageError(f"line {number} of {path.name} is {error}") from None
+            raise DamagedError(path, f"line {number} is {error}") from None
         if not isinstance(value, dict):
-            raise _DamageError(f"line {number} of {path.name} is not an object")
+            raise DamagedError(path, f"line {number} is not an object")
         values.append(value)
     return values
