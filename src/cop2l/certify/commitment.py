@@ -60,12 +60,16 @@ def commitment_hash(content: Mapping[str, Any]) -> str:
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """The names of the fields in which two commitments differ, such as options.delta."""
+    """The keys in which two tables differ, as they are typed: options by their bare names, those of other tables with theirs.
+
+    >>> differing({"seed": 0, "options": {"lr": 0.1}, "data": {"n": 5}}, {"seed": 0, "options": {"lr": 0.2}, "data": {}})
+    ['data.n', 'lr']
+    """
     names: list[str] = []
     for key in sorted({*one, *other}):
         a, b = one.get(key), other.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
-            names += [f"{key}.{name}" for name in differing(a, b)]
+            names += [name if key == "options" else f"{key}.{name}" for name in differing(a, b)]
         elif canonical(a) != canonical(b):
             names.append(key)
     return names

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cop2l.certify.commitment import differing
 from cop2l.errors import UserError
 from cop2l.files import Lock, append_lines, file_digest, json_digest, read_json, read_lines
 
@@ -157,19 +158,3 @@ def together(found: Iterable[tuple[str, Tried]]) -> list[str]:
                 f"{name}: {most.of} settings were tried on this data, {here} shown here; {most.price}"
             )
     return said
-
-
-def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The keys that have other values, those of tables by their own names.
-
-    >>> differing({"seed": 0, "options": {"lr": 0.1}}, {"seed": 0, "options": {"lr": 0.2}})
-    ['lr']
-    """
-    names: list[str] = []
-    for key in sorted({*before, *now}):
-        one, other = before.get(key), now.get(key)
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            names += differing(one, other)
-        elif one != other:
-            names.append(key)
-    return names

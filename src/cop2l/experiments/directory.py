@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from cop2l.certify.certificate import Certificate
+from cop2l.certify.commitment import differing
 from cop2l.errors import UserError
 from cop2l.experiments.config import Config
+from cop2l.experiments.grid import flattened
 from cop2l.files import (
     DamagedError,
     Lock,
@@ -97,9 +99,14 @@ class RunDirectory:
             return
         found = read_json(file)
         if found.get("hash") != config.hash:
-            differing = differences(config.as_record(), found) or ["what it leaves open"]
+            wanted = config.as_record()
+            # What is not given was resolved, and may be anything.
+            given = flattened(
+                {key: value for key, value in wanted.items() if value is not None and key != "hash"}
+            )
+            names = [name for name in differing(wanted, found) if name in given] or ["what it leaves open"]
             raise UserError(
-                f"{self.path} holds another run (it differs in {', '.join(differing)});"
+                f"{self.path} holds another run (it differs in {', '.join(names)});"
                 " choose another folder with --out."
             )
         if found.get("commitment") != commitment:
@@ -238,16 +245,3 @@ def check_certificate(folder: Path) -> None:
 def _ends(path: Path) -> bool:
     """Whether a file's last line has its end; one that is not there lacks none."""
     return not path.exists() or not (content := read_bytes(path)) or content.endswith(b"\n")
-
-
-def differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    """The keys that are given and found otherwise; what is not given was resolved, and may be anything."""
-    keys: list[str] = []
-    for key, value in wanted.items():
-        there = found.get(key)
-        if isinstance(value, dict) and isinstance(there, dict):
-            names = [inner for inner in value if there.get(inner) != value[inner]]
-            keys += names if key == "options" else [f"{key}.{inner}" for inner in names]
-        elif key != "hash" and value is not None and there != value:
-            keys.append(key)
-    return keys
