@@ -224,7 +224,6 @@ def test_a_run_whose_output_nobody_reads_stops_and_goes_on(capsys, together):
 
 
 def test_on_a_terminal_there_is_a_bar_per_task():
-    pytest.importorskip("rich")
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "cop2l", "run", "synthetic", *SMALL]
     process = subprocess.Popen(command, stdout=theirs, env={**os.environ, "COLUMNS": "160", "TERM": "xterm"})

@@ -1,9 +1,11 @@
 import io
 
 import pytest
+from rich.console import Console
 from run_files import configured
 
 from cop2l.experiments import learners, watch, words
+from cop2l.experiments.live import Live
 
 
 def record(task, kind="preference", picked=80):
@@ -60,10 +62,7 @@ def drawn(live, console):
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_live_view_has_a_bar_per_task_and_fits_into_eighty_columns(stream, width):
-    rich = pytest.importorskip("rich.console")
-    from cop2l.experiments.live import Live
-
-    console = rich.Console(file=io.StringIO(), width=width, height=30)
+    console = Console(file=io.StringIO(), width=width, height=30)
     live = Live(console)
     live.note("trying up to 7 steps")
     live.start(configured(), stream, [record(1)])
@@ -79,10 +78,7 @@ def test_the_live_view_has_a_bar_per_task_and_fits_into_eighty_columns(stream, w
 
 
 def test_the_live_view_of_many_tasks_shows_the_newest(stream):
-    rich = pytest.importorskip("rich.console")
-    from cop2l.experiments.live import Live
-
-    console = rich.Console(file=io.StringIO(), width=80, height=15)
+    console = Console(file=io.StringIO(), width=80, height=15)
     live = Live(console)
     live.tasks, live.done, live.columns = (
         40,

@@ -124,24 +124,18 @@ class LinesOfSeed(Lines):
 
 
 def of_seeds(seeds: Sequence[int], out: TextIO | None = None) -> list[Watcher]:
-    """One watcher for each seed: a bar on a terminal (if rich is there), else plain lines."""
+    """One watcher for each seed: a bar on a terminal, else plain lines."""
     if out is None and sys.stdout.isatty():
-        try:
-            from cop2l.experiments.live import bars
+        from cop2l.experiments.live import bars
 
-            return bars(seeds)
-        except ImportError:
-            pass
+        return bars(seeds)
     return [LinesOfSeed(seed, out) for seed in seeds]
 
 
 def usual(out: TextIO | None = None) -> Watcher:
-    """The live view on a terminal (if rich is there), else plain lines."""
+    """The live view on a terminal, else plain lines."""
     if out is None and sys.stdout.isatty():
-        try:
-            from cop2l.experiments.live import Live
+        from cop2l.experiments.live import Live
 
-            return Live()
-        except ImportError:
-            pass
+        return Live()
     return Lines(out)

@@ -12,10 +12,10 @@ from cop2l.streams.progress import say
 @contextmanager
 def watched() -> Iterator[Progress]:
     """A progress callable for `extract`."""
-    bar = _bar() if sys.stderr.isatty() else None
-    if bar is None:
+    if not sys.stderr.isatty():
         yield _lines()
         return
+    bar = _bar()
     rows: dict[str, Any] = {}
 
     def progress(state: Mapping[str, Any]) -> None:
@@ -46,11 +46,9 @@ def _lines() -> Progress:
 
 
 def _bar() -> Any:
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-    except ImportError:
-        return None
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
     columns = (
         "{task.description}",
         BarColumn(),

@@ -18,8 +18,8 @@ class ProgressBar:
         self.total = total
         self.done = 0
         self._bar: Any = None
-        if sys.stderr.isatty() and (rich := _rich(size, total is not None)):
-            self._bar = rich
+        if sys.stderr.isatty():
+            self._bar = _rich(size, total is not None)
             self._task = self._bar.add_task(label, total=total)
             self._bar.start()
 
@@ -51,11 +51,9 @@ def bar(label: str, total: int | None = None, *, size: bool = False) -> Iterator
 
 
 def _rich(size: bool, counted: bool) -> Any:
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-    except ImportError:
-        return None
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
     amount = (DownloadColumn(),) if size else (MofNCompleteColumn(),) if counted else ()
     columns = ("{task.description}", BarColumn(), *amount, TimeElapsedColumn())
     return Progress(*columns, console=Console(stderr=True), transient=True)
