@@ -161,6 +161,7 @@ def test_a_model_of_ones_own_is_built_from_the_seed(samples, tmp_path):
         "nowhere:own",
         "json:decoder",
         "x",
+        Own(3),
     ):
         with pytest.raises(ValueError, match=r"seed|--model"):
             verify(tmp_path / "c", samples, model=wrong)

@@ -63,6 +63,10 @@ def model_for(
 def own_model(given: str | Builder, seed: int) -> nn.Module:
     """The model that a function of the auditor's builds from a seed; it may be named as package.module:function."""
     build = named(given) if isinstance(given, str) else given
+    if isinstance(build, nn.Module):
+        raise UserError(
+            "A model is no function; give build(seed), returning the model with that seed's weights."
+        )
     try:
         inspect.signature(build).bind(seed)
     except TypeError:
