@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from cop2l import files
+from cop2l.certify import commitment
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, Lock
 from cop2l.kernel.learning import digest
@@ -51,6 +52,18 @@ def test_other_json_is_refused(tmp_path, text, reason):
         files.read_json(tmp_path / "a.json")
     assert str(refused.value) == f"{tmp_path / 'a.json'} is damaged ({reason}); restore it from a copy."
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)  # it crosses processes
+
+
+@pytest.mark.parametrize(
+    ("read", "most"),
+    [(files.read_json, 2**28), (files.read_lines, 2**30), (commitment.read, 2**28)],
+)
+def test_a_file_that_would_fill_the_memory_is_refused_unread(tmp_path, read, most):
+    path = tmp_path / "records.jsonl"
+    with path.open("wb") as file:
+        file.truncate(most + 1)  # zeros that take no space
+    with pytest.raises(UserError, match=rf"records\.jsonl.*larger than {most} bytes"):
+        read(path)
 
 
 def test_lines_are_read_as_they_were_written(tmp_path):

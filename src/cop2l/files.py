@@ -26,6 +26,8 @@ TEMPORARY = ".new"
 RETIRED = ".old"
 MOST_JSON = 2**28
 """Bytes of a JSON file; one that is larger was not written by us, and would fill the memory."""
+MOST_LINES = 2**30
+"""Bytes of a file of JSON lines: those of a run grow with the square of its tasks."""
 SHORT = 16
 """Digits of the checksum of one line."""
 # Opening a FIFO must not wait for its other end; Windows knows neither these, nor text mode for our bytes.
@@ -279,7 +281,7 @@ def append_lines(path: str | Path, values: Sequence[Mapping[str, Any]], before: 
     require(path)
     new = not path.exists()
     if before is None:
-        there = b"" if new else read_bytes(path)
+        there = b"" if new else read_bytes(path, MOST_LINES)
         if there and not there.endswith(b"\n"):
             write_lines(path, [*read_lines(path), *values])
             return
@@ -309,7 +311,7 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     """
     if not Path(path).exists():
         return []
-    *lines, last = read_bytes(path).split(b"\n")
+    *lines, last = read_bytes(path, MOST_LINES).split(b"\n")
     values = []
     for number, line in enumerate([*lines, last] if last else lines, 1):
         try:

@@ -7,7 +7,7 @@ from cop2l.errors import UserError
 from cop2l.files import append_lines, read_json, read_lines, write_json, write_lines
 from cop2l.report.comparison import comparisons
 from cop2l.report.groups import group
-from cop2l.report.runs import LeftOut, Run, find, read
+from cop2l.report.runs import LeftOut, Run, collection, find, read
 
 
 def test_a_finished_run_is_what_its_files_say(tmp_path):
@@ -77,6 +77,15 @@ def test_a_damaged_file_is_a_sentence(tmp_path, file, content, words):
     assert left.state == "damaged"
     assert words in left.sentence
     assert left.sentence.endswith("delete it and run its command again.")
+
+
+def test_a_collection_that_would_fill_the_memory_is_a_sentence(tmp_path):
+    file = tmp_path / "runs.jsonl"
+    with file.open("wb") as content:
+        content.write(b'{"summary": ')
+        content.truncate(2**30 + 1)  # zeros that take no space
+    (left,) = collection(file)
+    assert left.sentence == f"{file} is damaged: larger than {2**30} bytes; collect it again."
 
 
 JUNK = [None, True, -1, 2, 0.5, 10**400, "x", [], {}, [[]], [{}], [[1, 2]], {"a": []}]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from cop2l.errors import UserError
-from cop2l.files import json_digest, parse, read_bytes
+from cop2l.files import MOST_JSON, json_digest, parse, read_bytes
 from cop2l.kernel.form import canonical
 from cop2l.kernel.options import Options
 
@@ -79,7 +79,7 @@ def read(path: str | Path) -> dict[str, Any]:
     """The commitment in a file."""
     if not Path(path).exists():
         raise UserError(f"There is no commitment {path}; give the file that cop2l commit wrote.")
-    stored = read_bytes(path)
+    stored = read_bytes(path, MOST_JSON)
     try:
         content = parse(stored)
     except ValueError:

@@ -17,6 +17,7 @@ from cop2l.errors import UserError
 from cop2l.experiments.config import Config
 from cop2l.experiments.grid import flattened
 from cop2l.files import (
+    MOST_LINES,
     DamagedError,
     Lock,
     append_lines,
@@ -244,4 +245,4 @@ def check_certificate(folder: Path) -> None:
 
 def _ends(path: Path) -> bool:
     """Whether a file's last line has its end; one that is not there lacks none."""
-    return not path.exists() or not (content := read_bytes(path)) or content.endswith(b"\n")
+    return not path.exists() or not (content := read_bytes(path, MOST_LINES)) or content.endswith(b"\n")

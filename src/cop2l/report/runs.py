@@ -10,7 +10,16 @@ from typing import Any
 from cop2l.certify import tries
 from cop2l.certify.tries import Tried
 from cop2l.errors import UserError
-from cop2l.files import DamagedError, numbered, parse, read_bytes, read_json, read_lines
+from cop2l.files import (
+    MOST_JSON,
+    MOST_LINES,
+    DamagedError,
+    numbered,
+    parse,
+    read_bytes,
+    read_json,
+    read_lines,
+)
 from cop2l.kernel.form import TEXT_FILE
 
 NOT_TASKS = ("average", "forgetting", "classes", "groups")
@@ -209,7 +218,7 @@ def _files(path: Path) -> list[Path]:
 
 def _is_collection(file: Path) -> bool:
     with file.open(encoding="utf-8", errors="replace") as lines:
-        return file.suffix == ".jsonl" and '"summary"' in lines.readline()
+        return file.suffix == ".jsonl" and '"summary"' in lines.readline(MOST_LINES)
 
 
 def folders(path: Path) -> Iterator[Path]:
@@ -233,7 +242,7 @@ def _unfinished(folder: Path) -> str:
     """The sentence for a directory without summary.json."""
     records = folder / RECORDS
     # A last line without its end is being written at this moment, or was cut short.
-    done = read_bytes(records).count(b"\n") if records.exists() else 0
+    done = read_bytes(records, MOST_LINES).count(b"\n") if records.exists() else 0
     count = f"{done} task{'s' if done != 1 else ''} recorded so far" if done else "no task recorded yet"
     return f"{folder} is not finished ({count}); run its command again to continue."
 
@@ -397,7 +406,7 @@ def _certificate(folder: Path) -> Path | None:
 def _recipe(certificate: Path) -> dict[str, Any]:
     """What the page's command needs; whether it is true is for `cop2l verify` to say."""
     try:
-        content = parse(read_bytes(certificate / TEXT_FILE))
+        content = parse(read_bytes(certificate / TEXT_FILE, MOST_JSON))
     except (UserError, OSError, ValueError):
         return {}
     stated = content.get("data") if isinstance(content, dict) else None
@@ -452,7 +461,7 @@ def _rate(value: Any, file: str | Path, name: str) -> float:
 def _plain_lines(path: Path) -> list[dict[str, Any]]:
     """The lines of a collection: it is text in a repository, whose history keeps it whole."""
     values = []
-    for number, line in enumerate(read_bytes(path).rstrip(b"\n").split(b"\n"), 1):
+    for number, line in enumerate(read_bytes(path, MOST_LINES).rstrip(b"\n").split(b"\n"), 1):
         try:
             value = parse(line)
         except ValueError as error:
