@@ -45,19 +45,20 @@ CASES = {
     "lamaml": (TASK, {"epochs": 1, "batch": 10, "lr": 0.1, "lr_alpha": 0.25, "inner": 5, "clip": 1.0}),
     "lfl": (DOMAIN, USUAL | {"strength": 0.1}),
     "ewc": (DOMAIN, USUAL | {"strength": 1.0, "fisher_examples": TRAIN}),
-    "si": (DOMAIN, USUAL | {"strength": 5.0, "damping": 0.1}),
+    "si": (DOMAIN, USUAL | {"strength": 2.0, "damping": 0.1}),
     "slda": (CLASS, {"shrinkage": 1e-2}),
 }
 """Scenario and options of each method, as ours are called."""
 
 NOTES = {
     "icarl": "The step is 0.2, ten times that of the others: both average the sigmoid losses over examples and the ten outputs, "
-    "where the paper sums over the outputs. (Ours was measured as that sum, with a step of 0.02, which is the same.) While "
-    "herding, Avalanche counts an example again when it comes out twice; ours does not look at those taken.",
+    "where the paper sums over the outputs. While herding, Avalanche counts an example again when it comes out twice; ours does "
+    "not look at those taken.",
     "ewc": "Avalanche squares the gradients of mini-batches, ours those of examples, as the Fisher information is defined: "
     "about the batch size times larger. And it has no factor 1/2. Its lambda is therefore batch / 2 times ours here.",
     "si": "Avalanche has a factor 1/2 in the penalty (its lambda is twice ours here), takes the gradient of the whole loss, "
-    "penalty included, for the path, and cuts importances at 0.001.",
+    "penalty included, for the path, and cuts importances at 0.001: its accuracy is the same at strengths of 1, 2 and 3, where "
+    "ours falls from 3 on and diverges at 5.",
     "lamaml": "Avalanche draws new initial weights; here both start from the same ones. It drops the last incomplete batch "
     "and lets a rate below 0 act in the inner updates; ours counts such a rate as 0 there, too.",
     "slda": "On the pixels themselves. Avalanche's covariance takes each example's distance from the mean of its class at that "
@@ -192,9 +193,9 @@ def run_avalanche(name, scenario, o, parts, seed):
     strategy = avalanche(name, inner, o, scenario, [head for *_, head in parts])
     seconds = 0.0
     for experience in benchmark.train_stream:
-        start = time.perf_counter()
+        start = time.process_time()
         strategy.train(experience, num_workers=0)
-        seconds += time.perf_counter() - start
+        seconds += time.process_time() - start
     strategy.model.eval()
     logits = strategy.predict if name == "slda" else strategy.model
     with torch.no_grad():
@@ -211,9 +212,9 @@ def run_ours(name, scenario, o, parts, seed):
     learner = method(name)(model, memory=MEMORY, seed=seed, scenario=scenario, **o)
     seconds = 0.0
     for x, y, _, _, head in parts:
-        start = time.perf_counter()
+        start = time.process_time()
         learner.learn(x, y, classes=head)
-        seconds += time.perf_counter() - start
+        seconds += time.process_time() - start
     row = [
         float((learner.predict(x, task=t) == y).float().mean()) for t, (_, _, x, y, _) in enumerate(parts, 1)
     ]
@@ -272,7 +273,7 @@ def main():
         f"Fashion-MNIST in {TASKS} tasks ({TRAIN} training and {TEST} test images each; domain-incremental: permuted",
         f"pixels), a 784-64-10 network, a memory of {MEMORY}, the same initial weights and options on both sides (where the",
         "two define an option differently, it is translated: see the notes),",
-        f"{len(SEEDS)} seeds: average accuracy after the last task in %, mean ± standard deviation; median seconds of",
+        f"{len(SEEDS)} seeds: average accuracy after the last task in %, mean ± standard deviation; median CPU seconds of",
         "learning on one thread, and how many times longer Avalanche takes.",
         "",
         *rows,
