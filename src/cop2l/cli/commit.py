@@ -4,6 +4,8 @@ import argparse
 import json
 from typing import Any
 
+from cop2l.cli.run import WHAT
+
 DESCRIPTION = """\
 Before learning: write down everything that must be chosen before the data is seen (method, options, seed, delta, kind and
 claim, number of tasks, model and initial parameters, how the data is cut), and print the SHA-256 of it. Hand that to your
@@ -24,7 +26,7 @@ def add(verbs: Any) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("config", metavar="NAME|FILE", help="a built-in configuration or a TOML file")
+    parser.add_argument("config", metavar="NAME|FILE|DATA", help=WHAT)
     parser.add_argument("overrides", metavar="key=value", nargs="*", help="what to change in it")
     parser.add_argument(
         "--out", metavar="FILE", default="commitment.json", help="where to write it (commitment.json)"

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+WHAT = "a built-in configuration, a TOML file, your own data by its path, or a stream of features such as cifar10@resnet18-64"
 EPILOG = """\
 Change what you like by key=value, anywhere on the line. 'cop2l list keys METHOD' explains every key of a run of
 that method, its own options included, with their defaults.
@@ -26,15 +27,15 @@ def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "run",
         help="run one experiment; stop it and run it again to go on",
-        description="Learn the tasks of a stream one after the other; after each, evaluate and certify all.",
+        description="Learn the tasks of a stream one after the other; after each, evaluate on all so far. Certify all after the\n"
+        "last of them or, with anytime=true, after each.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "config",
         metavar="NAME|FILE|DATA",
-        help="a built-in configuration, a TOML file, your own data by its path, or a stream of features such as "
-        "cifar10@resnet18-64",
+        help=WHAT,
     )
     parser.add_argument("overrides", metavar="key=value", nargs="*", help="what to change in it")
     parser.add_argument(

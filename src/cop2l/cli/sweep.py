@@ -7,6 +7,8 @@ import signal
 import sys
 from typing import Any
 
+from cop2l.cli.run import WHAT, warn_of_tries
+
 EPILOG = """\
 The lists under [grid] in the configuration, and commas in key=value, make a grid. Finished runs are skipped.
 'cop2l list keys METHOD' explains every key.
@@ -27,7 +29,7 @@ def add(verbs: Any) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("config", metavar="NAME|FILE", help="a built-in configuration or a TOML file")
+    parser.add_argument("config", metavar="NAME|FILE|DATA", help=WHAT)
     parser.add_argument("overrides", metavar="key=value[,value...]", nargs="*", help="what to change in it")
     parser.add_argument("--out", metavar="DIR", default="runs", help="where the run directories go (runs)")
     parser.add_argument("--list", action="store_true", help="print the list of runs, and run nothing")
@@ -42,7 +44,6 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list, run what is not finished, and list what failed."""
-    from cop2l.cli.run import warn_of_tries
     from cop2l.errors import UserError
     from cop2l.experiments import grid, sweep, words
     from cop2l.experiments.ranks import launched
