@@ -78,7 +78,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; errors meant for the user are one sentence on stderr and exit code 2, for `verify` and `monitor` 3.
 
-    Where nobody reads the output any more, the verb ends with 141.
+    Where nobody reads the output any more, it is 141, and 3 for these two.
     """
     given = list(sys.argv[1:] if argv is None else argv)
     judging = next((word for word in given if not word.startswith("-")), None) in JUDGES
