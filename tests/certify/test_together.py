@@ -24,7 +24,7 @@ def waiting(monkeypatch):
 
     def begin(self, *arguments):
         original(self, *arguments)
-        self._done = [Later() for _ in range(cuda.AHEAD + 1)]
+        self._done = [Later() for _ in range(cuda.PLACES)]
 
     monkeypatch.setattr(cuda.Rounds, "__init__", begin)
 
