@@ -247,7 +247,8 @@ class Steps:
         index, ends, count = drawn.numpy()[:end], np.array(last), np.array(real)[:, None]
         index[ends] = index[ends[:, None], at % count]  # filled up with its own rows
         pinned = self.device.type == "cuda"
-        table = torch.zeros((2 * end, self._rows), dtype=torch.int32, pin_memory=pinned)
+        table = torch.empty(2 * end, self._rows, dtype=torch.int32, pin_memory=pinned)
+        table[:, size:] = 0
         filled = table.numpy()[:, :size]
         filled[::2] = index
         share = filled[1::2].view(np.float32)
