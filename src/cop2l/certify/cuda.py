@@ -39,8 +39,8 @@ ALIGNED = 128
 """Mini-batches begin at multiples of so many rows: as aligned as memory of their own would be."""
 STAGE = 2**28
 """The most bytes that the mini-batches of a group may take."""
-TABLE = 256
-"""How many mini-batches go to the device at once, if a few epochs have not more."""
+TABLE = 2**15
+"""How many rows of mini-batches go to the device at once, about; an epoch always does."""
 
 
 def able(engine: "Fast", parts: Sequence[Examples | None]) -> bool:
@@ -125,16 +125,12 @@ class Steps:
         self._rows = -(-options.batch // ALIGNED) * ALIGNED
         largest = STAGE // (self._rows * self.x[:1].nbytes)
         self._groups = [size for size in GROUPS if size <= max(1, largest)]
-        self._most = max(TABLE, -(-rows // options.batch))
-        self._drawn, self._order = (
-            torch.empty(2 * self._most, options.batch, dtype=torch.int64),
-            torch.Generator(),
-        )
+        self._most = max(TABLE // self._rows, -(-rows // options.batch), GROUPS[0])
+        self._drawn = torch.empty(2 * self._most, options.batch, dtype=torch.int64)
+        self._order = torch.Generator()
         self._table = torch.zeros((4 * self._most, self._rows), dtype=torch.int32, device=like.device)
-        self._next, self._pairs = (
-            self._zeros(1, torch.int64),
-            torch.arange(2 * GROUPS[0], device=like.device).view(-1, 2).t().contiguous(),
-        )
+        self._next = self._zeros(1, torch.int64)
+        self._pairs = torch.arange(2 * GROUPS[0], device=like.device).view(-1, 2).t().contiguous()
         self._recorded: dict[Any, Callable[[], None]] = {}
         self._optimisers: dict[float, Optimiser] = {}
         start = self._zero.clone().requires_grad_()
@@ -145,6 +141,14 @@ class Steps:
         on_device = like.device.type == "cuda"
         self._dice = torch.Generator(like.device) if on_device and self._random else None
         self.memory: Any = torch.cuda.graph_pool_handle() if on_device else None
+        made: Any = torch.cuda.Event
+        self._done = made() if on_device else None
+
+    def wait(self) -> None:
+        """Until the device has done all that was asked for; meanwhile others have the turn."""
+        if self._done is not None:
+            self._done.record(self.stream)
+            together.wait(self._done)
 
     def start(self, prior: Examples | None, outside: Tensor | None) -> None:
         """The training set is the prior examples; every optimiser has empty state."""
@@ -262,6 +266,7 @@ class Steps:
         """So many steps, recorded: each call goes on in the table where the one before ended."""
         key = count, lr, self._balanced, self._masked
         if key not in self._recorded:
+            self.wait()  # here, not while recording
             optimiser = self._optimisers.setdefault(lr, Optimiser(self._model, self._options, lr))
             state = [*self._model.state_dict().values(), *optimiser.first, self._next]
             before = [value.clone() for value in state]
@@ -485,6 +490,7 @@ class Graphs:
         steps.start(prior, engine.outside)
         for _ in steps.updates([(0, len(prior))], epochs, lr, engine.task, "prior"):
             pass
+        steps.wait()
         engine.model.eval()
 
 
@@ -521,8 +527,8 @@ class Rounds:
         self._results = self._scores.results
         self._done, self._free = self._results.done, list(range(PLACES))
         self._now, self._kept = 0, -1
-        sizes = ((j, self._before + min(options.k * j, self._open)) for j in range(1, self._last + 1))
-        self._updates = self._steps.updates(sizes, options.epochs, options.lr, engine.task, "update")
+        counts = ((j, self._before + min(options.k * j, self._open)) for j in range(1, self._last + 1))
+        self._updates = self._steps.updates(counts, options.epochs, options.lr, engine.task, "update")
 
     def __iter__(self) -> Iterator[Round]:
         k, begin, reports = self._engine.options.k, self._scores.sizes[0], self._results.reports
@@ -559,6 +565,7 @@ class Rounds:
     def finish(self) -> None:
         """Theta goes back to what was kept, or to the newest iteration."""
         self._results.put_back(self._now if self._kept < 0 else self._kept)
+        self._steps.wait()  # what was asked for too far ahead is done as well
         self._engine.model.eval()
 
 
