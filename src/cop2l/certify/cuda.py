@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from cop2l.certify import together
-from cop2l.certify.fast import Optimiser, Round, ScoringMode, ours
+from cop2l.certify.fast import Optimiser, ScoringMode, ours
 from cop2l.kernel.learning import Examples, block_rows
 from cop2l.kernel.options import Options
 from cop2l.randomness import derive, private_randomness
@@ -144,11 +144,11 @@ class Steps:
         made: Any = torch.cuda.Event
         self._done = made() if on_device else None
 
-    def wait(self) -> None:
-        """Until the device has done all that was asked for; meanwhile others have the turn."""
+    def asked(self) -> Any:
+        """The event that comes when the device has done all that was asked for; None where it has."""
         if self._done is not None:
             self._done.record(self.stream)
-            together.wait(self._done)
+        return self._done
 
     def start(self, prior: Examples | None, outside: Tensor | None) -> None:
         """The training set is the prior examples; every optimiser has empty state."""
@@ -266,7 +266,7 @@ class Steps:
         """So many steps, recorded: each call goes on in the table where the one before ended."""
         key = count, lr, self._balanced, self._masked
         if key not in self._recorded:
-            self.wait()  # here, not while recording
+            together.wait(self.asked())  # here, not while recording
             optimiser = self._optimisers.setdefault(lr, Optimiser(self._model, self._options, lr))
             state = [*self._model.state_dict().values(), *optimiser.first, self._next]
             before = [value.clone() for value in state]
@@ -490,7 +490,7 @@ class Graphs:
         steps.start(prior, engine.outside)
         for _ in steps.updates([(0, len(prior))], epochs, lr, engine.task, "prior"):
             pass
-        steps.wait()
+        together.wait(steps.asked())
         engine.model.eval()
 
 
@@ -530,7 +530,8 @@ class Rounds:
         counts = ((j, self._before + min(options.k * j, self._open)) for j in range(1, self._last + 1))
         self._updates = self._steps.updates(counts, options.epochs, options.lr, engine.task, "update")
 
-    def __iter__(self) -> Iterator[Round]:
+    def __iter__(self) -> Iterator[Any]:
+        """Each iteration, and before it the event that says when its results are there."""
         k, begin, reports = self._engine.options.k, self._scores.sizes[0], self._results.reports
         asked: deque[int] = deque()
         for j in itertools.count():
@@ -538,7 +539,7 @@ class Rounds:
                 asked.append(self._ask(ahead))
             self._now = asked.popleft()
             if self._done:
-                together.wait(self._done[self._now])
+                yield self._done[self._now]
             (worst, errors), picked = reports[self._now, :2].tolist(), reports[self._now, 2:].astype(np.int64)
             picked = picked[: max(0, self._open - k * j)]
             yield worst, int(errors), np.where(picked < begin, picked, picked - begin + self._n)
@@ -562,11 +563,11 @@ class Rounds:
             self._free.append(self._kept)
         self._kept = self._now
 
-    def finish(self) -> None:
-        """Theta goes back to what was kept, or to the newest iteration."""
+    def finish(self) -> Any:
+        """Theta goes back to what was kept, or to the newest iteration; the event that comes with it, after all else."""
         self._results.put_back(self._now if self._kept < 0 else self._kept)
-        self._steps.wait()  # what was asked for too far ahead is done as well
         self._engine.model.eval()
+        return self._steps.asked()
 
 
 def _places(model: nn.Module) -> list[Any]:
