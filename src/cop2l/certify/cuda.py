@@ -334,6 +334,10 @@ class Results:
         torch._foreach_copy_(self.theta[at], self._state)
         self._reports[at].copy_(self.report, non_blocking=True)
 
+    def start(self) -> None:
+        """From here on the host's memory belongs to this stream too: nobody else gets it before the stream is done."""
+        self._reports[0].copy_(self.report, non_blocking=True)
+
     def put_back(self, at: int) -> None:
         """Theta is again what it was then."""
         torch._foreach_copy_(self._state, self.theta[at])
@@ -525,6 +529,7 @@ class Rounds:
         self._scores.load(parts, weights, candidates, engine.outside)
         self._steps.start(prior, engine.outside)
         self._results = self._scores.results
+        self._results.start()
         self._done, self._free = self._results.done, list(range(PLACES))
         self._now, self._kept = 0, -1
         counts = ((j, self._before + min(options.k * j, self._open)) for j in range(1, self._last + 1))
