@@ -56,6 +56,24 @@ def test_learning_is_the_kernels(number):
     assert same_bits(parameters(model), theta)
 
 
+@pytest.mark.parametrize("table", [1, 2**15])
+def test_an_update_may_go_to_the_device_in_parts(monkeypatch, table):
+    """Many epochs in several transfers, or many iterations in one, and what is sent is what the kernel draws."""
+    case = case_of(
+        "class-incremental", [150, 120], k=16, epochs=20, lr=0.01, batch=64, prior=0.3, prior_epochs=40, max_iterations=4,
+        stop="none",
+    )  # fmt: skip
+    monkeypatch.setattr(cuda, "TABLE", table)
+    original, sent, ends = cuda.Steps._send, [], []
+    monkeypatch.setattr(cuda.Steps, "_send", lambda *a: sent.append(original(*a)) or sent[-1])
+    for kind in (Plain, Fast):
+        model = model_of("mlp", case.classes).eval()
+        ends.append((learned(model, case, kind)[1], parameters(model)))
+    assert ends[0][0] == ends[1][0]
+    assert same_bits(ends[0][1], ends[1][1])
+    assert (len(sent) > 10) == (table == 1)  # two tasks of four iterations, and the prior parts
+
+
 def rebuild(again, engine, parts):
     """The reconstruction function, one thread."""
     from cop2l.kernel.verify import _rebuild

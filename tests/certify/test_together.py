@@ -24,7 +24,7 @@ def waiting(monkeypatch):
 
     def begin(self, *arguments):
         original(self, *arguments)
-        self._done = [Later() for _ in range(cuda.AHEAD + 1)]
+        self._done = [Later() for _ in range(cuda.PLACES)]
 
     monkeypatch.setattr(cuda.Rounds, "__init__", begin)
 
@@ -60,6 +60,20 @@ def test_an_error_ends_one_and_no_other(waiting):
     one, other = together.side_by_side([fails, lambda: learned(1)], CPU)
     assert str(one) == "this one"
     assert other[0] == learned(1)[0]
+
+
+def test_what_diverges_ends_its_own_learner_whichever_thread_made_the_step(waiting):
+    def diverges():
+        case = case_of("class-incremental", [60, 50, 40])
+        CoP2L(model_of("mlp", case.classes), **{**OPTIONS, "lr": 1e12}).learn(*case.data[1], progress=False)
+
+    alone = [learned(seed) for seed in (1, 2)]
+    for place in range(3):
+        works = [lambda seed=seed: learned(seed) for seed in (1, 2)]
+        works.insert(place, diverges)
+        ends = together.side_by_side(works, CPU)
+        assert "diverged at task 1" in str(ends.pop(place))
+        assert [end[0] for end in ends] == [end[0] for end in alone]
 
 
 def test_an_interruption_stops_all_and_a_learner_is_as_before(waiting, monkeypatch):

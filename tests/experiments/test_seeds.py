@@ -33,7 +33,7 @@ def side_by_side(monkeypatch):
 
     def begin(self, *arguments):
         original(self, *arguments)
-        self._done = [Later() for _ in range(cuda.AHEAD + 1)]
+        self._done = [Later() for _ in range(cuda.PLACES)]
 
     monkeypatch.setattr(seeds, "share_a_device", lambda config: True)
     monkeypatch.setattr(cuda, "able", lambda engine, parts: ours(engine.model))

@@ -9,8 +9,9 @@ and theta comes back from copies. Every product has the shapes of `Plain`, every
 import gc
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,16 +19,18 @@ import torch
 from torch import Tensor, nn
 
 from cop2l.certify import together
-from cop2l.certify.fast import Optimiser, Round, ScoringMode, ours
+from cop2l.certify.fast import Optimiser, ScoringMode, ours
 from cop2l.kernel.learning import Examples, block_rows
 from cop2l.kernel.options import Options
-from cop2l.randomness import derive, generator, private_randomness
+from cop2l.randomness import derive, private_randomness
 
 if TYPE_CHECKING:
     from cop2l.certify.fast import Fast
 
 AHEAD = 3
 """How many iterations are asked for before the oldest of them is judged."""
+PLACES = AHEAD + 2
+"""Where results are: of the iterations that were asked for, the oldest with them, and of the one that is kept."""
 GROUPS = (8, 4, 2, 1)
 """Numbers of mini-batches that are recorded together."""
 STREAMS = 8
@@ -36,6 +39,8 @@ ALIGNED = 128
 """Mini-batches begin at multiples of so many rows: as aligned as memory of their own would be."""
 STAGE = 2**28
 """The most bytes that the mini-batches of a group may take."""
+TABLE = 2**15
+"""How many rows of mini-batches go to the device at once, about; an epoch always does."""
 
 
 def able(engine: "Fast", parts: Sequence[Examples | None]) -> bool:
@@ -98,29 +103,6 @@ def drawing_from(dice: torch.Generator | None) -> Iterator[None]:
         default.graphsafe_set_state(before)
 
 
-class Stage:
-    """Memory of the host from which tables go to the device, used again when they have arrived."""
-
-    def __init__(self, device: torch.device, width: int) -> None:
-        made: Any = torch.cuda.Event
-        self._width, self._arrived = width, made() if device.type == "cuda" else None
-        self._table = torch.empty(0, width, dtype=torch.int32)
-
-    def table(self, rows: int) -> tuple[Tensor, np.ndarray]:
-        """So many rows to be filled, as a tensor and as an array of the same memory."""
-        if self._arrived is not None:
-            together.wait(self._arrived)
-        if len(self._table) < rows:
-            pinned = self._arrived is not None
-            self._table = torch.empty(2 * rows, self._width, dtype=torch.int32, pin_memory=pinned)
-        return self._table, self._table.numpy()
-
-    def used(self, stream: Any) -> None:
-        """All copies from here are asked for on this stream."""
-        if self._arrived is not None:
-            self._arrived.record(stream)
-
-
 class Steps:
     """A training set in fixed memory, and steps of the optimiser on it."""
 
@@ -143,8 +125,13 @@ class Steps:
         self._rows = -(-options.batch // ALIGNED) * ALIGNED
         largest = STAGE // (self._rows * self.x[:1].nbytes)
         self._groups = [size for size in GROUPS if size <= max(1, largest)]
-        self._stages = deque(Stage(like.device, self._rows) for _ in range(AHEAD + 1))
-        self._recorded: dict[Any, tuple[Tensor, Callable[[], None]]] = {}
+        self._most = max(TABLE // self._rows, -(-rows // options.batch), GROUPS[0])
+        self._drawn = torch.empty(2 * self._most, options.batch, dtype=torch.int64)
+        self._order = torch.Generator()
+        self._table = torch.zeros((4 * self._most, self._rows), dtype=torch.int32, device=like.device)
+        self._next = self._zeros(1, torch.int64)
+        self._pairs = torch.arange(2 * GROUPS[0], device=like.device).view(-1, 2).t().contiguous()
+        self._recorded: dict[Any, Callable[[], None]] = {}
         self._optimisers: dict[float, Optimiser] = {}
         start = self._zero.clone().requires_grad_()
         torch.autograd.grad(
@@ -154,6 +141,14 @@ class Steps:
         on_device = like.device.type == "cuda"
         self._dice = torch.Generator(like.device) if on_device and self._random else None
         self.memory: Any = torch.cuda.graph_pool_handle() if on_device else None
+        made: Any = torch.cuda.Event
+        self._done = made() if on_device else None
+
+    def asked(self) -> Any:
+        """The event that comes when the device has done all that was asked for; None where it has."""
+        if self._done is not None:
+            self._done.record(self.stream)
+        return self._done
 
     def start(self, prior: Examples | None, outside: Tensor | None) -> None:
         """The training set is the prior examples; every optimiser has empty state."""
@@ -188,29 +183,44 @@ class Steps:
         self.counts.add_(((y[:, None] == self.labels) & real[:, None]).sum(0))
         self.end.add_(len(y))
 
-    def update(self, n: int, epochs: int, lr: float, task: int, purpose: str, iteration: int = 0) -> None:
-        """Epochs over the first n examples, as `Plain.update` has them."""
-        seed = self._options.seed
-        order = generator(seed, f"{purpose} order", task, iteration) if n > self._options.batch else None
-        index, share = self._batches(n, epochs, order)
-        groups, start = [], 0
+    def updates(
+        self, sizes: Iterable[tuple[int, int]], epochs: int, lr: float, task: int, purpose: str
+    ) -> Iterator[None]:
+        """For each (iteration, n): epochs over the first n examples, as `Plain.update` has them; one update at a time."""
+        sizes, ahead = itertools.tee(sizes)
+        seed, coming, there = self._options.seed, self._coming(ahead, epochs, task, purpose), 0
+        self._model.train()
+        for iteration, n in sizes:
+            left = epochs * -(-n // self._options.batch)
+            groups = self._split(left) if left <= self._most else self._groups
+            recorded = {size: self._steps(size, lr) for size in groups}  # before the dice are set
+            with self._randomness(seed, purpose, task, iteration):
+                while left:
+                    there = there or self._send(coming)
+                    now = min(left, there)
+                    for size in self._split(now):
+                        recorded[size]()
+                    left, there = left - now, there - now
+            yield
+
+    def _split(self, count: int) -> list[int]:
+        """So many mini-batches as groups that are recorded together."""
+        groups = []
         for size in self._groups:
-            while len(index) - start >= size:
-                groups.append((start, size, *self._steps(size, lr)))
-                start += size
-        stage = self._stages[0]
-        self._stages.rotate()
-        table, rows = stage.table(2 * len(index))
-        for at, size, *_ in groups:  # the rows of a group, then their shares
-            rows[2 * at : 2 * at + size] = index[at : at + size]
-            rows[2 * at + size : 2 * (at + size)] = share[at : at + size]
-        if not self._model.training:
-            self._model.train()
-        with self._randomness(seed, purpose, task, iteration):
-            for at, size, into, replay in groups:
-                into.copy_(table[2 * at : 2 * (at + size)], non_blocking=True)
-                replay()
-        stage.used(self.stream)
+            groups += [size] * (count // size)
+            count %= size
+        return groups
+
+    def _coming(
+        self, sizes: Iterable[tuple[int, int]], epochs: int, task: int, purpose: str
+    ) -> Iterator[tuple[int, int]]:
+        """How many epochs over how many examples come, an update at a time if it fits; their order is drawn next."""
+        for iteration, n in sizes:
+            if n > self._options.batch:
+                self._order.manual_seed(derive(self._options.seed, f"{purpose} order", task, iteration))
+            fit = max(1, self._most // -(-n // self._options.batch))
+            for done in range(0, epochs, fit):
+                yield min(fit, epochs - done), n
 
     def _randomness(self, seed: int, purpose: str, *numbers: int) -> AbstractContextManager[None]:
         """Inside, dropout draws what it draws in `private_randomness`; what is recorded draws from a generator of its own."""
@@ -219,47 +229,63 @@ class Steps:
         private = self._random and self._dice is None
         return private_randomness(self.device, seed, purpose, *numbers) if private else nullcontext()
 
-    def _batches(self, n: int, epochs: int, order: torch.Generator | None) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of every mini-batch, and minus their shares in its mean as bits: the gradient of the loss is minus these."""
-        size = self._options.batch
-        batches = -(-n // size)
-        whole = (batches - 1) * size
-        last = n - whole
-        rows = torch.arange(n).repeat(epochs, 1)
-        if order is not None:
-            for epoch in rows.unbind():
-                torch.randperm(n, generator=order, out=epoch)
-        every = rows.numpy()
-        index = np.zeros((epochs, batches, self._rows), np.int32)
-        index[:, :-1, :size] = every[:, :whole].reshape(epochs, batches - 1, size)
-        index[:, -1, :size] = every[:, whole + np.arange(size) % last]
-        share = np.full((epochs, batches, self._rows), -0.0, np.float32)
-        share[:, :-1, :size] = -(1 / size)
-        share[:, -1, :last] = -(1 / last)
-        return index.reshape(-1, self._rows), share.view(np.int32).reshape(-1, self._rows)
+    def _send(self, coming: Iterator[tuple[int, int]]) -> int:
+        """The mini-batches of what comes, as many as fit, go to the device; how many they are.
 
-    def _steps(self, count: int, lr: float) -> tuple[Tensor, Callable[[], None]]:
-        """So many steps, recorded, and the table that they read."""
+        Of each: its rows, then minus their shares in its mean, as bits; the gradient of the loss is minus these.
+        """
+        size, end, last, real = self._options.batch, 0, list[int](), list[int]()
+        at, drawn = np.arange(size), self._drawn
+        for epochs, n in coming:
+            batches = -(-n // size)
+            for rows in drawn[end : end + epochs * batches].view(epochs, -1)[:, :n]:
+                if n > size:
+                    torch.randperm(n, generator=self._order, out=rows)
+                else:
+                    torch.arange(n, out=rows)
+                end += batches
+                last.append(end - 1)
+                real.append(n - (batches - 1) * size)
+            if end > self._most:
+                break
+        index, ends, count = drawn.numpy()[:end], np.array(last), np.array(real)[:, None]
+        index[ends] = index[ends[:, None], at % count]  # filled up with its own rows
+        pinned = self.device.type == "cuda"
+        table = torch.empty(2 * end, self._rows, dtype=torch.int32, pin_memory=pinned)
+        table[:, size:] = 0
+        filled = table.numpy()[:, :size]
+        filled[::2] = index
+        share = filled[1::2].view(np.float32)
+        share[:] = -(1 / size)
+        share[ends] = np.where(at < count, -(1 / count), -0.0)
+        self._table[: 2 * end].copy_(table, non_blocking=True)
+        self._next.zero_()
+        return end
+
+    def _steps(self, count: int, lr: float) -> Callable[[], None]:
+        """So many steps, recorded: each call goes on in the table where the one before ended."""
         key = count, lr, self._balanced, self._masked
         if key not in self._recorded:
+            together.wait(self.asked())  # here, not while recording
             optimiser = self._optimisers.setdefault(lr, Optimiser(self._model, self._options, lr))
-            table = torch.zeros((2 * count, self._rows), dtype=torch.int32, device=self.device)
-            state = [*self._model.state_dict().values(), *optimiser.first]
+            state = [*self._model.state_dict().values(), *optimiser.first, self._next]
             before = [value.clone() for value in state]
-            self._model.train()
+            self._next.zero_()
             with self._randomness(0, "record"), drawing_from(self._dice):
-                replay = record(self.device, self.memory, lambda: self._take(count, table, optimiser))
+                replay = record(self.device, self.memory, lambda: self._take(count, optimiser))
             for value, old in zip(state, before, strict=True):
                 value.copy_(old)
-            self._recorded[key] = table, replay
+            self._recorded[key] = replay
         return self._recorded[key]
 
-    def _take(self, count: int, table: Tensor, optimiser: Optimiser) -> None:
-        """Steps on the mini-batches of the table.
+    def _take(self, count: int, optimiser: Optimiser) -> None:
+        """Steps on the next mini-batches of the table.
 
         The value of the loss is not needed, and the gradient of its last two operations is known beforehand.
         """
-        size, (rows, share) = self._options.batch, table.view(2, -1)
+        at = (self._next + self._pairs[:, :count]).view(-1)
+        size, (rows, share) = self._options.batch, self._table.index_select(0, at).view(2, -1)
+        self._next.add_(2 * count)
         y = self.y.index_select(0, rows)
         weight = self._class_weight(y) if self._balanced else self.weight.index_select(0, rows)
         factor = weight * share.view(weight.dtype)
@@ -291,13 +317,41 @@ class Steps:
         return torch.zeros(count, dtype=kind, device=self.device)
 
 
+class Results:
+    """Theta and the report of the newest iterations, each in a place of its own, which one call fills."""
+
+    def __init__(self, model: nn.Module, steps: Steps, picked: int) -> None:
+        self._state, cuda = list(model.state_dict().values()), steps.device.type == "cuda"
+        self.report = torch.zeros(2 + picked, dtype=torch.float64, device=steps.device)
+        self.theta = [[torch.empty_like(value) for value in self._state] for _ in range(PLACES)]
+        self._reports = torch.zeros(PLACES, 2 + picked, dtype=torch.float64, pin_memory=cuda)
+        self.reports = self._reports.numpy()
+        made: Any = torch.cuda.Event
+        self.done = [made() for _ in range(PLACES)] if cuda else []
+        self.fill = [record(steps.device, steps.memory, partial(self._fill, at)) for at in range(PLACES)]
+
+    def _fill(self, at: int) -> None:
+        torch._foreach_copy_(self.theta[at], self._state)
+        self._reports[at].copy_(self.report, non_blocking=True)
+
+    def start(self) -> None:
+        """From here on the host's memory belongs to this stream too: nobody else gets it before the stream is done."""
+        self._reports[0].copy_(self.report, non_blocking=True)
+
+    def put_back(self, at: int) -> None:
+        """Theta is again what it was then."""
+        torch._foreach_copy_(self._state, self.theta[at])
+
+
 class Scores:
     """A pool in fixed memory; one call scores it, reports, and moves the block on top into the training set."""
 
-    def __init__(self, model: nn.Module, steps: Steps, sizes: Sequence[int], k: int, masked: bool) -> None:
+    def __init__(
+        self, model: nn.Module, steps: Steps, sizes: Sequence[int], masked: bool, results: Results
+    ) -> None:
         self.steps, self.sizes, self._model, self._mode = steps, tuple(sizes), model, ScoringMode(model)
         total, device, kind = sum(sizes), steps.device, steps.x.dtype
-        self._block, self._k = block_rows(steps.x), min(k, total)
+        self._block, self.results, self._k = block_rows(steps.x), results, len(results.report) - 2
         self._x = torch.zeros((total, *steps.x.shape[1:]), dtype=kind, device=device)
         self._y, self._own, self._later = (
             torch.zeros(total, dtype=torch.int64, device=device) for _ in range(3)
@@ -311,7 +365,6 @@ class Scores:
         self._hidden_columns = torch.zeros_like(self._logits, dtype=torch.bool) if masked else None
         made: Any = torch.cuda.Stream
         self._streams = [made(device) for _ in range(STREAMS)] if device.type == "cuda" else []
-        self.report = torch.zeros(2 + self._k, dtype=torch.float64, device=device)
         self.replay = record(device, steps.memory, self._score)
 
     def load(
@@ -362,7 +415,7 @@ class Scores:
             errors = (~(right | self._closed[:first])).sum()
             picked = torch.topk(_keys(losses, self._later), self._k).indices
             summary = [losses.amax().double().view(1), errors.double().view(1), picked.double()]
-            torch.cat(summary, out=self.report)
+            torch.cat(summary, out=self.results.report)
             real = ~self._closed.index_select(0, picked)
             self._closed.index_fill_(0, picked, True)
             columns = [value.index_select(0, picked) for value in (self._x, self._y, self._trained)]
@@ -405,7 +458,7 @@ class Graphs:
         self._engine = engine
         self._steps: Steps | None = None
         self._scores: Scores | None = None
-        self._copies: list[list[Tensor]] = []
+        self._results: Results | None = None
         self._places = _places(engine.model)
 
     def fits(self, engine: "Fast") -> bool:
@@ -426,25 +479,22 @@ class Graphs:
 
     def scores(self, steps: Steps, sizes: Sequence[int], masked: bool) -> Scores:
         """A pool of these sizes."""
-        found = self._scores
+        found, picked = self._scores, min(self._engine.options.k, sum(sizes))
+        if self._results is None or len(self._results.report) != 2 + picked:
+            self._results = Results(self._engine.model, steps, picked)
         if found is None or found.steps is not steps or found.sizes != tuple(sizes):
             self._scores = None  # its memory first
-            self._scores = found = Scores(self._engine.model, steps, sizes, self._engine.options.k, masked)
+            self._scores = found = Scores(self._engine.model, steps, sizes, masked, self._results)
         return found
-
-    def copies(self) -> list[list[Tensor]]:
-        """Memory for theta after the newest iterations."""
-        if not self._copies:
-            state = self._engine.model.state_dict().values()
-            self._copies = [[torch.empty_like(value) for value in state] for _ in range(AHEAD + 2)]
-        return self._copies
 
     def update_on_prior(self, prior: Examples, epochs: int, lr: float) -> None:
         """The epochs over the prior examples before the first pick."""
         engine = self._engine
         steps = self.steps(prior, len(prior))
         steps.start(prior, engine.outside)
-        steps.update(len(prior), epochs, lr, engine.task, "prior")
+        for _ in steps.updates([(0, len(prior))], epochs, lr, engine.task, "prior"):
+            pass
+        together.wait(steps.asked())
         engine.model.eval()
 
 
@@ -478,49 +528,51 @@ class Rounds:
         self._scores = graphs.scores(self._steps, sizes, engine.outside is not None)
         self._scores.load(parts, weights, candidates, engine.outside)
         self._steps.start(prior, engine.outside)
-        self._state, self._copies, self._at = list(engine.model.state_dict().values()), graphs.copies(), 0
-        cuda = self._steps.device.type == "cuda"
-        self._reports = torch.zeros(AHEAD + 1, len(self._scores.report), dtype=torch.float64, pin_memory=cuda)
-        made: Any = torch.cuda.Event
-        self._done = [made() for _ in range(AHEAD + 1)] if cuda else []
-        self._kept = False
+        self._results = self._scores.results
+        self._results.start()
+        self._done, self._free = self._results.done, list(range(PLACES))
+        self._now, self._kept = 0, -1
+        counts = ((j, self._before + min(options.k * j, self._open)) for j in range(1, self._last + 1))
+        self._updates = self._steps.updates(counts, options.epochs, options.lr, engine.task, "update")
 
-    def __iter__(self) -> Iterator[Round]:
-        k, begin, asked = self._engine.options.k, self._scores.sizes[0], 0
+    def __iter__(self) -> Iterator[Any]:
+        """Each iteration, and before it the event that says when its results are there."""
+        k, begin, reports = self._engine.options.k, self._scores.sizes[0], self._results.reports
+        asked: deque[int] = deque()
         for j in itertools.count():
-            while asked <= min(j + AHEAD, self._last):
-                self._ask(asked)
-                asked += 1
-            self._at = j
+            for ahead in range(j + len(asked), min(j + AHEAD, self._last) + 1):
+                asked.append(self._ask(ahead))
+            self._now = asked.popleft()
             if self._done:
-                together.wait(self._done[j % len(self._done)])
-            worst, errors, *block = self._reports[j % (AHEAD + 1)].tolist()
-            picked = np.array(block[: max(0, self._open - k * j)], np.float64).astype(np.int64)
+                yield self._done[self._now]
+            (worst, errors), picked = reports[self._now, :2].tolist(), reports[self._now, 2:].astype(np.int64)
+            picked = picked[: max(0, self._open - k * j)]
             yield worst, int(errors), np.where(picked < begin, picked, picked - begin + self._n)
+            if self._now != self._kept:
+                self._free.append(self._now)
 
-    def _ask(self, j: int) -> None:
-        """The update of iteration j, then its scores, a copy of theta and the report; nothing is waited for."""
-        options, slot = self._engine.options, j % (AHEAD + 1)
+    def _ask(self, j: int) -> int:
+        """The update of iteration j, then its scores; where its results will be. Nothing is waited for."""
         if j:
-            n = self._before + min(options.k * j, self._open)
-            self._steps.update(n, options.epochs, options.lr, self._engine.task, "update", j)
+            next(self._updates)
         self._scores.replay()
-        torch._foreach_copy_(self._copies[slot], self._state)
-        self._reports[slot].copy_(self._scores.report, non_blocking=True)
+        place = self._free.pop()
+        self._results.fill[place]()
         if self._done:
-            self._done[slot].record(self._steps.stream)
+            self._done[place].record(self._steps.stream)
+        return place
 
     def keep(self) -> None:
         """Remember theta as it is at the newest iteration."""
-        slot = self._at % (AHEAD + 1)
-        self._copies[slot], self._copies[-1] = self._copies[-1], self._copies[slot]
-        self._kept = True
+        if self._kept >= 0:
+            self._free.append(self._kept)
+        self._kept = self._now
 
-    def finish(self) -> None:
-        """Theta goes back to what was kept, or to the newest iteration."""
-        chosen = self._copies[-1 if self._kept else self._at % (AHEAD + 1)]
-        torch._foreach_copy_(self._state, chosen)
+    def finish(self) -> Any:
+        """Theta goes back to what was kept, or to the newest iteration; the event that comes with it, after all else."""
+        self._results.put_back(self._now if self._kept < 0 else self._kept)
         self._engine.model.eval()
+        return self._steps.asked()
 
 
 def _places(model: nn.Module) -> list[Any]:

@@ -6,7 +6,7 @@ set grows in place; a step of the optimiser is a few calls for all parameters to
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cop2l.certify import together
+from cop2l.certify.stopping import criterion, reaches
 from cop2l.kernel import learning
 from cop2l.kernel.learning import (
     LARGE_BLOCK,
@@ -29,7 +31,6 @@ from cop2l.kernel.learning import (
     answers,
     balanced,
     block_rows,
-    criterion,
     join,
     threshold,
 )
@@ -508,16 +509,26 @@ class Fast(Plain):
         longest: int | None = None,
     ) -> Outcome:
         """Algorithm 2, as `Plain.mp2l` has it."""
-        options, n, searching = self.options, len(S), message is None
-        certified, points = int(candidates.sum()), options.grid_points
-        last = options.max_iterations if searching else message
-        rounds = self._rounds(
-            S, B, candidates, prior, searching, min(math.inf if m is None else m for m in (last, longest))
-        )
-        blocks, best, least = [NONE], 0, math.inf
-        self.trace, own, j = [], 0, 0
+        last = self.options.max_iterations if message is None else message
+        most = min(math.inf if m is None else m for m in (last, longest))
+        rounds = self._rounds(S, B, candidates, prior, message is None, most)
         self.model.train()
-        for j, (worst, errors, picked) in enumerate(rounds):
+        certified = int(candidates.sum())
+        steps = self._iterations(rounds, len(S), certified, message is None, last, longest)
+        outcome: Outcome = together.finished(steps)
+        return outcome
+
+    def _iterations(
+        self, rounds: Any, n: int, certified: int, searching: bool, last: int | None, longest: int | None
+    ) -> Generator[Any, None, Outcome]:
+        """The loop of Algorithm 2; where it would wait for a device, it yields what it would wait for."""
+        options, points, blocks, best, least = self.options, self.options.grid_points, [NONE], 0, math.inf
+        self.trace, own, j = [], 0, 0
+        for found in rounds:
+            if not isinstance(found, tuple):
+                yield found
+                continue
+            j, (worst, errors, picked) = len(blocks) - 1, found
             if math.isnan(worst):
                 raise Refusal(
                     f"Training diverged at task {self.task}, iteration {j}: the loss is not a number; "
@@ -532,13 +543,14 @@ class Fast(Plain):
                 self._say(j, own, worst, errors, value)
             if stopped or j == last:
                 break
-            if searching and options.stop != "none" and criterion(options, certified, own, 0, j + 1) >= least:
+            if searching and options.stop != "none" and reaches(options, certified, own, 0, j + 1, least):
                 break
             if j == longest:
                 raise Refusal(f"Task {self.task} does not stop after {j} iterations, as it is said to.")
             blocks.append(picked)
             own += int(np.count_nonzero(picked < n))
-        rounds.finish()
+        if (event := rounds.finish()) is not None:
+            yield event
         kept = best if searching else j
         for step in self.trace:
             step["kept"] = step["iteration"] == kept

@@ -561,7 +561,8 @@ class CoP2L:
             )
         if not np.isin(found.numpy(), head).all():
             raise UserError(f"y has labels outside the task's own classes {listed}.")
-        check_finite(x)
+        with aside():
+            check_finite(x)
         return x, found, head
 
     def _width(self, x: Any = None) -> int:

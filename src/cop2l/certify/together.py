@@ -2,7 +2,8 @@
 
 A small model fills a small part of a device, and most of the time its host waits. Each learner has a thread, a stream and
 recordings of its own. One thread at a time has the turn, and hands it on where it would wait for the device: what belongs to the
-whole process (torch's settings, generators, recording) is never touched by two of them at once.
+whole process (torch's settings, generators, recording) is never touched by two of them at once. To wake a thread takes as long as
+an iteration: one of them makes the iterations of all, each on its learner's stream, while the others sleep.
 """
 
 import os
@@ -18,7 +19,40 @@ from cop2l.kernel.learning import exact_arithmetic
 
 # Read when CUDA starts; with its 8, streams share queues.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+STRETCH = 4
+"""How many iterations of a learner are made before others are looked at."""
 _of_thread = threading.local()
+
+
+class Loop:
+    """Iterations of a learner, which any thread can make: they yield an event wherever they would wait for the device."""
+
+    def __init__(self, steps: Iterator[Any]) -> None:
+        self.event: Any = None
+        self._steps, self.ended = steps, False
+        started: Any = torch.cuda.is_initialized
+        self.stream: Any = torch.cuda.current_stream() if started() else None
+        self.gate = threading.Lock()
+        self.gate.acquire()
+        self.end: Any = None
+        """What the iterations returned, or raised."""
+
+    def ready(self) -> bool:
+        """Whether the device has come to where it would wait."""
+        return self.event is None or self.event.query()
+
+    def go_on(self) -> None:
+        """To where it would wait again, or a little further."""
+        torch.cuda.set_stream(self.stream)
+        try:
+            for _ in range(STRETCH):
+                self.event = next(self._steps)
+                if not self.event.query():
+                    break
+        except StopIteration as end:
+            self.ended, self.end = True, end.value
+        except BaseException as error:
+            self.ended, self.end = True, error
 
 
 class Turns:
@@ -27,6 +61,7 @@ class Turns:
     def __init__(self) -> None:
         self._lock, self._taken = threading.Lock(), False
         self._waiting: deque[Any] = deque()
+        self._loops: deque[Loop] = deque()
         self.over = False
         """Whether all are to stop."""
 
@@ -60,6 +95,39 @@ class Turns:
         self.take()
         return True
 
+    def finish(self, loop: Loop) -> None:
+        """Until this loop has ended; if no other thread makes the iterations of all, this one does."""
+        self._loops.append(loop)
+        if len(self._loops) > 1:
+            self.give()
+            loop.gate.acquire()
+        if loop.ended:
+            return
+        try:
+            while not self._go_on(loop).ended:
+                self.hand_on()
+        finally:
+            torch.cuda.set_stream(loop.stream)
+            if not loop.ended:
+                self._loops.remove(loop)
+            if self._loops:  # the next thread makes them from now on
+                self._waiting.append(self._loops[0].gate)
+
+    def _go_on(self, mine: Loop) -> Loop:
+        """Go on with all loops that are ready; the threads of those that end have the turn next."""
+        ready = [loop for loop in self._loops if loop.ready()]
+        if not ready and not self._waiting:
+            self._loops.rotate()
+            self._loops[0].event.synchronize()
+            ready = [self._loops[0]]
+        for loop in ready:
+            loop.go_on()
+            if loop.ended:
+                self._loops.remove(loop)
+                if loop is not mine:
+                    self._waiting.append(loop.gate)
+        return mine
+
     def check(self) -> None:
         """Stop here if all are to stop."""
         if self.over:
@@ -67,11 +135,29 @@ class Turns:
 
 
 def wait(event: Any) -> None:
-    """Until the device has come to this event; meanwhile others have the turn."""
+    """Until the device has come to this event, if there is one; meanwhile others have the turn."""
+    if event is None:
+        return
     turns: Turns | None = getattr(_of_thread, "turns", None)
     while turns is not None and not event.query() and turns.hand_on():
         pass
     event.synchronize()
+
+
+def finished(steps: Iterator[Any]) -> Any:
+    """What these iterations return; they yield an event wherever they would wait for the device."""
+    turns: Turns | None = getattr(_of_thread, "turns", None)
+    if turns is None:
+        while True:
+            try:
+                next(steps).synchronize()
+            except StopIteration as end:
+                return end.value
+    loop = Loop(steps)
+    turns.finish(loop)
+    if isinstance(loop.end, BaseException):
+        raise loop.end
+    return loop.end
 
 
 @contextmanager
