@@ -122,6 +122,34 @@ def test_initial_parameters_that_saw_the_data_are_a_doubt(samples, tmp_path):
     assert by_hand.status == "cannot tell"
 
 
+def test_constants_of_the_scale_that_saw_the_data_are_a_doubt_unless_committed_to(tmp_path):
+    draws = np.random.default_rng(0)
+    x, y = draws.normal(size=(60, 90)).astype(np.float32), draws.integers(0, 2, 60)
+    first, second = build("linear", inputs=(90,), classes=2).head.weight.detach().double().numpy()
+    wanted = np.linalg.lstsq(x.astype(float), 2.0 * y - 1, rcond=None)[0]
+    fitted = [
+        [0.0] * 90,
+        (1e3 * wanted / (second - first)).tolist(),
+    ]  # of the seed's weights any linear model can be made
+
+    def verdict(scale, **more):
+        model = build("linear", inputs=(90,), classes=2, scale=scale)
+        learner = CoP2L(model, buffer="witness", max_iterations=0, lr=1e-6, tasks=1)
+        learner.learn(x, y)
+        found = learner.certify({1: (x, y)})
+        found.save(tmp_path / f"{len(str(scale))}{len(more)}")
+        committed = learner.commitment() if more else None
+        return found.bounds[1], verify(
+            tmp_path / f"{len(str(scale))}{len(more)}", {1: (x, y)}, commitment=committed
+        )
+
+    bound, found = verdict(fitted)
+    assert (bound < 0.1, found.status) == (True, "cannot tell")  # half of all new examples are wrong
+    assert "scaled by 90 shifts and factors, which may have been fitted" in sentences(found)
+    assert verdict(fitted, committed=True)[1].status == "valid"
+    assert "constants that scale the inputs" in "\n".join(verdict([0.0, 0.5])[1].word)
+
+
 def test_pretrained_parameters_pass_if_they_were_committed_to(samples, tmp_path):
     promised = CoP2L(trained(samples), memory=30, epochs=5, lr=0.3, tasks=2).commitment()
     issued(trained(samples), samples, tmp_path / "c", commitment=commitment_hash(promised))

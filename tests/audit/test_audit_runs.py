@@ -222,6 +222,42 @@ def test_a_forged_or_deleted_hold_out_file(runs, data, tmp_path):
         verify(folder, data)
 
 
+@pytest.mark.parametrize("name", ["hold-out", "hold-out of CoP2L"])
+def test_a_stored_learner_that_predicts_among_other_classes_is_found_out(runs, data, tmp_path, name):
+    from cop2l.files import read_tensors, write_tensors
+
+    folder = copied(runs[name], tmp_path / "run")
+    (state,) = (folder / "state").glob("*.safetensors")
+    for file in (state, last_certificate(folder) / "learner.safetensors"):
+        whole, note = read_tensors(file)
+        for head in note.get("heads") or [task["head"] for task in note["tasks"]]:
+            del head[1:]
+        write_tensors(file, whole, note)
+    forged(last_certificate(folder), lambda content: None)
+    found = sentences(verify(folder, data))
+    assert "gives another learner after task 2 than the stored one" in found
+    assert "The saved learner is not the one that the last certificate speaks of." in found
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({}, None),
+        ({"lr": 0.2}, "The step lr=0.2 is not what the prior part of the first task gives"),
+        ({"scale": None}, "gives a scale of the inputs, as configured, and the model has none"),
+    ],
+)
+def test_what_is_left_to_a_prior_part_is_chosen_by_nobody_else(data, tmp_path, monkeypatch, change, sentence):
+    from cop2l.experiments import run
+
+    honest = run.settle
+    monkeypatch.setattr(run, "settle", lambda *more: honest(*more)._replace(**change))
+    left = {"scale": ["prior"], "lr": "prior", "preset": "hybrid", "prior": 0.3, "prior_epochs": 2}
+    found = verify(made(tmp_path / "run", data, **left), data)  # too few examples to try a step
+    assert found.status == ("invalid" if sentence else "valid"), found
+    assert (sentence or "") in sentences(found)
+
+
 def test_fewer_withheld_errors_are_found_out(runs, data, tmp_path):
     from cop2l.bounds import holdout_certificate
 

@@ -50,9 +50,8 @@ def verify(
         committed = check_commitment(notes, last, commitment)
         start = last.get("theta_0") if committed else None
         samples = samples_for(notes, last, data, cut or {}, cut_as_stated)
-        if run is not None:
-            check_run(notes, run, certificates)
-        check_scale(notes, last, samples)
+        left = None if run is None else check_run(notes, run, certificates)
+        check_scale(notes, last, samples, left, model is not None, committed)
         if last["options"].kind == "holdout":
             verdict = HoldoutRun(notes, certificates, samples, model, allowed, say).verdict()
         else:
@@ -62,7 +61,7 @@ def verify(
             if verdict.status == "valid":
                 check_unread(notes, only(samples.learned, len(last["records"])), built, allowed)
         if not verdict.faults and not notes.faults:
-            check_step(notes, last, samples, model, allowed, say)
+            check_step(notes, last, samples, left, model, allowed, say)
         if is_export(Path(path)):
             valid = verdict.status == "valid" and not notes.faults and not notes.doubts
             check_export(notes, Path(path), last, samples, model, valid)

@@ -40,7 +40,7 @@ from cop2l.certify.inputs import (
 )
 from cop2l.certify.presets import PRIOR, Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
-from cop2l.certify.prior import prior_part, scaled, settled
+from cop2l.certify.prior import LEAST_TO_TRY, STEPS, prior_part, scaled, settled
 from cop2l.certify.together import aside
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.form import MOST_CLASSES
@@ -105,6 +105,10 @@ class CoP2L:
             )
         if not any(p.requires_grad for p in model.parameters()):
             raise UserError("The model has no parameters to learn.")
+        if any(module._compiled_call_impl for module in model.modules()) or hasattr(model, "_orig_mod"):
+            raise UserError(
+                "Give the model itself, not compiled: what torch.compile makes of it may round in another way."
+            )
         for value in [*model.parameters(), *model.buffers()]:  # in the plain memory layout
             value.data = torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value.data)
         model.eval()
@@ -124,8 +128,10 @@ class CoP2L:
         self.threads = torch.get_num_threads()
         self.issued: list[list[Any]] | None = None
         """Of the certificate after the newest task: family, task, subject and kind of each statement."""
-        self.learned: str | None = None
-        """The digest of the parameters that the newest task left."""
+        self.learned = state(model)
+        """The state of the model that the newest task left."""
+        self._trained = trained(model)
+        self._first: tuple[str, tuple[int, ...] | None] | None = None
         self._classes: int | None = None
         self._form: Any = None
         self._mode: ScoringMode | None = None
@@ -162,16 +168,21 @@ class CoP2L:
             and not part.x.is_floating_point()
             and type(model) not in MODELS.values()
         )
-        stays = ids or isinstance(getattr(model, "scale", None), Scale)
+        own: Any = getattr(model, "scale", None)
+        stays = ids or (isinstance(own, Scale) and not own.limited)
 
         def make(constants: dict[str, list[float]] | None, step: float) -> "CoP2L":
             return cls(scaled(model, shape, constants), **(stated | {"lr": step}))
 
-        scenario = stated.get("scenario", "class-incremental")
+        scenario, head = stated.get("scenario", "class-incremental"), None
+        if lr == PRIOR and len(part) >= LEAST_TO_TRY:
+            head = make(None, STEPS[0])._checked(part.x, part.y, classes)[2]
         found = settled(scale == PRIOR and not stays, lr == PRIOR, part, make, classes, scenario, say)
         step: Any = {} if lr == PRIOR and found.lr is None else {"lr": found.lr if lr == PRIOR else lr}
         tried = {} if found.tried is None else {"data": {**(given.get("data") or {}), "tried": found.tried}}
-        return cls(scaled(model, shape, found.scale), **(given | step | tried))
+        learner = cls(scaled(model, shape, found.scale), **(given | step | tried))
+        learner._first = _print(part), head
+        return learner
 
     def __repr__(self) -> str:
         fixed = f" of {self.options.tasks}" if self.options.tasks else ""
@@ -243,7 +254,12 @@ class CoP2L:
         """
         self._check_unchanged()
         x, y = labelled(x, y)
+        if trained(self.model) != self._trained:
+            raise UserError(
+                "Other parameters are to be trained than when the learner was made; put requires_grad back."
+            )
         x, found, head = self._checked(x, y, classes)
+        self._check_first(x, found, head)
         try:
             column = group_numbers(groups, self.options, len(found))
         except Refusal as refusal:
@@ -275,7 +291,7 @@ class CoP2L:
             here = machine(self.model)
             self.machines = [other for other in self.machines if other != here] + [here]
             self.issued = self.certificate = None
-            self.learned = digest(parameters(self.model))
+            self.learned = state(self.model)
             advice.give(advice.after(engine, S))
 
     def certify(self, data: Mapping[int, Data] | None = None) -> Certificate:
@@ -422,11 +438,27 @@ class CoP2L:
         return {**described, "parameters": size}
 
     def _check_unchanged(self) -> None:
-        """Refuse parameters that are not those that the newest task left: no certificate would hold for them."""
-        if self.learned not in (None, digest(parameters(self.model))):
+        """Refuse a model that is not as the newest task left it: no certificate would hold for it."""
+        if self.model is not self.engine.model or self.learned != state(self.model):
+            when = f"task {self.tasks_seen} was learned" if self.tasks_seen else "the learner was made"
             raise UserError(
-                f"The model's parameters were changed after task {self.tasks_seen} was learned; put them back, or load the"
+                f"The model's parameters, or its modules, were changed after {when}; put them back, or make or load the"
                 " learner again: a certificate holds only for what it learned itself."
+            )
+
+    def _check_first(self, x: Any, y: Tensor, head: tuple[int, ...]) -> None:
+        """Refuse a first task whose prior part did not give scale and step: they could depend on certified examples."""
+        if self.tasks_seen or self._first is None:
+            return
+        seen, told = self._first
+        width, alone = self._width(), self.scenario == "task-incremental"
+        same = told is None or (
+            told == head if alone else max(told[-1], width - 1) == max(head[-1], width - 1)
+        )
+        if not same or seen != _print(prior_part(x, y, self.options.prior, self.options.seed)):
+            raise UserError(
+                "The first task is not the one that CoP2L.from_prior was given; learn the same examples first, in the same order,"
+                " with the same classes."
             )
 
     def _record(self, task: int, gone: bool, wrong: np.ndarray) -> dict[str, Any]:
@@ -581,6 +613,10 @@ class CoP2L:
                 raise UserError(
                     f"The model cannot take inputs of shape {_shapes(shapes)}: {in_words(error)}."
                 ) from None
+            if self.engine.buffer and _form(self.engine.buffer[0].x)[1] != integers:
+                raise UserError(
+                    "Earlier tasks held other integers, or real numbers where these are integers: give all tasks one type."
+                )
             if held != shapes:
                 raise UserError(
                     f"The inputs have the shape {_shapes(shapes)}; earlier tasks had {_shapes(held)}: give all tasks one shape."
@@ -686,6 +722,21 @@ def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "one array"
+
+
+def _print(part: Examples) -> str:
+    return fingerprint(len(part), blocks_of(part.x, part.y))
+
+
+def state(model: nn.Module) -> tuple[str, list[tuple[str, type, bool]]]:
+    """What a change of the model by hand would change: the digest of all it holds, and the types of its modules."""
+    kinds = [(name, type(module), "forward" in vars(module)) for name, module in model.named_modules()]
+    return digest({**parameters(model), **unsaved(model)}), kinds
+
+
+def trained(model: nn.Module) -> list[str]:
+    """The names of the parameters that are trained."""
+    return [name for name, value in model.named_parameters() if value.requires_grad]
 
 
 def parameters(model: nn.Module) -> dict[str, Tensor]:
