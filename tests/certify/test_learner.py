@@ -766,6 +766,20 @@ def test_a_model_in_use_is_not_taken_for_a_changed_one():
     learner.learn(x + 9, y)
 
 
+def test_blocks_that_are_read_into_the_same_memory_are_counted_one_by_one():
+    learner, x, y = masked_learner()
+    learner.learn(x, y)
+    rows, own = torch.empty(2, 4), torch.empty(2, dtype=torch.int64)
+
+    def blocks():
+        for start in range(0, len(x), 2):
+            yield rows.copy_(x[start : start + 2]), own.copy_(y[start : start + 2])
+
+    expected = learner.certify({1: (x, y)}).content["records"]
+    assert expected[0]["missed"] > 0
+    assert learner.certify({1: blocks}).content["records"] == expected
+
+
 def test_compiled_models_are_refused():
     model = Masked()
     model.compile(backend="eager")

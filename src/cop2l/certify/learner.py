@@ -44,7 +44,7 @@ from cop2l.certify.prior import LEAST_TO_TRY, STEPS, prior_part, scaled, settled
 from cop2l.certify.together import aside
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.form import MOST_CLASSES
-from cop2l.kernel.learning import Examples, check_alone, digest, exact_arithmetic, linear_head, sample
+from cop2l.kernel.learning import Examples, check_alone, digest, exact_arithmetic, linear_head, sample, tensor
 from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, each, fingerprint, given, parts_of
 from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outside_heads, set_tensors
@@ -504,10 +504,16 @@ class CoP2L:
                 f"The data for task {task} must be (x, y), or a callable that yields such blocks."
             )
 
+        whole = not callable(data) and reader(pair[0]) is None
+
         def blocks() -> Iterator[tuple[Any, Any]]:
             nonlocal start
             for x, y in data() if callable(data) else blocks_in(*pair):
                 x, y = inputs(x), y if isinstance(y, Tensor) else np.asarray(y)
+                if (
+                    not whole
+                ):  # small blocks wait to be counted together, and may be read into the same memory
+                    x, y = each(lambda part: tensor(part[:]).clone(), x), labels(y).clone()
                 if len(x) != len(y) or start + len(y) > rows:
                     raise UserError(
                         f"The data given for task {task} has {len(x)} inputs and {len(y)} labels from row {start} on; "
