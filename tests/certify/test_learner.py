@@ -780,8 +780,10 @@ def test_blocks_that_are_read_into_the_same_memory_are_counted_one_by_one():
     assert learner.certify({1: blocks}).content["records"] == expected
 
 
-def test_compiled_models_are_refused():
+def test_compiled_and_coarse_models_are_refused():
     model = Masked()
+    with pytest.raises(UserError, match="convert it"):
+        CoP2L(Masked().bfloat16())
     model.compile(backend="eager")
     with pytest.raises(UserError, match="not compiled"):
         CoP2L(model)

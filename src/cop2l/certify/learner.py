@@ -105,6 +105,10 @@ class CoP2L:
             )
         if not any(p.requires_grad for p in model.parameters()):
             raise UserError("The model has no parameters to learn.")
+        if any(p.dtype == torch.bfloat16 for p in model.parameters()):
+            raise UserError(
+                "The losses of a model in bfloat16 are too coarse to pick by; convert it: model.float()."
+            )
         if any(module._compiled_call_impl for module in model.modules()) or hasattr(model, "_orig_mod"):
             raise UserError(
                 "Give the model itself, not compiled: what torch.compile makes of it may round in another way."
