@@ -183,6 +183,17 @@ def test_a_certificate_where_none_may_be(runs, data, tmp_path):
     assert verdict.status == "invalid"
 
 
+def test_a_certificate_beside_the_files_of_a_run_does_not_speak_for_them(runs, data, tmp_path):
+    folder = copied(runs["fixed"], tmp_path / "run")
+    for file in last_certificate(folder).iterdir():
+        shutil.copy(file, folder)
+    verdict = verify(folder, data)
+    assert verdict.status == "cannot tell"
+    assert "lies beside the files of a run" in sentences(verdict)
+    records_edited(folder, "preference")
+    assert verify(folder, data).status == "invalid"
+
+
 def test_planted_names_are_ignored_and_mentioned(runs, data, tmp_path):
     folder = copied(runs["fixed"], tmp_path / "run")
     planted = folder / "certificates" / "after-zz\x1b[2J"
