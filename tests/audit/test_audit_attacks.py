@@ -150,6 +150,17 @@ def test_constants_of_the_scale_that_saw_the_data_are_a_doubt_unless_committed_t
     assert "constants that scale the inputs" in "\n".join(verdict([0.0, 0.5])[1].word)
 
 
+def test_another_learner_saved_beside_a_certificate_is_a_doubt(samples, tmp_path):
+    learner = CoP2L(build("linear", inputs=(6,), classes=4, seed=0), memory=30, epochs=5, lr=0.3)
+    for number, pair in samples.items():
+        learner.learn(*pair)
+        learner.certify({t: samples[t] for t in range(1, number + 1)})
+        learner.save(tmp_path, certificate=number == 1)
+        expected = "valid" if number == 1 else "cannot tell"
+        assert verify(tmp_path, samples).status == expected
+    assert "saved beside the certificate is not the one" in sentences(verify(tmp_path, samples))
+
+
 def test_pretrained_parameters_pass_if_they_were_committed_to(samples, tmp_path):
     promised = CoP2L(trained(samples), memory=30, epochs=5, lr=0.3, tasks=2).commitment()
     issued(trained(samples), samples, tmp_path / "c", commitment=commitment_hash(promised))

@@ -141,6 +141,7 @@ def test_learned_saved_and_verified(build_model, tmp_path):
     learner.save(tmp_path / "learner")
     again = CoP2L.load(tmp_path / "learner", build_model and build_model())
     assert torch.equal(again.probabilities(x), learner.probabilities(x))
+    assert verify(tmp_path / "learner", {1: (x, y)}, model=build_model).status == "valid"
     verdict = verify(tmp_path / "certificate", {1: (x, y)}, model=build_model)
     assert verdict.status == "valid", verdict
     assert any("scale of the inputs was found again" in sentence for sentence in verdict.checked)

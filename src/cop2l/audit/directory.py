@@ -116,7 +116,7 @@ def _check_times(
             notes.fault(f"{one['folder'].name} holds the certificate after task {time}.")
     if [record["task"] for record in records] != list(range(1, len(records) + 1)):
         notes.fault("records.jsonl does not have one record for each task, in order.")
-    learned = _learned(notes, run, last)
+    learned = _learned(notes, standing(run / "state"), last)
     for what, seen in (("records.jsonl has", len(records)), ("the saved learner has", learned)):
         if seen is not None and seen != times[-1]:
             notes.fault(
@@ -131,9 +131,17 @@ def _check_times(
         notes.fault(f"There is a certificate after task {time}, where none may be issued.")
 
 
-def _learned(notes: Verdict, run: Path, last: Content) -> int | None:
+def check_saved(notes: Verdict, folder: Path, certificate: Content) -> None:
+    """Whether the learner that is saved beside a certificate is the one that it speaks of."""
+    found = Verdict()
+    if _learned(found, folder, certificate) != len(certificate["records"]) or found.faults:
+        notes.doubt("The learner that is saved beside the certificate is not the one that it speaks of.")
+    else:
+        notes.checked.append("The learner that is saved beside the certificate is the one that it speaks of.")
+
+
+def _learned(notes: Verdict, state: Path, last: Content) -> int | None:
     """How many tasks the saved learner has learned; its parameters must be the certified ones."""
-    state = standing(run / "state")
     files = sorted(state.glob("*.safetensors"))
     if len(files) != 1:
         notes.fault("The saved learner is missing: state/ must hold one safetensors file.")
