@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import accumulate
 from operator import index
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -443,7 +443,7 @@ class CoP2L:
 
     def _check_unchanged(self) -> None:
         """Refuse a model that is not as the newest task left it: no certificate would hold for it."""
-        if self.model is not self.engine.model or self.learned != state(self.model):
+        if self.model is not self.engine.model or not self.learned.still(state(self.model)):
             when = f"task {self.tasks_seen} was learned" if self.tasks_seen else "the learner was made"
             raise UserError(
                 f"The model's parameters, or its modules, were changed after {when}; put them back, or make or load the"
@@ -738,10 +738,24 @@ def _print(part: Examples) -> str:
     return fingerprint(len(part), blocks_of(part.x, part.y))
 
 
-def state(model: nn.Module) -> tuple[str, list[tuple[str, type, bool]]]:
-    """What a change of the model by hand would change: the digest of all it holds, and the types of its modules."""
+class State(NamedTuple):
+    """What a change of the model by hand would change."""
+
+    theta: str
+    kinds: list[tuple[str, type, bool]]
+    """The name and the type of each module, and whether its forward was put there by hand."""
+    unsaved: dict[str, str]
+
+    def still(self, now: "State") -> bool:
+        """Whether it is the same now; a buffer that is not saved may have been added, as a cache is when it is first used."""
+        return self[:2] == now[:2] and self.unsaved.items() <= now.unsaved.items()
+
+
+def state(model: nn.Module) -> State:
+    """The state of the model."""
     kinds = [(name, type(module), "forward" in vars(module)) for name, module in model.named_modules()]
-    return digest({**parameters(model), **unsaved(model)}), kinds
+    unseen = {name: digest({name: value}) for name, value in unsaved(model).items()}
+    return State(digest(parameters(model)), kinds, unseen)
 
 
 def trained(model: nn.Module) -> list[str]:
