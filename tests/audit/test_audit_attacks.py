@@ -64,6 +64,11 @@ def test_a_changed_text_is_invalid(certificate, data, change):
     assert "\x1b" not in str(verdict)
 
 
+def test_a_name_of_no_kind_names_no_model(certificate, data):
+    named = forged(certificate, lambda content: content["model"].update(name=["mlp"]))
+    assert verify(named, data).status == "cannot tell"
+
+
 def test_a_field_that_is_named_twice_is_invalid(certificate, data):
     file = certificate / TEXT_FILE
     file.write_text(file.read_text().replace("{", '{"method": "cop2l", ', 1))
