@@ -783,6 +783,12 @@ def test_blocks_that_are_read_into_the_same_memory_are_counted_one_by_one():
     assert learner.certify({1: blocks}).content["records"] == expected
 
 
+def test_learning_without_gradients_is_refused():
+    learner, x, y = masked_learner()
+    with torch.no_grad(), pytest.raises(UserError, match="needs gradients"):
+        learner.learn(x, y)
+
+
 def test_compiled_and_coarse_models_are_refused():
     model = Masked()
     with pytest.raises(UserError, match="convert it"):

@@ -258,6 +258,10 @@ class CoP2L:
         """
         self._check_unchanged()
         x, y = labelled(x, y)
+        if not torch.is_grad_enabled():
+            raise UserError(
+                "Learning needs gradients; call learn outside torch.no_grad() and torch.inference_mode()."
+            )
         if trained(self.model) != self._trained:
             raise UserError(
                 "Other parameters are to be trained than when the learner was made; put requires_grad back."
