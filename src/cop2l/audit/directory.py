@@ -134,7 +134,11 @@ def _check_times(
 def check_saved(notes: Verdict, folder: Path, certificate: Content) -> None:
     """Whether the learner that is saved beside a certificate is the one that it speaks of."""
     found = Verdict()
-    if _learned(found, folder, certificate) != len(certificate["records"]) or found.faults:
+    try:
+        same = _learned(found, folder, certificate) == len(certificate["records"]) and not found.faults
+    except BAD_FORM:
+        same = False
+    if not same:
         notes.doubt("The learner that is saved beside the certificate is not the one that it speaks of.")
     else:
         notes.checked.append("The learner that is saved beside the certificate is the one that it speaks of.")

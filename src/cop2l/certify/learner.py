@@ -136,6 +136,7 @@ class CoP2L:
         """The state of the model that the newest task left."""
         self._trained = trained(model)
         self._first: tuple[str, tuple[int, ...] | None] | None = None
+        """What gave scale and step: the fingerprint of the examples, and the classes with which steps were tried."""
         self._classes: int | None = None
         self._form: Any = None
         self._mode: ScoringMode | None = None
@@ -518,9 +519,8 @@ class CoP2L:
             nonlocal start
             for x, y in data() if callable(data) else blocks_in(*pair):
                 x, y = inputs(x), y if isinstance(y, Tensor) else np.asarray(y)
-                if (
-                    not whole
-                ):  # small blocks wait to be counted together, and may be read into the same memory
+                if not whole:
+                    # They wait until they are counted together, and may be read into the same memory.
                     x, y = each(lambda part: tensor(part[:]).clone(), x), labels(y).clone()
                 if len(x) != len(y) or start + len(y) > rows:
                     raise UserError(
