@@ -152,7 +152,19 @@ def test_constants_of_the_scale_that_saw_the_data_are_a_doubt_unless_committed_t
     assert (bound < 0.1, found.status) == (True, "cannot tell")  # half of all new examples are wrong
     assert "scaled by 90 shifts and factors, which may have been fitted" in sentences(found)
     assert verdict(fitted, committed=True)[1].status == "valid"
+    assert verdict([[0.0] * 90, [0.5] * 90])[1].status == "cannot tell"
     assert "constants that scale the inputs" in "\n".join(verdict([0.0, 0.5])[1].word)
+
+
+@pytest.mark.parametrize("channels", [3, 5])
+def test_constants_of_few_channels_are_the_issuers_word(channels, tmp_path):
+    x = np.random.default_rng(0).normal(size=(40, channels, 2, 2)).astype(np.float32)
+    scale = [[0.5] * channels, [0.25] * channels]
+    learner = CoP2L(build("linear", inputs=x.shape[1:], classes=2, scale=scale), max_iterations=1, tasks=1)
+    learner.learn(x, np.arange(40) % 2)
+    learner.certify({1: (x, np.arange(40) % 2)}).save(tmp_path)
+    expected = "valid" if channels == 3 else "cannot tell"
+    assert verify(tmp_path, {1: (x, np.arange(40) % 2)}).status == expected
 
 
 def test_another_learner_saved_beside_a_certificate_is_a_doubt(samples, tmp_path):

@@ -22,8 +22,8 @@ from cop2l.kernel.verify import Allowed, Say, machine
 from cop2l.methods import method
 
 Content = Mapping[str, Any]
-MOST_GIVEN = 4
-"""So many shifts and factors, one for each channel of pictures, say, are believed like options."""
+MOST_CHANNELS = 4
+"""The constants of so many channels are believed like options."""
 FAMILIES = ("claim", "shares", "groups")
 """What is claimed changes no bit of what is learned."""
 
@@ -63,7 +63,9 @@ def check_scale(
     stated = certificate["model"].get("scale")
     if isinstance(stated, list) and not own and not committed:
         most = max((len(part) for part in stated if isinstance(part, list)), default=1)
-        if most > MOST_GIVEN:
+        inputs = certificate["model"].get("inputs")
+        pictures = isinstance(inputs, list) and len(inputs) == 3
+        if most > (MOST_CHANNELS if pictures else 1):
             notes.doubt(
                 f"The inputs are scaled by {most} shifts and factors, which may have been fitted to the data."
             )
