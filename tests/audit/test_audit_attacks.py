@@ -64,6 +64,11 @@ def test_a_changed_text_is_invalid(certificate, data, change):
     assert "\x1b" not in str(verdict)
 
 
+def test_a_name_of_no_kind_names_no_model(certificate, data):
+    named = forged(certificate, lambda content: content["model"].update(name=["mlp"]))
+    assert verify(named, data).status == "cannot tell"
+
+
 def test_a_field_that_is_named_twice_is_invalid(certificate, data):
     file = certificate / TEXT_FILE
     file.write_text(file.read_text().replace("{", '{"method": "cop2l", ', 1))
@@ -120,6 +125,57 @@ def test_initial_parameters_that_saw_the_data_are_a_doubt(samples, tmp_path):
         tmp_path / "c", samples, model=lambda seed: build("linear", inputs=(6,), classes=4, seed=seed)
     )
     assert by_hand.status == "cannot tell"
+
+
+def test_constants_of_the_scale_that_saw_the_data_are_a_doubt_unless_committed_to(tmp_path):
+    draws = np.random.default_rng(0)
+    x, y = draws.normal(size=(60, 90)).astype(np.float32), draws.integers(0, 2, 60)
+    first, second = build("linear", inputs=(90,), classes=2).head.weight.detach().double().numpy()
+    wanted = np.linalg.lstsq(x.astype(float), 2.0 * y - 1, rcond=None)[0]
+    fitted = [
+        [0.0] * 90,
+        (1e3 * wanted / (second - first)).tolist(),
+    ]  # of the seed's weights any linear model can be made
+
+    def verdict(scale, **more):
+        model = build("linear", inputs=(90,), classes=2, scale=scale)
+        learner = CoP2L(model, buffer="witness", max_iterations=0, lr=1e-6, tasks=1)
+        learner.learn(x, y)
+        found = learner.certify({1: (x, y)})
+        found.save(tmp_path / f"{len(str(scale))}{len(more)}")
+        committed = learner.commitment() if more else None
+        return found.bounds[1], verify(
+            tmp_path / f"{len(str(scale))}{len(more)}", {1: (x, y)}, commitment=committed
+        )
+
+    bound, found = verdict(fitted)
+    assert (bound < 0.1, found.status) == (True, "cannot tell")  # half of all new examples are wrong
+    assert "scaled by 90 shifts and factors, which may have been fitted" in sentences(found)
+    assert verdict(fitted, committed=True)[1].status == "valid"
+    assert verdict([[0.0] * 90, [0.5] * 90])[1].status == "cannot tell"
+    assert "constants that scale the inputs" in "\n".join(verdict([0.0, 0.5])[1].word)
+
+
+@pytest.mark.parametrize("channels", [3, 5])
+def test_constants_of_few_channels_are_the_issuers_word(channels, tmp_path):
+    x = np.random.default_rng(0).normal(size=(40, channels, 2, 2)).astype(np.float32)
+    scale = [[0.5] * channels, [0.25] * channels]
+    learner = CoP2L(build("linear", inputs=x.shape[1:], classes=2, scale=scale), max_iterations=1, tasks=1)
+    learner.learn(x, np.arange(40) % 2)
+    learner.certify({1: (x, np.arange(40) % 2)}).save(tmp_path)
+    expected = "valid" if channels == 3 else "cannot tell"
+    assert verify(tmp_path, {1: (x, np.arange(40) % 2)}).status == expected
+
+
+def test_another_learner_saved_beside_a_certificate_is_a_doubt(samples, tmp_path):
+    learner = CoP2L(build("linear", inputs=(6,), classes=4, seed=0), memory=30, epochs=5, lr=0.3)
+    for number, pair in samples.items():
+        learner.learn(*pair)
+        learner.certify({t: samples[t] for t in range(1, number + 1)})
+        learner.save(tmp_path, certificate=number == 1)
+        expected = "valid" if number == 1 else "cannot tell"
+        assert verify(tmp_path, samples).status == expected
+    assert "saved beside the certificate is not the one" in sentences(verify(tmp_path, samples))
 
 
 def test_pretrained_parameters_pass_if_they_were_committed_to(samples, tmp_path):

@@ -183,6 +183,17 @@ def test_a_certificate_where_none_may_be(runs, data, tmp_path):
     assert verdict.status == "invalid"
 
 
+def test_a_certificate_beside_the_files_of_a_run_does_not_speak_for_them(runs, data, tmp_path):
+    folder = copied(runs["fixed"], tmp_path / "run")
+    for file in last_certificate(folder).iterdir():
+        shutil.copy(file, folder)
+    verdict = verify(folder, data)
+    assert verdict.status == "cannot tell"
+    assert "lies beside the files of a run" in sentences(verdict)
+    records_edited(folder, "preference")
+    assert verify(folder, data).status == "invalid"
+
+
 def test_planted_names_are_ignored_and_mentioned(runs, data, tmp_path):
     folder = copied(runs["fixed"], tmp_path / "run")
     planted = folder / "certificates" / "after-zz\x1b[2J"
@@ -220,6 +231,42 @@ def test_a_forged_or_deleted_hold_out_file(runs, data, tmp_path):
     file.unlink()
     with pytest.raises(Unreadable, match=r"learner.safetensors cannot be read"):
         verify(folder, data)
+
+
+@pytest.mark.parametrize("name", ["hold-out", "hold-out of CoP2L"])
+def test_a_stored_learner_that_predicts_among_other_classes_is_found_out(runs, data, tmp_path, name):
+    from cop2l.files import read_tensors, write_tensors
+
+    folder = copied(runs[name], tmp_path / "run")
+    (state,) = (folder / "state").glob("*.safetensors")
+    for file in (state, last_certificate(folder) / "learner.safetensors"):
+        whole, note = read_tensors(file)
+        for head in note.get("heads") or [task["head"] for task in note["tasks"]]:
+            del head[1:]
+        write_tensors(file, whole, note)
+    forged(last_certificate(folder), lambda content: None)
+    found = sentences(verify(folder, data))
+    assert "gives another learner after task 2 than the stored one" in found
+    assert "The saved learner is not the one that the last certificate speaks of." in found
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({}, None),
+        ({"lr": 0.2}, "The step lr=0.2 is not what the prior part of the first task gives"),
+        ({"scale": None}, "gives a scale of the inputs, as configured, and the model has none"),
+    ],
+)
+def test_what_is_left_to_a_prior_part_is_chosen_by_nobody_else(data, tmp_path, monkeypatch, change, sentence):
+    from cop2l.experiments import run
+
+    honest = run.settle
+    monkeypatch.setattr(run, "settle", lambda *more: honest(*more)._replace(**change))
+    left = {"scale": ["prior"], "lr": "prior", "preset": "hybrid", "prior": 0.3, "prior_epochs": 2}
+    found = verify(made(tmp_path / "run", data, **left), data)  # too few examples to try a step
+    assert found.status == ("invalid" if sentence else "valid"), found
+    assert (sentence or "") in sentences(found)
 
 
 def test_fewer_withheld_errors_are_found_out(runs, data, tmp_path):

@@ -1,5 +1,6 @@
 """The learner: one certificate per time, interruption, months between tasks, wrong input, and any kind of data."""
 
+import copy
 import json
 import subprocess
 import sys
@@ -712,6 +713,100 @@ def test_batch_normalisation_needs_more_than_one_example():
     with pytest.raises(UserError, match="batch=2"):
         CoP2L(model, batch=1, memory=10).learn(x, y)
     CoP2L(model, batch=2, k=1, memory=10, max_iterations=3).learn(x, y)
+
+
+class Masked(nn.Module):
+    """A model with a buffer that is not in its state_dict."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.act, self.head = nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)
+        self.register_buffer("mask", torch.ones(8), persistent=False)
+
+    def forward(self, x):
+        if not hasattr(self, "ones"):  # as caches are made when they are first used
+            self.register_buffer("ones", torch.ones(8), persistent=False)
+        return self.head(self.act(self.layer(x)) * self.mask * self.ones)
+
+
+def masked_learner():
+    x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    return CoP2L(Masked(), k=2, memory=10, max_iterations=2), x, (x[:, 0] > 0).long()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda learner: learner.model.head.bias.data.add_(1),
+        lambda learner: learner.model.mask.zero_(),
+        lambda learner: setattr(learner.model, "act", nn.Tanh()),
+        lambda learner: setattr(learner.model, "forward", lambda x: x[:, :2]),
+        lambda learner: setattr(learner, "model", copy.deepcopy(learner.model)),
+    ],
+)
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_model_changed_by_hand_is_refused(change, learned):
+    learner, x, y = masked_learner()
+    if learned:
+        learner.learn(x, y)
+    change(learner)
+    with pytest.raises(
+        UserError, match=f"changed after {'task 1 was learned' if learned else 'the learner was made'}"
+    ):
+        learner.certify({1: (x, y)}) if learned else learner.learn(x, y)
+
+
+def test_a_model_in_use_is_not_taken_for_a_changed_one():
+    learner, x, y = masked_learner()
+    learner.model(x)
+    learner.learn(x, y)
+    learner.model.train().requires_grad_(False).to("cpu")
+    learner.model.register_forward_hook(lambda *_: None)
+    learner.model(x), learner.predict(x)
+    learner.certify({1: (x, y)})
+    copy.deepcopy(learner).certify({1: (x, y)})
+    with pytest.raises(UserError, match="put requires_grad back"):
+        learner.learn(x + 9, y)
+    learner.model.requires_grad_(True)
+    learner.learn(x + 9, y)
+
+
+def test_blocks_that_are_read_into_the_same_memory_are_counted_one_by_one():
+    learner, x, y = masked_learner()
+    learner.learn(x, y)
+    rows, own = torch.empty(2, 4), torch.empty(2, dtype=torch.int64)
+
+    def blocks():
+        for start in range(0, len(x), 2):
+            yield rows.copy_(x[start : start + 2]), own.copy_(y[start : start + 2])
+
+    expected = learner.certify({1: (x, y)}).content["records"]
+    assert expected[0]["missed"] > 0
+    assert learner.certify({1: blocks}).content["records"] == expected
+
+
+def test_learning_without_gradients_is_refused():
+    learner, x, y = masked_learner()
+    with torch.no_grad(), pytest.raises(UserError, match="needs gradients"):
+        learner.learn(x, y)
+
+
+def test_compiled_and_coarse_models_are_refused():
+    model = Masked()
+    with pytest.raises(UserError, match="convert it"):
+        CoP2L(Masked().bfloat16())
+    model.compile(backend="eager")
+    with pytest.raises(UserError, match="not compiled"):
+        CoP2L(model)
+
+
+def test_integers_and_real_numbers_are_not_mixed():
+    _, x, y = masked_learner()
+    learner = CoP2L(model_of("mlp", 2, inputs=4), k=2, memory=10, max_iterations=2)
+    learner.learn(x, y)
+    with pytest.raises(UserError, match="give all tasks one type"):
+        learner.learn((9 * x.abs()).to(torch.uint8), y)
 
 
 @pytest.mark.parametrize("then", ["certify", "learn", "save"])

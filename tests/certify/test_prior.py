@@ -141,6 +141,7 @@ def test_learned_saved_and_verified(build_model, tmp_path):
     learner.save(tmp_path / "learner")
     again = CoP2L.load(tmp_path / "learner", build_model and build_model())
     assert torch.equal(again.probabilities(x), learner.probabilities(x))
+    assert verify(tmp_path / "learner", {1: (x, y)}, model=build_model).status == "valid"
     verdict = verify(tmp_path / "certificate", {1: (x, y)}, model=build_model)
     assert verdict.status == "valid", verdict
     assert any("scale of the inputs was found again" in sentence for sentence in verdict.checked)
@@ -184,6 +185,76 @@ def test_a_step_that_was_tried_otherwise_is_found_out(tried, tmp_path):
     learner.certify({1: (x, y)}).save(tmp_path)
     (fault,) = verify(tmp_path, {1: (x, y)}).faults
     assert fault.startswith("The step lr=0.3 is not what the prior part of the first task gives")
+
+
+def test_a_step_given_where_none_could_be_tried_is_the_issuers_word(tmp_path):
+    x, y = wild(50)
+    learner = CoP2L(mlp(scale=[0.0, 1e-6]), lr=0.123, data={"tried": []}, **QUICK)
+    learner.learn(x, y)
+    learner.certify({1: (x, y)}).save(tmp_path)
+    assert "The step lr=0.123: those that were tried give none." in verify(tmp_path, {1: (x, y)}).word
+
+
+def in_parts(seed=0):
+    """A module of one's own that takes two arrays."""
+
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(seed)
+            self.layer = nn.Linear(6, 2)
+
+        def forward(self, x):
+            return self.layer(torch.cat(x, 1))
+
+    return Parts()
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_a_step_for_inputs_in_parts_is_found_again(forged, tmp_path):
+    x, y = wild()
+    parts = (x[:, :2] * [1e5, 1e-7], x[:, 2:] / 1e3)
+    learner = CoP2L.from_prior(in_parts(), parts, y, scale=None, **QUICK)
+    if forged:
+        learner = CoP2L(in_parts(), lr=0.25, data=learner.data, **QUICK)
+    learner.learn(parts, y)
+    learner.certify({1: (parts, y)}).save(tmp_path)
+    verdict = verify(tmp_path, {1: (parts, y)}, model=in_parts)
+    assert verdict.status == ("invalid" if forged else "valid"), verdict
+    assert forged or any("steps were tried again" in sentence for sentence in verdict.checked)
+
+
+@pytest.mark.parametrize("model", [lambda: mlp().double(), lambda: mlp(scale="prior")])
+def test_honest_scales_are_valid_in_double_precision_and_of_a_model_that_awaits_one(model, tmp_path):
+    x, y = wild()
+    learner = CoP2L.from_prior(model(), 1.1 * x.astype(np.float64), y, lr=0.01, **QUICK)
+    learner.learn(1.1 * x.astype(np.float64), y)
+    learner.certify({1: (1.1 * x.astype(np.float64), y)}).save(tmp_path)
+    verdict = verify(tmp_path, {1: (1.1 * x.astype(np.float64), y)})
+    assert verdict.status == "valid", verdict
+
+
+def test_sparse_inputs_are_verified_as_they_were_learned(tmp_path):
+    sparse = pytest.importorskip("scipy.sparse")
+    x, y = wild()
+    x = sparse.csr_matrix(x)
+    learner = CoP2L.from_prior(mlp(), x, y, lr=0.01, **QUICK)
+    learner.learn(x, y)
+    learner.certify({1: (x, y)}).save(tmp_path)
+    assert verify(tmp_path, {1: (x, y)}).status == "valid"
+
+
+def test_only_the_first_task_that_scale_and_step_come_from_is_learned():
+    x, y = wild(400)
+    learner = CoP2L.from_prior(mlp(), x, y, lr=0.01, **QUICK)
+    with pytest.raises(UserError, match=r"not the one that CoP2L\.from_prior was given"):
+        learner.learn(x[:200], y[:200])  # of the others, some decided the scale and would be certified
+    learner = CoP2L.from_prior(mlp(), x, y, **QUICK)
+    with pytest.raises(UserError, match="with the same classes"):
+        learner.learn(x, y, classes=4)
+    learner.learn(x, y, classes=[0, 1])
+    with pytest.raises(UserError, match="needs its own classes"):
+        CoP2L.from_prior(mlp(), x, y, scenario="task-incremental", **QUICK)
 
 
 def test_too_few_examples_leave_all_as_it_is():

@@ -279,6 +279,7 @@ def test_pictures_are_resized_and_one_task_is_one(capsys):
         (["run", "clouds.csv", "preset=cop2l", "prior=0"], "Nothing is set aside to set scale or lr from; give prior=0.05"),
         (["run", "mnist", "lr=prior"], "Nothing is set aside to set scale or lr from; give prior=0.05"),
         (["run", "clouds.csv", "gamma=prior"], "gamma"),
+        (["run", "clouds.csv", "label=target", "columns=length", "architecture.scale=prior"], "leave architecture.scale out"),
         (["init", "none.csv"], "no file or folder none.csv; give the path of your data"),
         (["init", "notes.txt"], "notes.txt is not a kind of data file that is known"),
         (["init", "days.csv"], "days.csv has no column of numbers, arrays, pictures or text beside 'label'"),

@@ -153,3 +153,13 @@ def test_bad_arguments_are_one_sentence(arguments, words):
 def test_a_description_that_lacks_something():
     with pytest.raises(UserError, match="lacks inputs, seed"):
         rebuild({"name": "mlp", "classes": 10})
+
+
+def test_initial_weights_are_those_of_the_seed_whatever_torchs_default_precision_is():
+    expected = build("linear", inputs=(5,), classes=3, seed=1).double().state_dict()
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = build("linear", inputs=(5,), classes=3, seed=1).state_dict()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(torch.equal(value, found[name]) for name, value in expected.items())

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cop2l.audit.flags import NO_CUT, SPLIT, flag, in_flags
-from cop2l.certify.inputs import in_fields
+from cop2l.certify.inputs import features
 from cop2l.features import load_stream
 from cop2l.kernel.form import Unreadable, canonical, regular
 from cop2l.kernel.verdict import Verdict
@@ -51,7 +51,7 @@ def samples_for(
     if data is None:
         return Samples()
     given = dict(data) if isinstance(data, Mapping) else task_arrays(Path(data))
-    given = given and {task: (in_fields(x), *others) for task, (x, *others) in given.items()}
+    given = given and {task: (features(x), *others) for task, (x, *others) in given.items()}
     if given is None:
         return _cut(notes, certificate, str(data), dict(typed), as_stated)
     for key, value in typed.items():

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cop2l.audit.finding import NUMBERED
 from cop2l.certify.certificate import read as read_certificate
@@ -11,6 +11,7 @@ from cop2l.errors import UserError
 from cop2l.experiments.config import FIELDS, Config
 from cop2l.experiments.learners import recipe
 from cop2l.experiments.measure import COUNTS, informal, summarise
+from cop2l.experiments.options import left_open, usual_step
 from cop2l.files import file_digest, read_json, read_lines, read_tensors, standing
 from cop2l.kernel.form import HOLDOUT_FILES, Unreadable
 from cop2l.kernel.learning import digest
@@ -28,14 +29,22 @@ ROW = ("task", *COUNTS, "bounds", "test_error", "test_n", "test_groups", "holdou
 Content = Mapping[str, Any]
 
 
-def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> None:
+class Left(NamedTuple):
+    """What the configuration of a run leaves to the prior part of the first task."""
+
+    scale: bool
+    lr: float | None
+    """The step where the prior part gives none; None: it is not left to it."""
+
+
+def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> Left | None:
     """Compare the files of a run with its certificates, and with each other; whatever differs is a fault."""
     config, summary = _object(notes, run / "config.json"), None
     try:
         records = read_lines(run / "records.jsonl")
     except UserError as error:
         notes.fault(str(error))
-        return
+        return None
     finished = config is not None and len(records) == config.get("tasks")
     if (run / "summary.json").exists() or finished:
         summary = _object(notes, run / "summary.json")
@@ -50,9 +59,10 @@ def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> Non
             _check_config(notes, config, certificates[-1])
         if config is not None and summary is not None:
             _check_summary(notes, summary, _configured(config), records, certificates[-1])
+        left = None if config is None else _left(_configured(config))
     except BAD_FORM as error:
         notes.fault(f"The files of the run do not have the documented form ({type(error).__name__}).")
-        return
+        return None
     if not notes.faults:
         notes.checked.append(
             "config.json, records.jsonl, summary.json and the state agree with the certificates, and with each other."
@@ -66,6 +76,11 @@ def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> Non
         notes.word.append(
             "The errors on withheld examples, which are shown beside the claim for information."
         )
+    return left
+
+
+def _left(config: Config) -> Left:
+    return Left(PRIOR in config.scale, usual_step(config) if left_open(config) else None)
 
 
 def nothing_issued(run: Path) -> Verdict:
@@ -101,7 +116,7 @@ def _check_times(
             notes.fault(f"{one['folder'].name} holds the certificate after task {time}.")
     if [record["task"] for record in records] != list(range(1, len(records) + 1)):
         notes.fault("records.jsonl does not have one record for each task, in order.")
-    learned = _learned(notes, run, last)
+    learned = _learned(notes, standing(run / "state"), last)
     for what, seen in (("records.jsonl has", len(records)), ("the saved learner has", learned)):
         if seen is not None and seen != times[-1]:
             notes.fault(
@@ -116,9 +131,21 @@ def _check_times(
         notes.fault(f"There is a certificate after task {time}, where none may be issued.")
 
 
-def _learned(notes: Verdict, run: Path, last: Content) -> int | None:
+def check_saved(notes: Verdict, folder: Path, certificate: Content) -> None:
+    """Whether the learner that is saved beside a certificate is the one that it speaks of."""
+    found = Verdict()
+    try:
+        same = _learned(found, folder, certificate) == len(certificate["records"]) and not found.faults
+    except BAD_FORM:
+        same = False
+    if not same:
+        notes.doubt("The learner that is saved beside the certificate is not the one that it speaks of.")
+    else:
+        notes.checked.append("The learner that is saved beside the certificate is the one that it speaks of.")
+
+
+def _learned(notes: Verdict, state: Path, last: Content) -> int | None:
     """How many tasks the saved learner has learned; its parameters must be the certified ones."""
-    state = standing(run / "state")
     files = sorted(state.glob("*.safetensors"))
     if len(files) != 1:
         notes.fault("The saved learner is missing: state/ must hold one safetensors file.")
@@ -134,7 +161,9 @@ def _learned(notes: Verdict, run: Path, last: Content) -> int | None:
     certified = (
         last["theta"] if "theta" in last else digest(read_tensors(last["folder"] / HOLDOUT_FILES[0])[0])
     )
-    if digest(theta if "theta" in last else tensors) != certified:
+    heads = note["heads"] if "heads" in note else [task["head"] for task in note["tasks"]]
+    same_heads = [sorted(head) for head in heads] == [record["head"] for record in last["records"]]
+    if not same_heads or digest(theta if "theta" in last else tensors) != certified:
         notes.fault("The saved learner is not the one that the last certificate speaks of.")
     copy = state / "certificate"
     if copy.exists() and not all(same(file, last["folder"] / file.name) for file in copy.iterdir()):
@@ -225,14 +254,14 @@ def _check_config(notes: Verdict, config: Content, last: Content) -> None:
         }
         stated = {key: value for key, value in (last["settings"] or {}).items() if key not in stated} | stated
     stated["tasks"] = config["tasks"] if stated["tasks"] is None and config["anytime"] else stated["tasks"]
-    left_open, tried = config["options"].get("lr") == PRIOR, (last["data"] or {}).get("tried")
-    if left_open and tried is not None:
+    tried = (last["data"] or {}).get("tried")
+    if left_open(chosen) and tried is not None:
         del stated["lr"]  # it is what the prior part gave
     stated |= {"model": last["model"].get("name")}
     stated["commitment"] = last["commitment"]
     wrong = [key for key, value in stated.items() if own.get(key) != value]
     wrong += [key for key in config["options"] if key in config]
-    cut = recipe(chosen, config["scenario"], config["tasks"], tried if left_open else None)
+    cut = recipe(chosen, config["scenario"], config["tasks"], tried if left_open(chosen) else None)
     wrong += ["data"] if cut != last["data"] else []
     scales = [PRIOR, None] if chosen.scale == (PRIOR,) else [list(chosen.scale) or None]
     wrong += ["scale"] if last["model"].get("scale") not in scales else []

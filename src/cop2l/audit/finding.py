@@ -30,14 +30,17 @@ def find(path: Path, notes: Verdict) -> tuple[list[Path], Path | None]:
         notes.doubt(
             f"{', '.join(loose)} lies beside a certificate without {EXPORTED[0]}, which would bind it to it: it was not checked."
         )
-    if (path / TEXT_FILE).exists():
-        return [path], None
-    if not any((path / name).exists() for name in FILES):
+    own = os.path.lexists(path / TEXT_FILE)
+    if not any(os.path.lexists(path / name) for name in FILES):
+        if own:
+            return [path], None
         if (path / "certificate" / TEXT_FILE).exists():
             return [path / "certificate"], None
         raise Unreadable(
             f"There is no certificate in {path}; give a certificate's folder or a run directory."
         )
+    if own:
+        notes.doubt(f"A {TEXT_FILE} lies beside the files of a run, which were checked instead of it.")
     found: dict[int, Path] = {}
     for folder in sorted((path / "certificates").glob("*")):
         match = NUMBERED.fullmatch(folder.name)

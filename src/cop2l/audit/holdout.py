@@ -14,7 +14,7 @@ from cop2l.audit.prior import put_scale
 from cop2l.errors import UserError
 from cop2l.experiments.environment import threads
 from cop2l.files import read_tensors
-from cop2l.kernel.form import HOLDOUT_FILES, Unreadable
+from cop2l.kernel.form import HOLDOUT_FILES, Unreadable, canonical
 from cop2l.kernel.learning import digest
 from cop2l.kernel.options import Options, Refusal, require
 from cop2l.kernel.samples import Copies
@@ -24,6 +24,8 @@ from cop2l.methods import METHODS, method
 
 PASSES = ("epochs", "steps", "selections", "inner", "iterations")
 """Words in the names of settings that make learning longer."""
+PREDICTS = ("tasks", "classes", "heads", "outputs", "tasks_seen")
+"""What a stored learner says of itself and predicts by, beside its tensors."""
 BROKEN = (UserError, RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
@@ -178,11 +180,12 @@ def _differs(notes: Verdict, task: int, there: str, here: str) -> None:
         notes.doubt(f"{sentence} But it was made on another machine: {there}; this one is: {here}.")
 
 
-def _bits(file: Path) -> str:
-    return digest(read_tensors(file)[0])
+def _bits(file: Path) -> tuple[str, str]:
+    tensors, note = read_tensors(file)
+    return digest(tensors), canonical({name: note.get(name) for name in PREDICTS})
 
 
-def _saved_bits(learner: Any) -> str:
+def _saved_bits(learner: Any) -> tuple[str, str]:
     with tempfile.TemporaryDirectory() as scratch:
         learner.save(scratch)
         return _bits(next(Path(scratch).glob("*.safetensors")))

@@ -9,6 +9,7 @@ from safetensors import safe_open
 from torch import nn
 
 from cop2l.audit.cut import Samples
+from cop2l.audit.directory import Left
 from cop2l.audit.model import Builder, dtype_of, model_for
 from cop2l.certify.presets import PRIOR
 from cop2l.certify.prior import SHARE, STEPS, prior_part, scale_from, step_from, steps_tried
@@ -21,6 +22,8 @@ from cop2l.kernel.verify import Allowed, Say, machine
 from cop2l.methods import method
 
 Content = Mapping[str, Any]
+MOST_CHANNELS = 4
+"""The constants of so many channels are believed like options."""
 FAMILIES = ("claim", "shares", "groups")
 """What is claimed changes no bit of what is learned."""
 
@@ -30,7 +33,7 @@ def looked_at(certificate: Content, samples: Samples) -> Examples | None:
     if 1 not in samples.learned or (certificate["options"].kind == "holdout" and samples.stream is None):
         return None
     x, y, *_ = samples.learned[1]
-    if isinstance(x, Fields) or len(x) != len(y):  # whatever it is, it was not learned from
+    if len(x) != len(y):  # whatever it is, it was not learned from
         return None
     chosen = settings(certificate)
     return prior_part(x, y, chosen.get("prior", SHARE), certificate["options"].seed)
@@ -44,14 +47,34 @@ def settings(certificate: Content) -> dict[str, Any]:
 
 def put_scale(certificate: Content, samples: Samples, model: Any) -> None:
     """Give the model the scale that the prior part has, if it is said to have that: what is stored is not asked."""
-    found = _constants(certificate, samples)
+    found = _constants(samples, certificate) if certificate["model"].get("scale") == PRIOR else None
     if found is not None and model is not None and len(found["shift"]) == model.scale.shift.numel():
         model.scale.put(**found)
 
 
-def check_scale(notes: Verdict, certificate: Content, samples: Samples) -> None:
-    """Whether the stored scale is the one that the prior part gives, if it is said to be: every machine finds the same."""
-    if (found := _constants(certificate, samples)) is None:
+def check_scale(
+    notes: Verdict, certificate: Content, samples: Samples, left: Left | None, own: bool, committed: bool
+) -> None:
+    """Whether the stored scale is the one that the prior part gives, if it is said to be: every machine finds the same.
+
+    `own`: the auditor's function builds the model, and knows its constants. Many constants, like initial parameters that no seed
+    gives, can hold a model that was fitted to the certified examples.
+    """
+    stated = certificate["model"].get("scale")
+    if isinstance(stated, list) and not own and not committed:
+        most = max((len(part) for part in stated if isinstance(part, list)), default=1)
+        inputs = certificate["model"].get("inputs")
+        pictures = isinstance(inputs, list) and len(inputs) == 3
+        if most > (MOST_CHANNELS if pictures else 1):
+            notes.doubt(
+                f"The inputs are scaled by {most} shifts and factors, which may have been fitted to the data."
+            )
+        notes.word.append("The constants that scale the inputs were chosen before the data was seen.")
+    if left is not None and left.scale and stated is None and _constants(samples, certificate) is not None:
+        notes.fault(
+            "The prior part of the first task gives a scale of the inputs, as configured, and the model has none."
+        )
+    if stated != PRIOR or (found := _constants(samples, certificate)) is None:
         return
     path, prefix = _stored(certificate)
     with regular(path), safe_open(path, framework="pt") as file:
@@ -60,7 +83,9 @@ def check_scale(notes: Verdict, certificate: Content, samples: Samples) -> None:
             name.rpartition(".")[2]: file.get_tensor(name).double().flatten().tolist() for name in there
         }
     kind = dtype_of(certificate) or torch.float32
-    if stored != {name: torch.tensor(values).to(kind).tolist() for name, values in found.items()}:
+    if stored != {
+        name: torch.tensor(values, dtype=torch.float64).to(kind).tolist() for name, values in found.items()
+    }:
         notes.fault("The scale of the inputs is not the one that the prior part of the first task gives.")
     else:
         notes.checked.append(
@@ -68,9 +93,9 @@ def check_scale(notes: Verdict, certificate: Content, samples: Samples) -> None:
         )
 
 
-def _constants(certificate: Content, samples: Samples) -> dict[str, list[float]] | None:
-    part = looked_at(certificate, samples) if certificate["model"].get("scale") == PRIOR else None
-    return None if part is None else scale_from(part)
+def _constants(samples: Samples, certificate: Content) -> dict[str, list[float]] | None:
+    part = looked_at(certificate, samples)
+    return None if part is None or isinstance(part.x, Fields) else scale_from(part)
 
 
 def _stored(certificate: Content) -> tuple[Path, str]:
@@ -85,13 +110,15 @@ def check_step(
     notes: Verdict,
     certificate: Content,
     samples: Samples,
+    left: Left | None,
     given: str | Builder | None,
     allowed: Allowed,
     say: Say,
 ) -> None:
     """Whether the steps that are said to have been tried give, tried again, what is stated."""
-    stated, part = (certificate["data"] or {}).get("tried"), looked_at(certificate, samples)
-    model = None if stated is None or part is None else model_for(certificate, given, *_stored(certificate))
+    stated = (certificate["data"] or {}).get("tried")
+    part = None if stated is None else looked_at(certificate, samples)
+    model = None if part is None else model_for(certificate, given, *_stored(certificate))
     if part is None or model is None:
         return
     chosen, scenario = settings(certificate), certificate["scenario"]
@@ -114,7 +141,10 @@ def check_step(
     with threads(certificate["threads"]):
         tried = steps_tried(make, part, certificate["records"][0]["head"], scenario)
     found = step_from(tried, part)
-    if canonical([list(one) for one in tried]) == canonical(stated) and found in (None, chosen["lr"]):
+    wanted = found if found is not None or left is None else left.lr
+    if canonical([list(one) for one in tried]) == canonical(stated) and wanted in (None, chosen["lr"]):
+        if wanted is None:
+            notes.word.append(f"The step lr={chosen['lr']:g}: those that were tried give none.")
         notes.checked.append(
             f"{len(tried)} steps were tried again on {len(part)} examples that certify nothing: the results are as stated"
             + (f", and give lr={found:g}." if found is not None else ".")

@@ -6,14 +6,15 @@ from typing import Any
 
 from cop2l.audit.commitment import check_commitment
 from cop2l.audit.cut import only, samples_for
-from cop2l.audit.directory import check_run, nothing_issued
-from cop2l.audit.exported import check_export
+from cop2l.audit.directory import check_run, check_saved, nothing_issued
+from cop2l.audit.exported import CERTIFICATE, check_export
 from cop2l.audit.finding import find, is_export
 from cop2l.audit.holdout import HoldoutRun
 from cop2l.audit.model import Builder, model_for
 from cop2l.audit.prior import check_scale, check_step, put_scale
 from cop2l.audit.readable import ReadableVerdict
 from cop2l.audit.unread import check_unread
+from cop2l.certify.saved import FILE as SAVED
 from cop2l.errors import printable
 from cop2l.kernel import verify as kernel
 from cop2l.kernel.form import Unreadable, read
@@ -50,9 +51,10 @@ def verify(
         committed = check_commitment(notes, last, commitment)
         start = last.get("theta_0") if committed else None
         samples = samples_for(notes, last, data, cut or {}, cut_as_stated)
-        if run is not None:
-            check_run(notes, run, certificates)
-        check_scale(notes, last, samples)
+        left = None if run is None else check_run(notes, run, certificates)
+        if folders == [Path(path) / CERTIFICATE] and (Path(path) / SAVED).exists():
+            check_saved(notes, Path(path), last)
+        check_scale(notes, last, samples, left, model is not None, committed)
         if last["options"].kind == "holdout":
             verdict = HoldoutRun(notes, certificates, samples, model, allowed, say).verdict()
         else:
@@ -62,7 +64,7 @@ def verify(
             if verdict.status == "valid":
                 check_unread(notes, only(samples.learned, len(last["records"])), built, allowed)
         if not verdict.faults and not notes.faults:
-            check_step(notes, last, samples, model, allowed, say)
+            check_step(notes, last, samples, left, model, allowed, say)
         if is_export(Path(path)):
             valid = verdict.status == "valid" and not notes.faults and not notes.doubts
             check_export(notes, Path(path), last, samples, model, valid)

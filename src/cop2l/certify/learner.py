@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import accumulate
 from operator import index
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -40,11 +40,11 @@ from cop2l.certify.inputs import (
 )
 from cop2l.certify.presets import PRIOR, Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
-from cop2l.certify.prior import prior_part, scaled, settled
+from cop2l.certify.prior import LEAST_TO_TRY, STEPS, prior_part, scaled, settled
 from cop2l.certify.together import aside
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.form import MOST_CLASSES
-from cop2l.kernel.learning import Examples, check_alone, digest, exact_arithmetic, linear_head, sample
+from cop2l.kernel.learning import Examples, check_alone, digest, exact_arithmetic, linear_head, sample, tensor
 from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, each, fingerprint, given, parts_of
 from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outside_heads, set_tensors
@@ -105,6 +105,14 @@ class CoP2L:
             )
         if not any(p.requires_grad for p in model.parameters()):
             raise UserError("The model has no parameters to learn.")
+        if any(p.dtype == torch.bfloat16 for p in model.parameters()):
+            raise UserError(
+                "The losses of a model in bfloat16 are too coarse to pick by; convert it: model.float()."
+            )
+        if any(module._compiled_call_impl for module in model.modules()) or hasattr(model, "_orig_mod"):
+            raise UserError(
+                "Give the model itself, not compiled: what torch.compile makes of it may round in another way."
+            )
         for value in [*model.parameters(), *model.buffers()]:  # in the plain memory layout
             value.data = torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value.data)
         model.eval()
@@ -124,8 +132,11 @@ class CoP2L:
         self.threads = torch.get_num_threads()
         self.issued: list[list[Any]] | None = None
         """Of the certificate after the newest task: family, task, subject and kind of each statement."""
-        self.learned: str | None = None
-        """The digest of the parameters that the newest task left."""
+        self.learned = state(model)
+        """The state of the model that the newest task left."""
+        self._trained = trained(model)
+        self._first: tuple[str, tuple[int, ...] | None] | None = None
+        """What gave scale and step: the fingerprint of the examples, and the classes with which steps were tried."""
         self._classes: int | None = None
         self._form: Any = None
         self._mode: ScoringMode | None = None
@@ -162,16 +173,21 @@ class CoP2L:
             and not part.x.is_floating_point()
             and type(model) not in MODELS.values()
         )
-        stays = ids or isinstance(getattr(model, "scale", None), Scale)
+        own: Any = getattr(model, "scale", None)
+        stays = ids or (isinstance(own, Scale) and not own.limited)
 
         def make(constants: dict[str, list[float]] | None, step: float) -> "CoP2L":
             return cls(scaled(model, shape, constants), **(stated | {"lr": step}))
 
-        scenario = stated.get("scenario", "class-incremental")
+        scenario, head = stated.get("scenario", "class-incremental"), None
+        if lr == PRIOR and len(part) >= LEAST_TO_TRY:
+            head = make(None, STEPS[0])._checked(part.x, part.y, classes)[2]
         found = settled(scale == PRIOR and not stays, lr == PRIOR, part, make, classes, scenario, say)
         step: Any = {} if lr == PRIOR and found.lr is None else {"lr": found.lr if lr == PRIOR else lr}
         tried = {} if found.tried is None else {"data": {**(given.get("data") or {}), "tried": found.tried}}
-        return cls(scaled(model, shape, found.scale), **(given | step | tried))
+        learner = cls(scaled(model, shape, found.scale), **(given | step | tried))
+        learner._first = _print(part), head
+        return learner
 
     def __repr__(self) -> str:
         fixed = f" of {self.options.tasks}" if self.options.tasks else ""
@@ -243,12 +259,21 @@ class CoP2L:
         """
         self._check_unchanged()
         x, y = labelled(x, y)
+        if not torch.is_grad_enabled():
+            raise UserError(
+                "Learning needs gradients; call learn outside torch.no_grad() and torch.inference_mode()."
+            )
+        if trained(self.model) != self._trained:
+            raise UserError(
+                "Other parameters are to be trained than when the learner was made; put requires_grad back."
+            )
         x, found, head = self._checked(x, y, classes)
         if groups is not None and not self.options.groups:
             raise UserError(
                 "Groups are given and none are claimed; leave them out, or make the learner with claim=('tasks', 'groups') and"
                 " groups=('A', 'B')."
             )
+        self._check_first(x, found, head)
         try:
             column = group_numbers(groups, self.options, len(found))
         except Refusal as refusal:
@@ -280,7 +305,7 @@ class CoP2L:
             here = machine(self.model)
             self.machines = [other for other in self.machines if other != here] + [here]
             self.issued = self.certificate = None
-            self.learned = digest(parameters(self.model))
+            self.learned = state(self.model)
             advice.give(advice.after(engine, S))
 
     def certify(self, data: Mapping[int, Data] | None = None) -> Certificate:
@@ -427,11 +452,27 @@ class CoP2L:
         return {**described, "parameters": size}
 
     def _check_unchanged(self) -> None:
-        """Refuse parameters that are not those that the newest task left: no certificate would hold for them."""
-        if self.learned not in (None, digest(parameters(self.model))):
+        """Refuse a model that is not as the newest task left it: no certificate would hold for it."""
+        if self.model is not self.engine.model or not self.learned.still(state(self.model)):
+            when = f"task {self.tasks_seen} was learned" if self.tasks_seen else "the learner was made"
             raise UserError(
-                f"The model's parameters were changed after task {self.tasks_seen} was learned; put them back, or load the"
+                f"The model's parameters, or its modules, were changed after {when}; put them back, or make or load the"
                 " learner again: a certificate holds only for what it learned itself."
+            )
+
+    def _check_first(self, x: Any, y: Tensor, head: tuple[int, ...]) -> None:
+        """Refuse a first task whose prior part did not give scale and step: they could depend on certified examples."""
+        if self.tasks_seen or self._first is None:
+            return
+        seen, told = self._first
+        width, alone = self._width(), self.scenario == "task-incremental"
+        same = told is None or (
+            told == head if alone else max(told[-1], width - 1) == max(head[-1], width - 1)
+        )
+        if not same or seen != _print(prior_part(x, y, self.options.prior, self.options.seed)):
+            raise UserError(
+                "The first task is not the one that CoP2L.from_prior was given; learn the same examples first, in the same order,"
+                " with the same classes."
             )
 
     def _record(self, task: int, gone: bool, wrong: np.ndarray) -> dict[str, Any]:
@@ -477,10 +518,15 @@ class CoP2L:
                 f"The data for task {task} must be (x, y), or a callable that yields such blocks."
             )
 
+        whole = not callable(data) and reader(pair[0]) is None
+
         def blocks() -> Iterator[tuple[Any, Any]]:
             nonlocal start
             for x, y in data() if callable(data) else blocks_in(*pair):
                 x, y = inputs(x), y if isinstance(y, Tensor) else np.asarray(y)
+                if not whole:
+                    # They wait until they are counted together, and may be read into the same memory.
+                    x, y = each(lambda part: tensor(part[:]).clone(), x), labels(y).clone()
                 if len(x) != len(y) or start + len(y) > rows:
                     raise UserError(
                         f"The data given for task {task} has {len(x)} inputs and {len(y)} labels from row {start} on; "
@@ -587,6 +633,10 @@ class CoP2L:
                 raise UserError(
                     f"The model cannot take inputs of shape {_shapes(shapes)}: {in_words(error)}."
                 ) from None
+            if self.engine.buffer and _form(self.engine.buffer[0].x)[1] != integers:
+                raise UserError(
+                    "Earlier tasks held other integers, or real numbers where these are integers: give all tasks one type."
+                )
             if held != shapes:
                 raise UserError(
                     f"The inputs have the shape {_shapes(shapes)}; earlier tasks had {_shapes(held)}: give all tasks one shape."
@@ -692,6 +742,35 @@ def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "one array"
+
+
+def _print(part: Examples) -> str:
+    return fingerprint(len(part), blocks_of(part.x, part.y))
+
+
+class State(NamedTuple):
+    """What a change of the model by hand would change."""
+
+    theta: str
+    kinds: list[tuple[str, type, bool]]
+    """The name and the type of each module, and whether its forward was put there by hand."""
+    unsaved: dict[str, str]
+
+    def still(self, now: "State") -> bool:
+        """Whether it is the same now; a buffer that is not saved may have been added, as a cache is when it is first used."""
+        return self[:2] == now[:2] and self.unsaved.items() <= now.unsaved.items()
+
+
+def state(model: nn.Module) -> State:
+    """The state of the model."""
+    kinds = [(name, type(module), "forward" in vars(module)) for name, module in model.named_modules()]
+    unseen = {name: digest({name: value}) for name, value in unsaved(model).items()}
+    return State(digest(parameters(model)), kinds, unseen)
+
+
+def trained(model: nn.Module) -> list[str]:
+    """The names of the parameters that are trained."""
+    return [name for name, value in model.named_parameters() if value.requires_grad]
 
 
 def parameters(model: nn.Module) -> dict[str, Tensor]:

@@ -124,7 +124,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> None:
-    from cop2l.certify.learner import load_parameters, widths
+    from cop2l.certify.learner import load_parameters, state, widths
 
     def part(prefix: str) -> dict[str, Tensor]:
         return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
@@ -145,7 +145,7 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     learner.heads = [tuple(task["head"]) for task in tasks]
     engine.widths = widths(learner.heads, note["classes"]) if tasks else []
     learner._classes = engine.widths[-1] if tasks else None
-    learner.learned = digest(part("theta/")) if tasks else None
+    learner.learned = state(learner.model)
     learner.fingerprints = [task["fingerprint"] for task in tasks]
     learner.facts = [
         {name: rows.numpy() for name, rows in part(f"facts/{number}/").items()}

@@ -99,6 +99,11 @@ def new_learner(
 def new_model(config: Config, stream: Stream, scale: dict[str, list[float]] | None) -> Any:
     """The model of a configuration, with the weights of its seed, and with the scale that the prior part gave."""
     assert config.model is not None
+    for name in ("inputs", "classes", "seed", "scale"):
+        if name in config.architecture:
+            raise UserError(
+                f"The run itself gives its model {name}; leave architecture.{name} out, or say {name}=."
+            )
     model: Any = models.build(
         config.model,
         inputs=tuple(stream[0].x.shape[1:]),

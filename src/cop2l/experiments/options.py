@@ -91,6 +91,13 @@ def left_open(config: Config) -> bool:
     return bool(config.options.get("lr") == PRIOR)
 
 
+def usual_step(config: Config) -> float:
+    """The step of a method that is given none."""
+    if config.method == CERTIFIES_ITSELF:
+        return presets.options(**stated(config), **of_the_run(config)).lr
+    return float(defaults(config.method)["lr"])
+
+
 def stated(config: Config) -> dict[str, Any]:
     """The options of the method, without a step that is left open."""
     return {name: value for name, value in config.options.items() if name != "lr" or not left_open(config)}

@@ -72,7 +72,7 @@ def initialise(model: nn.Module, seed: int) -> None:
     """Weights and biases of linear and convolutional layers, uniform in +-1/sqrt(fan_in), the same on every machine.
 
     Tensor i, counted from 0 in the order of the modules, has `uniform(seed, "initial weights", i)` / sqrt(fan_in), rounded to
-    the model's precision. (torch's own draws differ between processors.) A class that is added later has the row that it would
+    single precision. (torch's own draws differ between processors.) A class that is added later has the row that it would
     have had from the start (`cop2l.kernel.learning.grow`).
     """
     layers = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
@@ -82,7 +82,7 @@ def initialise(model: nn.Module, seed: int) -> None:
     for number, (layer, tensor) in enumerate(tensors):
         fan_in = layer.weight[0].numel()
         values = uniform(seed, "initial weights", number, n=tensor.numel()) / math.sqrt(fan_in)
-        tensor.data.copy_(torch.from_numpy(values).view_as(tensor))
+        tensor.data.copy_(torch.from_numpy(values).float().view_as(tensor))
 
 
 def rebuild(description: Mapping[str, Any]) -> Classifier:
