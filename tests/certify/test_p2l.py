@@ -26,6 +26,7 @@ from cop2l.kernel.learning import (
     Examples,
     Optimiser,
     Plain,
+    Sets,
     balanced,
     balanced_order,
     certified_rows,
@@ -387,7 +388,8 @@ def test_every_beginning_of_the_stored_prior_examples_is_balanced():
 
 
 def stays(options, task, after, n, own=()):
-    engine = Plain(model_of("linear", 2), options, sizes=[(n, n)] * after)
+    sets = [Sets(own=np.array(own, np.int64))] * after
+    engine = Plain(model_of("linear", 2), options, sizes=[(n, n)] * after, sets=sets)
     rows = np.setdiff1d(np.arange(n), own)
     return rows[engine.stays(rows, task, after)]
 
@@ -404,12 +406,17 @@ def test_buffers_shrink_and_never_take_back(buffer):
 
 
 def test_a_threshold_looks_at_one_example_alone():
-    options = options_of(memory=60, seed=4)
+    """And at how many were picked: what those leave of the memory, others fill."""
+    options, mark = options_of(memory=60, seed=4), marks(4, "mark", 2, n=200)
     everything = stays(options, 2, 3, 200)
     assert len(everything) > 5
-    assert np.array_equal(stays(options, 2, 3, 200, own=everything[:4]), everything[4:])
-    mark = marks(4, "mark", 2, n=200)
     assert mark[everything].max() < np.delete(mark, everything).min()
+    kept, others = stays(options, 2, 3, 200, own=everything[:4]), stays(options, 2, 3, 200, own=range(100))
+    assert set(everything[4:]) <= set(kept)
+    assert np.array_equal(
+        others, np.flatnonzero((mark < threshold(100, 3, options)) & (np.arange(200) >= 100))
+    )
+    assert len(others) > len(everything[everything >= 100])
 
 
 @pytest.mark.parametrize("memory", [5, 50, 500, 5000])
@@ -426,13 +433,17 @@ def test_the_threshold_buffer_exceeds_the_memory_with_probability_at_most_one_in
 
 def test_the_threshold_buffer_in_simulation():
     memory, tasks, n = 50, 4, 200
-    sizes = [
-        sum(len(stays(options_of(memory=memory, seed=seed), t, tasks, n)) for t in range(1, tasks + 1))
-        for seed in range(300)
-    ]
     mean = 51 - math.sqrt(9.22 * 51)
-    assert np.mean(sizes) == pytest.approx(mean, abs=5 * math.sqrt(mean / 300))
-    assert sum(size > memory for size in sizes) <= 3
+    for own in (0, 80):
+        sizes = [
+            sum(
+                len(stays(options_of(memory=memory, seed=seed), t, tasks, n, own=range(own)))
+                for t in range(1, tasks + 1)
+            )
+            for seed in range(300)
+        ]
+        assert np.mean(sizes) == pytest.approx(mean, abs=5 * math.sqrt(mean / 300))
+        assert sum(size > memory for size in sizes) <= 3
 
 
 def test_the_memory_is_divided_between_prior_examples_and_the_buffer():

@@ -5,7 +5,7 @@ import pytest
 import torch
 from certify_cases import SCENARIOS, case_of, certified, compress, model_of, parameters, same_bits
 
-from cop2l.kernel.learning import Plain, exact_arithmetic, score
+from cop2l.kernel.learning import Plain, Sets, exact_arithmetic, score, threshold
 from cop2l.randomness import marks
 
 BLOCKS = ("linear", "mlp", "cnn", "normed")
@@ -19,6 +19,14 @@ class HardCap(Plain):
         chosen = np.zeros(len(rows), bool)
         chosen[np.argsort(keys)[: self.options.memory // after]] = True
         return chosen
+
+
+class AsManyAsThereAre(Plain):
+    """A threshold divided by how many examples there are in the buffer, not by how many were left unpicked."""
+
+    def stays(self, rows, task, after):
+        keys = marks(self.options.seed, "mark", task, n=self.sizes[task - 1][0])[rows]
+        return np.asarray(keys < threshold(len(rows), after, self.options))
 
 
 def rerun(engine, case, present, kept=None, order=None):
@@ -44,10 +52,10 @@ def rerun(engine, case, present, kept=None, order=None):
         for i in range(1, t):
             picked[i] = np.union1d(picked[i], B.row[at][B.task[at] == i] if len(at) else [])
         engine.buffer.append(S.take(np.flatnonzero(~np.isin(rows, own[t]))))
+        engine.store_prior(own_prior)
+        engine.sets.append(Sets(own=own[t]))  # their number is read, and what was picked at the task itself
         for i, held in enumerate(engine.buffer, start=1):
             engine.buffer[i - 1] = held.take(np.flatnonzero(engine.stays(held.row, i, t)))
-        engine.store_prior(own_prior)
-        engine.sets.append(None)  # only their number is read: it is the task's
     return own, picked
 
 
@@ -125,7 +133,9 @@ def test_dropping_examples_outside_the_compression_changes_nothing(buffer, runs,
 
 
 @pytest.mark.parametrize(
-    ("kind", "buffer"), [(Plain, "uniform"), (HardCap, "threshold")], ids=["uniform", "hard cap"]
+    ("kind", "buffer"),
+    [(Plain, "uniform"), (HardCap, "threshold"), (AsManyAsThereAre, "threshold")],
+    ids=["uniform", "hard cap", "as many as there are"],
 )
 def test_the_same_trials_show_exceptions_where_the_buffer_depends_on_other_examples(kind, buffer):
     done, exceptions, _ = trials(15, 4, kind, buffer=buffer, memory=24)

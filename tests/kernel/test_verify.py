@@ -39,7 +39,7 @@ WITNESS = {**SMALL, "buffer": "witness", "prior": 0.3, "prior_memory": 0.5, "pri
 
 @cache
 def a_case(scenario="class-incremental", tasks=2):
-    return case_of(scenario, [26] * tasks, values=9, data_seed=2, copies=False)
+    return case_of(scenario, [26] * tasks, values=9, data_seed=5, copies=False)
 
 
 def the_model(case, seed=0):
@@ -752,7 +752,7 @@ def test_rows_that_are_copies(tmp_path):
 
 @pytest.mark.parametrize("shared", [1, 26])
 def test_rows_that_tasks_share(tmp_path, shared):
-    whole = case_of("domain-incremental", [26, 26], values=9, data_seed=2, copies=False)
+    whole = case_of("domain-incremental", [26, 26], values=9, data_seed=5, copies=False)
     whole.x[1][:shared] = whole.x[0][:shared]
     folder = issued(tmp_path, whole)[0]
     assert f"{shared} of the 26 rows of task 2 are rows of an earlier task too." in doubts(
@@ -782,7 +782,7 @@ def test_another_machine(honest):
 
     def elsewhere():
         forgery = Forgery(folder)
-        forgery.content["machine"] = "bits 2, another one"
+        forgery.content["machine"] = "bits 3, another one"
         return forgery
 
     assert verify(elsewhere().sign(), data, model()).status == "valid"
@@ -790,7 +790,7 @@ def test_another_machine(honest):
     forgery.tensors["theta.safetensors"]["head.bias"][0] += 0.01
     found = doubts(forgery.sign(), data, model())
     assert "Learning again gives another theta" in found
-    assert "made on another machine: bits 2, another one; this one is: bits 2, torch" in found
+    assert "made on another machine: bits 3, another one; this one is: bits 3, torch" in found
     forgery = Forgery(folder)
     forgery.content["earlier"] = ["another one"]
     assert verify(forgery.sign(), data, model()).status == "valid"

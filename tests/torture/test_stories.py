@@ -70,7 +70,7 @@ def test_any_bound_stated_by_a_term_that_shadows_a_field(base, tmp_path, place):
 
 
 @pytest.mark.parametrize(
-    "earlier", [[], ["bits 2, torch 2.1, Linux x86_64, a foreign processor, cpu, float32"]]
+    "earlier", [[], ["bits 3, torch 2.1, Linux x86_64, a foreign processor, cpu, float32"]]
 )
 def test_initial_weights_that_know_the_random_labels_by_heart(tmp_path, earlier):
     x, y = noise(200)

@@ -389,7 +389,7 @@ def fingerprints(f: Forgery, draw: Draw) -> None:
             )
 
 
-WHERE = ("bits 2, torch 9.9, a foreign machine", "bits 1", "", "\x1b[31m", "x" * 1001)
+WHERE = ("bits 3, torch 9.9, a foreign machine", "bits 1", "", "\x1b[31m", "x" * 1001)
 
 
 def where_it_was_made(f: Forgery, draw: Draw) -> None:

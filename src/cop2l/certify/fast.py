@@ -571,7 +571,8 @@ class Fast(Plain):
         held = self.buffer[task - 1] if task <= len(self.buffer) else None
         if held is None or rows is not held.row or not self.options.marked:
             return super().stays(rows, task, after)
-        return np.asarray(held.mark < threshold(self.sizes[task - 1][1], after, self.options))
+        left = self.sizes[task - 1][1] - len(self.sets[task - 1].own)
+        return np.asarray(held.mark < threshold(left, after, self.options))
 
     def _rounds(
         self,

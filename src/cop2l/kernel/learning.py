@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -426,9 +426,9 @@ class Plain:
                 past.first = np.setdiff1d(past.first, gone)  # line 13
             self.buffer[i - 1] = held if still.all() else held.take(np.flatnonzero(still))
         rest = np.setdiff1d(np.flatnonzero(certified), own)
-        self.buffer.append(S.take(rest[self.stays(rest, t, t)]))  # line 9: B_t
         self.store_prior(own_prior)
         self.sets.append(Sets(own, own, picked=own, iterations=outcome.message, stopped=outcome.stopped))  # line 6: mu2_t
+        self.buffer.append(S.take(rest[self.stays(rest, t, t)]))  # line 9: B_t
         return outcome
 
     def reconstruct(self, sets: Sequence[Sets], known: Sequence[Examples], priors: Sequence[Examples | None]) -> None:
@@ -446,12 +446,12 @@ class Plain:
             self.add_up(taken(S, B, outcome.kept))
             own = S.row[outcome.kept[outcome.kept < len(S)]]  # found, not believed
             self.buffer.append(every.take(np.flatnonzero(~np.isin(every.row, own))))  # line 5: B_t <- (I_t \ C*) u J_t
-            for i, past in enumerate(sets[:t], 1):  # lines 6-11
+            self.store_prior(own_prior)
+            self.sets.append(replace(found, own=np.sort(own)))
+            for i, past in enumerate(self.sets, 1):  # lines 6-11
                 rows = self.buffer[i - 1].row
                 still = self.stays(rows, i, t) if self.options.marked else ~np.isin(rows, past.second[past.left == t])
                 self.buffer[i - 1] = self.buffer[i - 1].take(np.flatnonzero(still))
-            self.store_prior(own_prior)
-            self.sets.append(found)
 
     def begin(self) -> Examples | None:
         """Give the model the classes of the next task. B*: what can be picked beside the new sample; witnesses never are."""
@@ -463,11 +463,12 @@ class Plain:
     def stays(self, rows: Rows, task: int, after: int) -> np.ndarray:
         """Which of these rows of `task` are in the buffer after task `after` (a mask over `rows`).
 
-        A function of (seed, task, after) and of row numbers: of no other example, and of no content.
+        A function of (seed, task, after), of row numbers and of how many examples were picked at the task itself: of no other
+        example, and of no content.
         """
-        (total, n), options = self.sizes[task - 1], self.options
+        (total, n), own, options = self.sizes[task - 1], len(self.sets[task - 1].own), self.options
         if options.marked:
-            return np.asarray(marks(options.seed, "mark", task, n=total)[rows] < threshold(n, after, options))
+            return np.asarray(marks(options.seed, "mark", task, n=total)[rows] < threshold(n - own, after, options))
         keys = marks(options.seed, "uniform", task, after, n=total)[rows]  # sample(B_i, floor(m/s))
         chosen = np.zeros(len(rows), bool)
         chosen[np.argsort(keys, kind="stable")[: (options.memory - options.prior_memory_size) // after]] = True
@@ -551,7 +552,7 @@ def gram(z: Tensor) -> Tensor:
 
 
 def threshold(n: int, after: int, options: Options) -> np.uint64:
-    """2^64 tau: after task s an example of S_i stays iff its mark is below; tau = m'/(s n_i), fixed in advance.
+    """2^64 tau: after task s one of n examples of S_i, those not picked at task i, stays iff its mark is below; tau = m'/(s n).
 
     The number kept is a sum of independent indicators with mean m' = a - sqrt(9.22 a), a = m + 1; by Chernoff it
     reaches a with probability at most exp(-(a - m')^2 / 2a) <= 1/100 after any given task.

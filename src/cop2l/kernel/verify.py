@@ -29,7 +29,7 @@ Known = dict[int, tuple[Examples, Facts]]
 """The samples that were given, and what is known of them."""
 Say = Callable[[str], None]
 UNCOMMITTED = "Seed, options, delta, the claim and the number of tasks were chosen before the data was seen."
-BITS = 2
+BITS = 3
 """The number of this specification of the learned bits: it grows when `learning` gives other ones."""
 
 
@@ -79,7 +79,8 @@ def counts(options: Options, last: int, task: int, sets: Sets, event: Rows, amon
     """The integers of the bounds of a task, or of the rows `among` it, after task `last`.
 
     `event` marks the rows that are misclassified (or lost). If the data is gone it marks those of the buffer alone, which has
-    every example that the threshold selects and that was never picked: enough for |c n R_t|, and nothing else is counted.
+    every example that was never picked and is `selected`: by a threshold that nothing picked can move, and that is no larger
+    than the buffer's. That is enough for |c n R_t|, and nothing else is counted.
     """
     rows, certified = len(event), learning.certified_rows(len(event), task, options)
     selected = certified & (marks(options.seed, "mark", task, n=rows) < learning.threshold(int(certified.sum()), last, options))
