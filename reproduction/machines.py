@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from cop2l.report.groups import spread
 from cop2l.report.runs import Run
 from reproduction.markdown import table
-from reproduction.ours import Sample
+from reproduction.ours import Sample, changes_of
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 CHANGED = {"icarl": "iCaRL", "lamaml": "La-MAML", "lfl": "LFL", "ewc": "EWC", "si": "SI"}
@@ -72,5 +72,10 @@ def ages(runs: Sequence[Run]) -> str:
         words += (
             " Methods that have changed since, so that their rows show what they were, with the number of their older runs:"
             f" {', '.join(stale)}."
+        )
+    if before := sum(("buffer", "threshold") in changes_of(run) for run in runs):
+        words += (
+            f" The {before} runs of `preset=paper buffer=threshold`, the baseline of the search, were recorded before that"
+            " buffer filled its memory (bits 2); CoP2L's default, bits 3, is beside them."
         )
     return words
