@@ -218,7 +218,7 @@ def test_preference_with_nearest_neighbours_on_noise(most):
 # stopping on (|G| + errors)/n: everything the claim of docs/theory.md speaks of, small enough for thousands of runs.
 
 TRUE = (0.3, 0.5)
-SIZE, MEMORY, OMEGA, GAMMA, MOST = 300, 300, 2.0, 0.02, 12
+SIZE, MEMORY, OMEGA, GAMMA, MOST = 300, 200, 2.0, 0.02, 12
 
 
 def loss(theta: float, x, y):
@@ -236,8 +236,10 @@ def line_run(generator, grid: tuple[int, ...] = ()):
     for s, task in enumerate(tasks, start=1):
         pool = [(task, 1.0, np.ones(SIZE, dtype=bool))]
         # In the buffer after task s-1: not in the task's kept C, and with a mark below the threshold.
-        tau = MEMORY / (max(s - 1, 1) * SIZE)
-        pool += [(old, OMEGA, ~old["C"] & (old["u"] <= tau)) for old in tasks[: s - 1]]
+        pool += [
+            (old, OMEGA, ~old["C"] & (old["u"] < MEMORY / ((s - 1) * (~old["C"]).sum())))
+            for old in tasks[: s - 1]
+        ]
         taken = [np.zeros(SIZE, dtype=bool) for _ in pool]
         trajectory = []
         for j in range(MOST + 1):
@@ -277,7 +279,7 @@ def test_preference_and_buffer_with_a_continual_learner(grid):
         bad = dict.fromkeys(kinds, False)
         for task, true in zip(tasks, TRUE, strict=True):
             wrong = ((task["x"] >= theta) != task["y"]) & ~task["G"]
-            selected = task["u"] <= MEMORY / (2 * SIZE)
+            selected = task["u"] < MEMORY / (2 * SIZE)
             c = (task["G"] | wrong) & selected
             value = {
                 "preference": bounds.preference_certificate(

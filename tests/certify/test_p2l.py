@@ -543,3 +543,31 @@ def test_counts_and_the_bounds_of_them(buffer, tasks, grid):
             assert bounds["buffer"].value == same.value
     assert buffer != "uniform" or any(len(one.second) for one in sets)
     assert buffer == "witness" or any(len(one.picked) > len(one.own) for one in sets)
+
+
+@pytest.mark.parametrize("buffer", ["threshold", "witness"])
+@pytest.mark.parametrize("prior", [0.0, 0.3])
+def test_the_memory_alone_gives_the_counts_that_the_data_gives(buffer, prior):
+    """After every task: what is selected and was never picked is in the buffer, which has more; the first task has all picked."""
+    case = case_of(
+        "domain-incremental", [6, 40, 40, 30], data_seed=2, buffer=buffer, prior=prior, prior_memory=0.2, prior_epochs=1,
+        stop="none", max_iterations=3, **{**SMALL, "memory": 60, "gamma": 0.1},
+    )  # fmt: skip
+    model, selected, beyond = model_of("mlp", case.classes), 0, 0
+    engine = case.engine(model, Plain)
+    for last in range(1, case.tasks + 1):
+        engine.learn(case.sample(last))
+        for t, (one, held) in enumerate(zip(engine.sets, engine.buffer, strict=True), 1):
+            mark, n = marks(case.options.seed, "mark", t, n=len(case.y[t - 1])), len(certified(case, t))
+            R = np.intersect1d(certified(case, t), np.flatnonzero(mark < threshold(n, last, case.options)))
+            assert np.isin(np.setdiff1d(R, one.picked), held.row).all()
+            selected, beyond = selected + len(R), beyond + len(np.setdiff1d(held.row, R))
+            wrong, seen = score(model, case.sample(t))[1], np.zeros(len(mark), bool)
+            seen[held.row] = wrong[held.row]
+            alone, given = (counts(case.options, last, t, one, rows, gone=True) for rows in (seen, wrong))
+            assert alone == given
+            assert alone["selected"] == len(R)
+    assert len(engine.sets[0].own) == len(certified(case, 1))
+    assert len(engine.buffer[0]) == 0
+    assert selected > 20
+    assert beyond > 5

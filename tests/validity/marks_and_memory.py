@@ -22,16 +22,23 @@ def largest_overflow(memories=range(1, 3001), tasks=(1, 2, 3, 5, 10), n=10**6):
     return found
 
 
-def simulated_overflow(memory, sizes, seeds):
-    """After each task: in how many of so many seeds the marks let more than the memory stay."""
+def simulated_overflow(memory, sizes, seeds, by_marks=False):
+    """After each task: in how many of so many seeds more than the memory stays. A third of every pool is picked.
+
+    Losses are random, so that how many of a task are picked depends on the marks in the buffer. by_marks: the losses are the
+    task's own marks, which no loss may depend on.
+    """
     options, found = Options(memory=memory), np.zeros(len(sizes), int)
     for seed in range(seeds):
-        drawn = [marks(seed, "mark", t, n=n) for t, n in enumerate(sizes, 1)]
-        for after in range(1, len(sizes) + 1):
-            kept = sum(
-                int((own < threshold(len(own), after, options)).sum()) for own in drawn[:after]
-            )  # of the tasks so far
-            found[after - 1] += kept > memory
+        draw, held = np.random.default_rng(seed), []
+        for after, n in enumerate(sizes, 1):
+            own = marks(seed, "mark", after, n=n)
+            losses = own / 2.0**64 if by_marks else draw.random(n)
+            pool = np.sort(np.concatenate([losses, draw.random(sum(len(kept) for kept, _ in held))]))
+            rest = own[losses < pool[-(len(pool) // 3)]]
+            every = [*held, (rest, len(rest))]
+            held = [(kept[kept < threshold(left, after, options)], left) for kept, left in every]
+            found[after - 1] += sum(len(kept) for kept, _ in held) > memory
     return found.tolist()
 
 

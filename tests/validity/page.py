@@ -85,9 +85,11 @@ same run as it should be.
 
 ## The memory and the marks
 
-The threshold on marks is a closed formula, fixed in advance; after any given task the memory may hold too much
-with probability at most {allowed:g}. The largest chance over memories of 1 to 3000 and up to ten tasks, computed
-exactly, is {largest:.4f}. In the runs of every setting it happened {overflows} of {times} times.
+The threshold on marks is a closed formula of the memory, the number of tasks and how many examples of the task were
+not picked when it was learned; after any given task the memory may hold too much with probability at most
+{allowed:g}. The largest chance over memories of 1 to 3000 and up to ten tasks, computed exactly, is {largest:.4f}. In the
+runs of every setting it happened {overflows} of {times} times. Simulated, a third of every sample and buffer being
+picked, the largest of random losses:
 
 {overflow}
 

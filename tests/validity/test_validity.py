@@ -138,6 +138,7 @@ def test_the_memory_overflows_at_most_once_in_a_hundred():
     for memory, sizes in OVERFLOWS.items():
         for count in simulated_overflow(memory, sizes, seeds=200):
             assert binom.sf(count - 1, 200, ALLOWED) > LEVEL
+    assert min(simulated_overflow(200, OVERFLOWS[200], seeds=200, by_marks=True)) > 100
 
 
 def test_marks_are_uniform_and_independent():

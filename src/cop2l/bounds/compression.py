@@ -81,7 +81,8 @@ def kl_tight_certificate(
     the binomial tail replaces its Chernoff bound. On equal arguments it is never larger than `kl_certificate`.
 
     marked: marks that were drawn in advance decide who stays (threshold buffer), so the time of eviction is a function of
-    the indices. Then there is no J: every picked example is in I, evicted is 0, and nothing is paid for |J|.
+    the indices and of how many were picked at the task itself, which reconstruction finds. Then there is no J: every picked
+    example is in I, evicted is 0, and nothing is paid for |J|.
 
     >>> sizes = {"n": 10_000, "compression": 300, "evicted": 20, "errors": 100}
     >>> bound = kl_tight_certificate(**sizes, iterations=[75] * 5, task=2, tasks=5, log_delta=math.log(0.05))

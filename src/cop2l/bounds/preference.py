@@ -108,15 +108,16 @@ def buffer_certificate(
     *,
     grid: int | None = None,
 ) -> Bound:
-    """Our certificate for a task whose data is gone, from what the threshold selects.
+    """Our certificate for a task whose data is gone, from what a threshold selects.
 
     With probability at least 1 - delta over the draw of all T samples and their marks, for every task t at once:
 
       risk_t(theta_T) <= eps( |c n R|, |R|, (delta/T) zeta(K) ),   eps = `preference_epsilon`,
 
-    where R holds the examples of task t with mark u <= tau_{t,T}, picked or not. n_selected: |R|; compressed: those
-    of R that are in G (see `preference_certificate`), and of the others those that theta_T misclassifies;
-    iterations: K; grid: as there. Not in the paper.
+    where R holds the examples of task t with mark u < m'/(T n), picked or not (docs/theory.md: fixed in advance, and
+    not above the buffer's own threshold). n_selected: |R|; compressed: those of R that are in G (see
+    `preference_certificate`), and of the others those that theta_T misclassifies; iterations: K; grid: as there. Not in
+    the paper.
 
     >>> round(float(buffer_certificate(400, 30, 75, tasks=5, log_delta=math.log(0.05))), 7)
     0.1694434

@@ -62,7 +62,7 @@ def add(verbs: Any) -> None:
 def _options(one: argparse.ArgumentParser, kind: str) -> None:
     n_help = {
         "holdout": "the task's withheld examples",
-        "buffer": "the task's examples with a mark below the last threshold, picked or not (|R|)",
+        "buffer": "the task's examples with a mark below m'/(T n), picked or not (|R|)",
     }
     need = partial(one.add_argument, required=True)
     need("--n", metavar="N", help=n_help.get(kind, "size of the task's sample"))

@@ -400,7 +400,7 @@ class Plain:
         """Learn the sample of the next task: one turn of the loop of Algorithm 4, the compression function.
 
         An example that leaves the buffer moves to J only if it is in I (the printed line moves every one). Where marks decide
-        who stays, the time of leaving is a function of row numbers, and nothing moves to J.
+        who stays, the time of leaving is a function of row numbers and of |C_t n S_t|, and nothing moves to J.
         """
         t, n, options = self.task, len(S), self.options
         certified = certified_rows(n, t, options)
@@ -554,8 +554,9 @@ def gram(z: Tensor) -> Tensor:
 def threshold(n: int, after: int, options: Options) -> np.uint64:
     """2^64 tau: after task s one of n examples of S_i, those not picked at task i, stays iff its mark is below; tau = m'/(s n).
 
-    The number kept is a sum of independent indicators with mean m' = a - sqrt(9.22 a), a = m + 1; by Chernoff it
-    reaches a with probability at most exp(-(a - m')^2 / 2a) <= 1/100 after any given task.
+    Given the tasks before, the number kept of each is a sum of independent indicators of mean m'/s at most, where no losses
+    are equal; m' = a - sqrt(9.22 a), a = m + 1. By Chernoff all together reach a with probability at most
+    exp(-(a - m')^2 / 2a) <= 1/100 after any given task.
     """
     a = options.memory - options.prior_memory_size + 1
     mean = max(0.0, a - math.sqrt(9.22 * a))

@@ -51,7 +51,7 @@ KINDS = {
         "ours, from the buffer alone (buffer)",
         "from the buffer alone (buffer)",
         "purple",
-        "Ours, when a task's data are gone: the preference bound on what the buffer's threshold selects.",
+        "Ours, when a task's data are gone: the preference bound on what a threshold on marks, fixed in advance, selects.",
         (6, 3),
     ),
     "holdout": BoundKind(
