@@ -791,6 +791,11 @@ def test_learning_without_gradients_is_refused():
     learner, x, y = masked_learner()
     with torch.no_grad(), pytest.raises(UserError, match="needs gradients"):
         learner.learn(x, y)
+    for model in (Masked(), None):
+        with torch.inference_mode():
+            made = CoP2L(model or Masked(), k=2, memory=10, max_iterations=2)
+        with pytest.raises(UserError, match="make or load the learner outside"):
+            made.learn(x, y)
 
 
 def test_compiled_and_coarse_models_are_refused():

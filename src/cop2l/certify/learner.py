@@ -262,9 +262,11 @@ class CoP2L:
         """
         self._check_unchanged()
         x, y = labelled(x, y)
-        if not torch.is_grad_enabled():
+        made = [*self.model.parameters(), *self.model.buffers()]
+        if not torch.is_grad_enabled() or any(value.is_inference() for value in made):
             raise UserError(
-                "Learning needs gradients; call learn outside torch.no_grad() and torch.inference_mode()."
+                "Learning needs gradients; call learn outside torch.no_grad() and torch.inference_mode(), and make or load the"
+                " learner outside the latter."
             )
         if trained(self.model) != self.trained:
             raise UserError(
