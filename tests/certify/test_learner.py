@@ -12,6 +12,7 @@ import torch
 from certify_cases import NormedMLP, case_of, model_of, parameters, same_bits, standing
 from torch import nn
 
+import cop2l
 from cop2l.certify import saved
 from cop2l.certify.certificate import read
 from cop2l.certify.learner import CoP2L
@@ -790,6 +791,11 @@ def test_learning_without_gradients_is_refused():
     learner, x, y = masked_learner()
     with torch.no_grad(), pytest.raises(UserError, match="needs gradients"):
         learner.learn(x, y)
+    for model in (Masked(), None):
+        with torch.inference_mode():
+            made = CoP2L(model or Masked(), k=2, memory=10, max_iterations=2)
+        with pytest.raises(UserError, match="make or load the learner outside"):
+            made.learn(x, y)
 
 
 def test_compiled_and_coarse_models_are_refused():
@@ -797,8 +803,26 @@ def test_compiled_and_coarse_models_are_refused():
     with pytest.raises(UserError, match="convert it"):
         CoP2L(Masked().bfloat16())
     model.compile(backend="eager")
-    with pytest.raises(UserError, match="not compiled"):
-        CoP2L(model)
+    for compiled in (model, nn.Sequential(torch.compile(nn.Linear(4, 2), backend="eager"))):
+        with pytest.raises(UserError, match="not compiled"):
+            CoP2L(compiled)
+
+
+def test_what_was_frozen_by_hand_is_frozen_again(tmp_path):
+    case = a_case()
+    model = model_of("mlp", case.classes)
+    model.hidden.requires_grad_(False)
+    learner = CoP2L(model, k=2, memory=10, max_iterations=2)
+    learner.learn(case.x[0], case.y[0])
+    learner.save(tmp_path / "learner")
+    again = CoP2L.load(tmp_path / "learner")
+    assert again.trained == ["head.weight", "head.bias"]
+    assert again.description == learner.description
+    data = {1: (case.x[0], case.y[0])}
+    again.certify(data).save(tmp_path / "certificate")
+    assert cop2l.verify(tmp_path / "certificate", data=data).faults == []
+    with pytest.raises(UserError, match="trains other parameters"):
+        CoP2L.load(tmp_path / "learner", model_of("mlp", case.classes))
 
 
 def test_integers_and_real_numbers_are_not_mixed():

@@ -98,6 +98,37 @@ def test_an_interruption_stops_all_and_a_learner_is_as_before(waiting, monkeypat
     assert all(same_bits(parameters(one.model), old) for one, old in zip(learners, before, strict=True))
 
 
+def test_after_an_interruption_no_loop_goes_on(monkeypatch):
+    there, late, inside, over = [], [], threading.Event(), threading.Event()
+
+    class Never:
+        query = synchronize = staticmethod(lambda: False)
+
+    def steps():
+        while not over.is_set():
+            if len(there) == 3 and not inside.is_set():
+                inside.set()
+                assert over.wait(60)
+            yield Never
+        late.append(1)
+
+    def work():
+        there.append(1)
+        together.finished(steps())
+
+    def join(thread, usual=threading.Thread.join):
+        if not inside.is_set():
+            assert inside.wait(60)
+            raise KeyboardInterrupt
+        over.set()
+        usual(thread)
+
+    monkeypatch.setattr(threading.Thread, "join", join)
+    with pytest.raises(KeyboardInterrupt):
+        together.side_by_side([work] * 3, CPU)
+    assert not late
+
+
 def test_what_is_done_aside_leaves_the_turn_to_others():
     order, gone = [], threading.Event()
 

@@ -31,6 +31,14 @@ def test_logits_are_the_head_of_the_features(name):
     assert torch.equal(model(x), model.head(model.features(x)))
 
 
+def test_what_is_frozen_is_named_by_its_parameters():
+    described = build("mlp", inputs=(4,), classes=2).description
+    assert not rebuild({**described, "frozen": ["hidden.bias"]}).hidden.bias.requires_grad
+    for wrong in (["nothing"], "hidden.bias", [["hidden.bias"]], {"hidden.bias": 1}):
+        with pytest.raises(UserError, match="has no parameters"):
+            rebuild({**described, "frozen": wrong})
+
+
 def model_size(name):
     size = 1
     for part in INPUTS[name]:

@@ -125,7 +125,8 @@ def raw(served, content):
     """The answer to some bytes; nothing if the server hangs up."""
     with socket.create_connection(served.address, timeout=60) as line, suppress(ConnectionError):
         line.sendall(content)
-        line.shutdown(socket.SHUT_WR)
+        with suppress(OSError):  # the server may have hung up already
+            line.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: line.recv(65536), b""))
     return b""
 

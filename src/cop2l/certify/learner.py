@@ -48,7 +48,7 @@ from cop2l.kernel.learning import Examples, check_alone, digest, exact_arithmeti
 from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, each, fingerprint, given, parts_of
 from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outside_heads, set_tensors
-from cop2l.models import MODELS
+from cop2l.models import MODELS, Classifier
 from cop2l.models.scale import Scale
 from cop2l.streams.task import SCENARIOS
 
@@ -109,7 +109,9 @@ class CoP2L:
             raise UserError(
                 "The losses of a model in bfloat16 are too coarse to pick by; convert it: model.float()."
             )
-        if any(module._compiled_call_impl for module in model.modules()) or hasattr(model, "_orig_mod"):
+        if any(module._compiled_call_impl for module in model.modules()) or any(
+            hasattr(module, "_orig_mod") for module in model.modules()
+        ):
             raise UserError(
                 "Give the model itself, not compiled: what torch.compile makes of it may round in another way."
             )
@@ -134,7 +136,8 @@ class CoP2L:
         """Of the certificate after the newest task: family, task, subject and kind of each statement."""
         self.learned = state(model)
         """The state of the model that the newest task left."""
-        self._trained = trained(model)
+        self.trained = trained(model)
+        """The names of the parameters that are trained."""
         self._first: tuple[str, tuple[int, ...] | None] | None = None
         """What gave scale and step: the fingerprint of the examples, and the classes with which steps were tried."""
         self._classes: int | None = None
@@ -259,11 +262,13 @@ class CoP2L:
         """
         self._check_unchanged()
         x, y = labelled(x, y)
-        if not torch.is_grad_enabled():
+        made = [*self.model.parameters(), *self.model.buffers()]
+        if not torch.is_grad_enabled() or any(value.is_inference() for value in made):
             raise UserError(
-                "Learning needs gradients; call learn outside torch.no_grad() and torch.inference_mode()."
+                "Learning needs gradients; call learn outside torch.no_grad() and torch.inference_mode(), and make or load the"
+                " learner outside the latter."
             )
-        if trained(self.model) != self._trained:
+        if trained(self.model) != self.trained:
             raise UserError(
                 "Other parameters are to be trained than when the learner was made; put requires_grad back."
             )
@@ -448,6 +453,10 @@ class CoP2L:
         kind = type(self.model)
         own = {"name": None, "class": f"{kind.__module__}.{kind.__qualname__}"}
         described = getattr(self.model, "description", None) or own
+        if isinstance(self.model, Classifier):
+            every = [name for name, _ in self.model.named_parameters() if name not in self.model.fixed]
+            if frozen := [name for name in every if name not in self.trained]:
+                described = {**described, "frozen": frozen}
         size = sum(self.theta_0[name].numel() for name, _ in self.model.named_parameters())
         return {**described, "parameters": size}
 

@@ -22,7 +22,7 @@ from cop2l.models import rebuild
 if TYPE_CHECKING:
     from cop2l.certify.learner import CoP2L
 
-FORMAT = "cop2l-learner 3"
+FORMAT = "cop2l-learner 4"
 FILE = "learner.safetensors"
 
 
@@ -48,6 +48,7 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
         "data": learner.data,
         "commitment": learner.commitment_hash,
         "model": learner.description,
+        "trained": learner.trained,
         "classes": engine.widths[0] if engine.widths else None,
         "machines": learner.machines,
         "threads": learner.threads,
@@ -137,6 +138,10 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     ]
     if wrong:
         raise UserError(f"The model does not fit the saved learner: look at its parameter {wrong[0]}.")
+    if note["trained"] != learner.trained:
+        raise UserError(
+            "The model trains other parameters than the saved learner; set requires_grad as it was there."
+        )
     load_parameters(learner.model, part("theta/"))
     engine, tasks = learner.engine, note["tasks"]
     learner.theta_0, learner.machines = first, note["machines"]

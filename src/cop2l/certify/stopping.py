@@ -57,9 +57,8 @@ def _kl(q: float, p: float) -> float:
 
 def kl_inverse(q: float, eps: float) -> float:
     """`learning.kl_inverse`."""
-    p = min(
-        q + math.sqrt(max(eps, 0.0) / 2), q + eps + math.sqrt(max(eps * eps + 2 * q * eps, 0.0))
-    )  # not below it
+    # Neither is below the answer: kl is convex, and from there every step of Newton's ends above it too.
+    p = min(q + math.sqrt(max(eps, 0.0) / 2), q + eps + math.sqrt(max(eps * eps + 2 * q * eps, 0.0)))
     step, slope = 1.0, 0.0
     while q < p < FAR and abs(step) > 1e-8:
         slope = (p - q) / (p * (1 - p))

@@ -121,6 +121,7 @@ class Turns:
             self._loops[0].event.synchronize()
             ready = [self._loops[0]]
         for loop in ready:
+            self.check()  # before each: one that never waits for a device goes on to its end
             loop.go_on()
             if loop.ended:
                 self._loops.remove(loop)

@@ -101,9 +101,8 @@ def new_model(config: Config, stream: Stream, scale: dict[str, list[float]] | No
     assert config.model is not None
     for name in ("inputs", "classes", "seed", "scale"):
         if name in config.architecture:
-            raise UserError(
-                f"The run itself gives its model {name}; leave architecture.{name} out, or say {name}=."
-            )
+            instead = f", or say {name}=" if name in ("seed", "scale") else ""
+            raise UserError(f"The run itself gives its model {name}; leave architecture.{name} out{instead}.")
     model: Any = models.build(
         config.model,
         inputs=tuple(stream[0].x.shape[1:]),

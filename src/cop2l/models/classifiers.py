@@ -19,6 +19,8 @@ class Classifier(nn.Module):
     head: nn.Linear
     description: dict[str, Any]
     """Name and all arguments: enough to build the same architecture again."""
+    fixed: tuple[str, ...] = ()
+    """Parameters that are never trained."""
 
     def features(self, x: Tensor) -> Tensor:
         """The penultimate representation: the input of the head."""
@@ -68,6 +70,8 @@ class MLPHead(MLP):
 
 class RandomFeatures(Classifier):
     """A linear head on fixed random features of the inputs: relu of a random projection that is never trained."""
+
+    fixed = ("projection.weight",)
 
     def __init__(self, inputs: Inputs, classes: int, hidden: int = 2000) -> None:
         super().__init__()

@@ -96,7 +96,14 @@ def rebuild(description: Mapping[str, Any]) -> Classifier:
     missing = [key for key in ("name", "inputs", "classes", "seed") if key not in description]
     if missing:
         raise UserError(f"The description of the model lacks {', '.join(missing)}.")
-    return build(**description)
+    given = dict(description)
+    frozen, model = given.pop("frozen", []), build(**given)
+    known = [name for name, _ in model.named_parameters()]
+    if not isinstance(frozen, list) or not all(name in known for name in frozen):
+        raise UserError(f"The model {given['name']!r} has no parameters {frozen!r:.60} that could be frozen.")
+    for name in frozen:
+        model.get_parameter(name).requires_grad_(False)
+    return model
 
 
 def _defaults(name: str) -> dict[str, Any]:
