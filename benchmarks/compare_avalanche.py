@@ -58,8 +58,8 @@ NOTES = {
     "about the batch size times larger. And it has no factor 1/2. Its lambda is therefore batch / 2 times ours here.",
     "si": "Avalanche has a factor 1/2 in the penalty (its lambda is twice ours here), takes the gradient of the whole loss, "
     "penalty included, for the path, and cuts importances at 0.001: its accuracy is the same at strengths of 1, 2 and 3, where "
-    "ours falls from 3 on and diverges at 5. 2 was taken after these tries, on this comparison: the differences were -1.20, -1.42 and "
-    "-4.19 points.",
+    "ours falls from 3 on and diverges at 5. 2 was taken after these tries, on this comparison: the differences were -1.20, "
+    "-1.42 and -4.19 points.",
     "lamaml": "Avalanche draws new initial weights; here both start from the same ones. It drops the last incomplete batch "
     "and lets a rate below 0 act in the inner updates; ours counts such a rate as 0 there, too.",
     "slda": "On the pixels themselves. Avalanche's covariance takes each example's distance from the mean of its class at that "
