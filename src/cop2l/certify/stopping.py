@@ -17,36 +17,17 @@ FAR = 0.99
 
 def criterion(options: Options, n: int, picked: int, errors: int, iterations: int) -> float:
     """`learning.criterion`."""
-    if (found := _arguments(options, n, picked, errors, iterations)) is not None:
-        return kl_inverse(*found)
-    return learning.criterion(options, n, picked, errors, iterations)
+    return learning.criterion(options, n, picked, errors, iterations, kl_inverse)
 
 
 def reaches(options: Options, n: int, picked: int, errors: int, iterations: int, least: float) -> bool:
     """Whether the criterion is at least `least`: where it is clearly less, one value of kl tells."""
-    found = _arguments(options, n, picked, errors, iterations)
-    if found is not None and found[0] < least < FAR and _kl(found[0], least) > found[1] + 100 * EXACT:
-        return False
-    return criterion(options, n, picked, errors, iterations) >= least
 
+    def inverse(q: float, eps: float) -> float:
+        clear = q < least < FAR and _kl(q, least) > eps + 100 * EXACT
+        return -math.inf if clear else kl_inverse(q, eps)
 
-def _arguments(
-    options: Options, n: int, picked: int, errors: int, iterations: int
-) -> tuple[float, float] | None:
-    """What the criterion is the kl inverse of; None where it is something else."""
-    rest, price = n - picked, -math.log(options.delta)
-    if options.stop in ("none", "preference") or not n or (options.stop == "kl" and not rest):
-        return None
-    if options.stop == "kl":
-        price += math.lgamma(n + 1) - math.lgamma(picked + 1) - math.lgamma(rest + 1)
-        price += math.log(2 * math.sqrt(rest) * (picked + 1) ** 2 * math.pi**2 / 6)
-        return errors / rest, price / rest
-    price += math.log(options.tasks or 1)
-    if not iterations:
-        return errors / n, (price + math.log(4 / 3)) / n
-    points = len(options.grid_points)
-    price += math.log(4 * (points - 1 if points else (iterations + 1) ** 2 * math.pi**2 / 6))
-    return (picked + errors) / n, (price + math.log(picked + errors + 1) / 2) / n
+    return learning.criterion(options, n, picked, errors, iterations, inverse) >= least
 
 
 def _kl(q: float, p: float) -> float:

@@ -583,7 +583,17 @@ def _rows_of(task: int, B: Examples, at: np.ndarray) -> Rows:
     return np.asarray(B.row[at][B.task[at] == task])
 
 
-def criterion(options: Options, n: int, picked: int, errors: int, iterations: int) -> float:
+def kl_inverse(q: float, eps: float) -> float:
+    """sup{p : kl(q, p) <= eps}, by bisection to the last bit."""
+    low, high = min(q, 1.0), 1.0
+    while low < (middle := (low + high) / 2) < high:
+        left = q * math.log(q / middle) if q > 0 else 0.0
+        right = (1 - q) * math.log((1 - q) / (1 - middle)) if q < 1 else 0.0
+        low, high = (middle, high) if left + right <= eps else (low, middle)
+    return high
+
+
+def criterion(options: Options, n: int, picked: int, errors: int, iterations: int, inverse: Any = kl_inverse) -> float:
     """What early stopping minimises. It reads the current task alone; it is no bound, and nothing is claimed of it.
 
     kl: the single-task bound of the paper. preference: (picked + errors)/n. combined: about the combined bound of this task:
@@ -597,20 +607,10 @@ def criterion(options: Options, n: int, picked: int, errors: int, iterations: in
     if options.stop == "kl":
         price += math.lgamma(n + 1) - math.lgamma(picked + 1) - math.lgamma(rest + 1)
         price += math.log(2 * math.sqrt(rest) * (picked + 1) ** 2 * math.pi**2 / 6)
-        return kl_inverse(errors / rest, price / rest)
+        return float(inverse(errors / rest, price / rest))
     price += math.log(options.tasks or 1)
     if not iterations:
-        return kl_inverse(errors / n, (price + math.log(4 / 3)) / n)
+        return float(inverse(errors / n, (price + math.log(4 / 3)) / n))
     points = len(options.grid_points)
     price += math.log(4 * (points - 1 if points else (iterations + 1) ** 2 * math.pi**2 / 6))
-    return kl_inverse((picked + errors) / n, (price + math.log(picked + errors + 1) / 2) / n)
-
-
-def kl_inverse(q: float, eps: float) -> float:
-    """sup{p : kl(q, p) <= eps}, by bisection to the last bit."""
-    low, high = min(q, 1.0), 1.0
-    while low < (middle := (low + high) / 2) < high:
-        left = q * math.log(q / middle) if q > 0 else 0.0
-        right = (1 - q) * math.log((1 - q) / (1 - middle)) if q < 1 else 0.0
-        low, high = (middle, high) if left + right <= eps else (low, middle)
-    return high
+    return float(inverse((picked + errors) / n, (price + math.log(picked + errors + 1) / 2) / n))
