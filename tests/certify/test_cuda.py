@@ -1,5 +1,6 @@
 """The same exactness on a CUDA device: fast path and kernel have the same bits there, and a certificate is verified there."""
 
+import gc
 from functools import partial
 
 import numpy as np
@@ -199,3 +200,24 @@ def test_a_seed_does_not_depend_on_those_beside_it(number):
             assert not isinstance(end, BaseException), end
             assert end == alone[seed]
     assert torch.equal(torch.cuda.get_rng_state(), state)
+
+
+def test_memory_is_free_when_a_learner_is_gone():
+    case = case_of("class-incremental", [700, 500], inputs=48)
+
+    def learn():
+        model = build("mlp", inputs=(48,), classes=case.classes, seed=0).cuda()
+        learner = CoP2L(model, **SMALL)
+        for t in (1, 2):
+            learner.learn(*case.data[t], progress=False)
+        assert learner.engine._graphs is not None
+
+    learn()  # what libraries keep
+    gc.collect()
+    gc.disable()
+    try:
+        before = torch.cuda.memory_allocated()
+        learn()
+        assert torch.cuda.memory_allocated() <= before
+    finally:
+        gc.enable()

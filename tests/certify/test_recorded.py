@@ -1,12 +1,15 @@
 """The path of CUDA graphs without a device: the same work, called instead of repeated, has the bits of the kernel."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from certify_cases import SCENARIOS, case_of, model_of, parameters, same_bits, standing
 
 from cop2l.certify import cuda
 from cop2l.certify.fast import Fast, ours
-from cop2l.kernel.learning import Plain, exact_arithmetic
+from cop2l.kernel.learning import LARGE_BLOCK, Plain, exact_arithmetic
 from cop2l.kernel.options import Refusal
 
 
@@ -97,3 +100,42 @@ def test_more_iterations_than_said_are_refused():
     case = case_of("class-incremental", [40], k=4, epochs=1, lr=0.01, memory=20, stop="none")
     with exact_arithmetic(1), pytest.raises(Refusal, match="does not stop after 2 iterations"):
         case.engine(model_of("linear", case.classes)).learn(case.sample(1), longest=2)
+
+
+def test_a_pool_is_recorded_once_for_tasks_of_about_one_size(monkeypatch):
+    """And its results are the kernel's, whatever the pool held before."""
+    made, usual = [], cuda.Scores.__init__
+
+    def counted(self, model, steps, rows, *others):
+        made.append(rows)
+        usual(self, model, steps, rows, *others)
+
+    monkeypatch.setattr(cuda.Scores, "__init__", counted)
+    sizes = [11 * LARGE_BLOCK - 40, 9 * LARGE_BLOCK - 7, 8 * LARGE_BLOCK - 2, 60, 70]
+    case = case_of(
+        "domain-incremental", sizes, k=40, epochs=1, lr=0.05, memory=60, max_iterations=3, stop="none"
+    )
+    model = model_of("linear", case.classes).eval()
+    theta_0, ends = parameters(model), []
+    for kind in (Plain, Fast):
+        model.load_state_dict(theta_0)
+        ends.append(learned(model, case, kind)[1])
+    assert ends[0] == ends[1]
+    assert made == [
+        rows * LARGE_BLOCK for rows in (11, 9, 2)
+    ]  # the second fits into the first, the fifth into the fourth
+
+
+def test_what_is_recorded_goes_with_the_learner():
+    """Its memory on a device is free at once, without a collection of garbage."""
+    case = case_of("class-incremental", [60, 50, 40], k=4, lr=0.05, memory=40, max_iterations=4)
+    gc.collect()
+    gc.disable()
+    try:
+        engine, _ = learned(model_of("mlp", case.classes), case, Fast)
+        left = weakref.ref(engine), weakref.ref(engine._graphs)
+        assert all(left)
+        del engine
+        assert [one() for one in left] == [None, None]
+    finally:
+        gc.enable()

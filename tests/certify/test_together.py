@@ -146,3 +146,36 @@ def test_what_is_done_aside_leaves_the_turn_to_others():
     assert sorted(order) == ["first", "second"]
     with together.aside():  # nobody is beside this
         pass
+
+
+def test_a_pause_lets_iterations_go_on_and_comes_back():
+    """Whoever makes the iterations has the turn after each of the others, not after all of them."""
+    order = []
+
+    class Looked(Later):
+        def query(self):
+            order.append("looked")
+            return super().query()
+
+    def iterates():
+        waiting = together._of_thread.turns._waiting
+        while len(waiting) < 3:
+            time.sleep(0.001)
+
+        def steps():
+            for _ in range(20):
+                yield Looked()
+
+        return together.finished(steps())
+
+    def pauses(name):
+        for _ in range(2):
+            order.append(name)
+            together.pause()
+
+    together.pause()  # nobody is beside this
+    works = [iterates, *(lambda name=name: pauses(name) for name in "abc")]
+    assert together.side_by_side(works, CPU) == [None] * 4
+    assert sorted(name for name in order if name != "looked") == [*"aabbcc"]
+    assert order[0] == order[-1] == "looked"
+    assert all("looked" in pair for pair in itertools.pairwise(order))

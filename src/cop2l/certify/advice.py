@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from cop2l.certify.fast import misclassified
+from cop2l.certify.fast import Fast, misclassified
 from cop2l.errors import Advice
-from cop2l.kernel.learning import Examples, Plain, certified_rows, join
+from cop2l.kernel.learning import Examples, certified_rows, join
 from cop2l.kernel.samples import ROWS, numbers, parts_of
 from cop2l.models.scale import Scale
 
@@ -38,7 +38,7 @@ def before(task: int, x: Any, y: Tensor, given: Any, model: nn.Module) -> Iterat
         first = numbers(part[:ROWS])
         if not first.size or first.dtype.kind not in ("f" if looks_up else "iuf"):  # ids are no quantities
             continue
-        largest = np.abs(first.astype(np.float64)).max()
+        largest = max(-float(first.min()), float(first.max()))
         if largest > LARGE:
             yield (
                 f"The inputs have values up to {largest:.3g}, and models learn badly from such: divide them by a constant that "
@@ -65,17 +65,19 @@ def again(task: int, found: str, earlier: Sequence[str]) -> Iterator[str]:
         )
 
 
-def after(engine: Plain, S: Examples) -> Iterator[str]:
+def after(engine: Fast, S: Examples) -> Iterator[str]:
     """Underfitting: many errors on what was just trained on, or on what was replayed.
 
-    What was picked is what the model finds hardest, so that many errors there are no sign: the whole task is looked at.
+    What was picked is what the model finds hardest, so that many errors there are no sign: the whole task is looked at, unless
+    it has few errors even if all that was picked is wrong.
     """
     task, options = len(engine.sets), engine.options
     free = np.flatnonzero(~certified_rows(len(S), task, options))
     rows = free if len(free) else np.arange(len(S))
-    parts: dict[str, Examples | None] = {
-        f"task {task}{' that it was trained on' * bool(len(free))}": S.take(rows[:ROWS])
-    }
+    rows, kept = rows[:ROWS], next(step for step in engine.trace if step["kept"])
+    parts = dict[str, Examples | None]()
+    if len(free) or kept["errors"] + kept["picked"] > HIGH * len(rows):
+        parts[f"task {task}{' that it was trained on' * bool(len(free))}"] = S.take(rows)
     parts["earlier tasks that it replays"] = join(engine.prior[: task - 1])
     for what, held in parts.items():
         count = 0 if held is None else len(held)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cop2l.certify import together
 from cop2l.certify.fast import Optimiser, ScoringMode, ours
-from cop2l.kernel.learning import Examples, block_rows
+from cop2l.kernel.learning import LARGE_BLOCK, Examples, block_rows
 from cop2l.kernel.options import Options
 from cop2l.randomness import derive, private_randomness
 
@@ -34,13 +34,18 @@ PLACES = AHEAD + 2
 GROUPS = (8, 4, 2, 1)
 """Numbers of mini-batches that are recorded together."""
 STREAMS = 8
-"""How many blocks are scored side by side: one of them does not fill a device."""
+"""How many blocks are scored side by side: one of them does not fill a device. Where several learners do, at most 2 each."""
 ALIGNED = 128
 """Mini-batches begin at multiples of so many rows: as aligned as memory of their own would be."""
 STAGE = 2**28
 """The most bytes that the mini-batches of a group may take."""
 TABLE = 2**15
 """How many rows of mini-batches go to the device at once, about; an epoch always does."""
+ROUNDED = LARGE_BLOCK
+"""Pools have multiples of so many rows, which are whole blocks of either size."""
+SPARE = 1.25
+"""A pool may have so many times the rows that it needs: to score some more takes less than to record it again."""
+_done_once = set[Any]()
 
 
 def able(engine: "Fast", parts: Sequence[Examples | None]) -> bool:
@@ -55,19 +60,21 @@ def able(engine: "Fast", parts: Sequence[Examples | None]) -> bool:
     return needed < free
 
 
-def record(device: torch.device, memory: Any, work: Callable[[], None]) -> Callable[[], None]:
-    """What repeats this work, which reads and writes fixed memory only, with one call. It is done once here, as a start.
+def record(device: torch.device, memory: Any, name: Any, work: Callable[[], None]) -> Callable[[], None]:
+    """What repeats this work, which reads and writes fixed memory only, with one call. It may be done once here, as a start.
 
-    `memory` is where its intermediate results lie. The workspaces of cuBLAS lie there too: those that belong to a stream would be
-    shared with whatever else was recorded on it, and may run at the same time.
+    Work of the same `name` has the same kernels. `memory` is where its intermediate results lie. The workspaces of cuBLAS lie
+    there too: those that belong to a stream would be shared with whatever else was recorded on it, and may run at the same time.
     """
     if device.type != "cuda":
         return work
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        work()  # libraries make themselves ready at the first call, which cannot be recorded
-    stream.synchronize()
+    if name not in _done_once:  # libraries make themselves ready at the first call, which cannot be recorded
+        with torch.cuda.stream(stream):
+            work()
+        stream.synchronize()
+        _done_once.add(name)
     graph, collecting = torch.cuda.CUDAGraph(), gc.isenabled()
     library: Any = torch._C
     forget = library._cuda_clearCublasWorkspaces
@@ -126,12 +133,22 @@ class Steps:
         largest = STAGE // (self._rows * self.x[:1].nbytes)
         self._groups = [size for size in GROUPS if size <= max(1, largest)]
         self._most = max(TABLE // self._rows, -(-rows // options.batch), GROUPS[0])
-        self._drawn = torch.empty(2 * self._most, options.batch, dtype=torch.int64)
+        self._drawn = torch.empty(2 * self._most, options.batch, dtype=torch.int32)
+        self._in_order = np.arange(options.batch, dtype=np.int32)
         self._order = torch.Generator()
         self._table = torch.zeros((4 * self._most, self._rows), dtype=torch.int32, device=like.device)
         self._next = self._zeros(1, torch.int64)
         self._pairs = torch.arange(2 * GROUPS[0], device=like.device).view(-1, 2).t().contiguous()
         self._recorded: dict[Any, Callable[[], None]] = {}
+        self.name = (
+            str(like.device),
+            repr(model),
+            tuple(shape),
+            classes,
+            rows,
+            options.batch,
+            options.optimiser,
+        )
         self._optimisers: dict[float, Optimiser] = {}
         start = self._zero.clone().requires_grad_()
         torch.autograd.grad(
@@ -143,6 +160,13 @@ class Steps:
         self.memory: Any = torch.cuda.graph_pool_handle() if on_device else None
         made: Any = torch.cuda.Event
         self._done = made() if on_device else None
+        self._sent = [
+            (
+                torch.zeros(self._table.shape, dtype=torch.int32, pin_memory=on_device),
+                made() if on_device else None,
+            )
+            for _ in range(2)
+        ]
 
     def asked(self) -> Any:
         """The event that comes when the device has done all that was asked for; None where it has."""
@@ -172,14 +196,14 @@ class Steps:
     def add(self, x: Tensor, y: Tensor, weight: Tensor, hidden: Tensor | None, real: Tensor) -> None:
         """Examples behind the others; those that are not real are counted nowhere, and overwritten or never used."""
         at = self.end + torch.arange(len(y), device=self.device)
-        strict = torch.are_deterministic_algorithms_enabled()
-        torch.use_deterministic_algorithms(False)  # no row is written twice: any order gives the same
+        strict = torch.get_deterministic_debug_mode()
+        torch.set_deterministic_debug_mode(0)  # no row is written twice: any order gives the same
         try:
             columns = [(self.x, x), (self.y, y), (self.weight, weight)]
             for column, new in [*columns, *([] if hidden is None else [(self.hidden, hidden)])]:
                 column.index_copy_(0, at, new)
         finally:
-            torch.use_deterministic_algorithms(strict)
+            torch.set_deterministic_debug_mode(strict)
         self.counts.add_(((y[:, None] == self.labels) & real[:, None]).sum(0))
         self.end.add_(len(y))
 
@@ -235,30 +259,37 @@ class Steps:
         Of each: its rows, then minus their shares in its mean, as bits; the gradient of the loss is minus these.
         """
         size, end, last, real = self._options.batch, 0, list[int](), list[int]()
-        at, drawn = np.arange(size), self._drawn
+        flat, index = self._drawn.view(-1), self._drawn.numpy()
         for epochs, n in coming:
             batches = -(-n // size)
-            for rows in drawn[end : end + epochs * batches].view(epochs, -1)[:, :n]:
-                if n > size:
-                    torch.randperm(n, generator=self._order, out=rows)
-                else:
-                    torch.arange(n, out=rows)
-                end += batches
-                last.append(end - 1)
-                real.append(n - (batches - 1) * size)
+            own = index[end : end + epochs * batches].reshape(epochs, -1)
+            if n > size:
+                for begin in range(end * size, (end + epochs * batches) * size, batches * size):
+                    torch.randperm(n, generator=self._order, out=flat[begin : begin + n])
+            else:
+                own[:, :n] = self._in_order[:n]
+            final, filled = own[:, -size:], n - (batches - 1) * size
+            last += range(end + batches - 1, end + epochs * batches, batches)
+            real += epochs * [filled]
+            while filled < size:  # with its own rows
+                more = min(filled, size - filled)
+                final[:, filled : filled + more] = final[:, :more]
+                filled += more
+            end += epochs * batches
             if end > self._most:
                 break
-        index, ends, count = drawn.numpy()[:end], np.array(last), np.array(real)[:, None]
-        index[ends] = index[ends[:, None], at % count]  # filled up with its own rows
-        pinned = self.device.type == "cuda"
-        table = torch.empty(2 * end, self._rows, dtype=torch.int32, pin_memory=pinned)
-        table[:, size:] = 0
-        filled = table.numpy()[:, :size]
-        filled[::2] = index
-        share = filled[1::2].view(np.float32)
+        table, sent = self._sent[0]
+        self._sent.reverse()
+        if sent is not None:
+            sent.synchronize()  # it went two tables ago
+        both = table.numpy()[: 2 * end, :size]
+        both[::2] = index[:end]
+        share, count = both[1::2].view(np.float32), np.array(real)[:, None]
         share[:] = -(1 / size)
-        share[ends] = np.where(at < count, -(1 / count), -0.0)
-        self._table[: 2 * end].copy_(table, non_blocking=True)
+        share[last] = np.where(self._in_order < count, -(1 / count), -0.0)
+        self._table[: 2 * end].copy_(table[: 2 * end], non_blocking=True)
+        if sent is not None:
+            sent.record(self.stream)
         self._next.zero_()
         return end
 
@@ -272,7 +303,9 @@ class Steps:
             before = [value.clone() for value in state]
             self._next.zero_()
             with self._randomness(0, "record"), drawing_from(self._dice):
-                replay = record(self.device, self.memory, lambda: self._take(count, optimiser))
+                replay = record(
+                    self.device, self.memory, (*self.name, *key), lambda: self._take(count, optimiser)
+                )
             for value, old in zip(state, before, strict=True):
                 value.copy_(old)
             self._recorded[key] = replay
@@ -328,7 +361,10 @@ class Results:
         self.reports = self._reports.numpy()
         made: Any = torch.cuda.Event
         self.done = [made() for _ in range(PLACES)] if cuda else []
-        self.fill = [record(steps.device, steps.memory, partial(self._fill, at)) for at in range(PLACES)]
+        name = (*steps.name, picked)
+        self.fill = [
+            record(steps.device, steps.memory, name, partial(self._fill, at)) for at in range(PLACES)
+        ]
 
     def _fill(self, at: int) -> None:
         torch._foreach_copy_(self.theta[at], self._state)
@@ -346,39 +382,41 @@ class Results:
 class Scores:
     """A pool in fixed memory; one call scores it, reports, and moves the block on top into the training set."""
 
-    def __init__(
-        self, model: nn.Module, steps: Steps, sizes: Sequence[int], masked: bool, results: Results
-    ) -> None:
-        self.steps, self.sizes, self._model, self._mode = steps, tuple(sizes), model, ScoringMode(model)
-        total, device, kind = sum(sizes), steps.device, steps.x.dtype
+    def __init__(self, model: nn.Module, steps: Steps, rows: int, masked: bool, results: Results) -> None:
+        self.steps, self._model, self._mode = steps, model, ScoringMode(model)
+        device, kind = steps.device, steps.x.dtype
         self._block, self.results, self._k = block_rows(steps.x), results, len(results.report) - 2
-        self._x = torch.zeros((total, *steps.x.shape[1:]), dtype=kind, device=device)
+        self._x = torch.zeros((rows, *steps.x.shape[1:]), dtype=kind, device=device)
         self._y, self._own, self._later = (
-            torch.zeros(total, dtype=torch.int64, device=device) for _ in range(3)
+            torch.zeros(rows, dtype=torch.int64, device=device) for _ in range(3)
         )
-        self._weight, self._trained = (torch.zeros(total, dtype=kind, device=device) for _ in range(2))
-        self._closed = torch.zeros(total, dtype=torch.bool, device=device)
-        self._logits = torch.zeros((steps.classes, total), dtype=kind, device=device)
-        self._hidden = (
-            torch.zeros((total, steps.classes), dtype=torch.bool, device=device) if masked else None
-        )
+        self._weight, self._trained = (torch.zeros(rows, dtype=kind, device=device) for _ in range(2))
+        self._closed, self._uncounted = (torch.zeros(rows, dtype=torch.bool, device=device) for _ in range(2))
+        self._logits = torch.zeros((steps.classes, rows), dtype=kind, device=device)
+        self._hidden = torch.zeros((rows, steps.classes), dtype=torch.bool, device=device) if masked else None
         self._hidden_columns = torch.zeros_like(self._logits, dtype=torch.bool) if masked else None
         made: Any = torch.cuda.Stream
-        self._streams = [made(device) for _ in range(STREAMS)] if device.type == "cuda" else []
-        self.replay = record(device, steps.memory, self._score)
+        count = STREAMS if together.learners() == 1 else min(2, rows // self._block // 8)
+        self._streams = [made(device) for _ in range(count)] if device.type == "cuda" and count > 1 else []
+        name = (*steps.name, rows, masked, self._k, "scores")
+        self.replay = record(device, steps.memory, name, self._score)
+
+    def __len__(self) -> int:
+        return len(self._y)
 
     def load(
         self,
         parts: Sequence[Examples],
+        starts: Sequence[int],
         weights: Sequence[tuple[float, float]],
         candidates: np.ndarray,
         outside: Tensor | None,
     ) -> None:
-        """Another pool of these sizes; a part has one weight in picking and one in training."""
-        mark, opened = np.zeros(len(self._y), np.uint64), np.zeros(len(self._y), bool)
+        """Another pool, whose parts begin at these rows; each has one weight in picking and one in training."""
+        mark, opened = np.zeros(len(self), np.uint64), np.zeros(len(self), bool)
         for value in (self._x, self._y, self._weight, self._trained):
             value.zero_()
-        for start, part, (weight, trained) in zip(self.starts, parts, weights, strict=True):
+        for start, part, (weight, trained) in zip(starts, parts, weights, strict=True):
             end = start + len(part)
             self._x[start:end] = part.x
             self._y[start:end] = part.y
@@ -389,16 +427,18 @@ class Scores:
             if outside is not None and self._hidden is not None and self._hidden_columns is not None:
                 self._hidden[start:end] = outside[torch.from_numpy(part.task).to(outside.device)]
                 self._hidden_columns[:, start:end] = self._hidden[start:end].t()
-        self._closed.copy_(torch.from_numpy(~opened))
-        torch.add(self._y * len(mark), torch.arange(len(mark), device=self._y.device), out=self._own)
+        self._closed.copy_(self._sent(~opened), non_blocking=True)
+        at = torch.arange(len(self), device=self._y.device)
+        torch.ge(at, len(parts[0]), out=self._uncounted)
+        torch.add(self._y * len(self), at, out=self._own)
         later = np.empty(len(mark), np.int64)
         later[np.argsort(mark, kind="stable")] = np.arange(len(mark))[::-1]
-        self._later.copy_(torch.from_numpy(later))
+        self._later.copy_(self._sent(later), non_blocking=True)
 
-    @property
-    def starts(self) -> list[int]:
-        """Where each part begins."""
-        return [0, *itertools.accumulate(self.sizes)][:-1]
+    def _sent(self, column: np.ndarray) -> Tensor:
+        """A copy that need not be waited for."""
+        copy = torch.from_numpy(column)
+        return copy.pin_memory() if self._y.is_cuda else copy
 
     def _score(self) -> None:
         with self._mode:
@@ -407,12 +447,11 @@ class Scores:
                 self._logits.masked_fill_(self._hidden_columns, -torch.inf)
             found = torch.log_softmax(self._logits, 0).view(-1).index_select(0, self._own)
             losses = (found * self._weight).masked_fill_(self._closed, -torch.inf)
-            first, flat = self.sizes[0], self._logits.view(-1)
-            own = self._own[:first]
-            mine = flat.index_select(0, own)
-            flat.index_fill_(0, own, -torch.inf)
-            right = mine > self._logits[:, :first].amax(0)
-            errors = (~(right | self._closed[:first])).sum()
+            flat = self._logits.view(-1)
+            mine = flat.index_select(0, self._own)
+            flat.index_fill_(0, self._own, -torch.inf)
+            right = mine > self._logits.amax(0)
+            errors = (~(right | self._closed | self._uncounted)).sum()
             picked = torch.topk(_keys(losses, self._later), self._k).indices
             summary = [losses.amax().double().view(1), errors.double().view(1), picked.double()]
             torch.cat(summary, out=self.results.report)
@@ -452,10 +491,10 @@ def _keys(losses: Tensor, later: Tensor) -> Tensor:
 
 
 class Graphs:
-    """What is recorded for one learner, from task to task."""
+    """What is recorded for one learner, from task to task. It does not hold the learner: memory is free when that is gone."""
 
     def __init__(self, engine: "Fast") -> None:
-        self._engine = engine
+        self._model, self._options = engine.model, engine.options
         self._steps: Steps | None = None
         self._scores: Scores | None = None
         self._results: Results | None = None
@@ -467,29 +506,34 @@ class Graphs:
 
     def steps(self, like: Examples, rows: int) -> Steps:
         """A training set with room for so many rows."""
-        engine, shape = self._engine, like.x.shape[1:]
+        model, shape = self._model, like.x.shape[1:]
         if self._steps is None or self._steps.x.shape[1:] != shape or len(self._steps.x) < rows:
-            with ScoringMode(engine.model):
-                size, first = block_rows(like.x), next(engine.model.parameters())
+            with ScoringMode(model):
+                size, first = block_rows(like.x), next(model.parameters())
                 rows_of_x = torch.zeros((size, *shape), dtype=first.dtype, device=first.device)
-                classes = engine.model(rows_of_x).shape[1]
+                classes = model(rows_of_x).shape[1]
             room = 1 << max(11, (rows - 1).bit_length())
-            self._steps = Steps(engine.model, engine.options, shape, classes, room)
+            self._steps = Steps(model, self._options, shape, classes, room)
         return self._steps
 
-    def scores(self, steps: Steps, sizes: Sequence[int], masked: bool) -> Scores:
-        """A pool of these sizes."""
-        found, picked = self._scores, min(self._engine.options.k, sum(sizes))
+    def scores(self, steps: Steps, rows: int, masked: bool) -> Scores:
+        """A pool with room for so many rows."""
+        found, room = self._scores, max(1, -(-rows // ROUNDED)) * ROUNDED
+        picked = min(self._options.k, room)
         if self._results is None or len(self._results.report) != 2 + picked:
-            self._results = Results(self._engine.model, steps, picked)
-        if found is None or found.steps is not steps or found.sizes != tuple(sizes):
+            self._results = Results(self._model, steps, picked)
+        if (
+            found is None
+            or found.steps is not steps
+            or found.results is not self._results
+            or not rows <= len(found) <= max(SPARE * rows, room)
+        ):
             self._scores = None  # its memory first
-            self._scores = found = Scores(self._engine.model, steps, sizes, masked, self._results)
+            self._scores = found = Scores(self._model, steps, room, masked, self._results)
         return found
 
-    def update_on_prior(self, prior: Examples, epochs: int, lr: float) -> None:
+    def update_on_prior(self, engine: "Fast", prior: Examples, epochs: int, lr: float) -> None:
         """The epochs over the prior examples before the first pick."""
-        engine = self._engine
         steps = self.steps(prior, len(prior))
         steps.start(prior, engine.outside)
         for _ in steps.updates([(0, len(prior))], epochs, lr, engine.task, "prior"):
@@ -515,29 +559,28 @@ class Rounds:
         parts = [S] if B is None else [S, B]
         weights = [(1.0, 1.0), (options.pick_omega or options.omega, options.omega)][: len(parts)]
         size = block_rows(S.x)
-        sizes = [max(1, -(-len(S) // size)) * size]
-        if B is not None:
-            sizes.append(
-                -(-len(B) // 2048) * 2048
-            )  # the same from task to task, while the memory has about the same size
+        self._begin = max(1, -(-len(S) // size)) * size
+        starts = [0, self._begin][: len(parts)]
         self._before = 0 if prior is None else len(prior)
         self._open = int(candidates.sum()) + (0 if B is None else len(B))
         self._last = int(min(longest, -(-self._open // options.k)))
         rows = self._before + options.k * (self._last + 2)
         self._steps = graphs.steps(S, rows)
-        self._scores = graphs.scores(self._steps, sizes, engine.outside is not None)
-        self._scores.load(parts, weights, candidates, engine.outside)
+        self._scores = graphs.scores(self._steps, starts[-1] + len(parts[-1]), engine.outside is not None)
+        together.pause()
+        self._scores.load(parts, starts, weights, candidates, engine.outside)
         self._steps.start(prior, engine.outside)
         self._results = self._scores.results
         self._results.start()
         self._done, self._free = self._results.done, list(range(PLACES))
         self._now, self._kept = 0, -1
-        counts = ((j, self._before + min(options.k * j, self._open)) for j in range(1, self._last + 1))
+        before, most = self._before, self._open
+        counts = ((j, before + min(options.k * j, most)) for j in range(1, self._last + 1))
         self._updates = self._steps.updates(counts, options.epochs, options.lr, engine.task, "update")
 
     def __iter__(self) -> Iterator[Any]:
         """Each iteration, and before it the event that says when its results are there."""
-        k, begin, reports = self._engine.options.k, self._scores.sizes[0], self._results.reports
+        k, begin, reports = self._engine.options.k, self._begin, self._results.reports
         asked: deque[int] = deque()
         for j in itertools.count():
             for ahead in range(j + len(asked), min(j + AHEAD, self._last) + 1):
@@ -545,9 +588,10 @@ class Rounds:
             self._now = asked.popleft()
             if self._done:
                 yield self._done[self._now]
-            (worst, errors), picked = reports[self._now, :2].tolist(), reports[self._now, 2:].astype(np.int64)
-            picked = picked[: max(0, self._open - k * j)]
-            yield worst, int(errors), np.where(picked < begin, picked, picked - begin + self._n)
+            worst, errors, *picked = reports[self._now].tolist()
+            rows = [int(row) for row in picked[: max(0, self._open - k * j)]]
+            rows = [row if row < begin else row - begin + self._n for row in rows]
+            yield worst, int(errors), np.array(rows, np.int64)
             if self._now != self._kept:
                 self._free.append(self._now)
 

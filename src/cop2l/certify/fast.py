@@ -511,11 +511,13 @@ class Fast(Plain):
         """Algorithm 2, as `Plain.mp2l` has it."""
         last = self.options.max_iterations if message is None else message
         most = min(math.inf if m is None else m for m in (last, longest))
+        together.pause()
         rounds = self._rounds(S, B, candidates, prior, message is None, most)
         self.model.train()
         certified = int(candidates.sum())
         steps = self._iterations(rounds, len(S), certified, message is None, last, longest)
         outcome: Outcome = together.finished(steps)
+        together.pause()
         return outcome
 
     def _iterations(
@@ -563,7 +565,7 @@ class Fast(Plain):
         graphs = self._graphs_for([prior]) if options.start == "weights" else None
         if prior is None or graphs is None or not options.prior_epochs:
             return super().train_on_prior(own)
-        graphs.update_on_prior(prior, options.prior_epochs, options.prior_lr or options.lr)
+        graphs.update_on_prior(self, prior, options.prior_epochs, options.prior_lr or options.lr)
         return prior
 
     def stays(self, rows: Rows, task: int, after: int) -> np.ndarray:

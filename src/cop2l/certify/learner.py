@@ -41,7 +41,7 @@ from cop2l.certify.inputs import (
 from cop2l.certify.presets import PRIOR, Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.certify.prior import LEAST_TO_TRY, STEPS, prior_part, scaled, settled
-from cop2l.certify.together import aside
+from cop2l.certify.together import aside, pause
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.form import MOST_CLASSES
 from cop2l.kernel.learning import Examples, check_alone, digest, exact_arithmetic, linear_head, sample, tensor
@@ -285,8 +285,8 @@ class CoP2L:
             raise UserError(str(refusal)) from None
         rows = blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y))
         device, engine, first = next(self.model.parameters()).device, self.engine, not self.machines
-        advice.give(advice.before(self.tasks_seen + 1, x, found, classes, self.model))
         with aside():
+            advice.give(advice.before(self.tasks_seen + 1, x, found, classes, self.model))
             print_of_data = fingerprint(len(found), rows, column)
             if self.ranks is None:  # of several ranks each takes its own blocks there
                 x = each(lambda part: part.to(device) if isinstance(part, Tensor) else part, x)
@@ -302,6 +302,7 @@ class CoP2L:
             S = sample(x, found, engine.task, self.options.seed)
             if first:
                 check_alone(self.model, S, engine.outside)
+                pause()
             engine.learn(S)
             if first:  # once more: initial weights of zero would show nothing
                 check_alone(self.model, S, engine.outside)
@@ -310,8 +311,10 @@ class CoP2L:
             here = machine(self.model)
             self.machines = [other for other in self.machines if other != here] + [here]
             self.issued = self.certificate = None
-            self.learned = state(self.model)
+            pause()
             advice.give(advice.after(engine, S))
+            with aside():
+                self.learned = state(self.model)
 
     def certify(self, data: Mapping[int, Data] | None = None) -> Certificate:
         """The certificate for every task seen; `data` maps task numbers to (x, y) or to a callable that yields blocks.
@@ -462,7 +465,9 @@ class CoP2L:
 
     def _check_unchanged(self) -> None:
         """Refuse a model that is not as the newest task left it: no certificate would hold for it."""
-        if self.model is not self.engine.model or not self.learned.still(state(self.model)):
+        with aside():
+            now = state(self.model)
+        if self.model is not self.engine.model or not self.learned.still(now):
             when = f"task {self.tasks_seen} was learned" if self.tasks_seen else "the learner was made"
             raise UserError(
                 f"The model's parameters, or its modules, were changed after {when}; put them back, or make or load the"

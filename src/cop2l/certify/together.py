@@ -58,21 +58,22 @@ class Loop:
 class Turns:
     """Who has the turn: threads get it in the order in which they asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, learners: int) -> None:
+        self.learners = learners
         self._lock, self._taken = threading.Lock(), False
         self._waiting: deque[Any] = deque()
         self._loops: deque[Loop] = deque()
         self.over = False
         """Whether all are to stop."""
 
-    def take(self) -> None:
-        """Wait for the turn; from here on it is held, even if an interruption comes with it."""
+    def take(self, *, soon: bool = False) -> None:
+        """Wait for the turn, or `soon` for the very next; from here on it is held, even if an interruption comes with it."""
         gate = None
         with self._lock:
             if self._taken:
                 gate = threading.Lock()
                 gate.acquire()
-                self._waiting.append(gate)
+                self._waiting.insert(0 if soon else len(self._waiting), gate)
             self._taken = True
         if gate is not None:
             gate.acquire()
@@ -86,14 +87,19 @@ class Turns:
             else:
                 self._taken = False
 
-    def hand_on(self) -> bool:
-        """Let all who wait have the turn once; False if nobody does."""
+    def hand_on(self, *, soon: bool = False) -> bool:
+        """Let all who wait have the turn once, or one of them if it is to come back `soon`; False if nobody waits."""
         self.check()
         if not self._waiting:
             return False
         self.give()
-        self.take()
+        self.take(soon=soon)
         return True
+
+    def pause(self) -> None:
+        """Let the iterations of others go on, if there are any: devices wait for nothing longer."""
+        if self._loops:
+            self.hand_on()
 
     def finish(self, loop: Loop) -> None:
         """Until this loop has ended; if no other thread makes the iterations of all, this one does."""
@@ -105,7 +111,7 @@ class Turns:
             return
         try:
             while not self._go_on(loop).ended:
-                self.hand_on()
+                self.hand_on(soon=True)
         finally:
             torch.cuda.set_stream(loop.stream)
             if not loop.ended:
@@ -161,6 +167,19 @@ def finished(steps: Iterator[Any]) -> Any:
     return loop.end
 
 
+def learners() -> int:
+    """How many are side by side."""
+    turns: Turns | None = getattr(_of_thread, "turns", None)
+    return 1 if turns is None else turns.learners
+
+
+def pause() -> None:
+    """Others have the turn, if their iterations go on: where nothing that is shared is in use."""
+    turns: Turns | None = getattr(_of_thread, "turns", None)
+    if turns is not None:
+        turns.pause()
+
+
 @contextmanager
 def aside() -> Iterator[None]:
     """Inside, others have the turn: for long work on the host that touches nothing that they share."""
@@ -177,7 +196,7 @@ def aside() -> Iterator[None]:
 
 def side_by_side(works: Sequence[Callable[[], Any]], device: torch.device) -> list[Any]:
     """What each of these returns, or the exception that ended it; an interruption stops all of them, and is raised."""
-    turns, ends = Turns(), list[Any]([None] * len(works))
+    turns, ends = Turns(len(works)), list[Any]([None] * len(works))
 
     def begin(number: int, work: Callable[[], Any]) -> None:
         _of_thread.turns = turns

@@ -95,14 +95,14 @@ class Examples:
 
     def take(self, at: np.ndarray) -> "Examples":
         """The rows at these positions, copied to the device of y, in the plain memory layout."""
-        where, device = torch.from_numpy(np.ascontiguousarray(at)), self.y.device
+        where = torch.from_numpy(np.ascontiguousarray(at)).to(self.y.device, non_blocking=True)
 
         def copied(part: Any) -> Tensor:
             rows = tensor(part[where.to(part.device) if isinstance(part, Tensor) else at])
             # another layout (channels last) may be rounded differently
-            return torch.empty(rows.shape, dtype=rows.dtype, device=device).copy_(rows)
+            return torch.empty(rows.shape, dtype=rows.dtype, device=where.device).copy_(rows)
 
-        return Examples(each(copied, self.x), self.y[where.to(device)], self.task[at], self.row[at], self.mark[at])
+        return Examples(each(copied, self.x), self.y[where], self.task[at], self.row[at], self.mark[at])
 
 
 def tensor(rows: Any) -> Tensor:
@@ -408,7 +408,7 @@ class Plain:
         own_prior = S.take(np.flatnonzero(~certified)) if options.prior else None
         prior = self.train_on_prior(own_prior)
         outcome = self.mp2l(S, B, certified, prior, longest=longest)  # line 5: theta_t, C* <- mP2L(theta_{t-1}, S_t, B*)
-        self.add_up(taken(S, B, outcome.kept))
+        self.add_up(taken(S, B, outcome.kept) if options.start == "slda" else None)
         self.sizes.append((n, int(certified.sum())))
         kept, picked = outcome.kept, outcome.picked
         own = np.sort(kept[kept < n])
@@ -425,7 +425,7 @@ class Plain:
                 past.second, past.left = rows[np.argsort(rows)], times[np.argsort(rows)]
                 past.first = np.setdiff1d(past.first, gone)  # line 13
             self.buffer[i - 1] = held if still.all() else held.take(np.flatnonzero(still))
-        rest = np.setdiff1d(np.flatnonzero(certified), own)
+        rest = np.setdiff1d(np.flatnonzero(certified), own, assume_unique=True)
         self.store_prior(own_prior)
         self.sets.append(Sets(own, own, picked=own, iterations=outcome.message, stopped=outcome.stopped))  # line 6: mu2_t
         self.buffer.append(S.take(rest[self.stays(rest, t, t)]))  # line 9: B_t
@@ -443,7 +443,7 @@ class Plain:
             B = self.begin()
             prior = self.train_on_prior(own_prior)
             outcome = self.mp2l(S, B, np.ones(len(S), bool), prior, message=found.iterations)  # line 4: K = mu2_t
-            self.add_up(taken(S, B, outcome.kept))
+            self.add_up(taken(S, B, outcome.kept) if self.options.start == "slda" else None)
             own = S.row[outcome.kept[outcome.kept < len(S)]]  # found, not believed
             self.buffer.append(every.take(np.flatnonzero(~np.isin(every.row, own))))  # line 5: B_t <- (I_t \ C*) u J_t
             self.store_prior(own_prior)
@@ -490,7 +490,7 @@ class Plain:
 
     def add_up(self, part: Examples | None) -> None:
         """Add examples to the sums: how many each class has, their features, and the products of features."""
-        if self.options.start == "weights" or part is None:
+        if part is None:
             return
         head, labels = linear_head(self.model), iter(torch.split(part.y, block_rows(part.x)))
 
