@@ -9,6 +9,7 @@ last, synchronised.
 With --profile, microseconds of the host in an iteration, without what it waits for the device, and where they go.
 With --seeds, so many seeds side by side: seconds until the last is done, the ratio to one seed, and whether every third
 has the bits that it has alone.
+With --json, the table is written to a file.
 Beside it: iterations, steps of the optimiser, and a floor: the arithmetic of all products over a measured rate.
 """
 
@@ -30,6 +31,7 @@ from cop2l.certify.together import side_by_side
 from cop2l.kernel.learning import digest
 from cop2l.models import build
 from cop2l.streams import from_arrays, load
+from record import record
 
 HEAD = {"k": 4, "epochs": 2, "omega": 25.0, "lr": 0.001}
 SETTINGS = {
@@ -146,8 +148,9 @@ def main():
     parser.add_argument("--seeds", type=int, help="so many seeds side by side as well")
     parser.add_argument("--profile", action="store_true", help="where the host's time goes, once")
     parser.add_argument("--cold", action="store_true", help="no warm-up")
+    parser.add_argument("--json", help="write the table to this file")
     arguments = parser.parse_args()
-    ceiling = rate()
+    ceiling, rows = rate(), []
     name = torch.cuda.get_device_name()
     print(f"{name}, torch {torch.__version__}, {ceiling / 1e12:.1f} float32 Tflop/s", flush=True)
     for stream in arguments.streams:
@@ -157,6 +160,7 @@ def main():
         seconds, about = statistics.median(run[0] for run in runs), runs[0][1]
         row = {"stream": stream, "seconds": round(seconds, 3), "first": round(first[0], 3), **about}
         row |= {
+            "runs": [round(run[0], 3) for run in runs],
             "floor": round(about["operations"] / ceiling, 3),
             "us an iteration": round(1e6 * seconds / about["iterations"]),
         }
@@ -172,10 +176,12 @@ def main():
         if arguments.profile:
             row |= {"of the host": round(host(stream, tasks))}
         print(json.dumps(row), flush=True)
+        rows.append(row)
         if arguments.profile:
             profile = cProfile.Profile()
             profile.runcall(learned, stream, tasks)
             pstats.Stats(profile).sort_stats("tottime").print_stats(30)
+        record(arguments.json, "gpu", vars(arguments), rows, {"float32 Tflop/s": round(ceiling / 1e12, 1)})
 
 
 if __name__ == "__main__":

@@ -17,8 +17,14 @@ from cop2l.kernel.verify import processor
 SIDE, LARGE, ROUNDS = 1024, 2**24, 20
 
 
-def record(file: str | None, name: str, settings: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """Write the rows of a benchmark's table to a file, if one is named."""
+def record(
+    file: str | None,
+    name: str,
+    settings: dict[str, Any],
+    rows: list[dict[str, Any]],
+    rates: dict[str, float] | None = None,
+) -> None:
+    """Write the rows of a benchmark's table to a file, if one is named; `rates` are a device's, else they are one thread's."""
     if file is None:
         return
     where = {
@@ -41,7 +47,7 @@ def record(file: str | None, name: str, settings: dict[str, Any], rows: list[dic
         "settings": settings,
         "machine": where,
         "versions": versions,
-        "ceilings": ceilings(),
+        "ceilings": rates or ceilings(),
         "rows": [_rounded(row) for row in rows],
     }
     Path(file).parent.mkdir(parents=True, exist_ok=True)

@@ -140,15 +140,9 @@ class Steps:
         self._next = self._zeros(1, torch.int64)
         self._pairs = torch.arange(2 * GROUPS[0], device=like.device).view(-1, 2).t().contiguous()
         self._recorded: dict[Any, Callable[[], None]] = {}
-        self.name = (
-            str(like.device),
-            repr(model),
-            tuple(shape),
-            classes,
-            rows,
-            options.batch,
-            options.optimiser,
-        )
+        trained = tuple(p.requires_grad for p in model.parameters())
+        kind = str(like.device), repr(model), trained, options.batch, options.optimiser
+        self.name = *kind, *shape, classes, rows
         self._optimisers: dict[float, Optimiser] = {}
         start = self._zero.clone().requires_grad_()
         torch.autograd.grad(
