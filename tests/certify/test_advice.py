@@ -67,6 +67,11 @@ def test_the_same_data_twice():
     assert advice(learner, *easy()) == []
     (said,) = advice(learner, *easy())
     assert said.startswith("Task 2 has the data of task 1 once more")
+    certificate = learner.certify({1: easy(), 2: easy()})
+    assert certificate.not_valid == (
+        "Tasks that have the data of an earlier task once more, which independent samples never have: 2.",
+    )
+    assert "NOT VALID: Tasks that have the data" in str(certificate)
 
 
 def test_inputs_that_are_not_scaled():

@@ -60,9 +60,16 @@ def again(task: int, found: str, earlier: Sequence[str]) -> Iterator[str]:
     """The same data as that of an earlier task."""
     if found in earlier:
         yield (
-            f"Task {task} has the data of task {earlier.index(found) + 1} once more: the model has seen it, and so the "
-            f"certificate of task {task} does not hold; give new examples."
+            f"Task {task} has the data of task {earlier.index(found) + 1} once more: what one of them learned from it the other "
+            "does not pay for, and the certificate does not hold for either; give new examples."
         )
+
+
+def known_twice(found: Sequence[str]) -> list[str]:
+    """Why no certificate holds where tasks have the same data."""
+    tasks = [number for number, one in enumerate(found, 1) if one in found[: number - 1]]
+    words = "Tasks that have the data of an earlier task once more, which independent samples never have"
+    return [f"{words}: {', '.join(map(str, tasks))[:200]}."] if tasks else []
 
 
 def after(engine: Plain, S: Examples) -> Iterator[str]:
