@@ -37,6 +37,15 @@ def test_an_honest_certificate_is_valid_however_its_data_is_given(certificate, d
     assert verify(certificate, {1: samples[1], 2: samples[1]}).status == "invalid"
 
 
+def test_classes_that_were_found_in_the_data_are_the_issuers_word(certificate, data, tmp_path):
+    said = "The classes were found in the data"
+    assert any(said in sentence for sentence in verify(certificate, data).word)
+    given = made(tmp_path / "given", data, data={"classes": 4})
+    verdict = verify(given, data, cut={"classes": 4})
+    assert verdict.status == "valid", str(verdict)
+    assert not any(said in sentence for sentence in verdict.word)
+
+
 # ---- the text
 
 

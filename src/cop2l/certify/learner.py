@@ -810,7 +810,7 @@ def state(model: nn.Module, held: Sequence[Examples], threads: int) -> State:
         newest = next((part for part in reversed(held) if len(part)), held[-1])
         some = each(lambda part: padded(part[:PROBED], PROBED), newest.x)
         with exact_arithmetic(threads), ScoringMode(model):
-            logits = model(given(next(input_blocks(model, some))))
+            logits = model(given(next(input_blocks(model, some, PROBED))))
         answers = machine(model), digest({"logits": logits})
     return State(
         theta, kinds, {name: digest({name: value}) for name, value in unsaved(model).items()}, answers
