@@ -813,6 +813,37 @@ def test_a_model_that_counts_its_calls_is_refused():
     assert learner.tasks_seen == 0
 
 
+class Running(Masked):
+    """A running mean that is no buffer: going back to an earlier iteration does not undo it."""
+
+    mean = torch.zeros(4)
+
+    def forward(self, x):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return super().forward(x - self.mean)
+
+
+def test_a_model_with_a_running_mean_that_is_no_buffer_is_refused():
+    _, x, y = masked_learner()
+    with pytest.raises(UserError, match="not in its state_dict, and its answers with it"):
+        CoP2L(Running(), k=2, memory=10, max_iterations=2).learn(x, y)
+
+
+class Extra(Masked):
+    def get_extra_state(self):
+        return {"version": 1}
+
+
+def test_what_cannot_be_stored_or_built_again_is_refused():
+    with pytest.raises(UserError, match="'_extra_state' in its state_dict, which is no tensor"):
+        CoP2L(Extra())
+    model = cop2l.models.build("random-features", inputs=(4,), classes=2, hidden=8)
+    model.projection.requires_grad_(True)
+    with pytest.raises(UserError, match=r"projection\.weight of this model is never trained"):
+        CoP2L(model)
+
+
 def test_the_code_of_a_saved_model_must_be_the_same(tmp_path):
     class Other(Masked):
         def forward(self, x):

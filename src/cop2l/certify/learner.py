@@ -46,12 +46,14 @@ from cop2l.errors import UserError, unknown
 from cop2l.kernel.form import MOST_CLASSES
 from cop2l.kernel.learning import (
     Examples,
+    answers,
     check_alone,
     digest,
     exact_arithmetic,
     linear_head,
     padded,
     sample,
+    score,
     tensor,
 )
 from cop2l.kernel.options import Options, Refusal
@@ -59,6 +61,7 @@ from cop2l.kernel.samples import blocks_of, each, fingerprint, given, parts_of
 from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outside_heads, set_tensors
 from cop2l.models import MODELS, Classifier
 from cop2l.models.scale import Scale
+from cop2l.randomness import private_randomness
 from cop2l.streams.task import SCENARIOS
 
 Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]] | Any
@@ -116,6 +119,14 @@ class CoP2L:
             )
         if not any(p.requires_grad for p in model.parameters()):
             raise UserError("The model has no parameters to learn.")
+        fixed = model.fixed if isinstance(model, Classifier) else ()
+        if any(model.get_parameter(name).requires_grad for name in fixed):
+            raise UserError(f"{', '.join(fixed)} of this model is never trained: put requires_grad back.")
+        for name, value in model.state_dict().items():
+            if not isinstance(value, Tensor):
+                raise UserError(
+                    f"The model keeps {name!r} in its state_dict, which is no tensor: make it a buffer."
+                )
         if any(p.dtype == torch.bfloat16 for p in model.parameters()):
             raise UserError(
                 "The losses of a model in bfloat16 are too coarse to pick by; convert it: model.float()."
@@ -316,6 +327,7 @@ class CoP2L:
             engine.learn(S)
             if first:  # once more: initial weights of zero would show nothing
                 check_alone(self.model, S, engine.outside)
+                self._check_undone(S)
             self.heads, self.fingerprints = [*self.heads, head], [*self.fingerprints, print_of_data]
             self.facts = [*self.facts, self._facts(S, column)]
             here = machine(self.model)
@@ -479,6 +491,19 @@ class CoP2L:
             raise UserError(
                 f"The model's parameters, its modules or its answers were changed after {when}; put them back, or make or load"
                 " the learner again: a certificate holds only for what it learned itself."
+            )
+
+    def _check_undone(self, S: Examples) -> None:
+        """Refuse a model that training changes beyond its state_dict: going back to a kept iteration would not undo it."""
+        some = S.take(np.arange(PROBED) % len(S))
+        theta, (before, _) = parameters(self.model), score(self.model, some)
+        with torch.no_grad(), private_randomness(some.y.device, self.options.seed, "undone"):
+            answers(self.model.train(), some.x)
+        load_parameters(self.model, theta)
+        if not torch.equal(score(self.model, some)[0], before):
+            raise UserError(
+                "Training changes something of the model that is not in its state_dict, and its answers with it; make it a "
+                "persistent buffer."
             )
 
     def _state(self) -> "State":
