@@ -266,6 +266,18 @@ def test_a_stored_learner_of_another_model_is_found_out(runs, data, tmp_path, na
     )
 
 
+def test_other_names_of_the_classes_are_a_doubt(runs, data, tmp_path):
+    folder = copied(runs["fixed"], tmp_path / "run")
+    assert not any("names" in sentence for sentence in verify(folder, data).word)
+    environment = read_json(folder / "environment.json")
+    environment["stream"]["class_names"].reverse()
+    write_json(folder / "environment.json", environment)
+    verdict = verify(folder, data)
+    assert verdict.status == "cannot tell"
+    assert sentences(verdict) == "The names of the classes beside the learner are not those of the data."
+    assert any("names of the classes" in sentence for sentence in verify(folder).word)
+
+
 def test_a_learner_planted_in_a_run_directory_is_a_doubt(runs, data, tmp_path):
     from cop2l import CoP2L
     from cop2l.models import build

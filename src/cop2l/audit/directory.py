@@ -11,12 +11,14 @@ from cop2l.certify.saved import certified
 from cop2l.errors import UserError
 from cop2l.experiments.config import FIELDS, Config
 from cop2l.experiments.learners import recipe
+from cop2l.experiments.life import names_beside
 from cop2l.experiments.measure import COUNTS, informal, summarise
 from cop2l.experiments.options import left_open, usual_step
 from cop2l.files import file_digest, read_json, read_lines, read_tensors, standing
 from cop2l.kernel.form import HOLDOUT_FILES, Unreadable, canonical
 from cop2l.kernel.learning import digest
 from cop2l.kernel.verdict import Verdict
+from cop2l.streams.task import Stream
 
 CLOSE = 1e-9
 CLAIMS = ("claim", "shares", "groups")
@@ -143,6 +145,21 @@ def check_saved(notes: Verdict, file: Path, certificate: Content) -> None:
         notes.doubt("The learner that is saved beside the certificate is not the one that it speaks of.")
     else:
         notes.checked.append("The learner that is saved beside the certificate is the one that it speaks of.")
+
+
+def check_names(notes: Verdict, folder: Path, stream: Stream | None) -> None:
+    """Whether the names of the classes that lie beside a learner are those of the data: predictions are told by them."""
+    try:
+        names = names_beside(folder)
+    except (UserError, *BAD_FORM):
+        notes.fault("The names of the classes beside the learner cannot be read.")
+        return
+    if names and stream is None:
+        notes.word.append(
+            "The names of the classes beside the learner: the certificate speaks of their numbers."
+        )
+    elif names and stream is not None and names != stream.description.get("class_names", names):
+        notes.doubt("The names of the classes beside the learner are not those of the data.")
 
 
 def _learned(notes: Verdict, files: Sequence[Path], last: Content) -> int | None:

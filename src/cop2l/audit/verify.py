@@ -6,7 +6,7 @@ from typing import Any
 
 from cop2l.audit.commitment import check_commitment
 from cop2l.audit.cut import only, samples_for
-from cop2l.audit.directory import check_run, check_saved, nothing_issued
+from cop2l.audit.directory import check_names, check_run, check_saved, nothing_issued
 from cop2l.audit.exported import check_export
 from cop2l.audit.finding import find, is_export
 from cop2l.audit.holdout import HoldoutRun
@@ -55,6 +55,7 @@ def verify(
         beside = Path(path) / SAVED
         if beside.exists() and (Path(path) not in folders or SAVED not in last["files"]):
             check_saved(notes, beside, last)
+        check_names(notes, Path(path), samples.stream)
         check_scale(notes, last, samples, left, model is not None, committed)
         if last["options"].kind == "holdout":
             verdict = HoldoutRun(notes, certificates, samples, model, allowed, say).verdict()
