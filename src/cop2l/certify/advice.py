@@ -17,6 +17,7 @@ from cop2l.certify.fast import misclassified
 from cop2l.errors import Advice
 from cop2l.kernel.learning import Examples, Plain, certified_rows, join
 from cop2l.kernel.samples import ROWS, numbers, parts_of
+from cop2l.kernel.verify import ALLOWED
 from cop2l.models.scale import Scale
 
 LARGE = 100
@@ -25,6 +26,7 @@ HIGH = 0.25
 """A larger share of errors on what was trained on is underfitting."""
 ENOUGH = 20
 """A share of fewer examples says nothing."""
+PRIME = np.uint64(2**61 - 1)
 ADAPTERS = ("cop2l.", "sklearn.", "avalanche.")
 """Whose lines are not the user's."""
 TWICE = "changing it and learning again counts as another try (docs/inputs.md, Advice)"
@@ -54,6 +56,29 @@ def before(task: int, x: Any, y: Tensor, given: Any, model: nn.Module) -> Iterat
             f"Every example of task {task} has the class {int(y[0])}, so that its bound says nothing of telling classes apart; "
             "if that is meant, declare the task's classes: learn(..., classes=[...]), or --classes."
         )
+
+
+def copied(task: int, x: Any) -> Iterator[str]:
+    """Rows that repeat another, more than an auditor accepts."""
+    keys = np.concatenate([_keys(x[start : start + ROWS]) for start in range(0, len(x), ROWS)])
+    repeated = len(keys) - len(np.unique(keys))
+    if repeated > ALLOWED.repeated * len(keys):
+        yield (
+            f"{repeated} of the {len(keys)} rows of task {task} repeat another: copies are no independent draws, so that no "
+            "certificate holds for them, and verify confirms none; leave them out (balance=True balances classes without any)."
+        )
+
+
+def _keys(x: Any) -> np.ndarray:
+    """A number for each row, equal for equal rows; for others with probability about 2^-64."""
+    found: Any = np.zeros(len(x), np.uint64)
+    for part in parts_of(x).values():
+        rows = numbers(part).reshape(len(x), -1)
+        rows = rows.view(np.uint32 if rows.shape[1] * rows.itemsize % 4 == 0 else np.uint8)
+        found = found * PRIME + rows @ np.random.default_rng(0).integers(
+            2**63, size=rows.shape[1], dtype=np.uint64
+        )
+    return np.asarray(found)
 
 
 def again(task: int, found: str, earlier: Sequence[str]) -> Iterator[str]:

@@ -310,9 +310,11 @@ class CoP2L:
         advice.give(advice.before(self.tasks_seen + 1, x, found, classes, self.model))
         with aside():
             print_of_data = fingerprint(len(found), rows, column)
+            copied = [*advice.copied(self.tasks_seen + 1, x)]
             if self.ranks is None:  # of several ranks each takes its own blocks there
                 x = each(lambda part: part.to(device) if isinstance(part, Tensor) else part, x)
             found = found.to(device)
+        advice.give(iter(copied))
         advice.give(advice.again(self.tasks_seen + 1, print_of_data, self.fingerprints))
         if self.ranks is not None:
             self._agree({"data": print_of_data, "classes": head})
