@@ -499,8 +499,8 @@ class CoP2L:
         """Refuse a model that training changes beyond its state_dict: going back to a kept iteration would not undo it."""
         some = S.take(np.arange(PROBED) % len(S))
         theta, (before, _) = parameters(self.model), score(self.model, some)
-        with torch.no_grad(), private_randomness(some.y.device, self.options.seed, "undone"):
-            answers(self.model.train(), some.x)
+        with private_randomness(some.y.device, self.options.seed, "undone"):
+            answers(self.model.train(), some.take(np.arange(PROBED)).x)  # it may write into its input
         load_parameters(self.model, theta)
         if not torch.equal(score(self.model, some)[0], before):
             raise UserError(
