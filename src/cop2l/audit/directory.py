@@ -152,7 +152,7 @@ def check_names(notes: Verdict, folder: Path, stream: Stream | None) -> None:
     try:
         names = names_beside(folder)
     except (UserError, *BAD_FORM):
-        notes.fault("The names of the classes beside the learner cannot be read.")
+        notes.doubt("The names of the classes beside the learner cannot be read.")
         return
     if names and stream is None:
         notes.word.append(
