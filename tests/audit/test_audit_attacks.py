@@ -412,15 +412,22 @@ def test_rows_of_two_tasks_are_a_doubt_unless_accepted(data, tmp_path):
     assert verify(run, tmp_path / "copies.npz", allowed=Allowed(shared=1)).status == "valid"
 
 
-def test_withheld_copies_of_learned_rows_are_a_doubt(data, tmp_path):
+@pytest.mark.parametrize("step", [0, 1e-30])
+def test_withheld_copies_of_learned_rows_are_a_doubt(step, data, tmp_path):
     content = dict(np.load(data))
     half = len(content["y"]) // 2
     content["x"][half:], content["y"][half:] = content["x"][:half], content["y"][:half]
+    for name in ("x", "x_test"):  # a number that no answer depends on
+        rows = np.arange(len(content[name]), dtype=np.float32)[:, None]
+        content[name] = np.concatenate([content[name], np.float32(step) * rows], 1)
     np.savez(tmp_path / "copies.npz", **content)
     run = made(tmp_path / "run", tmp_path / "copies.npz", method="replay", epochs=2, holdout=0.3)
     verdict = verify(run, tmp_path / "copies.npz", allowed=Allowed(repeated=0.3))
     assert verdict.status == "cannot tell"
-    assert "are copies of other examples" in sentences(verdict)
+    assert len(verdict.doubts) == 2
+    for said in verdict.doubts:
+        assert "are copies of other examples" in said
+        assert ("Without 1 of 7 numbers, which the model does not read" in said) == bool(step)
 
 
 # ---- data that cannot be read

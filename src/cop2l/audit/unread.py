@@ -1,7 +1,7 @@
 """Copies that a part of the inputs hides: a row number that no answer depends on makes equal examples look different."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,22 +22,28 @@ def check_unread(
     notes: Verdict, samples: Mapping[int, tuple[Any, ...]], model: nn.Module, allowed: Allowed
 ) -> None:
     """Look for copies once more, without the numbers that no answer of the model depends on; the kernel looks at all."""
-    every, kind = [x for _, (x, *_) in sorted(samples.items())], next(model.parameters()).dtype
-    with exact_arithmetic(torch.get_num_threads()):
-        unread = unread_numbers(every, model)
-    if not unread.any() or unread.all():  # of a model that reads nothing, nothing is hidden
-        return
-    copies, without = Copies(torch.float64), _listed(every[0], unread)
-    for x, (task, (_, y, *_)) in zip(every, sorted(samples.items()), strict=True):
-        repeated, shared = copies.add(_flat(x, kind)[:, torch.from_numpy(~unread)], y)
-        if repeated > allowed.repeated * len(y) or shared > allowed.shared:
+    without, every = as_read([x for _, (x, *_) in sorted(samples.items())], model)
+    copies = Copies(torch.float64)
+    for task, x in zip(sorted(samples), every, strict=bool(every)):
+        repeated, shared = copies.add(x, x)
+        if repeated > allowed.repeated * len(x) or shared > allowed.shared:
             notes.doubt(
-                f"Without {without}, which the model does not read, {repeated} of the {len(y)} rows of task {task} repeat "
+                f"Without {without}, which the model does not read, {repeated} of the {len(x)} rows of task {task} repeat "
                 f"another, and {shared} are rows of an earlier task."
             )
 
 
-def unread_numbers(every: list[Any], model: nn.Module) -> np.ndarray:
+def as_read(every: Sequence[Any], model: nn.Module) -> tuple[str, list[Tensor]]:
+    """What the model does not read, in words, and all inputs without it; nothing where it reads all, or nothing."""
+    with exact_arithmetic(torch.get_num_threads()):
+        unread = unread_numbers(every, model)
+    if not unread.any() or unread.all():
+        return "", []
+    kind, read = next(model.parameters()).dtype, torch.from_numpy(~unread)
+    return _listed(every[0], unread), [_flat(x, kind)[:, read] for x in every]
+
+
+def unread_numbers(every: Sequence[Any], model: nn.Module) -> np.ndarray:
     """A mask of the numbers of an example that can change places between examples without changing one bit of an answer.
 
     Copies are answered alike: only numbers in which examples differ that are answered alike are tried.
@@ -52,7 +58,7 @@ def unread_numbers(every: list[Any], model: nn.Module) -> np.ndarray:
     return found
 
 
-def _differences(every: list[Any], logits: list[Tensor], kind: torch.dtype) -> Iterator[np.ndarray]:
+def _differences(every: Sequence[Any], logits: list[Tensor], kind: torch.dtype) -> Iterator[np.ndarray]:
     """Of each example that is answered like an earlier one, bit for bit: in which numbers it differs from the first such."""
     first = dict[bytes, Any]()
     for x, own in zip(every, logits, strict=True):
