@@ -60,13 +60,12 @@ def unread_numbers(every: Sequence[Any], model: nn.Module) -> np.ndarray:
 
 def _differences(every: Sequence[Any], logits: list[Tensor], kind: torch.dtype) -> Iterator[np.ndarray]:
     """Of each example that is answered like an earlier one, bit for bit: in which numbers it differs from the first such."""
-    first = dict[bytes, Any]()
+    first = dict[bytes, tuple[Any, int]]()
     for x, own in zip(every, logits, strict=True):
         for row, answer in enumerate(numbers(own)):
-            here = x[row : row + 1]
-            there = first.setdefault(answer.tobytes(), here)
-            if there is not here:
-                yield (_flat(here, kind) != _flat(there, kind))[0].numpy()
+            other, there = first.setdefault(answer.tobytes(), (x, row))
+            if other is not x or there != row:
+                yield (_flat(x[row : row + 1], kind) != _flat(other[there : there + 1], kind))[0].numpy()
 
 
 def _logits(model: nn.Module, x: Any) -> Tensor:
