@@ -11,6 +11,7 @@ from audit_cases import copied, forged, last_certificate, made, sentences, verif
 from cop2l import CoP2L
 from cop2l.audit.cut import task_arrays
 from cop2l.certify.commitment import commitment_hash
+from cop2l.files import read_tensors, write_tensors
 from cop2l.kernel.form import TEXT_FILE, Unreadable
 from cop2l.kernel.verify import Allowed
 from cop2l.models import build
@@ -34,6 +35,15 @@ def test_an_honest_certificate_is_valid_however_its_data_is_given(certificate, d
     assert verify(certificate / TEXT_FILE, data).status == "valid"
     assert verify(certificate, {1: samples[1]}).status == "cannot tell"
     assert verify(certificate, {1: samples[1], 2: samples[1]}).status == "invalid"
+
+
+def test_classes_that_were_found_in_the_data_are_the_issuers_word(certificate, data, tmp_path):
+    said = "The classes were found in the data"
+    assert any(said in sentence for sentence in verify(certificate, data).word)
+    given = made(tmp_path / "given", data, data={"classes": 4})
+    verdict = verify(given, data, cut={"classes": 4})
+    assert verdict.status == "valid", str(verdict)
+    assert not any(said in sentence for sentence in verdict.word)
 
 
 # ---- the text
@@ -175,6 +185,45 @@ def test_another_learner_saved_beside_a_certificate_is_a_doubt(samples, tmp_path
         learner.save(tmp_path, certificate=number == 1)
         expected = "valid" if number == 1 else "cannot tell"
         assert verify(tmp_path, samples).status == expected
+    assert "saved beside the certificate is not the one" in sentences(verify(tmp_path, samples))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda note, _: note["model"].update(scale="prior"),  # then values beyond 10 are held there
+        lambda note, _: note["options"].update(delta=0.5),
+        lambda note, _: note["tasks"][0].update(fingerprint="0" * 64),
+        lambda note, _: note.update(scenario="domain-incremental"),
+        lambda note, _: note["not_valid"].append("It is not."),
+        lambda _, tensors: tensors["theta_0/head.bias"].add_(1),
+        lambda _, tensors: tensors["sets/own"].sub_(1),
+        lambda _, tensors: tensors["sets/own lengths"].add_(1),
+    ],
+)
+def test_a_saved_learner_that_says_otherwise_is_a_doubt(change, tmp_path):
+    x = 50 * np.random.default_rng(0).normal(size=(40, 3, 1, 2)).astype(np.float32)
+    data = {1: (x, np.arange(40) % 2)}
+    scale = [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]
+    learner = CoP2L(
+        build("linear", inputs=(3, 1, 2), classes=2, scale=scale), k=2, max_iterations=2, stop="none", tasks=1
+    )
+    learner.learn(*data[1])
+    learner.certify(data)
+    learner.save(tmp_path)
+    assert verify(tmp_path, data).status == "valid"
+    tensors, note = read_tensors(tmp_path / "learner.safetensors")
+    change(note, tensors)
+    write_tensors(tmp_path / "learner.safetensors", tensors, note)
+    assert "saved beside the certificate is not the one" in sentences(verify(tmp_path, data))
+
+
+def test_another_learner_in_the_folder_of_a_certificate_is_a_doubt(samples, tmp_path):
+    issued(build("linear", inputs=(6,), classes=4, seed=0), samples, tmp_path).save(
+        tmp_path, certificate=False
+    )
+    assert verify(tmp_path, samples).status == "valid"
+    CoP2L(build("linear", inputs=(6,), classes=4, seed=1)).save(tmp_path)
     assert "saved beside the certificate is not the one" in sentences(verify(tmp_path, samples))
 
 
@@ -363,15 +412,22 @@ def test_rows_of_two_tasks_are_a_doubt_unless_accepted(data, tmp_path):
     assert verify(run, tmp_path / "copies.npz", allowed=Allowed(shared=1)).status == "valid"
 
 
-def test_withheld_copies_of_learned_rows_are_a_doubt(data, tmp_path):
+@pytest.mark.parametrize("step", [0, 1e-30])
+def test_withheld_copies_of_learned_rows_are_a_doubt(step, data, tmp_path):
     content = dict(np.load(data))
     half = len(content["y"]) // 2
     content["x"][half:], content["y"][half:] = content["x"][:half], content["y"][:half]
+    for name in ("x", "x_test"):  # a number that no answer depends on
+        rows = np.arange(len(content[name]), dtype=np.float32)[:, None]
+        content[name] = np.concatenate([content[name], np.float32(step) * rows], 1)
     np.savez(tmp_path / "copies.npz", **content)
     run = made(tmp_path / "run", tmp_path / "copies.npz", method="replay", epochs=2, holdout=0.3)
     verdict = verify(run, tmp_path / "copies.npz", allowed=Allowed(repeated=0.3))
     assert verdict.status == "cannot tell"
-    assert "are copies of other examples" in sentences(verdict)
+    assert len(verdict.doubts) == 2
+    for said in verdict.doubts:
+        assert "are copies of other examples" in said
+        assert ("Without 1 of 7 numbers, which the model does not read" in said) == bool(step)
 
 
 # ---- data that cannot be read
@@ -450,3 +506,39 @@ def test_an_archive_that_cannot_be_opened_gives_no_verdict(tmp_path, at, value):
     path.write_bytes(content)
     with pytest.raises(Unreadable, match="not a readable"):
         task_arrays(path)
+
+
+# ---- copies
+
+
+def test_copies_that_a_column_without_effect_hides_are_seen(tmp_path):
+    draws, rows = np.random.default_rng(0), np.arange(800)
+    few, labels = draws.normal(size=(20, 20)), draws.integers(0, 2, 20)
+    x = np.concatenate([few[rows % 20], 1e-30 * rows[:, None]], 1).astype(np.float32)
+    data = {1: (x, labels[rows % 20])}
+    model = build("mlp", inputs=(21,), classes=2, hidden=100, dropout=0.0)
+    learner = CoP2L(model, memory=10, tasks=1, lr=0.5, epochs=20, k=1)
+    learner.learn(*data[1])
+    certificate = learner.certify(data)
+    certificate.save(tmp_path)
+    assert certificate.bounds[1] < 0.1  # half of all new examples are wrong
+    found = verify(tmp_path, data)
+    assert found.status == "cannot tell"
+    hidden = (
+        "Without 1 of 21 numbers, which the model does not read, 780 of the 800 rows of task 1 repeat another"
+    )
+    assert [hidden in doubt for doubt in found.doubts] == [True]
+
+
+def test_examples_that_are_answered_alike_are_no_copies(tmp_path):
+    """Where no hidden unit is active, a model answers alike; it reads its inputs nevertheless."""
+    x = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
+    data = {1: (x, (x[:, 0] > 0).astype(int))}
+    learner = CoP2L(
+        build("mlp", inputs=(2,), classes=2, hidden=2, dropout=0.0), tasks=1, memory=10, max_iterations=2
+    )
+    learner.learn(*data[1])
+    answers = learner.probabilities(x).numpy()
+    assert len(np.unique(answers, axis=0)) < 290
+    learner.certify(data).save(tmp_path)
+    assert verify(tmp_path, data).status == "valid"

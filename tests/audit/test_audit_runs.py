@@ -250,6 +250,46 @@ def test_a_stored_learner_that_predicts_among_other_classes_is_found_out(runs, d
     assert "The saved learner is not the one that the last certificate speaks of." in found
 
 
+@pytest.mark.parametrize("name", ["fixed", "hold-out", "hold-out of CoP2L"])
+def test_a_stored_learner_of_another_model_is_found_out(runs, data, tmp_path, name):
+    from cop2l.files import read_tensors, write_tensors
+
+    folder = copied(runs[name], tmp_path / "run")
+    files = [*(folder / "state").glob("*.safetensors"), last_certificate(folder) / "learner.safetensors"]
+    for file in files if "hold" in name else files[:1]:
+        whole, note = read_tensors(file)
+        note["model"]["dropout"] = 0.9
+        write_tensors(file, whole, note)
+    forged(last_certificate(folder), lambda content: None)
+    assert "The saved learner is not the one that the last certificate speaks of." in sentences(
+        verify(folder, data)
+    )
+
+
+def test_other_names_of_the_classes_are_a_doubt(runs, data, tmp_path):
+    folder = copied(runs["fixed"], tmp_path / "run")
+    assert not any("names" in sentence for sentence in verify(folder, data).word)
+    environment = read_json(folder / "environment.json")
+    environment["stream"]["class_names"].reverse()
+    write_json(folder / "environment.json", environment)
+    verdict = verify(folder, data)
+    assert verdict.status == "cannot tell"
+    assert sentences(verdict) == "The names of the classes beside the learner are not those of the data."
+    assert any("names of the classes" in sentence for sentence in verify(folder).word)
+
+
+def test_a_learner_planted_in_a_run_directory_is_a_doubt(runs, data, tmp_path):
+    from cop2l import CoP2L
+    from cop2l.models import build
+
+    folder = copied(runs["fixed"], tmp_path / "run")
+    CoP2L(build("mlp", inputs=(6,), classes=4, seed=1)).save(folder)
+    assert CoP2L.load(folder).tasks_seen == 0  # that one is loaded, not the one of the run
+    verdict = verify(folder, data)
+    assert verdict.status == "cannot tell"
+    assert "saved beside the certificate is not the one" in sentences(verdict)
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

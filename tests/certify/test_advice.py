@@ -7,8 +7,10 @@ import pytest
 from certify_cases import model_of, same_bits
 
 from cop2l import CoP2L
+from cop2l.certify.advice import copied
 from cop2l.cli import main
 from cop2l.errors import Advice
+from cop2l.kernel.samples import Fields
 
 GOOD = {"memory": 60, "optimiser": "adam", "prior_lr": 0.05, "prior_epochs": 20, "max_iterations": 2}
 
@@ -58,7 +60,7 @@ def test_underfitting_says_what_to_change(options):
 def test_what_is_replayed_and_lost_is_underfitting_too():
     learner, (x, y) = a_learner(memory=200, balance=False), easy()
     assert advice(learner, x, y) == []
-    (said,) = advice(learner, np.repeat(x, 8, 0), np.repeat(1 - y, 8))  # the contrary, eight times as often
+    _, said = advice(learner, np.repeat(x, 8, 0), np.repeat(1 - y, 8))  # the contrary, eight times as often
     assert "of the examples of earlier tasks that it replays" in said
 
 
@@ -67,6 +69,30 @@ def test_the_same_data_twice():
     assert advice(learner, *easy()) == []
     (said,) = advice(learner, *easy())
     assert said.startswith("Task 2 has the data of task 1 once more")
+    certificate = learner.certify({1: easy(), 2: easy()})
+    assert certificate.not_valid == (
+        "Tasks that have the data of an earlier task once more, which independent samples never have: 2.",
+    )
+    assert "NOT VALID: Tasks that have the data" in str(certificate)
+
+
+def test_rows_that_repeat_others():
+    x, y = easy(n=600)
+    rows = np.arange(600)
+    assert advice(a_learner(), x[rows % 599], y[rows % 599]) == []
+    (said,) = advice(a_learner(), x[rows % 400], y[rows % 400])
+    assert said.startswith("200 of the 600 rows of task 1 repeat another")
+
+
+@pytest.mark.parametrize("kind", ["float16", "float64", "int64", "uint8"])
+def test_rows_of_every_type_are_told_apart(kind):
+    x = np.arange(5000 * 3).reshape(5000, 3) % 251
+    x = np.concatenate([x, np.arange(5000)[:, None] // 251], 1).astype(kind)
+    fields = Fields({"a": x[:, :3], "b": x[:, 3]})
+    for rows in (x, fields):
+        assert [*copied(1, rows)] == []
+        assert len([*copied(1, rows[np.arange(5000) // 2])]) == 1
+    assert len([*copied(1, fields.parts["a"])]) == 1
 
 
 def test_inputs_that_are_not_scaled():

@@ -758,6 +758,105 @@ def test_a_model_changed_by_hand_is_refused(change, learned):
         learner.certify({1: (x, y)}) if learned else learner.learn(x, y)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model, _: model.register_forward_hook(lambda module, given, found: found.flip(1)),
+        lambda model, _: model.head.register_forward_pre_hook(lambda module, given: (given[0] + 1,)),
+        lambda model, patch: patch.setattr(type(model), "forward", lambda self, x: self.head(self.layer(x))),
+        lambda model, _: setattr(model.act, "negative_slope", 0.5),
+    ],
+)
+@pytest.mark.parametrize("memory", [1, 30])
+def test_a_model_that_answers_otherwise_is_refused(change, memory, monkeypatch):
+    _, x, y = masked_learner()
+    model = Masked()
+    model.act = nn.LeakyReLU()
+    learner = CoP2L(model, k=2, memory=memory, max_iterations=2)
+    learner.learn(x, y)
+    learner.certify({1: (x, y)})
+    assert (len(learner.engine.buffer[0]) > 0) == (memory > 1)
+    change(model, monkeypatch)
+    for then in (lambda: learner.certify({1: (x, y)}), lambda: learner.learn(x + 9, y)):
+        with pytest.raises(UserError, match="its answers were changed after task 1"):
+            then()
+
+
+def test_a_model_that_is_changed_while_its_data_is_read_is_refused():
+    learner, x, y = masked_learner()
+    learner.learn(x, y)
+
+    def blocks():
+        with torch.no_grad():
+            learner.model.head.bias.add_(1)
+        yield x, y
+
+    with pytest.raises(UserError, match="were changed after task 1"):
+        learner.certify({1: blocks})
+
+
+class Counted(Masked):
+    """Every 50th answer is another one."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * (-1 if self.calls % 50 == 0 else 1)
+
+
+def test_a_model_that_counts_its_calls_is_refused():
+    _, x, y = masked_learner()
+    learner = CoP2L(Counted(), k=2, memory=10, max_iterations=2)
+    with pytest.raises(UserError, match="attribute 'calls' changes as the model runs"):
+        learner.learn(x, y)
+    assert learner.tasks_seen == 0
+
+
+class Running(Masked):
+    """A running mean that is no buffer: going back to an earlier iteration does not undo it."""
+
+    mean = torch.zeros(4)
+
+    def forward(self, x):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return super().forward(x - self.mean)
+
+
+def test_a_model_with_a_running_mean_that_is_no_buffer_is_refused():
+    _, x, y = masked_learner()
+    with pytest.raises(UserError, match="not in its state_dict, and its answers with it"):
+        CoP2L(Running(), k=2, memory=10, max_iterations=2).learn(x, y)
+
+
+class Extra(Masked):
+    def get_extra_state(self):
+        return {"version": 1}
+
+
+def test_what_cannot_be_stored_or_built_again_is_refused():
+    with pytest.raises(UserError, match="'_extra_state' in its state_dict, which is no tensor"):
+        CoP2L(Extra())
+    model = cop2l.models.build("random-features", inputs=(4,), classes=2, hidden=8)
+    model.projection.requires_grad_(True)
+    with pytest.raises(UserError, match=r"projection\.weight of this model is never trained"):
+        CoP2L(model)
+
+
+def test_the_code_of_a_saved_model_must_be_the_same(tmp_path):
+    class Other(Masked):
+        def forward(self, x):
+            return self.head(self.layer(x))
+
+    learner, x, y = masked_learner()
+    learner.learn(x, y)
+    learner.save(tmp_path)
+    assert CoP2L.load(tmp_path, Masked()).learned == learner.learned
+    with pytest.raises(UserError, match="answers otherwise than that of the saved learner"):
+        CoP2L.load(tmp_path, Other())
+
+
 def test_a_model_in_use_is_not_taken_for_a_changed_one():
     learner, x, y = masked_learner()
     learner.model(x)

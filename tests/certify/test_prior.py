@@ -244,11 +244,13 @@ def test_sparse_inputs_are_verified_as_they_were_learned(tmp_path):
     assert verify(tmp_path, {1: (x, y)}).status == "valid"
 
 
-def test_only_the_first_task_that_scale_and_step_come_from_is_learned():
+def test_only_the_first_task_that_scale_and_step_come_from_is_learned(tmp_path):
     x, y = wild(400)
     learner = CoP2L.from_prior(mlp(), x, y, lr=0.01, **QUICK)
-    with pytest.raises(UserError, match=r"not the one that CoP2L\.from_prior was given"):
-        learner.learn(x[:200], y[:200])  # of the others, some decided the scale and would be certified
+    learner.save(tmp_path)
+    for one in (learner, CoP2L.load(tmp_path)):
+        with pytest.raises(UserError, match=r"not the one that CoP2L\.from_prior was given"):
+            one.learn(x[:200], y[:200])  # of the others, some decided the scale and would be certified
     learner = CoP2L.from_prior(mlp(), x, y, **QUICK)
     with pytest.raises(UserError, match="with the same classes"):
         learner.learn(x, y, classes=4)

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cop2l.certify.learner import state
 from cop2l.cli import main
 from cop2l.errors import UserError
 from cop2l.experiments import life
@@ -391,7 +390,7 @@ def test_a_learner_that_went_on_without_a_certificate_is_not_served_as_certified
     shutil.copytree(run, folder)
     learner = life.load(run)
     next(learner.model.parameters()).data += 1.0
-    learner.learned = state(learner.model)  # else it would refuse to save them
+    learner.learned = learner._state()  # else it would refuse to save them
     shutil.rmtree(folder / "state")
     learner.save(folder / "state")
     with pytest.raises(ValueError, match="is not the one that its last certificate is about"):

@@ -15,7 +15,7 @@ from cop2l.certify.inputs import features
 from cop2l.features import load_stream
 from cop2l.kernel.form import Unreadable, canonical, regular
 from cop2l.kernel.verdict import Verdict
-from cop2l.streams.own import TEST_SHARE
+from cop2l.streams.own import FOUND, TEST_SHARE
 from cop2l.streams.task import Stream
 from cop2l.streams.text import SIZE
 from cop2l.streams.withhold import withhold, withhold_groups
@@ -134,6 +134,10 @@ def _cut(
         how = "the one that was typed" if typed else "the standard one of the stream"
         notes.checked.append(f"How the data was cut is {how}.")
     _check_stream(notes, certificate, stream)
+    if stream.description.get("label_set") == FOUND:
+        notes.word.append(
+            "The classes were found in the data, certified examples included: that there are no others was known before."
+        )
     return _split(notes, stream, len(certificate["records"]), share, share_seed or 0)
 
 

@@ -7,19 +7,22 @@ from typing import Any, NamedTuple
 from cop2l.audit.finding import NUMBERED
 from cop2l.certify.certificate import read as read_certificate
 from cop2l.certify.presets import PRIOR
+from cop2l.certify.saved import certified
 from cop2l.errors import UserError
 from cop2l.experiments.config import FIELDS, Config
 from cop2l.experiments.learners import recipe
+from cop2l.experiments.life import names_beside
 from cop2l.experiments.measure import COUNTS, informal, summarise
 from cop2l.experiments.options import left_open, usual_step
 from cop2l.files import file_digest, read_json, read_lines, read_tensors, standing
-from cop2l.kernel.form import HOLDOUT_FILES, Unreadable
+from cop2l.kernel.form import HOLDOUT_FILES, Unreadable, canonical
 from cop2l.kernel.learning import digest
 from cop2l.kernel.verdict import Verdict
+from cop2l.streams.task import Stream
 
 CLOSE = 1e-9
 CLAIMS = ("claim", "shares", "groups")
-BAD_FORM = (KeyError, TypeError, AttributeError, IndexError, ValueError, ZeroDivisionError)
+BAD_FORM = (KeyError, TypeError, AttributeError, IndexError, ValueError, RuntimeError, ZeroDivisionError)
 RECORD = (
     "task", "wrong", "accuracy", "classes", "kind", "claims", "tasks", "seconds", "learn_seconds", "peak_memory",
     "peak_cuda_allocated", "peak_cuda_reserved", "total_cuda_allocated", "memory_used", "numbers_stored", "trace",
@@ -116,7 +119,7 @@ def _check_times(
             notes.fault(f"{one['folder'].name} holds the certificate after task {time}.")
     if [record["task"] for record in records] != list(range(1, len(records) + 1)):
         notes.fault("records.jsonl does not have one record for each task, in order.")
-    learned = _learned(notes, standing(run / "state"), last)
+    learned = _learned(notes, sorted(standing(run / "state").glob("*.safetensors")), last)
     for what, seen in (("records.jsonl has", len(records)), ("the saved learner has", learned)):
         if seen is not None and seen != times[-1]:
             notes.fault(
@@ -131,11 +134,11 @@ def _check_times(
         notes.fault(f"There is a certificate after task {time}, where none may be issued.")
 
 
-def check_saved(notes: Verdict, folder: Path, certificate: Content) -> None:
+def check_saved(notes: Verdict, file: Path, certificate: Content) -> None:
     """Whether the learner that is saved beside a certificate is the one that it speaks of."""
     found = Verdict()
     try:
-        same = _learned(found, folder, certificate) == len(certificate["records"]) and not found.faults
+        same = _learned(found, [file], certificate) == len(certificate["records"]) and not found.faults
     except BAD_FORM:
         same = False
     if not same:
@@ -144,9 +147,23 @@ def check_saved(notes: Verdict, folder: Path, certificate: Content) -> None:
         notes.checked.append("The learner that is saved beside the certificate is the one that it speaks of.")
 
 
-def _learned(notes: Verdict, state: Path, last: Content) -> int | None:
-    """How many tasks the saved learner has learned; its parameters must be the certified ones."""
-    files = sorted(state.glob("*.safetensors"))
+def check_names(notes: Verdict, folder: Path, stream: Stream | None) -> None:
+    """Whether the names of the classes that lie beside a learner are those of the data: predictions are told by them."""
+    try:
+        names = names_beside(folder)
+    except (UserError, *BAD_FORM):
+        notes.doubt("The names of the classes beside the learner cannot be read.")
+        return
+    if names and stream is None:
+        notes.word.append(
+            "The names of the classes beside the learner: the certificate speaks of their numbers."
+        )
+    elif names and stream is not None and names != stream.description.get("class_names", names):
+        notes.doubt("The names of the classes beside the learner are not those of the data.")
+
+
+def _learned(notes: Verdict, files: Sequence[Path], last: Content) -> int | None:
+    """How many tasks the saved learner has learned; all that the certificate says of it must be so."""
     if len(files) != 1:
         notes.fault("The saved learner is missing: state/ must hold one safetensors file.")
         return None
@@ -155,20 +172,42 @@ def _learned(notes: Verdict, state: Path, last: Content) -> int | None:
     except UserError as error:
         notes.fault(str(error))
         return None
-    theta = {
-        name.removeprefix("theta/"): value for name, value in tensors.items() if name.startswith("theta/")
-    }
-    certified = (
-        last["theta"] if "theta" in last else digest(read_tensors(last["folder"] / HOLDOUT_FILES[0])[0])
-    )
-    heads = note["heads"] if "heads" in note else [task["head"] for task in note["tasks"]]
-    same_heads = [sorted(head) for head in heads] == [record["head"] for record in last["records"]]
-    if not same_heads or digest(theta if "theta" in last else tensors) != certified:
+    if "theta" in last:
+        alike = canonical(certified(note, tensors)) == canonical(_repeated(last))
+    else:
+        stored, its_note = read_tensors(last["folder"] / HOLDOUT_FILES[0])
+        alike = canonical([digest(tensors), note]) == canonical([digest(stored), its_note])
+        heads = note["heads"] if "heads" in note else [task["head"] for task in note["tasks"]]
+        alike &= [sorted(head) for head in heads] == [record["head"] for record in last["records"]]
+        described = note["model"] or last["model"]  # None: whoever loads it must give one
+        alike &= described | {"parameters": 0} == last["model"] | {"parameters": 0}
+    if not alike:
         notes.fault("The saved learner is not the one that the last certificate speaks of.")
-    copy = state / "certificate"
+    copy = files[0].parent / "certificate"
     if copy.exists() and not all(same(file, last["folder"] / file.name) for file in copy.iterdir()):
         notes.fault("The certificate beside the saved learner is not the last one that was issued.")
     return len(note["tasks"]) if "tasks" in note else int(note["tasks_seen"])
+
+
+def _repeated(certificate: Content) -> dict[str, Any]:
+    """What a certificate says of its learner: see `cop2l.certify.saved.certified`."""
+    names = ("head", "fingerprint", "rows", "n", "iterations", "stopped")
+    fields = (
+        "scenario",
+        "model",
+        "classes",
+        "data",
+        "commitment",
+        "threads",
+        "machine",
+        "earlier",
+        "not_valid",
+    )
+    return {
+        **{name: certificate[name] for name in (*fields, "theta_0", "theta", "sets")},
+        "options": certificate["options"].as_dict(),
+        "records": [[record[name] for name in names] for record in certificate["records"]],
+    }
 
 
 def same(one: Path, other: Path) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from cop2l.audit.cut import Samples, only
 from cop2l.audit.model import Builder, model_for
 from cop2l.audit.prior import put_scale
+from cop2l.audit.unread import as_read
 from cop2l.errors import UserError
 from cop2l.experiments.environment import threads
 from cop2l.files import read_tensors
@@ -52,8 +53,8 @@ class HoldoutRun:
         if len(self.certificates) > 1:
             notes.faults += verify([one["folder"] for one in self.certificates]).faults
         if self.samples.stream is not None:
-            self.check_copies()
-        again, found = self.learned_again(), Verdict()
+            self.check_copies("", [x for x, *_ in self.parts()])
+        again, found, learner = self.learned_again(), Verdict(), None
         for one in self.certificates:
             time = len(one["records"])
             withheld, learner = only(self.samples.withheld, time), None
@@ -67,18 +68,25 @@ class HoldoutRun:
                 )
             if one is not last:
                 notes.faults += [f"After task {time}: {fault}" for fault in found.faults]
+        if learner is not None and self.samples.stream is not None:
+            without, every = as_read([x for x, *_ in self.parts()], learner.model)
+            self.check_copies(f"Without {without}, which the model does not read, ", every)
         return found
 
-    def check_copies(self) -> None:
+    def parts(self) -> list[tuple[Any, ...]]:
+        """What was learned from, task by task, and then what was withheld."""
+        return [*self.samples.learned.values(), *self.samples.withheld.values()]
+
+    def check_copies(self, without: str, every: Sequence[Any]) -> None:
         """A withheld example that was learned from as a copy shows nothing."""
-        copies = Copies()
-        for x, y, *_ in self.samples.learned.values():
-            copies.add(x, y)
-        for task, (x, y, *_) in self.samples.withheld.items():
-            _, shared = copies.add(x, y)
-            if shared > self.allowed.repeated * len(y) + self.allowed.shared:
+        copies, learned = Copies(), len(self.samples.learned)
+        for x in every[:learned]:
+            copies.add(x, x)
+        for task, x in zip(self.samples.withheld, every[learned:], strict=bool(every)):
+            count = max(copies.add(x, x))
+            if count > self.allowed.repeated * len(x) + self.allowed.shared:
                 self.notes.doubt(
-                    f"{shared} of the {len(y)} withheld examples of task {task} are copies of other examples."
+                    f"{without}{count} of the {len(x)} withheld examples of task {task} are copies of other examples."
                 )
 
     def learned_again(self) -> dict[int, dict[int, Any]]:

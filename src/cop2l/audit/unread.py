@@ -1,56 +1,114 @@
-"""Copies that a part of the inputs hides: a row number that the model does not read makes equal examples look different."""
+"""Copies that a part of the inputs hides: a row number that no answer depends on makes equal examples look different."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from cop2l.kernel.learning import answers, tensor
-from cop2l.kernel.samples import Copies, Fields, blocks_of
+from cop2l.certify.fast import ScoringMode, input_blocks
+from cop2l.kernel.learning import exact_arithmetic, tensor
+from cop2l.kernel.samples import ROWS, Copies, Fields, given, numbers, parts_of
 from cop2l.kernel.verdict import Verdict
 from cop2l.kernel.verify import Allowed
+
+TRIED = 16
+"""So many sets of numbers are tried, those first in which most of the examples that are answered alike differ."""
 
 
 def check_unread(
     notes: Verdict, samples: Mapping[int, tuple[Any, ...]], model: nn.Module, allowed: Allowed
 ) -> None:
-    """Look for copies once more, without the parts that no answer of the model depends on; the kernel looks at all parts."""
-    unread = unread_parts(samples, model)
-    if not unread:
-        return
-    copies, listed = Copies(next(model.parameters()).dtype), ", ".join(sorted(unread))
-    for task, (x, y, *_) in sorted(samples.items()):
-        read = {name: part for name, part in x.parts.items() if name not in unread}
-        repeated, shared = copies.add(Fields(read), y)
-        if repeated > allowed.repeated * len(y) or shared > allowed.shared:
+    """Look for copies once more, without the numbers that no answer of the model depends on; the kernel looks at all."""
+    without, every = as_read([x for _, (x, *_) in sorted(samples.items())], model)
+    copies = Copies(torch.float64)
+    for task, x in zip(sorted(samples), every, strict=bool(every)):
+        repeated, shared = copies.add(x, x)
+        if repeated > allowed.repeated * len(x) or shared > allowed.shared:
             notes.doubt(
-                f"Without {listed}, which the model does not read, {repeated} of the {len(y)} rows of task {task} repeat "
+                f"Without {without}, which the model does not read, {repeated} of the {len(x)} rows of task {task} repeat "
                 f"another, and {shared} are rows of an earlier task."
             )
 
 
-def unread_parts(samples: Mapping[int, tuple[Any, ...]], model: nn.Module) -> set[str]:
-    """The parts whose rows can change places without changing one bit of an answer; none if the model reads none at all."""
-    if not all(isinstance(x, Fields) for x, *_ in samples.values()):
-        return set()
-    every = {name for x, *_ in samples.values() for name in x.parts}
-    unread = set(every)
-    for x, y, *_ in samples.values():
-        for block, _ in blocks_of(x, y):
-            unread -= {name for name in unread if not _same(model, block, name)}
-            if not unread:
-                return unread
-    return unread if unread < every else set()
+def as_read(every: Sequence[Any], model: nn.Module) -> tuple[str, list[Tensor]]:
+    """What the model does not read, in words, and all inputs without it; nothing where it reads all, or nothing."""
+    with exact_arithmetic(torch.get_num_threads()):
+        unread = unread_numbers(every, model)
+    if not unread.any() or unread.all():
+        return "", []
+    kind, read = next(model.parameters()).dtype, torch.from_numpy(~unread)
+    return _listed(every[0], unread), [_flat(x, kind)[:, read] for x in every]
 
 
-def _same(model: nn.Module, block: Fields, name: str) -> bool:
-    """Whether the answers stay the same where one part has the rows of other examples."""
+def unread_numbers(every: Sequence[Any], model: nn.Module) -> np.ndarray:
+    """A mask of the numbers of an example that can change places between examples without changing one bit of an answer.
 
-    def logits(moved: str) -> Any:
-        parts = {key: tensor(part) for key, part in block.parts.items()}
-        # a model may write into what it is given
-        return answers(model, Fields({key: part.roll(int(key == moved), 0) for key, part in parts.items()}))
+    Copies are answered alike: only numbers in which examples differ that are answered alike are tried.
+    """
+    logits, kind = [_logits(model, x) for x in every], next(model.parameters()).dtype
+    found = np.zeros(_flat(every[0][:1], kind).shape[1], bool)
+    differing = Counter(mask.tobytes() for mask in _differences(every, logits, kind))
+    for mask, _ in differing.most_common(TRIED):
+        more = found | np.frombuffer(mask, bool)
+        if all(_same(model, x, own, more) for x, own in zip(every, logits, strict=True)):
+            found = more
+    return found
 
-    with torch.no_grad():
-        return torch.equal(logits(""), logits(name))
+
+def _differences(every: Sequence[Any], logits: list[Tensor], kind: torch.dtype) -> Iterator[np.ndarray]:
+    """Of each example that is answered like an earlier one, bit for bit: in which numbers it differs from the first such."""
+    first = dict[bytes, tuple[Any, int]]()
+    for x, own in zip(every, logits, strict=True):
+        for row, answer in enumerate(numbers(own)):
+            other, there = first.setdefault(answer.tobytes(), (x, row))
+            if other is not x or there != row:
+                yield (_flat(x[row : row + 1], kind) != _flat(other[there : there + 1], kind))[0].numpy()
+
+
+def _logits(model: nn.Module, x: Any) -> Tensor:
+    """The answers, in the fixed blocks in which they depend on no other example."""
+    with ScoringMode(model):
+        return torch.cat([model(given(rows)).cpu() for rows in input_blocks(model, x)])[: len(x)]
+
+
+def _same(model: nn.Module, x: Any, logits: Tensor, mask: np.ndarray) -> bool:
+    """Whether the answers stay the same where each example has these numbers of its neighbour."""
+    return all(
+        torch.equal(_logits(model, _moved(x[start : start + ROWS], mask)), logits[start : start + ROWS])
+        for start in range(0, len(x), ROWS)
+    )
+
+
+def _moved(x: Any, mask: np.ndarray) -> Any:
+    """Rows, each with the masked numbers of the row before it."""
+    parts, left = dict[str, Tensor](), torch.from_numpy(mask)
+    for name, part in parts_of(x).items():
+        rows = tensor(part).cpu()
+        flat = rows[..., None].flatten(1)
+        parts[name], left = (
+            torch.where(left[: flat.shape[1]], flat.roll(1, 0), flat).view(rows.shape),
+            left[flat.shape[1] :],
+        )
+    return Fields(parts) if isinstance(x, Fields) else parts[""]
+
+
+def _flat(x: Any, kind: torch.dtype) -> Tensor:
+    """All numbers of each example in one row, as a model of this precision sees them."""
+    rows = (tensor(part).cpu()[..., None].flatten(1) for part in parts_of(x).values())
+    return torch.cat([(part.to(kind) if part.is_floating_point() else part).double() for part in rows], 1)
+
+
+def _listed(x: Any, unread: np.ndarray) -> str:
+    """The parts that are not read at all, and how many numbers of the others."""
+    found, left = list[str](), unread
+    for name, part in sorted(parts_of(x).items()):
+        size = _flat(part[:1], torch.float64).shape[1]
+        count, left = int(left[:size].sum()), left[size:]
+        if count:
+            found.append(
+                name if name and count == size else f"{count} of {size} numbers{f' of {name}' * bool(name)}"
+            )
+    return ", ".join(found)

@@ -6,8 +6,8 @@ from typing import Any
 
 from cop2l.audit.commitment import check_commitment
 from cop2l.audit.cut import only, samples_for
-from cop2l.audit.directory import check_run, check_saved, nothing_issued
-from cop2l.audit.exported import CERTIFICATE, check_export
+from cop2l.audit.directory import check_names, check_run, check_saved, nothing_issued
+from cop2l.audit.exported import check_export
 from cop2l.audit.finding import find, is_export
 from cop2l.audit.holdout import HoldoutRun
 from cop2l.audit.model import Builder, model_for
@@ -52,8 +52,10 @@ def verify(
         start = last.get("theta_0") if committed else None
         samples = samples_for(notes, last, data, cut or {}, cut_as_stated)
         left = None if run is None else check_run(notes, run, certificates)
-        if folders == [Path(path) / CERTIFICATE] and (Path(path) / SAVED).exists():
-            check_saved(notes, Path(path), last)
+        beside = Path(path) / SAVED
+        if beside.exists() and (Path(path) not in folders or SAVED not in last["files"]):
+            check_saved(notes, beside, last)
+        check_names(notes, Path(path), samples.stream)
         check_scale(notes, last, samples, left, model is not None, committed)
         if last["options"].kind == "holdout":
             verdict = HoldoutRun(notes, certificates, samples, model, allowed, say).verdict()

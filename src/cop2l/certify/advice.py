@@ -17,6 +17,7 @@ from cop2l.certify.fast import Fast, misclassified
 from cop2l.errors import Advice
 from cop2l.kernel.learning import Examples, certified_rows, join
 from cop2l.kernel.samples import ROWS, numbers, parts_of
+from cop2l.kernel.verify import ALLOWED
 from cop2l.models.scale import Scale
 
 LARGE = 100
@@ -25,6 +26,7 @@ HIGH = 0.25
 """A larger share of errors on what was trained on is underfitting."""
 ENOUGH = 20
 """A share of fewer examples says nothing."""
+PRIME = np.uint64(2**61 - 1)
 ADAPTERS = ("cop2l.", "sklearn.", "avalanche.")
 """Whose lines are not the user's."""
 TWICE = "changing it and learning again counts as another try (docs/inputs.md, Advice)"
@@ -56,13 +58,43 @@ def before(task: int, x: Any, y: Tensor, given: Any, model: nn.Module) -> Iterat
         )
 
 
+def copied(task: int, x: Any) -> Iterator[str]:
+    """Rows that repeat another, more than an auditor accepts."""
+    keys = np.concatenate([_keys(x[start : start + ROWS]) for start in range(0, len(x), ROWS)])
+    repeated = len(keys) - len(np.unique(keys))
+    if repeated > ALLOWED.repeated * len(keys):
+        yield (
+            f"{repeated} of the {len(keys)} rows of task {task} repeat another: copies are no independent draws, so that no "
+            "certificate holds for them, and verify confirms none; leave them out (balance=True balances classes without any)."
+        )
+
+
+def _keys(x: Any) -> np.ndarray:
+    """A number for each row, equal for equal rows; for others with probability about 2^-64."""
+    found: Any = np.zeros(len(x), np.uint64)
+    for part in parts_of(x).values():
+        rows = numbers(part).reshape(len(x), -1)
+        rows = rows.view(np.uint32 if rows.shape[1] * rows.itemsize % 4 == 0 else np.uint8)
+        found = found * PRIME + rows @ np.random.default_rng(0).integers(
+            2**63, size=rows.shape[1], dtype=np.uint64
+        )
+    return np.asarray(found)
+
+
 def again(task: int, found: str, earlier: Sequence[str]) -> Iterator[str]:
     """The same data as that of an earlier task."""
     if found in earlier:
         yield (
-            f"Task {task} has the data of task {earlier.index(found) + 1} once more: the model has seen it, and so the "
-            f"certificate of task {task} does not hold; give new examples."
+            f"Task {task} has the data of task {earlier.index(found) + 1} once more: what one of them learned from it the other "
+            "does not pay for, and the certificate does not hold for either; give new examples."
         )
+
+
+def known_twice(found: Sequence[str]) -> list[str]:
+    """Why no certificate holds where tasks have the same data."""
+    tasks = [number for number, one in enumerate(found, 1) if one in found[: number - 1]]
+    words = "Tasks that have the data of an earlier task once more, which independent samples never have"
+    return [f"{words}: {', '.join(map(str, tasks))[:200]}."] if tasks else []
 
 
 def after(engine: Fast, S: Examples) -> Iterator[str]:

@@ -44,12 +44,24 @@ from cop2l.certify.prior import LEAST_TO_TRY, STEPS, prior_part, scaled, settled
 from cop2l.certify.together import aside, pause
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.form import MOST_CLASSES
-from cop2l.kernel.learning import Examples, check_alone, digest, exact_arithmetic, linear_head, sample, tensor
+from cop2l.kernel.learning import (
+    Examples,
+    answers,
+    check_alone,
+    digest,
+    exact_arithmetic,
+    linear_head,
+    padded,
+    sample,
+    score,
+    tensor,
+)
 from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, each, fingerprint, given, parts_of
 from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outside_heads, set_tensors
 from cop2l.models import MODELS, Classifier
 from cop2l.models.scale import Scale
+from cop2l.randomness import private_randomness
 from cop2l.streams.task import SCENARIOS
 
 Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]] | Any
@@ -57,6 +69,8 @@ Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]] | Any
 
 OWN = ("heads", "fingerprints", "facts", "machines", "issued", "certificate", "learned", "_form", "_classes")
 """What learning a task changes in the learner itself."""
+PROBED = 128
+"""For so many examples the answers of a model are compared with those that it gave before."""
 WANTS_INTEGERS = (
     "The model looks up integers such as token ids: give x as integers (int64), not as real numbers."
 )
@@ -105,6 +119,14 @@ class CoP2L:
             )
         if not any(p.requires_grad for p in model.parameters()):
             raise UserError("The model has no parameters to learn.")
+        fixed = model.fixed if isinstance(model, Classifier) else ()
+        if any(model.get_parameter(name).requires_grad for name in fixed):
+            raise UserError(f"{', '.join(fixed)} of this model is never trained: put requires_grad back.")
+        for name, value in model.state_dict().items():
+            if not isinstance(value, Tensor):
+                raise UserError(
+                    f"The model keeps {name!r} in its state_dict, which is no tensor: make it a buffer."
+                )
         if any(p.dtype == torch.bfloat16 for p in model.parameters()):
             raise UserError(
                 "The losses of a model in bfloat16 are too coarse to pick by; convert it: model.float()."
@@ -134,7 +156,7 @@ class CoP2L:
         self.threads = torch.get_num_threads()
         self.issued: list[list[Any]] | None = None
         """Of the certificate after the newest task: family, task, subject and kind of each statement."""
-        self.learned = state(model)
+        self.learned = state(model, [], self.threads)
         """The state of the model that the newest task left."""
         self.trained = trained(model)
         """The names of the parameters that are trained."""
@@ -288,9 +310,11 @@ class CoP2L:
         with aside():
             advice.give(advice.before(self.tasks_seen + 1, x, found, classes, self.model))
             print_of_data = fingerprint(len(found), rows, column)
+            copied = [*advice.copied(self.tasks_seen + 1, x)]
             if self.ranks is None:  # of several ranks each takes its own blocks there
                 x = each(lambda part: part.to(device) if isinstance(part, Tensor) else part, x)
             found = found.to(device)
+        advice.give(iter(copied))
         advice.give(advice.again(self.tasks_seen + 1, print_of_data, self.fingerprints))
         if self.ranks is not None:
             self._agree({"data": print_of_data, "classes": head})
@@ -306,15 +330,15 @@ class CoP2L:
             engine.learn(S)
             if first:  # once more: initial weights of zero would show nothing
                 check_alone(self.model, S, engine.outside)
+                self._check_undone(S)
             self.heads, self.fingerprints = [*self.heads, head], [*self.fingerprints, print_of_data]
             self.facts = [*self.facts, self._facts(S, column)]
             here = machine(self.model)
             self.machines = [other for other in self.machines if other != here] + [here]
             self.issued = self.certificate = None
             pause()
+            self.learned = self._state()
             advice.give(advice.after(engine, S))
-            with aside():
-                self.learned = state(self.model)
 
     def certify(self, data: Mapping[int, Data] | None = None) -> Certificate:
         """The certificate for every task seen; `data` maps task numbers to (x, y) or to a callable that yields blocks.
@@ -355,6 +379,7 @@ class CoP2L:
             count.finish()
             if shared is not None:
                 shared.unite(every)
+        self._check_unchanged()  # what gives the data may have changed it, and so may running it
         records = [self._record(task, task not in data, wrong) for task, wrong in enumerate(every, 1)]
         statements = all_statements(self.options, records)
         issued = [[s[name] for name in ("family", "task", "subject", "kind")] for s in statements]
@@ -379,7 +404,7 @@ class CoP2L:
             machine=self.machines[-1],
             earlier=self.machines[:-1],
             threads=self.threads,
-            not_valid=list(self.not_valid),
+            not_valid=[*self.not_valid, *advice.known_twice(self.fingerprints)],
             commitment=self.commitment_hash,
         )
         theta, sets = parameters(self.model), set_tensors(self.engine.sets)
@@ -465,14 +490,28 @@ class CoP2L:
 
     def _check_unchanged(self) -> None:
         """Refuse a model that is not as the newest task left it: no certificate would hold for it."""
-        with aside():
-            now = state(self.model)
-        if self.model is not self.engine.model or not self.learned.still(now):
+        if self.model is not self.engine.model or not self.learned.still(self._state()):
             when = f"task {self.tasks_seen} was learned" if self.tasks_seen else "the learner was made"
             raise UserError(
-                f"The model's parameters, or its modules, were changed after {when}; put them back, or make or load the"
-                " learner again: a certificate holds only for what it learned itself."
+                f"The model's parameters, its modules or its answers were changed after {when}; put them back, or make or load"
+                " the learner again: a certificate holds only for what it learned itself."
             )
+
+    def _check_undone(self, S: Examples) -> None:
+        """Refuse a model that training changes beyond its state_dict: going back to a kept iteration would not undo it."""
+        some = S.take(np.arange(PROBED) % len(S))
+        theta, (before, _) = parameters(self.model), score(self.model, some)
+        with private_randomness(some.y.device, self.options.seed, "undone"):
+            answers(self.model.train(), some.take(np.arange(PROBED)).x)  # it may write into its input
+        load_parameters(self.model, theta)
+        if not torch.equal(score(self.model, some)[0], before):
+            raise UserError(
+                "Training changes something of the model that is not in its state_dict, and its answers with it; make it a "
+                "persistent buffer."
+            )
+
+    def _state(self) -> "State":
+        return state(self.model, [*self.engine.buffer, *self.engine.prior], self.threads)
 
     def _check_first(self, x: Any, y: Tensor, head: tuple[int, ...]) -> None:
         """Refuse a first task whose prior part did not give scale and step: they could depend on certified examples."""
@@ -692,9 +731,15 @@ class CoP2L:
         state |= {name: list(getattr(engine, name)) for name in ("sizes", "buffer", "prior")}
         state |= {"sets": [replace(one) for one in engine.sets], "sums": dict(engine.sums)}
         own = {name: getattr(self, name) for name in OWN}
-        hidden = unsaved(self.model)
+        hidden, numbers = unsaved(self.model), own_numbers(self.model)
         try:
             yield
+            for name, number in own_numbers(self.model).items():
+                if numbers.get(name, number) != number:
+                    raise UserError(
+                        f"The model's attribute {name!r} changes as the model runs, and its answers may change with it; make it "
+                        "a persistent buffer, or leave it out."
+                    )
             for name, value in unsaved(self.model).items():
                 if not torch.equal(value, hidden[name]):
                     raise UserError(
@@ -769,17 +814,37 @@ class State(NamedTuple):
     kinds: list[tuple[str, type, bool]]
     """The name and the type of each module, and whether its forward was put there by hand."""
     unsaved: dict[str, str]
+    answers: tuple[str, str] | None
+    """Where the model ran, and its logits for some examples in memory: hooks, attributes and code can change them, too."""
 
     def still(self, now: "State") -> bool:
         """Whether it is the same now; a buffer that is not saved may have been added, as a cache is when it is first used."""
-        return self[:2] == now[:2] and self.unsaved.items() <= now.unsaved.items()
+        return (
+            self[:2] == now[:2]
+            and self.unsaved.items() <= now.unsaved.items()
+            and same_answers(self.answers, now.answers)
+        )
 
 
-def state(model: nn.Module) -> State:
-    """The state of the model."""
+def same_answers(one: Sequence[str] | None, other: Sequence[str] | None) -> bool:
+    """Whether nothing shows that two models answer differently; another machine may round in another way."""
+    return one is None or other is None or one[0] != other[0] or one[1] == other[1]
+
+
+def state(model: nn.Module, held: Sequence[Examples], threads: int) -> State:
+    """The state of the model, with its answers for some of the newest examples held, and for zeros."""
+    with aside():
+        theta, answers = digest(parameters(model)), None
     kinds = [(name, type(module), "forward" in vars(module)) for name, module in model.named_modules()]
-    unseen = {name: digest({name: value}) for name, value in unsaved(model).items()}
-    return State(digest(parameters(model)), kinds, unseen)
+    if held:
+        newest = next((part for part in reversed(held) if len(part)), held[-1])
+        some = each(lambda part: padded(part[:PROBED], PROBED), newest.x)
+        with exact_arithmetic(threads), ScoringMode(model):
+            logits = model(given(next(input_blocks(model, some, PROBED))))
+        answers = machine(model), digest({"logits": logits})
+    return State(
+        theta, kinds, {name: digest({name: value}) for name, value in unsaved(model).items()}, answers
+    )
 
 
 def trained(model: nn.Module) -> list[str]:
@@ -808,3 +873,14 @@ def unsaved(model: nn.Module) -> dict[str, Tensor]:
     """Buffers that are not in the model's state_dict, so that they could not be rolled back or saved."""
     kept = model.state_dict().keys()
     return {name: value.clone() for name, value in model.named_buffers() if name not in kept}
+
+
+def own_numbers(model: nn.Module) -> dict[str, str]:
+    """Numbers, as texts, that modules of the user's own keep as plain attributes, such as a count of calls."""
+    return {
+        f"{name}.{key}".lstrip("."): repr(value)
+        for name, module in model.named_modules()
+        if not type(module).__module__.startswith("torch.")
+        for key, value in vars(module).items()
+        if isinstance(value, int | float) and key != "training"
+    }

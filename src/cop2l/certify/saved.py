@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cop2l.certify.advice import known_twice
 from cop2l.certify.certificate import Certificate, read
 from cop2l.certify.presets import PRIOR
 from cop2l.certify.prior import scalable
@@ -22,7 +23,7 @@ from cop2l.models import rebuild
 if TYPE_CHECKING:
     from cop2l.certify.learner import CoP2L
 
-FORMAT = "cop2l-learner 4"
+FORMAT = "cop2l-learner 5"
 FILE = "learner.safetensors"
 
 
@@ -53,6 +54,8 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
         "machines": learner.machines,
         "threads": learner.threads,
         "issued": learner.issued,
+        "answers": learner.learned.answers,
+        "first": learner._first,
         "tasks": [
             {
                 "head": list(head),
@@ -108,6 +111,27 @@ def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
     return learner
 
 
+def certified(note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """All that a certificate repeats of a saved learner; only what it remembers is its own."""
+
+    def found(prefix: str) -> dict[str, Tensor]:
+        return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+    sets = enumerate(_apart(found("sets/")), 1)
+    tasks, machines = note["tasks"], note["machines"]
+    fields = ("options", "scenario", "model", "classes", "data", "commitment", "threads")
+    return {
+        **{name: note[name] for name in fields},
+        "machine": machines[-1],
+        "earlier": machines[:-1],
+        "not_valid": [*note["not_valid"], *known_twice([task["fingerprint"] for task in tasks])],
+        "theta_0": digest(found("theta_0/")),
+        "theta": digest(found("theta/")),
+        "sets": digest({f"{t}/{name}": rows for t, columns in sets for name, rows in columns.items()}),
+        "records": [[task["head"], task["fingerprint"], *task["sizes"], *task["numbers"]] for task in tasks],
+    }
+
+
 def rebuilt(description: dict[str, Any], theta: dict[str, Tensor]) -> nn.Module:
     """One of cop2l's own models with its seed's weights, in the precision of theta."""
     model = rebuild({key: value for key, value in description.items() if key != "parameters"})
@@ -125,7 +149,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> None:
-    from cop2l.certify.learner import load_parameters, state, widths
+    from cop2l.certify.learner import load_parameters, same_answers, widths
 
     def part(prefix: str) -> dict[str, Tensor]:
         return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
@@ -150,7 +174,6 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     learner.heads = [tuple(task["head"]) for task in tasks]
     engine.widths = widths(learner.heads, note["classes"]) if tasks else []
     learner._classes = engine.widths[-1] if tasks else None
-    learner.learned = state(learner.model)
     learner.fingerprints = [task["fingerprint"] for task in tasks]
     learner.facts = [
         {name: rows.numpy() for name, rows in part(f"facts/{number}/").items()}
@@ -171,6 +194,12 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     )
     engine.sums = {name: value.to(device) for name, value in part("sums/").items()}
     engine.outside = learner._outside(learner.heads) if tasks else None
+    learner._first = note["first"] and (note["first"][0], note["first"][1] and tuple(note["first"][1]))
+    learner.learned = learner._state()
+    if not same_answers(note["answers"], learner.learned.answers):
+        raise UserError(
+            "The model answers otherwise than that of the saved learner: give the same modules, with the code that they had."
+        )
     learner.certificate = _stored_certificate(_issued(folder, len(tasks)), learner)
     learner.model.eval()
 

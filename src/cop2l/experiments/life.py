@@ -173,12 +173,18 @@ def named(learner: Any, columns: Columns) -> Columns:
 
 def with_names(columns: Columns, learner: Any, folder: str | Path) -> Columns:
     """The columns with the names of the classes: those that were given, or those that the learner's run found, or were saved."""
-    described, kept = Path(folder) / "environment.json", Path(folder) / NAMES
-    if columns.names or not (described.is_file() or kept.is_file()):
-        return columns
-    found = read_json(kept) if kept.is_file() else read_json(described).get("stream", {})
-    names = found.get("names", found.get("class_names", ()))
+    names = columns.names or names_beside(folder)
     return columns._replace(names=names) if len(names) <= outputs(learner) else columns
+
+
+def names_beside(folder: str | Path) -> Sequence[str]:
+    """The names of the classes that lie beside a learner, in order; none if they are not known."""
+    described, kept = Path(folder) / "environment.json", Path(folder) / NAMES
+    found = read_json(kept) if kept.is_file() else {}
+    if not found and described.is_file():
+        found = read_json(described).get("stream", {})
+    names: Sequence[str] = found.get("names", found.get("class_names", ()))
+    return names
 
 
 def _archived(learner: Method, entry: str, columns: Columns) -> tuple[int, tuple[Any, np.ndarray]]:

@@ -13,6 +13,8 @@ from cop2l.streams.task import Stream
 
 TEST_SHARE = 0.2
 """The part of the data that is split off for testing where no test part is given."""
+FOUND = "found in the data"
+"""What the description of a stream says of classes that nobody listed."""
 
 
 def from_arrays(
@@ -79,7 +81,7 @@ def labelled(
 ) -> Labelled:
     """The user's data, checked, with labels numbered from 0."""
     description = dict(description or {})
-    description["label_set"] = "found in the data" if classes is None else "given"
+    description["label_set"] = FOUND if classes is None else "given"
     if test is None:
         _same_length(name, train)
         first, second = hold_out(len(train.y), test_share, seed)
