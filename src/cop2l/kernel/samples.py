@@ -64,7 +64,7 @@ def fingerprint(n: int, blocks: Iterable[tuple[Any, Any]], groups: np.ndarray | 
             if forms.get(name) != (form := f"{rows.dtype.str} {(n, *rows.shape[1:])}\n"):  # the same bytes may mean other numbers
                 own.update(form.encode())
             forms[name] = form
-            own.update(rows.tobytes())
+            own.update(rows.data)
         labels.append(numbers(y).astype("<i8"))
     whole.update("".join(f"{name} {own.hexdigest()}\n" for name, own in hashes.items() if name).encode())
     for column in (np.concatenate(labels), *([] if groups is None else [groups.astype("<i8")])):
@@ -94,8 +94,8 @@ class Copies:
 
     def add(self, x: Any, y: Any) -> tuple[int, int]:
         """The next task: how many of its rows repeat another row of it, and how many an earlier task has too."""
-        seen = (torch.cat([self._seen(part) for part in parts_of(block).values()], 1) for block, _ in blocks_of(x, y))
-        hashes = [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for block in seen for row in numbers(block)]
+        seen = ([numbers(self._seen(part)) for part in parts_of(block).values()] for block, _ in blocks_of(x, y))
+        hashes = [hashlib.sha256(b"".join(row)).digest() for block in seen for row in zip(*block, strict=True)]
         distinct, shared = set(hashes), sum(found in self._earlier for found in hashes)
         self._earlier |= distinct
         return len(hashes) - len(distinct), shared
