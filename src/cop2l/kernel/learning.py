@@ -67,7 +67,7 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         value = tensors[name].detach().cpu()
         whole.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        flat = torch.empty(value.numel(), dtype=value.dtype).copy_(value.reshape(-1))  # one element may have any stride
+        flat = value.clone(memory_format=torch.contiguous_format).view(-1)  # one element may have any stride
         whole.update(flat.view(torch.uint8).numpy().data)
     return whole.hexdigest()
 
