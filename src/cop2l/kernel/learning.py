@@ -384,8 +384,8 @@ class Plain:
             if searching and options.stop != "none" and criterion(options, certified, own, 0, j + 1) >= least:
                 break  # what was picked alone costs too much: no later iteration has a smaller criterion
             require(j != longest, f"Task {self.task} does not stop after {j} iterations, as it is said to.")
-            place = max(0, len(losses) - options.k)
-            left = np.flatnonzero(rest & (losses >= np.partition(losses, place)[place]))  # k, and all level with the last
+            least_of_k = torch.topk(torch.from_numpy(losses), min(options.k, len(losses))).values[-1].item()
+            left = np.flatnonzero(rest & (losses >= least_of_k))  # k, and what is level with the last of them
             picked = left[np.lexsort((mark[left], -losses[left]))[: options.k]]
             rest[picked], own = False, own + int((picked < n).sum())
             blocks.append(picked)  # line 6: C_k <- C_{k-1} u {...}
