@@ -117,7 +117,9 @@ def tail_factor(n: int, k: int, odds: float, precision: float) -> tuple[float, f
     # How deep the fraction must go: as for the normal tail it tends to, z deviations out, with room to spare.
     digits = -math.log(precision)
     z = gap * math.sqrt(k / (1.0 + odds) * odds) + 1e-9
-    depth = 2.0 + digits / 3.0 + (digits / z) ** 2 / 5.0
+    depth = 2.0 + digits / 3.0
+    if gap < 0.9:  # else a level leaves at most a b/(T + b)^2 <= (1 - gap)/(4 gap) < e^-3 of the width
+        depth += (digits / z) ** 2 / 5.0
     while depth <= DEEPEST or k <= DEEPEST:
         levels = min(int(depth), k)
         least, greatest = _fraction(n, k, odds, levels)

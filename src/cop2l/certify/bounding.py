@@ -1,7 +1,7 @@
 """From the integers of a certificate to its bounds."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,33 +44,43 @@ def bounds_of(
     messages: Sequence[int],
     share: float | None = None,
     only: str | None = None,
+    without: Collection[str] = (),
 ) -> dict[str, Bound]:
     """Every bound that applies to the counts of a task (or the one of this kind), after the last of the tasks with `messages`.
 
     Each kind alone holds for all tasks at once with probability at least 1 - delta; several kinds together do not, so one kind is
-    named in advance and claimed. `share`: the logarithm of what all tasks share of delta.
+    named in advance and claimed. `share`: the logarithm of what all tasks share of delta; `without`: kinds not asked for.
     """
+
+    def wanted(kind: str) -> bool:
+        return kind not in without and only in (None, kind)
+
     last, n, kept = len(messages), counted["n"], counted["iterations"]
     share = log_delta(options, last) if share is None else share
     grid = len(options.grid_points) or None
     found: dict[str, Bound] = {}
     if options.kind == "holdout":
         return {"holdout": holdout_certificate(n, counted["errors"], last, share)}
-    if only in (None, "kl", "kl-tight") and (errors := counted["errors"]) is not None:
+    if (errors := counted["errors"]) is not None:
         first, second, late = counted["compression"], counted["evicted"], counted["evicted_last"]
         of_task = (errors, messages, task, last, share)
-        found["kl"] = kl_certificate(n, first, second, *of_task, grid=grid)
-        found["kl-tight"] = kl_tight_certificate(
-            n, first + late, second - late, *of_task, grid=grid, marked=options.marked
-        )
+        if wanted("kl"):
+            found["kl"] = kl_certificate(n, first, second, *of_task, grid=grid)
+        if wanted("kl-tight"):
+            found["kl-tight"] = kl_tight_certificate(
+                n, first + late, second - late, *of_task, grid=grid, marked=options.marked
+            )
     if not options.marked:
         return found
     if counted["missed"] is not None:
         counts = (n, counted["picked"], counted["missed"], kept, last, share)
-        found["preference"] = preference_certificate(*counts, grid=grid)
-        if options.buffer == "witness":
+        if wanted("preference"):
+            found["preference"] = preference_certificate(*counts, grid=grid)
+        if wanted("combined") and options.buffer == "witness":
             found["combined"] = combined_certificate(*counts, grid=grid)
     selected, compressed = counted["selected"], counted["compressed"]
+    if not wanted("buffer"):
+        return found
     if options.buffer == "witness":  # the same argument on R_t
         same = combined_certificate(selected, 0, compressed, kept, last, share, grid=grid)
         found["buffer"] = replace(same, kind="buffer")
@@ -86,18 +96,18 @@ def statements(
 
     `without` names a family that is left out; the others keep their shares of delta.
     """
-    names = ("family", "task", "subject", "kind")
+    names, messages = ("family", "task", "subject", "kind"), [record["iterations"] for record in records]
     found: list[dict[str, Any]] = []
     for promise in promised(options, records):
         family, task, subject, kind = promise
         if family == without:
             continue
         if task is None:
-            value = _averaged(family, options, records)
+            value = _averaged(family, options, records, messages)
         elif subject == "net":
-            value = _net(task, kind, options, records)
+            value = _net(task, kind, options, records, messages)
         else:
-            value = _one(family, task, subject, kind, options, records)
+            value = _one(family, task, subject, kind, options, records, messages)
         found.append({**dict(zip(names, promise, strict=True)), "value": value})
     return found
 
@@ -114,26 +124,31 @@ def _share(family: str, task: int, kind: str, options: Options, records: Sequenc
 
 
 def _one(
-    family: str, task: int, subject: Any, kind: str, options: Options, records: Sequence[Counts]
+    family: str,
+    task: int,
+    subject: Any,
+    kind: str,
+    options: Options,
+    records: Sequence[Counts],
+    messages: Sequence[int],
 ) -> float:
     counted = counts_of(records[task - 1], family, subject)
     if not sizes(kind, counted)[0] and kind not in ("kl", "kl-tight"):
         return 1.0
-    messages = [record["iterations"] for record in records]
     share = _share(family, task, kind, options, records)
     return float(bounds_of(counted, task, options, messages, share, kind)[kind])
 
 
-def _net(task: int, kind: str, options: Options, records: Sequence[Counts]) -> float:
+def _net(task: int, kind: str, options: Options, records: Sequence[Counts], messages: Sequence[int]) -> float:
     counted = counts_of(records[task - 1], "forgetting", "gained")
     n, gained = sizes(kind, counted)
     held = float(held_out(kind, counted, options))
     share = _share("forgetting", task, kind, options, records) - math.log(len(records)) + math.log(held)
-    lost = _one("forgetting", task, "lost", kind, options, records)
+    lost = _one("forgetting", task, "lost", kind, options, records, messages)
     return net_forgetting(lost, gained_at_least(gained, n, down(share)) if n else 0.0)
 
 
-def _averaged(family: str, options: Options, records: Sequence[Counts]) -> float:
+def _averaged(family: str, options: Options, records: Sequence[Counts], messages: Sequence[int]) -> float:
     """Pooled over the tasks in the hold-out case; the others enter with their own bounds."""
     last = len(records) - (family == "forgetting")
     pooled, others = list[tuple[int, int]](), list[tuple[int, float]]()
@@ -146,9 +161,8 @@ def _averaged(family: str, options: Options, records: Sequence[Counts]) -> float
             others.append((counted["n"], 1.0))
         else:
             own = "tasks" if family == "average" else family
-            others.append(
-                (counted["n"], _one(own, task, "lost" if own == family else None, kind, options, records))
-            )
+            subject = "lost" if own == family else None
+            others.append((counted["n"], _one(own, task, subject, kind, options, records, messages)))
     if pooled:
         share = log_delta(options, len(records), family)
         share -= math.log(len(records)) if family == "forgetting" else 0.0

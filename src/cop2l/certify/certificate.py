@@ -89,10 +89,10 @@ class Certificate:
         records = self.content["records"]
         if task not in range(1, len(records) + 1):
             raise UserError(f"There is no task {task!r}; the certificate has the tasks 1 to {len(records)}.")
-        every = bounds_of(records[task - 1], task, self.options, self._messages)
         claimed = {*self.stated.get(task, ())}
         if "tasks" not in self.options.claim:  # else it would be taken for a claim
             claimed.add(self.kind)
+        every = bounds_of(records[task - 1], task, self.options, self._messages, without=claimed)
         return {kind: float(bound) for kind, bound in every.items() if kind not in claimed}
 
     def save(self, folder: str | Path) -> None:

@@ -81,12 +81,15 @@ def inputs(x: Any) -> Any:
 def _shared(x: Any) -> Any:
     if not isinstance(x, Tensor | SparseRows):
         x = _array(x, "x must be an array of numbers whose first dimension counts the examples.")
-    if any(kind in str(x.dtype) for kind in ("complex", "float8")):
+    kind = str(x.dtype) if isinstance(x, Tensor) else x.dtype.kind  # numpy takes its time for a name
+    if kind == "c" or "complex" in kind or "float8" in kind:
         raise UserError("x must hold whole numbers, or real numbers of at least 16 bits; convert it.")
     if isinstance(x, Tensor | SparseRows):
         return x
     if not x.flags.c_contiguous:
         return x if isinstance(x, np.memmap) else torch.from_numpy(np.ascontiguousarray(x))
+    if x.flags.writeable:
+        return torch.from_numpy(x)
     with (
         warnings.catch_warnings()
     ):  # what is read-only, such as a memory map, is shared: nothing here writes to it

@@ -577,15 +577,15 @@ class CoP2L:
             nonlocal start
             for x, y in data() if callable(data) else blocks_in(*pair):
                 x, y = inputs(x), y if isinstance(y, Tensor) else np.asarray(y)
+                found, at = labels(y), np.full(len(y), task)
                 if not whole:
                     # They wait until they are counted together, and may be read into the same memory.
-                    x, y = each(lambda part: tensor(part[:]).clone(), x), labels(y).clone()
+                    x, y = each(lambda part: tensor(part[:]).clone(), x), (found := found.clone())
                 if len(x) != len(y) or start + len(y) > rows:
                     raise UserError(
                         f"The data given for task {task} has {len(x)} inputs and {len(y)} labels from row {start} on; "
                         f"it was learned from {rows} examples."
                     )
-                found, at = labels(y), np.full(len(y), task)
                 if _form(x)[0] != _form(held.x)[0] or not head.issuperset(found.tolist()):
                     raise other
                 part = Examples(x, found.to(device), at, at, at)  # neither rows nor marks count here

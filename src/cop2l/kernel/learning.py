@@ -67,7 +67,7 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         value = tensors[name].detach().cpu()
         whole.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        flat = torch.empty(value.numel(), dtype=value.dtype).copy_(value.reshape(-1))  # one element may have any stride
+        flat = value.clone(memory_format=torch.contiguous_format).view(-1)  # one element may have any stride
         whole.update(flat.view(torch.uint8).numpy().data)
     return whole.hexdigest()
 
@@ -131,9 +131,9 @@ def join(parts: Sequence[Examples | None]) -> Examples | None:
 
 def taken(S: Examples, B: Examples | None, C: Rows) -> Examples | None:
     """The examples at these positions of the pool, S first, then B, in this order."""
-    in_S, in_B = (np.flatnonzero(mask) for mask in (len(S) > C, len(S) <= C))
-    some = join([S.take(C[in_S]), B.take(C[in_B] - len(S)) if B is not None else None])
-    return None if some is None else some.take(np.argsort(np.concatenate([in_S, in_B])))
+    of_B = len(S) <= C
+    some = S.take(C) if B is None or not of_B.any() else join([S.take(C[~of_B]), B.take(C[of_B] - len(S))])
+    return some.take(np.argsort(np.argsort(of_B, kind="stable"))) if some is not None and of_B.any() else some
 
 
 def certified_rows(rows: int, task: int, options: Options) -> np.ndarray:
@@ -161,14 +161,20 @@ def block_rows(x: Any) -> int:
 
 def padded(rows: Tensor, size: int, memory: Tensor | None = None) -> Tensor:
     """So many rows: these, then zeros; in memory that is there already, if it is given."""
-    return torch.cat([rows, rows.new_zeros((size - len(rows), *rows.shape[1:]))], out=memory)
+    memory = rows.new_empty((size, *rows.shape[1:])) if memory is None else memory
+    memory[: len(rows)], memory[len(rows) :] = rows, 0
+    return memory
+
+
+def seen(model: nn.Module, x: Any) -> Any:
+    """These rows where the model is: real numbers in its own precision, and integers as they are."""
+    like = next(model.parameters())
+    return each(lambda part: part.to(like.device, like.dtype if part.is_floating_point() else part.dtype), x)
 
 
 def answers(model: nn.Module, x: Any) -> Any:
-    """The logits of these rows: the model gets real numbers in its own precision, and integers as they are."""
-    like = next(model.parameters())
-    seen = each(lambda part: part.to(like.device, like.dtype if part.is_floating_point() else part.dtype), x)
-    return model(given(seen))
+    """The logits of these rows."""
+    return model(given(seen(model, x)))
 
 
 class PaddedLinear(TorchFunctionMode):
@@ -188,21 +194,21 @@ def score(model: nn.Module, part: Examples, outside: Tensor | None = None) -> tu
     task which classes are not in its head (task-incremental): their logits are minus infinity, after the whole head was computed.
     """
     like, size = next(model.eval().parameters()), block_rows(part.x)
-    losses, wrong = torch.empty(len(part), dtype=like.dtype, device=like.device), np.empty(len(part), bool)
+    y = padded(part.y, (blocks := -(-len(part) // size)) * size).view(blocks, size)
+    losses, wrong, at = torch.empty_like(y, dtype=like.dtype), np.empty(y.shape, bool), torch.arange(size, device=like.device)
     with torch.no_grad():
-        at, block = torch.arange(size, device=like.device), each(lambda x: tensor(x).new_empty((size, *x.shape[1:])), part.x[:0])
-        for start in range(0, len(part), size):
-            n, labels = len(part) - start, padded(part.y[start : start + size], size)
-            each(lambda rows, memory: padded(tensor(rows), size, memory), part.x[start : start + size], block)
+        block = each(lambda x: x.new_empty((size, *x.shape[1:])), seen(model, each(tensor, part.x[:0])))
+        for i, labels in enumerate(y):
+            each(lambda rows, memory: padded(tensor(rows), size, memory), part.x[i * size : (i + 1) * size], block)
             with PaddedLinear():  # here alone: inside, every call of torch takes longer
-                logits = answers(model, block).t().contiguous()
+                logits = model(given(block)).t().contiguous()
             if outside is not None:
-                tasks = torch.from_numpy(part.task[start : start + size]).to(like.device)
+                tasks = torch.from_numpy(part.task[i * size : (i + 1) * size]).to(like.device)
                 logits.masked_fill_(padded(outside[tasks], size).t(), -torch.inf)
-            losses[start : start + size] = -torch.log_softmax(logits, 0)[labels, at][:n]
+            losses[i] = -torch.log_softmax(logits, 0)[labels, at]
             own, logits[labels, at] = logits[labels, at], -torch.inf
-            wrong[start : start + size] = ~(own > logits.amax(0)).cpu().numpy()[:n]
-    return losses, wrong
+            wrong[i] = ~(own > logits.amax(0)).cpu().numpy()
+    return losses.view(-1)[: len(part)], wrong.reshape(-1)[: len(part)]
 
 
 def check_alone(model: nn.Module, part: Examples, outside: Tensor | None = None) -> None:
@@ -323,15 +329,15 @@ class Plain:
         """
         n, size, like, seed = len(trained), self.options.batch, next(self.model.parameters()), self.options.seed
         hidden = None if self.outside is None else self.outside[torch.from_numpy(trained.task).to(like.device)]
-        order = generator(seed, f"{purpose} order", self.task, iteration)
+        order, x = generator(seed, f"{purpose} order", self.task, iteration), seen(self.model, trained.x)
         self.model.train()
         with private_randomness(like.device, seed, purpose, self.task, iteration):
             for _ in range(epochs):
                 for rows in torch.split(torch.randperm(n, generator=order) if n > size else torch.arange(n), size):
-                    at = rows.repeat(-(-size // len(rows)))[:size].to(like.device)
+                    at = rows[torch.arange(size) % len(rows)].to(like.device)
                     factor = weight[at] * (1 / len(rows))
                     factor[len(rows) :] = 0
-                    logits = answers(self.model, trained.x[at])
+                    logits = self.model(given(each(lambda part, at=at: part.index_select(0, at), x)))
                     if hidden is not None:
                         logits = logits.masked_fill(hidden[at], -torch.inf)
                     losses = F.cross_entropy(logits, trained.y[at], reduction="none")
@@ -360,13 +366,12 @@ class Plain:
         rest = np.concatenate([candidates, np.ones(len(mark) - n, bool)])  # S* \ C
         certified, last = int(candidates.sum()), options.max_iterations if message is None else message
         optimiser, blocks, trained = self.optimiser(), [NONE], prior  # line 1: C_0 <- {}
-        points, searching, least, theta = options.grid_points, message is None, math.inf, model.state_dict()
-        best = j = own = 0
+        factor, points, theta = weights.new_ones(len(prior or ())), options.grid_points, model.state_dict()
+        best, j, own, least, searching = 0, 0, 0, math.inf, message is None
         while True:
             scored = [score(model, part, self.outside) for part in pool]
-            losses = (torch.cat([loss for loss, _ in scored]) * in_picking).cpu().numpy()
-            left = np.flatnonzero(rest)
-            worst = losses[left].max() if len(left) else -math.inf  # line 3: the largest l * w
+            losses = np.where(rest, (torch.cat([loss for loss, _ in scored]) * in_picking).cpu().numpy(), -math.inf)
+            worst = losses.max(initial=-math.inf)  # line 3: the largest l * w
             require(not math.isnan(worst), f"Training diverged at task {self.task}, iteration {j}: the loss is not a number.")
             stopped = not worst >= options.gamma  # line 4: while l * w >= gamma
             if searching and (not points or j in points or stopped):
@@ -379,17 +384,17 @@ class Plain:
             if searching and options.stop != "none" and criterion(options, certified, own, 0, j + 1) >= least:
                 break  # what was picked alone costs too much: no later iteration has a smaller criterion
             require(j != longest, f"Task {self.task} does not stop after {j} iterations, as it is said to.")
-            left = left[losses[left] >= np.sort(losses[left])[-options.k :][0]]  # k, and what is level with the last of them
+            least_of_k = torch.topk(torch.from_numpy(losses), min(options.k, len(losses))).values[-1].item()
+            left = np.flatnonzero(rest & (losses >= least_of_k))  # k, and what is level with the last of them
             picked = left[np.lexsort((mark[left], -losses[left]))[: options.k]]
             rest[picked], own = False, own + int((picked < n).sum())
             blocks.append(picked)  # line 6: C_k <- C_{k-1} u {...}
             trained = join([trained, taken(S, B, picked)])
             assert trained is not None
-            C = np.concatenate(blocks)
-            factor = F.pad(weights[torch.from_numpy(C).to(like.device)], (len(trained) - len(C), 0), value=1.0)
-            factor = balanced(trained.y).to(like.dtype) if prior is not None and options.balance else factor
+            factor = torch.cat([factor, weights[torch.from_numpy(picked).to(like.device)]])
+            weight = balanced(trained.y).to(like.dtype) if prior is not None and options.balance else factor
             j += 1
-            self.update(optimiser, trained, factor, options.epochs, "update", j)  # line 7: theta_k <- update(theta_{k-1}, C_k)
+            self.update(optimiser, trained, weight, options.epochs, "update", j)  # line 7: theta_k <- update(theta_{k-1}, C_k)
         if searching:  # lines 10-12: k <- argmin of the criterion; all state goes back to it
             model.load_state_dict(theta)
         kept = best if searching else j
@@ -470,9 +475,7 @@ class Plain:
         if options.marked:
             return np.asarray(marks(options.seed, "mark", task, n=total)[rows] < threshold(n - own, after, options))
         keys = marks(options.seed, "uniform", task, after, n=total)[rows]  # sample(B_i, floor(m/s))
-        chosen = np.zeros(len(rows), bool)
-        chosen[np.argsort(keys, kind="stable")[: (options.memory - options.prior_memory_size) // after]] = True
-        return chosen
+        return np.argsort(np.argsort(keys, kind="stable")) < (options.memory - options.prior_memory_size) // after
 
     def train_on_prior(self, own: Examples | None) -> Examples | None:
         """Before the first pick: epochs over the prior examples, stored and own, all classes with equal total weight; or LDA."""

@@ -336,7 +336,7 @@ def _learn_again(plain: Plain, run: Sequence[Content], known: Known, elsewhere: 
             _stored(at[t], name, made)
         for stated in at[t]["records"]:
             i, (part, more) = stated["task"], known[stated["task"]]
-            wrong = score(model, part, outside)[1]
+            wrong = facts["wrong"] if i == t else score(model, part, outside)[1]
             found = counts_and_parts(plain.options, t, i, plain.sets[i - 1], wrong, more, stated["errors"] is None)
             good = found == {name: stated[name] for name in found}
             require(good, f"The counts of task {i} after task {t} are not those that the data gives.")
