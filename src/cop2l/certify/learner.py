@@ -726,7 +726,9 @@ class CoP2L:
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """If anything goes wrong inside, the learner is as before."""
-        engine, theta, modes = self.engine, parameters(self.model), [m.training for m in self.model.modules()]
+        engine, modes = self.engine, [m.training for m in self.model.modules()]
+        with aside():
+            theta = parameters(self.model)
         state = {name: getattr(engine, name) for name in ("outside", "widths", "trace")}
         state |= {name: list(getattr(engine, name)) for name in ("sizes", "buffer", "prior")}
         state |= {"sets": [replace(one) for one in engine.sets], "sums": dict(engine.sums)}
@@ -833,18 +835,17 @@ def same_answers(one: Sequence[str] | None, other: Sequence[str] | None) -> bool
 
 def state(model: nn.Module, held: Sequence[Examples], threads: int) -> State:
     """The state of the model, with its answers for some of the newest examples held, and for zeros."""
-    with aside():
-        theta, answers = digest(parameters(model)), None
     kinds = [(name, type(module), "forward" in vars(module)) for name, module in model.named_modules()]
+    logits = dict[str, Tensor]()
     if held:
         newest = next((part for part in reversed(held) if len(part)), held[-1])
         some = each(lambda part: padded(part[:PROBED], PROBED), newest.x)
         with exact_arithmetic(threads), ScoringMode(model):
-            logits = model(given(next(input_blocks(model, some, PROBED))))
-        answers = machine(model), digest({"logits": logits})
-    return State(
-        theta, kinds, {name: digest({name: value}) for name, value in unsaved(model).items()}, answers
-    )
+            logits["logits"] = model(given(next(input_blocks(model, some, PROBED))))
+    with aside():  # a device is waited for
+        theta, answers = digest(parameters(model)), (machine(model), digest(logits)) if logits else None
+        unseen = {name: digest({name: value}) for name, value in unsaved(model).items()}
+    return State(theta, kinds, unseen, answers)
 
 
 def trained(model: nn.Module) -> list[str]:
