@@ -1,6 +1,6 @@
 """What skipping rows gains (`certify/skipping.py`): CPU seconds of learning with it and without, in turn, in one process.
 
-    python benchmarks/skipping.py --features FOLDER [--rounds 3] [--rows 100000 1000000] [--iterations 50] [--json FILE]
+    python benchmarks/skipping.py --features FOLDER [--rounds 3] [--rows 100000 1000000] [--iterations 50 200] [--json FILE]
 
 FOLDER holds the features as in gpu.py. The paper's settings for linear heads, and the defaults; clouds are generated tasks of so
 many rows x 384 and 10 classes, and so many iterations. `same`: both ways have the same parameters, picks and errors.
@@ -34,24 +34,26 @@ def clouds(rows, width=384, classes=10):
 
 
 def streams(arguments):
-    """Each stream's name, its tasks and the options."""
+    """Each stream's name, its tasks, how many classes there are, and the options."""
     if arguments.features:
         ten, hundred = (tasks_of(name, arguments.features) for name in ("cifar10", "cifar100"))
         whole = [(torch.cat([torch.as_tensor(x) for x, _ in ten]), np.concatenate([y for _, y in ten]))]
-        yield "CIFAR-10, 5 tasks", ten, PAPER
-        yield "CIFAR-10, 5 tasks, default settings", ten, {}
-        yield "CIFAR-10, 5 tasks, `hybrid`", ten, {"preset": "hybrid"}
-        yield "CIFAR-10, one task", whole, PAPER
-        yield "CIFAR-10, one task, default settings", whole, {}
-        yield "CIFAR-100, 10 tasks", hundred, PAPER
-        yield "CIFAR-100, 10 tasks, default settings", hundred, {}
+        yield "CIFAR-10, 5 tasks", ten, 10, PAPER
+        yield "CIFAR-10, 5 tasks, default settings", ten, 10, {}
+        yield "CIFAR-10, 5 tasks, `hybrid`", ten, 10, {"preset": "hybrid"}
+        yield "CIFAR-10, one task", whole, 10, PAPER
+        yield "CIFAR-10, one task, default settings", whole, 10, {}
+        yield "CIFAR-100, first 3 of 10 tasks", hundred[:3], 100, PAPER
+        yield "CIFAR-100, first 3 of 10 tasks, default settings", hundred[:3], 100, {}
     for rows in arguments.rows:
-        yield f"clouds, {rows} rows", clouds(rows), {**PAPER, "max_iterations": arguments.iterations}
+        tasks = clouds(rows)
+        for iterations in arguments.iterations:
+            yield f"clouds, {rows} rows", tasks, 10, {**PAPER, "max_iterations": iterations}
 
 
-def learned(tasks, options):
+def learned(tasks, classes, options):
     """Seconds, iterations, and all that is learned and said on the way."""
-    model = build("linear", inputs=(384,), classes=1 + max(int(y.max()) for _, y in tasks), seed=0)
+    model = build("linear", inputs=(384,), classes=classes, seed=0)
     learner, iterations, told = CoP2L(model, memory=2000, **options), 0, []
     begin = time.process_time()
     for x, y in tasks:
@@ -69,18 +71,18 @@ def main():
     parser.add_argument("--features", metavar="FOLDER")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, nargs="*", default=[10**5, 10**6])
-    parser.add_argument("--iterations", type=int, default=50, help="of the clouds")
+    parser.add_argument("--iterations", type=int, nargs="+", default=[50, 200], help="of the clouds")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", Advice)
     fewest, rows = skipping.LOGITS, []
-    for name, tasks, options in streams(arguments):
+    for name, tasks, classes, options in streams(arguments):
         seconds, ends = {False: [], True: []}, []
         for _ in range(arguments.rounds):
             for skips, spent in seconds.items():
                 skipping.LOGITS = fewest if skips else 2**63
-                taken, iterations, end = learned(tasks, options)
+                taken, iterations, end = learned(tasks, classes, options)
                 spent.append(taken)
                 ends.append(end)
         row = {"stream": name, "iterations": iterations, "all": seconds[False], "skipping": seconds[True]}

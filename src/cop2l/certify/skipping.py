@@ -29,12 +29,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cop2l.certify.fast import Pool, exact_already, ours
-from cop2l.kernel.learning import WIDTH, Examples
+from cop2l.kernel.learning import WIDTH, Examples, block_rows
 from cop2l.models import Linear
 
-LOGITS = 2**18
-"""A pool of fewer (rows times classes) scores all of its rows."""
-PATIENCE = 4
+LOGITS, BLOCKS = 2**18, 2
+"""A pool of fewer logits (rows times classes), or of so few blocks, scores all of its rows."""
+PATIENCE = 3
 """How often all rows are scored first: to lay them out takes as long as two scorings, and many tasks stop early."""
 MEMORY = 2**30
 """Bytes that may be held beside the rows."""
@@ -55,7 +55,8 @@ def pool_of(
         and "scale" not in model._modules and outside is None
         and like.dtype == torch.float32 and exact_already(like) and like.shape[1] < 2**13
         and all(isinstance(p.x, Tensor) and (p.x.device, p.x.dtype) == (like.device, like.dtype) for p in parts)
-        and rows * like.shape[0] > LOGITS and rows > 8 * k and rows * (like.shape[1] + 4 * like.shape[0]) <= MEMORY
+        and rows * like.shape[0] > LOGITS and rows > max(BLOCKS * block_rows(parts[0].x), 8 * k)
+        and rows * (like.shape[1] + 4 * like.shape[0]) <= MEMORY
         and quick_whole_products()
     ):  # fmt: skip
         return Skipping(model, parts, weights, k)
