@@ -209,6 +209,31 @@ def test_a_smaller_bound_is_no_bound():
     assert wrong_bounds(0.0) > 5
 
 
+def wrong_roundings():
+    """In how many iterations something differs, where all logits are large, and margins as small as their rounding."""
+    found = 0
+    for seed in range(5):
+        pools = Pools([1900], 16, 3, seed)
+        weight, bias = (p.detach() for p in pools.model.parameters())
+        across, last = weight[0] - weight[1], 100 * 2.0**-24
+        bias.fill_(100.0)
+        (part,) = pools.parts
+        aim = 10 * last * torch.from_numpy(pools.draw.normal(size=1900)).float()
+        part.x.sub_((part.x @ across - aim)[:, None] * across / across.dot(across))
+        part.y.copy_(torch.from_numpy(pools.draw.integers(2, size=1900)))
+        pools.lay_out()
+        for _ in range(6):
+            found += not pools.same()
+            weight += torch.from_numpy(0.03 * last * pools.draw.normal(size=(3, 16))).float()
+    return found
+
+
+def test_rounding_is_a_part_of_the_bound(monkeypatch):
+    assert wrong_roundings() == 0
+    monkeypatch.setattr(skipping.Skipping, "_rounding", lambda self: 0.0)
+    assert wrong_roundings() > 3
+
+
 def learned(kind, case):
     """All that is known in the end, or that it was refused."""
     try:
