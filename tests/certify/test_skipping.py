@@ -43,12 +43,16 @@ class Pools:
             x[n // 2 :] = x[draw.integers(0, max(1, n // 2), n - n // 2)]  # copies: their losses tie
             y = torch.from_numpy(draw.integers(classes, size=n))
             self.parts.append(sample(torch.from_numpy((scale * x).astype(np.float32)), y, task, seed))
-        weights = [1.0, omega][: len(sizes)]
+        self.weights = [1.0, omega][: len(sizes)]
+        self.lay_out()
+
+    def lay_out(self):
+        """Both pools, of the examples and the head as they are now."""
         with exact_arithmetic(1):
-            self.plain = Pool(self.model, self.parts, None, weights)
-            self.quick = skipping.pool_of(self.model, self.parts, None, weights, k)
+            self.plain = Pool(self.model, self.parts, None, self.weights)
+            self.quick = skipping.pool_of(self.model, self.parts, None, self.weights, self.k)
         assert isinstance(self.quick, skipping.Skipping)
-        self.rest = self.plain.laid_out([draw.random(len(part)) < 0.9 for part in self.parts], False)
+        self.rest = self.plain.laid_out([self.draw.random(len(part)) < 0.9 for part in self.parts], False)
         self.mark = self.plain.laid_out([part.mark for part in self.parts], 0)
         self.close(np.flatnonzero(~self.rest))
 
@@ -102,6 +106,67 @@ def test_all_iterations_are_the_same(
     assert pools.same()
 
 
+@pytest.mark.parametrize("omega", [3e-45, 1e-44, 2e38])
+def test_weights_at_the_ends_of_float32(omega):
+    for seed in range(6):
+        pools = Pools([20, 900], 3, 3, seed, omega=omega)
+        pools.close(np.arange(20 if omega < 1 else 0))
+        for _ in range(6):
+            assert pools.same()
+            pools.move(0.05)
+
+
+def test_logits_whose_difference_is_infinite_are_sure_of_nothing():
+    pools = Pools([400], 2, 2)
+    (part,) = pools.parts
+    part.x.zero_()[:100, 1] = part.x[100:, 0] = 0.8e18
+    part.y.copy_(torch.arange(400) < 100)  # the first hundred stay wrong, infinitely; the others turn
+    pools.lay_out()
+    for turned in (1.0, 1.0, -1.0, 1.0):
+        with torch.no_grad():
+            pools.model.head.bias.zero_()
+            pools.model.head.weight.copy_(3e20 * torch.tensor([[turned, 1.0], [-turned, -1.0]]))
+        assert pools.same()
+
+
+@pytest.mark.parametrize("errors", [True, False])
+def test_a_head_that_comes_from_far_away(errors):
+    for seed in range(6):
+        pools = Pools([450], 3, 3, seed, errors=errors)
+        near = {name: value.clone() for name, value in pools.model.state_dict().items()}
+        pools.move(1e14)
+        pools.lay_out()
+        pools.model.load_state_dict(near)
+        for _ in range(12):
+            assert pools.same()
+            pools.move(0.01)
+
+
+def test_products_that_saturate_are_not_used(monkeypatch):
+    def saturating(a, b):
+        """As processors without such products add up two at a time: in 16 bits, the first factor shifted to be positive."""
+        a, b = a.long() + 128, b.long()
+        pairs = (a[:, 0::2, None] * b[None, 0::2] + a[:, 1::2, None] * b[None, 1::2]).clamp(
+            -(2**15), 2**15 - 1
+        )
+        return (pairs.sum(1) - 128 * b.sum(0)).int()
+
+    assert skipping.quick_whole_products.__wrapped__()
+    monkeypatch.setattr(torch, "_int_mm", saturating)
+    assert not skipping.quick_whole_products.__wrapped__()
+
+
+def test_all_rows_are_scored_where_new_tensors_have_another_precision():
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        part = sample(ROWS, torch.zeros(len(ROWS), dtype=torch.long), 1, 0)
+        with exact_arithmetic(1):
+            assert type(skipping.pool_of(MODEL, [part], None, [1.0], 2)) is Pool
+    finally:
+        torch.set_default_dtype(before)
+
+
 def looked_at(monkeypatch):
     """How many rows are scored, and how many looked at more closely, from now on."""
     counts = {"_score_rows": [], "_look_closer": []}
@@ -142,6 +207,31 @@ def test_a_smaller_bound_is_no_bound():
     assert wrong_bounds(1.0) == 0
     assert wrong_bounds(0.5) > 3
     assert wrong_bounds(0.0) > 5
+
+
+def wrong_roundings():
+    """In how many iterations something differs, where all logits are large, and margins as small as their rounding."""
+    found = 0
+    for seed in range(5):
+        pools = Pools([1900], 16, 3, seed)
+        weight, bias = (p.detach() for p in pools.model.parameters())
+        across, last = weight[0] - weight[1], 100 * 2.0**-24
+        bias.fill_(100.0)
+        (part,) = pools.parts
+        aim = 10 * last * torch.from_numpy(pools.draw.normal(size=1900)).float()
+        part.x.sub_((part.x @ across - aim)[:, None] * across / across.dot(across))
+        part.y.copy_(torch.from_numpy(pools.draw.integers(2, size=1900)))
+        pools.lay_out()
+        for _ in range(6):
+            found += not pools.same()
+            weight += torch.from_numpy(0.03 * last * pools.draw.normal(size=(3, 16))).float()
+    return found
+
+
+def test_rounding_is_a_part_of_the_bound(monkeypatch):
+    assert wrong_roundings() == 0
+    monkeypatch.setattr(skipping.Skipping, "_rounding", lambda self: 0.0)
+    assert wrong_roundings() > 3
 
 
 def learned(kind, case):

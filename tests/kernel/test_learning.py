@@ -1,5 +1,6 @@
 """The kernel's CoP2L is the specification of the learner: the fast path has the same bits, and theta_T can be rebuilt."""
 
+import math
 import os
 from collections import Counter
 from functools import cache
@@ -422,6 +423,35 @@ def test_models_of_the_users_own(name, batch):
         model.load_state_dict(theta_0)
         rebuild_theta(model, fast, case)
         assert same_bits(parameters(model), theta)
+
+
+class ReshapesItsInput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(25, 2)
+
+    def forward(self, x):
+        return self.head(x.unsqueeze_(1).flatten(1))
+
+
+def test_a_model_that_reshapes_its_input_gets_every_block_in_its_shape():
+    case = case_of("class-incremental", [2100], stop="none", **{**SMALL, "max_iterations": 2})
+    with private_randomness(torch.device("cpu"), 0, "own model"):
+        plain, _ = compared(ReshapesItsInput(), case)
+    assert len(plain.sets[0].own) == 8
+
+
+def test_a_loss_that_is_gamma_but_for_its_precision_stops_both():
+    """The float32 next to log 7 is smaller."""
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(60, 16)).astype(np.float32), draw.integers(0, 7, 60)
+    chosen = options_of(**SMALL, stop="none", gamma=math.log(7))
+    case = Case([x], [y], [tuple(range(7))], 7, "class-incremental", chosen)
+    model = build("linear", inputs=(16,), classes=7)
+    for p in model.parameters():
+        p.data.zero_()
+    plain, _ = compared(model, case)
+    assert plain.sets[0].stopped == 0
 
 
 # ---- real data

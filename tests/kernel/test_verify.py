@@ -331,6 +331,7 @@ OTHER_DATA = {
     "a label": (other_label, "fingerprint differs"),
     "the order": (lambda x, y: (x[::-1], y[::-1]), "fingerprint differs"),
     "the precision": (lambda x, y: (x.astype(np.float64), y), "fingerprint differs"),
+    "a precision of numpy alone": (lambda x, y: (x.astype(np.longdouble), y), "fingerprint differs"),
     "the shape": (lambda x, y: (x[:, None], y), "fingerprint differs"),
     "not a number": (lambda x, y: (np.full_like(x, np.nan), y), "fingerprint differs"),
     "one example fewer": (lambda x, y: (x[:-1], y[:-1]), "26 labelled examples"),

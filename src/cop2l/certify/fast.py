@@ -162,7 +162,7 @@ def input_blocks(model: nn.Module, x: Any, size: int | None = None) -> Iterator[
             if scratch is None:
                 scratch = each(lambda part: part.new_empty((size, *part.shape[1:])), rows)
             rows = each(_filled_up, scratch, rows)
-        yield rows
+        yield rows if trusted else each(torch.detach, rows)  # it may reshape what it is given
 
 
 def _filled_up(block: Tensor, rows: Tensor) -> Tensor:

@@ -15,7 +15,8 @@ others. What is left is scored, in whole blocks as everywhere: it has the bits t
 Rounding. A computed logit, a sum of d + 1 products in any order, is within g |W_c| |x| of the true one, g = n u / (1 - n u),
 n = d + 1, u = 2^-24; a difference of two logits, now and then, within 4 g |x| max |W_c|. Here it is 4 (d + 64) u, for what is
 computed here, too. A log_softmax of C classes errs by less than (2 C + 16) u (1 + loss), if exp and log err by a few u; here it
-is eight times that. Lengths are 1 % too long. What is no number, or too large for one, is never below or sure, and so is scored.
+is eight times that. Lengths are 1 % too long. All of this holds while no logit can overflow: else all rows are scored. So is
+every row that is no number, or whose weighted loss may be too large for one; the smallest numbers err by less than 1e-44.
 """
 
 from collections.abc import Sequence
@@ -43,6 +44,8 @@ TOGETHER = 2**13
 GUESS = 0.95
 """The k-th largest loss is likely to be at least so much of what it was."""
 U, LARGEST = 2.0**-24, 127
+HIGHEST = 1e30
+"""While no logit can be as large, none is infinite, nor a difference of two."""
 
 
 def pool_of(
@@ -53,7 +56,7 @@ def pool_of(
     if (
         type(model) is Linear and type(model.head) is nn.Linear and model.head.bias is not None and ours(model)
         and "scale" not in model._modules and outside is None
-        and like.dtype == torch.float32 and exact_already(like) and like.shape[1] < 2**13
+        and like.dtype == torch.get_default_dtype() == torch.float32 and exact_already(like) and like.shape[1] < 2**13
         and all(isinstance(p.x, Tensor) and (p.x.device, p.x.dtype) == (like.device, like.dtype) for p in parts)
         and rows * like.shape[0] > LOGITS and rows > max(BLOCKS * block_rows(parts[0].x), 8 * k)
         and rows * (like.shape[1] + 4 * like.shape[0]) <= MEMORY
@@ -67,13 +70,14 @@ def pool_of(
 def quick_whole_products() -> bool:
     """Whether this processor multiplies whole numbers of 8 bits quickly, and without saturation."""
     most = torch.full((99, WIDTH), LARGEST, dtype=torch.int8)
-    exact = torch._int_mm(-most[:3], most.t()) == -WIDTH * LARGEST**2
+    both = torch.cat([most[:3], -most[:3]])  # of either sign: the first factor may be shifted to be positive
+    exact = torch._int_mm(both, most.t()) == both[:, :1].int() * (WIDTH * LARGEST)
     return torch.cpu._is_vnni_supported() and bool(exact.all())
 
 
 def widest(rows: Tensor) -> float:
     """The largest distance between two of these rows, and a little more."""
-    return 1.01 * float(torch.cdist(rows, rows).max() + 1e-6 * rows.norm(dim=1).max())
+    return 1.01 * float(torch.cdist(rows, rows).max() + 1e-5 * rows.norm(dim=1).max())
 
 
 class Skipping(Pool):
@@ -81,10 +85,11 @@ class Skipping(Pool):
 
     def __init__(self, model: Any, parts: Sequence[Examples], weights: Sequence[float], k: int) -> None:
         super().__init__(model, parts, None, weights)
-        self._head, self._k, self._path, self._norm = model.head, k, 0.0, 0.0
+        self._head, self._k, self._path = model.head, k, 0.0
         self._wait = self._pause = PATIENCE
         self._extra = self._least = len(self)
         self._now = self._then = self._weights()
+        self._norm = float(self._now.norm(dim=1).max())
         self._whole: Tensor | None = None
 
     def score(self, *, errors: bool) -> tuple[Tensor, np.ndarray]:
@@ -98,7 +103,7 @@ class Skipping(Pool):
         with self._mode:
             if self._whole is None:
                 self._lay_out()
-            if self._extra >= len(self) // 2:
+            if self._extra >= len(self) // 2 or not self._norm * self._longest < HIGHEST:
                 self._score_all()
             elif not self._score_few(counted):
                 self._score_all()
@@ -128,7 +133,8 @@ class Skipping(Pool):
                 torch.addcmul(x, memory, self._scale[at, None], value=-1, out=memory)
                 self._length[at] = torch.linalg.vector_norm(x, dim=1).hypot(torch.ones(1)).mul_(1.01)
                 self._lost[at] = torch.linalg.vector_norm(memory, dim=1).mul_(1.01) + 1e-6 * self._length[at]
-        self._slope = self._length * -self._weight
+        self._longest = float(self._length.max())
+        self._slope = self._length.double() * -self._weight.double()
 
     def _score_all(self) -> None:
         for chunk in self._computed():
@@ -163,7 +169,7 @@ class Skipping(Pool):
     def _unsettled(self, counted: int, level: float) -> Tensor:
         """The rows, not scored yet, whose loss may reach the level, or which may be right or wrong."""
         far = self._path + self._rounding()
-        rows = ~((self._base + far).mul_(self._slope) < level)
+        rows = ~((self._base + far).mul_(self._slope) < min(level, 1e37) - 1e-44)
         rows[:counted] |= ~(self._until[:counted] > far)
         return torch.nonzero(rows & ~self._closed & (self._losses == -torch.inf))[:, 0]
 

@@ -201,7 +201,7 @@ def score(model: nn.Module, part: Examples, outside: Tensor | None = None) -> tu
         for i, labels in enumerate(y):
             each(lambda rows, memory: padded(tensor(rows), size, memory), part.x[i * size : (i + 1) * size], block)
             with PaddedLinear():  # here alone: inside, every call of torch takes longer
-                logits = model(given(block)).t().contiguous()
+                logits = model(given(each(torch.detach, block))).t().contiguous()  # it may reshape what it is given
             if outside is not None:
                 tasks = torch.from_numpy(part.task[i * size : (i + 1) * size]).to(like.device)
                 logits.masked_fill_(padded(outside[tasks], size).t(), -torch.inf)
@@ -371,7 +371,7 @@ class Plain:
         while True:
             scored = [score(model, part, self.outside) for part in pool]
             losses = np.where(rest, (torch.cat([loss for loss, _ in scored]) * in_picking).cpu().numpy(), -math.inf)
-            worst = losses.max(initial=-math.inf)  # line 3: the largest l * w
+            worst = float(losses.max(initial=-math.inf))  # line 3: the largest l * w
             require(not math.isnan(worst), f"Training diverged at task {self.task}, iteration {j}: the loss is not a number.")
             stopped = not worst >= options.gamma  # line 4: while l * w >= gamma
             if searching and (not points or j in points or stopped):

@@ -64,7 +64,7 @@ def fingerprint(n: int, blocks: Iterable[tuple[Any, Any]], groups: np.ndarray | 
             if forms.get(name) != (form := f"{rows.dtype.str} {(n, *rows.shape[1:])}\n"):  # the same bytes may mean other numbers
                 own.update(form.encode())
             forms[name] = form
-            own.update(rows.data)
+            own.update(rows.reshape(-1).view(np.uint8))
         labels.append(numbers(y).astype("<i8"))
     whole.update("".join(f"{name} {own.hexdigest()}\n" for name, own in hashes.items() if name).encode())
     for column in (np.concatenate(labels), *([] if groups is None else [groups.astype("<i8")])):
