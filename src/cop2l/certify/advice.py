@@ -64,8 +64,9 @@ def copied(task: int, x: Any) -> Iterator[str]:
     repeated = len(keys) - len(np.unique(keys))
     if repeated > ALLOWED.repeated * len(keys):
         yield (
-            f"{repeated} of the {len(keys)} rows of task {task} repeat another: copies are no independent draws, so that no "
-            "certificate holds for them, and verify confirms none; leave them out (balance=True balances classes without any)."
+            f"{repeated} of the {len(keys)} rows of task {task} repeat another: copies are no independent draws, no certificate "
+            "holds for them, and verify, which cannot tell them from draws, confirms none; leave them out (balance=True balances "
+            "classes without any)."
         )
 
 

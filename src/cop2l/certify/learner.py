@@ -62,6 +62,7 @@ from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outsid
 from cop2l.models import MODELS, Classifier
 from cop2l.models.scale import Scale
 from cop2l.randomness import private_randomness
+from cop2l.streams.loading import GENERATED
 from cop2l.streams.task import SCENARIOS
 
 Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]] | Any
@@ -310,7 +311,8 @@ class CoP2L:
         with aside():
             advice.give(advice.before(self.tasks_seen + 1, x, found, classes, self.model))
             print_of_data = fingerprint(len(found), rows, column)
-            copied = [*advice.copied(self.tasks_seen + 1, x)]
+            drawn = (self.data or {}).get("stream") in GENERATED  # independently, from few values
+            copied = [] if drawn else [*advice.copied(self.tasks_seen + 1, x)]
             if self.ranks is None:  # of several ranks each takes its own blocks there
                 x = each(lambda part: part.to(device) if isinstance(part, Tensor) else part, x)
             found = found.to(device)
