@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from torture_bases import Base, Certificate
 
 from cop2l.certify.bounding import statements
-from cop2l.certify.learner import load_parameters
+from cop2l.certify.state import load_parameters
 from cop2l.kernel.form import SCENARIOS, Unreadable, canonical
 from cop2l.kernel.learning import answers, digest
 from cop2l.kernel.options import Options, Refusal

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import accumulate
 from operator import index
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -41,6 +41,16 @@ from cop2l.certify.inputs import (
 from cop2l.certify.presets import PRIOR, Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.certify.prior import LEAST_TO_TRY, STEPS, prior_part, scaled, settled
+from cop2l.certify.state import (
+    PROBED,
+    State,
+    load_parameters,
+    own_numbers,
+    parameters,
+    state,
+    trained,
+    unsaved,
+)
 from cop2l.certify.together import aside, pause
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.form import MOST_CLASSES
@@ -51,7 +61,6 @@ from cop2l.kernel.learning import (
     digest,
     exact_arithmetic,
     linear_head,
-    padded,
     sample,
     score,
     tensor,
@@ -62,7 +71,6 @@ from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outsid
 from cop2l.models import MODELS, Classifier
 from cop2l.models.scale import Scale
 from cop2l.randomness import private_randomness
-from cop2l.streams.loading import GENERATED
 from cop2l.streams.task import SCENARIOS
 
 Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]] | Any
@@ -70,8 +78,6 @@ Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]] | Any
 
 OWN = ("heads", "fingerprints", "facts", "machines", "issued", "certificate", "learned", "_form", "_classes")
 """What learning a task changes in the learner itself."""
-PROBED = 128
-"""For so many examples the answers of a model are compared with those that it gave before."""
 WANTS_INTEGERS = (
     "The model looks up integers such as token ids: give x as integers (int64), not as real numbers."
 )
@@ -311,8 +317,7 @@ class CoP2L:
         with aside():
             advice.give(advice.before(self.tasks_seen + 1, x, found, classes, self.model))
             print_of_data = fingerprint(len(found), rows, column)
-            drawn = (self.data or {}).get("stream") in GENERATED  # independently, from few values
-            copied = [] if drawn else [*advice.copied(self.tasks_seen + 1, x)]
+            copied = [*advice.copied(self.tasks_seen + 1, x, self.data)]
             if self.ranks is None:  # of several ranks each takes its own blocks there
                 x = each(lambda part: part.to(device) if isinstance(part, Tensor) else part, x)
             found = found.to(device)
@@ -512,7 +517,7 @@ class CoP2L:
                 "persistent buffer."
             )
 
-    def _state(self) -> "State":
+    def _state(self) -> State:
         return state(self.model, [*self.engine.buffer, *self.engine.prior], self.threads)
 
     def _check_first(self, x: Any, y: Tensor, head: tuple[int, ...]) -> None:
@@ -809,81 +814,3 @@ def _listed(names: Iterable[str]) -> str:
 
 def _print(part: Examples) -> str:
     return fingerprint(len(part), blocks_of(part.x, part.y))
-
-
-class State(NamedTuple):
-    """What a change of the model by hand would change."""
-
-    theta: str
-    kinds: list[tuple[str, type, bool]]
-    """The name and the type of each module, and whether its forward was put there by hand."""
-    unsaved: dict[str, str]
-    answers: tuple[str, str] | None
-    """Where the model ran, and its logits for some examples in memory: hooks, attributes and code can change them, too."""
-
-    def still(self, now: "State") -> bool:
-        """Whether it is the same now; a buffer that is not saved may have been added, as a cache is when it is first used."""
-        return (
-            self[:2] == now[:2]
-            and self.unsaved.items() <= now.unsaved.items()
-            and same_answers(self.answers, now.answers)
-        )
-
-
-def same_answers(one: Sequence[str] | None, other: Sequence[str] | None) -> bool:
-    """Whether nothing shows that two models answer differently; another machine may round in another way."""
-    return one is None or other is None or one[0] != other[0] or one[1] == other[1]
-
-
-def state(model: nn.Module, held: Sequence[Examples], threads: int) -> State:
-    """The state of the model, with its answers for some of the newest examples held, and for zeros."""
-    kinds = [(name, type(module), "forward" in vars(module)) for name, module in model.named_modules()]
-    logits = dict[str, Tensor]()
-    if held:
-        newest = next((part for part in reversed(held) if len(part)), held[-1])
-        some = each(lambda part: padded(part[:PROBED], PROBED), newest.x)
-        with exact_arithmetic(threads), ScoringMode(model):
-            logits["logits"] = model(given(next(input_blocks(model, some, PROBED))))
-    with aside():  # a device is waited for
-        theta, answers = digest(parameters(model)), (machine(model), digest(logits)) if logits else None
-        unseen = {name: digest({name: value}) for name, value in unsaved(model).items()}
-    return State(theta, kinds, unseen, answers)
-
-
-def trained(model: nn.Module) -> list[str]:
-    """The names of the parameters that are trained."""
-    return [name for name, value in model.named_parameters() if value.requires_grad]
-
-
-def parameters(model: nn.Module) -> dict[str, Tensor]:
-    """theta: all parameters and buffers of the model, copied to the CPU."""
-    return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
-
-
-def load_parameters(model: nn.Module, theta: Mapping[str, Tensor]) -> None:
-    """Put theta into the model, wherever that is; its head gets as many rows as theta has."""
-    device = next(model.parameters()).device
-    for name, module in model.named_modules():
-        wide = theta.get(f"{name}.weight".lstrip(".")) if isinstance(module, nn.Linear) else None
-        if wide is not None and len(wide) != module.out_features:
-            for own in module.parameters():
-                own.data = own.data.new_empty((len(wide), *own.shape[1:]))
-            module.out_features = len(wide)
-    model.load_state_dict({name: value.to(device) for name, value in theta.items()})
-
-
-def unsaved(model: nn.Module) -> dict[str, Tensor]:
-    """Buffers that are not in the model's state_dict, so that they could not be rolled back or saved."""
-    kept = model.state_dict().keys()
-    return {name: value.clone() for name, value in model.named_buffers() if name not in kept}
-
-
-def own_numbers(model: nn.Module) -> dict[str, str]:
-    """Numbers, as texts, that modules of the user's own keep as plain attributes, such as a count of calls."""
-    return {
-        f"{name}.{key}".lstrip("."): repr(value)
-        for name, module in model.named_modules()
-        if not type(module).__module__.startswith("torch.")
-        for key, value in vars(module).items()
-        if isinstance(value, int | float) and key != "training"
-    }

@@ -13,6 +13,7 @@ from cop2l.certify.advice import known_twice
 from cop2l.certify.certificate import Certificate, read
 from cop2l.certify.presets import PRIOR
 from cop2l.certify.prior import scalable
+from cop2l.certify.state import load_parameters, parameters, same_answers
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, read_tensors, replace_folder, standing, write_tensors
 from cop2l.kernel.learning import SET_NAMES, Examples, Sets, digest, sample
@@ -29,8 +30,6 @@ FILE = "learner.safetensors"
 
 def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
     """Write the learner and, if there is one and it is wanted, its certificate."""
-    from cop2l.certify.learner import parameters
-
     engine = learner.engine
     sets = ({name: getattr(one, name) for name in SET_NAMES} for one in engine.sets)
     tensors = {f"sets/{name}": value for name, value in _together(sets).items()}
@@ -113,11 +112,7 @@ def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
 
 def certified(note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """All that a certificate repeats of a saved learner; only what it remembers is its own."""
-
-    def found(prefix: str) -> dict[str, Tensor]:
-        return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-
-    sets = enumerate(_apart(found("sets/")), 1)
+    sets = enumerate(_apart(_part(tensors, "sets/")), 1)
     tasks, machines = note["tasks"], note["machines"]
     fields = ("options", "scenario", "model", "classes", "data", "commitment", "threads")
     return {
@@ -125,8 +120,8 @@ def certified(note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[st
         "machine": machines[-1],
         "earlier": machines[:-1],
         "not_valid": [*note["not_valid"], *known_twice([task["fingerprint"] for task in tasks])],
-        "theta_0": digest(found("theta_0/")),
-        "theta": digest(found("theta/")),
+        "theta_0": digest(_part(tensors, "theta_0/")),
+        "theta": digest(_part(tensors, "theta/")),
         "sets": digest({f"{t}/{name}": rows for t, columns in sets for name, rows in columns.items()}),
         "records": [[task["head"], task["fingerprint"], *task["sizes"], *task["numbers"]] for task in tasks],
     }
@@ -148,13 +143,18 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return note, tensors
 
 
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Those whose names begin so, by the rest of their names."""
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
 def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> None:
-    from cop2l.certify.learner import load_parameters, same_answers, widths
+    from cop2l.certify.learner import widths
 
-    def part(prefix: str) -> dict[str, Tensor]:
-        return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-
-    first, mine = part("theta_0/"), learner.model.state_dict()  # both without classes that were added later
+    first, mine = (
+        _part(tensors, "theta_0/"),
+        learner.model.state_dict(),
+    )  # both without classes that were added later
     wrong = [
         name
         for name in sorted({*first, *mine})
@@ -166,7 +166,7 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
         raise UserError(
             "The model trains other parameters than the saved learner; set requires_grad as it was there."
         )
-    load_parameters(learner.model, part("theta/"))
+    load_parameters(learner.model, _part(tensors, "theta/"))
     engine, tasks = learner.engine, note["tasks"]
     learner.theta_0, learner.machines = first, note["machines"]
     learner.threads, learner.issued = note["threads"], note["issued"]
@@ -176,23 +176,23 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     learner._classes = engine.widths[-1] if tasks else None
     learner.fingerprints = [task["fingerprint"] for task in tasks]
     learner.facts = [
-        {name: rows.numpy() for name, rows in part(f"facts/{number}/").items()}
+        {name: rows.numpy() for name, rows in _part(tensors, f"facts/{number}/").items()}
         for number in range(len(tasks))
     ]
     engine.sizes = [tuple(task["sizes"]) for task in tasks]
     engine.sets = []
-    for task, columns in zip(tasks, _apart(part("sets/")), strict=True):
+    for task, columns in zip(tasks, _apart(_part(tensors, "sets/")), strict=True):
         rows: dict[str, Any] = {name: value.numpy() for name, value in columns.items()}
         engine.sets.append(Sets(**rows, iterations=task["numbers"][0], stopped=task["numbers"][1]))
     device, seed = next(learner.model.parameters()).device, learner.options.seed
     engine.buffer, engine.prior = (
         [
             sample(_inputs(held, device), held["y"].to(device), number, seed, held["row"].numpy())
-            for number, held in enumerate(_apart(part(f"{name}/")), 1)
+            for number, held in enumerate(_apart(_part(tensors, f"{name}/")), 1)
         ]
         for name in ("buffer", "prior")
     )
-    engine.sums = {name: value.to(device) for name, value in part("sums/").items()}
+    engine.sums = {name: value.to(device) for name, value in _part(tensors, "sums/").items()}
     engine.outside = learner._outside(learner.heads) if tasks else None
     learner._first = note["first"] and (note["first"][0], note["first"][1] and tuple(note["first"][1]))
     learner.learned = learner._state()
@@ -253,8 +253,6 @@ def _issued(folder: Path, tasks: int) -> Path:
 
 def _stored_certificate(folder: Path, learner: "CoP2L") -> Certificate | None:
     """The certificate saved with the learner; None if it is of another time (the process was killed between two files)."""
-    from cop2l.certify.learner import parameters
-
     if learner.issued is None or not folder.exists():
         return None
     try:

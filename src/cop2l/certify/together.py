@@ -97,7 +97,7 @@ class Turns:
         return True
 
     def pause(self) -> None:
-        """Let the iterations of others go on, if there are any: devices wait for nothing longer."""
+        """Let the iterations of others go on, if there are any: else their device stands still."""
         if self._loops:
             self.hand_on()
 
