@@ -46,6 +46,7 @@ ROUNDED = LARGE_BLOCK
 SPARE = 1.25
 """A pool may have so many times the rows that it needs: to score some more takes less than to record it again."""
 _done_once = set[Any]()
+"""Names of the work that was done in this process: its kernels are loaded."""
 
 
 def able(engine: "Fast", parts: Sequence[Examples | None]) -> bool:
@@ -421,15 +422,15 @@ class Scores:
             if outside is not None and self._hidden is not None and self._hidden_columns is not None:
                 self._hidden[start:end] = outside[torch.from_numpy(part.task).to(outside.device)]
                 self._hidden_columns[:, start:end] = self._hidden[start:end].t()
-        self._closed.copy_(self._sent(~opened), non_blocking=True)
+        self._closed.copy_(self._pinned(~opened), non_blocking=True)
         at = torch.arange(len(self), device=self._y.device)
         torch.ge(at, len(parts[0]), out=self._uncounted)
         torch.add(self._y * len(self), at, out=self._own)
         later = np.empty(len(mark), np.int64)
         later[np.argsort(mark, kind="stable")] = np.arange(len(mark))[::-1]
-        self._later.copy_(self._sent(later), non_blocking=True)
+        self._later.copy_(self._pinned(later), non_blocking=True)
 
-    def _sent(self, column: np.ndarray) -> Tensor:
+    def _pinned(self, column: np.ndarray) -> Tensor:
         """A copy that need not be waited for."""
         copy = torch.from_numpy(column)
         return copy.pin_memory() if self._y.is_cuda else copy
