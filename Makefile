@@ -39,7 +39,6 @@ RESULTS := benchmarks/results
 bench: $(VENV)/dev.stamp  ## the benchmarks that need no GPU, ratios measured side by side; writes benchmarks/results and docs/performance.md
 	for file in bounds replay_step memory_map; do $(BIN)/python benchmarks/$$file.py; done
 	$(BIN)/python benchmarks/ranks.py clouds
-	$(BIN)/python benchmarks/skipping.py --rows 100000
 	$(BIN)/python benchmarks/cop2l_cost.py --rounds 3 --json $(RESULTS)/cost.json
 	$(BIN)/python benchmarks/block.py --json $(RESULTS)/block.json
 	$(BIN)/python benchmarks/one_example.py --json $(RESULTS)/one-example.json

@@ -392,12 +392,10 @@ class Rounds:
         prior: Examples | None,
         searching: bool,
     ) -> None:
-        from cop2l.certify import skipping
-
         self._engine, self._S, self._B, self._n, self._searching = engine, S, B, len(S), searching
         options, parts = engine.options, [S] if B is None else [S, B]
         weights = [1.0, options.pick_omega or options.omega][: len(parts)]
-        self._pool = pool = skipping.pool_of(engine.model, parts, engine.outside, weights, options.k)
+        self._pool = pool = Pool(engine.model, parts, engine.outside, weights)
         self._mark = pool.laid_out([part.mark for part in parts], 0)
         self._rest = pool.laid_out([candidates, *(np.ones(len(part), bool) for part in parts[1:])], False)
         pool.close(np.flatnonzero(~self._rest))
