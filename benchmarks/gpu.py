@@ -19,15 +19,13 @@ import json
 import pstats
 import statistics
 import time
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from cop2l.certify import cuda, fast
+from cop2l.certify import cuda
 from cop2l.certify.learner import CoP2L
-from cop2l.certify.together import side_by_side
 from cop2l.kernel.learning import digest
 from cop2l.models import build
 from cop2l.streams import from_arrays, load
@@ -83,59 +81,6 @@ def learned(name, tasks, seed=0):
     }  # fmt: skip
 
 
-def many(name, tasks, seeds, repeat):
-    """Seconds of so many seeds side by side, their median, and whether every third has the bits that it has alone."""
-    alone = [learned(name, tasks, seed)[1] for seed in range(0, seeds, 3)]
-    works, seconds = [partial(learned, name, tasks, seed) for seed in range(seeds)], []
-    for _ in range(repeat):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        ends = side_by_side(works, torch.device("cuda"))
-        torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - begin)
-        for end in ends:
-            if isinstance(end, BaseException):
-                raise end
-    same = all(one["theta"] == other["theta"] for one, (_, other) in zip(alone, ends[::3], strict=True))
-    return statistics.median(seconds), same
-
-
-def host(name, tasks):
-    """Microseconds of the host in an iteration, from asking for it to judging it: what is left without waiting for the device."""
-    spent, usual = [], fast.Fast._iterations
-
-    def clocked(*given):
-        steps = usual(*given)
-        while True:
-            begin = time.perf_counter()
-            try:
-                event = next(steps)
-            except StopIteration as end:
-                return end.value
-            finally:
-                spent.append(time.perf_counter() - begin)
-            yield event
-
-    fast.Fast._iterations = clocked
-    try:
-        about = learned(name, tasks)[1]
-    finally:
-        fast.Fast._iterations = usual
-    return 1e6 * sum(spent) / about["iterations"]
-
-
-def rate():
-    """Operations a second of a large float32 product, without tf32."""
-    a = torch.randn(8192, 8192, device="cuda")
-    for repeat in range(4):
-        if repeat == 1:
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-        a @ a
-    torch.cuda.synchronize()
-    return 3 * 2 * 8192**3 / (time.perf_counter() - begin)
-
-
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -145,7 +90,6 @@ def main():
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--tasks", type=int, help="only so many tasks")
     parser.add_argument("--eager", action="store_true", help="step by step as well, once")
-    parser.add_argument("--seeds", type=int, help="so many seeds side by side as well")
     parser.add_argument("--profile", action="store_true", help="where the host's time goes, once")
     parser.add_argument("--cold", action="store_true", help="no warm-up")
     parser.add_argument("--json", help="write the table to this file")
@@ -169,12 +113,6 @@ def main():
             slow, other = learned(stream, tasks)
             cuda.able = able
             row |= {"step by step": round(slow, 3), "same": other["theta"] == about["theta"]}
-        if arguments.seeds:
-            beside, same = many(stream, tasks, arguments.seeds, arguments.repeat)
-            row |= {f"{arguments.seeds} seeds": round(beside, 3), "ratio": round(beside / seconds, 2)}
-            row |= {"as alone": same}
-        if arguments.profile:
-            row |= {"of the host": round(host(stream, tasks))}
         print(json.dumps(row), flush=True)
         rows.append(row)
         if arguments.profile:

@@ -1,7 +1,6 @@
 """The same exactness on a CUDA device: fast path and kernel have the same bits there, and a certificate is verified there."""
 
 import gc
-from functools import partial
 
 import numpy as np
 import pytest
@@ -19,9 +18,8 @@ from certify_cases import (
 
 from cop2l.certify.fast import Fast, Pool
 from cop2l.certify.learner import CoP2L
-from cop2l.certify.together import side_by_side
 from cop2l.kernel.learning import LARGE_BLOCK as BLOCK
-from cop2l.kernel.learning import Plain, check_alone, digest, exact_arithmetic, sample, score
+from cop2l.kernel.learning import Plain, check_alone, exact_arithmetic, sample, score
 from cop2l.kernel.verify import verify
 from cop2l.models import build
 
@@ -168,38 +166,6 @@ def test_learn_save_load_and_verify(tmp_path, name, shape, more, optimiser):
     straight.certify(case.data).save(tmp_path / "certificate")
     verdict = verify(tmp_path / "certificate", case.data, made())
     assert verdict.exit_code == 0, str(verdict)
-
-
-@pytest.mark.parametrize("number", range(4))
-def test_a_seed_does_not_depend_on_those_beside_it(number):
-    """Alone, beside others, beside itself: the same sets and bits; shapes of real runs, with dropout and momentum."""
-    name, shape, more = [
-        ("linear", (384,), {}), ("mlp", (784,), {"hidden": 512}), ("cnn", (1, 12, 12), {}), ("mlp", (50,), {"hidden": 13}),
-    ][number]  # fmt: skip
-    case = case_of(
-        SCENARIOS[number % 3], [2300, 700, 500], data_seed=number, inputs=int(np.prod(shape)), values=5
-    )
-    case.x = [x.reshape(-1, *shape) for x in case.x]
-
-    def learned(seed):
-        model = build(name, inputs=shape, classes=case.classes, seed=seed, **more).cuda()
-        optimiser = ("sgd", "sgd", "momentum", "adam")[number]
-        learner = CoP2L(
-            model, seed=seed, scenario=SCENARIOS[number % 3], optimiser=optimiser, k=37, epochs=3, lr=0.01, memory=300,
-            prior=(0.0, 0.3)[number % 2], prior_epochs=2, stop="none", max_iterations=12, grid=False,
-        )  # fmt: skip
-        for t in (1, 2, 3):
-            learner.learn(*case.data[t], classes=case.heads[t - 1], progress=False)
-        return standing(learner.engine), digest(learner.model.state_dict())
-
-    state, alone = torch.cuda.get_rng_state(), {seed: learned(seed) for seed in range(3)}
-    assert len({theta for _, theta in alone.values()}) == 3
-    for company in ([0, 1, 2], [2, 0], [1] * 6, [2, 1, 0] * 4):
-        ends = side_by_side([partial(learned, seed) for seed in company], torch.device("cuda"))
-        for seed, end in zip(company, ends, strict=True):
-            assert not isinstance(end, BaseException), end
-            assert end == alone[seed]
-    assert torch.equal(torch.cuda.get_rng_state(), state)
 
 
 def test_memory_is_free_when_a_learner_is_gone():

@@ -44,20 +44,6 @@ def test_run_prints_json_alone_on_stdout(capsys):
     assert "task 5/5" in printed.err
 
 
-def test_seeds_have_a_directory_each_and_the_same_results_as_alone(capsys):
-    assert main(["run", "synthetic", *SMALL, "seeds=3..4", "--out", "beside"]) == 0
-    printed = capsys.readouterr().out
-    for seed in (3, 4):
-        assert main(["run", "synthetic", *SMALL, f"seed={seed}", "--json"]) == 0
-        alone = json.loads(capsys.readouterr().out)
-        (name,) = [p.name for p in Path("runs").iterdir() if read_json(p / "summary.json") == alone]
-        assert f"seed {seed}  task 3/3  accuracy " in printed
-        assert f"  Results: {Path('beside') / name}\n" in printed
-        assert read_json(Path("beside") / name / "summary.json")["tasks"] == alone["tasks"]
-    assert main(["run", "synthetic", *SMALL, "seeds=3..4", "--out", "beside", "--json"]) == 0  # finished
-    assert [summary["seed"] for summary in json.loads(capsys.readouterr().out)] == [3, 4]
-
-
 def test_what_is_changed_may_stand_anywhere():
     arguments = [
         "--out",
@@ -95,14 +81,10 @@ def test_what_no_verb_knows_is_refused_in_a_sentence(capsys, words):
             "lr must be a number from 1e-12 to 1e+12, but it is 'fast'.",
         ),
         (["synthetic", "seed=0,1"], "a grid of 2 runs; use cop2l sweep"),
-        (["synthetic", "seeds=2", "memory=30,40"], "a grid of 2 runs; use cop2l sweep"),
+        (["synthetic", "seeds=2", "memory=30,40"], "a grid of 4 runs; use cop2l sweep"),
         (["synthetic", "seeds=2", "seed=1"], "seed and seeds are given, or one of them twice; keep one."),
         (["synthetic", "seeds=0"], "seeds is '0', which is no seed at all; give how many, such as seeds=10."),
         (["synthetic", "seeds=ten"], "seeds is 'ten'; give how many, such as seeds=10"),
-        (
-            ["synthetic", "seeds=2", "--commitment", "c.json"],
-            "A commitment is for one seed; run it with seed=",
-        ),
         (
             ["synthetic", "method=replay", "omega=3"],
             "replay has no option omega; for cop2l alone, write methods.cop2l.omega.",

@@ -107,7 +107,7 @@ def test_only_certificates_on_own_data_count(run):
 
 
 def test_seeds_and_a_sweep_count_each_run_and_say_it_once(capsys):
-    assert main(["run", "clouds.npz", *QUICK, "seeds=2"]) == 0
+    assert main(["sweep", "clouds.npz", *QUICK, "seeds=2", "--out", "runs"]) == 0
     assert capsys.readouterr().out.count("This is setting 2 that was tried") == 1
     assert main(["sweep", "clouds.npz", *QUICK, "lr=0.01,0.02", "--workers", "2", "--out", "runs"]) == 0
     assert capsys.readouterr().out.count("tried on this data here") == 1

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.certify import together
 from cop2l.certify.fast import Optimiser, ScoringMode, ours
 from cop2l.kernel.learning import LARGE_BLOCK, Examples, block_rows
 from cop2l.kernel.options import Options
@@ -34,7 +33,7 @@ PLACES = AHEAD + 2
 GROUPS = (8, 4, 2, 1)
 """Numbers of mini-batches that are recorded together."""
 STREAMS = 8
-"""How many blocks are scored side by side: one of them does not fill a device. Where several learners do, at most 2 each."""
+"""How many blocks are scored side by side: one of them does not fill a device."""
 ALIGNED = 128
 """Mini-batches begin at multiples of so many rows: as aligned as memory of their own would be."""
 STAGE = 2**28
@@ -154,7 +153,6 @@ class Steps:
         self._dice = torch.Generator(like.device) if on_device and self._random else None
         self.memory: Any = torch.cuda.graph_pool_handle() if on_device else None
         made: Any = torch.cuda.Event
-        self._done = made() if on_device else None
         self._sent = [
             (
                 torch.zeros(self._table.shape, dtype=torch.int32, pin_memory=on_device),
@@ -163,11 +161,10 @@ class Steps:
             for _ in range(2)
         ]
 
-    def asked(self) -> Any:
-        """The event that comes when the device has done all that was asked for; None where it has."""
-        if self._done is not None:
-            self._done.record(self.stream)
-        return self._done
+    def wait(self) -> None:
+        """Until the device has done all that was asked for."""
+        if self.stream is not None:
+            self.stream.synchronize()
 
     def start(self, prior: Examples | None, outside: Tensor | None) -> None:
         """The training set is the prior examples; every optimiser has empty state."""
@@ -292,7 +289,7 @@ class Steps:
         """So many steps, recorded: each call goes on in the table where the one before ended."""
         key = count, lr, self._balanced, self._masked
         if key not in self._recorded:
-            together.wait(self.asked())  # here, not while recording
+            self.wait()  # here, not while recording
             optimiser = self._optimisers.setdefault(lr, Optimiser(self._model, self._options, lr))
             state = [*self._model.state_dict().values(), *optimiser.first, self._next]
             before = [value.clone() for value in state]
@@ -391,8 +388,7 @@ class Scores:
         self._hidden = torch.zeros((rows, steps.classes), dtype=torch.bool, device=device) if masked else None
         self._hidden_columns = torch.zeros_like(self._logits, dtype=torch.bool) if masked else None
         made: Any = torch.cuda.Stream
-        count = STREAMS if together.learners() == 1 else min(2, rows // self._block // 8)
-        self._streams = [made(device) for _ in range(count)] if device.type == "cuda" and count > 1 else []
+        self._streams = [made(device) for _ in range(STREAMS)] if device.type == "cuda" else []
         name = (*steps.name, rows, masked, self._k, "scores")
         self.replay = record(device, steps.memory, name, self._score)
 
@@ -533,7 +529,7 @@ class Graphs:
         steps.start(prior, engine.outside)
         for _ in steps.updates([(0, len(prior))], epochs, lr, engine.task, "prior"):
             pass
-        together.wait(steps.asked())
+        steps.wait()
         engine.model.eval()
 
 
@@ -562,7 +558,6 @@ class Rounds:
         rows = self._before + options.k * (self._last + 2)
         self._steps = graphs.steps(S, rows)
         self._scores = graphs.scores(self._steps, starts[-1] + len(parts[-1]), engine.outside is not None)
-        together.pause()
         self._scores.load(parts, starts, weights, candidates, engine.outside)
         self._steps.start(prior, engine.outside)
         self._results = self._scores.results
@@ -574,7 +569,7 @@ class Rounds:
         self._updates = self._steps.updates(counts, options.epochs, options.lr, engine.task, "update")
 
     def __iter__(self) -> Iterator[Any]:
-        """Each iteration, and before it the event that says when its results are there."""
+        """Each iteration."""
         k, begin, reports = self._engine.options.k, self._begin, self._results.reports
         asked: deque[int] = deque()
         for j in itertools.count():
@@ -582,7 +577,7 @@ class Rounds:
                 asked.append(self._ask(ahead))
             self._now = asked.popleft()
             if self._done:
-                yield self._done[self._now]
+                self._done[self._now].synchronize()
             worst, errors, *picked = reports[self._now].tolist()
             rows = [int(row) for row in picked[: max(0, self._open - k * j)]]
             rows = [row if row < begin else row - begin + self._n for row in rows]
@@ -607,11 +602,11 @@ class Rounds:
             self._free.append(self._kept)
         self._kept = self._now
 
-    def finish(self) -> Any:
-        """Theta goes back to what was kept, or to the newest iteration; the event that comes with it, after all else."""
+    def finish(self) -> None:
+        """Theta goes back to what was kept, or to the newest iteration, after all else."""
         self._results.put_back(self._now if self._kept < 0 else self._kept)
         self._engine.model.eval()
-        return self._steps.asked()
+        self._steps.wait()
 
 
 def _places(model: nn.Module) -> list[Any]:

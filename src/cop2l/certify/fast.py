@@ -6,7 +6,7 @@ set grows in place; a step of the optimiser is a few calls for all parameters to
 
 import itertools
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cop2l.certify import together
 from cop2l.certify.stopping import criterion, reaches
 from cop2l.kernel import learning
 from cop2l.kernel.learning import (
@@ -511,25 +510,12 @@ class Fast(Plain):
         """Algorithm 2, as `Plain.mp2l` has it."""
         last = self.options.max_iterations if message is None else message
         most = min(math.inf if m is None else m for m in (last, longest))
-        together.pause()
-        rounds = self._rounds(S, B, candidates, prior, message is None, most)
+        n, certified, searching = len(S), int(candidates.sum()), message is None
+        rounds = self._rounds(S, B, candidates, prior, searching, most)
         self.model.train()
-        certified = int(candidates.sum())
-        steps = self._iterations(rounds, len(S), certified, message is None, last, longest)
-        outcome: Outcome = together.finished(steps)
-        together.pause()
-        return outcome
-
-    def _iterations(
-        self, rounds: Any, n: int, certified: int, searching: bool, last: int | None, longest: int | None
-    ) -> Generator[Any, None, Outcome]:
-        """The loop of Algorithm 2; where it would wait for a device, it yields what it would wait for."""
         options, points, blocks, best, least = self.options, self.options.grid_points, [NONE], 0, math.inf
         self.trace, own, j = [], 0, 0
         for found in rounds:
-            if not isinstance(found, tuple):
-                yield found
-                continue
             j, (worst, errors, picked) = len(blocks) - 1, found
             if math.isnan(worst):
                 raise Refusal(
@@ -551,8 +537,7 @@ class Fast(Plain):
                 raise Refusal(f"Task {self.task} does not stop after {j} iterations, as it is said to.")
             blocks.append(picked)
             own += int(np.count_nonzero(picked < n))
-        if (event := rounds.finish()) is not None:
-            yield event
+        rounds.finish()
         kept = best if searching else j
         for step in self.trace:
             step["kept"] = step["iteration"] == kept

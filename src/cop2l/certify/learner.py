@@ -51,7 +51,6 @@ from cop2l.certify.state import (
     trained,
     unsaved,
 )
-from cop2l.certify.together import aside, pause
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.form import MOST_CLASSES
 from cop2l.kernel.learning import (
@@ -314,14 +313,12 @@ class CoP2L:
             raise UserError(str(refusal)) from None
         rows = blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y))
         device, engine, first = next(self.model.parameters()).device, self.engine, not self.machines
-        with aside():
-            advice.give(advice.before(self.tasks_seen + 1, x, found, classes, self.model))
-            print_of_data = fingerprint(len(found), rows, column)
-            copied = [*advice.copied(self.tasks_seen + 1, x, self.data)]
-            if self.ranks is None:  # of several ranks each takes its own blocks there
-                x = each(lambda part: part.to(device) if isinstance(part, Tensor) else part, x)
-            found = found.to(device)
-        advice.give(iter(copied))
+        advice.give(advice.before(self.tasks_seen + 1, x, found, classes, self.model))
+        print_of_data = fingerprint(len(found), rows, column)
+        advice.give(advice.copied(self.tasks_seen + 1, x, self.data))
+        if self.ranks is None:  # of several ranks each takes its own blocks there
+            x = each(lambda part: part.to(device) if isinstance(part, Tensor) else part, x)
+        found = found.to(device)
         advice.give(advice.again(self.tasks_seen + 1, print_of_data, self.fingerprints))
         if self.ranks is not None:
             self._agree({"data": print_of_data, "classes": head})
@@ -333,7 +330,6 @@ class CoP2L:
             S = sample(x, found, engine.task, self.options.seed)
             if first:
                 check_alone(self.model, S, engine.outside)
-                pause()
             engine.learn(S)
             if first:  # once more: initial weights of zero would show nothing
                 check_alone(self.model, S, engine.outside)
@@ -343,7 +339,6 @@ class CoP2L:
             here = machine(self.model)
             self.machines = [other for other in self.machines if other != here] + [here]
             self.issued = self.certificate = None
-            pause()
             self.learned = self._state()
             advice.give(advice.after(engine, S))
 
@@ -667,8 +662,7 @@ class CoP2L:
             )
         if not np.isin(found.numpy(), head).all():
             raise UserError(f"y has labels outside the task's own classes {listed}.")
-        with aside():
-            check_finite(x)
+        check_finite(x)
         return x, found, head
 
     def _width(self, x: Any = None) -> int:
@@ -734,8 +728,7 @@ class CoP2L:
     def _all_or_nothing(self) -> Iterator[None]:
         """If anything goes wrong inside, the learner is as before."""
         engine, modes = self.engine, [m.training for m in self.model.modules()]
-        with aside():
-            theta = parameters(self.model)
+        theta = parameters(self.model)
         state = {name: getattr(engine, name) for name in ("outside", "widths", "trace")}
         state |= {name: list(getattr(engine, name)) for name in ("sizes", "buffer", "prior")}
         state |= {"sets": [replace(one) for one in engine.sets], "sums": dict(engine.sums)}

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from cop2l.certify.fast import ScoringMode, input_blocks
-from cop2l.certify.together import aside
 from cop2l.kernel.learning import Examples, digest, exact_arithmetic, padded
 from cop2l.kernel.samples import each, given
 from cop2l.kernel.verify import machine
@@ -48,9 +47,8 @@ def state(model: nn.Module, held: Sequence[Examples], threads: int) -> State:
         some = each(lambda part: padded(part[:PROBED], PROBED), newest.x)
         with exact_arithmetic(threads), ScoringMode(model):
             logits["logits"] = model(given(next(input_blocks(model, some, PROBED))))
-    with aside():  # a device is waited for
-        theta, answers = digest(parameters(model)), (machine(model), digest(logits)) if logits else None
-        unseen = {name: digest({name: value}) for name, value in unsaved(model).items()}
+    theta, answers = digest(parameters(model)), (machine(model), digest(logits)) if logits else None
+    unseen = {name: digest({name: value}) for name, value in unsaved(model).items()}
     return State(theta, kinds, unseen, answers)
 
 

@@ -18,7 +18,6 @@ examples:
   cop2l run mnist
   cop2l run cifar10 scenario=task-incremental method=replay seed=3
   cop2l run mnist holdout=0.1 --out runs/with-holdout
-  cop2l run mnist seeds=10 device=cuda
   cop2l run my-data.csv label=species columns=length,width tasks=3"""
 
 
@@ -41,7 +40,7 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--out",
         metavar="DIR",
-        help="the run directory (default: runs/ and the run's hash); with seeds=, where they go",
+        help="the run directory (default: runs/ and the run's hash)",
     )
     parser.add_argument("--commitment", metavar="FILE", help="refuse to differ from it (see: cop2l commit)")
     parser.add_argument(
@@ -69,17 +68,11 @@ def run(arguments: argparse.Namespace) -> int:
 def run_shared(arguments: argparse.Namespace, shared: Any) -> int:
     """Run it, show it, and say where the results are."""
     from cop2l.certify import commitment
-    from cop2l.errors import UserError
     from cop2l.experiments import grid, ranks, watch, words
     from cop2l.experiments.run import run as experiment
 
     given = grid.overrides(arguments.overrides)
-    configs = grid.several(grid.read(arguments.config), given)
-    if isinstance(given.get("seed"), grid.Seeds):
-        if shared is not None:
-            raise UserError("Several ranks share one run; give one seed with seed= instead of seeds=.")
-        return run_seeds(configs, arguments)
-    (config,) = configs
+    config = grid.single(grid.read(arguments.config), given)
     promised = commitment.read(arguments.commitment) if arguments.commitment else None
     folder = Path(arguments.out or Path("runs") / config.hash)
     if shared is not None:
@@ -114,33 +107,3 @@ def loggers(arguments: argparse.Namespace, folder: Path) -> list[Any]:
     from cop2l.experiments.loggers import logged
 
     return [logged(name.strip(), folder) for name in (arguments.log or "").split(",") if name.strip()]
-
-
-def run_seeds(configs: Any, arguments: argparse.Namespace) -> int:
-    """Run every seed, each in a directory of its own."""
-    from cop2l.errors import UserError
-    from cop2l.experiments import seeds, watch, words
-
-    if arguments.commitment:
-        raise UserError("A commitment is for one seed; run it with seed= instead of seeds=.")
-    folders = [Path(arguments.out or "runs") / config.hash for config in configs]
-    watchers = [
-        [one] for one in watch.of_seeds([c.seed for c in configs], sys.stderr if arguments.json else None)
-    ]
-    for folder, watching in zip(folders, watchers, strict=True):
-        watching += loggers(arguments, folder)
-    try:
-        summaries = seeds.run_seeds(configs, folders, watchers)
-    except KeyboardInterrupt:
-        print(
-            "Stopped; run the same command again: each seed goes on after its last finished task.",
-            file=sys.stderr,
-        )
-        return 130
-    lines = [
-        f"seed {c.seed}  {words.brief(summary)}\n  Results: {folder}"
-        for c, folder, summary in zip(configs, folders, summaries, strict=True)
-    ]
-    print(json.dumps(summaries, indent=1) if arguments.json else "\n".join(lines))
-    warn_of_tries(folders, arguments)
-    return 0

@@ -267,14 +267,6 @@ def single(table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> 
     )
 
 
-def several(table: Mapping[str, Any], given: Mapping[str, Any]) -> list[Config]:
-    """The runs of all the seeds that `seeds` names, or the one run; any other grid is refused."""
-    named = given.get("seed")
-    if not isinstance(named, Seeds):
-        return [single(table, given)]
-    return [single(table, {**given, "seed": seed}) for seed in named]
-
-
 def settings(table: Mapping[str, Any], given: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Flat settings without a grid: the first key of it is taken apart, and the rest follows."""
     flat = flat_settings(table, given)

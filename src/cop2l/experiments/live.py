@@ -1,19 +1,17 @@
 """The live view: a table with a line and a bar per task, redrawn a few times a second."""
 
 import time
-from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live as Screen
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from cop2l.experiments.config import Config
 from cop2l.experiments.watch import Watcher
-from cop2l.experiments.words import claimed, outcome, rounded, span, state, title
+from cop2l.experiments.words import claimed, rounded, span, title
 from cop2l.kernel.arithmetic import percent
 from cop2l.streams.task import Stream
 
@@ -88,56 +86,6 @@ class Live(Watcher):
         mean = fmean(record["seconds"] for record in self.done)
         spent = min(time.monotonic() - self.began, mean)
         return f"about {span(mean * (self.tasks - len(self.done)) - spent)} left"
-
-
-class Bar(Watcher):
-    """One seed's line among those of others: how many tasks are done, and how the newest one stands."""
-
-    def __init__(self, screen: Progress, lines: list[TaskID], seed: int) -> None:
-        self.screen, self.lines = screen, lines
-        self.line = screen.add_task(f"seed {seed}", total=None, state="waits")
-        self.lines.append(self.line)
-        self.drawn = 0.0
-
-    def start(self, config: Config, stream: Stream, records: list[dict[str, Any]]) -> None:
-        """Show what is run, once for all."""
-        if not self.screen.live.is_started:
-            self.screen.console.print(title(config, stream).rpartition(",")[0], highlight=False)
-            self.screen.start()
-        self.screen.update(self.line, total=len(stream), completed=len(records), state="")
-
-    def note(self, sentence: str) -> None:
-        """The newest state."""
-        self.screen.update(self.line, state=sentence)
-
-    def progress(self, event: dict[str, Any]) -> None:
-        """The newest event, a few times a second."""
-        if time.monotonic() - self.drawn > 0.25:
-            self.drawn = time.monotonic()
-            self.screen.update(self.line, state=state(event))
-
-    def task(self, record: dict[str, Any]) -> None:
-        """A finished task."""
-        self.screen.update(self.line, completed=record["task"], state=outcome(record))
-
-    def close(self) -> None:
-        """The last one leaves the terminal as it was."""
-        if self.line in self.lines:
-            self.lines.remove(self.line)
-        if not self.lines:
-            self.screen.stop()
-
-
-def bars(seeds: Sequence[int], console: Console | None = None) -> list[Watcher]:
-    """A bar for each seed."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[state]}"),
-    )
-    screen, lines = Progress(*columns, console=console or Console(), refresh_per_second=4), list[TaskID]()
-    return [Bar(screen, lines, seed) for seed in seeds]
 
 
 def shortened(name: str, value: Any) -> str:

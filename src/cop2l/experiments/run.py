@@ -37,7 +37,6 @@ def run(
     watchers: Sequence[Watcher] = (),
     commitment: dict[str, Any] | None = None,
     *,
-    load: Callable[[Config], Stream] = load_stream,
     ranks: Ranks | None = None,
 ) -> dict[str, Any]:
     """Learn every task; after each, evaluate on all tasks seen, certify what is due, and store. Returns the summary.
@@ -51,7 +50,7 @@ def run(
         directory.check(config, promised)
         if (finished := told_finished(ranks, directory.summary(config))) is not None:
             return finished
-        stream, learner, records = prepare(config, directory, commitment, load, ranks, watch.note)
+        stream, learner, records = prepare(config, directory, commitment, ranks, watch.note)
         watch.start(config, stream, records)
         for task in stream[learner.tasks_seen :]:
             meter = measure.Meter(config)
@@ -82,14 +81,13 @@ def prepare(
     config: Config,
     directory: RunDirectory,
     commitment: dict[str, Any] | None = None,
-    load: Callable[[Config], Stream] = load_stream,
     ranks: Ranks | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Stream, Any, list[dict[str, Any]]]:
     """The stream, the learner where the run goes on, the records so far; what is run, and where, is put down."""
     if config.device != "cpu":
         release()
-    stream = load(config)
+    stream = load_stream(config)
     check_groups(config, stream)
     check_tests(stream)
     promised = None if commitment is None else commitment_hash(commitment)

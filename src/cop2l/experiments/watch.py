@@ -111,27 +111,6 @@ class Lines(Watcher):
         self.say(f"task {record['task']}/{self.tasks}  {outcome(record)}")
 
 
-class LinesOfSeed(Lines):
-    """The same of one seed among others."""
-
-    def __init__(self, seed: int, out: TextIO | None = None) -> None:
-        super().__init__(out)
-        self.seed = seed
-
-    def say(self, text: str) -> None:
-        """One line, with the seed."""
-        super().say(f"seed {self.seed}  {text}")
-
-
-def of_seeds(seeds: Sequence[int], out: TextIO | None = None) -> list[Watcher]:
-    """One watcher for each seed: a bar on a terminal, else plain lines."""
-    if out is None and sys.stdout.isatty():
-        from cop2l.experiments.live import bars
-
-        return bars(seeds)
-    return [LinesOfSeed(seed, out) for seed in seeds]
-
-
 def usual(out: TextIO | None = None) -> Watcher:
     """The live view on a terminal, else plain lines."""
     if out is None and sys.stdout.isatty():
