@@ -81,6 +81,18 @@ def learned(name, tasks, seed=0):
     }  # fmt: skip
 
 
+def rate():
+    """Operations a second of a large float32 product, without tf32."""
+    a = torch.randn(8192, 8192, device="cuda")
+    for repeat in range(4):
+        if repeat == 1:
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+        a @ a
+    torch.cuda.synchronize()
+    return 3 * 2 * 8192**3 / (time.perf_counter() - begin)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

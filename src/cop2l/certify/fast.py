@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cop2l.certify.stopping import criterion, reaches
 from cop2l.kernel import learning
 from cop2l.kernel.learning import (
     LARGE_BLOCK,
@@ -30,6 +29,7 @@ from cop2l.kernel.learning import (
     answers,
     balanced,
     block_rows,
+    criterion,
     join,
     threshold,
 )
@@ -531,7 +531,7 @@ class Fast(Plain):
                 self._say(j, own, worst, errors, value)
             if stopped or j == last:
                 break
-            if searching and options.stop != "none" and reaches(options, certified, own, 0, j + 1, least):
+            if searching and options.stop != "none" and criterion(options, certified, own, 0, j + 1) >= least:
                 break
             if j == longest:
                 raise Refusal(f"Task {self.task} does not stop after {j} iterations, as it is said to.")

@@ -596,7 +596,7 @@ def kl_inverse(q: float, eps: float) -> float:
     return high
 
 
-def criterion(options: Options, n: int, picked: int, errors: int, iterations: int, inverse: Any = kl_inverse) -> float:
+def criterion(options: Options, n: int, picked: int, errors: int, iterations: int) -> float:
     """What early stopping minimises. It reads the current task alone; it is no bound, and nothing is claimed of it.
 
     kl: the single-task bound of the paper. preference: (picked + errors)/n. combined: about the combined bound of this task:
@@ -610,10 +610,10 @@ def criterion(options: Options, n: int, picked: int, errors: int, iterations: in
     if options.stop == "kl":
         price += math.lgamma(n + 1) - math.lgamma(picked + 1) - math.lgamma(rest + 1)
         price += math.log(2 * math.sqrt(rest) * (picked + 1) ** 2 * math.pi**2 / 6)
-        return float(inverse(errors / rest, price / rest))
+        return kl_inverse(errors / rest, price / rest)
     price += math.log(options.tasks or 1)
     if not iterations:
-        return float(inverse(errors / n, (price + math.log(4 / 3)) / n))
+        return kl_inverse(errors / n, (price + math.log(4 / 3)) / n)
     points = len(options.grid_points)
     price += math.log(4 * (points - 1 if points else (iterations + 1) ** 2 * math.pi**2 / 6))
-    return float(inverse((picked + errors) / n, (price + math.log(picked + errors + 1) / 2) / n))
+    return kl_inverse((picked + errors) / n, (price + math.log(picked + errors + 1) / 2) / n)
