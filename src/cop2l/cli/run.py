@@ -87,19 +87,9 @@ def run_shared(arguments: argparse.Namespace, shared: Any) -> int:
     if finished:
         print("This run was finished before; nothing was learned again.", file=sys.stderr)
     print(json.dumps(summary, indent=1) if arguments.json else words.table(summary))
-    warn_of_tries([folder], arguments)
     if not arguments.json:
         print(f"Results: {folder}")
     return 0
-
-
-def warn_of_tries(folders: list[Path], arguments: argparse.Namespace) -> None:
-    """Say it if other settings were tried on the same data: of the last of these runs."""
-    from cop2l.certify.tries import said_of
-
-    found = [sentence for folder in folders if (sentence := said_of(folder))]
-    for sentence in found[-1:]:
-        print(sentence, file=sys.stderr if arguments.json else sys.stdout)
 
 
 def loggers(arguments: argparse.Namespace, folder: Path) -> list[Any]:

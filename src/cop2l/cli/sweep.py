@@ -7,7 +7,7 @@ import signal
 import sys
 from typing import Any
 
-from cop2l.cli.run import WHAT, warn_of_tries
+from cop2l.cli.run import WHAT
 
 EPILOG = """\
 The lists under [grid] in the configuration, and commas in key=value, make a grid. Finished runs are skipped.
@@ -88,6 +88,5 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(sweep.overview(every, failed), indent=1))
     for outcome in failed:
         print(f"failed: {outcome.job.folder}  {outcome.job.name}  {outcome.error}", file=sys.stderr)
-    warn_of_tries([job.folder for job in every], arguments)
     print(f"{len(every) - len(failed)} of {len(every)} runs are finished in {arguments.out}", file=out)
     return 1 if failed else 0

@@ -147,7 +147,6 @@ def run_show(arguments: argparse.Namespace) -> None:
     """Print a certificate."""
     from cop2l.audit.finding import find
     from cop2l.certify.certificate import read
-    from cop2l.certify.tries import said_of
     from cop2l.kernel import form
     from cop2l.kernel.options import Refusal
     from cop2l.kernel.verdict import Verdict, claim_in_words
@@ -165,9 +164,8 @@ def run_show(arguments: argparse.Namespace) -> None:
         print(read(folders[-1]))
     else:
         assumed = ["Assumptions:", *(f"  - {sentence}" for sentence in form.ASSUMPTIONS)]
-        said = said_of(folders[-1].absolute().parent.parent)
         lines = [*claim_in_words(content), "", str(read(folders[-1])), "", *assumed]
-        print("\n".join([*lines, said] if said else lines))
+        print("\n".join(lines))
 
 
 def _typed(arguments: argparse.Namespace) -> dict[str, Any]:

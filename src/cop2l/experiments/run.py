@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from cop2l.certify import tries
 from cop2l.certify.commitment import commitment_hash, differing
 from cop2l.certify.prior import Settled
 from cop2l.certify.ranks import Ranks
@@ -110,9 +109,6 @@ def prepare(
         "model": learner.model.description,
     }
     where = environment(device(config), **more)
-    if settings["kind"] is not None and (data := tries.identity(config.stream, stream.description)):
-        features = stream.description.get("features", {}).get("key")  # another backbone is another setting
-        where["try"] = tries.record(directory.path, data, {**settings, "features": features})
     directory.begin(settings, where, space)
     tell(ranks, learner.tasks_seen)
     return stream, learner, records

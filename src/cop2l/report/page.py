@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -15,7 +14,6 @@ from markupsafe import Markup
 
 from cop2l import __version__
 from cop2l.audit.flags import command
-from cop2l.certify import tries
 from cop2l.methods import REMARKS
 from cop2l.report import families, sentences, theme
 from cop2l.report.comparison import Comparison, column_names, compare, quoted, written, written_sd
@@ -90,7 +88,6 @@ def page(
             *repeated(groups),
             *remarks,
             *sentences.beside_claims(groups),
-            *tries.together((Path(run.stream).name, run.tried) for run in found.runs if run.tried),
             *(note for run in found.runs for note in run.notes),
         ],
         legend=_legend(groups, tables, shown),

@@ -7,8 +7,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from cop2l.certify import tries
-from cop2l.certify.tries import Tried
 from cop2l.errors import UserError
 from cop2l.files import (
     MOST_JSON,
@@ -113,8 +111,6 @@ class Run:
     """How many examples were kept, at most."""
     numbers_stored: float | None = None
     """How many numbers were kept beside the model and the examples, at most."""
-    tried: Tried | None = None
-    """How it stands among the settings that were tried on its data; None where that is not recorded."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -256,17 +252,7 @@ def _run(folder: Path, summary: dict[str, Any] | None) -> Run:
     trace = _trace(folder / "trace.jsonl", records, notes)
     certificate = _certificate(folder)
     recipe = _recipe(certificate) if certificate else {}
-    tried = _tried(run, notes)
-    return replace(run, trace=trace, certificate=certificate, recipe=recipe, notes=tuple(notes), tried=tried)
-
-
-def _tried(run: Run, notes: list[str]) -> Tried | None:
-    """Its place among the tries, if it certifies something."""
-    try:
-        return tries.of_run(run.folder, run.environment, run.delta) if run.kind else None
-    except UserError as error:
-        notes.append(str(error))
-        return None
+    return replace(run, trace=trace, certificate=certificate, recipe=recipe, notes=tuple(notes))
 
 
 def _assembled(
