@@ -22,8 +22,6 @@ NOT_RUN = {
     "pip": "`make ci-long` installs",
     "$": "README.md: its output is compared in test_readme.py",
     "cop2l features cifar10": "fetches a backbone's weights",
-    "cop2l serve": "service/test_serve.py starts it, and asks what the page asks",
-    "cop2l watch": "service/test_live_page.py starts it",
     "curl": "service/test_serve.py",
     "torchrun": "experiments/test_ranks.py starts ranks",
 }

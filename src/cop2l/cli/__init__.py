@@ -20,7 +20,7 @@ from cop2l.errors import Advice, UserError
 
 VERB_MODULES = (
     "run", "init", "commit", "sweep", "compare", "report", "plot", "verify", "monitor", "bound", "plan", "life", "export",
-    "serve", "data", "features", "listing",
+    "data", "features", "listing",
 )  # fmt: skip
 
 JUDGES = ("verify", "monitor")

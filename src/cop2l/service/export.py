@@ -81,7 +81,7 @@ def _written(new: Path, learner: Any, kind: str, data: Any) -> dict[str, Any]:
     if not predicts_with_its_model(certificate["method"]):
         raise UserError(
             f"{certificate['method']} does not predict with its model alone, so a program of the model would answer otherwise; "
-            "use cop2l serve."
+            "load it in Python."
         )
     theta = certified_weights(certificate)
     if digest(theta) != digest(learner.model.state_dict()):
