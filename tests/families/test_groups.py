@@ -188,33 +188,3 @@ def test_groups_that_look_like_numbers_are_names(tmp_path):
     stated = read(done / "certificates" / "after-02").statements
     assert {s["subject"] for s in stated if s["family"] == "groups"} == {"2019", "2020"}
     assert cop2l.verify(done, path, cut={"tasks": 2}).status == "valid"
-
-
-def test_payments_have_a_rare_class_and_regions():
-    stream = load("payments", tasks=2, n=20000, n_test=100)
-    assert [len(task.y) for task in stream] == [20000, 20000]
-    assert all(0.009 < float(np.mean(task.y)) < 0.013 for task in stream)
-    shares = [float(np.mean(stream.groups[0] == name)) for name in ("north", "south", "west")]
-    assert np.allclose(shares, (0.5, 0.3, 0.2), atol=0.02)
-    again, other = (load("payments", tasks=2, n=50, seed=seed) for seed in (0, 1))
-    assert np.array_equal(again[0].x, load("payments", tasks=2, n=50)[0].x)
-    assert not np.array_equal(again[0].x, other[0].x)
-    for bad in ({"scenario": "class-incremental"}, {"fraud": 2.0}, {"order_seed": 1}, {"label": "y"}):
-        with pytest.raises(UserError):
-            load("payments", **bad)
-
-
-def test_balance_is_a_trade_that_the_certified_miss_rate_shows(tmp_path):
-    claim, misses, errors = ["tasks", "classes"], {}, {}
-    for balance in (True, False):
-        stream = load("payments", tasks=1, n=6000, n_test=10, fraud=0.02)
-        model = build("linear", inputs=(9,), classes=2, seed=0)
-        learner = CoP2L(
-            model, preset="hybrid", tasks=1, claim=claim, balance=balance, max_iterations=0, prior_epochs=5
-        )
-        learner.learn(stream[0].x, stream[0].y)
-        stated = learner.certify({1: (stream[0].x, stream[0].y)}).statements
-        misses[balance] = next(s["value"] for s in stated if s["subject"] == 1)
-        errors[balance] = next(s["value"] for s in stated if s["family"] == "tasks")
-    assert misses[True] < misses[False] - 0.2
-    assert errors[True] > errors[False] + 0.02

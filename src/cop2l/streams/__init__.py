@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from cop2l.streams.clouds import Synthetic, synthetic
     from cop2l.streams.fingerprints import fingerprint
     from cop2l.streams.folders import home
-    from cop2l.streams.fraud import payments
     from cop2l.streams.loading import NAMES, catalogue, labelled, load
     from cop2l.streams.own import from_arrays
     from cop2l.streams.pictures import Pictures
@@ -23,7 +22,6 @@ _HOMES = {
     "clouds": ("Synthetic", "synthetic"),
     "fingerprints": ("fingerprint",),
     "folders": ("home",),
-    "fraud": ("payments",),
     "loading": ("NAMES", "catalogue", "labelled", "load"),
     "own": ("from_arrays",),
     "pictures": ("Pictures",),
@@ -51,7 +49,6 @@ __all__ = [
     "home",
     "labelled",
     "load",
-    "payments",
     "synthetic",
     "task_incremental",
 ]

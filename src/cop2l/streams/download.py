@@ -51,7 +51,7 @@ def folder(name: str) -> Path:
 
 
 def _with_files(name: str) -> DataSet:
-    if name in ("digits", "synthetic", "payments"):
+    if name in ("digits", "synthetic"):
         raise UserError(f"The data set {name} has no files; use it as it is.")
     if name not in DATASETS and name not in DOMAINS:
         raise unknown("data set", name, (*DATASETS, *DOMAINS))

@@ -10,11 +10,10 @@ from cop2l.plugins import imported, installed
 from cop2l.streams.catalog import DATASETS, SIDE, data_set, decoded, digits
 from cop2l.streams.clouds import synthetic
 from cop2l.streams.domains import DOMAINS, IMAGES, views
-from cop2l.streams.fraud import payments
 from cop2l.streams.scenarios import Cut, Labelled, cut
 from cop2l.streams.task import SCENARIOS, Stream
 
-GENERATED: dict[str, Callable[..., Stream]] = {"synthetic": synthetic, "payments": payments}
+GENERATED: dict[str, Callable[..., Stream]] = {"synthetic": synthetic}
 NAMES = (*DATASETS, *DOMAINS, "digits", *GENERATED)
 COLUMNS = ("label", "columns", "text", "domain", "group")
 OWN = (*COLUMNS, "text_size", "classes", "task_classes", "size", "test_share")
@@ -44,7 +43,7 @@ def load(
     ("permuted" or "rotated") makes a domain-incremental stream of a data set of square pictures; then
     `images` are "shared" between the tasks or "disjoint", and `seed` draws the domains. `size` resizes
     pictures that lie in files. Own data: `label`, `columns`, `domain`, `group`, `classes`, `test_share` (where there is
-    no test part, `seed` draws one). Options of `synthetic` and `payments` go to these.
+    no test part, `seed` draws one). Options of `synthetic` go to it.
     """
     if scenario is not None and scenario not in SCENARIOS:
         raise unknown("scenario", scenario, SCENARIOS)
@@ -147,6 +146,5 @@ def catalogue() -> dict[str, str]:
     lines["permuted-mnist"] = "MNIST, pixels in another order in each of 10 tasks (domain-incremental)"
     lines["rotated-mnist"] = "MNIST, turned by another angle in each of 10 tasks (domain-incremental)"
     lines["digits"] = "1797 digits of 8 x 8 pixels, inside scikit-learn: 10 classes, 5 tasks"
-    lines["payments"] = "generated payments, 1.1 % of them fraud, in 3 regions (groups): 2 classes, 3 tasks"
     lines["synthetic"] = "clouds on a grid, with risks known exactly: 6 classes, 3 tasks"
     return {name: f"of an installed package: {path}" for name, path in installed("streams").items()} | lines
