@@ -335,20 +335,6 @@ def test_a_model_of_ones_own(tmp_path):
     assert "its model is the issuer's own" in sentences(verdict)
 
 
-def test_a_model_with_classes_that_were_added(tmp_path):
-    draw = np.random.default_rng(0)
-    x = {t: draw.normal(size=(60, 6)).astype("float32") for t in (1, 2)}
-    samples = {t: (x[t], (x[t][:, 0] > 0) + 2 * (t - 1)) for t in x}
-    learner = cop2l.CoP2L(build("linear", inputs=(6,), classes=2, seed=3), memory=50, seed=5)
-    for t, (inputs, labels) in samples.items():
-        learner.learn(inputs, labels, classes=2 * t)
-    learner.certify(samples)
-    cop2l.export(learner, tmp_path / "service", data=samples)
-    verdict = cop2l.verify(tmp_path / "service", samples)
-    assert verdict.status == "valid", sentences(verdict)
-    assert load_file(tmp_path / "service" / "weights.safetensors")["head.weight"].shape == (4, 6)
-
-
 class Same(torch.nn.Linear):
     """The same layer, by another name."""
 

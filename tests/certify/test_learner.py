@@ -616,15 +616,6 @@ def test_a_task_whose_data_is_none_is_one_without_data(buffer):
     assert 1 not in certificates[0].bounds or certificates[0].stated[1].keys() == {"buffer"}
 
 
-def test_classes_may_be_numbers_of_numpy():
-    case = a_case()
-    first, second = a_learner(case), a_learner(case)
-    first.learn(case.x[0], case.y[0], classes=np.int64(6))
-    second.learn(case.x[0], case.y[0], classes=6)
-    assert first.heads == second.heads == [(0, 1, 2, 3, 4, 5)]
-    assert state(first) == state(second)
-
-
 def test_an_example_without_its_row_is_pointed_out():
     case = a_case()
     with pytest.raises(UserError, match=r"takes inputs of shape \(25,\), not \(\); .* one row per example"):

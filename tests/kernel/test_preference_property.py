@@ -47,7 +47,7 @@ def stream(seed: int, form: str = "one array"):
         x = torch.tensor(x, dtype=torch.float32)
         if form == "parts":
             x = Fields({"0": x[:, :1], "1": x[:, 1:]})
-        y = torch.tensor(y) + (2 * task - 2) * (form == "classes added")
+        y = torch.tensor(y)
         parts.append(sample(x, y, task, seed))
     return parts
 
@@ -59,9 +59,9 @@ class Joined(nn.Sequential):
         return super().forward(torch.cat(x, 1) if isinstance(x, tuple) else x)
 
 
-def learned(options: Options, parts, kind=Plain, widths=(), **without):
+def learned(options: Options, parts, kind=Plain, **without):
     torch.manual_seed(0)
-    run = kind(Joined(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2)), options, widths=widths)
+    run = kind(Joined(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2)), options)
     run = run.without(**without) if without else run
     outcomes = [run.learn(part) for part in parts]
     return run, digest(run.model.state_dict()), outcomes
@@ -69,11 +69,10 @@ def learned(options: Options, parts, kind=Plain, widths=(), **without):
 
 @pytest.mark.parametrize(
     ("form", "grid", "seeds"),
-    [("one array", False, 6), ("one array", True, 6), ("classes added", False, 3), ("parts", False, 2)],
+    [("one array", False, 6), ("one array", True, 6), ("parts", False, 2)],
 )
 def test_what_is_outside_the_compression_can_be_taken_away(form, grid, seeds):
     between = removed = 0
-    widths = (2, 2, 4, 6) if form == "classes added" else ()
     for seed in range(seeds):
         options = Options(
             memory=40, k=2, omega=2.0, gamma=1.2, epochs=4, batch=16, lr=0.1, seed=seed, grid=grid,
@@ -82,7 +81,7 @@ def test_what_is_outside_the_compression_can_be_taken_away(form, grid, seeds):
         )  # fmt: skip
         parts, rng = stream(seed, form), np.random.default_rng(seed)
         with exact_arithmetic(1):
-            run, theta, outcomes = learned(options, parts, widths=widths)
+            run, theta, outcomes = learned(options, parts)
             for t, part in enumerate(parts, 1):
                 own = run.sets[t - 1]
                 between += len(outcomes[t - 1].kept) // options.k < own.iterations
@@ -92,7 +91,7 @@ def test_what_is_outside_the_compression_can_be_taken_away(form, grid, seeds):
                 for gone in (some, ~c):
                     removed += int(gone.sum())
                     again, same, _ = learned(
-                        options, parts, Without, widths, task=t, gone=gone, message=own.iterations
+                        options, parts, Without, task=t, gone=gone, message=own.iterations
                     )
                     assert same == theta
                     assert again.sets[t - 1].picked.tolist() == own.picked.tolist()
@@ -101,7 +100,6 @@ def test_what_is_outside_the_compression_can_be_taken_away(form, grid, seeds):
                         options,
                         parts,
                         Without,
-                        widths,
                         task=t,
                         gone=np.isin(part.row, own.own),
                         message=own.iterations,
@@ -109,26 +107,6 @@ def test_what_is_outside_the_compression_can_be_taken_away(form, grid, seeds):
                     assert other != theta
     assert removed > 500 * seeds / 6
     assert (between > 0) == grid  # gamma stopped between two points of the grid
-
-
-def test_classes_that_are_added_because_of_an_earlier_sample_are_not_covered():
-    """N_2 as a function of what task 1 was like: examples outside c(S_1) decide theta_T."""
-    options, parts = Options(memory=40, k=2, gamma=1.2, epochs=4, batch=16, lr=0.1, stop="none"), stream(0)
-
-    def chosen(exists):
-        wide = 3 + int((exists & (parts[0].y == 1).numpy()).sum()) % 8
-        return (2, 2, wide, wide)
-
-    with exact_arithmetic(1):
-        run, theta, _ = learned(options, parts, widths=chosen(np.ones(ROWS, bool)))
-        c = score(run.model, parts[0])[1]
-        c[run.sets[0].picked] = True
-        message = run.sets[0].iterations
-        assert 0 < c.sum() < ROWS
-        _, fixed, _ = learned(options, parts, Without, run.widths, task=1, gone=~c, message=message)
-        _, other, _ = learned(options, parts, Without, chosen(c), task=1, gone=~c, message=message)
-    assert fixed == theta
-    assert other != theta
 
 
 @pytest.mark.parametrize(

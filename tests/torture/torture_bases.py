@@ -250,10 +250,7 @@ def planned() -> list[Base]:
             Base("all claims, picks, fixed", data, four, ci, {**PICKED, "tasks": 2, **more}, groups=GROUPS),
             Base("all claims, combined, anytime", one, two, di, {**PRIOR, **ALL, **more}, groups=GROUPS),
             Base("all claims, a task's data gone", data, four, ti, {**PICKED, "tasks": 2, **more}, HEADS, (1,), groups=GROUPS),
-            Base("paper, classes added, anytime", data, two, ci, {**PAPER, "memory": 6, **more}, HEADS),
-            Base("all claims, LDA, classes added, fixed", data, two, ci, {**LDA, "tasks": 2, **more}, MORE, groups=GROUPS),
             Base("cop2l, a dict of parts, fixed", words, words_model, di, {**NO_PRIOR, "tasks": 2, **more}, built_by=WORDS),
-            Base("hybrid, a tuple of parts, classes added, anytime", table, words_model, ci, {**PRIOR, "stop": "none", **more}, MORE, built_by=WORDS),
         ]  # fmt: skip
     for number, base in enumerate(made):
         base.name += " (sibling)" * (number >= len(made) // 2)

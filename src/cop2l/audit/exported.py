@@ -14,7 +14,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from cop2l.audit.cut import Samples
-from cop2l.audit.model import Builder, model_for, shapes_of, stored_shapes
+from cop2l.audit.model import Builder, model_for, stored_shapes
 from cop2l.certify.program import (
     EXPORT,
     FORMAT,
@@ -44,9 +44,8 @@ from cop2l.kernel.form import (
     share,
     table,
     text,
-    widths,
 )
-from cop2l.kernel.learning import SET_NAMES, Sets, digest, grow
+from cop2l.kernel.learning import SET_NAMES, Sets, digest
 from cop2l.kernel.options import Refusal, choice, many, maybe, require, whole
 from cop2l.kernel.verdict import Verdict, in_words
 from cop2l.methods import predicts_with_its_model
@@ -185,16 +184,8 @@ def _made_again(
 
 
 def _model(certificate: Mapping[str, Any], given: str | Builder | None) -> nn.Module | None:
-    """A model that takes the certified parameters; with the classes that were added since it began."""
-    stored, classes = where(certificate), widths(dict(certificate))[-1]
-    if classes == certificate["classes"]:
-        return model_for(certificate, given, *stored)
-    wanted = stored_shapes(*stored)
-    good = classes in {shape[0] for shape in wanted.values() if shape}  # before that many are drawn
-    if (model := model_for(certificate, given, certificate["folder"] / "theta_0.safetensors")) and good:
-        grow(model, classes, certificate["options"].seed)
-    require(model is None or shapes_of(model) == wanted, NOT_THESE)
-    return model
+    """A model that takes the certified parameters."""
+    return model_for(certificate, given, *where(certificate))
 
 
 def _same_program(notes: Verdict, content: Mapping[str, Any], made: Program) -> bool:

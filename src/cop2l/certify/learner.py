@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from itertools import accumulate
 from operator import index
 from pathlib import Path
 from typing import Any, Unpack
@@ -52,7 +51,6 @@ from cop2l.certify.state import (
     unsaved,
 )
 from cop2l.errors import UserError, unknown
-from cop2l.kernel.form import MOST_CLASSES
 from cop2l.kernel.learning import (
     Examples,
     answers,
@@ -181,7 +179,7 @@ class CoP2L:
         *,
         scale: str | None = PRIOR,
         lr: str | float = PRIOR,
-        classes: int | Sequence[int] | None = None,
+        classes: Sequence[int] | None = None,
         say: Callable[[str], None] = lambda _: None,
         **given: Any,
     ) -> "CoP2L":
@@ -275,7 +273,7 @@ class CoP2L:
         x: Any,
         y: Any = None,
         *,
-        classes: int | Sequence[int] | None = None,
+        classes: Sequence[int] | None = None,
         groups: Any = None,
         progress: Progress | bool | None = None,
     ) -> None:
@@ -284,8 +282,7 @@ class CoP2L:
         x, y: arrays or tensors (x may be a memory map, sparse, or a dict or tuple of arrays, which the model then gets),
         labels 0..classes-1 of the whole stream; y may be the name of a column of x (a frame, a Hugging Face data set), and is
         left out where x gives (x, y) pairs (a torch Dataset or DataLoader) or has a column `label`. `classes`: the task's own
-        classes, or how many there are in all, fixed in advance; needed if task-incremental. Classes that the model does not
-        have are added to it (docs/guarantees.md). `groups`: the name of each example's group, if groups are claimed.
+        classes, fixed in advance; needed if task-incremental. `groups`: the name of each example's group, if groups are claimed.
         `progress`: a callable, True, False, or None: shown on a terminal and in a notebook only.
         """
         self._check_unchanged()
@@ -325,7 +322,6 @@ class CoP2L:
             progress = progress if self.ranks.first or callable(progress) else False
         engine.ranks = self.ranks
         with self._all_or_nothing(), shown(progress) as engine.progress, exact_arithmetic(self.threads):
-            self._widen(x, [*self.heads, head])
             engine.outside = self._outside([*self.heads, head])
             S = sample(x, found, engine.task, self.options.seed)
             if first:
@@ -400,7 +396,7 @@ class CoP2L:
             statements,
             records,
             scenario=self.scenario,
-            classes=self.engine.widths[0],
+            classes=self._width(),
             model=self.description,
             data=self.data,
             machine=self.machines[-1],
@@ -424,7 +420,7 @@ class CoP2L:
             self.options,
             None,
             self.scenario,
-            self.engine.widths[0] if self.engine.widths else self._width(),
+            self._width(),
             self.description,
             self.data,
             digest(self.theta_0),
@@ -520,10 +516,7 @@ class CoP2L:
         if self.tasks_seen or self._first is None:
             return
         seen, told = self._first
-        width, alone = self._width(), self.scenario == "task-incremental"
-        same = told is None or (
-            told == head if alone else max(told[-1], width - 1) == max(head[-1], width - 1)
-        )
+        same = told in (None, head) or self.scenario != "task-incremental"
         if not same or seen != _print(prior_part(x, y, self.options.prior, self.options.seed)):
             raise UserError(
                 "The first task is not the one that CoP2L.from_prior was given; learn the same examples first, in the same order,"
@@ -612,9 +605,7 @@ class CoP2L:
         }
         self.ranks.agree(mine | facts)
 
-    def _checked(
-        self, x: Any, y: Any, classes: int | Sequence[int] | None
-    ) -> tuple[Any, Tensor, tuple[int, ...]]:
+    def _checked(self, x: Any, y: Any, classes: Sequence[int] | None) -> tuple[Any, Tensor, tuple[int, ...]]:
         """The task's data in usable form; every wrong input is refused here, before anything changes."""
         task, classes = self.tasks_seen + 1, _plain(classes)
         if self.options.tasks is not None and task > self.options.tasks:
@@ -639,26 +630,20 @@ class CoP2L:
             raise UserError("The task is empty; give at least one example.")
         width, low, high = self._width(x), int(found.min()), int(found.max())
         own_heads = self.scenario == "task-incremental"
-        count = isinstance(classes, int)
-        if own_heads and (classes is None or count):
+        if own_heads and classes is None:
             raise UserError(
                 "A task-incremental task needs its own classes, fixed in advance: learn(x, y, classes=(...))."
             )
-        head = _declared(range(width) if classes is None else classes)
+        head = tuple(sorted({*(range(width) if classes is None else classes)}))
         listed = str(head) if len(head) <= 20 else f"{head[0]} to {head[-1]}, {len(head)} of them"
-        added = 0 if own_heads else sum(number >= width for number in head)
-        if not head or head[0] < 0 or head[-1] >= width + added:
-            more = "" if own_heads else "; classes that are added follow them without a gap"
+        if not head or head[0] < 0 or head[-1] >= width:
             raise UserError(
-                f"classes must name outputs of the model, 0 to {width - 1}, but they are {listed}{more}."
+                f"classes must name outputs of the model, 0 to {width - 1}, but they are {listed}."
             )
-        if count and len(head) < width:
-            raise UserError(f"The model has {width} classes already; classes={classes} would take some away.")
-        if low < 0 or (high >= width and classes is None):
-            more = f"; declare how many there are in all before looking at the data: learn(..., classes={high + 1})"
+        if low < 0 or high >= width:
             raise UserError(
-                f"Labels must be 0 to {width - 1} (the model has {width} outputs), but y has "
-                f"{low if low < 0 else high}{'' if low < 0 else more}."
+                f"Labels must be 0 to {width - 1} (the model has {width} outputs), but y has {low if low < 0 else high}; "
+                "make the model with all classes that will ever come."
             )
         if not np.isin(found.numpy(), head).all():
             raise UserError(f"y has labels outside the task's own classes {listed}.")
@@ -705,20 +690,6 @@ class CoP2L:
             )
         return int(width)
 
-    def _widen(self, x: Any, heads: Sequence[tuple[int, ...]]) -> None:
-        """Give the model the classes of the newest head, if it has not got them."""
-        engine, before = self.engine, self._width()
-        first = engine.widths[0] if engine.widths else before
-        engine.widths = widths(heads, first)
-        if engine.widths[-1] == before:
-            return
-        engine.begin()
-        self._form = None
-        if self._width(x) != engine.widths[-1]:
-            raise UserError(
-                "The last linear layer of the model does not give its outputs, so that no class can be added: reserve them."
-            )
-
     def _outside(self, heads: Sequence[tuple[int, ...]]) -> Tensor | None:
         if self.scenario != "task-incremental":
             return None
@@ -729,7 +700,7 @@ class CoP2L:
         """If anything goes wrong inside, the learner is as before."""
         engine, modes = self.engine, [m.training for m in self.model.modules()]
         theta = parameters(self.model)
-        state = {name: getattr(engine, name) for name in ("outside", "widths", "trace")}
+        state = {name: getattr(engine, name) for name in ("outside", "trace")}
         state |= {name: list(getattr(engine, name)) for name in ("sizes", "buffer", "prior")}
         state |= {"sets": [replace(one) for one in engine.sets], "sums": dict(engine.sums)}
         own = {name: getattr(self, name) for name in OWN}
@@ -764,11 +735,6 @@ class CoP2L:
             raise
 
 
-def widths(heads: Sequence[tuple[int, ...]], first: int) -> list[int]:
-    """How many classes a model has that begins with so many, and from each task on."""
-    return list(accumulate((head[-1] + 1 for head in heads), max, initial=first))
-
-
 def _form(x: Any) -> tuple[dict[str, tuple[int, ...]], set[str]]:
     """The shape of one example, part by part, and which parts hold integers, of which type."""
     parts = parts_of(x)
@@ -777,24 +743,12 @@ def _form(x: Any) -> tuple[dict[str, tuple[int, ...]], set[str]]:
     return {name: tuple(part.shape[1:]) for name, part in parts.items()}, integers
 
 
-def _plain(classes: Any) -> int | list[int] | None:
-    """Classes as Python's own integers: how many, or which."""
+def _plain(classes: Any) -> list[int] | None:
+    """Classes as Python's own integers."""
     try:
-        if classes is None or not isinstance(classes, Iterable):
-            return None if classes is None else index(classes)
-        return [index(c) for c in classes]
+        return None if classes is None else [index(c) for c in classes]
     except TypeError:
-        raise UserError(
-            f"classes must be class numbers, such as [4, 5], or how many there are in all, not {classes!r:.60}."
-        ) from None
-
-
-def _declared(classes: int | Iterable[int]) -> tuple[int, ...]:
-    """The classes that are declared for a task: those that are listed, or the first so many."""
-    head = range(min(classes, MOST_CLASSES + 1)) if isinstance(classes, int) else {*classes}
-    if len(head) > MOST_CLASSES:
-        raise UserError(f"A model may have {MOST_CLASSES} classes; declare no more.")
-    return tuple(sorted(head))
+        raise UserError(f"classes must be class numbers, such as [4, 5], not {classes!r:.60}.") from None
 
 
 def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:

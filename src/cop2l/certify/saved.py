@@ -49,7 +49,7 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
         "commitment": learner.commitment_hash,
         "model": learner.description,
         "trained": learner.trained,
-        "classes": engine.widths[0] if engine.widths else None,
+        "classes": learner._classes if learner.heads else None,
         "machines": learner.machines,
         "threads": learner.threads,
         "issued": learner.issued,
@@ -149,12 +149,10 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> None:
-    from cop2l.certify.learner import widths
-
     first, mine = (
         _part(tensors, "theta_0/"),
         learner.model.state_dict(),
-    )  # both without classes that were added later
+    )
     wrong = [
         name
         for name in sorted({*first, *mine})
@@ -172,8 +170,7 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     learner.threads, learner.issued = note["threads"], note["issued"]
     learner.not_valid = tuple(dict.fromkeys([*note["not_valid"], *learner.not_valid]))
     learner.heads = [tuple(task["head"]) for task in tasks]
-    engine.widths = widths(learner.heads, note["classes"]) if tasks else []
-    learner._classes = engine.widths[-1] if tasks else None
+    learner._classes = note["classes"] if tasks else None
     learner.fingerprints = [task["fingerprint"] for task in tasks]
     learner.facts = [
         {name: rows.numpy() for name, rows in _part(tensors, f"facts/{number}/").items()}

@@ -63,14 +63,8 @@ def parameters(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_parameters(model: nn.Module, theta: Mapping[str, Tensor]) -> None:
-    """Put theta into the model, wherever that is; its head gets as many rows as theta has."""
+    """Put theta into the model, wherever that is."""
     device = next(model.parameters()).device
-    for name, module in model.named_modules():
-        wide = theta.get(f"{name}.weight".lstrip(".")) if isinstance(module, nn.Linear) else None
-        if wide is not None and len(wide) != module.out_features:
-            for own in module.parameters():
-                own.data = own.data.new_empty((len(wide), *own.shape[1:]))
-            module.out_features = len(wide)
     model.load_state_dict({name: value.to(device) for name, value in theta.items()})
 
 

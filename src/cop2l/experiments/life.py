@@ -78,9 +78,8 @@ def learn(
     old = dict(_archived(learner, entry, columns) for entry in archive)
     x, y, groups = samples.read(
         data,
-        max(outputs(learner), *(number + 1 for number in classes or (0,))),
+        outputs(learner),
         named(learner, columns),
-        more="declare all classes before looking at the data, as --classes 0-{}, and the model gets those that it lacks",
     )
     if y is None:
         raise UserError(f"{data} has no labels; add y, or name the column that holds them with --label.")

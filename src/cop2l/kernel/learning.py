@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from cop2l.kernel.options import Options, require
 from cop2l.kernel.samples import each, given, parts_of
-from cop2l.randomness import generator, marks, private_randomness, uniform
+from cop2l.randomness import generator, marks, private_randomness
 
 # cuBLAS reads this when it starts; without it torch refuses to be deterministic on CUDA.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -309,8 +309,6 @@ class Plain:
     """The stored prior examples, task by task."""
     sums: dict[str, Tensor] = field(default_factory=dict)
     """Over all prior parts and picks so far, if a task starts with LDA: `count` and `sum` of each class, and `square`."""
-    widths: Sequence[int] = ()
-    """How many classes the model has at first and from each task on, fixed in advance; empty: it does not grow."""
 
     @property
     def task(self) -> int:
@@ -459,10 +457,7 @@ class Plain:
                 self.buffer[i - 1] = self.buffer[i - 1].take(np.flatnonzero(still))
 
     def begin(self) -> Examples | None:
-        """Give the model the classes of the next task. B*: what can be picked beside the new sample; witnesses never are."""
-        if self.widths and (classes := self.widths[self.task]) > self.widths[self.task - 1]:
-            grow(self.model, classes, self.options.seed)
-            self.sums |= {name: padded(self.sums[name], classes) for name in ("count", "sum") if self.sums}
+        """B*: what can be picked beside the new sample; witnesses never are."""
         return None if self.options.buffer == "witness" else join(self.buffer)
 
     def stays(self, rows: Rows, task: int, after: int) -> np.ndarray:
@@ -524,19 +519,6 @@ class Plain:
             self.prior.append(own)
             share = self.options.prior_memory_size // self.task
             self.prior = [part.take(balanced_order(part, self.options.seed)[:share]) for part in self.prior]
-
-
-def grow(model: nn.Module, classes: int, seed: int) -> None:
-    """Give the last linear layer so many rows: the old ones are untouched, a new one is a function of (seed, row).
-
-    It is the row that `cop2l.models.build` draws from this seed for a model that has the class from the start.
-    """
-    layers: list[Any] = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
-    require(layers and isinstance(layers[-1], nn.Linear), "A model whose classes grow must end with a linear layer.")
-    for number, own in enumerate(layers[-1].parameters(), sum(len([*layer.parameters()]) for layer in layers[:-1])):
-        rows = uniform(seed, "initial weights", number, n=classes * own[0].numel()) / math.sqrt(layers[-1].in_features)
-        own.data = torch.cat([own.data, torch.from_numpy(rows).float().to(own).view(classes, *own.shape[1:])[len(own) :]])
-    layers[-1].out_features = classes
 
 
 def linear_head(model: nn.Module) -> nn.Linear:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cop2l.kernel.arithmetic import percent
-from cop2l.kernel.form import Content, widths
+from cop2l.kernel.form import Content
 from cop2l.kernel.options import Options
 
 Status = Literal["valid", "invalid", "cannot tell"]
@@ -75,7 +75,7 @@ def claim_in_words(certificate: Content) -> list[str]:
     lines = [
         f"With probability at least 1 - {options.delta!r} over the draw of the data, {times}, of new examples:",
         f"all at once, {'; '.join(bounds)}.",
-        f"Method {certificate['method']}, {certificate['scenario']}, {widths(certificate)[-1]} classes, seed {options.seed}.",
+        f"Method {certificate['method']}, {certificate['scenario']}, {certificate['classes']} classes, seed {options.seed}.",
         f"Model: {_listed(certificate['model'])}.",
         f"Options that differ from the defaults: {_listed(changed)}.",
         f"Classes of each task: {'; '.join(heads)}.",

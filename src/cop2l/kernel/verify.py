@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cop2l.kernel import learning
 from cop2l.kernel.arithmetic import follows
-from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of, widths
+from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of
 from cop2l.kernel.learning import SET_NAMES, Examples, Plain, Rows, Sets, answers, digest, sample, score, size_of
 from cop2l.kernel.options import Options, Refusal, require
 from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers, parts_of
@@ -262,14 +262,14 @@ def _checked_samples(verdict: Verdict, certificate: Content, samples: Samples, a
 
 def _check_work(certificate: Content, model: nn.Module, block: int, allowed: Allowed, say: Say) -> None:
     """Refuse before anything is learned if it would take more arithmetic than is allowed; examples are scored in blocks."""
-    options, scored, trained, classes = certificate["options"], 0, 0, widths(certificate)
+    options, scored, trained = certificate["options"], 0, 0
     for record in certificate["records"]:
         stopped, free = record["stopped"], record["prior"] + options.prior_memory_size
         scored += (stopped + 2) * (record["rows"] + options.memory) + 2 * (stopped + 10) * block
         trained += options.epochs * (options.k * stopped * (stopped + 1) // 2 + (free + options.batch) * stopped)
         trained += options.prior_epochs * (free + options.batch) if options.prior else 0
-    # where classes are added, every layer is taken to grow with them; a logit and a step cost something too
-    operations = (4 * size_of(model) / classes[0] + 300) * classes[-1] * (scored + 3 * trained) + 1e7 * trained / options.batch
+    # a logit and a step cost something too
+    operations = (4 * size_of(model) + 300 * certificate["classes"]) * (scored + 3 * trained) + 1e7 * trained / options.batch
     say(f"verification takes about {operations:.1e} operations ({scored} examples scored, {trained} trained on, and once more)")
     _limit(allowed, operations)
 
@@ -297,7 +297,7 @@ def _check_learning(verdict: Verdict, run: Sequence[Content], known: Known, mode
     stated, made = (last["classes"], last["model"].get("parameters")), (outputs_of(model, parts[0]), size_of(model))
     require(stated == made, f"The model has {made[0]} outputs and {made[1]} parameters, not {stated[0]} and {stated[1]!r:.40}.")
     outside = outside_heads([record["head"] for record in records], last["classes"], last["scenario"], like.device)
-    plain, again = (Plain(own, options, outside, widths=widths(last)) for own in (model, copy.deepcopy(model)))
+    plain, again = (Plain(own, options, outside) for own in (model, copy.deepcopy(model)))
     try:
         with learning.exact_arithmetic(last["threads"]):
             _learn_again(plain, run, known, bool(other), say)
@@ -323,8 +323,6 @@ def _learn_again(plain: Plain, run: Sequence[Content], known: Known, elsewhere: 
     for t, (S, facts) in known.items():
         say(f"learning task {t} of {len(known)} again")
         longest = run[-1]["records"][t - 1]["stopped"]
-        plain.begin()
-        require(outputs_of(model, S) == plain.widths[t], f"The last layer of the model does not give its outputs in task {t}.")
         learning.check_alone(model, S, outside)
         plain.learn(S, longest=2 * longest + 64 if elsewhere else longest)
         learning.check_alone(model, S, outside)

@@ -72,8 +72,7 @@ def initialise(model: nn.Module, seed: int) -> None:
     """Weights and biases of linear and convolutional layers, uniform in +-1/sqrt(fan_in), the same on every machine.
 
     Tensor i, counted from 0 in the order of the modules, has `uniform(seed, "initial weights", i)` / sqrt(fan_in), rounded to
-    single precision. (torch's own draws differ between processors.) A class that is added later has the row that it would
-    have had from the start (`cop2l.kernel.learning.grow`).
+    single precision. (torch's own draws differ between processors.)
     """
     layers = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
     tensors = [

@@ -14,7 +14,6 @@ from cop2l.certify.certificate import Certificate, read
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, Lock, json_digest, read_json, write_json
 from cop2l.kernel.arithmetic import percent
-from cop2l.kernel.form import widths
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import Verdict
 from cop2l.monitor.evidence import accuser, due, log_evidence
@@ -60,7 +59,7 @@ class Monitor:
         else:
             certificate = opened(claim)
             self.statement = chosen(certificate.statements, family, task, subject)
-            self.classes = widths(certificate.content)[-1]
+            self.classes = certificate.content["classes"]
             identity = json_digest(
                 {key: value for key, value in certificate.content.items() if key not in ("files", "digest")}
             )
