@@ -9,7 +9,6 @@ from torch import nn
 from cop2l.certify.fast import Fast
 from cop2l.kernel.learning import Plain, certified_rows, digest, exact_arithmetic, sample
 from cop2l.kernel.options import Options
-from cop2l.kernel.samples import parts_of
 from cop2l.kernel.verify import _rebuild, outside_heads, set_tensors
 from cop2l.models import build
 from cop2l.randomness import private_randomness
@@ -156,7 +155,7 @@ def same_bits(one, other):
 
 def held(part):
     """All that is known of stored examples."""
-    x = {name: values.cpu().numpy() for name, values in parts_of(part.x).items()}
+    x = {"": part.x.cpu().numpy()}
     columns = {**x, "y": part.y.cpu().numpy(), "task": part.task, "row": part.row, "mark": part.mark}
     return [(name, value.dtype.str, value.shape, value.tobytes()) for name, value in columns.items()]
 

@@ -195,35 +195,6 @@ def test_a_step_given_where_none_could_be_tried_is_the_issuers_word(tmp_path):
     assert "The step lr=0.123: those that were tried give none." in verify(tmp_path, {1: (x, y)}).word
 
 
-def in_parts(seed=0):
-    """A module of one's own that takes two arrays."""
-
-    class Parts(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(seed)
-            self.layer = nn.Linear(6, 2)
-
-        def forward(self, x):
-            return self.layer(torch.cat(x, 1))
-
-    return Parts()
-
-
-@pytest.mark.parametrize("forged", [False, True])
-def test_a_step_for_inputs_in_parts_is_found_again(forged, tmp_path):
-    x, y = wild()
-    parts = (x[:, :2] * [1e5, 1e-7], x[:, 2:] / 1e3)
-    learner = CoP2L.from_prior(in_parts(), parts, y, scale=None, **QUICK)
-    if forged:
-        learner = CoP2L(in_parts(), lr=0.25, data=learner.data, **QUICK)
-    learner.learn(parts, y)
-    learner.certify({1: (parts, y)}).save(tmp_path)
-    verdict = verify(tmp_path, {1: (parts, y)}, model=in_parts)
-    assert verdict.status == ("invalid" if forged else "valid"), verdict
-    assert forged or any("steps were tried again" in sentence for sentence in verdict.checked)
-
-
 @pytest.mark.parametrize("model", [lambda: mlp().double(), lambda: mlp(scale="prior")])
 def test_honest_scales_are_valid_in_double_precision_and_of_a_model_that_awaits_one(model, tmp_path):
     x, y = wild()

@@ -11,7 +11,6 @@ from torch import nn
 
 from cop2l.kernel.learning import Plain, digest, exact_arithmetic, sample, score, threshold
 from cop2l.kernel.options import Options
-from cop2l.kernel.samples import Fields
 
 ROWS, TASKS = 60, 3
 
@@ -45,8 +44,6 @@ def stream(seed: int, form: str = "one array"):
         y = rng.integers(2, size=ROWS)
         x = rng.normal(size=(ROWS, 2)) + np.stack([1.5 * y, np.full(ROWS, task)], axis=1)
         x = torch.tensor(x, dtype=torch.float32)
-        if form == "parts":
-            x = Fields({"0": x[:, :1], "1": x[:, 1:]})
         y = torch.tensor(y)
         parts.append(sample(x, y, task, seed))
     return parts
@@ -69,7 +66,7 @@ def learned(options: Options, parts, kind=Plain, **without):
 
 @pytest.mark.parametrize(
     ("form", "grid", "seeds"),
-    [("one array", False, 6), ("one array", True, 6), ("parts", False, 2)],
+    [("one array", False, 6), ("one array", True, 6)],
 )
 def test_what_is_outside_the_compression_can_be_taken_away(form, grid, seeds):
     between = removed = 0

@@ -45,7 +45,6 @@ UNIX_ONLY = pytest.mark.skipif(
 ATTACKED = (
     "hybrid, task-incremental, fixed",
     "all claims, LDA, classes added, fixed",
-    "cop2l, a dict of parts, fixed",
 )
 
 

@@ -18,7 +18,6 @@ from cop2l.files import file_digest
 from cop2l.kernel.form import canonical, content_digest
 from cop2l.kernel.learning import digest
 from cop2l.kernel.options import Options
-from cop2l.kernel.samples import Fields
 from cop2l.kernel.verify import Allowed, verify
 from cop2l.models import build
 from cop2l.randomness import private_randomness
@@ -44,49 +43,6 @@ def own_model() -> nn.Module:
     """What the auditor's function builds."""
     with private_randomness(torch.device("cpu"), 0, "own model"):
         return Own()
-
-
-class Words(nn.Module):
-    """Token ids and a mask in a dict, or a picture and a row of a table in a tuple; two classes at first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table, self.head = nn.Embedding(30, 6), nn.Linear(6, 2)
-
-    def forward(self, x: Any) -> torch.Tensor:
-        if isinstance(x, tuple):
-            picture, row = x
-            return self.head(torch.cat([picture.flatten(1), row], 1))
-        return self.head((self.table(x["ids"]) * x["mask"].unsqueeze(-1)).sum(1))
-
-
-def words_model(seed: int = 0) -> nn.Module:
-    """What the auditor's function builds for inputs in parts."""
-    with private_randomness(torch.device("cpu"), seed, "words"):
-        return Words()
-
-
-def in_parts(seed: int, same: bool, rows: int = 60) -> Samples:
-    """Two tasks of two classes: five words and a mask of each example."""
-    draw = np.random.default_rng(seed)
-    found: Samples = {}
-    for task in (1, 2):
-        label = draw.integers(0, 2, rows)
-        ids = (
-            draw.integers(0, 15, (rows, 5))
-            + 15 * np.where(draw.random(rows) < 0.05, 1 - label, label)[:, None]
-        )
-        parts = {"ids": ids, "mask": draw.random((rows, 5)) < 0.8}
-        found[task] = (Fields(parts), label + (0 if same else 2 * (task - 1)))
-    return found
-
-
-def in_two(data: Samples) -> Samples:
-    """The same examples as a tuple: a picture of two by two, and two numbers."""
-    return {
-        task: (Fields({"0": x[:, :4].reshape(-1, 1, 2, 2), "1": x[:, 4:]}), y)
-        for task, (x, y) in data.items()
-    }
 
 
 def clouds(seed: int, classes: int, same: bool, rows: int = 60) -> Samples:
@@ -223,7 +179,6 @@ HEADS = [[0, 1], [2, 3]]
 MORE = [[0, 1], [0, 1, 2, 3]]
 ALL = {"claim": ["tasks", "average", "forgetting", "classes", "groups"], "groups": ["north", "south"]}
 PICKED = {**NO_PRIOR, **ALL, "kind": "preference", "buffer": "threshold", "stop": "none"}
-WORDS = "torture_bases:words_model"
 GROUPS = {task: np.array(ALL["groups"])[np.arange(60) % 5 % 2] for task in (1, 2)}
 
 
@@ -237,7 +192,7 @@ def planned() -> list[Base]:
     made = []
     for other in (0, 1):
         data, one, pictures = clouds(other, 4, False), clouds(other + 9, 2, True), few_digits(other)
-        words, table, more = in_parts(other, True), in_two(data), {"seed": 3 + other}
+        more = {"seed": 3 + other}
         made += [
             Base("paper, class-incremental, fixed", data, four, ci, {**PAPER, "tasks": 2, **more}),
             Base("paper kl-tight, task-incremental, anytime", data, four, ti, {**PAPER, "kind": "kl-tight", "memory": 6, **more}, HEADS),
@@ -250,7 +205,6 @@ def planned() -> list[Base]:
             Base("all claims, picks, fixed", data, four, ci, {**PICKED, "tasks": 2, **more}, groups=GROUPS),
             Base("all claims, combined, anytime", one, two, di, {**PRIOR, **ALL, **more}, groups=GROUPS),
             Base("all claims, a task's data gone", data, four, ti, {**PICKED, "tasks": 2, **more}, HEADS, (1,), groups=GROUPS),
-            Base("cop2l, a dict of parts, fixed", words, words_model, di, {**NO_PRIOR, "tasks": 2, **more}, built_by=WORDS),
         ]  # fmt: skip
     for number, base in enumerate(made):
         base.name += " (sibling)" * (number >= len(made) // 2)

@@ -18,7 +18,6 @@ from torture_mutations import at, leaves
 
 from cop2l.files import file_digest
 from cop2l.kernel.form import canonical, content_digest
-from cop2l.kernel.samples import parts_of
 
 TEXT = "certificate.json"
 TENSORS = ("sets.safetensors", "theta.safetensors", "theta_0.safetensors")
@@ -48,7 +47,7 @@ def data_file(base: Base, file: Path) -> Path:
     arrays = {f"y_{t}": y for t, (_, y) in base.samples.items()}
     arrays |= {f"g_{t}": names for t, names in base.groups.items()}
     for t, (x, _) in base.samples.items():
-        arrays |= {f"x_{t}.{name}".rstrip("."): part for name, part in parts_of(x).items()}
+        arrays[f"x_{t}"] = x
     np.savez(file, **arrays)
     return file
 

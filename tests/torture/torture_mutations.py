@@ -25,7 +25,7 @@ from cop2l.certify.state import load_parameters
 from cop2l.kernel.form import SCENARIOS, Unreadable, canonical
 from cop2l.kernel.learning import answers, digest
 from cop2l.kernel.options import Options, Refusal
-from cop2l.kernel.samples import Fields, blocks_of, each, fingerprint, parts_of
+from cop2l.kernel.samples import blocks_of, fingerprint
 
 Draw = random.Random
 
@@ -371,19 +371,13 @@ def another_scenario(f: Forgery, draw: Draw) -> None:
 
 
 def fingerprints(f: Forgery, draw: Draw) -> None:
-    """Of other data, or of the same numbers in other parts, types or names."""
+    """Of other data, or of the same numbers in another type or order."""
     theirs = f.sibling.run[-1].content["records"]
     for one in f.run:
         for record in one.content["records"]:
             x, y = f.base.samples[record["task"]]
-            whole, parts = {"x": x}, dict(parts_of(x))
-            name = draw.choice(list(parts))
-            rest = {key: part for key, part in parts.items() if key != name}
-            other = draw.choice([
-                x, {**parts, name: parts[name].astype(np.float64)}, {**rest, f"{name}0": parts[name]}, rest or whole,
-                {**parts, "more": y}, {**parts, name: parts[name][::-1]}, whole if len(parts) == 1 else dict(reversed(parts.items())),
-            ])  # fmt: skip
-            made = fingerprint(len(y), blocks_of(Fields(other) if isinstance(other, dict) else other, y))
+            other = draw.choice([x, x.astype(np.float64), x[::-1]])
+            made = fingerprint(len(y), blocks_of(other, y))
             record["fingerprint"] = draw.choice(
                 ["0" * 64, made, theirs[0]["fingerprint"], theirs[1]["fingerprint"], record["fingerprint"]]
             )
@@ -466,7 +460,7 @@ def weights_trained_on_the_data(f: Forgery, draw: Draw) -> None:
     model = f.base.model()
     load_parameters(model, f.run[-1].tensors["theta"])
     rate = draw.choice([0.001, 0.1, 1.0])
-    x = each(lambda *parts: torch.from_numpy(np.concatenate(parts)), *(x for x, _ in f.base.samples.values()))
+    x = torch.from_numpy(np.concatenate([x for x, _ in f.base.samples.values()]))
     y = torch.from_numpy(np.concatenate([y for _, y in f.base.samples.values()]))
     for _ in range(draw.choice([1, 20])):
         gradients = torch.autograd.grad(

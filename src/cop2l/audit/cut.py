@@ -65,37 +65,24 @@ def samples_for(
 
 
 def task_arrays(path: Path) -> Pairs | None:
-    """The samples in an .npz file of x_1, y_1, x_2, y_2, ..., and groups g_1, g_2, ... if any; None if it is something else.
-
-    Inputs in parts are the arrays x_1.ids, x_1.mask, ...; those of a tuple are x_1.0, x_1.1, ...
-    """
+    """The samples in an .npz file of x_1, y_1, x_2, y_2, ..., and groups g_1, g_2, ... if any; None if it is something else."""
     if path.suffix != ".npz" or not path.exists():
         return None
     try:
         with regular(path) as file, np.load(file, allow_pickle=False) as content:
             found = Pairs()
             for name in content.files:
-                head, _, part = name.partition(".")
-                if not head.startswith("x_") or not head[2:].isdecimal():
-                    continue
-                t = int(head[2:])
-                beside = [f"y_{t}", *(other for other in [f"g_{t}"] if other in content.files)]
-                x, *others = found.get(t) or ({}, *(content[other] for other in beside))
-                found[t] = (x | {part: content[name]}, *others)
-            return {t: (_inputs(x), *others) for t, (x, *others) in found.items()} or None
+                if name.startswith("x_") and name[2:].isdecimal():
+                    t = name[2:]
+                    beside = [f"g_{t}"] if f"g_{t}" in content.files else []
+                    found[int(t)] = tuple(content[one] for one in (name, f"y_{t}", *beside))
+            return found or None
     except Unreadable:
         raise
     except BAD_ARCHIVE as error:
         raise Unreadable(
             f"{path} is not a readable .npz file of plain arrays ({type(error).__name__})."
         ) from None
-
-
-def _inputs(parts: dict[str, Any]) -> Any:
-    """One array, the tuple of those that are numbered, or a dict."""
-    if set(parts) == {str(i) for i in range(len(parts))}:
-        return tuple(parts[str(i)] for i in range(len(parts)))
-    return parts[""] if set(parts) == {""} else parts
 
 
 def _cut(

@@ -16,7 +16,6 @@ from cop2l.certify.prior import SHARE, STEPS, prior_part, scale_from, step_from,
 from cop2l.experiments.environment import threads
 from cop2l.kernel.form import HOLDOUT_FILES, canonical, regular
 from cop2l.kernel.learning import Examples, size_of
-from cop2l.kernel.samples import Fields
 from cop2l.kernel.verdict import Verdict
 from cop2l.kernel.verify import Allowed, Say, machine
 from cop2l.methods import method
@@ -95,7 +94,7 @@ def check_scale(
 
 def _constants(samples: Samples, certificate: Content) -> dict[str, list[float]] | None:
     part = looked_at(certificate, samples)
-    return None if part is None or isinstance(part.x, Fields) else scale_from(part)
+    return None if part is None else scale_from(part)
 
 
 def _stored(certificate: Content) -> tuple[Path, str]:

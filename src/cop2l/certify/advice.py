@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from cop2l.certify.fast import Fast, misclassified
 from cop2l.errors import Advice
 from cop2l.kernel.learning import Examples, certified_rows, join
-from cop2l.kernel.samples import ROWS, numbers, parts_of
+from cop2l.kernel.samples import ROWS, numbers
 from cop2l.kernel.verify import ALLOWED
 from cop2l.models.scale import Scale
 from cop2l.streams.loading import GENERATED
@@ -27,7 +27,6 @@ HIGH = 0.25
 """A larger share of errors on what was trained on is underfitting."""
 ENOUGH = 20
 """A share of fewer examples says nothing."""
-PRIME = np.uint64(2**61 - 1)
 ADAPTERS = ("cop2l.", "sklearn.", "avalanche.")
 """Whose lines are not the user's."""
 TWICE = "changing it and learning again counts as another try (docs/inputs.md, Advice)"
@@ -37,10 +36,8 @@ def before(task: int, x: Any, y: Tensor, given: Any, model: nn.Module) -> Iterat
     """What the data of a task shows at a glance: its first block of inputs, and its labels."""
     looks_up = any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in model.modules())
     looked_at = task == 1 and not isinstance(getattr(model, "scale", None), Scale)
-    for part in parts_of(x).values() if looked_at else ():
-        first = numbers(part[:ROWS])
-        if not first.size or first.dtype.kind not in ("f" if looks_up else "iuf"):  # ids are no quantities
-            continue
+    first = numbers(x[:ROWS])
+    if looked_at and first.size and first.dtype.kind in ("f" if looks_up else "iuf"):  # ids are no quantities
         largest = max(-float(first.min()), float(first.max()))
         if largest > LARGE:
             yield (
@@ -75,14 +72,9 @@ def copied(task: int, x: Any, data: Mapping[str, Any] | None = None) -> Iterator
 
 def _keys(x: Any) -> np.ndarray:
     """A number for each row, equal for equal rows; for others with probability about 2^-64."""
-    found: Any = np.zeros(len(x), np.uint64)
-    for part in parts_of(x).values():
-        rows = numbers(part).reshape(len(x), -1)
-        rows = rows.view(np.uint32 if rows.shape[1] * rows.itemsize % 4 == 0 else np.uint8)
-        found = found * PRIME + rows @ np.random.default_rng(0).integers(
-            2**63, size=rows.shape[1], dtype=np.uint64
-        )
-    return np.asarray(found)
+    rows = numbers(x).reshape(len(x), -1)
+    rows = rows.view(np.uint32 if rows.shape[1] * rows.itemsize % 4 == 0 else np.uint8)
+    return np.asarray(rows @ np.random.default_rng(0).integers(2**63, size=rows.shape[1], dtype=np.uint64))
 
 
 def again(task: int, found: str, earlier: Sequence[str]) -> Iterator[str]:

@@ -31,10 +31,10 @@ from cop2l.kernel.learning import (
     block_rows,
     criterion,
     join,
+    padded,
     threshold,
 )
 from cop2l.kernel.options import Options, Refusal
-from cop2l.kernel.samples import each, given
 from cop2l.randomness import generator, private_randomness
 
 CHUNK = 2**17
@@ -138,14 +138,8 @@ def row_major(x: Tensor) -> bool:
 
 
 def where_the_model_is(model: nn.Module, x: Any) -> Any:
-    """X as tensors on the model's device: real numbers in its precision, integers as they are."""
-    like = next(model.parameters())
-
-    def moved(part: Any) -> Tensor:
-        rows = learning.tensor(part)
-        return rows.to(like.device, like.dtype if rows.is_floating_point() else rows.dtype)
-
-    return each(moved, x)
+    """X as a tensor on the model's device: real numbers in its precision, integers as they are."""
+    return learning.seen(model, learning.tensor(x))
 
 
 def input_blocks(model: nn.Module, x: Any, size: int | None = None) -> Iterator[Any]:
@@ -156,18 +150,11 @@ def input_blocks(model: nn.Module, x: Any, size: int | None = None) -> Iterator[
     size, trusted, scratch = size or block_rows(x), ours(model), None
     for start in range(0, len(x), size):
         rows = where_the_model_is(model, x[start : start + size])
-        whole = trusted and isinstance(rows, Tensor) and len(rows) == size
-        if not whole or rows.data_ptr() % 64 or not row_major(rows):
+        if not (trusted and len(rows) == size) or rows.data_ptr() % 64 or not row_major(rows):
             if scratch is None:
-                scratch = each(lambda part: part.new_empty((size, *part.shape[1:])), rows)
-            rows = each(_filled_up, scratch, rows)
-        yield rows if trusted else each(torch.detach, rows)  # it may reshape what it is given
-
-
-def _filled_up(block: Tensor, rows: Tensor) -> Tensor:
-    block[: len(rows)] = rows
-    block[len(rows) :] = 0
-    return block
+                scratch = rows.new_empty((size, *rows.shape[1:]))
+            rows = padded(rows, size, scratch)
+        yield rows if trusted else rows.detach()  # it may reshape what it is given
 
 
 def kept_blocks(model: nn.Module, x: Any) -> list[Tensor] | None:
@@ -275,7 +262,7 @@ class Pool:
         chunk = next(chunks, None)
         for part, kept in zip(self._parts, self._blocks, strict=True):
             for rows in kept or input_blocks(self._model, part.x):
-                logits = self._model(given(rows))
+                logits = self._model(rows)
                 if chunk is None:
                     chunks = iter(self._planned(logits))
                     chunk = next(chunks)
@@ -350,12 +337,12 @@ class TrainingSet:
         end = self._size + len(at)
         if not self._columns or end > len(self._columns[0]):
             room = end + end // 2 + 256
-            grown = [each(lambda part: part.new_empty((room, *part.shape[1:])), part) for part in new]
+            grown = [part.new_empty((room, *part.shape[1:])) for part in new]
             for old, larger in zip(self._columns, grown, strict=False):
-                each(Tensor.copy_, larger[: self._size], old[: self._size])
+                larger[: self._size].copy_(old[: self._size])
             self._columns = grown
         for column, part in zip(self._columns, new, strict=True):
-            each(Tensor.copy_, column[self._size : end], part)
+            column[self._size : end].copy_(part)
         self._task = np.concatenate([self._task, source.task[at]])
         self._size = end
 
@@ -365,7 +352,7 @@ class TrainingSet:
         index = torch.from_numpy(order).to(self._like.device)
         for column in self._columns:
             last = column[first : self._size]
-            each(Tensor.copy_, last, last[index])
+            last.copy_(last[index])
         self._task[first:] = self._task[first:][order]
 
     def examples(self) -> Examples:
@@ -480,14 +467,14 @@ class Fast(Plain):
         columns = [trained.x, trained.y, weight, *([] if hidden is None else [hidden])]
         order = generator(seed, f"{purpose} order", self.task, iteration)
         single = _filled(columns, torch.arange(n), size) if n <= size else None
-        trusted, ready = ours(self.model), isinstance(trained.x, Tensor) and trained.x.dtype == like.dtype
+        trusted, ready = ours(self.model), trained.x.dtype == like.dtype
         if not self.model.training:
             self.model.train()
         with private_randomness(like.device, seed, purpose, self.task, iteration):
             for _ in range(epochs):
                 if single is not None:
                     x, *others = single
-                    batches = iter([(x if trusted else each(torch.clone, x), *others)])
+                    batches = iter([(x if trusted else x.clone(), *others)])
                 else:
                     shuffled = torch.randperm(n, generator=order).to(like.device)
                     batches = (_filled(columns, rows, size) for rows in torch.split(shuffled, size))
@@ -603,9 +590,7 @@ def _filled(columns: Sequence[Any], rows: Tensor, size: int) -> tuple[Any, ...]:
     """The rows of a mini-batch: x, y, factor and, if task-incremental, what is outside the head."""
     count = len(rows)
     at = rows if count == size else rows.repeat(-(-size // count))[:size]
-    x, y, weight, *hidden = (
-        each(lambda part: part.index_select(0, at.to(part.device)), column) for column in columns
-    )
+    x, y, weight, *hidden = (column.index_select(0, at.to(column.device)) for column in columns)
     factor = weight * (1 / count)
     factor[count:] = 0
     return x, y, factor, *hidden
@@ -634,7 +619,7 @@ def outputs(
     size = next((few for few in SMALL_REQUESTS if 0 < left <= few), None)
     with mode:
         for rows in input_blocks(model, x) if size is None else [small_block(mode.like, x, size)]:
-            logits = model(given(rows))[:left]
+            logits = model(rows)[:left]
             left -= len(rows)
             if task is not None and outside is not None:
                 logits = logits.masked_fill(outside[task], -torch.inf)
@@ -643,15 +628,11 @@ def outputs(
 
 def small_block(like: Tensor, x: Any, size: int) -> Any:
     """One block of few examples, in memory of its own."""
-
-    def alone(part: Any) -> Tensor:
-        rows = learning.tensor(part[:])
-        dtype = like.dtype if rows.is_floating_point() else rows.dtype
-        block = torch.zeros((size, *part.shape[1:]), dtype=dtype, device=like.device)
-        block[: len(rows)] = rows
-        return block
-
-    return each(alone, x)
+    rows = learning.tensor(x[:])
+    dtype = like.dtype if rows.is_floating_point() else rows.dtype
+    block = torch.zeros((size, *x.shape[1:]), dtype=dtype, device=like.device)
+    block[: len(rows)] = rows
+    return block
 
 
 PRODUCTS = [getattr(torch.backends.mkldnn, name, None) for name in ("matmul", "conv", "rnn")]

@@ -1,8 +1,7 @@
 """What a user gives as examples, in usable form; every wrong input is refused in one sentence.
 
 Arrays, tensors, memory maps, sparse matrices, frames (pandas, polars), Hugging Face data sets, torch Datasets and
-DataLoaders: the same examples give the same bits, whatever holds them. An example may be one array, or a dict or a tuple
-of arrays: then x is `Fields`.
+DataLoaders: the same examples give the same bits, whatever holds them.
 """
 
 import warnings
@@ -16,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 
 from cop2l.errors import UserError
-from cop2l.kernel.samples import ROWS, Fields, blocks_of, each, parts_of
+from cop2l.kernel.samples import ROWS, blocks_of
 
 LABEL = "label"
 """The column that holds the labels, where none is named; it is never an input."""
@@ -74,11 +73,8 @@ def blocks(x: Any, y: Any = None) -> Iterator[Block]:
 
 
 def inputs(x: Any) -> Any:
-    """X (or each of its fields) as a tensor that shares its memory, or the memory map or sparse matrix that it is."""
-    return each(_shared, _rows(x))
-
-
-def _shared(x: Any) -> Any:
+    """X as a tensor that shares its memory, or the memory map or sparse matrix that it is."""
+    x = _rows(x)
     if not isinstance(x, Tensor | SparseRows):
         x = _array(x, "x must be an array of numbers whose first dimension counts the examples.")
     kind = str(x.dtype) if isinstance(x, Tensor) else x.dtype.kind  # numpy takes its time for a name
@@ -117,43 +113,20 @@ def wrong_shape(model: Any, x: Any) -> str | None:
 def check_finite(x: Any) -> None:
     """Refuse NaN and infinite values."""
     for block, _ in blocks_of(x, x):
-        for part in parts_of(block).values():
-            values = part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
-            if not values.is_floating_point() or bool(torch.isfinite(values.sum())):
-                continue  # a sum with a NaN or an infinite part is never finite, and a sum is quicker
-            if not bool(torch.isfinite(values).all()):
-                raise UserError("x contains NaN or infinite values; clean the data first.")
-
-
-def in_fields(x: Any) -> Any:
-    """A dict of arrays as fields, in the order of their names; a tuple has the names 0, 1, ...; anything else as it is."""
-    if not isinstance(x, Mapping | tuple):
-        return x
-    named = dict(x) if isinstance(x, Mapping) else {str(i): part for i, part in enumerate(x)}
-    words = all(isinstance(name, str) and name.isidentifier() for name in named)
-    if not named or not (words or isinstance(x, tuple)):
-        raise UserError(
-            "The parts of an example need words as names, such as ids and mask, or none: give a dict or a tuple of arrays."
-        )
-    wanted = "The part {!r} of x must be an array of numbers whose first dimension counts the examples."
-    parts = {}
-    for name in sorted(named):
-        part = _sliced(named[name])
-        parts[name] = part if isinstance(part, Tensor | SparseRows) else _array(part, wanted.format(name))
-    if len({len(part) for part in parts.values()}) > 1:
-        listed = ", ".join(f"{name}: {len(part)}" for name, part in parts.items())
-        raise UserError(
-            f"The parts of x have different numbers of examples ({listed}); they must be as many."
-        )
-    return Fields(parts)
+        values = block if isinstance(block, Tensor) else torch.from_numpy(np.array(block))
+        if not values.is_floating_point() or bool(torch.isfinite(values.sum())):
+            continue  # a sum with a NaN or an infinite part is never finite, and a sum is quicker
+        if not bool(torch.isfinite(values).all()):
+            raise UserError("x contains NaN or infinite values; clean the data first.")
 
 
 def _rows(x: Any) -> Any:
     """X as it is, but for what has no rows in slices."""
-    return each(_sliced, in_fields(x))
-
-
-def _sliced(x: Any) -> Any:
+    if isinstance(x, Mapping | tuple):
+        raise UserError(
+            "x holds several arrays, and an example must be one: put them side by side, and let the model's forward take them "
+            "apart."
+        )
     if isinstance(x, Tensor):
         return (x if x.layout == torch.strided else x.to_dense()).detach()
     return SparseRows(x) if hasattr(x, "tocsr") else x
@@ -218,7 +191,7 @@ def _from_torch(x: Any, label: str) -> Iterator[Block]:
                 )
             if isinstance(pair[1], Mapping | tuple | list):
                 raise UserError("The label of each example must be one class number, not several values.")
-            yield in_fields(tuple(pair[0]) if isinstance(pair[0], list) else pair[0]), pair[1]
+            yield _rows(tuple(pair[0]) if isinstance(pair[0], list) else pair[0]), pair[1]
     except (TypeError, RuntimeError) as error:  # of collate_fn
         why = (str(error).splitlines() or [""])[0][:200]
         raise UserError(
@@ -244,7 +217,7 @@ def _from_frame(x: Any, label: str) -> Iterator[Block]:
 
 
 def _columns(columns: dict[Any, np.ndarray], label: str) -> Block:
-    """The label column, and the others side by side, in their order; where some hold arrays, all as fields by name."""
+    """The label column, and the others side by side, in their order, or the only one that holds arrays."""
     if label not in columns and label != LABEL:
         names = ", ".join(map(str, [*columns][:8])) + ", ..." * (len(columns) > 8)
         raise UserError(f"There is no column {label!r} for the labels; the columns are: {names}.")
@@ -259,14 +232,14 @@ def _columns(columns: dict[Any, np.ndarray], label: str) -> Block:
         raise UserError("There is no column of inputs beside the labels.")
     if all(values.ndim == 1 for values in x.values()):
         return np.column_stack(list(x.values())), y
-    return next(iter(x.values())) if len(x) == 1 else in_fields(x), y
+    return _rows(next(iter(x.values())) if len(x) == 1 else x), y
 
 
 def _joined(parts: Iterator[Block]) -> Block:
     """All blocks as one."""
     xs, ys = zip(*parts, strict=True)
     try:
-        x = each(lambda *some: torch.cat(some) if isinstance(some[0], Tensor) else np.concatenate(some), *xs)
+        x = torch.cat(xs) if isinstance(xs[0], Tensor) else np.concatenate(xs)
         return x, None if ys[0] is None else np.concatenate([np.asarray(y) for y in ys])
     except (RuntimeError, ValueError, KeyError):
         raise UserError("The examples have different shapes; bring them into one shape first.") from None

@@ -63,7 +63,7 @@ from cop2l.kernel.learning import (
     tensor,
 )
 from cop2l.kernel.options import Options, Refusal
-from cop2l.kernel.samples import blocks_of, each, fingerprint, given, parts_of
+from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outside_heads, set_tensors
 from cop2l.models import MODELS, Classifier
 from cop2l.models.scale import Scale
@@ -279,7 +279,7 @@ class CoP2L:
     ) -> None:
         """Learn the next task; on an error or an interruption the learner is as before. Nothing is certified: see `certify`.
 
-        x, y: arrays or tensors (x may be a memory map, sparse, or a dict or tuple of arrays, which the model then gets),
+        x, y: arrays or tensors (x may be a memory map, or sparse),
         labels 0..classes-1 of the whole stream; y may be the name of a column of x (a frame, a Hugging Face data set), and is
         left out where x gives (x, y) pairs (a torch Dataset or DataLoader) or has a column `label`. `classes`: the task's own
         classes, fixed in advance; needed if task-incremental. `groups`: the name of each example's group, if groups are claimed.
@@ -314,7 +314,7 @@ class CoP2L:
         print_of_data = fingerprint(len(found), rows, column)
         advice.give(advice.copied(self.tasks_seen + 1, x, self.data))
         if self.ranks is None:  # of several ranks each takes its own blocks there
-            x = each(lambda part: part.to(device) if isinstance(part, Tensor) else part, x)
+            x = x.to(device) if isinstance(x, Tensor) else x
         found = found.to(device)
         advice.give(advice.again(self.tasks_seen + 1, print_of_data, self.fingerprints))
         if self.ranks is not None:
@@ -442,10 +442,6 @@ class CoP2L:
                 f"A task-incremental learner predicts for one of its tasks: give task=1..{self.tasks_seen}."
             )
         x = inputs(features(x))
-        if self.engine.buffer and {*parts_of(x)} != (held := {*parts_of(self.engine.buffer[0].x)}):
-            raise UserError(
-                f"The inputs have the parts {_listed(parts_of(x))}; the tasks had {_listed(held)}."
-            )
         if self._mode is None or not self._mode.fits(self.model):
             self._mode = ScoringMode(self.model)
         small = len(x) <= SMALL_REQUESTS[-1] and exact_already(self._mode.like)
@@ -575,7 +571,7 @@ class CoP2L:
                 found, at = labels(y), np.full(len(y), task)
                 if not whole:
                     # They wait until they are counted together, and may be read into the same memory.
-                    x, y = each(lambda part: tensor(part[:]).clone(), x), (found := found.clone())
+                    x, y = tensor(x[:]).clone(), (found := found.clone())
                 if len(x) != len(y) or start + len(y) > rows:
                     raise UserError(
                         f"The data given for task {task} has {len(x)} inputs and {len(y)} labels from row {start} on; "
@@ -653,15 +649,11 @@ class CoP2L:
     def _width(self, x: Any = None) -> int:
         """How many outputs the model has: found by running it once on such inputs, or from its description."""
         if x is not None and self._form != _form(x):
-            shapes, integers = _form(x)
-            held = _form(self.engine.buffer[0].x)[0] if self.engine.buffer else shapes
-            if held.keys() != shapes.keys():
-                raise UserError(
-                    f"The inputs have the parts {_listed(shapes)}; earlier tasks had {_listed(held)}."
-                )
+            shape, integers = _form(x)
+            held = _form(self.engine.buffer[0].x)[0] if self.engine.buffer else shape
             try:
                 with ScoringMode(self.model):
-                    logits = self.model(given(next(input_blocks(self.model, x[:1]))))
+                    logits = self.model(next(input_blocks(self.model, x[:1])))
             except (RuntimeError, ValueError, IndexError, TypeError, KeyError, AttributeError) as error:
                 if "scalar types: Long, Int" in str(error):
                     raise UserError(WANTS_INTEGERS) from None
@@ -670,15 +662,15 @@ class CoP2L:
                 if (said := wrong_shape(self.model, x)) is not None:
                     raise UserError(said) from None
                 raise UserError(
-                    f"The model cannot take inputs of shape {_shapes(shapes)}: {in_words(error)}."
+                    f"The model cannot take inputs of shape {shape}: {in_words(error)}."
                 ) from None
             if self.engine.buffer and _form(self.engine.buffer[0].x)[1] != integers:
                 raise UserError(
                     "Earlier tasks held other integers, or real numbers where these are integers: give all tasks one type."
                 )
-            if held != shapes:
+            if held != shape:
                 raise UserError(
-                    f"The inputs have the shape {_shapes(shapes)}; earlier tasks had {_shapes(held)}: give all tasks one shape."
+                    f"The inputs have the shape {shape}; earlier tasks had {held}: give all tasks one shape."
                 )
             if logits.dim() != 2:
                 raise UserError("The model must return one row of logits per example.")
@@ -735,12 +727,10 @@ class CoP2L:
             raise
 
 
-def _form(x: Any) -> tuple[dict[str, tuple[int, ...]], set[str]]:
-    """The shape of one example, part by part, and which parts hold integers, of which type."""
-    parts = parts_of(x)
-    kinds = ((name, str(part.dtype)) for name, part in parts.items())
-    integers = {f"{name} {kind}" for name, kind in kinds if "int" in kind or "bool" in kind}
-    return {name: tuple(part.shape[1:]) for name, part in parts.items()}, integers
+def _form(x: Any) -> tuple[tuple[int, ...], str]:
+    """The shape of one example, and the type of integers; none of real numbers."""
+    kind = str(x.dtype)
+    return tuple(x.shape[1:]), kind if "int" in kind or "bool" in kind else ""
 
 
 def _plain(classes: Any) -> list[int] | None:
@@ -749,14 +739,6 @@ def _plain(classes: Any) -> list[int] | None:
         return None if classes is None else [index(c) for c in classes]
     except TypeError:
         raise UserError(f"classes must be class numbers, such as [4, 5], not {classes!r:.60}.") from None
-
-
-def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    return ", ".join(f"{name} {shape}".lstrip() for name, shape in shapes.items())
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "one array"
 
 
 def _print(part: Examples) -> str:

@@ -20,7 +20,7 @@ from cop2l.certify.presets import PRESETS, PRIOR
 from cop2l.errors import Advice, UserError
 from cop2l.kernel.learning import Examples, certified_rows, sample
 from cop2l.kernel.options import Options
-from cop2l.kernel.samples import Fields, numbers
+from cop2l.kernel.samples import numbers
 from cop2l.models import MODELS
 from cop2l.models.scale import Scale, scale_of
 from cop2l.randomness import marks
@@ -83,10 +83,6 @@ def scale_from(part: Examples) -> dict[str, list[float]] | None:
     """
     if len(part) < LEAST_TO_SCALE:
         return None
-    if isinstance(part.x, Fields):
-        raise UserError(
-            "Inputs in several parts cannot be scaled together; scale each by a constant known beforehand."
-        )
     held = part.x[: max(LEAST_TO_SCALE, MOST_VALUES // max(1, math.prod(part.x.shape[1:])))].double()
     check_finite(held)
     x = held.numpy()

@@ -17,7 +17,6 @@ from cop2l.certify.state import load_parameters, parameters, same_answers
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, read_tensors, replace_folder, standing, write_tensors
 from cop2l.kernel.learning import SET_NAMES, Examples, Sets, digest, sample
-from cop2l.kernel.samples import Fields, parts_of
 from cop2l.kernel.verify import set_tensors
 from cop2l.models import rebuild
 
@@ -184,7 +183,7 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     device, seed = next(learner.model.parameters()).device, learner.options.seed
     engine.buffer, engine.prior = (
         [
-            sample(_inputs(held, device), held["y"].to(device), number, seed, held["row"].numpy())
+            sample(held["x"].to(device), held["y"].to(device), number, seed, held["row"].numpy())
             for number, held in enumerate(_apart(_part(tensors, f"{name}/")), 1)
         ]
         for name in ("buffer", "prior")
@@ -202,15 +201,8 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
 
 
 def _columns(part: Examples) -> dict[str, Any]:
-    """The columns of examples that are stored; of inputs in fields, each is one."""
-    x = {f"x/{name}" if name else "x": values for name, values in parts_of(part.x).items()}
-    return {**x, "y": part.y, "row": part.row}
-
-
-def _inputs(columns: dict[str, Tensor], device: torch.device) -> Any:
-    """Inputs as they were before they were stored."""
-    x = {name: values.to(device) for name, values in columns.items() if name.startswith("x")}
-    return x["x"] if "x" in x else Fields({name.removeprefix("x/"): values for name, values in x.items()})
+    """The columns of examples that are stored."""
+    return {"x": part.x, "y": part.y, "row": part.row}
 
 
 def _together(every: Iterable[Mapping[str, Any]]) -> dict[str, Tensor]:

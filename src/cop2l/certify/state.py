@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from cop2l.certify.fast import ScoringMode, input_blocks
 from cop2l.kernel.learning import Examples, digest, exact_arithmetic, padded
-from cop2l.kernel.samples import each, given
 from cop2l.kernel.verify import machine
 
 PROBED = 128
@@ -44,9 +43,9 @@ def state(model: nn.Module, held: Sequence[Examples], threads: int) -> State:
     logits = dict[str, Tensor]()
     if held:
         newest = next((part for part in reversed(held) if len(part)), held[-1])
-        some = each(lambda part: padded(part[:PROBED], PROBED), newest.x)
+        some = padded(newest.x[:PROBED], PROBED)
         with exact_arithmetic(threads), ScoringMode(model):
-            logits["logits"] = model(given(next(input_blocks(model, some, PROBED))))
+            logits["logits"] = model(next(input_blocks(model, some, PROBED)))
     theta, answers = digest(parameters(model)), (machine(model), digest(logits)) if logits else None
     unseen = {name: digest({name: value}) for name, value in unsaved(model).items()}
     return State(theta, kinds, unseen, answers)

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from cop2l.kernel.options import Options, require
-from cop2l.kernel.samples import each, given, parts_of
 from cop2l.randomness import generator, marks, private_randomness
 
 # cuBLAS reads this when it starts; without it torch refuses to be deterministic on CUDA.
@@ -82,7 +81,7 @@ def size_of(model: nn.Module) -> int:
 
 @dataclass(frozen=True)
 class Examples:
-    """Rows of one or several tasks: z = (x, y, mark), and where each comes from. `x` may be a memory map, or fields."""
+    """Rows of one or several tasks: z = (x, y, mark), and where each comes from. `x` may be a memory map."""
 
     x: Any
     y: Tensor
@@ -96,13 +95,10 @@ class Examples:
     def take(self, at: np.ndarray) -> "Examples":
         """The rows at these positions, copied to the device of y, in the plain memory layout."""
         where = torch.from_numpy(np.ascontiguousarray(at)).to(self.y.device, non_blocking=True)
-
-        def copied(part: Any) -> Tensor:
-            rows = tensor(part[where.to(part.device) if isinstance(part, Tensor) else at])
-            # another layout (channels last) may be rounded differently
-            return torch.empty(rows.shape, dtype=rows.dtype, device=where.device).copy_(rows)
-
-        return Examples(each(copied, self.x), self.y[where], self.task[at], self.row[at], self.mark[at])
+        rows = tensor(self.x[where.to(self.x.device) if isinstance(self.x, Tensor) else at])
+        # another layout (channels last) may be rounded differently
+        x = torch.empty(rows.shape, dtype=rows.dtype, device=where.device).copy_(rows)
+        return Examples(x, self.y[where], self.task[at], self.row[at], self.mark[at])
 
 
 def tensor(rows: Any) -> Tensor:
@@ -125,8 +121,7 @@ def join(parts: Sequence[Examples | None]) -> Examples | None:
     if not some:
         return None
     columns = [np.concatenate([getattr(part, name) for part in some]) for name in ("task", "row", "mark")]
-    x = each(lambda *parts: torch.cat(parts), *(part.x for part in some))
-    return Examples(x, torch.cat([part.y for part in some]), *columns)
+    return Examples(torch.cat([part.x for part in some]), torch.cat([part.y for part in some]), *columns)
 
 
 def taken(S: Examples, B: Examples | None, C: Rows) -> Examples | None:
@@ -156,7 +151,7 @@ FEW, SMALL_BLOCK, LARGE_BLOCK, WIDTH = 512, 256, 2048, 16
 
 def block_rows(x: Any) -> int:
     """How many rows a block of such examples has: a function of the shape of one example alone."""
-    return LARGE_BLOCK if sum(math.prod(part.shape[1:]) for part in parts_of(x).values()) <= FEW else SMALL_BLOCK
+    return LARGE_BLOCK if math.prod(x.shape[1:]) <= FEW else SMALL_BLOCK
 
 
 def padded(rows: Tensor, size: int, memory: Tensor | None = None) -> Tensor:
@@ -166,15 +161,15 @@ def padded(rows: Tensor, size: int, memory: Tensor | None = None) -> Tensor:
     return memory
 
 
-def seen(model: nn.Module, x: Any) -> Any:
+def seen(model: nn.Module, x: Tensor) -> Tensor:
     """These rows where the model is: real numbers in its own precision, and integers as they are."""
     like = next(model.parameters())
-    return each(lambda part: part.to(like.device, like.dtype if part.is_floating_point() else part.dtype), x)
+    return x.to(like.device, like.dtype if x.is_floating_point() else x.dtype)
 
 
 def answers(model: nn.Module, x: Any) -> Any:
     """The logits of these rows."""
-    return model(given(seen(model, x)))
+    return model(seen(model, x))
 
 
 class PaddedLinear(TorchFunctionMode):
@@ -197,11 +192,11 @@ def score(model: nn.Module, part: Examples, outside: Tensor | None = None) -> tu
     y = padded(part.y, (blocks := -(-len(part) // size)) * size).view(blocks, size)
     losses, wrong, at = torch.empty_like(y, dtype=like.dtype), np.empty(y.shape, bool), torch.arange(size, device=like.device)
     with torch.no_grad():
-        block = each(lambda x: x.new_empty((size, *x.shape[1:])), seen(model, each(tensor, part.x[:0])))
+        block = seen(model, tensor(part.x[:0])).new_empty((size, *part.x.shape[1:]))
         for i, labels in enumerate(y):
-            each(lambda rows, memory: padded(tensor(rows), size, memory), part.x[i * size : (i + 1) * size], block)
+            padded(tensor(part.x[i * size : (i + 1) * size]), size, block)
             with PaddedLinear():  # here alone: inside, every call of torch takes longer
-                logits = model(given(each(torch.detach, block))).t().contiguous()  # it may reshape what it is given
+                logits = model(block.detach()).t().contiguous()  # it may reshape what it is given
             if outside is not None:
                 tasks = torch.from_numpy(part.task[i * size : (i + 1) * size]).to(like.device)
                 logits.masked_fill_(padded(outside[tasks], size).t(), -torch.inf)
@@ -335,7 +330,7 @@ class Plain:
                     at = rows[torch.arange(size) % len(rows)].to(like.device)
                     factor = weight[at] * (1 / len(rows))
                     factor[len(rows) :] = 0
-                    logits = self.model(given(each(lambda part, at=at: part.index_select(0, at), x)))
+                    logits = self.model(x.index_select(0, at))
                     if hidden is not None:
                         logits = logits.masked_fill(hidden[at], -torch.inf)
                     losses = F.cross_entropy(logits, trained.y[at], reduction="none")

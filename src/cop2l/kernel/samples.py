@@ -1,42 +1,13 @@
-"""What a sample is: its fields, its fingerprint, and the rows that it has more than once or shares with another task."""
+"""What a sample is: its fingerprint, and the rows that it has more than once or shares with another task."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
 ROWS = 4096
-
-
-class Fields:
-    """Inputs that are several arrays, each with one row per example. Where they are one array, x is that array."""
-
-    def __init__(self, parts: dict[str, Any]) -> None:
-        self.parts = parts  # by name, in the order of names; a tuple has the names 0, 1, ...
-
-    def __len__(self) -> int:
-        return len(next(iter(self.parts.values())))
-
-    def __getitem__(self, rows: Any) -> "Fields":
-        return Fields({name: part[rows] for name, part in self.parts.items()})
-
-
-def parts_of(x: Any) -> dict[str, Any]:
-    """The arrays by name; a single one has none."""
-    return x.parts if isinstance(x, Fields) else {"": x}
-
-
-def each(do: Callable[..., Any], *xs: Any) -> Any:
-    """The same done to every array of x (and of others beside it)."""
-    return Fields({name: do(*(x.parts[name] for x in xs)) for name in xs[0].parts}) if isinstance(xs[0], Fields) else do(*xs)
-
-
-def given(x: Any) -> Any:
-    """What a model is called with: an array, or the dict or the tuple that the fields were."""
-    parts = dict(parts_of(x))
-    return tuple(parts[str(i)] for i in range(len(parts))) if "0" in parts else parts.get("", parts)
 
 
 def blocks_of(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
@@ -48,8 +19,7 @@ def blocks_of(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
 def fingerprint(n: int, blocks: Iterable[tuple[Any, Any]], groups: np.ndarray | None = None) -> str:
     """SHA-256 over the dtype, the shape and the bytes of x, and over labels and numbers of groups as 64-bit integers.
 
-    Of fields: over the name of each, and the SHA-256 of its dtype, shape and bytes. Blocks may be of any sizes; a numpy array,
-    a memory map and a tensor with the same content give the same.
+    Blocks may be of any sizes; a numpy array, a memory map and a tensor with the same content give the same.
 
     >>> x, y = np.arange(6, dtype=np.float32).reshape(3, 2), np.array([0, 1, 0])
     >>> fingerprint(3, blocks_of(x, y)) == fingerprint(3, [(torch.from_numpy(x[:2]), [0, 1]), (x[2:], [0])])
@@ -57,16 +27,14 @@ def fingerprint(n: int, blocks: Iterable[tuple[Any, Any]], groups: np.ndarray | 
     >>> fingerprint(3, blocks_of(x, y)) == fingerprint(3, blocks_of(x.astype(np.float64), y))
     False
     """
-    whole, labels, hashes, forms = hashlib.sha256(b"cop2l data 1\n"), [np.empty(0, "<i8")], dict[str, Any](), dict[str, str]()
+    whole, labels, known = hashlib.sha256(b"cop2l data 1\n"), [np.empty(0, "<i8")], ""
     for x, y in blocks:
-        for name, part in parts_of(x).items():
-            rows, own = numbers(part), hashes.setdefault(name, hashlib.sha256() if name else whole)
-            if forms.get(name) != (form := f"{rows.dtype.str} {(n, *rows.shape[1:])}\n"):  # the same bytes may mean other numbers
-                own.update(form.encode())
-            forms[name] = form
-            own.update(rows.reshape(-1).view(np.uint8))
+        rows = numbers(x)
+        if known != (form := f"{rows.dtype.str} {(n, *rows.shape[1:])}\n"):  # the same bytes may mean other numbers
+            whole.update(form.encode())
+        known = form
+        whole.update(rows.reshape(-1).view(np.uint8).data)
         labels.append(numbers(y).astype("<i8"))
-    whole.update("".join(f"{name} {own.hexdigest()}\n" for name, own in hashes.items() if name).encode())
     for column in (np.concatenate(labels), *([] if groups is None else [groups.astype("<i8")])):
         whole.update(f"{column.dtype.str} {column.shape}\n".encode() + column.tobytes())
     return whole.hexdigest()
@@ -97,8 +65,7 @@ class Copies:
 
     def add(self, x: Any, y: Any) -> tuple[int, int]:
         """The next task: how many of its rows repeat another row of it, and how many an earlier task has too."""
-        seen = ([numbers(self._seen(part)) for part in parts_of(block).values()] for block, _ in blocks_of(x, y))
-        hashes = [hash(b"".join(row)) for block in seen for row in zip(*block, strict=True)]
+        hashes = [hash(row.tobytes()) for block, _ in blocks_of(x, y) for row in numbers(self._seen(block))]
         distinct, shared = set(hashes), sum(found in self._earlier for found in hashes)
         self._earlier |= distinct
         return len(hashes) - len(distinct), shared

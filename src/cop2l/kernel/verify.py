@@ -18,7 +18,7 @@ from cop2l.kernel.arithmetic import follows
 from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of
 from cop2l.kernel.learning import SET_NAMES, Examples, Plain, Rows, Sets, answers, digest, sample, score, size_of
 from cop2l.kernel.options import Options, Refusal, require
-from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers, parts_of
+from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers
 from cop2l.kernel.verdict import Verdict, claim_in_words, in_words
 from cop2l.randomness import marks
 
@@ -241,8 +241,8 @@ def _checked_samples(verdict: Verdict, certificate: Content, samples: Samples, a
         if y is None or (options.groups and groups is None):
             verdict.doubt(f"The {'data' if y is None else 'group of each example'} of task {task} was not given.")
             continue
-        labels, sizes = numbers(y), {len(part) for part in parts_of(x).values()}
-        good = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer) and sizes == {len(labels)} == {size}
+        labels = numbers(y)
+        good = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer) and len(x) == len(labels) == size
         require(good, f"The data of task {task} does not have the {size} labelled examples that the certificate states.")
         require(np.isin(labels, record["head"]).all(), f"The data of task {task} has labels outside the classes of the task.")
         facts = {"labels": labels.astype(np.int64), "groups": group_numbers(groups, options, size)}

@@ -18,7 +18,6 @@ from cop2l.certify.bar import shown
 from cop2l.certify.inputs import features, labelled, labels, wrong_shape
 from cop2l.errors import UserError, unknown
 from cop2l.files import read_tensors, write_tensors
-from cop2l.kernel.samples import Fields
 from cop2l.kernel.verify import outside_heads
 from cop2l.methods.buffer import Buffer, at, cycle
 from cop2l.methods.protocol import Progress
@@ -277,11 +276,6 @@ class Learner(ABC):
 
     def inputs(self, x: Any) -> Tensor:
         """Inputs as a tensor on the model's device, in the model's precision if they are real numbers."""
-        if isinstance(x, Fields):
-            raise UserError(
-                f"{type(self).__name__} takes examples of one array, not of several parts: put them side by side, and let the "
-                "model's forward take them apart."
-            )
         tensor = shared(x).to(self.device)
         return tensor.to(next(self.model.parameters()).dtype) if tensor.is_floating_point() else tensor
 

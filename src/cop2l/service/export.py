@@ -20,7 +20,7 @@ from cop2l.kernel.form import TEXT_FILE
 from cop2l.kernel.form import read as read_certificate
 from cop2l.kernel.learning import digest
 from cop2l.kernel.options import Refusal
-from cop2l.kernel.samples import Fields, blocks_of, fingerprint
+from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.kernel.verdict import Verdict, in_words
 from cop2l.kernel.verify import group_numbers
 from cop2l.methods import predicts_with_its_model
@@ -116,11 +116,6 @@ def _inputs(learner: Any) -> list[int]:
     if "inputs" not in described and not kept:
         raise UserError(
             "Which inputs the model takes is not known: it has no description, and keeps no examples."
-        )
-    if "inputs" not in described and isinstance(kept[0].x, Fields):
-        raise UserError(
-            "A program takes one array, and the examples have several parts: put them side by side, and let the model's forward "
-            "take them apart."
         )
     return [int(size) for size in described.get("inputs") or kept[0].x.shape[1:]]
 
