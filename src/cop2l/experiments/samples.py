@@ -1,17 +1,15 @@
 """Examples from a user's file, for a learner that is already there: inputs, and labels where there are any."""
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cop2l.errors import UserError, missing_extra
-from cop2l.streams import from_arrays
-from cop2l.streams.files import arrays
+from cop2l.errors import UserError
+from cop2l.streams import files, from_arrays
 from cop2l.streams.task import Task
-from cop2l.streams.text import SIZE, hashed
+from cop2l.streams.text import SIZE
 
 KINDS = ".npz (arrays x and y), .npy, .csv or .parquet"
 
@@ -34,15 +32,15 @@ class Columns(NamedTuple):
 USUAL = Columns()
 
 
-def read(path: str | Path, classes: int, chosen: Columns = USUAL, more: str = "") -> tuple[Any, Any, Any]:
+def read(path: str | Path, classes: int, chosen: Columns = USUAL) -> tuple[Any, Any, Any]:
     """Inputs as models take them, class numbers or None, and groups or None; labels count the model's outputs from 0.
 
-    Groups are no input; an .npz file has an array `group`. `more` is what to do if there are more classes.
+    Groups are no input; an .npz file has an array `group`.
     """
     path = Path(path)
     if not path.is_file():
         raise UserError(f"There is no file {path}; give examples as {KINDS}.")
-    reader = {".npz": _npz, ".npy": _npy, ".csv": _csv, ".parquet": _parquet}.get(path.suffix)
+    reader = {".npz": _npz, ".npy": _npy, ".csv": _table, ".parquet": _table}.get(path.suffix)
     if reader is None:
         raise UserError(f"{path} is not a kind of file that is known; give examples as {KINDS}.")
     x, y, groups = reader(path, chosen)
@@ -50,17 +48,13 @@ def read(path: str | Path, classes: int, chosen: Columns = USUAL, more: str = ""
     if y is not None and y.dtype.kind not in "biuf":
         y = _numbered(path, y, chosen)
     given = np.zeros(len(x), np.int64) if y is None else y
-    if more and given.dtype.kind in "iuf" and len(given) and (last := given.max()) >= classes:
-        raise UserError(
-            f"{path} has the label {last:g}, and the model has the classes 0 to {classes - 1}; {more.format(int(last))}."
-        )
     # The first example doubles as the test part, which nobody reads.
     task: Task = from_arrays(x, given, x[:1], given[:1], name=str(path), classes=classes, tasks=1)[0]
     return task.x, None if y is None else task.y, groups
 
 
 def _npz(path: Path, chosen: Columns) -> Read:  # noqa: ARG001
-    found = arrays(path)
+    found = files.arrays(path)
     if "x" not in found:
         raise UserError(f"{path} has no array x; it has: {', '.join(found)}.")
     return found["x"], found.get("y"), found.get("group")
@@ -74,56 +68,18 @@ def _npy(path: Path, chosen: Columns) -> Read:  # noqa: ARG001
         raise UserError(f"{path} is not a readable .npy file; write it again.") from error
 
 
-def _csv(path: Path, chosen: Columns) -> Read:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets begin it with a mark
-            names, *rows = [line for line in csv.reader(file) if line] or [[]]
-    except (csv.Error, UnicodeDecodeError):
-        raise UserError(f"{path} is not readable as CSV; write it again as UTF-8 text.") from None
-    if any(len(row) != len(names) for row in rows):
-        raise UserError(f"{path} has lines of different lengths; give every line {len(names)} values.")
-    return _columns(path, {name: [row[i] for row in rows] for i, name in enumerate(names)}, chosen)
-
-
-def _parquet(path: Path, chosen: Columns) -> Read:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError:
-        raise missing_extra("pyarrow", "data", "Reading Parquet files") from None
-    try:
-        return _columns(path, parquet.read_table(path).to_pydict(), chosen)
-    except ArrowException as error:
-        raise UserError(f"{path} is not a readable Parquet file; write it again.") from error
-
-
-def _columns(path: Path, columns: dict[str, list[Any]], chosen: Columns) -> Read:
-    labels = columns.pop(chosen.label, None)
-    groups = columns.pop(chosen.group, None) if chosen.group else None
-    names = (
-        [*chosen.inputs, *(name for name in chosen.text if name not in chosen.inputs)]
-        if chosen.inputs
-        else [*columns]
+def _table(path: Path, chosen: Columns) -> Read:
+    columns = files.Columns(
+        chosen.label,
+        [*chosen.inputs] or None,
+        chosen.text,
+        chosen.text_size,
+        None,
+        chosen.group,
+        needed=False,
     )
-    if strange := [name for name in (*names, *chosen.text) if name not in columns]:
-        raise UserError(f"{path} has no column {strange[0]!r} of inputs; it has: {', '.join(columns)}.")
-    try:
-        parts = [
-            hashed(columns[name], chosen.text_size) if name in chosen.text else _rows(columns[name])
-            for name in names
-        ]
-        x = np.concatenate(parts, axis=1)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{path} must hold numbers in its columns of inputs; name the column of labels with --label, those of inputs with"
-            " --columns, and those of text with --text."
-        ) from error
-    return x, None if labels is None else np.array([str(value) for value in labels]), groups
-
-
-def _rows(column: Sequence[Any]) -> np.ndarray:
-    """A column of numbers, or of arrays, as one row per example."""
-    values = np.array(column, np.float32)
-    return values if values.ndim > 1 else values[:, None]
+    part = files.from_table(files.table([path]), path, columns)
+    return part.x, None if part.y is None else part.y.astype(str), part.groups
 
 
 def _numbered(path: Path, labels: np.ndarray, chosen: Columns) -> np.ndarray:

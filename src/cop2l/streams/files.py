@@ -38,14 +38,14 @@ def read(
     if not isinstance(text_size, int) or not 1 <= text_size <= MOST_TEXT:
         raise UserError(f"text_size is {text_size}; give a whole number from 1 to {MOST_TEXT}.")
     single = [None if name is None else str(name) for name in (domain, group)]
-    chosen = Columns(str(label), _names(columns), _names(text) or (), text_size, *single)
+    chosen = Columns(str(label), _names(columns), _names(text) or (), text_size, single[0], single[1])
     names: tuple[str, ...] | None = None
     train: Part
     test: Part | None
     if path.is_file() and path.suffix == ".npz":
         train, test = _npz(path)
     elif path.is_file() and path.suffix in TABLES:
-        train, test = _from_table(_table([path]), path, chosen), None
+        train, test = from_table(table([path]), path, chosen), None
     elif path.is_file():
         raise unknown_kind(path)
     elif (path / "x.npy").is_file():
@@ -53,8 +53,8 @@ def read(
     elif (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         train, test, names = _arrow_folder(path, chosen)
     elif tables := _tables(path):
-        train = _from_table(_table(tables[0]), tables[0][0], chosen)
-        test = _from_table(_table(tables[1]), tables[1][0], chosen) if tables[1] else None
+        train = from_table(table(tables[0]), tables[0][0], chosen)
+        test = from_table(table(tables[1]), tables[1][0], chosen) if tables[1] else None
     else:
         train, test, names = _picture_folder(path)
     return labelled(
@@ -76,12 +76,13 @@ def unknown_kind(path: Path) -> UserError:
 class Columns(NamedTuple):
     """The columns of a table that are named: labels, inputs (None: all others), texts among them, domains, groups."""
 
-    label: str
+    label: str | None
     inputs: Sequence[str] | None
     text: Sequence[str]
     text_size: int
     domain: str | None
     group: str | None
+    needed: bool = True
 
 
 def _names(given: Any) -> list[str] | None:
@@ -172,7 +173,8 @@ def _tables(path: Path) -> tuple[list[Path], list[Path]] | None:
     return None
 
 
-def _table(files: list[Path]) -> Any:
+def table(files: list[Path]) -> Any:
+    """The rows of some files, one after the other."""
     try:
         import pyarrow as pa
         from pyarrow import csv, parquet
@@ -194,7 +196,7 @@ def _arrow_folder(path: Path, chosen: Columns) -> tuple[Part, Part | None, tuple
         if "train" not in splits:
             raise UserError(f"{path} has no split named train; save one.")
         folders = [path / "train", path / test if test else None]
-    train, test_part = (_from_table(_arrow(folder), folder, chosen) if folder else None for folder in folders)
+    train, test_part = (from_table(_arrow(folder), folder, chosen) if folder else None for folder in folders)
     assert train is not None
     assert folders[0] is not None
     info = folders[0] / "dataset_info.json"
@@ -249,10 +251,16 @@ def _arrow(folder: Path) -> Any:
     return pa.concat_tables(tables)
 
 
-def _from_table(table: Any, file: Path, chosen: Columns) -> Part:
-    """Inputs from all columns but the label, the domain and the group, or from those named."""
+def from_table(table: Any, file: Path, chosen: Columns) -> Part:
+    """Inputs from all columns but the label, the domain and the group, or from those named.
+
+    Labels and groups that need not be there are left out (`chosen.needed`).
+    """
     if twice := [name for name in table.column_names if table.column_names.count(name) > 1]:
         raise UserError(f"{file} has two columns named {twice[0]!r}; rename one.")
+    if not chosen.needed:
+        known = [name if name in table.column_names else None for name in (chosen.label, chosen.group)]
+        chosen = chosen._replace(label=known[0], group=known[1])
     others = [chosen.domain, chosen.group]
     named = {
         "label": [chosen.label],
@@ -275,7 +283,7 @@ def _from_table(table: Any, file: Path, chosen: Columns) -> Part:
         _plain(table[name], name, file) if name else None for name in (chosen.label, *others)
     )
     if not inputs:
-        raise UserError(f"{file} has no column of inputs beside {chosen.label!r}; add one.")
+        raise UserError(f"{file} has no column of inputs; add one.")
     values = [
         _text(table[name], name, file, chosen.text_size)
         if name in chosen.text

@@ -49,7 +49,7 @@ def outline(path: Path) -> Outline:
 
 def schema(file: Path) -> Any:
     """The names and types of a table's columns."""
-    return files._table([file]).schema
+    return files.table([file]).schema
 
 
 def of_table(found: Any) -> Outline:
