@@ -45,7 +45,7 @@ def test_a_column_of_arrays_is_all_of_an_example(tmp_path):
         (
             "western.csv",
             "a,label\ncaf\u00e9,1\n".encode("latin-1"),
-            "has missing|is not numeric|not a readable .csv",
+            "write it again as UTF-8",
         ),
         ("array.npz", "an array", "not a readable .npz file of plain arrays"),
         ("half.npz", "half", "not a readable .npz file of plain arrays"),

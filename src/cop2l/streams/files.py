@@ -182,7 +182,10 @@ def table(files: list[Path]) -> Any:
         raise missing_extra("pyarrow", "data", "Reading Parquet, CSV and Arrow files") from None
     read_one = parquet.read_table if files[0].suffix == ".parquet" else csv.read_csv
     try:
-        return pa.concat_tables([read_one(str(file)) for file in files])
+        found = pa.concat_tables([read_one(str(file)) for file in files])
+        if files[0].suffix == ".csv" and any(pa.types.is_binary(field.type) for field in found.schema):
+            raise UserError(f"{files[0]} is not readable as CSV; write it again as UTF-8 text.")
+        return found
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{files[0]} is not a readable {files[0].suffix} file; write it again.") from error
 
