@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cop2l.certify.fast import ScoringMode, input_blocks
 from cop2l.kernel.learning import exact_arithmetic, tensor
-from cop2l.kernel.samples import ROWS, Copies, Fields, given, numbers, parts_of
+from cop2l.kernel.samples import ROWS, Copies, numbers
 from cop2l.kernel.verdict import Verdict
 from cop2l.kernel.verify import Allowed
 
@@ -40,7 +40,7 @@ def as_read(every: Sequence[Any], model: nn.Module) -> tuple[str, list[Tensor]]:
     if not unread.any() or unread.all():
         return "", []
     kind, read = next(model.parameters()).dtype, torch.from_numpy(~unread)
-    return _listed(every[0], unread), [_flat(x, kind)[:, read] for x in every]
+    return f"{int(unread.sum())} of {len(unread)} numbers", [_flat(x, kind)[:, read] for x in every]
 
 
 def unread_numbers(every: Sequence[Any], model: nn.Module) -> np.ndarray:
@@ -71,7 +71,7 @@ def _differences(every: Sequence[Any], logits: list[Tensor], kind: torch.dtype) 
 def _logits(model: nn.Module, x: Any) -> Tensor:
     """The answers, in the fixed blocks in which they depend on no other example."""
     with ScoringMode(model):
-        return torch.cat([model(given(rows)).cpu() for rows in input_blocks(model, x)])[: len(x)]
+        return torch.cat([model(rows).cpu() for rows in input_blocks(model, x)])[: len(x)]
 
 
 def _same(model: nn.Module, x: Any, logits: Tensor, mask: np.ndarray) -> bool:
@@ -82,33 +82,14 @@ def _same(model: nn.Module, x: Any, logits: Tensor, mask: np.ndarray) -> bool:
     )
 
 
-def _moved(x: Any, mask: np.ndarray) -> Any:
+def _moved(x: Any, mask: np.ndarray) -> Tensor:
     """Rows, each with the masked numbers of the row before it."""
-    parts, left = dict[str, Tensor](), torch.from_numpy(mask)
-    for name, part in parts_of(x).items():
-        rows = tensor(part).cpu()
-        flat = rows[..., None].flatten(1)
-        parts[name], left = (
-            torch.where(left[: flat.shape[1]], flat.roll(1, 0), flat).view(rows.shape),
-            left[flat.shape[1] :],
-        )
-    return Fields(parts) if isinstance(x, Fields) else parts[""]
+    rows = tensor(x).cpu()
+    flat = rows[..., None].flatten(1)
+    return torch.where(torch.from_numpy(mask), flat.roll(1, 0), flat).view(rows.shape)
 
 
 def _flat(x: Any, kind: torch.dtype) -> Tensor:
     """All numbers of each example in one row, as a model of this precision sees them."""
-    rows = (tensor(part).cpu()[..., None].flatten(1) for part in parts_of(x).values())
-    return torch.cat([(part.to(kind) if part.is_floating_point() else part).double() for part in rows], 1)
-
-
-def _listed(x: Any, unread: np.ndarray) -> str:
-    """The parts that are not read at all, and how many numbers of the others."""
-    found, left = list[str](), unread
-    for name, part in sorted(parts_of(x).items()):
-        size = _flat(part[:1], torch.float64).shape[1]
-        count, left = int(left[:size].sum()), left[size:]
-        if count:
-            found.append(
-                name if name and count == size else f"{count} of {size} numbers{f' of {name}' * bool(name)}"
-            )
-    return ", ".join(found)
+    rows = tensor(x).cpu()[..., None].flatten(1)
+    return (rows.to(kind) if rows.is_floating_point() else rows).double()
