@@ -11,14 +11,14 @@ from cop2l._version import __version__
 if TYPE_CHECKING:
     from cop2l.audit.verify import verify as verify
     from cop2l.certify.learner import CoP2L as CoP2L
+    from cop2l.exporting import export as export
     from cop2l.monitor.monitor import Monitor as Monitor
     from cop2l.planning import plan as plan
-    from cop2l.service.export import export as export
 
 _HOMES = {
     "CoP2L": "cop2l.certify.learner",
     "Monitor": "cop2l.monitor.monitor",
-    "export": "cop2l.service.export",
+    "export": "cop2l.exporting",
     "plan": "cop2l.planning",
     "verify": "cop2l.audit.verify",
 }

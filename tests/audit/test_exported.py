@@ -22,7 +22,7 @@ from cop2l.experiments import life
 from cop2l.files import file_digest, read_json, write_json
 from cop2l.kernel import form
 from cop2l.models import build
-from cop2l.service.export import export
+from cop2l.exporting import export
 from cop2l.streams import load
 
 

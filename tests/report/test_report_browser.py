@@ -129,10 +129,10 @@ def test_on_a_phone_the_bounds_come_first_and_nothing_is_out_of_sight(opened, ht
 
 
 SHOTS = {
-    "report-wide": ("payments", {"viewport": {"width": 1280, "height": 1500}}),
+    "report-wide": ("synthetic", {"viewport": {"width": 1280, "height": 1500}}),
     "report-dark": ("digits", {"viewport": {"width": 1280, "height": 1500}, "color_scheme": "dark"}),
-    "report-phone": ("payments", {"viewport": {"width": 390, "height": 1500}, "color_scheme": "dark"}),
-    "report-print": ("payments", {"viewport": {"width": 794, "height": 1123}}),
+    "report-phone": ("synthetic", {"viewport": {"width": 390, "height": 1500}, "color_scheme": "dark"}),
+    "report-print": ("synthetic", {"viewport": {"width": 794, "height": 1123}}),
 }
 """Which runs each picture of docs/report.md shows, and how."""
 
@@ -142,12 +142,11 @@ def test_the_pictures_of_the_documentation(opened, tmp_path, monkeypatch):
     """`make screenshots` keeps what this makes."""
     kept = Path(os.environ.get("COP2L_SCREENSHOTS", tmp_path)).resolve()
     monkeypatch.chdir(tmp_path)
-    every = "claim=tasks,average,groups"
-    runs = [["payments", "preset=hybrid", "data.n=6000", every, "groups=north,south,west"]]
+    runs = [["synthetic", "preset=hybrid", "data.n=6000", "claim=tasks,average,classes"]]
     runs += [["digits", f"method={name}"] for name in ("cop2l", "replay", "ewc", "finetuning")]
     for name, *options in runs:
         assert main(["run", name, *options, "--out", f"runs/{name}/{options[0].split('=')[1]}"]) == 0
-    for name in ("payments", "digits"):
+    for name in ("synthetic", "digits"):
         Path(f"{name}.html").write_text(page(find([f"runs/{name}"])))
     for shot, (name, context) in SHOTS.items():
         tab, complaints = opened(tmp_path / f"{name}.html", **context)

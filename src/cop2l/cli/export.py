@@ -42,8 +42,8 @@ def add(verbs: Any) -> None:
 
 def export(arguments: argparse.Namespace) -> None:
     """Write it, and say what is claimed of it."""
-    from cop2l.service.export import export as write
-    from cop2l.service.export import sentences
+    from cop2l.exporting import export as write
+    from cop2l.exporting import sentences
 
     content = write(arguments.source, arguments.to, format=arguments.format, data=arguments.data)
     print("\n".join([f"Exported to {arguments.to}.", *sentences(content)]))
