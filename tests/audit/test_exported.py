@@ -345,21 +345,6 @@ def test_the_name_of_a_class_is_no_part_of_a_program():
     assert programs.program(one, [3]).content == programs.program(other, [3]).content
 
 
-class Parts(torch.nn.Linear):
-    def forward(self, x):
-        return super().forward(torch.cat([x["a"], x["b"]], 1))
-
-
-def test_examples_of_several_parts_are_refused_in_a_sentence(tmp_path):
-    x = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
-    samples = {1: ({"a": x[:, :2], "b": x[:, 2:]}, (x[:, 0] > 0).astype(int))}
-    learner = cop2l.CoP2L(Parts(4, 2), memory=20, tasks=1)
-    learner.learn(*samples[1])
-    learner.certify(samples)
-    with pytest.raises(UserError, match="A program takes one array"):
-        cop2l.export(learner, tmp_path / "service", data=samples)
-
-
 def test_the_verb(run, data, tmp_path, capsys):
     words = ["export", str(run), "--to", str(tmp_path / "service"), "--data", str(data)]
     assert main(words) == 0
