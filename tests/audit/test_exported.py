@@ -19,10 +19,10 @@ from cop2l.certify import program as programs
 from cop2l.cli import main
 from cop2l.errors import UserError
 from cop2l.experiments import life
+from cop2l.exporting import export
 from cop2l.files import file_digest, read_json, write_json
 from cop2l.kernel import form
 from cop2l.models import build
-from cop2l.exporting import export
 from cop2l.streams import load
 
 
