@@ -7,7 +7,7 @@ PIP    := $(BIN)/pip install --disable-pip-version-check --quiet --constraint co
 # One thread per process: parallelism is over processes, and results are exact at a fixed thread count.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test env lint test-network screenshots validity bench torture compare-avalanche test-avalanche compare-slda compare-river notebooks docs ci-long clean
+.PHONY: help demo test env lint test-network screenshots validity bench torture compare-avalanche test-avalanche compare-slda compare-river notebooks docs golden ci-long clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -72,6 +72,12 @@ notebooks:                ## run the notebooks of docs/notebooks in Jupyter, in 
 	.notebooks/venv/bin/pip install --disable-pip-version-check --quiet --constraint constraints.txt nbclient==0.11.0 ipykernel==7.4.0 scikit-learn torch==$$(sed -n 's/^torch==//p' constraints.txt)
 	.notebooks/venv/bin/pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable .
 	cd docs/notebooks && for file in *.ipynb; do ../../.notebooks/venv/bin/jupyter execute $$file || exit 1; done
+
+GOLDEN ?= HEAD~1
+
+golden: $(VENV)/dev.stamp  ## compare what is learned and claimed with a commit: make golden GOLDEN=COMMIT (some five minutes)
+	rm -rf build/golden && mkdir -p build/golden && git archive $(GOLDEN) src | tar -x -C build/golden
+	$(BIN)/python golden.py build/golden/src src
 
 docs: $(VENV)/dev.stamp   ## build the documentation as a site, build/site/index.html; a link that leads nowhere is an error
 	$(BIN)/mkdocs build --strict
