@@ -1,6 +1,7 @@
 """python golden.py OLD_SRC NEW_SRC [--device cuda] [--only NAME ...]: do two source trees learn and claim the same, bit for bit?
 
-OLD_SRC and NEW_SRC are folders that hold `cop2l`, or what `golden.py --record > FILE.json` wrote with such a tree. Each setting runs once per tree, on this machine (bits depend on the machine, so no hashes are stored). Compared: learned
+OLD_SRC and NEW_SRC are folders that hold `cop2l`, or what `golden.py --record > FILE.json` wrote with such a tree. Each
+setting runs once per tree, on this machine (bits depend on the machine, so no hashes are stored). Compared: learned
 parameters, sets, counted integers, bounds, accuracies, exit codes of `verify`.
 """
 
