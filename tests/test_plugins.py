@@ -13,7 +13,7 @@ import cop2l
 from cop2l.cli import main
 from cop2l.errors import UserError
 from cop2l.methods import METHODS, method
-from cop2l.models.libraries import backbone
+from cop2l.models.modules import named_backbone
 from cop2l.plugins import installed
 from cop2l.streams import load
 
@@ -69,7 +69,7 @@ def flat():
     return nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
 
 
-OURS = Backbone("ours", "Ours", 5, ("pictures",), "MIT", flat, ready=flat, smallest=8)
+OURS = Backbone("ours", 5, ("pictures",), "MIT", flat, smallest=8)
 '''
 ENTRIES = """\
 [cop2l.methods]
@@ -174,9 +174,9 @@ def test_a_data_set_is_cut_like_any_other(package):
 
 
 def test_a_backbone(package):
-    assert backbone("ours").title == "Ours"
+    assert named_backbone("ours").width == 5
     with pytest.raises(UserError, match="users_plugin:harvest is no backbone"):
-        backbone("not-ours")
+        named_backbone("not-ours")
 
 
 @pytest.mark.long

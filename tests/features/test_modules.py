@@ -1,4 +1,4 @@
-"""Own torch modules, and modules of timm and transformers, as backbones."""
+"""Own torch modules, and modules of timm, as backbones."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from torch import nn
 from cop2l import cli
 from cop2l.errors import UserError
 from cop2l.features import entries, extract, from_module, load_stream
-from cop2l.models.libraries import backbone
+from cop2l.models.modules import named_backbone
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +139,6 @@ def test_what_gives_no_features_is_one_sentence(module, words):
         ({"mean": 0.5}, "mean is one number for each colour"),
         ({"mean": (0.5, 0.5)}, "mean is one number for each colour"),
         ({"std": (0.5, 0.5, 0)}, "std is one number above 0"),
-        ({"weights": "more.safetensors"}, "has its weights already"),
     ],
 )
 def test_options_of_a_module_that_cannot_be(options, words):
@@ -155,24 +154,7 @@ def test_grey_pictures_for_a_module_of_one_channel():
     assert entry.part("test")[0].shape == (20, 5)
 
 
-class Several(nn.Module):
-    """As a model of transformers: pictures by a name, several outputs."""
-
-    def __init__(self, **outputs):
-        super().__init__()
-        self.layer, self.outputs = Means(), outputs
-
-    def forward(self, pixel_values):
-        tokens = self.layer(pixel_values)[:, None].repeat(1, 5, 1)
-        return SimpleNamespace(**{name: how(tokens) for name, how in self.outputs.items()})
-
-
-def test_modules_as_transformers_and_timm_make_them():
-    plain = extract(pictures(), Means(), size=12).part("train")[0]
-    several = Several(last_hidden_state=lambda x: x, pooler_output=lambda x: x[:, 0] * torch.nan)
-    assert (extract(pictures(), several, size=12).part("train")[0] == plain).all()
-    with pytest.raises(UserError, match=r"Several gives no last_hidden_state; take the model below its head"):
-        extract(pictures(), Several(logits=lambda x: x[:, 0]), size=12, name="head")
+def test_the_colours_of_a_module_of_timm_are_its_own():
     timm = Means()
     timm.pretrained_cfg = {"mean": (0.1, 0.2, 0.3), "std": (1, 1, 1)}
     assert from_module(timm).mean == (0.1, 0.2, 0.3)
@@ -184,22 +166,6 @@ def test_a_module_of_timm():
     module = timm.create_model("resnet10t", pretrained=False, num_classes=0)
     entry = extract(pictures(), module, size=32, name="timm-resnet10t")
     assert entry.part("train")[0].shape == (50, 512)
-
-
-def test_a_module_of_transformers():
-    transformers = pytest.importorskip("transformers")
-    small = transformers.ViTConfig(
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        image_size=16,
-        patch_size=8,
-    )
-    entry = extract(pictures(), transformers.ViTModel(small), size=24)
-    assert (entry.part("train")[0].shape, entry.name) == ((50, 16), "cifar10@ViTModel-24")
-    with pytest.raises(UserError, match="gives no last_hidden_state"):
-        extract(pictures(), transformers.ViTForImageClassification(small), size=16)
 
 
 NETS = """
@@ -218,14 +184,6 @@ READY = make()
 
 def told():
     return from_module(make(), name="told", mean=[0.5] * 3, std=[0.5] * 3, pretrained_on=["my letters"])
-
-
-def asks(width):
-    return make()
-
-
-def fails():
-    raise KeyError("no file of weights")
 
 
 def number():
@@ -278,16 +236,13 @@ def test_the_module_of_the_documentation():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("my_nets:asks", r"cannot be called without arguments \(TypeError"),
-        ("my_nets:fails", r"cannot be called without arguments \(KeyError: 'no file of weights'\)"),
         ("my_nets:number", "my_nets:number is no backbone: it gives a int"),
         ("my_nets:absent", "cannot be imported as package.module:Name"),
         ("no.such:thing", "cannot be imported"),
-        ("tim:resnet18", "library of backbones"),
     ],
 )
 def test_paths_that_name_no_backbone(tmp_path, name, words):
     (tmp_path / "my_nets.py").write_text(NETS)
     with pytest.raises(UserError, match=words) as caught:
-        backbone(name)
+        named_backbone(name)
     assert "\n" not in str(caught.value)

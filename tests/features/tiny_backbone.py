@@ -17,7 +17,6 @@ from cop2l.streams import Labelled
 
 TINY = Backbone(
     "tiny",
-    "Tiny ViT",
     16,
     ("ImageNet-1k",),
     "none",

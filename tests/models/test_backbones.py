@@ -4,9 +4,7 @@ import hashlib
 import io
 import json
 import pickle
-import sys
 import tarfile
-import types
 
 import onnx
 import pytest
@@ -18,7 +16,7 @@ from torch import nn
 from cop2l.errors import UserError
 from cop2l.models import weights
 from cop2l.models.backbones import BACKBONES
-from cop2l.models.libraries import backbone
+from cop2l.models.modules import named_backbone
 from cop2l.models.vit import Attention, ViT
 
 
@@ -48,14 +46,12 @@ def picture(size):
     )
 
 
-# Made with these weights by torchvision 0.28 (ResNets), timm 1.0.30 (ViTs) and efficientnet-lite-pytorch 0.1.0;
-# each agreed with ours to the last bit.
+# Made with these weights by torchvision 0.28 (ResNets) and timm 1.0.30 (ViTs); each agreed with ours to the last bit.
 REFERENCE = {
     "resnet18": (64, 11_176_512, [0.00391, 0.0, 0.00443, 0.00377], 3.16864),
     "dino-resnet50": (64, 23_508_032, [0.0, 0.02379, 0.00568, 0.00536], 7.12446),
     "dino-vits16": (224, 21_665_664, [-0.05433, 0.63612, -3.49547, -0.3904], 19.83037),
     "dinov2-vits14": (70, 22_056_192, [1.0291, 2.17639, -3.51831, 0.26962], 20.82470),
-    "efficientnet-lite0": (224, 3_371_008, [0.0, 0.00762, 0.0, 0.0], 2.51926),
 }
 
 
@@ -100,11 +96,6 @@ LAYOUT = {
     },
     "resnet50-imagenet": {"layer1.0.conv1.weight": (64, 64, 1, 1), "layer4.2.bn3.running_var": (2048,)},
     "resnet18": {"layer2.0.downsample.1.running_mean": (128,), "layer4.1.conv2.weight": (512, 512, 3, 3)},
-    "efficientnet-lite0": {
-        "conv_stem.weight": (32, 3, 3, 3),
-        "blocks.15.project_conv.weight": (320, 1152, 1, 1),
-        "blocks.3.depthwise_conv.weight": (144, 1, 5, 5),
-    },
 }
 
 
@@ -123,14 +114,6 @@ def saved(state, folder, name="weights.pth"):
     return folder / name
 
 
-def test_a_training_checkpoint_is_unwrapped(tmp_path):
-    state = waves(tiny().state_dict())
-    file = saved({"teacher": {f"module.backbone.{k}": v for k, v in state.items()}, "epoch": 3}, tmp_path)
-    read = weights.read(file)
-    assert read.keys() == state.keys()
-    assert all(torch.equal(read[key], state[key]) for key in state)
-
-
 def test_heads_are_dropped_and_counters_may_be_missing(tmp_path):
     chosen = BACKBONES["resnet18"]
     state = chosen.make().state_dict() | {"fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}
@@ -140,12 +123,12 @@ def test_heads_are_dropped_and_counters_may_be_missing(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda state: state.pop("norm.bias"), "norm.bias is missing"),
+        (lambda state: state.pop("norm.bias"), 'Missing key.*"norm.bias"'),
         (
             lambda state: state.update(pos_embed=torch.zeros(1, 5, 16)),
-            r"pos_embed has the shape \(1, 5, 16\)",
+            "size mismatch for pos_embed",
         ),
-        (lambda state: state.update(extra=torch.zeros(1)), "which has no extra"),
+        (lambda state: state.update(extra=torch.zeros(1)), 'Unexpected key.*"extra"'),
     ],
 )
 def test_foreign_weights_are_refused(change, words):
@@ -166,21 +149,21 @@ def test_a_pickle_is_not_executed(tmp_path, monkeypatch):
     torch.save({"weight": Bomb()}, "bomb2.pth")
     for name in ("bomb.pth", "bomb2.pth"):
         with pytest.raises(UserError, match="plain tensors"):
-            weights.read(name)
+            weights.read_weights(name)
     assert not (tmp_path / "exploded").exists()
 
 
 @pytest.mark.parametrize("name", ["w.pth", "w.safetensors", "w.onnx"])
 def test_damaged_files_are_one_sentence(name, tmp_path):
     with pytest.raises(UserError, match="There is no weights file"):
-        weights.read(tmp_path / name)
+        weights.read_weights(tmp_path / name)
     (tmp_path / name).write_bytes(b"\x07\xff\xffnot weights at all" * 9)
     with pytest.raises(UserError, match=name):
-        weights.read(tmp_path / name)
+        weights.read_weights(tmp_path / name)
     file = saved(waves(tiny().state_dict()), tmp_path, "whole.pth")
     (tmp_path / "half.pth").write_bytes(file.read_bytes()[:5000])
     with pytest.raises(UserError, match=r"half\.pth"):
-        weights.read(tmp_path / "half.pth")
+        weights.read_weights(tmp_path / "half.pth")
 
 
 def test_initialisers_of_an_exported_vit(tmp_path):
@@ -205,7 +188,7 @@ def test_initialisers_of_an_exported_vit(tmp_path):
     onnx.save(
         helper.make_model(helper.make_graph(nodes, "vit", inputs, outputs, tensors)), tmp_path / "vit.onnx"
     )
-    read = weights.read(tmp_path / "vit.onnx")
+    read = weights.read_weights(tmp_path / "vit.onnx")
     assert read.keys() == state.keys()
     assert all(torch.equal(read[key], state[key]) for key in state)
 
@@ -395,88 +378,7 @@ def test_sources_are_tried_in_order(tmp_path, monkeypatch, capsys):
         weights.fetch([mirror])
 
 
-class FakeTransformer(nn.Module):
-    """Stands for a library's model: a hidden state of tokens, and a pooler that must not be used."""
-
-    def __init__(self):
-        super().__init__()
-        self.projection = nn.Linear(3, 6)
-
-    def forward(self, pixel_values, interpolate_pos_encoding=False):
-        assert interpolate_pos_encoding
-        tokens = self.projection(pixel_values.flatten(2).transpose(1, 2))
-        return types.SimpleNamespace(last_hidden_state=tokens, pooler_output=torch.full((1, 6), torch.nan))
-
-
-@pytest.fixture
-def libraries(monkeypatch):
-    """timm and transformers as far as we call them."""
-    timm, transformers = types.ModuleType("timm"), types.ModuleType("transformers")
-    timm.is_model = lambda name: name == "resnet18"
-    timm.list_models = lambda: ["resnet18", "resnet50"]
-    timm.get_pretrained_cfg = lambda name: types.SimpleNamespace(
-        mean=(0.1,) * 3, std=(0.2,) * 3, classifier="fc"
-    )
-
-    def create_model(name, pretrained, num_classes, **options):
-        if options:
-            raise TypeError("unexpected keyword argument")
-        return BACKBONES["resnet18"].make()
-
-    timm.create_model = create_model
-    transformers.AutoModel = types.SimpleNamespace(
-        from_pretrained=lambda name, use_safetensors: FakeTransformer() if use_safetensors else None
-    )
-    processing = types.ModuleType("transformers.image_processing_utils")
-
-    class BaseImageProcessor:
-        @staticmethod
-        def get_image_processor_dict(name):
-            if name == "nowhere":
-                raise OSError(name)
-            if name == "plain":
-                return {"image_mean": [0.5] * 3}, {}
-            return {"image_mean": [0.5] * 3, "image_std": [0.25] * 3}, {}
-
-    processing.BaseImageProcessor = BaseImageProcessor
-    monkeypatch.setitem(sys.modules, "timm", timm)
-    monkeypatch.setitem(sys.modules, "transformers", transformers)
-    monkeypatch.setitem(sys.modules, "transformers.image_processing_utils", processing)
-
-
-@pytest.mark.usefixtures("libraries")
-def test_models_of_timm(tmp_path):
-    found = backbone("timm:resnet18")
-    assert (found.mean, found.pretrained_on, found.drop) == ((0.1,) * 3, (), ("fc.",))
-    assert weights.state_hash(found.load()) == weights.state_hash(found.load())
-    state = waves(BACKBONES["resnet18"].make().state_dict()) | {"fc.weight": torch.zeros(1, 512)}
-    local = found.load(saved(state, tmp_path))
-    assert torch.equal(local.state_dict()["conv1.weight"], state["conv1.weight"])
-    with pytest.raises(UserError, match="did you mean 'resnet18'"):
-        backbone("timm:resnet_18")
-
-
-@pytest.mark.usefixtures("libraries")
-def test_models_of_transformers():
-    found = backbone("transformers:some/vit")
-    network = found.load()
-    x = picture(4)
-    assert torch.equal(network(x), network.network.projection(x.flatten(2).transpose(1, 2))[:, 0])
-    assert weights.state_hash(network) == weights.state_hash(found.load())
-    with pytest.raises(UserError, match="cannot find"):
-        backbone("transformers:nowhere")
-    with pytest.raises(UserError, match=r"does not say how pictures are scaled \(image_std\)"):
-        backbone("transformers:plain")
-    with pytest.raises(UserError, match="transformers:FOLDER"):
-        found.load("file.pth")
-
-
-def test_names_of_backbones(monkeypatch):
-    assert backbone("resnet18") is BACKBONES["resnet18"]
+def test_names_of_backbones():
+    assert named_backbone("resnet18") is BACKBONES["resnet18"]
     with pytest.raises(UserError, match="did you mean 'dinov2-vits14'"):
-        backbone("dinov2-vits16")
-    with pytest.raises(UserError, match="library of backbones"):
-        backbone("tim:resnet18")
-    monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(UserError, match="pip install timm"):
-        backbone("timm:resnet18")
+        named_backbone("dinov2-vits16")

@@ -141,7 +141,6 @@ def backbones(arguments: argparse.Namespace) -> None:
     rows: list[dict[str, Any]] = [
         {
             "name": b.name,
-            "title": b.title,
             "width": b.width,
             "pretrained_on": list(b.pretrained_on),
             "licence": b.licence,
@@ -150,7 +149,7 @@ def backbones(arguments: argparse.Namespace) -> None:
         for b in BACKBONES.values()
     ]
     if arguments.json:
-        print(json.dumps(rows + [{"name": name, "title": path} for name, path in others.items()], indent=1))
+        print(json.dumps(rows + [{"name": name, "path": path} for name, path in others.items()], indent=1))
         return
     for row in rows:
         print(
@@ -158,8 +157,7 @@ def backbones(arguments: argparse.Namespace) -> None:
         )
     for name, path in others.items():
         print(f"{name:<18}  of an installed package: {path}")
-    print("timm:MODEL, transformers:MODEL  any picture model of these libraries, where they are installed")
-    print("package.module:function         your own torch module, or what makes it")
+    print("package.module:function  your own torch module, or what makes it")
 
 
 def _row(entry: Any) -> dict[str, Any]:

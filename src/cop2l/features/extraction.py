@@ -17,8 +17,7 @@ from cop2l.errors import UserError
 from cop2l.features.store import PARTS, Entry, Writer, content_hash, lookup, names
 from cop2l.files import Lock, read_tensors, write_tensors
 from cop2l.models.backbones import Backbone
-from cop2l.models.libraries import backbone as named
-from cop2l.models.modules import from_module
+from cop2l.models.modules import from_module, named_backbone
 from cop2l.models.weights import state_hash
 from cop2l.streams import Labelled, Pictures, labelled
 
@@ -103,7 +102,7 @@ def _chosen(
         raise UserError(
             "name, mean and std are for a torch module; leave them out, a named backbone has its own."
         )
-    return named(backbone) if isinstance(backbone, str) else backbone
+    return named_backbone(backbone) if isinstance(backbone, str) else backbone
 
 
 def _spec(data: Labelled, backbone: Backbone, network: nn.Module) -> dict[str, Any]:
@@ -143,12 +142,12 @@ class Extractor:
         std = torch.tensor(self.backbone.std, device=self.device).view(-1, 1, 1)
         features = self.features((x / 255 - mean) / std)
         if not features.isfinite().all():
-            raise UserError(f"{self.backbone.title} gives features that are not finite; check its weights.")
+            raise UserError(f"{self.backbone.name} gives features that are not finite; check its weights.")
         return features.float().cpu().numpy()
 
     def features(self, x: Tensor) -> Tensor:
         """What the network gives, if it is one row of numbers for each picture."""
-        title, shape = self.backbone.title, tuple(x.shape[1:])
+        title, shape = self.backbone.name, tuple(x.shape[1:])
         try:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
                 given = self.network(x)

@@ -10,7 +10,7 @@ from cop2l.errors import UserError
 from cop2l.features.store import CHUNK, PARTS, Entry, Writer, content_hash, lookup, names
 from cop2l.files import file_digest
 from cop2l.models.backbones import BACKBONES
-from cop2l.models.libraries import backbone as named
+from cop2l.models.modules import named_backbone
 from cop2l.plugins import installed
 from cop2l.streams.files import stored_arrays
 
@@ -40,7 +40,7 @@ def import_features(
     }
     if (entry := lookup(content_hash(spec))) is not None:
         return entry.trained_on(pretrained_on)
-    known = named(backbone) if backbone in (*BACKBONES, *installed("backbones")) else None
+    known = named_backbone(backbone) if backbone in (*BACKBONES, *installed("backbones")) else None
     saw = pretrained_on if pretrained_on is not None else known.pretrained_on if known else ()
     writer = Writer(spec)
     try:

