@@ -54,7 +54,8 @@ def test_the_check_sees_imports_inside_functions_and_relative_ones(tmp_path):
 
 WITHOUT_TORCH = """
 import importlib, pkgutil, sys
-import cop2l.bounds, cop2l.files, cop2l.monitor, cop2l.planning, cop2l.report, cop2l.streams, cop2l.kernel.arithmetic
+import cop2l.bounds, cop2l.console, cop2l.files, cop2l.monitor
+import cop2l.planning, cop2l.report, cop2l.streams, cop2l.kernel.arithmetic
 assert cop2l.streams.Stream.__name__ == "Stream"
 assert cop2l.Monitor.__name__ == "Monitor"
 for room in (cop2l.bounds, cop2l.monitor, cop2l.report):
@@ -64,7 +65,7 @@ assert "torch" not in sys.modules
 """
 
 
-def test_bounds_report_monitor_planning_files_and_the_names_of_streams_do_without_torch():
+def test_bounds_report_monitor_planning_console_files_and_the_names_of_streams_do_without_torch():
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

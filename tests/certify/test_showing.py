@@ -1,8 +1,6 @@
-"""What a person sees of a learner, a certificate and a stream; and progress on terminals, in notebooks and in pipes."""
+"""What a person sees of a learner, a certificate and a stream."""
 
 import re
-import sys
-import types
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 from certify_cases import model_of
 
 from cop2l import CoP2L, verify
-from cop2l.certify import bar
 from cop2l.kernel.arithmetic import percent
 from cop2l.methods import method
 from cop2l.streams import load
@@ -85,56 +82,3 @@ def test_a_verdict_is_short_and_in_a_notebook_says_first_what_is_wrong(learner, 
     )
     assert '<details style="margin:.3em 0" open><summary>Wrong' in shown
     assert str(verdict).endswith("INVALID: do not rely on this certificate.")
-
-
-def shown_by(learn, capsys, progress):
-    learn(progress)
-    return capsys.readouterr().err
-
-
-def learn(progress):
-    learner = CoP2L(model_of("mlp", 2, inputs=3), **OPTIONS)
-    learner.learn(np.eye(60, 3, dtype=np.float32), np.arange(60) % 2, progress=progress)
-
-
-def test_lines_in_a_pipe_only_if_asked(capsys):
-    assert shown_by(learn, capsys, None) == shown_by(learn, capsys, False) == ""
-    lines = shown_by(learn, capsys, True).splitlines()
-    assert lines[0].startswith("task 1  iteration 0  picked 0  worst loss ")
-    replay = method("replay")(model_of("mlp", 2, inputs=3), epochs=5)
-    replay.learn(np.eye(6, 3, dtype=np.float32), np.arange(6) % 2, progress=True)
-    assert [line.split("  ")[1] for line in capsys.readouterr().err.splitlines()] == [
-        "epoch 1/5", "epoch 2/5", "epoch 4/5", "epoch 5/5",
-    ]  # fmt: skip
-
-
-def test_a_bar_in_a_notebook(capsys, monkeypatch):
-    seen = []
-    handle = types.SimpleNamespace(update=lambda data, raw: seen.append(data))
-    shell = types.SimpleNamespace(kernel=object())
-    display = types.SimpleNamespace(display=lambda data, **__: seen.append(data) or handle)
-    monkeypatch.setitem(
-        sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell, display=display)
-    )
-    monkeypatch.setitem(sys.modules, "IPython.display", display)
-    learn(None)
-    assert seen[0]["text/plain"] == "learning"
-    assert seen[1]["text/plain"].startswith("task 1  iteration 0")
-    assert "<progress style" in seen[1]["text/html"]
-    assert '<progress value="1.000"' in seen[-1]["text/html"]
-    seen.clear()
-    monkeypatch.setattr(bar, "PAUSE", 0)
-    replay = method("replay")(model_of("mlp", 2, inputs=3), epochs=4)
-    replay.learn(np.eye(6, 3, dtype=np.float32), np.arange(6) % 2, progress=True)
-    assert [re.search(r'value="(.*?)"', data["text/html"])[1] for data in seen[1:]] == [
-        "0.250", "0.500", "0.750", "1.000", "1.000",
-    ]  # fmt: skip
-    del shell.kernel  # IPython on a terminal that is none
-    assert not bar.in_notebook()
-    assert capsys.readouterr().err == ""
-
-
-def test_a_bar_on_a_terminal(capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    learn(None)
-    assert "iteration" in capsys.readouterr().err

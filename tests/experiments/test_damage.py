@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from run_files import configured, content
 
+from cop2l.console import Watcher
 from cop2l.errors import UserError
 from cop2l.experiments import learners, life
 from cop2l.experiments.directory import RunDirectory, check_certificate
 from cop2l.experiments.run import run
-from cop2l.experiments.watch import Watcher
 from cop2l.files import append_lines, file_digest, parse, read_lines, write_json
 from cop2l.report.runs import Run, read
 

@@ -7,10 +7,10 @@ import pytest
 from run_files import SMALL, configured
 
 from cop2l.cli import main
+from cop2l.console import Watcher
 from cop2l.errors import UserError
 from cop2l.experiments.loggers import LOGGERS, Logged, logged, measurements
 from cop2l.experiments.run import run
-from cop2l.experiments.watch import Watcher
 
 RECORD = {
     "task": 2,

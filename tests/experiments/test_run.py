@@ -14,11 +14,11 @@ from cop2l.audit.directory import check_run
 from cop2l.bounds import anytime_log_delta, holdout_certificate
 from cop2l.certify.certificate import Certificate
 from cop2l.certify.certificate import read as read_certificate
+from cop2l.console import Watcher
 from cop2l.errors import UserError
 from cop2l.experiments import grid, learners, measure, options, words
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.run import run
-from cop2l.experiments.watch import Watcher
 from cop2l.files import read_json, read_lines, write_json
 from cop2l.kernel import form
 from cop2l.kernel.verdict import Verdict

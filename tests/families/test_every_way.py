@@ -10,9 +10,9 @@ import cop2l
 from cop2l import CoP2L
 from cop2l.certify.certificate import read
 from cop2l.cli import main
+from cop2l.console import Watcher
 from cop2l.errors import UserError
 from cop2l.experiments.run import run as experiment
-from cop2l.experiments.watch import Watcher
 from cop2l.files import read_lines
 from cop2l.methods import METHODS, method
 from cop2l.models import build

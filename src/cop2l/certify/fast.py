@@ -6,7 +6,7 @@ set grows in place; a step of the optimiser is a few calls for all parameters to
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cop2l.console import Progress
 from cop2l.kernel import learning
 from cop2l.kernel.learning import (
     LARGE_BLOCK,
@@ -43,7 +44,6 @@ COPIED = 2**28
 """Bytes of a task that are copied once, where its memory does not begin as torch's own does; more are copied block by block."""
 SMALL_REQUESTS = (1, 16, 128)
 """Rows of a block where so few examples are to be predicted."""
-Progress = Callable[[dict[str, Any]], None]
 Round = tuple[float, int, np.ndarray]
 """One iteration: the largest weighted loss, the number of errors, and the block on top."""
 

@@ -12,14 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from cop2l.certify import advice, notebook, ranks, saved
-from cop2l.certify.bar import shown
 from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.certificate import Certificate, content_of
 from cop2l.certify.fast import (
     SMALL_REQUESTS,
     ErrorCount,
     Fast,
-    Progress,
     ScoringMode,
     exact_already,
     input_blocks,
@@ -50,6 +48,7 @@ from cop2l.certify.state import (
     trained,
     unsaved,
 )
+from cop2l.console import Progress, shown
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.learning import (
     Examples,

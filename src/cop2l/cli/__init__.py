@@ -6,17 +6,16 @@ stand inside the function, so that `cop2l --help` and `cop2l bound` stay quick.
 """
 
 import argparse
-import os
 import sys
 import traceback
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from cop2l import console
 from cop2l._version import __version__
-from cop2l.errors import Advice, UserError
+from cop2l.errors import UserError
 
 VERB_MODULES = (
     "run", "init", "commit", "sweep", "compare", "report", "plot", "verify", "monitor", "bound", "plan", "life", "export",
@@ -88,11 +87,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         raise SystemExit(failed if end.code == 2 else end.code) from None
     try:
-        with _advice_in_a_line():
+        with console.advice_in_one_line():
             code = int(arguments.run(arguments) or 0)
         sys.stdout.flush()
     except BrokenPipeError:
-        _leave_closed_pipes()
+        console.leave_closed_pipes()
         if arguments.verb in GO_ON:
             with suppress(OSError):  # stderr may be that pipe
                 print(
@@ -117,33 +116,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"cop2l: the check could not be made: {_sentence(error)}", file=sys.stderr)
         return failed
     return code
-
-
-@contextmanager
-def _advice_in_a_line() -> Iterator[None]:
-    """Inside, advice is one line on stderr, without the place in the code."""
-    usual = warnings.showwarning
-
-    def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
-        if issubclass(category, Advice):
-            print(f"Warning: {message}", file=sys.stderr, flush=True)
-        else:
-            usual(message, category, *place, **more)
-
-    warnings.showwarning = show
-    try:
-        yield
-    finally:
-        warnings.showwarning = usual
-
-
-def _leave_closed_pipes() -> None:
-    """Lead the output that nobody reads nowhere, so that Python does not complain of it at exit."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _sentence(error: Exception) -> str:

@@ -86,10 +86,10 @@ def run(arguments: argparse.Namespace) -> None:
 
 def compute(arguments: argparse.Namespace) -> Any:
     """Compute what is not there yet, with a bar."""
+    from cop2l.console import shown
     from cop2l.features import extract
-    from cop2l.features.display import watched
 
-    with watched() as progress:
+    with shown(True) as progress:
         return extract(
             arguments.what,
             arguments.backbone or "dinov2-vits14",

@@ -114,7 +114,7 @@ def learn(arguments: argparse.Namespace) -> int:
 def predict(arguments: argparse.Namespace) -> int:
     """Predict the class of each example."""
     from cop2l.experiments import life
-    from cop2l.experiments.words import rounded
+    from cop2l.text import rate
 
     classes, accuracy, names = life.predict(
         arguments.state, arguments.data, columns=_columns(arguments), task=arguments.task
@@ -127,5 +127,5 @@ def predict(arguments: argparse.Namespace) -> int:
     if not arguments.out:
         print("\n".join(names[c] if c < len(names) else str(c) for c in classes.tolist()))
     if accuracy is not None:
-        print(f"accuracy {rounded(accuracy)} on {len(classes)} examples", file=sys.stderr)
+        print(f"accuracy {rate(accuracy)} on {len(classes)} examples", file=sys.stderr)
     return 0

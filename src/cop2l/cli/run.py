@@ -68,7 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
 def run_shared(arguments: argparse.Namespace, shared: Any) -> int:
     """Run it, show it, and say where the results are."""
     from cop2l.certify import commitment
-    from cop2l.experiments import grid, ranks, watch, words
+    from cop2l.console import RunView, Watcher
+    from cop2l.experiments import grid, ranks, words
     from cop2l.experiments.run import run as experiment
 
     given = grid.overrides(arguments.overrides)
@@ -80,7 +81,7 @@ def run_shared(arguments: argparse.Namespace, shared: Any) -> int:
         if not shared.first:
             ranks.follow(config, folder, shared, promised)
             return 0
-    watchers = [watch.usual(sys.stderr if arguments.json else None)]
+    watchers: list[Watcher] = [RunView(sys.stderr if arguments.json else None)]
     watchers += loggers(arguments, folder)
     finished = (folder / "summary.json").is_file()
     summary = experiment(config, folder, watchers, promised, ranks=shared)

@@ -3,12 +3,13 @@
 import csv
 import os
 from importlib import import_module
+from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
+from cop2l.console import Watcher
 from cop2l.errors import missing_extra, unknown
 from cop2l.experiments.config import Config
-from cop2l.experiments.watch import Watcher
 from cop2l.files import write_text
 from cop2l.plugins import imported
 from cop2l.streams.task import Stream
@@ -44,7 +45,7 @@ class Logged(Watcher):
     def progress(self, event: dict[str, Any]) -> None:
         """The numbers of one iteration or epoch, for those who want them."""
         numbers = {name: event.get(name) for name in ("worst_loss", "bound", "picked", "loss")}
-        known = {name: value for name, value in numbers.items() if value is not None}
+        known = {name: value for name, value in numbers.items() if value is not None and isfinite(value)}
         if (step := getattr(self.logger, "step", None)) is not None:
             step(event["task"], event.get("iteration", event.get("epoch")), known)
 

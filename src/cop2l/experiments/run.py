@@ -10,6 +10,7 @@ import torch
 from cop2l.certify.commitment import commitment_hash, differing
 from cop2l.certify.prior import Settled
 from cop2l.certify.ranks import Ranks
+from cop2l.console import Watcher, Watchers
 from cop2l.errors import UserError
 from cop2l.experiments import measure
 from cop2l.experiments.config import Config
@@ -26,7 +27,6 @@ from cop2l.experiments.learners import (
     settle,
 )
 from cop2l.experiments.ranks import tell, told_finished
-from cop2l.experiments.watch import Watcher, Watchers
 from cop2l.streams.task import Stream
 
 

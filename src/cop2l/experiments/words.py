@@ -1,21 +1,10 @@
 """What a run says to people."""
 
-from statistics import fmean
 from typing import Any
 
 from cop2l.certify.sentences import P_VALUE, above_claim, nothing_picked
-from cop2l.experiments.config import Config
-from cop2l.kernel.arithmetic import percent
 from cop2l.methods import REMARKS
-from cop2l.streams.task import Stream
-
-
-def title(config: Config, stream: Stream) -> str:
-    """What is run, in one line."""
-    return (
-        f"{config.method} on {config.stream} ({stream.scenario}, {len(stream)} task{'s' * (len(stream) != 1)}),"
-        f" {config.model}, memory {config.memory}, seed {config.seed}"
-    )
+from cop2l.text import duration, percent, rate
 
 
 def typed(value: Any) -> str:
@@ -29,59 +18,12 @@ def typed(value: Any) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def rounded(rate: float) -> str:
-    """A rate as people read it; a bound is shown by `percent`, which never rounds down."""
-    return f"{100 * rate:.1f} %"
-
-
-def span(seconds: float) -> str:
-    """A time as people read it.
-
-    >>> span(3.21), span(75), span(7500)
-    ('3.2 s', '1 min 15 s', '2 h 5 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def claimed(record: dict[str, Any]) -> float | None:
-    """The largest of the claimed bounds over the tasks of a record; None if nothing is claimed."""
-    return max(
-        (row["bounds"][record["kind"]] for row in record["tasks"] if record["kind"] in row["bounds"]),
-        default=None,
-    )
-
-
-def outcome(record: dict[str, Any]) -> str:
-    """A finished task in a few words: mean accuracy, and the worst bound of the claim."""
-    words = [f"accuracy {rounded(fmean(record['accuracy']))}"]
-    bound = claimed(record)
-    if bound is not None:
-        words.append(f"certified error at most {percent(bound)} on every task ({record['kind']})")
-    return ", ".join([*words, span(record["seconds"])])
-
-
-def state(event: dict[str, Any]) -> str:
-    """The newest event of a task in a few words."""
-    if "iteration" in event:
-        words = [f"iteration {event['iteration']}", f"picked {event['picked']}"]
-        if event.get("worst_loss") is not None:
-            words.append(f"worst loss {event['worst_loss']:.3f}")
-        if event.get("bound") is not None:
-            words.append(f"bound {percent(event['bound'])}")
-        return "  ".join(words)
-    loss = f"  loss {event['loss']:.4f}" if "loss" in event else ""  # some methods have no loss
-    return f"epoch {event['epoch']} of {event['epochs']}{loss}"
-
-
 def brief(summary: dict[str, Any]) -> str:
     """The averages of a finished run, in one line."""
     forgetting = summary["forgetting"]
-    words = [f"average accuracy {rounded(summary['accuracy'])}"]
-    words += [f"forgetting {rounded(forgetting)}"] if forgetting is not None else []
-    return ", ".join([*words, f"plasticity {rounded(summary['plasticity'])}", span(summary["seconds"])])
+    words = [f"average accuracy {rate(summary['accuracy'])}"]
+    words += [f"forgetting {rate(forgetting)}"] if forgetting is not None else []
+    return ", ".join([*words, f"plasticity {rate(summary['plasticity'])}", duration(summary["seconds"])])
 
 
 def done(name: str, summary: dict[str, Any] | None) -> str:
@@ -94,7 +36,7 @@ def table(summary: dict[str, Any]) -> str:
     kinds = list(dict.fromkeys(kind for row in summary["tasks"] for kind in row["bounds"]))
     heads = ["task", "trained freely", "certified on", "picked", "test error", *kinds]
     lines = [
-        [row["task"], *examples(row), rounded(row["test_error"])]
+        [row["task"], *examples(row), rate(row["test_error"])]
         + [percent(row["bounds"][kind]) if kind in row["bounds"] else "" for kind in kinds]
         for row in summary["tasks"]
     ]

@@ -3,7 +3,7 @@
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cop2l.console import Progress
 from cop2l.errors import UserError
 from cop2l.features.store import PARTS, Entry, Writer, content_hash, lookup, names
 from cop2l.files import Lock, read_tensors, write_tensors
@@ -27,8 +28,6 @@ SHARD = 1024
 """Pictures per shard. A shard starts a batch, so a resumed run computes the same batches and the same bits."""
 RESIZE = {False: "bicubic, antialiased", True: "bicubic, antialiased, to bytes, when decoded"}
 PRECISIONS = ("float32", "bfloat16")
-
-Progress = Callable[[Mapping[str, Any]], None]
 
 
 def extract(

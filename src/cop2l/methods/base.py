@@ -14,13 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cop2l.certify.bar import shown
 from cop2l.certify.inputs import features, labelled, labels, wrong_shape
+from cop2l.console import Progress, shown
 from cop2l.errors import UserError, unknown
 from cop2l.files import read_tensors, write_tensors
 from cop2l.kernel.verify import outside_heads
 from cop2l.methods.buffer import Buffer, at, cycle
-from cop2l.methods.protocol import Progress
 from cop2l.methods.sgd import SGD
 from cop2l.randomness import derive, generator, private_randomness
 from cop2l.streams.task import SCENARIOS, Scenario

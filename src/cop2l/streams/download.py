@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cop2l.console import note
 from cop2l.errors import UserError, unknown
 from cop2l.files import move
 from cop2l.streams.catalog import DATASETS, DataSet, data_set
 from cop2l.streams.domains import DOMAINS
 from cop2l.streams.folders import downloads
-from cop2l.streams.progress import say
 
 STALE_SECONDS = 24 * 3600
 INCOMPLETE = ".incomplete-"
@@ -37,7 +37,7 @@ def get(name: str) -> Path:
     found = wanted.locate()
     if found is None:
         return _download(wanted)
-    say(f"{wanted.title} is in {folder_of(found)}.")
+    note(f"{wanted.title} is in {folder_of(found)}.")
     return folder_of(found)
 
 
@@ -77,14 +77,14 @@ def _download(wanted: DataSet) -> Path:
     _sweep(target)
     reasons = []
     for source in sources(wanted.name):
-        say(f"Trying {source.label} for {wanted.title} ({source.megabytes} MB).")
+        note(f"Trying {source.label} for {wanted.title} ({source.megabytes} MB).")
         with tempfile.TemporaryDirectory(prefix=INCOMPLETE, dir=target) as staging:
             content = Path(staging) / "content"
             content.mkdir()
             try:
                 source.fetch(content)
             except UnavailableError as error:
-                say(f"  {error}")
+                note(f"  {error}")
                 reasons.append(f"{source.label}: {error}")
                 continue
             if not any(wanted.find(content / below) for below in wanted.folders):
@@ -92,7 +92,7 @@ def _download(wanted: DataSet) -> Path:
             _install(content, target)
         found = wanted.locate()
         assert found is not None
-        say(f"{wanted.title} is verified and in {folder_of(found)}.")
+        note(f"{wanted.title} is verified and in {folder_of(found)}.")
         return folder_of(found)
     raise UserError(
         f"{wanted.title} could not be downloaded ({'; '.join(reasons) or 'no source is known'}); "

@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+from cop2l.console import Bar
 from cop2l.streams.download import Source, UnavailableError
-from cop2l.streams.progress import bar
 
 CONNECT_SECONDS, READ_SECONDS = 5, 60
 Keep = Callable[[PurePosixPath], bool]
@@ -27,7 +27,7 @@ def fetch(url: str, known_hash: str | None, file: Path) -> None:
     except ImportError as error:
         raise UnavailableError("the package pooch is not installed") from error
     pooch.get_logger().setLevel("WARNING")
-    with bar(file.name, size=True) as shown:
+    with Bar(file.name, size=True) as shown:
         downloader = pooch.HTTPDownloader(
             progressbar=shown, timeout=(CONNECT_SECONDS, READ_SECONDS), chunk_size=1 << 16
         )

@@ -8,10 +8,10 @@ from typing import Any, overload
 
 import numpy as np
 
+from cop2l.console import Bar, note
 from cop2l.errors import UserError
 from cop2l.files import write_array
 from cop2l.streams.folders import home
-from cop2l.streams.progress import bar, say
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 MANY = 2000
@@ -105,8 +105,8 @@ class Pictures(Sequence[np.ndarray]):
         first = self.decode(0, side)
         out = np.empty((len(self), *first.shape), np.uint8)
         if len(self) >= MANY:
-            say(f"Decoding {len(self)} pictures.")
-        with bar("decoding", len(self)) as shown:
+            note(f"Decoding {len(self)} pictures.")
+        with Bar("decoding", len(self)) as shown:
             for index in range(len(self)):
                 picture = self.decode(index, side)
                 if picture.shape != first.shape:

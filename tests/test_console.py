@@ -1,0 +1,165 @@
+"""Progress on terminals, in notebooks and in logs; notes and warnings."""
+
+import io
+import re
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from cop2l import CoP2L, console
+from cop2l.experiments.config import Config
+from cop2l.methods import method
+from cop2l.models import build
+from cop2l.streams import load
+
+STEP = {"task": 2, "iteration": 7, "picked": 56, "worst_loss": 1.25, "errors": 3, "bound": 0.321}
+EPOCH = {"task": 2, "epoch": 3, "epochs": 20, "loss": 0.5}
+PICTURES = {"part": "train", "done": 512, "total": 1000, "rate": 99.6}
+ROW = {"task": 1, "bounds": {"preference": 0.1}}
+RECORD = {"task": 1, "accuracy": [0.9], "seconds": 2.0, "kind": "preference", "tasks": [ROW]}
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (STEP, "task 2  iteration 7  picked 56  worst loss 1.250  errors 3  bound 32.11 %"),
+        (STEP | {"worst_loss": float("-inf")}, "task 2  iteration 7  picked 56  errors 3  bound 32.11 %"),
+        (EPOCH, "task 2  epoch 3/20  loss 0.500"),
+        ({"task": 2, "epoch": 1, "epochs": 1}, "task 2  epoch 1/1"),
+        (PICTURES, "train: 512 of 1000, 100 pictures per second"),
+    ],
+)
+def test_an_event_is_one_line(event, line):
+    assert console.worded(event)[0] == line
+
+
+def model():
+    return build("mlp", inputs=(3,), classes=2)
+
+
+def learn(progress):
+    learner = CoP2L(model(), memory=40, prior_epochs=2, max_iterations=2, k=4, tasks=1)
+    learner.learn(np.eye(60, 3, dtype=np.float32), np.arange(60) % 2, progress=progress)
+
+
+def replay(epochs):
+    learner = method("replay")(model(), epochs=epochs)
+    learner.learn(np.eye(6, 3, dtype=np.float32), np.arange(6) % 2, progress=True)
+
+
+@pytest.mark.parametrize("progress", [None, False])
+def test_a_log_has_no_lines_unless_they_are_asked_for(capsys, progress):
+    learn(progress)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_log_has_the_first_state_and_the_last(capsys):
+    learn(True)
+    assert capsys.readouterr().err.startswith("task 1  iteration 0  picked 0  worst loss ")
+    replay(5)
+    shown = [line.split("  ")[1] for line in capsys.readouterr().err.splitlines()]
+    assert (shown[0], shown[-1]) == ("epoch 1/5", "epoch 5/5")
+
+
+def test_a_bar_in_a_notebook(capsys, monkeypatch):
+    seen = []
+    handle = types.SimpleNamespace(update=lambda data, raw: seen.append(data))
+    shell = types.SimpleNamespace(kernel=object())
+    display = types.SimpleNamespace(display=lambda data, **__: seen.append(data) or handle)
+    monkeypatch.setitem(
+        sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell, display=display)
+    )
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    learn(None)
+    assert seen[0]["text/plain"] == "starting"
+    assert seen[1]["text/plain"].startswith("task 1  iteration 0")
+    assert "<progress style" in seen[1]["text/html"]
+    assert '<progress value="1.000"' in seen[-1]["text/html"]
+    seen.clear()
+    monkeypatch.setattr(console, "PAUSE", 0)
+    replay(4)
+    assert [re.search(r'value="(.*?)"', data["text/html"])[1] for data in seen[1:]] == [
+        "0.250", "0.500", "0.750", "1.000", "1.000",
+    ]  # fmt: skip
+    del shell.kernel  # IPython on a terminal that is none
+    assert not console.in_notebook()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bar_on_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    learn(None)
+    assert "iteration" in capsys.readouterr().err
+
+
+def test_the_bar_of_a_download_counts_and_starts_again():
+    out = Terminal()
+    with console.Bar("file", size=True, out=out) as bar:
+        bar.total = 4_000_000
+        bar.update(2_000_000)
+        bar.reset()
+        bar.update(1_000_000)
+    assert bar.done == 1_000_000
+    assert "file" in out.getvalue()
+
+
+def test_there_is_no_bar_in_a_log():
+    out = io.StringIO()
+    with console.Bar("file", 10, out=out) as bar:
+        bar.update()
+    assert out.getvalue() == ""
+
+
+def watched(out, every):
+    view = console.RunView(out, every)
+    view.note("trying up to 7 steps")
+    stream = load("synthetic", tasks=3, n=50)
+    view.start(Config(stream="synthetic", model="mlp", memory=30), stream, [RECORD])
+    view.progress(STEP)
+    view.task(RECORD | {"task": 2, "tasks": [ROW, {"task": 2, "bounds": {"preference": 0.2}}]})
+    view.close()
+    return out.getvalue()
+
+
+LINES = [
+    "trying up to 7 steps",
+    "cop2l on synthetic (class-incremental, 3 tasks), mlp, memory 30, seed 0",
+    "going on after task 1",
+    "task 2/3  iteration 7  picked 56  worst loss 1.250  errors 3  bound 32.11 %  (about 4.0 s left)",
+    "task 2/3  accuracy 90.0 %, certified error at most 20.01 % on every task (preference), 2.0 s",
+]
+
+
+def test_a_run_in_a_log_is_a_line_per_task_and_one_after_a_long_silence():
+    assert watched(io.StringIO(), every=0.0).splitlines() == LINES
+    assert watched(io.StringIO(), every=1e9).splitlines() == [*LINES[:3], LINES[4]]
+
+
+def test_a_run_on_a_terminal_has_a_bar_below_the_finished_tasks(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = watched(Terminal(), every=1e9)
+    assert all(line in shown for line in LINES)
+    assert shown.endswith("\x1b[2K")  # the bar is gone
+
+
+def test_several_watchers_are_told_in_order():
+    told = []
+
+    class First(console.Watcher):
+        def note(self, sentence):
+            told.append(sentence)
+
+        def close(self):
+            told.append("closed")
+
+    with console.Watchers([First(), First()]) as both:
+        both.note("a")
+        both.progress(STEP)
+    assert told == ["a", "a", "closed", "closed"]

@@ -1,0 +1,70 @@
+from cop2l.experiments import words
+
+
+def record(task, kind="preference", picked=80):
+    rows = [
+        {
+            "task": t,
+            "prior": 60,
+            "n": 100,
+            "picked": picked,
+            "iterations": 10,
+            "test_error": 0.1,
+            "test_n": 50,
+            "bounds": {kind: 0.1 * t},
+        }
+        for t in range(1, task + 1)
+    ]
+    return {"task": task, "accuracy": [0.9] * task, "seconds": 2.0, "kind": kind, "tasks": rows}
+
+
+def test_the_table_of_a_baseline_has_no_column_of_picks():
+    summary = {
+        "accuracy": 0.5,
+        "forgetting": None,
+        "plasticity": 0.5,
+        "seconds": 90.0,
+        "tasks": [
+            {"task": 1, "n": 10, "prior": None, "picked": None, "test_error": 0.5, "test_n": 20}
+            | {"bounds": {"holdout": 0.9}, "holdout": {"n": 3, "errors": 1}}
+        ],
+        "kind": "holdout",
+        "method": "replay",
+        "model": "mlp",
+        "sentences": [],
+        "delta": 0.05,
+        "not_valid": ["Tasks share examples."],
+    }
+    text = words.table(summary).splitlines()
+    assert text[0].split() == ["task", "trained", "freely", "certified", "on", "test", "error", "holdout"]
+    assert text[1].split() == ["1", "10", "3", "50.0", "%", "90.01", "%"]
+    assert text[2] == "average accuracy 50.0 %, plasticity 50.0 %, 1 min 30 s"
+    assert text[-1] == "Not valid: Tasks share examples."
+
+
+def a_summary(picked, test_error):
+    rows = [row | {"test_error": test_error} for row in record(2, picked=picked)["tasks"]]
+    means = {"accuracy": 0.5, "forgetting": None, "plasticity": 0.5, "seconds": 90.0}
+    names = {"method": "cop2l", "model": "mlp", "sentences": []}
+    return means | names | {"kind": "preference", "delta": 0.05, "not_valid": [], "tasks": rows}
+
+
+def test_the_table_says_what_was_trained_on_certified_on_and_picked():
+    text = words.table(a_summary(picked=80, test_error=0.1)).splitlines()
+    assert text[0].split("  ")[:4] == ["task", "trained freely", "certified on", "picked"]
+    assert text[1].split()[:4] == ["1", "60", "100", "80"]
+    assert not [line for line in text if "Nothing was picked" in line or "above the claim" in line]
+
+
+def test_the_table_says_that_nothing_was_picked():
+    text = words.table(a_summary(picked=0, test_error=0.1)).splitlines()
+    assert text[-1] == "Nothing was picked: this is a hold-out certificate on 200 examples."
+
+
+def test_the_table_says_when_a_test_error_is_above_its_claim():
+    """Task 1 claims 10 % and errs on 6 of 50, task 2 claims 20 %."""
+    text = words.table(a_summary(picked=80, test_error=0.12)).splitlines()
+    assert text[-2:] == [
+        "Task 1: the test error, 12.00 %, is above the claim, 10.01 %: p-value 0.38 (6 of 50 test examples).",
+        "The p-value is the probability of so many test errors, or more, if the true error were the claim.",
+    ]
