@@ -247,8 +247,6 @@ def test_what_cannot_be_is_refused_in_a_sentence():
         CoP2L.from_prior(mlp(), x, y)
     with pytest.raises(UserError, match="x has 240 examples and y has 9 labels"):
         CoP2L.from_prior(mlp(), x, y[:9], prior=0.5)
-    with pytest.raises(UserError, match="several parts cannot be scaled"):
-        CoP2L.from_prior(mlp(), (x, x), y, lr=0.1, prior=0.5)
     for scale in ("all", [1.0], [0.0, 0.0], [[0.0] * 5, [1.0] * 5], [0.0, float("inf")], {"shift": 0}):
         with pytest.raises(UserError, match="give 'prior', or a shift and a factor"):
             mlp(scale=scale)

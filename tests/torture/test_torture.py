@@ -42,10 +42,7 @@ UNIX_ONLY = pytest.mark.skipif(
 )
 
 
-ATTACKED = (
-    "hybrid, task-incremental, fixed",
-    "all claims, LDA, classes added, fixed",
-)
+ATTACKED = ("hybrid, task-incremental, fixed", "all claims, LDA, fixed")
 
 
 @UNIX_ONLY

@@ -23,7 +23,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 HERE = Path(__file__).resolve().parent
 RESULTS, PAGE = HERE / "results.json", HERE.parents[1] / "docs" / "reliability.md"
-SIZES = {"mutations": 20_000, "added": 4_000, "files": 0, "runs": 500, "damage": 200}
+SIZES = {"mutations": 20_000, "files": 0, "runs": 500, "damage": 200}
 """How many forgeries, runs, and places in each file; the hostile files are listed one by one."""
 
 
@@ -50,23 +50,22 @@ def honest_bases() -> tuple[tempfile.TemporaryDirectory[str], dict[str, Any]]:
     return scratch, found
 
 
-def mutations_of(numbers: Sequence[int], seed: int, added: bool) -> dict[str, Any]:
+def mutations_of(numbers: Sequence[int], seed: int) -> dict[str, Any]:
     """Some forgeries."""
     from torture_mutations import Tally
 
-    (scratch, every), tally = honest_bases(), Tally()
-    honest = {name: base for name, base in every.items() if base.added == added}
+    (scratch, honest), tally = honest_bases(), Tally()
     for number in numbers:
         tally.add(number, seed, honest, Path(scratch.name) / "forged")
     return {"results": tally.results, "accepted": tally.accepted, "broken": tally.broken}
 
 
-def mutations(count: int, seed: int, workers: int, added: bool = False) -> dict[str, Any]:
+def mutations(count: int, seed: int, workers: int) -> dict[str, Any]:
     """Forged certificates; if it is interrupted, those that were judged so far."""
     found, step = [], 100
     context = multiprocessing.get_context("spawn")
     with context.Pool(workers) as pool:
-        work = partial(mutations_of, seed=seed, added=added)
+        work = partial(mutations_of, seed=seed)
         try:
             for one in pool.imap(
                 work, [range(start, min(start + step, count)) for start in range(0, count, step)]
@@ -160,7 +159,6 @@ def table(counts: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
 
 PARTS = {
     "mutations": mutations,
-    "added": partial(mutations, added=True),
     "files": files,
     "runs": runs,
     "damage": damage,
@@ -177,13 +175,6 @@ TITLES = {
             "Small honest certificates (presets `cop2l`, `hybrid` and `paper`; class-, task- and domain-incremental; a number of "
             "tasks fixed in advance, or anytime; a model of the issuer's own) are changed in one or two ways, every hash is made again, "
             "in half of them every bound too, and the kernel decides, nine times in ten with the data and the model at hand."
-        ),
-    ),
-    "added": (
-        "Forged certificates where classes are added, or inputs have parts",
-        (
-            "The same done to certificates of models that get more classes in the second task (presets `paper` and `hybrid`, LDA), and of "
-            "inputs that are a dict or a tuple of arrays; the classes of each task, and what the fingerprints are of, are changed too."
         ),
     ),
     "files": (

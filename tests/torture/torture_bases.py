@@ -1,5 +1,4 @@
-"""Small honest certificates to be attacked: every preset, scenario and claim, fixed and anytime, classes that are added, inputs in
-parts, models of one's own."""
+"""Small honest certificates to be attacked: every preset, scenario and claim, fixed and anytime, models of one's own."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -112,18 +111,11 @@ class Base:
     chosen: dict[str, Any]
     heads: list[list[int]] | None = None
     gone: tuple[int, ...] = ()
-    built_by: str = ""
-    """The auditor's function, if the model is not cop2l's own, as the command line is told."""
     groups: dict[int, np.ndarray] = field(default_factory=dict)
     """The name of the group of every example, if groups are claimed."""
     folders: list[Path] = field(default_factory=list)
     run: list[Certificate] = field(default_factory=list)
     honest: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def added(self) -> bool:
-        """Whether classes are added, or its inputs have parts."""
-        return "added" in self.name or "parts" in self.name
 
     def issue(self, folder: Path) -> "Base":
         """Learn and certify; anytime runs certify after each task."""
@@ -176,7 +168,6 @@ PAPER = {**QUICK, "preset": "paper"}
 PRIOR = {**QUICK, "preset": "hybrid", "prior_epochs": 6, "prior_lr": 0.1}
 NO_PRIOR = {**QUICK, "preset": "cop2l"}
 HEADS = [[0, 1], [2, 3]]
-MORE = [[0, 1], [0, 1, 2, 3]]
 ALL = {"claim": ["tasks", "average", "forgetting", "classes", "groups"], "groups": ["north", "south"]}
 PICKED = {**NO_PRIOR, **ALL, "kind": "preference", "buffer": "threshold", "stop": "none"}
 GROUPS = {task: np.array(ALL["groups"])[np.arange(60) % 5 % 2] for task in (1, 2)}
@@ -204,6 +195,7 @@ def planned() -> list[Base]:
             Base("paper, own model, class-incremental, fixed", data, own_model, ci, {**PAPER, "kind": "kl-tight", "tasks": 2, **more}),
             Base("all claims, picks, fixed", data, four, ci, {**PICKED, "tasks": 2, **more}, groups=GROUPS),
             Base("all claims, combined, anytime", one, two, di, {**PRIOR, **ALL, **more}, groups=GROUPS),
+            Base("all claims, LDA, fixed", data, four, ci, {**LDA, "tasks": 2, **more}, groups=GROUPS),
             Base("all claims, a task's data gone", data, four, ti, {**PICKED, "tasks": 2, **more}, HEADS, (1,), groups=GROUPS),
         ]  # fmt: skip
     for number, base in enumerate(made):

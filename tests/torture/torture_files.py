@@ -266,7 +266,7 @@ NO_FILES: dict[str, Callable[[Path], Any]] = {
 
 def hostile_files(base: Base, data: Path) -> list[Case]:
     """Every hostile certificate made from one honest one."""
-    given = ("--data", str(data), *LIMIT, *(("--model", base.built_by) if base.built_by else ()))
+    given = ("--data", str(data), *LIMIT)
     whole = (base.folders[-1] / TEXT).read_bytes()
     content = Certificate.read(base.folders[-1]).content
     cases = []

@@ -667,8 +667,7 @@ def attempted(draw: Draw, number: int, bases: dict[str, Base]) -> tuple[Forgery,
     names = [name for name in bases if not name.endswith("(sibling)")]
     base = bases[names[number % len(names)]]
     f = Forgery(base, bases[f"{base.name} (sibling)"], deepcopy(base.run))
-    kinds = (*KINDS, *(heads_and_classes, fingerprints) * 4 * base.added)
-    for kind in draw.sample(kinds, 1 if draw.random() < 0.6 else 2):
+    for kind in draw.sample(KINDS, 1 if draw.random() < 0.6 else 2):
         f.what.append(kind.__name__.replace("_", " "))
         with suppress(
             LookupError, TypeError, AttributeError, ValueError, RuntimeError

@@ -124,8 +124,8 @@ def _rows(x: Any) -> Any:
     """X as it is, but for what has no rows in slices."""
     if isinstance(x, Mapping | tuple):
         raise UserError(
-            "x holds several arrays, and an example must be one: put them side by side, and let the model's forward take them "
-            "apart."
+            "x holds several arrays, and an example must be one: put them side by side with cop2l.models.pack, and wrap the"
+            " model in cop2l.models.Unpacked."
         )
     if isinstance(x, Tensor):
         return (x if x.layout == torch.strided else x.to_dense()).detach()
@@ -187,7 +187,7 @@ def _from_torch(x: Any, label: str) -> Iterator[Block]:
                 pair = {name: batch[name] for name in batch if name != label}, batch.get(label)
             if len(pair) != 2:
                 raise UserError(
-                    f"The data set gives {len(pair)} values for each example; it must give (x, y); x may be a tuple or dict."
+                    f"The data set gives {len(pair)} values for each example; it must give (x, y)."
                 )
             if isinstance(pair[1], Mapping | tuple | list):
                 raise UserError("The label of each example must be one class number, not several values.")
