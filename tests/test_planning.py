@@ -3,12 +3,11 @@
 import json
 import math
 import re
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cop2l import bounds, plan
 from cop2l.cli import main
@@ -37,35 +36,26 @@ def test_forward_is_the_bounds():
     assert gone.bound == float(bounds.buffer_certificate(gone.certify, compressed, 6, 10, LOG, grid=21))
 
 
-def test_anytime_families_and_shares():
-    found = plan(
-        error=0.03, examples=6000, tasks=10, anytime=True, families=2, prior=0.25, kind="combined", picks=0.02
-    )
-    share = bounds.anytime_log_delta(math.log(0.025), 10)
+def test_anytime():
+    found = plan(error=0.03, examples=6000, tasks=10, anytime=True)
+    share = bounds.anytime_log_delta(LOG, 10)
     assert found.row("combined").bound == float(
-        bounds.combined_certificate(4500, 90, 135, 4, 10, share, grid=10)
+        bounds.combined_certificate(2400, 0, 72, 0, 10, share, grid=10)
     )
 
 
-@pytest.mark.parametrize(("prior", "prior_memory"), [(0.0, 0.9), (0.6, 0.9), (0.5, 0.25)])
+@pytest.mark.parametrize(
+    ("kind", "prior", "prior_memory"), [("combined", 0.6, 0.9), ("preference", 0.0, 0.0)]
+)
 @pytest.mark.parametrize(("memory", "tasks"), [(20, 2), (2000, 5), (31_415, 7)])
-def test_the_memory_keeps_what_the_kernel_keeps(prior, prior_memory, memory, tasks):
+def test_the_memory_keeps_what_the_kernel_keeps(kind, prior, prior_memory, memory, tasks):
     from cop2l.kernel.learning import threshold
 
-    options = Options(
-        memory=memory, prior=prior, prior_memory=prior_memory, buffer="witness", kind="combined"
-    )
+    options = Options(memory=memory, prior=prior, prior_memory=prior_memory, buffer="witness", kind=kind)
     n = 10**6
-    row = plan(
-        error=0.01,
-        examples=10**7,
-        memory=memory,
-        tasks=tasks,
-        prior=prior,
-        prior_memory=prior_memory,
-        kind="combined",
-    ).row("combined", "gone")
-    assert row.certify == int(float(threshold(n, tasks, options)) / 2.0**64 * n + 1e-6)
+    found = plan(error=0.01, picks=0.01, examples=10**7, memory=memory, tasks=tasks)
+    expected = int(float(threshold(n, tasks, options)) / 2.0**64 * n + 1e-6)
+    assert found.row(kind, "gone").certify == expected
 
 
 def test_the_usual_shares_are_those_of_the_presets():
@@ -82,7 +72,7 @@ CASES = [
     {"error": 0.03, "target": 0.05, "tasks": 10, "picks": 0.004},
     {"error": 0.0, "target": 0.01},
     {"error": 0.2, "target": 0.25, "tasks": 40, "anytime": True},
-    {"error": 0.07, "target": 0.3, "tasks": 3, "picks": 0.1, "prior": 0.1},
+    {"error": 0.07, "target": 0.3, "tasks": 3, "picks": 0.1},
     {"error": 0.0123, "target": 0.02, "tasks": 5, "delta": 0.3},
 ]
 
@@ -96,11 +86,7 @@ def test_one_fewer_misses_the_target(case):
         assert row.bound <= case["target"]
 
         def bound(examples, memory, row=row):
-            return (
-                plan(**rest, kind=kind_of(row), examples=examples, memory=memory)
-                .row(row.kind, row.data)
-                .bound
-            )
+            return plan(**rest, examples=examples, memory=memory).row(row.kind, row.data).bound
 
         if row.data == "at hand":
             assert bound(row.examples, None) == row.bound
@@ -110,65 +96,28 @@ def test_one_fewer_misses_the_target(case):
             assert bound(row.examples, row.memory - 1) > case["target"]
 
 
-def kind_of(row):
-    """Naming the kind combined would let it pick; None lets every kind do what is usual."""
-    return row.kind if row.kind != "combined" else None
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 20), st.integers(1, 20), st.integers(1, 30))
-def test_no_smaller_sample_meets_the_target(error, more, tasks):
-    error, target = error / 100, (error + more) / 100
-    row = plan(error=error, target=target, tasks=tasks, kind="holdout").row("holdout")
-    share = Fraction(str(error))
-    if row.certify > 3000:
-        return
-    for n in range(1, row.certify):
-        assert float(bounds.holdout_certificate(n, math.ceil(share * n), tasks, LOG)) > target, n
-
-
-def test_a_smaller_sample_that_rounds_better_is_found():
-    row = plan(error=0.17, target=0.19, tasks=2, kind="holdout").row("holdout")
-    assert row.certify == 1500  # 255 errors; with 256 in 1505 the bound is above 19 % again
-
-
-def test_the_most_tasks_and_the_most_to_learn_from():
-    row = plan(error=0.03, target=0.05, examples=4000, kind="combined").row("combined")
-    assert plan(error=0.03, examples=4000, tasks=row.most_tasks).row("combined").bound <= 0.05
-    assert plan(error=0.03, examples=4000, tasks=row.most_tasks + 1).row("combined").bound > 0.05
-    assert row.learn == pytest.approx(1 - row.certify / 4000)
-    few = plan(error=0.03, target=0.05, examples=100, tasks=10)
-    assert few.row("combined").most_tasks == 0
-    assert few.row("combined").learn == 0
-    assert "100 examples are too few (combined)" in str(few)
-
-
 def test_a_target_below_the_error_cannot_be_had():
     found = plan(error=0.05, target=0.05, tasks=2)
     assert all(row.bound is None and row.examples is None for row in found.rows)
-    assert "No number of examples" in str(found)
     close = plan(error=0.05, target=0.0500001)
     assert close.row("holdout").bound is None
 
 
 BAD = [
     ({}, "Say how many examples"),
+    ({"examples": 10, "target": 0.1}, "Say how many examples"),
     ({"examples": 0}, "examples must be an integer from 1"),
     ({"examples": 10**10}, "at most 10"),
     ({"target": 1.0}, "target must be"),
-    ({"target": 0.0}, "target must be"),
-    ({"target": 2}, "target must be"),
+    ({"target": 0.0}, "target above 0"),
     ({"examples": 10, "error": -1}, "error must be from 0"),
     ({"examples": 10, "error": "x"}, "error must be a number"),
     ({"examples": 10, "error": float("nan")}, "error must be a number"),
     ({"examples": 10, "tasks": 0}, "tasks must be"),
-    ({"examples": 10, "delta": 0}, "delta must be"),
+    ({"examples": 10, "delta": 0}, "delta and target above 0"),
     ({"examples": 10, "delta": 2}, "delta must be"),
-    ({"examples": 10, "prior": 1}, "prior must be from 0 to 0.999"),
     ({"examples": 10, "memory": 0}, "memory must be"),
     ({"examples": 10, "error": 0.6, "picks": 0.4}, "together must be below 1"),
-    ({"examples": 10, "kind": "kl"}, "no kind named 'kl'"),
-    ({"examples": 10, "kind": "preference"}, "picks, such as 0.03"),
 ]
 
 
@@ -184,18 +133,10 @@ def test_the_command(capsys):
     shown = capsys.readouterr().out
     found = plan(error=0.03, target=0.05, tasks=10)
     assert shown == f"{found}\n"
-    assert f"with a memory of {found.row('combined', 'gone').memory} examples" in shown
     assert main([*words, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == found.as_dict()
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(asdict(found)))
     assert main(["plan", "--error", "0.03", "--examples", "-5"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_memory_alone_is_looser_and_it_says_by_how_much(capsys):
-    assert main(["plan", "--error", "0.04", "--examples", "12000", "--tasks", "5", "--memory", "2000"]) == 0
-    shown = capsys.readouterr().out
-    assert "An old task whose data is gone (combined) has" in shown
-    assert "where its data would give" in shown
 
 
 def test_the_page_shows_what_the_command_prints(capsys):

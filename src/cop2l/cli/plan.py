@@ -2,17 +2,19 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from typing import Any
 
 TEXT = """\
 Before the data is bought: which bound to expect from a number of examples or, with --target, how many examples a bound needs;
-how much memory so that an old task whose data is gone keeps it; how many tasks. Nothing is read; the bounds are those of
-'cop2l bound' at the counts to expect."""
+how much memory so that an old task whose data is gone keeps it. Nothing is read; the bounds are those of 'cop2l bound' at the
+counts to expect, with the shares of the presets."""
 EXAMPLES = """\
 examples:
   cop2l plan --error 0.03 --examples 6000 --tasks 10 --memory 2000     which bounds to expect
   cop2l plan --error 0.03 --target 0.05 --tasks 10                     what a bound of 5 % needs
-  cop2l plan --error 0.02 --picks 0.03 --kind preference --target 0.08 --tasks 5 --anytime"""
+  cop2l plan --error 0.02 --picks 0.03 --target 0.08 --tasks 5 --anytime"""
+OPTIONS = ("error", "target", "examples", "memory", "tasks", "delta", "anytime", "picks")
 
 
 def add(verbs: Any) -> None:
@@ -40,23 +42,7 @@ def add(verbs: Any) -> None:
         type=float,
         default=0.0,
         metavar="SHARE",
-        help="share of the certified examples that is picked (0)",
-    )
-    verb.add_argument(
-        "--prior",
-        type=float,
-        metavar="SHARE",
-        help="share learned from freely (.5 holdout, .6 combined, 0 preference)",
-    )
-    verb.add_argument(
-        "--prior-memory",
-        type=float,
-        metavar="SHARE",
-        help="share of the memory for those (.9 combined, 0 preference)",
-    )
-    verb.add_argument("--kind", metavar="KIND", help="only this kind: holdout, combined or preference")
-    verb.add_argument(
-        "--families", type=int, default=1, metavar="F", help="how many families of claims share delta (1)"
+        help="share of a task's examples that is picked, for the kind preference (0)",
     )
     verb.add_argument("--json", action="store_true", help="print one JSON object")
     verb.set_defaults(run=run_plan)
@@ -66,9 +52,6 @@ def run_plan(arguments: argparse.Namespace) -> None:
     """Print the plan."""
     from cop2l.planning import plan
 
-    names = (
-        "error", "target", "examples", "memory", "tasks", "delta", "anytime", "picks", "prior", "prior_memory", "kind",
-        "families",
-    )  # fmt: skip
-    found = plan(**{name: getattr(arguments, name) for name in names})
-    print(json.dumps(found.as_dict(), indent=1) if arguments.json else found)
+    options = {name: value for name, value in vars(arguments).items() if name in OPTIONS}
+    found = plan(**options)
+    print(json.dumps(asdict(found), indent=1) if arguments.json else found)
