@@ -46,7 +46,7 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--log",
         metavar="NAME,...",
-        help="also log there: csv, tensorboard, mlflow, wandb, or package.module:Class",
+        help="also log there: tensorboard, mlflow, wandb, or package.module:Class",
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON; progress on stderr")
     parser.set_defaults(run=run)
