@@ -109,12 +109,12 @@ def test_a_saved_learner_grows_in_place_and_a_baseline_too(before, tmp_path, cap
         (["learn", "{nowhere}", "--data", "{3.npz}"], "There is no saved learner in"),
         (["learn", "{stopped}", "--data", "{3.npz}"], "There is no saved learner in"),
         (["learn", "{run}", "--out", "x", "--data", "{4.npz}"], "There is no file"),
-        (["learn", "{run}", "--out", "x", "--data", "{run}"], "There is no file"),
+        (["learn", "{run}", "--out", "x", "--data", "{run}"], "There are no pictures"),
         (["learn", "{run}", "--out", "x", "--data", "{unlabelled.npy}"], "has no labels; add y"),
         (["learn", "{run}", "--out", "x", "--data", "{3.csv}"], "has no labels"),
         (
             ["learn", "{run}", "--out", "x", "--data", "{run}/summary.json"],
-            "is not a kind of file that is known",
+            "is not a kind of data file that is known",
         ),
         (["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--classes", "a"], "Write classes as numbers"),
         (

@@ -235,12 +235,12 @@ def test_labels_that_are_names_stay_names_later(capsys):
     assert main(["predict", "later", "--data", "clouds.csv", *named]) == 0
     assert set(capsys.readouterr().out.splitlines()) == {f"kind {label}" for label in range(4)}
     assert main(["predict", "here/state", "--data", "clouds.csv", *named]) == 2
-    assert "has the label 'kind 0', and the names of the classes are not known; list them" in said(capsys)
+    assert "The label 'kind 0' is not one of the 4 classes (0, 1, 2, 3)" in said(capsys)
     names = ",".join(f"kind {label}" for label in range(4))
     assert main(["predict", "here/state", "--data", "clouds.csv", *named, "--names", names]) == 0
     assert "kind 3" in capsys.readouterr().out
     assert main(["predict", "later", "--data", "clouds.csv", *named, "--names", "kind 0,kind 1"]) == 2
-    assert "has the label 'kind 2', and the classes are kind 0, kind 1" in said(capsys)
+    assert "The label 'kind 2' is not one of the 2 classes (kind 0, kind 1)" in said(capsys)
 
 
 def test_a_run_that_cannot_begin_leaves_nothing_behind(capsys):
@@ -357,6 +357,7 @@ def test_the_folders_that_init_knows():
     Path("tables/train.csv").write_text("a,b,label\n1,2,0\n3,4,1\n")
     for name in ("cat", "dog"):
         Path("pets/train", name).mkdir(parents=True)
+        Path("pets/train", name, "1.png").write_bytes(b"")
     assert main(["init", "tables/"]) == 0
     assert main(["init", "pets"]) == 0
     assert "#   'label': int64" in Path("tables.toml").read_text()

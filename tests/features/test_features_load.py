@@ -194,15 +194,13 @@ def test_names_are_read_off_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"y_test": None}, "lacks the array y_test"),
-        ({"scale": None}, "no scale"),
-        ({"x_train": np.zeros((60, 2, 2), np.int8)}, "x_train must be rows"),
-        ({"y_train": np.zeros(59, np.uint8)}, "one whole number per row"),
-        ({"y_train": np.zeros(60, np.float32)}, "one whole number per row"),
-        ({"x_test": np.zeros((20, 9), np.int8)}, "different widths"),
-        ({"y_train": np.repeat([0, 2], 30)}, "without gaps"),
-        ({"y_test": np.full(20, 10)}, "and y_test no others"),
-        ({"x_train": np.full((60, 8), np.nan), "x_test": np.zeros((20, 8)), "scale": None}, "not all finite"),
+        ({"y_test": None}, "both inputs and labels"),
+        ({"x_train": np.zeros((60, 2, 2)), "x_test": np.zeros((20, 2, 2))}, "must hold rows of features"),
+        ({"y_train": np.zeros(59, np.uint8)}, "one per example"),
+        ({"y_train": np.full(60, 0.5, np.float32)}, "a whole number or a name"),
+        ({"x_test": np.zeros((20, 9), np.int8)}, "give both the same form"),
+        ({"y_test": np.full(20, 10)}, "'10' is not one of the 10 classes"),
+        ({"x_train": np.full((60, 8), np.nan), "x_test": np.zeros((20, 8)), "scale": None}, "not finite"),
     ],
 )
 def test_bad_files_leave_nothing_behind(changes, words, tmp_path):
@@ -239,5 +237,5 @@ def test_files_that_are_no_npz(tmp_path):
     np.savez(half, **(arrays() | {"x_train": np.array([{"a": 1}], dtype=object)}))
     with pytest.raises(UserError, match="plain arrays"):
         import_features(half)
-    with pytest.raises(UserError, match="There is no file"):
+    with pytest.raises(UserError, match="There is no file or folder"):
         import_features(tmp_path / "cifar10-resnet18-99.npz")

@@ -1,20 +1,18 @@
 """The samples of the tasks: given one by one, or loaded and cut as is usual or as the auditor says, never as the issuer likes."""
 
 import stat
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cop2l.audit.flags import NO_CUT, SPLIT, flag, in_flags
 from cop2l.certify.inputs import features
+from cop2l.errors import UserError
 from cop2l.features import load_stream
 from cop2l.kernel.form import Unreadable, canonical, regular
 from cop2l.kernel.verdict import Verdict
+from cop2l.streams.files import stored_arrays
 from cop2l.streams.own import FOUND, TEST_SHARE
 from cop2l.streams.task import Stream
 from cop2l.streams.text import SIZE
@@ -25,8 +23,6 @@ SEEDS = ("seed", "class_seed", "order_seed", "problem")
 MOST = 10**8
 """Rows that a stated cut may make up: a larger number is nobody's data."""
 BAD = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, OSError)
-# RuntimeError: what zipfile says of an encrypted member, or of a compression that it does not know
-BAD_ARCHIVE = (ValueError, OSError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 Pairs = dict[int, tuple[Any, ...]]
 """Of each task (x, y), or (x, y, groups)."""
 
@@ -69,20 +65,16 @@ def task_arrays(path: Path) -> Pairs | None:
     if path.suffix != ".npz" or not path.exists():
         return None
     try:
-        with regular(path) as file, np.load(file, allow_pickle=False) as content:
-            found = Pairs()
-            for name in content.files:
-                if name.startswith("x_") and name[2:].isdecimal():
-                    t = name[2:]
-                    beside = [f"g_{t}"] if f"g_{t}" in content.files else []
-                    found[int(t)] = tuple(content[one] for one in (name, f"y_{t}", *beside))
-            return found or None
-    except Unreadable:
-        raise
-    except BAD_ARCHIVE as error:
-        raise Unreadable(
-            f"{path} is not a readable .npz file of plain arrays ({type(error).__name__})."
-        ) from None
+        with regular(path):
+            content = stored_arrays(path)
+    except UserError as error:
+        raise Unreadable(str(error)) from None
+    tasks = [name[2:] for name in content if name.startswith("x_") and name[2:].isdecimal()]
+    if lacking := [t for t in tasks if f"y_{t}" not in content]:
+        raise Unreadable(f"{path} has no array y_{lacking[0]}.")
+    return {
+        int(t): tuple(content[f"{kind}_{t}"] for kind in "xyg" if f"{kind}_{t}" in content) for t in tasks
+    } or None
 
 
 def _cut(

@@ -79,15 +79,20 @@ def _common(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _columns(arguments: argparse.Namespace) -> Any:
-    from cop2l.experiments.samples import Columns
+def _read_as(arguments: argparse.Namespace) -> dict[str, Any]:
+    """How the data is read."""
+    from cop2l.streams.tables import Columns
+    from cop2l.streams.text import SIZE
 
     inputs, text, names = (
-        [name for name in given.split(",") if name]
-        for given in (arguments.columns, arguments.text, arguments.names)
+        [name for name in listed.split(",") if name]
+        for listed in (arguments.columns, arguments.text, arguments.names)
     )
-    size = {} if arguments.text_size is None else {"text_size": arguments.text_size}
-    return Columns(arguments.label, arguments.group, inputs, text, names=names, **size)
+    size = arguments.text_size or SIZE
+    return {
+        "columns": Columns(arguments.label, inputs or None, text, size, group=arguments.group),
+        "names": names,
+    }
 
 
 def learn(arguments: argparse.Namespace) -> int:
@@ -98,7 +103,7 @@ def learn(arguments: argparse.Namespace) -> int:
         arguments.state,
         arguments.data,
         out=arguments.out,
-        columns=_columns(arguments),
+        **_read_as(arguments),
         classes=life.class_numbers(arguments.classes),
         archive=arguments.archive,
     )
@@ -117,7 +122,7 @@ def predict(arguments: argparse.Namespace) -> int:
     from cop2l.text import rate
 
     classes, accuracy, names = life.predict(
-        arguments.state, arguments.data, columns=_columns(arguments), task=arguments.task
+        arguments.state, arguments.data, **_read_as(arguments), task=arguments.task
     )
     if arguments.out:
         life.write_classes(arguments.out, classes)

@@ -9,17 +9,18 @@ from torch import Tensor
 
 from cop2l.certify.certificate import Certificate
 from cop2l.errors import UserError
-from cop2l.experiments import samples
 from cop2l.experiments.directory import check_certificate
 from cop2l.experiments.measure import claims
-from cop2l.experiments.samples import USUAL, Columns
 from cop2l.files import read_json, recover, replace_folder, standing, write_array, write_json, write_text
 from cop2l.kernel.form import MOST_CLASSES
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD, read_state
 from cop2l.methods.protocol import Method
+from cop2l.streams.files import examples
+from cop2l.streams.tables import Columns
 
 SAVED_COP2L = "learner.safetensors"
+USUAL = Columns()
 NAMES = "names.json"
 """Beside a saved learner: the names of its classes, in order."""
 
@@ -64,6 +65,7 @@ def learn(
     *,
     out: str | Path | None = None,
     columns: Columns = USUAL,
+    names: Sequence[str] = (),
     classes: Sequence[int] | None = None,
     archive: Sequence[str] = (),
     progress: Any = None,
@@ -74,16 +76,9 @@ def learn(
     """
     target = _target(folder, out)
     learner: Any = load(folder)
-    columns = with_names(columns, learner, folder)
-    old = dict(_archived(learner, entry, columns) for entry in archive)
-    x, y, groups = samples.read(
-        data,
-        outputs(learner),
-        named(learner, columns),
-    )
-    if y is None:
-        raise UserError(f"{data} has no labels; add y, or name the column that holds them with --label.")
-    check_fits(learner, data, x)
+    names = names or names_beside(folder)
+    old = dict(_archived(learner, entry, columns, names) for entry in archive)
+    x, y, groups = read(learner, data, columns, names, labels=True)
     if (last := getattr(learner.options, "tasks", None)) is not None and learner.tasks_seen >= last:
         raise UserError(
             f"{folder} was made for {last} tasks, and all were learned; more can be added to a run with anytime=true."
@@ -103,8 +98,8 @@ def learn(
 
     def save(into: Path) -> None:
         learner.save(into)
-        if columns.names:
-            write_json(into / NAMES, {"names": list(columns.names)})
+        if names:
+            write_json(into / NAMES, {"names": list(names)})
 
     replace_folder(target, save)
     return learner, target
@@ -128,13 +123,13 @@ def predict(
     data: str | Path,
     *,
     columns: Columns = USUAL,
+    names: Sequence[str] = (),
     task: int | None = None,
 ) -> tuple[Tensor, float | None, Sequence[str]]:
     """The class of each example, the share that is right if the data has labels, and the classes' names, if known."""
     learner: Any = load(folder)
-    columns = with_names(columns, learner, folder)
-    x, y, _ = samples.read(data, outputs(learner), named(learner, columns))
-    check_fits(learner, data, x)
+    names = names or names_beside(folder)
+    x, y, _ = read(learner, data, columns, names)
     several, known = learner.scenario == "task-incremental", range(1, learner.tasks_seen + 1)
     if task not in known and (task is not None or (several and hasattr(learner, "certify"))):
         raise UserError(
@@ -142,38 +137,34 @@ def predict(
         )
     predicted: Tensor = learner.predict(x, task=task)
     right = None if y is None else int((predicted.numpy() == y).sum()) / len(y)
-    return predicted, right, columns.names
+    return predicted, right, names
 
 
-def check_fits(learner: Any, data: str | Path, x: Any) -> None:
-    """Refuse examples of another shape than the learner's."""
+def read(
+    learner: Any, data: str | Path, columns: Columns, names: Sequence[str], *, labels: bool = False
+) -> tuple[Any, Any, Any]:
+    """Examples for a learner: inputs of its shape, class numbers (None without `labels`), and groups or None.
+
+    The column of groups is the one that was named, or `group` where the learner claims groups.
+    """
+    columns = columns._replace(group=columns.group or ("group" if claims_groups(learner) else None))
+    outputs = int(learner.model.head.out_features)
+    known = names if 0 < len(names) <= outputs else [str(number) for number in range(outputs)]
+    x, y, groups = examples(Path(data), columns, known)
+    if labels and y is None:
+        raise UserError(f"{data} has no labels; add y, or name the column that holds them with --label.")
     shape, wanted = tuple(x.shape[1:]), tuple(learner.model.description["inputs"])
     if shape != wanted:
         raise UserError(
             f"The examples in {data} have the shape {shape}, and the learner takes {wanted}; choose its inputs, of a table with"
             " --columns and --text."
         )
-
-
-def outputs(learner: Any) -> int:
-    """How many classes the learner's model tells apart now."""
-    return int(learner.model.head.out_features)
+    return x, y, groups
 
 
 def claims_groups(learner: Any) -> bool:
     """Whether the learner must be told the group of each example."""
     return bool(getattr(learner.options, "groups", ()))
-
-
-def named(learner: Any, columns: Columns) -> Columns:
-    """The columns with that of groups: the one that was named, or `group` where the learner claims groups."""
-    return columns._replace(group=columns.group or ("group" if claims_groups(learner) else None))
-
-
-def with_names(columns: Columns, learner: Any, folder: str | Path) -> Columns:
-    """The columns with the names of the classes: those that were given, or those that the learner's run found, or were saved."""
-    names = columns.names or names_beside(folder)
-    return columns._replace(names=names) if len(names) <= outputs(learner) else columns
 
 
 def names_beside(folder: str | Path) -> Sequence[str]:
@@ -186,7 +177,9 @@ def names_beside(folder: str | Path) -> Sequence[str]:
     return names
 
 
-def _archived(learner: Method, entry: str, columns: Columns) -> tuple[int, tuple[Any, np.ndarray]]:
+def _archived(
+    learner: Method, entry: str, columns: Columns, names: Sequence[str]
+) -> tuple[int, tuple[Any, np.ndarray]]:
     number, equals, path = entry.partition("=")
     if not equals or not number.isdecimal():
         raise UserError(
@@ -196,9 +189,7 @@ def _archived(learner: Method, entry: str, columns: Columns) -> tuple[int, tuple
         raise UserError(
             f"There is no earlier task {number}; the learner has learned the tasks 1 to {learner.tasks_seen}."
         )
-    x, y, _ = samples.read(path, outputs(learner), named(learner, columns))
-    if y is None:
-        raise UserError(f"{path} has no labels; an earlier task is certified by counting its errors.")
+    x, y, _ = read(learner, path, columns, names, labels=True)
     return int(number), (x, y)
 
 

@@ -1,10 +1,8 @@
 """Features that were computed elsewhere become a cache entry."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-
-import numpy as np
 
 from cop2l.errors import UserError
 from cop2l.features.store import CHUNK, PARTS, Entry, Writer, content_hash, lookup, names
@@ -12,9 +10,7 @@ from cop2l.files import file_digest
 from cop2l.models.backbones import BACKBONES
 from cop2l.models.modules import named_backbone
 from cop2l.plugins import installed
-from cop2l.streams.files import stored_arrays
-
-ARRAYS = tuple(f"{letter}_{part}" for part in PARTS for letter in "xy")
+from cop2l.streams.files import read
 
 
 def import_features(
@@ -25,13 +21,15 @@ def import_features(
     size: int | None = None,
     pretrained_on: str | Iterable[str] | None = None,
 ) -> Entry:
-    """A cache entry from an `.npz` file with x_train, y_train, x_test, y_test, and scale if x are integers.
+    """A cache entry from own data of rows of features, such as an `.npz` file with x_train, y_train, x_test, y_test.
 
     What is not given is read off the file's name, `<dataset>-<backbone>-<px>.npz`.
     """
     path = Path(file)
     dataset, backbone, size = names_from_file(path, dataset, backbone, size)
-    arrays = _read(path)
+    data = read(path)
+    if data.x.ndim != 2:
+        raise UserError(f"{path} must hold rows of features, not arrays of shape {data.x.shape[1:]}.")
     spec = {
         "dataset": dataset,
         "backbone": backbone,
@@ -44,11 +42,11 @@ def import_features(
     saw = pretrained_on if pretrained_on is not None else known.pretrained_on if known else ()
     writer = Writer(spec)
     try:
-        for part in PARTS:
-            x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
-            writer.write(part, y, _expanded(x, arrays.get("scale")))
-        classes = int(arrays["y_train"].max()) + 1
-        return writer.finish(pretrained_on=names(saw), classes=classes, file=path.name)
+        for part, x, y in zip(PARTS, (data.x, data.x_test), (data.y, data.y_test), strict=True):
+            writer.write(part, y, (x[start : start + CHUNK] for start in range(0, len(x), CHUNK)))
+        usual = data.names == tuple(map(str, range(data.classes)))
+        called = {} if usual else {"class_names": list(data.names)}
+        return writer.finish(pretrained_on=names(saw), classes=data.classes, file=path.name, **called)
     except BaseException:
         writer.discard()
         raise
@@ -80,36 +78,3 @@ def names_from_file(
             "or call it <dataset>-<backbone>-<px>.npz."
         )
     return dataset, backbone, size
-
-
-def _read(path: Path) -> dict[str, np.ndarray]:
-    if not path.is_file():
-        raise UserError(f"There is no file {path}; give an .npz file of features.")
-    arrays = stored_arrays(path)
-    missing = [name for name in ARRAYS if name not in arrays]
-    if missing:
-        raise UserError(f"{path} lacks the array {missing[0]}; it must hold {', '.join(ARRAYS)}.")
-    for part in PARTS:
-        x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
-        if x.ndim != 2 or y.shape != (len(x),) or not np.issubdtype(y.dtype, np.integer):
-            raise UserError(
-                f"{path}: x_{part} must be rows of features and y_{part} one whole number per row."
-            )
-    if arrays["x_train"].shape[1] != arrays["x_test"].shape[1]:
-        raise UserError(f"{path}: x_train and x_test have different widths; give both the same features.")
-    if np.issubdtype(arrays["x_train"].dtype, np.integer) and "scale" not in arrays:
-        raise UserError(f"{path} holds integer features but no scale; add the array scale.")
-    seen = np.unique(arrays["y_train"])
-    if (
-        not np.array_equal(seen, np.arange(len(seen)))
-        or not np.isin(arrays["y_test"], seen).all()
-        or not len(seen)
-    ):
-        raise UserError(f"{path}: y_train must hold the labels 0..C-1 without gaps, and y_test no others.")
-    return arrays
-
-
-def _expanded(x: np.ndarray, scale: np.ndarray | None) -> Iterator[np.ndarray]:
-    for start in range(0, len(x), CHUNK):
-        rows = x[start : start + CHUNK].astype(np.float32)
-        yield rows if scale is None else rows * scale.astype(np.float32)

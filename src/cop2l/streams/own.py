@@ -1,7 +1,8 @@
 """A user's own labelled data: arrays, label sets, and a test part where there is none."""
 
+import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ import torch
 from cop2l.errors import UserError
 from cop2l.streams.pictures import Pictures, Scaled
 from cop2l.streams.scenarios import Cut, Labelled, Prepare, as_it_is, cut, shuffled, take
+from cop2l.streams.tables import Part
 from cop2l.streams.task import Stream
 
 TEST_SHARE = 0.2
@@ -36,7 +38,7 @@ def from_arrays(
 ) -> Stream:
     """A stream from arrays or tensors.
 
-    Labels are 0, 1, .. without gaps, or any values if `classes` lists them in order. Bytes are taken for
+    Labels are whole numbers or names; `classes` lists them in order, or says how many there are, counted from 0. Bytes are taken for
     pictures, (n, height, width[, channels]) or (n, channels, height, width), and scaled to [-1, 1]. Without a
     test part, `test_share` of the examples, drawn from the seed, becomes one. `domain` says which domain each
     example belongs to, for a domain-incremental stream. `groups` names the group of each example, for certificates
@@ -60,15 +62,6 @@ def from_arrays(
     return cut(data, scenario or usual, **how)
 
 
-class Part(NamedTuple):
-    """Inputs and labels, and the domain and the group of each example where there are any."""
-
-    x: Any
-    y: Any
-    domain: Any = None
-    groups: Any = None
-
-
 def labelled(
     name: str,
     train: Part,
@@ -89,7 +82,8 @@ def labelled(
         description |= {"test_share": test_share, "seed": seed}
     for part in (train, test):
         _same_length(name, part)
-    names, (y, y_test) = _numbered([np.asarray(_numpy(part.y)) for part in (train, test)], classes)
+    names = class_names(train.y, classes)
+    y, y_test = (class_numbers(part.y, names) for part in (train, test))
     x, prepare = _inputs(name, train.x)
     x_test, _ = _inputs(name, test.x)
     if not isinstance(x, Pictures) and (x.shape[1:], x.dtype) != (x_test.shape[1:], x_test.dtype):
@@ -166,49 +160,67 @@ def _same_length(name: str, part: Part) -> None:
         raise UserError(f"{name} has a part without examples; give at least one.")
 
 
-def _numbered(
-    parts: Sequence[np.ndarray], classes: int | Sequence[Any] | None
-) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """The names of the classes, and the labels of each part as numbers."""
-    parts = [_label_values(part) for part in parts]
-    found = set(parts[0].tolist())
+def class_names(y: Any, classes: int | Sequence[Any] | None) -> tuple[str, ...]:
+    """The names of the classes: those that are listed, as many numbers as are said, or those that are found, in order.
+
+    >>> class_names([9, 1, 10, 1], None), class_names(["b", "a"], None), class_names([0, 2], 4)
+    (('1', '9', '10'), ('a', 'b'), ('0', '1', '2', '3'))
+    """
     if isinstance(classes, Sequence | np.ndarray):
         names = tuple(str(value) for value in classes)
-    elif all(isinstance(label, str) for label in found):
-        names = tuple(sorted(found))
-        if classes not in (None, len(names)):
-            raise UserError(
-                f"There are {len(names)} classes in the data, not {classes}; list them in classes."
-            )
-    else:
-        number = max(found) + 1 if classes is None else int(classes)
-        gap = next((label for label in range(number) if label not in found), None)
-        if gap is not None and classes is None:
-            raise UserError(
-                f"Labels must be 0, 1, .. without gaps, but no training example has {gap}; renumber, "
-                "or give classes: how many there are, or the list of labels in order."
-            )
-        names = tuple(str(label) for label in range(number))
-    numbers = {name: number for number, name in enumerate(names)}
-    if len(numbers) != len(names):
-        raise UserError("The list of classes names one of them twice; correct it.")
-    for part in parts:
-        strange = sorted({str(label) for label in part.tolist()} - set(numbers))
-        if strange:
-            raise UserError(
-                f"The label {strange[0]!r} is not one of the {len(names)} classes; remove such examples."
-            )
-    return names, [np.array([numbers[str(label)] for label in part.tolist()], np.int64) for part in parts]
+        if len(set(names)) != len(names):
+            raise UserError("The list of classes names one of them twice; correct it.")
+        return names
+    found = set(_label_texts(y)[0])
+    if classes is not None and all(name.isdecimal() for name in found):
+        return tuple(str(label) for label in range(int(classes)))
+    if classes not in (None, len(found)):
+        raise UserError(f"There are {len(found)} classes in the data, not {classes}; list them in classes.")
+    numbered = all(name.lstrip("-").isdecimal() for name in found)
+    return tuple(sorted(found, key=lambda name: (int(name) if numbered else 0, name)))
 
 
-def _label_values(part: np.ndarray) -> np.ndarray:
-    """Labels as whole numbers or texts."""
-    if part.ndim == 1 and part.dtype.kind in "bf" and (np.isfinite(part) & (part == np.rint(part))).all():
-        part = part.astype(np.int64)
-    texts = part.dtype.kind in "UO" and all(isinstance(label, str) for label in part.ravel().tolist())
-    if part.ndim != 1 or not (texts or part.dtype.kind in "iu"):
-        raise UserError("Give one label per example, a whole number or a name, and none missing.")
-    return part
+def class_numbers(y: Any, names: Sequence[str]) -> np.ndarray:
+    """The place of each label among the names of the classes."""
+    places = {name: place for place, name in enumerate(names)}
+    texts, rows = _label_texts(y)
+    if strange := [text for text in texts if text not in places]:
+        listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+        raise UserError(
+            f"The label {strange[0]!r} is not one of the {len(names)} classes ({listed}); remove such examples."
+        )
+    numbers: np.ndarray = np.array([places[text] for text in texts], np.int64)[rows]
+    return numbers
+
+
+def _label_texts(labels: Any) -> tuple[list[str], np.ndarray]:
+    """The different labels as texts, and the place of each label among them; numbers have no point and no exponent."""
+    values = np.asarray(_numpy(labels))
+    if values.dtype == object and all(isinstance(value, str) for value in values.ravel().tolist()):
+        values = values.astype(str)
+    if values.ndim == 1 and values.dtype.kind in "biufU":
+        values = values.astype(int) if values.dtype.kind == "b" else values
+        distinct, places = np.unique(values, return_inverse=True)
+        texts = [str(value) for value in distinct.tolist()]
+        try:
+            numbers = [float(text) for text in texts]
+        except ValueError:
+            return texts, places
+        if all(number.is_integer() for number in numbers):
+            whole = (re.fullmatch(r"-?[0-9]+", text) for text in texts)
+            return [
+                text if kept else str(int(number))
+                for text, kept, number in zip(texts, whole, numbers, strict=True)
+            ], places
+    raise UserError("Give one label per example, a whole number or a name, and none missing.")
+
+
+def prepared(name: str, part: Part) -> tuple[Any, Any, Any]:
+    """Inputs of one part as models take them, labels or None as they are, and groups or None."""
+    x, prepare = _inputs(name, part.x)
+    if part.y is not None:
+        _same_length(name, part._replace(x=x))
+    return prepare(x), part.y, part.groups
 
 
 def _inputs(name: str, x: Any) -> tuple[Any, Prepare]:
