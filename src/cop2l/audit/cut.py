@@ -66,7 +66,8 @@ def task_arrays(path: Path) -> Pairs | None:
         return None
     try:
         with regular(path):
-            content = stored_arrays(path)
+            pass
+        content = stored_arrays(path)
     except UserError as error:
         raise Unreadable(str(error)) from None
     tasks = [name[2:] for name in content if name.startswith("x_") and name[2:].isdecimal()]

@@ -43,10 +43,12 @@ def read(
     single = [None if name is None else str(name) for name in (domain, group)]
     chosen = Columns(str(label), _names(columns), _names(text) or (), text_size, *single)
     train, test, names = stored(path, chosen)
-    parts = [p if p is None or isinstance(p, Part) else from_table(p, path, chosen) for p in (train, test)]
+    train = train if isinstance(train, Part) else from_table(train, path, chosen)
+    test = test if test is None or isinstance(test, Part) else from_table(test, path, chosen)
     return labelled(
         path.stem,
-        *parts,
+        train,
+        test,
         classes=names if classes is None else classes,
         test_share=test_share,
         seed=seed,
@@ -149,7 +151,9 @@ def _picture_folder(path: Path) -> Stored:
         )
     test = next((path / name for name in TEST_NAMES if train != path and (path / name).is_dir()), None)
     if strange := sorted(set(class_folders(test)) - set(names)) if test else []:
-        raise UserError(f"{strange[0]} is a class without training pictures in {path}; remove it or add some.")
+        raise UserError(
+            f"{strange[0]} is a class without training pictures in {path}; remove it or add some."
+        )
     pairs = [from_folders(folder, names) if folder else None for folder in (train, test)]
     parts = [pair and Part(pair[0], np.array(names)[pair[1]]) for pair in pairs]
     return parts[0], parts[1], names
@@ -164,14 +168,16 @@ def _dataset_folder(path: Path, columns: Columns | None) -> Stored:
             raise UserError(f"{path} has no split named train; save one.")
         train, test = path / "train", next((path / name for name in TEST_NAMES if name in splits), None)
     tables = [read_table(_arrow_files(folder)) if folder else None for folder in (train, test)]
-    feature = (_json(train / "dataset_info.json").get("features") or {}).get(columns.label) if columns else None
+    feature = (
+        (_json(train / "dataset_info.json").get("features") or {}).get(columns.label) if columns else None
+    )
     names = tuple(feature["names"]) if feature and feature.get("names") else None
     if columns and names:
         tables = [table and _named(table, columns.label, names, path) for table in tables]
     return tables[0], tables[1], names
 
 
-def _named(table: Any, label: str, names: tuple[str, ...], path: Path) -> Any:
+def _named(table: Any, label: Any, names: tuple[str, ...], path: Path) -> Any:
     """The table with the names of the classes in place of their numbers."""
     import pyarrow as pa
 

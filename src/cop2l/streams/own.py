@@ -38,7 +38,7 @@ def from_arrays(
 ) -> Stream:
     """A stream from arrays or tensors.
 
-    Labels are whole numbers or names; `classes` lists them in order, or says how many there are, counted from 0. Bytes are taken for
+    Labels are whole numbers or names; `classes` lists them in order, or says how many there are. Bytes are taken for
     pictures, (n, height, width[, channels]) or (n, channels, height, width), and scaled to [-1, 1]. Without a
     test part, `test_share` of the examples, drawn from the seed, becomes one. `domain` says which domain each
     example belongs to, for a domain-incremental stream. `groups` names the group of each example, for certificates

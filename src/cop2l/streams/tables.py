@@ -121,7 +121,9 @@ def from_table(table: Any, file: Path, columns: Columns, *, labels: bool = True)
     for name in inputs:
         array = _values(table[name], name, file)
         is_text = name in columns.text
-        values.append(_hashed(array, name, file, columns.text_size) if is_text else _inputs(array, name, file))
+        values.append(
+            _hashed(array, name, file, columns.text_size) if is_text else _inputs(array, name, file)
+        )
     y, domain, group = (
         None if name is None else _names(table[name], name, file)
         for name in (columns.label, columns.domain, columns.group)
