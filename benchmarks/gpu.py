@@ -26,7 +26,7 @@ import torch
 
 from cop2l.certify import cuda
 from cop2l.certify.learner import CoP2L
-from cop2l.kernel.learning import digest
+from cop2l.kernel.exact import digest
 from cop2l.models import build
 from cop2l.streams import from_arrays, load
 from record import record

@@ -27,7 +27,7 @@ from cop2l.certify.fast import Fast
 from cop2l.certify.learner import CoP2L
 from cop2l.certify.presets import options
 from cop2l.errors import Advice
-from cop2l.kernel.learning import exact_arithmetic, sample
+from cop2l.kernel.exact import exact_arithmetic, sample
 from cop2l.models import build
 from record import record
 

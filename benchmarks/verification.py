@@ -24,14 +24,14 @@ from cop2l.certify.learner import CoP2L
 from cop2l.errors import Advice, UserError
 from cop2l.experiments import grid
 from cop2l.experiments.run import run
-from cop2l.kernel import learning
+from cop2l.kernel import exact, learning
 from cop2l.kernel import verify as kernel
 from record import record
 
 PARTS = {
     "learning again": (learning.Plain, "learn"),
     "rebuilding": (learning.Plain, "reconstruct"),
-    "checks of scores": (learning, "check_alone"),
+    "checks of scores": (exact, "check_alone"),
     "data": (kernel, "_checked_samples"),
     "arithmetic": (kernel, "_stated"),
 }

@@ -12,7 +12,7 @@ from cop2l import files
 from cop2l.certify import commitment
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, Lock
-from cop2l.kernel.learning import digest
+from cop2l.kernel.exact import digest
 
 LINES = [{"task": 1, "x": [0.1, None]}, {"task": 2, "name": "ä\udc80"}, {"task": 3, "nested": {"7": 1e-300}}]
 TENSORS = {

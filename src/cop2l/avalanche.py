@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
 from cop2l.certify.certificate import Certificate
-from cop2l.certify.fast import outputs
 from cop2l.certify.inputs import labelled
 from cop2l.certify.learner import CoP2L
+from cop2l.certify.scoring import outputs
 from cop2l.errors import UserError, missing_extra
 from cop2l.streams.task import Scenario, Stream, Task
 

@@ -16,9 +16,9 @@ from cop2l.certify.program import EXPORT, FORMAT, PROGRAMS, VERSION, WEIGHTS, pr
 from cop2l.errors import UserError
 from cop2l.experiments import life
 from cop2l.files import file_digest, replace_folder, write_bytes, write_json
+from cop2l.kernel.exact import digest
 from cop2l.kernel.form import TEXT_FILE
 from cop2l.kernel.form import read as read_certificate
-from cop2l.kernel.learning import digest
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.kernel.verdict import Verdict, in_words

@@ -10,6 +10,7 @@ from torch import nn
 from cop2l.certify.certificate import Certificate
 from cop2l.certify.learner import CoP2L
 from cop2l.certify.presets import PRIOR
+from cop2l.certify.state import all_or_nothing
 from cop2l.errors import UserError, missing_extra
 from cop2l.models import build
 
@@ -126,7 +127,7 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             for number, (x, labels) in earlier.items()
         }
         # If certifying fails the task is not learned either: the same call again would learn its data twice.
-        with self.learner_._all_or_nothing():
+        with all_or_nothing(self.learner_):
             self.learner_.learn(*own)
             task = self.learner_.tasks_seen
             self.certificate_: Certificate = self.learner_.certify(past | {task: own})

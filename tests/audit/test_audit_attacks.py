@@ -275,7 +275,7 @@ def test_a_model_of_ones_own_is_built_from_the_seed(samples, tmp_path):
 def test_the_name_of_another_machine_saves_no_forger(certificate, data):
     from safetensors.torch import load_file, save_file
 
-    from cop2l.kernel.learning import digest
+    from cop2l.kernel.exact import digest
 
     theta = load_file(certificate / "theta.safetensors")
     theta = {name: value + 0.001 for name, value in theta.items()}

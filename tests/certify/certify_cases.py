@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from cop2l.certify.fast import Fast
-from cop2l.kernel.learning import Plain, certified_rows, digest, exact_arithmetic, sample
+from cop2l.kernel.exact import certified_rows, digest, exact_arithmetic, sample
+from cop2l.kernel.learning import Plain
 from cop2l.kernel.options import Options
 from cop2l.kernel.verify import _rebuild, outside_heads, set_tensors
 from cop2l.models import build

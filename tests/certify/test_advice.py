@@ -92,25 +92,6 @@ def test_rows_of_every_type_are_told_apart(kind):
     assert len([*copied(1, x[:, :3])]) == 1
 
 
-def test_inputs_that_are_not_scaled():
-    x, y = easy()
-    said = advice(a_learner(), x * 1000, y)
-    largest = np.abs(x * 1000).max()
-    assert any(s.startswith(f"The inputs have values up to {largest:.3g}, and") for s in said)
-    x[:, 2] = 7
-    assert any(
-        s.startswith("Column 2 of the inputs is 7 in every example") for s in advice(a_learner(), x, y)
-    )
-    x[:, 2] = 0  # the border of a picture
-    assert not any("Column" in sentence for sentence in advice(a_learner(), x, y))
-
-
-def test_one_class_alone_unless_it_is_meant():
-    x, y = easy()
-    assert any("has the class 1, so that" in s for s in advice(a_learner(), x[y == 1], y[y == 1]))
-    assert advice(a_learner(), x[y == 1], y[y == 1], classes=[1]) == []
-
-
 def test_nothing_is_changed_by_it():
     quiet, loud = a_learner(prior_lr=1e-6), a_learner(prior_lr=1e-6)
     x, y = easy()

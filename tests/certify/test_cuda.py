@@ -16,10 +16,12 @@ from certify_cases import (
     standing,
 )
 
-from cop2l.certify.fast import Fast, Pool
+from cop2l.certify.fast import Fast
 from cop2l.certify.learner import CoP2L
-from cop2l.kernel.learning import LARGE_BLOCK as BLOCK
-from cop2l.kernel.learning import Plain, check_alone, exact_arithmetic, sample, score
+from cop2l.certify.scoring import Pool
+from cop2l.kernel.exact import LARGE_BLOCK as BLOCK
+from cop2l.kernel.exact import check_alone, exact_arithmetic, sample, score
+from cop2l.kernel.learning import Plain
 from cop2l.kernel.verify import verify
 from cop2l.models import build
 

@@ -13,7 +13,8 @@ from torch import nn
 from cop2l.certify.fast import Fast
 from cop2l.certify.learner import CoP2L
 from cop2l.errors import UserError
-from cop2l.kernel.learning import Plain, exact_arithmetic
+from cop2l.kernel.exact import exact_arithmetic
+from cop2l.kernel.learning import Plain
 
 SMALL = {
     "prior": 0.0,

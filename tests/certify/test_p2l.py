@@ -20,22 +20,10 @@ from cop2l.bounds import (
     preference_certificate,
 )
 from cop2l.certify.bounding import bounds_of
-from cop2l.certify.fast import Fast, top
-from cop2l.certify.fast import Optimiser as FastOptimiser
-from cop2l.kernel.learning import (
-    Examples,
-    Optimiser,
-    Plain,
-    Sets,
-    balanced,
-    balanced_order,
-    certified_rows,
-    criterion,
-    exact_arithmetic,
-    sample,
-    score,
-    threshold,
-)
+from cop2l.certify.fast import Fast
+from cop2l.certify.scoring import top
+from cop2l.kernel.exact import Examples, certified_rows, exact_arithmetic, sample, score
+from cop2l.kernel.learning import Optimiser, Plain, Sets, balanced, balanced_order, criterion, threshold
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.verify import counts
 from cop2l.randomness import marks
@@ -131,7 +119,7 @@ def transcribed(model, S, B, options):
     in_picking = {"S": 1.0, "B": options.omega if options.pick_omega is None else options.pick_omega}
     engine = Plain(model, options)
     C, states, values = [], [], []
-    optimiser, points = engine.optimiser(), options.grid_points
+    optimiser, points = Optimiser(engine.model, options), options.grid_points
     for j in itertools.count():
         losses = {
             (name, i): float(score(model, source[name].take(np.array([i])))[0][0] * in_picking[name])
@@ -290,7 +278,7 @@ def test_every_mini_batch_is_filled_with_its_own_rows(engine, n):
     model = Watched(6, 2)
     model.seen = []
     learner = engine(model, options_of(batch=4, lr=1e-9))
-    learner.update(learner.optimiser(), sample(x, y, 1, 0), torch.ones(n), 2, "u")
+    learner.update(Optimiser(learner.model, learner.options), sample(x, y, 1, 0), torch.ones(n), 2, "u")
     sizes = [4] * (n // 4) + [n % 4] * (n % 4 > 0)
     assert len(model.seen) == 2 * len(sizes)
     for epoch in (model.seen[: len(sizes)], model.seen[len(sizes) :]):
@@ -313,7 +301,7 @@ def test_a_single_mini_batch_is_a_step_down_the_weighted_mean(engine, n):
     )
     model, expected = model_of("linear", 3), model_of("linear", 3)
     learner = engine(model, options_of(batch=8, lr=0.5))
-    learner.update(learner.optimiser(), sample(x, y, 1, 0), weight, 2, "u")
+    learner.update(Optimiser(learner.model, learner.options), sample(x, y, 1, 0), weight, 2, "u")
     for _ in range(2):
         loss = (weight * F.cross_entropy(expected(x), y, reduction="none")).mean()
         gradients = torch.autograd.grad(loss, list(expected.parameters()))
@@ -335,19 +323,24 @@ def test_logits_may_have_another_precision_than_the_weights():
         model = Single(5, 3).double()
         model.load_state_dict(start)
         learner = engine(model, options_of(batch=8))
-        learner.update(learner.optimiser(), sample(x, y, 1, 0), torch.ones(8, dtype=torch.float64), 1, "u")
+        learner.update(
+            Optimiser(learner.model, learner.options),
+            sample(x, y, 1, 0),
+            torch.ones(8, dtype=torch.float64),
+            1,
+            "u",
+        )
         assert not same_bits(parameters(model), start)
         ends.append(parameters(model))
     assert same_bits(*ends)
 
 
-@pytest.mark.parametrize("kind", [Optimiser, FastOptimiser])
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
-def test_the_optimisers_are_those_of_torch(kind, name):
+def test_the_optimisers_are_those_of_torch(name):
     draw = torch.Generator().manual_seed(0)
     x, y = torch.randn(40, 25, generator=draw), torch.randint(3, (40,), generator=draw)
     ours, theirs = model_of("mlp", 3).double().eval(), model_of("mlp", 3).double().eval()
-    optimiser = kind(ours, options_of(optimiser=name, lr=0.05))
+    optimiser = Optimiser(ours, options_of(optimiser=name, lr=0.05))
     reference = {
         "sgd": lambda p: torch.optim.SGD(p, 0.05),
         "momentum": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9),

@@ -11,7 +11,7 @@ from cop2l.certify import prior
 from cop2l.certify.presets import options
 from cop2l.certify.prior import Tried, prior_part, scale_from, step_from
 from cop2l.errors import UserError
-from cop2l.kernel.learning import certified_rows
+from cop2l.kernel.exact import certified_rows
 from cop2l.kernel.verify import Allowed
 from cop2l.models import build
 from cop2l.models.scale import LIMIT
@@ -119,14 +119,15 @@ def test_nothing_but_the_prior_part_is_looked_at():
     certified = certified_rows(len(y), 1, first.options)
     x[certified], y[certified] = np.nan, 1
     other = CoP2L.from_prior(mlp(), x, y, say=said.append, **QUICK)
-    assert first.theta_0.keys() == other.theta_0.keys()
-    assert all(torch.equal(value, other.theta_0[name]) for name, value in first.theta_0.items())
+    assert first.state.theta_0.keys() == other.state.theta_0.keys()
+    assert all(torch.equal(value, other.state.theta_0[name]) for name, value in first.state.theta_0.items())
     assert (first.options, first.data) == (other.options, other.data)
     assert "144 examples that certify nothing" in said[0]
     assert said[1].startswith(f"lr={first.options.lr:g}")
     x[~certified] = 2
     assert not torch.equal(
-        CoP2L.from_prior(mlp(), x, y, lr=0.1, **QUICK).theta_0["scale.shift"], first.theta_0["scale.shift"]
+        CoP2L.from_prior(mlp(), x, y, lr=0.1, **QUICK).state.theta_0["scale.shift"],
+        first.state.theta_0["scale.shift"],
     )
 
 

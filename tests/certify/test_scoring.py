@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from certify_cases import digests, parameters, same_bits
 from torch import nn
 
-from cop2l.certify.fast import ErrorCount, Pool, exact_already, misclassified, outputs
 from cop2l.certify.learner import CoP2L
+from cop2l.certify.scoring import ErrorCount, Pool, misclassified, outputs
 from cop2l.errors import UserError
-from cop2l.kernel.learning import LARGE_BLOCK as BLOCK
-from cop2l.kernel.learning import block_rows, check_alone, exact_arithmetic, sample, score
+from cop2l.kernel.exact import LARGE_BLOCK as BLOCK
+from cop2l.kernel.exact import block_rows, check_alone, exact_arithmetic, sample, score
 from cop2l.kernel.options import Refusal
 from cop2l.models import Linear, build
 
@@ -123,20 +123,6 @@ def test_predictions_do_not_depend_on_settings_of_torch_or_of_the_model(count):
     assert torch.is_grad_enabled()
     learner.model.dropout = torch.nn.Dropout(0.9)  # another module, in training mode
     assert torch.equal(learner.probabilities(some), expected)
-
-
-@pytest.mark.parametrize("precision", ["bf16", "ieee"])
-def test_a_precision_that_was_set_does_not_reach_small_requests(precision):
-    product = torch.backends.mkldnn.matmul
-    if not hasattr(product, "fp32_precision"):
-        pytest.skip("torch before 2.9")
-    like, before = torch.zeros(1), product.fp32_precision
-    assert exact_already(like)
-    try:
-        product.fp32_precision = precision
-        assert exact_already(like) == (precision == "ieee")
-    finally:
-        product.fp32_precision = before
 
 
 def test_errors_of_tasks_that_are_counted_together():

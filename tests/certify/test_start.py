@@ -9,7 +9,8 @@ from torch import nn
 from cop2l import CoP2L
 from cop2l.certify.fast import Fast
 from cop2l.errors import UserError
-from cop2l.kernel.learning import Plain, certified_rows, gram
+from cop2l.kernel.exact import certified_rows
+from cop2l.kernel.learning import Plain, gram
 from cop2l.kernel.verify import verify
 from cop2l.methods import method
 from cop2l.models import build
@@ -60,19 +61,6 @@ def test_without_picks_it_is_slda_on_the_prior_parts():
     torch.testing.assert_close(learner.model.head.bias, other.model.head.bias, rtol=1e-4, atol=1e-4)
     for x, _ in data.values():
         assert (learner.predict(x) == other.predict(x)).all()
-
-
-@pytest.mark.parametrize("model", ["linear", "random-features"])
-def test_the_sums_are_foreseen_and_counted(model):
-    data, width = drawn(), {"linear": WIDTH, "random-features": 40}[model]
-    learner = learned(data, model)
-    assert learner.numbers_stored == CLASSES * (1 + width) + width**2
-    fresh = CoP2L(model_on(model), preset="hybrid", start="slda")
-    assert (fresh.numbers_stored, fresh.numbers_foreseen(None, CLASSES)) == (0, learner.numbers_stored)
-    assert CoP2L(model_on(model)).numbers_foreseen(None, CLASSES) == 0
-    unfit = CoP2L(build("mlp", inputs=(WIDTH,), classes=CLASSES), preset="hybrid", start="slda")
-    with pytest.raises(UserError, match="linear head"):
-        unfit.numbers_foreseen(None, CLASSES)
 
 
 @pytest.mark.parametrize("width", [7, 512, 513, 1100])

@@ -15,11 +15,11 @@ sys.path += [str(Path(__file__).parents[1] / name) for name in ("kernel", "certi
 from certify_cases import SCENARIOS, case_of, model_of, parameters, standing
 from test_learning import drawn
 
-from cop2l.certify import fast
+from cop2l.certify import scoring
 from cop2l.certify.learner import CoP2L
 from cop2l.certify.ranks import Ranks
 from cop2l.errors import Advice, UserError
-from cop2l.kernel import learning
+from cop2l.kernel import exact
 from cop2l.kernel.options import Refusal
 
 STREAMS = range(16)
@@ -36,14 +36,14 @@ def learned(number, ranks):
         case.options = replace(case.options, optimiser="sgd", lr=1e12, omega=1e6, epochs=4, start="weights")
     engine = case.engine(model_of(kind, case.classes).to(dtype))
     engine.ranks, left = ranks, []
-    with learning.exact_arithmetic(1):
+    with exact.exact_arithmetic(1):
         for t in range(1, case.tasks + 1):
             S = case.sample(t)
             try:
                 engine.learn(S)
             except Refusal as refusal:
                 return [*left, str(refusal)], case
-            count = fast.misclassified if ranks is None else ranks.misclassified
+            count = scoring.misclassified if ranks is None else ranks.misclassified
             left.append([standing(engine), engine.trace, count(engine.model, S, engine.outside).tolist()])
     return left, case
 
@@ -79,14 +79,14 @@ def issued(scenario, ranks, data=lambda case: case.data):
     certificates = [learner.certify(case.data)]
     learner.learn(*case.data[1], classes=case.heads[0])
     certificates.append(learner.certify({2: case.data[2]}))  # the others from the memory
-    return [(c.content, learning.digest(c.tensors["theta"])) for c in certificates], parameters(learner.model)
+    return [(c.content, exact.digest(c.tensors["theta"])) for c in certificates], parameters(learner.model)
 
 
 def compare_certificates(ranks):
     for scenario in SCENARIOS:
         alone, shared = issued(scenario, None), issued(scenario, ranks)
         assert alone[0] == shared[0]
-        assert learning.digest(alone[1]) == learning.digest(shared[1])
+        assert exact.digest(alone[1]) == exact.digest(shared[1])
 
 
 def refuse_other_data(ranks):
@@ -108,7 +108,7 @@ def main():
     ranks = Ranks()
     compare_certificates(ranks)
     refusal = refuse_other_data(ranks)
-    learning.LARGE_BLOCK = BLOCK
+    exact.LARGE_BLOCK = BLOCK
     shares = ranks.shares(np.empty((100, 4)), [100, 10])
     seen = compare_streams(ranks)
     found = {"rank": ranks.rank, "shares": [(s.start, s.stop) for s in shares], "refusal": refusal, **seen}

@@ -64,7 +64,6 @@ def test_the_run_directory_is_as_documented(finished):
     assert {
         *keys.split(),
         "memory_used",
-        "numbers_stored",
         "tasks",
         "kind",
         "trace",
@@ -348,32 +347,6 @@ def test_a_baseline_without_holdout_has_no_claim_and_no_certificate(tmp_path):
     assert summary["kind"] is None
     assert all(row["bounds"] == {} and row["picked"] is None for row in summary["tasks"])
     assert not (tmp_path / "run" / "certificates").exists()
-
-
-def test_what_is_kept_beside_examples_is_in_the_records(tmp_path):
-    table = grid.read("synthetic")
-    config = grid.single(table, grid.overrides(["method=slda", "model=linear", "data.n=100"]))
-    run(config, tmp_path / "run")
-    (*_, record) = read_lines(tmp_path / "run" / "records.jsonl")
-    width, classes = 4, 6
-    assert record["memory_used"] == 0
-    assert record["numbers_stored"] == classes * (1 + width) + width**2
-
-
-def test_the_room_for_statistics_is_foreseen(tmp_path):
-    """What a run is said to write grows by twice what its state does: the old state stays until the new one is whole."""
-    table, said, written = grid.read("synthetic"), [], []
-    for features in (10, 500):
-        given = ["method=ranpac", "model=linear", "data.n=60", "ridge=1.0", f"random_features={features}"]
-        config = grid.single(table, grid.overrides(given))
-        stream = learners.load_stream(config)
-        learner = learners.new_learner(config, stream)
-        said.append(measure.space(learner, stream, config))
-        learner.learn(stream[0].x, stream[0].y)
-        learner.save(tmp_path / str(features))
-        written.append(sum(file.stat().st_size for file in (tmp_path / str(features)).iterdir()))
-    assert said[1] - said[0] == pytest.approx(2 * (written[1] - written[0]), rel=0.01)
-    assert written[1] > 500**2 * 8
 
 
 def test_a_method_that_comes_to_less_than_its_name_says_so(tmp_path):

@@ -23,11 +23,13 @@ from certify_cases import (
 )
 from torch import nn
 
-from cop2l.certify.fast import Fast, Pool
+from cop2l.certify.fast import Fast
 from cop2l.certify.inputs import inputs
+from cop2l.certify.scoring import Pool
 from cop2l.errors import UserError
 from cop2l.features import load_stream
-from cop2l.kernel.learning import Plain, exact_arithmetic, score
+from cop2l.kernel.exact import exact_arithmetic, score
+from cop2l.kernel.learning import Plain
 from cop2l.kernel.options import Refusal
 from cop2l.models import build
 from cop2l.randomness import private_randomness

@@ -9,7 +9,8 @@ import torch
 from scipy.special import bdtrc
 from torch import nn
 
-from cop2l.kernel.learning import Plain, digest, exact_arithmetic, sample, score, threshold
+from cop2l.kernel.exact import digest, exact_arithmetic, sample, score
+from cop2l.kernel.learning import Plain, threshold
 from cop2l.kernel.options import Options
 
 ROWS, TASKS = 60, 3

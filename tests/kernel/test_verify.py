@@ -21,8 +21,9 @@ from cop2l.certify.certificate import content_of, sealed
 from cop2l.certify.learner import CoP2L
 from cop2l.errors import UserError
 from cop2l.files import file_digest
+from cop2l.kernel.exact import digest
 from cop2l.kernel.form import ASSUMPTIONS, FILES, Unreadable
-from cop2l.kernel.learning import Sets, digest
+from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.kernel.verdict import Verdict

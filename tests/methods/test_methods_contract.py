@@ -78,14 +78,6 @@ class TestContract:
             assert min(accuracies) > 0.9, accuracies
         assert accuracies[-1] > 0.9, accuracies
 
-    def test_what_is_stored_was_foreseen(self, name, scenario):
-        learned, (x, _, _) = learner(name, scenario), next(tasks(scenario))
-        foreseen = learned.numbers_foreseen(x[:1], 6)
-        for x, y, head in tasks(scenario):
-            learned.learn(x, y, classes=head)
-            assert learned.numbers_stored <= foreseen
-            assert name not in FROZEN or learned.numbers_stored == foreseen
-
     def test_same_seed_same_bits_and_nothing_outside_changes(self, name, scenario):
         before = torch.get_rng_state()
         first = learner(name, scenario)
@@ -131,7 +123,7 @@ class TestContract:
         resumed = learn_all(method(name).load(tmp_path / "state"), scenario, start=2)
         assert torch.equal(weights(whole), weights(resumed))
         assert whole.memory_used == resumed.memory_used
-        assert whole.numbers_stored == resumed.numbers_stored
+        assert whole.kept.keys() == resumed.kept.keys()
         for t, (x, _, _) in enumerate(tasks(scenario), 1):
             assert torch.equal(whole.predict(x, task=t), resumed.predict(x, task=t))
 
@@ -206,15 +198,6 @@ def test_options_that_make_no_sense_are_refused(wrong):
 def test_an_option_that_is_divided_by_is_not_0(name, option):
     with pytest.raises(UserError, match=f"The option {option} is 0.*larger than 0"):
         learner(name, "class-incremental", **{option: 0})
-
-
-def test_what_cclis_stores_on_wide_features_was_foreseen():
-    model = build("linear", inputs=(64,), classes=4, seed=0)
-    learned = learner("cclis", "class-incremental", model=model, epochs=1, head_epochs=1)
-    x, y = torch.randn(20, 64, generator=generator(0, "wide")), torch.arange(20) % 2
-    foreseen = learned.numbers_foreseen(x[:1], 4)
-    learned.learn(x, y)
-    assert learned.numbers_stored == foreseen
 
 
 def test_tasks_that_make_no_sense_are_refused():

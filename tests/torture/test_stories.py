@@ -291,7 +291,7 @@ def test_the_best_of_many_seeds_is_the_issuers_word_without_a_commitment(tmp_pat
 
 
 def test_rows_sorted_so_that_the_hard_ones_are_set_aside_is_the_issuers_word(tmp_path):
-    from cop2l.kernel.learning import certified_rows
+    from cop2l.kernel.exact import certified_rows
     from cop2l.kernel.options import Options
 
     draw = np.random.default_rng(0)

@@ -14,8 +14,8 @@ from torch import nn
 from cop2l import CoP2L
 from cop2l.errors import UserError
 from cop2l.files import file_digest
+from cop2l.kernel.exact import digest
 from cop2l.kernel.form import canonical, content_digest
-from cop2l.kernel.learning import digest
 from cop2l.kernel.options import Options
 from cop2l.kernel.verify import Allowed, verify
 from cop2l.models import build

@@ -22,8 +22,8 @@ from torture_bases import Base, Certificate
 
 from cop2l.certify.bounding import statements
 from cop2l.certify.state import load_parameters
+from cop2l.kernel.exact import answers, digest
 from cop2l.kernel.form import SCENARIOS, Unreadable, canonical
-from cop2l.kernel.learning import answers, digest
 from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, fingerprint
 

@@ -320,7 +320,7 @@ KINDS: tuple[Callable[[Path, Path, Draw], str], ...] = (
 WORD = (
     "accuracy", "classes", "test_error", "test_n", "test_groups", "matrix", "seconds", "learn_seconds", "peak_memory", "trace",
     "forgetting", "plasticity",
-    "memory_used", "peak_cuda_allocated", "peak_cuda_reserved", "total_cuda_allocated", "numbers_stored", "n",
+    "memory_used", "peak_cuda_allocated", "peak_cuda_reserved", "total_cuda_allocated", "n",
 )  # fmt: skip
 
 

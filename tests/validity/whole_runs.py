@@ -483,7 +483,7 @@ def second_certificate(seed, broken):
     list(learned(learner, world, samples))
     found = list(stated(learner, world, learner.certify(samples)))
     if broken:
-        learner.issued = None  # the learner refuses a second one: this forgets the first
+        learner.state.issued = None  # the learner refuses a second one: this forgets the first
         found += stated(learner, world, learner.certify())
     return judged(found)
 

@@ -15,8 +15,8 @@ from cop2l.experiments.life import names_beside
 from cop2l.experiments.measure import COUNTS, informal, summarise
 from cop2l.experiments.options import left_open, usual_step
 from cop2l.files import file_digest, read_json, read_lines, read_tensors, standing
+from cop2l.kernel.exact import digest
 from cop2l.kernel.form import HOLDOUT_FILES, Unreadable, canonical
-from cop2l.kernel.learning import digest
 from cop2l.kernel.verdict import Verdict
 from cop2l.streams.task import Stream
 
@@ -25,7 +25,7 @@ CLAIMS = ("claim", "shares", "groups")
 BAD_FORM = (KeyError, TypeError, AttributeError, IndexError, ValueError, RuntimeError, ZeroDivisionError)
 RECORD = (
     "task", "wrong", "accuracy", "classes", "kind", "claims", "tasks", "seconds", "learn_seconds", "peak_memory",
-    "peak_cuda_allocated", "peak_cuda_reserved", "total_cuda_allocated", "memory_used", "numbers_stored", "trace",
+    "peak_cuda_allocated", "peak_cuda_reserved", "total_cuda_allocated", "memory_used", "trace",
 )  # fmt: skip
 ROW = ("task", *COUNTS, "bounds", "test_error", "test_n", "test_groups", "holdout")
 """The fields of a record, and of its entry for a task: another one could state what nobody checks."""

@@ -29,6 +29,7 @@ from cop2l.certify.program import (
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, read_json
 from cop2l.kernel.arithmetic import follows
+from cop2l.kernel.exact import digest
 from cop2l.kernel.form import (
     COUNTED,
     HOLDOUT_FILES,
@@ -45,7 +46,7 @@ from cop2l.kernel.form import (
     table,
     text,
 )
-from cop2l.kernel.learning import SET_NAMES, Sets, digest
+from cop2l.kernel.learning import SET_NAMES, Sets
 from cop2l.kernel.options import Refusal, choice, many, maybe, require, whole
 from cop2l.kernel.verdict import Verdict, in_words
 from cop2l.methods import predicts_with_its_model

@@ -15,8 +15,8 @@ from cop2l.audit.unread import as_read
 from cop2l.errors import UserError
 from cop2l.experiments.environment import threads
 from cop2l.files import read_tensors
+from cop2l.kernel.exact import digest
 from cop2l.kernel.form import HOLDOUT_FILES, Unreadable, canonical
-from cop2l.kernel.learning import digest
 from cop2l.kernel.options import Options, Refusal, require
 from cop2l.kernel.samples import Copies
 from cop2l.kernel.verdict import Verdict

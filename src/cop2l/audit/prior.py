@@ -14,8 +14,8 @@ from cop2l.audit.model import Builder, dtype_of, model_for
 from cop2l.certify.presets import PRIOR
 from cop2l.certify.prior import SHARE, STEPS, prior_part, scale_from, step_from, steps_tried
 from cop2l.experiments.environment import threads
+from cop2l.kernel.exact import Examples, size_of
 from cop2l.kernel.form import HOLDOUT_FILES, canonical, regular
-from cop2l.kernel.learning import Examples, size_of
 from cop2l.kernel.verdict import Verdict
 from cop2l.kernel.verify import Allowed, Say, machine
 from cop2l.methods import method

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.certify.fast import ScoringMode, input_blocks
-from cop2l.kernel.learning import exact_arithmetic, tensor
+from cop2l.certify.scoring import input_blocks, scoring_mode
+from cop2l.kernel.exact import exact_arithmetic, tensor
 from cop2l.kernel.samples import ROWS, Copies, numbers
 from cop2l.kernel.verdict import Verdict
 from cop2l.kernel.verify import Allowed
@@ -70,7 +70,7 @@ def _differences(every: Sequence[Any], logits: list[Tensor], kind: torch.dtype) 
 
 def _logits(model: nn.Module, x: Any) -> Tensor:
     """The answers, in the fixed blocks in which they depend on no other example."""
-    with ScoringMode(model):
+    with scoring_mode(model):
         return torch.cat([model(rows).cpu() for rows in input_blocks(model, x)])[: len(x)]
 
 

@@ -11,18 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
 
-from cop2l.certify.fast import Fast, misclassified
+from cop2l.certify.fast import Fast
+from cop2l.certify.scoring import misclassified
 from cop2l.errors import Advice
-from cop2l.kernel.learning import Examples, certified_rows, join
+from cop2l.kernel.exact import Examples, certified_rows, join
 from cop2l.kernel.samples import ROWS, numbers
 from cop2l.kernel.verify import ALLOWED
-from cop2l.models.scale import Scale
 from cop2l.streams.loading import GENERATED
 
-LARGE = 100
-"""Inputs beyond this are hardly scaled."""
 HIGH = 0.25
 """A larger share of errors on what was trained on is underfitting."""
 ENOUGH = 20
@@ -30,30 +27,6 @@ ENOUGH = 20
 ADAPTERS = ("cop2l.", "sklearn.", "avalanche.")
 """Whose lines are not the user's."""
 TWICE = "changing it and learning again counts as another try (docs/inputs.md, Advice)"
-
-
-def before(task: int, x: Any, y: Tensor, given: Any, model: nn.Module) -> Iterator[str]:
-    """What the data of a task shows at a glance: its first block of inputs, and its labels."""
-    looks_up = any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in model.modules())
-    looked_at = task == 1 and not isinstance(getattr(model, "scale", None), Scale)
-    first = numbers(x[:ROWS])
-    if looked_at and first.size and first.dtype.kind in ("f" if looks_up else "iuf"):  # ids are no quantities
-        largest = max(-float(first.min()), float(first.max()))
-        if largest > LARGE:
-            yield (
-                f"The inputs have values up to {largest:.3g}, and models learn badly from such: divide them by a constant that "
-                f"is known beforehand (255 for bytes); {TWICE}."
-            )
-        if first.ndim == 2 and len(first) > 1:
-            same = np.flatnonzero((first == first[:1]).all(0) & (first[0] != 0))
-            for column in same[:1]:
-                value = f"{first[0, column]:.3g}"
-                yield f"Column {column} of the inputs is {value} in every example seen: leave it out; {TWICE}."
-    if given is None and len(y) > 1 and bool((y == y[0]).all()):
-        yield (
-            f"Every example of task {task} has the class {int(y[0])}, so that its bound says nothing of telling classes apart; "
-            "if that is meant, declare the task's classes: learn(..., classes=[...]), or --classes."
-        )
 
 
 def copied(task: int, x: Any, data: Mapping[str, Any] | None = None) -> Iterator[str]:

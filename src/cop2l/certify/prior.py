@@ -9,21 +9,25 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from cop2l.certify.inputs import check_finite, inputs
-from cop2l.certify.presets import PRESETS, PRIOR
+from cop2l.certify.inputs import check_finite, inputs, labelled, labels
+from cop2l.certify.presets import PRESETS, PRIOR, options
+from cop2l.certify.validation import check_task
 from cop2l.errors import Advice, UserError
-from cop2l.kernel.learning import Examples, certified_rows, sample
+from cop2l.kernel.exact import Examples, certified_rows, sample
 from cop2l.kernel.options import Options
-from cop2l.kernel.samples import numbers
+from cop2l.kernel.samples import blocks_of, fingerprint, numbers
 from cop2l.models import MODELS
 from cop2l.models.scale import Scale, scale_of
 from cop2l.randomness import marks
+
+if TYPE_CHECKING:
+    from cop2l.certify.learner import CoP2L
 
 MOST_ROWS, MOST_VALUES = 1000, 10**7
 """More examples, or more numbers in all, are not looked at."""
@@ -239,3 +243,63 @@ def settled(
     else:
         say("lr stays as it is by default: " + few.format(len(part), LEAST_TO_TRY, "give it yourself"))
     return Settled(constants, found, [list(one) for one in tried])
+
+
+def from_prior(
+    cls: "type[CoP2L]",
+    /,
+    model: nn.Module,
+    x: Any,
+    y: Any = None,
+    *,
+    scale: str | None = PRIOR,
+    lr: str | float = PRIOR,
+    classes: Sequence[int] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    **given: Any,
+) -> "CoP2L":
+    """A learner with a copy of the model; the examples that `learn(x, y)` will set aside decide the inputs' scale and lr.
+
+    No other example is looked at, and these are not certified. `given` is what CoP2L takes, with a prior part, such as
+    prior=0.05; with scale=None or a number for lr only the other is decided. `say` is told what was found.
+    """
+    stated = {name: value for name, value in given.items() if name not in ("claim", "shares", "groups")}
+    chosen = options(**{name: stated[name] for name in ("preset", "prior", "seed") if name in stated})
+    if not chosen.prior:
+        raise UserError("Nothing is set aside to set scale or lr from; give prior=0.05, say.")
+    x, y = labelled(x, y)
+    part = prior_part(x, labels(y), chosen.prior, chosen.seed)
+    shape = list(part.x.shape[1:])
+    ids = not part.x.is_floating_point() and type(model) not in MODELS.values()
+    own: Any = getattr(model, "scale", None)
+    fixed = ids or (isinstance(own, Scale) and not own.limited)
+
+    def make(constants: dict[str, list[float]] | None, step: float) -> "CoP2L":
+        return cls(scaled(model, shape, constants), **(stated | {"lr": step}))
+
+    scenario, head = stated.get("scenario", "class-incremental"), None
+    if lr == PRIOR and len(part) >= LEAST_TO_TRY:
+        head = check_task(make(None, STEPS[0]), part.x, part.y, classes)[2]
+    found = settled(scale == PRIOR and not fixed, lr == PRIOR, part, make, classes, scenario, say)
+    step: Any = {} if lr == PRIOR and found.lr is None else {"lr": found.lr if lr == PRIOR else lr}
+    tried = {} if found.tried is None else {"data": {**(given.get("data") or {}), "tried": found.tried}}
+    learner = cls(scaled(model, shape, found.scale), **(given | step | tried))
+    learner.state.first = _print(part), head
+    return learner
+
+
+def check_first(learner: "CoP2L", x: Any, y: Tensor, head: tuple[int, ...]) -> None:
+    """Refuse a first task whose prior part did not give scale and step: they could depend on certified examples."""
+    if learner.tasks_seen or learner.state.first is None:
+        return
+    (seen, told), chosen = learner.state.first, learner.options
+    same = told in (None, head) or learner.scenario != "task-incremental"
+    if not same or seen != _print(prior_part(x, y, chosen.prior, chosen.seed)):
+        raise UserError(
+            "The first task is not the one that CoP2L.from_prior was given; learn the same examples first, in the same order,"
+            " with the same classes."
+        )
+
+
+def _print(part: Examples) -> str:
+    return fingerprint(len(part), blocks_of(part.x, part.y))

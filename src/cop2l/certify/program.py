@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from cop2l._version import __version__
 from cop2l.certify.bounding import statements
 from cop2l.errors import UserError, missing_extra, printable, unknown
-from cop2l.kernel.learning import Sets, exact_arithmetic
+from cop2l.kernel.exact import exact_arithmetic
+from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of
 from cop2l.kernel.verify import counts_and_parts, group_numbers, processor

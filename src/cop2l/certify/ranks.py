@@ -9,16 +9,22 @@ it as if alone.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from cop2l.certify import fast
+from cop2l.certify import scoring
+from cop2l.certify.scoring import Candidates, Top
 from cop2l.errors import UserError
-from cop2l.kernel.learning import Examples, block_rows
+from cop2l.kernel.exact import Examples, block_rows, digest
+from cop2l.kernel.options import Options
+from cop2l.kernel.verify import machine, set_tensors
+
+if TYPE_CHECKING:
+    from cop2l.certify.learner import CoP2L
 
 LOST = (
     "Another rank ended or did not answer in time, or all were stopped; run the same command again to go on after the last "
@@ -53,8 +59,17 @@ class Ranks:
         self.sent += row.nbytes
         return torch.stack(every).cpu().numpy()
 
-    def agree(self, facts: Mapping[str, Any]) -> None:
+    def agree(self, learner: "CoP2L", more: Mapping[str, Any]) -> None:
         """Refuse to go on where a rank has something else: then bits would differ, or ranks wait for each other."""
+        facts = {
+            "options": learner.options,
+            "scenario": learner.scenario,
+            "threads": learner.state.threads,
+            "machine": machine(learner.model),
+            "parameters": digest(learner.model.state_dict()),
+            "past tasks": digest(set_tensors(learner.engine.sets)),
+            **more,
+        }
         hashes = b"".join(hashlib.sha256(repr(value).encode()).digest() for value in facts.values())
         every = self.gather(np.frombuffer(hashes, np.uint8).copy()).reshape(self.size, len(facts), -1)
         if names := [
@@ -89,9 +104,13 @@ class Ranks:
         """Which examples are misclassified."""
         (own,), wrong = self.shares(part.x, [len(part)]), np.zeros(len(part), bool)
         if own.start < own.stop:
-            wrong[own] = fast.misclassified(model, _rows(part, own), outside)
+            wrong[own] = scoring.misclassified(model, _rows(part, own), outside)
         self.unite([wrong])
         return wrong
+
+    def candidates(self, *pool: Any) -> "SharedCandidates":
+        """The pool of mP2L, with the arguments of `scoring.Candidates`."""
+        return SharedCandidates(self, *pool)
 
 
 def _rows(part: Examples, own: slice) -> Examples:
@@ -100,41 +119,37 @@ def _rows(part: Examples, own: slice) -> Examples:
     return replace(part, x=x, y=part.y[own], task=part.task[own], row=part.row[own], mark=part.mark[own])
 
 
-class Rounds(fast.Rounds):
-    """The iterations of mP2L: this rank's blocks are scored here, and the largest losses of all ranks compared."""
+class SharedCandidates:
+    """The pool of mP2L: this rank's blocks are scored here, and the largest losses of all ranks compared."""
 
     def __init__(
         self,
         ranks: Ranks,
-        engine: fast.Fast,
+        model: nn.Module,
         S: Examples,
         B: Examples | None,
-        candidates: np.ndarray,
-        prior: Examples | None,
-        searching: bool,
+        mask: np.ndarray,
+        outside: Tensor | None,
+        options: Options,
     ) -> None:
-        parts = [S] if B is None else [S, B]
+        self._ranks, self._k, parts = ranks, options.k, [S] if B is None else [S, B]
         own = ranks.shares(S.x, [len(part) for part in parts])
         mine = [_rows(part, rows) for part, rows in zip(parts, own, strict=True)]
-        super().__init__(
-            engine, mine[0], mine[1] if B is not None else None, candidates[own[0]], prior, searching
+        self._own = Candidates(
+            model, mine[0], mine[1] if B is not None else None, mask[own[0]], outside, options
         )
-        self._ranks, self._S, self._B = ranks, S, B  # what is picked may be any rank's
         self._marks = np.concatenate([part.mark for part in parts])
         starts = np.cumsum([0, *(len(part) for part in parts)])
-        self._places = np.concatenate(
-            [
-                np.arange(start + rows.start, start + rows.stop)
-                for start, rows in zip(starts, own, strict=False)
-            ]
-        )  # of this rank's rows among all, in ascending order
+        places = [np.arange(s + rows.start, s + rows.stop) for s, rows in zip(starts, own, strict=False)]
+        self._places = np.concatenate(places)  # of this rank's rows among all, in ascending order
 
-    def _found(self) -> fast.Round:
-        worst, errors, block = super()._found()
-        k, count = self._engine.options.k, len(block)
+    def top(self) -> Top:
+        """The same on every rank."""
+        worst, errors, block = self._own.top()
+        k, count = self._k, len(block)
         row = np.full(2 + 2 * k, -1.0)
         row[:2] = worst, errors
-        row[2 : 2 + count] = self._pool.losses_at(self._laid_out(block))
+        row[2 : 2 + count] = self._own.losses_at(block)
         row[2 + k : 2 + k + count] = self._places[block]
         every = self._ranks.gather(row)
         losses, places = every[:, 2 : 2 + k].ravel(), every[:, 2 + k :].ravel().astype(np.int64)
@@ -142,12 +157,13 @@ class Rounds(fast.Rounds):
         order = np.lexsort((places, self._marks[places], -losses))[:k]  # ties as in one process
         return float(every[:, 0].max()), int(every[:, 1].sum()), places[order]
 
-    def _close(self, block: np.ndarray) -> None:
+    def close(self, block: np.ndarray) -> None:
+        """These are picked, by whichever rank, and never again."""
         at, behind = (np.searchsorted(self._places, block, side) for side in ("left", "right"))
-        super()._close(at[at < behind])
+        self._own.close(at[at < behind])
 
 
-class ErrorCount(fast.ErrorCount):
+class ErrorCount(scoring.ErrorCount):
     """Which examples of many tasks are misclassified: what one process scores in one go, one of the ranks does, in turn."""
 
     def __init__(self, ranks: Ranks, model: nn.Module, outside: Tensor | None) -> None:

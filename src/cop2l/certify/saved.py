@@ -13,10 +13,11 @@ from cop2l.certify.advice import known_twice
 from cop2l.certify.certificate import Certificate, read
 from cop2l.certify.presets import PRIOR
 from cop2l.certify.prior import scalable
-from cop2l.certify.state import load_parameters, parameters, same_answers
+from cop2l.certify.state import load_parameters, parameters
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, read_tensors, replace_folder, standing, write_tensors
-from cop2l.kernel.learning import SET_NAMES, Examples, Sets, digest, sample
+from cop2l.kernel.exact import Examples, digest, sample
+from cop2l.kernel.learning import SET_NAMES, Sets
 from cop2l.kernel.verify import set_tensors
 from cop2l.models import rebuild
 
@@ -29,31 +30,30 @@ FILE = "learner.safetensors"
 
 def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
     """Write the learner and, if there is one and it is wanted, its certificate."""
-    engine = learner.engine
+    engine, state = learner.engine, learner.state
     sets = ({name: getattr(one, name) for name in SET_NAMES} for one in engine.sets)
     tensors = {f"sets/{name}": value for name, value in _together(sets).items()}
-    for name, theta in (("theta_0", learner.theta_0), ("theta", parameters(learner.model))):
+    for name, theta in (("theta_0", state.theta_0), ("theta", parameters(learner.model))):
         tensors |= {f"{name}/{key}": value for key, value in theta.items()}
     for name, parts in (("buffer", engine.buffer), ("prior", engine.prior)):
         tensors |= {f"{name}/{key}": value for key, value in _together(map(_columns, parts)).items()}
     tensors |= {f"sums/{name}": value.cpu() for name, value in engine.sums.items()}
-    for number, facts in enumerate(learner.facts):
+    for number, facts in enumerate(state.facts):
         tensors |= {f"facts/{number}/{name}": torch.from_numpy(rows.copy()) for name, rows in facts.items()}
     note = {
         "format": FORMAT,
         "options": learner.options.as_dict(),
         "scenario": learner.scenario,
-        "not_valid": list(learner.not_valid),
-        "data": learner.data,
-        "commitment": learner.commitment_hash,
+        "not_valid": list(state.not_valid),
+        "data": state.data,
+        "commitment": state.commitment,
         "model": learner.description,
-        "trained": learner.trained,
-        "classes": learner._classes if learner.heads else None,
-        "machines": learner.machines,
-        "threads": learner.threads,
-        "issued": learner.issued,
-        "answers": learner.learned.answers,
-        "first": learner._first,
+        "trained": state.trained,
+        "classes": state.classes,
+        "machines": state.machines,
+        "threads": state.threads,
+        "issued": state.issued,
+        "first": state.first,
         "tasks": [
             {
                 "head": list(head),
@@ -62,7 +62,7 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
                 "numbers": [one.iterations, one.stopped],
             }
             for head, found, sizes, one in zip(
-                learner.heads, learner.fingerprints, engine.sizes, engine.sets, strict=True
+                state.heads, state.fingerprints, engine.sizes, engine.sets, strict=True
             )
         ],
     }
@@ -79,7 +79,7 @@ def restore(learner: "CoP2L", folder: Path) -> None:
     changed = [name for name, value in mine.items() if note["options"].get(name) != value]
     if note["scenario"] != learner.scenario:
         changed.append("scenario")
-    if note["commitment"] != learner.commitment_hash:
+    if note["commitment"] != learner.state.commitment:
         changed.append("commitment")
     if changed:
         raise UserError(f"The saved learner has another {', '.join(changed)}; use what it was made with.")
@@ -148,10 +148,7 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> None:
-    first, mine = (
-        _part(tensors, "theta_0/"),
-        learner.model.state_dict(),
-    )
+    first, mine, state = _part(tensors, "theta_0/"), learner.model.state_dict(), learner.state
     wrong = [
         name
         for name in sorted({*first, *mine})
@@ -159,19 +156,18 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     ]
     if wrong:
         raise UserError(f"The model does not fit the saved learner: look at its parameter {wrong[0]}.")
-    if note["trained"] != learner.trained:
+    if note["trained"] != state.trained:
         raise UserError(
             "The model trains other parameters than the saved learner; set requires_grad as it was there."
         )
     load_parameters(learner.model, _part(tensors, "theta/"))
     engine, tasks = learner.engine, note["tasks"]
-    learner.theta_0, learner.machines = first, note["machines"]
-    learner.threads, learner.issued = note["threads"], note["issued"]
-    learner.not_valid = tuple(dict.fromkeys([*note["not_valid"], *learner.not_valid]))
-    learner.heads = [tuple(task["head"]) for task in tasks]
-    learner._classes = note["classes"] if tasks else None
-    learner.fingerprints = [task["fingerprint"] for task in tasks]
-    learner.facts = [
+    state.theta_0, state.machines, state.classes = first, note["machines"], note["classes"]
+    state.threads, state.issued = note["threads"], note["issued"]
+    state.not_valid = tuple(dict.fromkeys([*note["not_valid"], *state.not_valid]))
+    state.heads = [tuple(task["head"]) for task in tasks]
+    state.fingerprints = [task["fingerprint"] for task in tasks]
+    state.facts = [
         {name: rows.numpy() for name, rows in _part(tensors, f"facts/{number}/").items()}
         for number in range(len(tasks))
     ]
@@ -189,14 +185,10 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
         for name in ("buffer", "prior")
     )
     engine.sums = {name: value.to(device) for name, value in _part(tensors, "sums/").items()}
-    engine.outside = learner._outside(learner.heads) if tasks else None
-    learner._first = note["first"] and (note["first"][0], note["first"][1] and tuple(note["first"][1]))
-    learner.learned = learner._state()
-    if not same_answers(note["answers"], learner.learned.answers):
-        raise UserError(
-            "The model answers otherwise than that of the saved learner: give the same modules, with the code that they had."
-        )
-    learner.certificate = _stored_certificate(_issued(folder, len(tasks)), learner)
+    engine.outside = learner._outside() if tasks else None
+    state.first = note["first"] and (note["first"][0], note["first"][1] and tuple(note["first"][1]))
+    state.theta = digest(learner.model.state_dict())
+    state.certificate = _stored_certificate(_issued(folder, len(tasks)), learner)
     learner.model.eval()
 
 
@@ -242,13 +234,13 @@ def _issued(folder: Path, tasks: int) -> Path:
 
 def _stored_certificate(folder: Path, learner: "CoP2L") -> Certificate | None:
     """The certificate saved with the learner; None if it is of another time (the process was killed between two files)."""
-    if learner.issued is None or not folder.exists():
+    if learner.state.issued is None or not folder.exists():
         return None
     try:
         found, theta = read(folder), parameters(learner.model)
     except UserError as error:
         raise DamagedError(folder, str(error).rstrip(".")) from None
-    tensors = {"theta_0": learner.theta_0, "theta": theta, "sets": set_tensors(learner.engine.sets)}
+    tensors = {"theta_0": learner.state.theta_0, "theta": theta, "sets": set_tensors(learner.engine.sets)}
     if any(found.content[name] != digest(part) for name, part in tensors.items()):
         return None
     return replace(found, tensors=tensors)

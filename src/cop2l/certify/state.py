@@ -1,59 +1,57 @@
-"""The model as a learner left it: its parameters, and what shows that it was changed since."""
+"""What a learner carries from task to task beside the engine: it goes back where learning a task fails.
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+The model is part of it: parameters that were changed by hand are refused, and so is what training changes without storing it.
+"""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
 from torch import Tensor, nn
 
-from cop2l.certify.fast import ScoringMode, input_blocks
-from cop2l.kernel.learning import Examples, digest, exact_arithmetic, padded
-from cop2l.kernel.verify import machine
+from cop2l.certify.certificate import Certificate
+from cop2l.errors import UserError
+from cop2l.kernel.exact import Examples, answers, digest, score
+from cop2l.kernel.options import Refusal
+from cop2l.randomness import private_randomness
+
+if TYPE_CHECKING:
+    from cop2l.certify.learner import CoP2L
 
 PROBED = 128
-"""For so many examples the answers of a model are compared with those that it gave before."""
+"""So many examples show whether a step of training can be undone."""
 
 
-class State(NamedTuple):
-    """What a change of the model by hand would change."""
+@dataclass
+class State:
+    """Lists are never changed in place: a copy of this object is a copy of the state."""
 
-    theta: str
-    kinds: list[tuple[str, type, bool]]
-    """The name and the type of each module, and whether its forward was put there by hand."""
-    unsaved: dict[str, str]
-    answers: tuple[str, str] | None
-    """Where the model ran, and its logits for some examples in memory: hooks, attributes and code can change them, too."""
-
-    def still(self, now: "State") -> bool:
-        """Whether it is the same now; a buffer that is not saved may have been added, as a cache is when it is first used."""
-        return (
-            self[:2] == now[:2]
-            and self.unsaved.items() <= now.unsaved.items()
-            and same_answers(self.answers, now.answers)
-        )
-
-
-def same_answers(one: Sequence[str] | None, other: Sequence[str] | None) -> bool:
-    """Whether nothing shows that two models answer differently; another machine may round in another way."""
-    return one is None or other is None or one[0] != other[0] or one[1] == other[1]
-
-
-def state(model: nn.Module, held: Sequence[Examples], threads: int) -> State:
-    """The state of the model, with its answers for some of the newest examples held, and for zeros."""
-    kinds = [(name, type(module), "forward" in vars(module)) for name, module in model.named_modules()]
-    logits = dict[str, Tensor]()
-    if held:
-        newest = next((part for part in reversed(held) if len(part)), held[-1])
-        some = padded(newest.x[:PROBED], PROBED)
-        with exact_arithmetic(threads), ScoringMode(model):
-            logits["logits"] = model(next(input_blocks(model, some, PROBED)))
-    theta, answers = digest(parameters(model)), (machine(model), digest(logits)) if logits else None
-    unseen = {name: digest({name: value}) for name, value in unsaved(model).items()}
-    return State(theta, kinds, unseen, answers)
-
-
-def trained(model: nn.Module) -> list[str]:
+    theta_0: dict[str, Tensor]
+    trained: list[str]
     """The names of the parameters that are trained."""
-    return [name for name, value in model.named_parameters() if value.requires_grad]
+    threads: int
+    not_valid: tuple[str, ...]
+    """Reasons, in sentences, why the certificates' assumptions do not hold for this data."""
+    data: dict[str, Any] | None
+    """How the data can be had again."""
+    commitment: str | None
+    theta: str
+    """The digest of the parameters that the newest task left."""
+    heads: list[tuple[int, ...]] = field(default_factory=list)
+    fingerprints: list[str] = field(default_factory=list)
+    facts: list[dict[str, np.ndarray]] = field(default_factory=list)
+    """Of each task's rows, as far as something is claimed of it: labels, numbers of groups, and which were wrong after it."""
+    machines: list[str] = field(default_factory=list)
+    classes: int | None = None
+    """How many outputs the model has; known at the first task."""
+    certificate: Certificate | None = None
+    issued: list[list[Any]] | None = None
+    """Of the certificate after the newest task: family, task, subject and kind of each statement."""
+    first: tuple[str, tuple[int, ...] | None] | None = None
+    """What gave scale and learning rate: the fingerprint of the prior part, and the classes with which rates were tried."""
 
 
 def parameters(model: nn.Module) -> dict[str, Tensor]:
@@ -67,13 +65,84 @@ def load_parameters(model: nn.Module, theta: Mapping[str, Tensor]) -> None:
     model.load_state_dict({name: value.to(device) for name, value in theta.items()})
 
 
-def unsaved(model: nn.Module) -> dict[str, Tensor]:
+def trained(model: nn.Module) -> list[str]:
+    """The names of the parameters that are trained."""
+    return [name for name, value in model.named_parameters() if value.requires_grad]
+
+
+def check_unchanged(learner: "CoP2L") -> None:
+    """Refuse parameters that are not as the newest task left them: no certificate would hold for them."""
+    if digest(learner.model.state_dict()) != learner.state.theta:
+        when = f"task {learner.tasks_seen} was learned" if learner.tasks_seen else "the learner was made"
+        raise UserError(
+            f"The model's parameters were changed after {when}; put them back, or make or load the learner again: a certificate"
+            " holds only for what it learned itself."
+        )
+
+
+def check_undone(model: nn.Module, S: Examples, seed: int) -> None:
+    """Refuse a model that training changes beyond its state_dict: going back to a kept iteration would not undo it."""
+    some = S.take(np.arange(PROBED) % len(S))
+    theta, (before, _) = parameters(model), score(model, some)
+    with private_randomness(some.y.device, seed, "undone"):
+        answers(model.train(), some.take(np.arange(PROBED)).x)  # it may write into its input
+    load_parameters(model, theta)
+    if not torch.equal(score(model, some)[0], before):
+        raise UserError(
+            "Training changes something of the model that is not in its state_dict, and its answers with it; make it a "
+            "persistent buffer."
+        )
+
+
+@contextmanager
+def all_or_nothing(learner: "CoP2L") -> Iterator[None]:
+    """If anything goes wrong inside, the learner is as before."""
+    engine, model = learner.engine, learner.model
+    theta, hidden, numbers, modes = (
+        parameters(model),
+        _unsaved(model),
+        _own_numbers(model),
+        [m.training for m in model.modules()],
+    )
+    own, carried = replace(learner.state), {name: getattr(engine, name) for name in ("outside", "trace")}
+    carried |= {name: list(getattr(engine, name)) for name in ("sizes", "buffer", "prior")}
+    carried |= {"sets": [replace(one) for one in engine.sets], "sums": dict(engine.sums)}
+    try:
+        yield
+        for name, number in _own_numbers(model).items():
+            if numbers.get(name, number) != number:
+                raise UserError(
+                    f"The model's attribute {name!r} changes as the model runs, and its answers may change with it; make it "
+                    "a persistent buffer, or leave it out."
+                )
+        for name, value in _unsaved(model).items():
+            if not torch.equal(value, hidden.get(name, value)):
+                raise UserError(
+                    f"The model's buffer {name!r} changes in training but is not in its state_dict; register it as persistent."
+                )
+    except BaseException as error:
+        load_parameters(model, theta)
+        for name, value in hidden.items():
+            model.get_buffer(name).copy_(value)
+        for module, training in zip(model.modules(), modes, strict=True):
+            module.training = training
+        learner.state = own
+        for name, value in carried.items():
+            setattr(engine, name, value)
+        if isinstance(error, Refusal):
+            raise UserError(str(error)) from None
+        if isinstance(error, IndexError):  # of torch.nn.Embedding
+            raise UserError(f"The model looks up an input that it does not have: {error}.") from error
+        raise
+
+
+def _unsaved(model: nn.Module) -> dict[str, Tensor]:
     """Buffers that are not in the model's state_dict, so that they could not be rolled back or saved."""
     kept = model.state_dict().keys()
     return {name: value.clone() for name, value in model.named_buffers() if name not in kept}
 
 
-def own_numbers(model: nn.Module) -> dict[str, str]:
+def _own_numbers(model: nn.Module) -> dict[str, str]:
     """Numbers, as texts, that modules of the user's own keep as plain attributes, such as a count of calls."""
     return {
         f"{name}.{key}".lstrip("."): repr(value)

@@ -259,7 +259,7 @@ class Meter:
         self.learn_seconds = time.perf_counter() - self.began
 
     def reading(self, learner: Method) -> dict[str, Any]:
-        """Seconds, bytes, and how many examples, and numbers beside them, the learner keeps."""
+        """Seconds, bytes, and how many examples the learner keeps."""
         cuda = self.device.type == "cuda"
         return {
             "seconds": time.perf_counter() - self.began,
@@ -269,7 +269,6 @@ class Meter:
             "peak_cuda_reserved": torch.cuda.max_memory_reserved(self.device) if cuda else None,
             "total_cuda_allocated": _total_allocated(self.device) if cuda else None,
             "memory_used": learner.memory_used,
-            "numbers_stored": getattr(learner, "numbers_stored", None),
         }
 
 
@@ -288,12 +287,10 @@ def _total_allocated(where: torch.device) -> int:
 
 
 def space(learner: Method, stream: Stream, config: Config) -> int:
-    """About how many bytes a run writes: state and certificates hold models, kept examples and statistics."""
+    """About how many bytes a run writes: state and certificates hold models and kept examples."""
     model = sum(p.numel() * p.element_size() for p in learner.model.state_dict().values())
     example = np.prod(stream[0].x.shape[1:]) * 4
-    foreseen = getattr(learner, "numbers_foreseen", None)  # a plugin's method may not tell
-    numbers = foreseen(stream[0].x[:1], stream.classes) if foreseen else 0
-    return int(3 * model + 2 * (config.memory * example + 8 * numbers)) + (16 << 20)
+    return int(3 * model + 2 * config.memory * example) + (16 << 20)
 
 
 def summarise(

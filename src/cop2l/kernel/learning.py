@@ -1,4 +1,4 @@
-"""CoP2L in its plainest form: the specification of the learner, bit for bit. No trick for speed stands here.
+"""CoP2L in its plainest form: the specification of the learner, bit for bit.
 
 The letters are the paper's: S a sample, B the buffer, C the compression set, K the number of kept iterations, I, J, G the sets
 of docs/theory.md. Three things make the bits a function of examples as a *set*: every forward pass that scores has the same
@@ -6,11 +6,8 @@ number of rows; every mini-batch of an update has the same number of rows; all r
 task, iteration).
 """
 
-import hashlib
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,211 +15,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
+from cop2l.kernel.exact import FEW, NONE, Examples, Rows, block_rows, certified_rows, join, score, seen, taken
 from cop2l.kernel.options import Options, require
 from cop2l.randomness import generator, marks, private_randomness
-
-# cuBLAS reads this when it starts; without it torch refuses to be deterministic on CUDA.
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-
-Rows = np.ndarray
-NONE: Rows = np.empty(0, np.int64)
-
-# ---- exact arithmetic
-
-
-@contextmanager
-def exact_arithmetic(threads: int) -> Iterator[None]:
-    """Inside, torch is deterministic, in full precision and uses so many threads, whatever was set; then all is as before.
-
-    New memory is not filled with NaN, which takes longer than most of what is done in it.
-    """
-    cuda, cudnn, mkldnn, memory = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn, torch.utils.deterministic
-    products = [getattr(backend, name, None) for backend in (cuda, cudnn, mkldnn) for name in ("matmul", "conv", "rnn")]
-    wanted: list[tuple[Any, str, Any]] = [(p, "fp32_precision", "ieee") for p in products if hasattr(p, "fp32_precision")]
-    if not wanted:  # before torch 2.9
-        wanted = [(cuda.matmul, "allow_tf32", False), (cudnn, "allow_tf32", False)]
-    wanted += [(cudnn, "deterministic", True), (cudnn, "benchmark", False), (memory, "fill_uninitialized_memory", False)]
-    before = [getattr(owner, name) for owner, name, _ in wanted]
-    mode, count = torch.get_deterministic_debug_mode(), torch.get_num_threads()
-    try:
-        torch.set_deterministic_debug_mode(2)
-        torch.set_num_threads(threads)
-        for owner, name, value in wanted:
-            setattr(owner, name, value)
-        with torch.autocast("cuda", enabled=False), torch.autocast("cpu", enabled=False):
-            yield
-    finally:
-        for (owner, name, _), value in zip(wanted, before, strict=True):
-            setattr(owner, name, value)
-        torch.set_num_threads(count)
-        torch.set_deterministic_debug_mode(mode)
-
-
-def digest(tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of tensors: names, types, shapes and bits."""
-    whole = hashlib.sha256()
-    for name in sorted(tensors):
-        value = tensors[name].detach().cpu()
-        whole.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        flat = value.clone(memory_format=torch.contiguous_format).view(-1)  # one element may have any stride
-        whole.update(flat.view(torch.uint8).numpy().data)
-    return whole.hexdigest()
-
-
-def size_of(model: nn.Module) -> int:
-    """How many numbers are learned or stored as parameters."""
-    return sum(p.numel() for p in model.parameters())
-
-
-# ---- examples
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Rows of one or several tasks: z = (x, y, mark), and where each comes from. `x` may be a memory map."""
-
-    x: Any
-    y: Tensor
-    task: Rows
-    row: Rows
-    mark: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.row)
-
-    def take(self, at: np.ndarray) -> "Examples":
-        """The rows at these positions, copied to the device of y, in the plain memory layout."""
-        where = torch.from_numpy(np.ascontiguousarray(at)).to(self.y.device, non_blocking=True)
-        rows = tensor(self.x[where.to(self.x.device) if isinstance(self.x, Tensor) else at])
-        # another layout (channels last) may be rounded differently
-        x = torch.empty(rows.shape, dtype=rows.dtype, device=where.device).copy_(rows)
-        return Examples(x, self.y[where], self.task[at], self.row[at], self.mark[at])
-
-
-def tensor(rows: Any) -> Tensor:
-    """Rows of x as a tensor; of an array, a copy where torch could not share it."""
-    if isinstance(rows, Tensor):
-        return rows.detach()
-    return torch.from_numpy(np.require(rows, rows.dtype.newbyteorder("="), ["C", "W"]))
-
-
-def sample(x: Any, y: Tensor, task: int, seed: int, rows: Rows | None = None) -> Examples:
-    """The sample of a task (or these rows of it). A mark is a 64-bit function of (seed, task, row), drawn before the data."""
-    rows = np.arange(len(y), dtype=np.int64) if rows is None else rows
-    every = marks(seed, "mark", task, n=int(rows.max()) + 1 if len(rows) else 0)
-    return Examples(x, y, np.full(len(rows), task, np.int64), rows, every[rows])
-
-
-def join(parts: Sequence[Examples | None]) -> Examples | None:
-    """All examples of the parts, in order; None if there are none."""
-    some = [part for part in parts if part is not None and len(part)]
-    if not some:
-        return None
-    columns = [np.concatenate([getattr(part, name) for part in some]) for name in ("task", "row", "mark")]
-    return Examples(torch.cat([part.x for part in some]), torch.cat([part.y for part in some]), *columns)
-
-
-def taken(S: Examples, B: Examples | None, C: Rows) -> Examples | None:
-    """The examples at these positions of the pool, S first, then B, in this order."""
-    of_B = len(S) <= C
-    some = S.take(C) if B is None or not of_B.any() else join([S.take(C[~of_B]), B.take(C[of_B] - len(S))])
-    return some.take(np.argsort(np.argsort(of_B, kind="stable"))) if some is not None and of_B.any() else some
-
-
-def certified_rows(rows: int, task: int, options: Options) -> np.ndarray:
-    """A mask of the rows of a task: True for the certified part S_t, False for the prior part P_t.
-
-    The prior part is the floor(prior * rows) rows with the smallest second marks: fixed in advance, the same number for
-    equal tasks, and independent of the first marks and of the data.
-    """
-    certified = np.ones(rows, bool)
-    if options.prior:
-        certified[np.argsort(marks(options.seed, "prior", task, n=rows), kind="stable")[: int(options.prior * rows)]] = False
-    return certified
-
-
-# ---- scoring: every forward pass has the same number of rows
-
-
-FEW, SMALL_BLOCK, LARGE_BLOCK, WIDTH = 512, 256, 2048, 16
-
-
-def block_rows(x: Any) -> int:
-    """How many rows a block of such examples has: a function of the shape of one example alone."""
-    return LARGE_BLOCK if math.prod(x.shape[1:]) <= FEW else SMALL_BLOCK
-
-
-def padded(rows: Tensor, size: int, memory: Tensor | None = None) -> Tensor:
-    """So many rows: these, then zeros; in memory that is there already, if it is given."""
-    memory = rows.new_empty((size, *rows.shape[1:])) if memory is None else memory
-    memory[: len(rows)], memory[len(rows) :] = rows, 0
-    return memory
-
-
-def seen(model: nn.Module, x: Tensor) -> Tensor:
-    """These rows where the model is: real numbers in its own precision, and integers as they are."""
-    like = next(model.parameters())
-    return x.to(like.device, like.dtype if x.is_floating_point() else x.dtype)
-
-
-def answers(model: nn.Module, x: Any) -> Any:
-    """The logits of these rows."""
-    return model(seen(model, x))
-
-
-class PaddedLinear(TorchFunctionMode):
-    """Inside, every linear layer's inner width is a multiple of 16; the added zeros change no sum."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Fill the width of an input and a weight."""
-        if func is F.linear and len(args) > 1 and (missing := -args[1].shape[-1] % WIDTH):
-            args = (F.pad(args[0], (0, missing)), F.pad(args[1], (0, missing)), *args[2:])
-        return func(*args, **(kwargs or {}))
-
-
-def score(model: nn.Module, part: Examples, outside: Tensor | None = None) -> tuple[Tensor, np.ndarray]:
-    """The cross-entropy of every example, and whether it is misclassified, in evaluation mode, which is left on.
-
-    An example is right only if its class has strictly the largest logit: a tie, or a NaN, is an error. `outside` says for each
-    task which classes are not in its head (task-incremental): their logits are minus infinity, after the whole head was computed.
-    """
-    like, size = next(model.eval().parameters()), block_rows(part.x)
-    y = padded(part.y, (blocks := -(-len(part) // size)) * size).view(blocks, size)
-    losses, wrong, at = torch.empty_like(y, dtype=like.dtype), np.empty(y.shape, bool), torch.arange(size, device=like.device)
-    with torch.no_grad():
-        block = seen(model, tensor(part.x[:0])).new_empty((size, *part.x.shape[1:]))
-        for i, labels in enumerate(y):
-            padded(tensor(part.x[i * size : (i + 1) * size]), size, block)
-            with PaddedLinear():  # here alone: inside, every call of torch takes longer
-                logits = model(block.detach()).t().contiguous()  # it may reshape what it is given
-            if outside is not None:
-                tasks = torch.from_numpy(part.task[i * size : (i + 1) * size]).to(like.device)
-                logits.masked_fill_(padded(outside[tasks], size).t(), -torch.inf)
-            losses[i] = -torch.log_softmax(logits, 0)[labels, at]
-            own, logits[labels, at] = logits[labels, at], -torch.inf
-            wrong[i] = ~(own > logits.amax(0)).cpu().numpy()
-    return losses.view(-1)[: len(part)], wrong.reshape(-1)[: len(part)]
-
-
-def check_alone(model: nn.Module, part: Examples, outside: Tensor | None = None) -> None:
-    """Score some examples alone, in another order and in smaller company; refuse if a single bit changes.
-
-    That fixed blocks make scores independent of each other is a fact about a machine and a model, and no theorem.
-    """
-    n, scattered = min(len(part), block_rows(part.x) + 37), np.random.default_rng(0)
-    some = part.take(np.linspace(0, len(part) - 1, n).astype(np.int64))
-    losses, wrong = score(model, some, outside)
-    orders = [scattered.permutation(n), scattered.permutation(n)[: max(1, n // 3)]]
-    for order in [*orders, *(scattered.integers(n, size=1) for _ in range(4))]:
-        again, wrong_again = score(model, some.take(order), outside)
-        expected = losses[torch.from_numpy(order).to(losses.device)]
-        good = ((expected == again) | (expected.isnan() & again.isnan())).all() and (wrong[order] == wrong_again).all()
-        require(good, "Scores depend on the examples scored together (this model, this machine): use another model or device.")
-
-
-# ---- CoP2L
 
 
 class Optimiser:
@@ -232,22 +28,29 @@ class Optimiser:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.kind, self.lr, self.steps = options.optimiser, lr or options.lr, 0
         self.first, self.second = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
+        self._values = [p.detach() for p in self.parameters]  # the same memory
 
     def step(self, loss: Tensor) -> None:
         """One step down the gradient of the loss."""
-        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        self.descend(torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True))
+
+    def descend(self, gradients: tuple[Tensor, ...]) -> None:
+        """One step down these gradients, one operation at a time for all parameters."""
         self.steps += 1
-        with torch.no_grad():
-            for p, g, first, second in zip(self.parameters, gradients, self.first, self.second, strict=True):
-                if self.kind == "sgd":
-                    p.add_(g, alpha=-self.lr)
-                elif self.kind == "momentum":
-                    p.add_(first.mul_(0.9).add_(g), alpha=-self.lr)
-                else:
-                    first.lerp_(g, 0.1)
-                    second.mul_(0.999).addcmul_(g, g, value=0.001)
-                    scale = second.sqrt().div_(math.sqrt(1 - 0.999**self.steps)).add_(1e-8)
-                    p.addcdiv_(first, scale, value=-self.lr / (1 - 0.9**self.steps))
+        if self.kind == "sgd":
+            torch._foreach_add_(self._values, gradients, alpha=-self.lr)
+        elif self.kind == "momentum":
+            torch._foreach_mul_(self.first, 0.9)
+            torch._foreach_add_(self.first, gradients)
+            torch._foreach_add_(self._values, self.first, alpha=-self.lr)
+        else:
+            torch._foreach_lerp_(self.first, gradients, 0.1)
+            torch._foreach_mul_(self.second, 0.999)
+            torch._foreach_addcmul_(self.second, gradients, gradients, 0.001)
+            scale = torch._foreach_sqrt(self.second)
+            torch._foreach_div_(scale, math.sqrt(1 - 0.999**self.steps))
+            torch._foreach_add_(scale, 1e-8)
+            torch._foreach_addcdiv_(self._values, self.first, scale, -self.lr / (1 - 0.9**self.steps))
 
 
 @dataclass(frozen=True)
@@ -310,11 +113,9 @@ class Plain:
         """The number of the task that is learned next."""
         return len(self.sets) + 1
 
-    def optimiser(self, lr: float | None = None) -> Any:
-        """An optimiser with empty state."""
-        return Optimiser(self.model, self.options, lr)
-
-    def update(self, optimiser: Any, trained: Examples, weight: Tensor, epochs: int, purpose: str, iteration: int = 0) -> None:
+    def update(
+        self, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, purpose: str, iteration: int = 0
+    ) -> None:
         """Some epochs of mini-batches in training mode; each step goes down the mean of weight * cross-entropy.
 
         Every mini-batch has `batch` rows: one that has fewer is filled with its own rows again, from the first on, at weight
@@ -358,7 +159,7 @@ class Plain:
         weights, in_picking = (torch.from_numpy(column).to(like.device, like.dtype) for column in columns)
         rest = np.concatenate([candidates, np.ones(len(mark) - n, bool)])  # S* \ C
         certified, last = int(candidates.sum()), options.max_iterations if message is None else message
-        optimiser, blocks, trained = self.optimiser(), [NONE], prior  # line 1: C_0 <- {}
+        optimiser, blocks, trained = Optimiser(model, options), [NONE], prior  # line 1: C_0 <- {}
         factor, points, theta = weights.new_ones(len(prior or ())), options.grid_points, model.state_dict()
         best, j, own, least, searching = 0, 0, 0, math.inf, message is None
         while True:
@@ -478,7 +279,7 @@ class Plain:
         if prior is not None and options.prior_epochs:
             even = balanced(prior.y) if options.balance else torch.ones(len(prior), device=prior.y.device)
             weight = even.to(next(self.model.parameters()).dtype)
-            self.update(self.optimiser(options.prior_lr), prior, weight, options.prior_epochs, "prior")
+            self.update(Optimiser(self.model, options, options.prior_lr), prior, weight, options.prior_epochs, "prior")
         return prior
 
     def add_up(self, part: Examples | None) -> None:

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.kernel import learning
+from cop2l.kernel import exact
 from cop2l.kernel.arithmetic import follows
+from cop2l.kernel.exact import Examples, Rows, answers, digest, sample, score, size_of
 from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of
-from cop2l.kernel.learning import SET_NAMES, Examples, Plain, Rows, Sets, answers, digest, sample, score, size_of
+from cop2l.kernel.learning import SET_NAMES, Plain, Sets, threshold
 from cop2l.kernel.options import Options, Refusal, require
 from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers
 from cop2l.kernel.verdict import Verdict, claim_in_words, in_words
@@ -82,8 +83,8 @@ def counts(options: Options, last: int, task: int, sets: Sets, event: Rows, amon
     every example that was never picked and is `selected`: by a threshold that nothing picked can move, and that is no larger
     than the buffer's. That is enough for |c n R_t|, and nothing else is counted.
     """
-    rows, certified = len(event), learning.certified_rows(len(event), task, options)
-    selected = certified & (marks(options.seed, "mark", task, n=rows) < learning.threshold(int(certified.sum()), last, options))
+    rows, certified = len(event), exact.certified_rows(len(event), task, options)
+    selected = certified & (marks(options.seed, "mark", task, n=rows) < threshold(int(certified.sum()), last, options))
     first, second, late, picked = np.zeros((4, rows), bool)
     first[sets.first] = second[sets.second] = late[sets.second[sets.left == last]] = picked[sets.picked] = True
     found = {
@@ -149,7 +150,7 @@ def verify(
         if len(known) < len(run[-1]["records"]):
             verdict.doubt("Without the data of all tasks the model could not be learned again.")
             return False
-        _check_work(run[-1], model, learning.block_rows(known[1][0].x), allowed, say)
+        _check_work(run[-1], model, exact.block_rows(known[1][0].x), allowed, say)
         return _check_learning(verdict, run, known, model, say)
 
     return _decided(decide)
@@ -299,7 +300,7 @@ def _check_learning(verdict: Verdict, run: Sequence[Content], known: Known, mode
     outside = outside_heads([record["head"] for record in records], last["classes"], last["scenario"], like.device)
     plain, again = (Plain(own, options, outside) for own in (model, copy.deepcopy(model)))
     try:
-        with learning.exact_arithmetic(last["threads"]):
+        with exact.exact_arithmetic(last["threads"]):
             _learn_again(plain, run, known, bool(other), say)
             _rebuild(again, plain, parts)
         require(digest(again.model.state_dict()) == last["theta"], "The model rebuilt from the compression sets is another one.")
@@ -323,9 +324,9 @@ def _learn_again(plain: Plain, run: Sequence[Content], known: Known, elsewhere: 
     for t, (S, facts) in known.items():
         say(f"learning task {t} of {len(known)} again")
         longest = run[-1]["records"][t - 1]["stopped"]
-        learning.check_alone(model, S, outside)
+        exact.check_alone(model, S, outside)
         plain.learn(S, longest=2 * longest + 64 if elsewhere else longest)
-        learning.check_alone(model, S, outside)
+        exact.check_alone(model, S, outside)
         facts["wrong"] = score(model, S, outside)[1]
         if t not in at:
             continue
@@ -343,7 +344,7 @@ def _learn_again(plain: Plain, run: Sequence[Content], known: Known, elsewhere: 
 def _rebuild(again: Plain, plain: Plain, parts: Sequence[Examples]) -> None:
     """Rebuild theta_T from the compression sets, the set-aside examples and the messages alone."""
     known = [part.take(np.union1d(sets.first, sets.second)) for part, sets in zip(parts, plain.sets, strict=True)]
-    free = [np.flatnonzero(~learning.certified_rows(len(part), t, plain.options)) for t, part in enumerate(parts, 1)]
+    free = [np.flatnonzero(~exact.certified_rows(len(part), t, plain.options)) for t, part in enumerate(parts, 1)]
     priors = [part.take(rows) if plain.options.prior else None for part, rows in zip(parts, free, strict=True)]
     again.sizes = plain.sizes
     again.reconstruct(plain.sets, known, priors)

@@ -186,16 +186,6 @@ class Learner(ABC):
         """How many examples of past tasks are kept."""
         return len(self.buffer)
 
-    @property
-    def numbers_stored(self) -> int:
-        """How many numbers are kept beside the model and the examples: initial weights, statistics, old weights."""
-        return sum(value.numel() for value in (*self.initial.values(), *self.kept.values()))
-
-    def numbers_foreseen(self, x: Any, classes: int) -> int:  # noqa: ARG002
-        """At most how many numbers will be stored on a stream with examples like x, before anything is learned."""
-        numbers: int = 3 * sum(value.numel() for value in self.model.state_dict().values())
-        return numbers
-
     # ---- for the methods
 
     @property

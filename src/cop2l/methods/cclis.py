@@ -151,12 +151,6 @@ class CCLIS(Learner):
             parts.load_state_dict(self.kept)
         return parts
 
-    def numbers_foreseen(self, x: Any, classes: int) -> int:
-        """The initial weights, the projection, and a prototype for each class."""
-        projection = self.projection(self.inputs(x[:1])).state_dict()
-        stored: int = sum(value.numel() for value in (*self.initial.values(), *projection.values()))
-        return stored + classes * int(self.options.dimensions)
-
     def logits(self, x: Any) -> Tensor:
         """The linear head's outputs on the representation."""
         if not self.tasks_seen:

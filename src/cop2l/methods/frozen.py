@@ -16,8 +16,7 @@ from cop2l.methods.representation import Representation
 class FrozenFeatures(Learner):
     """Keeps statistics of the features in double precision, and no examples; nothing is trained by gradients.
 
-    Sums do not depend on the order of the tasks nor on how they are cut into blocks, up to rounding. A method defines
-    `absorb` and `numbers_of`.
+    Sums do not depend on the order of the tasks nor on how they are cut into blocks, up to rounding. A method defines `absorb`.
     """
 
     in_blocks = True
@@ -36,14 +35,6 @@ class FrozenFeatures(Learner):
         self.absorb(x, y, t)
         if self.progress:
             self.progress({"task": t, "epoch": 1, "epochs": 1})
-
-    @abstractmethod
-    def numbers_of(self, width: int, classes: int) -> int:
-        """How many numbers the statistics of so many features and classes are."""
-
-    def numbers_foreseen(self, x: Any, classes: int) -> int:
-        """How many numbers will be stored on a stream with examples like x: the same after every task."""
-        return self.numbers_of(self.features(x[:1]).shape[1], classes)
 
     def parts(self, x: Any) -> Representation:
         """The model's features and head."""

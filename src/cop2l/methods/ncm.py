@@ -34,10 +34,6 @@ class NCM(FrozenFeatures):
         mean = self.kept["mean"]
         self.write(head, 2 * mean, -mean.square().sum(1))
 
-    def numbers_of(self, width: int, classes: int) -> int:
-        """A mean and a count for each class."""
-        return classes * (width + 1)
-
     def features(self, x: Any) -> Tensor:
         """Features, of length 1 if normalised."""
         z = super().features(x)

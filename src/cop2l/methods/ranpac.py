@@ -74,11 +74,6 @@ class RanPAC(FrozenFeatures):
         G.diagonal().add_(kept["ridge"])
         self.kept |= {**kept, "W": torch.linalg.solve(G, kept["C"])}
 
-    def numbers_of(self, width: int, classes: int) -> int:
-        """P and G; C, W and a count for each class; lambda."""
-        M: int = self.options.random_features
-        return M * (width + M) + classes * (2 * M + 1) + 1
-
     def begin(self, width: int) -> None:
         """The random projection, and sums of nothing; lambda is 1 until a task is large enough to choose."""
         M = self.options.random_features

@@ -42,10 +42,6 @@ class SLDA(FrozenFeatures):
         self.kept = self.moments(x, y, scatter=True)
         self.write(head, *self.solution())
 
-    def numbers_of(self, width: int, classes: int) -> int:
-        """A mean and a count for each class, and the scatter."""
-        return classes * (width + 1) + width**2
-
     def solution(self) -> tuple[Tensor, Tensor]:
         """W (classes, d) and b (classes)."""
         mean, scatter, epsilon = self.kept["mean"], self.kept["scatter"], self.options.shrinkage

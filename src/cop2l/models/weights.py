@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from cop2l.console import note
 from cop2l.errors import UserError, missing_extra
 from cop2l.files import file_digest, move
-from cop2l.kernel.learning import digest
+from cop2l.kernel.exact import digest
 from cop2l.streams import home, mirrors
 from cop2l.streams.download import UnavailableError
 from cop2l.streams.registries import run

@@ -1,0 +1,221 @@
+"""Exact arithmetic, examples, and their scores: bits that are a function of an example and the model alone.
+
+Every forward pass that scores has the same number of rows, in full precision and in a fixed order of sums.
+"""
+
+import hashlib
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from cop2l.kernel.options import Options, require
+from cop2l.randomness import marks
+
+# cuBLAS reads this when it starts; without it torch refuses to be deterministic on CUDA.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+Rows = np.ndarray
+NONE: Rows = np.empty(0, np.int64)
+
+# ---- exact arithmetic
+
+
+@contextmanager
+def exact_arithmetic(threads: int) -> Iterator[None]:
+    """Inside, torch is deterministic, in full precision and uses so many threads, whatever was set; then all is as before.
+
+    New memory is not filled with NaN, which takes longer than most of what is done in it.
+    """
+    cuda, cudnn, mkldnn, memory = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn, torch.utils.deterministic
+    products = [getattr(backend, name, None) for backend in (cuda, cudnn, mkldnn) for name in ("matmul", "conv", "rnn")]
+    wanted: list[tuple[Any, str, Any]] = [(p, "fp32_precision", "ieee") for p in products if hasattr(p, "fp32_precision")]
+    if not wanted:  # before torch 2.9
+        wanted = [(cuda.matmul, "allow_tf32", False), (cudnn, "allow_tf32", False)]
+    wanted += [(cudnn, "deterministic", True), (cudnn, "benchmark", False), (memory, "fill_uninitialized_memory", False)]
+    before = [getattr(owner, name) for owner, name, _ in wanted]
+    mode, count = torch.get_deterministic_debug_mode(), torch.get_num_threads()
+    try:
+        torch.set_deterministic_debug_mode(2)
+        torch.set_num_threads(threads)
+        for owner, name, value in wanted:
+            setattr(owner, name, value)
+        with torch.autocast("cuda", enabled=False), torch.autocast("cpu", enabled=False):
+            yield
+    finally:
+        for (owner, name, _), value in zip(wanted, before, strict=True):
+            setattr(owner, name, value)
+        torch.set_num_threads(count)
+        torch.set_deterministic_debug_mode(mode)
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of tensors: names, types, shapes and bits."""
+    whole = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name].detach().cpu()
+        whole.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        flat = value.clone(memory_format=torch.contiguous_format).view(-1)  # one element may have any stride
+        whole.update(flat.view(torch.uint8).numpy().data)
+    return whole.hexdigest()
+
+
+def size_of(model: nn.Module) -> int:
+    """How many numbers are learned or stored as parameters."""
+    return sum(p.numel() for p in model.parameters())
+
+
+# ---- examples
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Rows of one or several tasks: z = (x, y, mark), and where each comes from. `x` may be a memory map."""
+
+    x: Any
+    y: Tensor
+    task: Rows
+    row: Rows
+    mark: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def take(self, at: np.ndarray) -> "Examples":
+        """The rows at these positions, copied to the device of y, in the plain memory layout."""
+        where = torch.from_numpy(np.ascontiguousarray(at)).to(self.y.device, non_blocking=True)
+        rows = tensor(self.x[where.to(self.x.device) if isinstance(self.x, Tensor) else at])
+        # another layout (channels last) may be rounded differently
+        x = torch.empty(rows.shape, dtype=rows.dtype, device=where.device).copy_(rows)
+        return Examples(x, self.y[where], self.task[at], self.row[at], self.mark[at])
+
+
+def tensor(rows: Any) -> Tensor:
+    """Rows of x as a tensor; of an array, a copy where torch could not share it."""
+    if isinstance(rows, Tensor):
+        return rows.detach()
+    return torch.from_numpy(np.require(rows, rows.dtype.newbyteorder("="), ["C", "W"]))
+
+
+def sample(x: Any, y: Tensor, task: int, seed: int, rows: Rows | None = None) -> Examples:
+    """The sample of a task (or these rows of it). A mark is a 64-bit function of (seed, task, row), drawn before the data."""
+    rows = np.arange(len(y), dtype=np.int64) if rows is None else rows
+    every = marks(seed, "mark", task, n=int(rows.max()) + 1 if len(rows) else 0)
+    return Examples(x, y, np.full(len(rows), task, np.int64), rows, every[rows])
+
+
+def join(parts: Sequence[Examples | None]) -> Examples | None:
+    """All examples of the parts, in order; None if there are none."""
+    some = [part for part in parts if part is not None and len(part)]
+    if not some:
+        return None
+    columns = [np.concatenate([getattr(part, name) for part in some]) for name in ("task", "row", "mark")]
+    return Examples(torch.cat([part.x for part in some]), torch.cat([part.y for part in some]), *columns)
+
+
+def taken(S: Examples, B: Examples | None, C: Rows) -> Examples | None:
+    """The examples at these positions of the pool, S first, then B, in this order."""
+    of_S, of_B = np.flatnonzero(len(S) > C), np.flatnonzero(len(S) <= C)
+    if B is None or not len(of_B):
+        return S.take(C)
+    both = join([S.take(C[of_S]), B.take(C[of_B] - len(S))])
+    return both and both.take(np.argsort(np.concatenate([of_S, of_B])))  # back into the order of C
+
+
+def certified_rows(rows: int, task: int, options: Options) -> np.ndarray:
+    """A mask of the rows of a task: True for the certified part S_t, False for the prior part P_t.
+
+    The prior part is the floor(prior * rows) rows with the smallest second marks: fixed in advance, the same number for
+    equal tasks, and independent of the first marks and of the data.
+    """
+    certified = np.ones(rows, bool)
+    if options.prior:
+        certified[np.argsort(marks(options.seed, "prior", task, n=rows), kind="stable")[: int(options.prior * rows)]] = False
+    return certified
+
+
+# ---- scoring: every forward pass has the same number of rows
+
+
+FEW, SMALL_BLOCK, LARGE_BLOCK, WIDTH = 512, 256, 2048, 16
+
+
+def block_rows(x: Any) -> int:
+    """How many rows a block of such examples has: a function of the shape of one example alone."""
+    return LARGE_BLOCK if math.prod(x.shape[1:]) <= FEW else SMALL_BLOCK
+
+
+def padded(rows: Tensor, size: int, memory: Tensor | None = None) -> Tensor:
+    """So many rows: these, then zeros; in memory that is there already, if it is given."""
+    memory = rows.new_empty((size, *rows.shape[1:])) if memory is None else memory
+    memory[: len(rows)], memory[len(rows) :] = rows, 0
+    return memory
+
+
+def seen(model: nn.Module, x: Tensor) -> Tensor:
+    """These rows where the model is: real numbers in its own precision, and integers as they are."""
+    like = next(model.parameters())
+    return x.to(like.device, like.dtype if x.is_floating_point() else x.dtype)
+
+
+def answers(model: nn.Module, x: Any) -> Any:
+    """The logits of these rows."""
+    return model(seen(model, x))
+
+
+class PaddedLinear(TorchFunctionMode):
+    """Inside, every linear layer's inner width is a multiple of 16; the added zeros change no sum."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Fill the width of an input and a weight."""
+        if func is F.linear and len(args) > 1 and (missing := -args[1].shape[-1] % WIDTH):
+            args = (F.pad(args[0], (0, missing)), F.pad(args[1], (0, missing)), *args[2:])
+        return func(*args, **(kwargs or {}))
+
+
+def score(model: nn.Module, part: Examples, outside: Tensor | None = None) -> tuple[Tensor, np.ndarray]:
+    """The cross-entropy of every example, and whether it is misclassified, in evaluation mode, which is left on.
+
+    An example is right only if its class has strictly the largest logit: a tie, or a NaN, is an error. `outside` says for each
+    task which classes are not in its head (task-incremental): their logits are minus infinity, after the whole head was computed.
+    """
+    like, size = next(model.eval().parameters()), block_rows(part.x)
+    y = padded(part.y, (blocks := -(-len(part) // size)) * size).view(blocks, size)
+    losses, wrong, at = torch.empty_like(y, dtype=like.dtype), np.empty(y.shape, bool), torch.arange(size, device=like.device)
+    with torch.no_grad():
+        block = seen(model, tensor(part.x[:0])).new_empty((size, *part.x.shape[1:]))
+        for i, labels in enumerate(y):
+            padded(tensor(part.x[i * size : (i + 1) * size]), size, block)
+            with PaddedLinear():  # here alone: inside, every call of torch takes longer
+                logits = model(block.detach()).t().contiguous()  # it may reshape what it is given
+            if outside is not None:
+                tasks = torch.from_numpy(part.task[i * size : (i + 1) * size]).to(like.device)
+                logits.masked_fill_(padded(outside[tasks], size).t(), -torch.inf)
+            losses[i] = -torch.log_softmax(logits, 0)[labels, at]
+            own, logits[labels, at] = logits[labels, at], -torch.inf
+            wrong[i] = ~(own > logits.amax(0)).cpu().numpy()
+    return losses.view(-1)[: len(part)], wrong.reshape(-1)[: len(part)]
+
+
+def check_alone(model: nn.Module, part: Examples, outside: Tensor | None = None) -> None:
+    """Score some examples alone, in another order and in smaller company; refuse if a single bit changes.
+
+    That fixed blocks make scores independent of each other is a fact about a machine and a model, and no theorem.
+    """
+    n, scattered = min(len(part), block_rows(part.x) + 37), np.random.default_rng(0)
+    some = part.take(np.linspace(0, len(part) - 1, n).astype(np.int64))
+    losses, wrong = score(model, some, outside)
+    orders = [scattered.permutation(n), scattered.permutation(n)[: max(1, n // 3)]]
+    for order in [*orders, *(scattered.integers(n, size=1) for _ in range(4))]:
+        again, wrong_again = score(model, some.take(order), outside)
+        expected = losses[torch.from_numpy(order).to(losses.device)]
+        good = ((expected == again) | (expected.isnan() & again.isnan())).all() and (wrong[order] == wrong_again).all()
+        require(good, "Scores depend on the examples scored together (this model, this machine): use another model or device.")
