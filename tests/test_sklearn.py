@@ -132,7 +132,7 @@ def test_examples_that_are_set_aside_decide_scale_and_step():
     x, y = load_wine(return_X_y=True)
     chosen = {"preset": "hybrid", "scale": "prior", "lr": "prior"}
     classifier = CoP2LClassifier(options=chosen).fit(x, y)
-    assert classifier.learner_.data["tried"]
+    assert classifier.learner_.state.data["tried"]
     assert classifier.learner_.description["scale"] == "prior"
     assert classifier.score(x, y) > 0.95
     assert classifier.certificate_.bounds[1] < 0.15

@@ -10,8 +10,9 @@ import cop2l
 from cop2l import CoP2L
 from cop2l.certify.inputs import inputs
 from cop2l.errors import UserError
+from cop2l.kernel.exact import exact_arithmetic, sample
 from cop2l.kernel.form import Unreadable
-from cop2l.kernel.learning import Plain, exact_arithmetic, sample
+from cop2l.kernel.learning import Plain
 from cop2l.kernel.samples import Copies, blocks_of, fingerprint
 from cop2l.methods import method
 from cop2l.models import build

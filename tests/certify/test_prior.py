@@ -73,7 +73,7 @@ def test_the_layer_takes_raw_inputs_and_holds_outliers():
     assert scaled[:, :2].abs().max() < LIMIT
     assert learner.description["scale"] == "prior"
     assert learner.options.lr == 0.01
-    assert learner.data is None
+    assert learner.state.data is None
 
 
 def test_columns_that_are_mostly_0_keep_their_weights_among_each_other():
@@ -121,7 +121,7 @@ def test_nothing_but_the_prior_part_is_looked_at():
     other = CoP2L.from_prior(mlp(), x, y, say=said.append, **QUICK)
     assert first.state.theta_0.keys() == other.state.theta_0.keys()
     assert all(torch.equal(value, other.state.theta_0[name]) for name, value in first.state.theta_0.items())
-    assert (first.options, first.data) == (other.options, other.data)
+    assert (first.options, first.state.data) == (other.options, other.state.data)
     assert "144 examples that certify nothing" in said[0]
     assert said[1].startswith(f"lr={first.options.lr:g}")
     x[~certified] = 2
@@ -235,7 +235,7 @@ def test_too_few_examples_leave_all_as_it_is():
     learner = CoP2L.from_prior(mlp(), x, y, prior=0.1, say=said.append)
     assert learner.options.lr == CoP2L(mlp()).options.lr
     assert "scale" not in learner.description
-    assert learner.data == {"tried": []}
+    assert learner.state.data == {"tried": []}
     assert said == [
         "The inputs stay as they are: the first task sets aside 5 examples, and 20 are needed; scale them by constants.",
         "lr stays as it is by default: the first task sets aside 5 examples, and 40 are needed; give it yourself.",
