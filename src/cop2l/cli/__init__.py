@@ -64,7 +64,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     """The arguments; what is to be changed in a configuration (key=value) may stand anywhere."""
     top = parser()
     arguments, rest = top.parse_known_args(words)
-    words_left = [word for word in rest if word == "-" or not word.startswith("-")]
+    words_left = [word for word in rest if not word.startswith("-")]
     if len(rest) == len(words_left) == 1 and getattr(arguments, "feedback", "") is None:
         arguments.feedback = rest.pop()  # argparse gives up an optional word that stands behind options
     if rest and (not hasattr(arguments, "overrides") or any(word.startswith("-") for word in rest)):

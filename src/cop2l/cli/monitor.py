@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,17 @@ TEXT = """\
 Does a claim still hold in service? Give it labelled feedback as it comes; it raises an alarm when the feedback refutes the
 claim. If the claim is true, the probability that there is ever an alarm is at most alpha, however long it runs.
 
-FEEDBACK is a file, or - for standard input: one 0 (right) or 1 (wrong) per line, or CSV with a column 'error', or with columns
+FEEDBACK is a file: one 0 (right) or 1 (wrong) per line, or CSV with a column 'error', or with columns
 'predicted' and 'label'. Columns 'task' and 'group', where there are any, say which rows a claim is about. The evidence is
 looked at when a batch ends: at blank lines, after every --batch examples, and at the end.
-Exit code 0: no alarm. 1: alarm, now or before. 3: the feedback could not be counted; the state is as the last batch left it."""
+Exit code 0: no alarm. 1: alarm, now or before. 3: the feedback could not be counted, and none of the file was."""
 EXAMPLES = """\
 examples:
   cop2l monitor runs/mnist --task 3 --state task-3.json monday.csv     one batch per call, say one per day
   cop2l monitor runs/mnist --task 3 --state task-3.json --batch 100 --whole log.csv
                                    a growing log: what was counted before is left out, also after a kill
-  tail -f feed | cop2l monitor 0.05 --state feed.json --batch 50 -     a bound instead of a certificate
-  cop2l monitor runs/mnist --task 3 --state task-3.json --plot evidence.svg          only look"""
+  cop2l monitor 0.05 --state feed.json --batch 50 feed.csv             a bound instead of a certificate
+  cop2l monitor runs/mnist --task 3 --state task-3.json                only look"""
 
 
 def add(verbs: Any) -> None:
@@ -37,7 +36,7 @@ def add(verbs: Any) -> None:
     verb.add_argument(
         "claim", metavar="CLAIM", help="a certificate, a run (its last certificate), or a bound: 0.05"
     )
-    verb.add_argument("feedback", metavar="FEEDBACK", nargs="?", help="a file, or -; without it, only look")
+    verb.add_argument("feedback", metavar="FEEDBACK", nargs="?", help="a file; without it, only look")
     verb.add_argument("--task", type=int, metavar="T", help="the task that the claim is about")
     verb.add_argument(
         "--family",
@@ -63,38 +62,27 @@ def add(verbs: Any) -> None:
         action="store_true",
         help="the file holds all feedback since the beginning; count what is new",
     )
-    verb.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw the evidence over time: .svg, .png or .pdf"
-    )
     verb.add_argument("--json", action="store_true", help="print one JSON object")
     verb.set_defaults(run=monitor)
 
 
 def monitor(arguments: argparse.Namespace) -> int:
     """Count the feedback; the exit code says whether there is an alarm."""
+    from cop2l.monitor.feedback import read_feedback
     from cop2l.monitor.monitor import Monitor
     from cop2l.monitor.words import assumptions, report, verdict
 
     if arguments.batch is not None and arguments.batch < 1:
         raise UserError(f"--batch must be at least 1, not {arguments.batch}.")
-    if arguments.whole and arguments.feedback in (None, "-"):
-        raise UserError("--whole needs a file that holds all feedback since the beginning.")
-    watch = Monitor(
-        _claim(arguments.claim),
-        arguments.family,
-        arguments.task,
-        arguments.subject,
-        alpha=arguments.alpha,
-        state=arguments.state,
-    )
-    _count(arguments, watch)
-    if arguments.plot:
-        from cop2l.monitor.plot import save_plot
-
-        save_plot(watch, arguments.plot)
+    options = {"alpha": arguments.alpha, "state": arguments.state}
+    watch = Monitor(_claim(arguments.claim), arguments.family, arguments.task, arguments.subject, **options)
+    if arguments.feedback is not None:
+        path = Path(arguments.feedback)
+        for batch in read_feedback(path, watch, arguments.batch, whole=arguments.whole):
+            watch.update(batch)
     if arguments.json:
-        words = {"verdict": verdict(watch), "assumptions": assumptions(watch.statement)}
-        print(json.dumps(watch.as_dict() | words, indent=1))
+        text = {"verdict": verdict(watch), "assumptions": assumptions(watch.statement)}
+        print(json.dumps(watch.as_dict() | text, indent=1))
     else:
         print(report(watch))
     return int(watch.alarm)
@@ -105,26 +93,3 @@ def _claim(text: str) -> Any:
         return text if Path(text).exists() else float(text)
     except ValueError:
         return text
-
-
-def _count(arguments: argparse.Namespace, watch: Any) -> None:
-    from cop2l.monitor.feedback import FORMS, batches, of_file
-
-    if arguments.feedback is None:
-        return
-    if arguments.feedback != "-":
-        for batch in of_file(Path(arguments.feedback), watch, arguments.batch, whole=arguments.whole):
-            watch.update(batch)
-        return
-    before, known = watch.n, watch.alarm
-    try:
-        for batch in batches(sys.stdin, watch, arguments.batch):
-            if watch.update(batch) and not known:
-                known = True
-                print(f"Alarm after {watch.n} examples.", file=sys.stderr, flush=True)
-    except UserError as error:
-        raise UserError(
-            f"{error} The {watch.n - before} examples of the batches before are counted."
-        ) from None
-    if watch.n == before:
-        raise UserError(f"Standard input had no feedback for this claim; {FORMS}.")

@@ -2,7 +2,6 @@
 
 evidence     the evidence against "the error rate is at most b", from counts alone
 monitor      Monitor: one claim, its feedback so far, and the alarm, in one small file
-feedback     feedback as people have it: lines of 0 and 1, or CSV
+feedback     files of feedback: lines of 0 and 1, or CSV
 words        what was found, what it means and what it rests on
-plot         the evidence over time, as a picture
 """

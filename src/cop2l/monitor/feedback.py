@@ -1,7 +1,7 @@
-"""Feedback as people have it: one 0 or 1 per line, or CSV with a column `error`, or columns `predicted` and `label`."""
+"""Files of feedback: one 0 or 1 per line, or CSV with a column `error`, or columns `predicted` and `label`."""
 
 import csv
-from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from cop2l.errors import UserError
@@ -10,95 +10,69 @@ from cop2l.monitor.monitor import Monitor
 FORMS = "give one 0 or 1 per line, or CSV with a column 'error', or with columns 'predicted' and 'label'"
 
 
-def batches(lines: Iterable[str], monitor: Monitor, size: int | None = None) -> Iterator[list[int]]:
-    """The batches of 0 and 1: a blank line ends one, or `size` examples do.
+def read_feedback(
+    path: Path, monitor: Monitor, size: int | None = None, *, whole: bool = False
+) -> list[list[int]]:
+    """The batches of 0 and 1 of a file, every line checked: a blank line ends a batch, or `size` examples do.
 
     Rows of other tasks, groups or classes than the monitor's are left out, where a column `task`, `group` or (for a claim
-    about a class) `label` says what they are.
-    """
-    header: list[str] | None = None
-    batch: list[int] = []
-    for number, line in enumerate(lines, 1):
-        cells = [cell.strip() for cell in next(csv.reader([line.lstrip("\ufeff")]), [])]
-        if not any(cells):
-            if batch and size is None:
-                yield batch
-                batch = []
-            continue
-        if header is None:
-            names = [cell.lower() for cell in cells]
-            known = "error" in names or {"predicted", "label"} <= set(names)
-            header = names if known else ["error"]
-            if known:
-                continue
-        try:
-            found = _error(dict(zip(header, cells, strict=True)), monitor)
-        except ValueError as error:
-            reason = error if isinstance(error, UserError) else f"it has {len(cells)} columns; {FORMS}."
-            raise UserError(
-                f"Line {number} of the feedback cannot be counted: {_after_colon(reason)}"
-            ) from None
-        batch += found
-        if size is not None and len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
-def of_file(path: Path, monitor: Monitor, size: int | None = None, *, whole: bool = False) -> list[list[int]]:
-    """All batches of a file, every line checked before the first is counted.
-
-    whole: the file begins with what was counted already, which is left out; it must fit the counts.
+    about a class) `label` says what they are. whole: the file begins with what was counted already, which is left out; it
+    must fit the counts.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not text; {FORMS}.") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); {FORMS}.") from None
-    found = list(batches(text.splitlines(), monitor, size))
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read ({error}); {FORMS}.") from None
+    header: list[str] | None = None
+    batches: list[list[int]] = [[]]
+    for number, line in enumerate(lines, 1):
+        cells = [cell.strip() for cell in next(csv.reader([line]), [])]
+        if not any(cells):
+            batches.append([])
+            continue
+        if header is None:
+            header = [cell.lower() for cell in cells]
+            if "error" in header or {"predicted", "label"} <= set(header):
+                continue
+            header = ["error"]
+        try:
+            if len(cells) != len(header):
+                raise UserError(f"It has {len(cells)} columns; {FORMS}.")
+            batches[-1] += _errors(dict(zip(header, cells, strict=True)), monitor)
+        except UserError as error:
+            raise UserError(f"Line {number} of {path} cannot be counted: {error}") from None
     if whole:
-        every = [error for batch in found for error in batch]
-        if len(every) < monitor.n or sum(every[: monitor.n]) != monitor.errors:
+        counted = list(chain(*batches))[: monitor.n]
+        if (len(counted), sum(counted)) != (monitor.n, monitor.errors):
             raise UserError(
                 f"{path} does not begin with the {monitor.n} examples and {monitor.errors} errors counted so far; "
                 "give the log that they came from."
             )
-        return list(_without(found, monitor.n))
-    if not found:
+        for batch in batches:
+            first = min(len(batch), len(counted))
+            del batch[:first], counted[:first]
+    elif not any(batches):
         raise UserError(f"{path} has no feedback for this claim; {FORMS}.")
-    return found
+    if size is not None:
+        flat = list(chain(*batches))
+        batches = [flat[start : start + size] for start in range(0, len(flat), size)]
+    return [batch for batch in batches if batch]
 
 
-def _without(found: Iterable[list[int]], counted: int) -> Iterator[list[int]]:
-    for batch in found:
-        rest, counted = batch[counted:], max(0, counted - len(batch))
-        if rest:
-            yield rest
-
-
-def _error(row: dict[str, str], monitor: Monitor) -> list[int]:
+def _errors(row: dict[str, str], monitor: Monitor) -> list[int]:
     """The error of a row; empty if it is not about the claim."""
-    claim = monitor.statement
-    family, task, subject = claim["family"], claim["task"], str(claim["subject"])
-    if task and "task" in row and _number(row["task"]) != task:
+    family, task, subject = (monitor.statement[name] for name in ("family", "task", "subject"))
+    column = {"groups": "group", "classes": "label"}.get(family, "")
+    if task and "task" in row and _label(row["task"]) != task:
         return []
-    if family == "groups" and row.get("group", subject) != subject:
-        return []
-    if family == "classes" and row.get("label", subject) != subject:
+    if column in row and row[column] != str(subject):
         return []
     if "error" not in row:
-        return [int(monitor.is_error(_number(row["predicted"]), _number(row["label"])))]
+        return [int(monitor.is_error(_label(row["predicted"]), _label(row["label"])))]
     if row["error"] not in ("0", "1"):
-        raise UserError(f"an error is 0 or 1, not {row['error']!r}; {FORMS}.")
+        raise UserError(f"An error is 0 or 1, not {row['error']!r}; {FORMS}.")
     return [int(row["error"])]
 
 
-def _number(cell: str) -> int | str:
+def _label(cell: str) -> int | str:
     return int(cell) if cell.removeprefix("-").isdecimal() else cell
-
-
-def _after_colon(reason: object) -> str:
-    text = str(reason)
-    return text[0].lower() + text[1:]

@@ -3,10 +3,10 @@
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from numbers import Real
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from cop2l.audit.finding import find
 from cop2l.bounds.checks import real
@@ -18,14 +18,8 @@ from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import Verdict
 from cop2l.monitor.evidence import accuser, due, log_evidence
 
-FORMAT, VERSION = "cop2l-monitor", 1
-MOST_POINTS = 400
-"""How many ends of batches the state keeps for the plot; then every second one is left out."""
-IDENTITY = {
-    "certificate": "another certificate",
-    "statement": "another claim",
-    "alpha": "another level alpha",
-}
+FORMAT, VERSION = "cop2l-monitor", 2
+COUNTS: dict[str, Any] = {"n": 0, "errors": 0, "batches": 0, "alarmed_at": None, "starts": []}
 
 
 class Monitor:
@@ -51,24 +45,26 @@ class Monitor:
         self.alpha, self.path = real("alpha", alpha), None if state is None else Path(state)
         if not 1e-300 <= self.alpha < 1:
             raise UserError(f"alpha must be a number above 0 and below 1, for example 0.01, not {alpha!r}.")
-        self.classes: int | None = None
-        identity = None
+        self._classes = identity = None
         if isinstance(claim, Real) and not isinstance(claim, bool):
             named = {"family": family, "task": task, "subject": subject}
-            self.statement = {**named, "kind": None, "value": float(claim)}
+            self.statement: dict[str, Any] = {**named, "kind": None, "value": float(claim)}
         else:
-            certificate = opened(claim)
-            self.statement = chosen(certificate.statements, family, task, subject)
-            self.classes = certificate.content["classes"]
-            identity = json_digest(
-                {key: value for key, value in certificate.content.items() if key not in ("files", "digest")}
+            certificate = _certificate(claim)
+            self.statement = _statement(certificate.statements, family, task, subject)
+            self._classes = certificate.content["classes"]
+            stated = {k: v for k, v in certificate.content.items() if k not in ("files", "digest")}
+            identity = json_digest(stated)
+        self.bound = float(self.statement["value"])
+        if not 1e-12 <= self.bound <= 1 - 1e-12:
+            raise UserError(
+                f"The claim is an error rate of at most {self.bound:g}; only one above 0 and below 1 can be monitored."
             )
-        self.bound = watchable(self.statement["value"])
-        self._state: dict[str, Any] = {
-            "format": FORMAT, "version": VERSION, "certificate": identity, "statement": self.statement,
-            "alpha": self.alpha, "n": 0, "errors": 0, "batches": 0, "starts": [], "alarm": None, "trajectory": [],
+        self._identity = {
+            "format": FORMAT, "version": VERSION, "certificate": identity, "statement": self.statement, "alpha": self.alpha,
         }  # fmt: skip
-        self._load()
+        self._counts = COUNTS
+        self._counts = self._load()
 
     def __repr__(self) -> str:
         state = "ALARM" if self.alarm else "no alarm"
@@ -77,65 +73,64 @@ class Monitor:
     @property
     def n(self) -> int:
         """How many examples have been counted."""
-        return int(self._state["n"])
+        return int(self._counts["n"])
 
     @property
     def errors(self) -> int:
         """How many of them were errors."""
-        return int(self._state["errors"])
-
-    @property
-    def batches(self) -> int:
-        """After how many batches the evidence was looked at."""
-        return int(self._state["batches"])
-
-    @property
-    def alarmed_at(self) -> int | None:
-        """How many examples had been counted when the alarm came; None if there was none."""
-        return cast("int | None", self._state["alarm"])
+        return int(self._counts["errors"])
 
     @property
     def alarm(self) -> bool:
         """Whether there was an alarm; once there was, for ever."""
-        return self.alarmed_at is not None
+        return self._counts["alarmed_at"] is not None
 
     @property
     def log_evidence(self) -> float:
         """The logarithm of the evidence against the claim, from the counts, rounded down."""
-        return float(log_evidence(self.bound, self.n, self.errors, *self._starts()))
-
-    @property
-    def since(self) -> tuple[int, int]:
-        """The counts (examples, errors) from which on the evidence is largest."""
-        ends, wrong = self._starts()
-        which = accuser(self.bound, self.n, self.errors, ends, wrong)
-        return ([0, *ends][which], [0, *wrong][which])
-
-    def _starts(self) -> tuple[list[int], list[int]]:
-        starts = self._state["starts"]
-        return [n for n, _ in starts], [errors for _, errors in starts]
+        return self._log_evidence(self._counts)
 
     @property
     def evidence(self) -> float:
         """E_n: it stays around or below one if the claim is true; the alarm comes at 1/alpha."""
         return math.exp(min(self.log_evidence, math.log(sys.float_info.max) - 1e-9))
 
-    @property
-    def trajectory(self) -> list[tuple[int, int, float]]:
-        """At some ends of batches, in order: examples, errors, and the logarithm of the evidence."""
-        return [(n, errors, evidence) for n, errors, evidence in self._state["trajectory"]]
+    def as_dict(self) -> dict[str, Any]:
+        """What was found, for JSON; `since`: the counts (examples, errors) from which on the evidence is largest."""
+        counts = dict(self._counts)
+        starts = counts.pop("starts")
+        which = accuser(self.bound, self.n, self.errors, *_columns(starts))
+        found = {name: self._identity[name] for name in ("certificate", "statement", "alpha")} | counts
+        found |= {"evidence": self.evidence, "log_evidence": self.log_evidence, "alarm": self.alarm}
+        return found | {"since": [[0, 0], *starts][which]}
 
     def update(self, errors: Iterable[Any]) -> bool:
         """Count one batch, of 0 (right) and 1 (wrong), and look at the evidence once, at its end; whether there is an alarm."""
-        found = listed(errors, "errors")
+        found = _listed(errors, "errors")
         for value in found:
             if isinstance(value, str) or value not in (0, 1):
                 raise UserError(f"errors must be 0 (right) or 1 (wrong), not {value!r}; nothing was counted.")
-        return self._count(len(found), int(sum(found)))
+        busy = f"{self.path} is being written by another monitor ({{holder}}); try again when it is done."
+        with Lock(self.path.with_name(f".{self.path.name}.lock"), busy) if self.path else nullcontext():
+            counts = (
+                self._load() if self.path else dict(self._counts)
+            )  # another process may have counted since
+            before = counts["n"]
+            counts["n"] += len(found)
+            counts["errors"] += int(sum(found))
+            counts["batches"] += 1
+            if due(before, counts["n"]):
+                counts["starts"] = [*counts["starts"], [counts["n"], counts["errors"]]]
+            if counts["alarmed_at"] is None and self._log_evidence(counts) >= -math.log(self.alpha):
+                counts["alarmed_at"] = counts["n"]
+            if self.path is not None:
+                write_json(self.path, self._identity | counts)
+            self._counts = counts
+        return self.alarm
 
     def update_labels(self, predicted: Iterable[Any], true: Iterable[Any]) -> bool:
         """Count one batch from predicted and true labels."""
-        ours, theirs = listed(predicted, "predicted"), listed(true, "true")
+        ours, theirs = _listed(predicted, "predicted"), _listed(true, "true")
         if len(ours) != len(theirs):
             raise UserError(
                 f"predicted has {len(ours)} labels and true has {len(theirs)}; give one of each per example."
@@ -149,64 +144,41 @@ class Monitor:
                 "Labels do not tell what was forgotten: give 1 for an example that the parameters of then had right and those "
                 "of now have wrong, else 0."
             )
-        return mistaken(predicted, true, self.classes)
-
-    def reload(self) -> None:
-        """Read what another process may have counted since."""
-        self._load()
-
-    def as_dict(self) -> dict[str, Any]:
-        """What was found, for JSON."""
-        found = {
-            name: self._state[name]
-            for name in ("certificate", "statement", "alpha", "n", "errors", "batches")
-        }
-        found |= {"evidence": self.evidence, "log_evidence": self.log_evidence}
-        return found | {"alarm": self.alarm, "alarm_after": self.alarmed_at, "since": list(self.since)}
-
-    def _count(self, n: int, errors: int) -> bool:
-        with self._alone():
-            self._load()  # another process may have counted since
-            state = dict(self._state)
-            before = state["n"]
-            state |= {"n": before + n, "errors": state["errors"] + errors, "batches": state["batches"] + 1}
-            if due(before, state["n"]):
-                state["starts"] = [*state["starts"], [state["n"], state["errors"]]]
-            old, self._state = self._state, state
-            try:
-                now = self.log_evidence
-                if state["alarm"] is None and now >= -math.log(self.alpha):
-                    state["alarm"] = state["n"]
-                points = [*state["trajectory"], [state["n"], state["errors"], now]]
-                state["trajectory"] = points[1::2] if len(points) == MOST_POINTS else points
-                if self.path is not None:
-                    write_json(self.path, state)
-            except BaseException:
-                self._state = old  # what is not on the disk was not counted
-                raise
-        return self.alarm
-
-    def _alone(self) -> AbstractContextManager[Any]:
-        if self.path is None:
-            return nullcontext()
-        busy = f"{self.path} is being written by another monitor ({{holder}}); try again when it is done."
-        return Lock(self.path.with_name(f".{self.path.name}.lock"), busy)
-
-    def _load(self) -> None:
-        if self.path is None or not self.path.exists():
-            return
-        found = read_json(self.path)
-        if (found.get("format"), found.get("version")) != (FORMAT, VERSION) or set(found) != set(self._state):
-            raise DamagedError(self.path, f"not the state of a monitor of version {VERSION}")
-        for name, words in IDENTITY.items():
-            if found[name] != self._state[name]:
+        for label in (predicted, true):
+            if type(label) not in (int, str) or label == "" or type(predicted) is not type(true):
+                raise UserError(f"A label is a whole number or a name, not {predicted!r} or {true!r}.")
+            if isinstance(label, int) and self._classes is not None and not 0 <= label < self._classes:
                 raise UserError(
-                    f"{self.path} belongs to a monitor of {words}; give each monitor a state file of its own."
+                    f"The model tells classes 0 to {self._classes - 1} apart, and {label} is none."
                 )
-        self._state = found
+        return bool(predicted != true)
+
+    def _log_evidence(self, counts: Mapping[str, Any]) -> float:
+        return float(log_evidence(self.bound, counts["n"], counts["errors"], *_columns(counts["starts"])))
+
+    def _load(self) -> dict[str, Any]:
+        """The counts of the state file; those so far, if there is none."""
+        if self.path is None or not self.path.exists():
+            return dict(self._counts)
+        found = read_json(self.path)
+        if set(found) != {*self._identity, *COUNTS} or (found["format"], found["version"]) != (
+            FORMAT,
+            VERSION,
+        ):
+            raise DamagedError(self.path, f"not the state of a monitor of version {VERSION}")
+        if any(found[name] != value for name, value in self._identity.items()):
+            raise UserError(
+                f"{self.path} belongs to a monitor of another certificate, claim or alpha; give each monitor a state file of "
+                "its own."
+            )
+        return {name: found[name] for name in COUNTS}
 
 
-def opened(claim: Any) -> Certificate:
+def _columns(starts: list[list[int]]) -> tuple[list[int], list[int]]:
+    return [n for n, _ in starts], [errors for _, errors in starts]
+
+
+def _certificate(claim: Any) -> Certificate:
     """The certificate itself, or the last one at a path."""
     if isinstance(claim, Certificate):
         return claim
@@ -221,7 +193,7 @@ def opened(claim: Any) -> Certificate:
     return read(folders[-1])
 
 
-def chosen(
+def _statement(
     statements: Iterable[Mapping[str, Any]], family: str, task: int | None, subject: str | int | None
 ) -> dict[str, Any]:
     """The one statement with this family, task and subject; task 0 and none are the same.
@@ -229,87 +201,31 @@ def chosen(
     Of what was forgotten of a task, that is what was lost: the net is a difference of two rates, and feedback of 0 and 1 with a
     larger mean does not refute it.
     """
-    every = [dict(statement) for statement in statements]
-    if family == "forgetting" and task:
+    if family == "forgetting" and task and subject in (None, "net"):
         if subject == "net":
             raise UserError(
                 "A net rise is a difference of two error rates, which cannot be monitored; watch lost."
             )
-        subject = "lost" if subject is None else subject
-    wanted = (family, task or None, None if subject is None else str(subject))
-    found = [one for one in every if _name(one) == wanted]
-    if len(found) == 1:
-        return found[0]
-    if len(found) > 1:
+        subject = "lost"
+    known = {_name(one["family"], one["task"], one["subject"]): dict(one) for one in statements}
+    wanted = _name(family, task, subject)
+    if wanted not in known:
         raise UserError(
-            f"The certificate claims several things about {_words(wanted)}; monitor a bound instead."
+            f"The certificate claims nothing about {wanted}; it claims: {', '.join(known)[:200]}."
         )
-    known = ", ".join(_words(_name(one)) for one in every[:12]) + (", ..." if len(every) > 12 else "")
-    raise UserError(f"The certificate claims nothing about {_words(wanted)}; it claims: {known}.")
+    return known[wanted]
 
 
-def _name(statement: Mapping[str, Any]) -> tuple[str, int | None, str | None]:
-    subject = statement["subject"]
-    return statement["family"], statement["task"] or None, None if subject is None else str(subject)
+def _name(family: str, task: int | None, subject: str | int | None) -> str:
+    return family + (f" {task}" if task else "") + ("" if subject is None else f" ({subject})")
 
 
-def _words(name: tuple[str, int | None, str | None]) -> str:
-    family, task, subject = name
-    return family + (f" {task}" if task else "") + (f" ({subject})" if subject is not None else "")
-
-
-def watchable(bound: Any) -> float:
-    """A bound that feedback can refute."""
-    if bound == 1:
-        raise UserError(
-            "The claim is that the error rate is at most 100 %; nothing can refute that, so there is nothing to monitor."
-        )
-    if bound == 0:
-        raise UserError(
-            "The claim is that there are no errors at all; a single error refutes it, so it needs no monitor."
-        )
-    if not 1e-12 <= bound <= 1 - 1e-12:
-        raise UserError(f"The bound must be above 0 and below 1, for example 0.05, not {bound!r}.")
-    return float(bound)
-
-
-def listed(values: Any, name: str) -> list[Any]:
-    """An array, a tensor or an iterable as a list of plain values."""
-    try:
-        found = values.tolist() if hasattr(values, "tolist") else list(values)
-    except TypeError:
-        found = None
-    if (
-        not isinstance(found, list)
-        or isinstance(values, str | bytes | Mapping)
-        or any(isinstance(v, list) for v in found)
-    ):
+def _listed(values: Any, name: str) -> list[Any]:
+    """An array, a tensor or an iterable as a list of plain values, one per example."""
+    rows = values.tolist() if hasattr(values, "tolist") else values
+    if not isinstance(rows, Iterable) or isinstance(rows, str | bytes | Mapping):
+        rows = []
+    rows = [row.item() if hasattr(row, "item") else row for row in rows]
+    if not rows or any(isinstance(row, list) for row in rows):
         raise UserError(f"{name} must be a list or an array with one entry per example, not {values!r:.60}.")
-    if not found:
-        raise UserError(f"{name} is empty; a batch has at least one example.")
-    return found
-
-
-def mistaken(predicted: Any, true: Any, classes: int | None) -> bool:
-    """Whether two labels differ; what is not a label, or not one of the certificate's classes, is refused."""
-    one, other = _label(predicted, classes), _label(true, classes)
-    if type(one) is not type(other):
-        raise UserError(
-            f"A label is a number or a name, in both places the same, not {predicted!r} and {true!r}."
-        )
-    return one != other
-
-
-def _label(value: Any, classes: int | None) -> int | str:
-    value = value.item() if hasattr(value, "item") else value
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
-        raise UserError(
-            f"A label is a whole number or a name, not {value!r}; nothing of its batch was counted."
-        )
-    if isinstance(value, int) and classes is not None and not 0 <= value < classes:
-        raise UserError(
-            f"The model tells classes 0 to {classes - 1} apart, and {value} is none; nothing of its batch was counted."
-        )
-    return value
+    return rows

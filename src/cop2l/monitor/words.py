@@ -58,12 +58,13 @@ def verdict(monitor: Monitor) -> str:
 
 def report(monitor: Monitor) -> str:
     """All of it, as a person reads it."""
-    n, errors, when = monitor.n, monitor.errors, monitor.alarmed_at
-    start, before = monitor.since
+    found = monitor.as_dict()
+    n, errors, batches, when = (found[name] for name in ("n", "errors", "batches", "alarmed_at"))
+    start, before = found["since"]
     rate = f" ({100 * errors / n:.2f} %)" if n else ""
     lines = [
         f"The claim: {claim_of(monitor.statement)} is at most {bound_of(monitor)}.",
-        f"Feedback so far: {n} examples in {monitor.batches} batches, {errors} errors{rate}.",
+        f"Feedback so far: {n} examples in {batches} batches, {errors} errors{rate}.",
         f"Evidence against the claim: {monitor.evidence:.3g}; the alarm is at {1 / monitor.alpha:g}."
         + (f" It came after {when} examples, and stays." if when is not None else ""),
         *(
