@@ -16,6 +16,7 @@ from collections import defaultdict
 from typing import Any
 
 import torch
+from cop2l.experiments.watch import Watcher
 
 from cop2l.certify.learner import CoP2L
 from cop2l.errors import Advice
@@ -23,7 +24,6 @@ from cop2l.experiments import grid, measure
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.learners import load_stream
 from cop2l.experiments.run import run
-from cop2l.experiments.watch import Watcher
 from record import record
 
 PARTS = ("learn", "evaluate", "certify", "store")

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from cop2l.kernel.arithmetic import percent
 from cop2l.report.groups import Group, group
 from cop2l.report.metric import METRICS
 from cop2l.report.runs import Run
+from cop2l.text import percent
 from reproduction.markdown import table
 
 HEADER = (

@@ -1,4 +1,13 @@
-from cop2l.experiments import words
+"""What is said of bounds: rounded up once, everywhere."""
+
+import math
+import random
+from fractions import Fraction
+
+import pytest
+
+from cop2l import text
+from cop2l.kernel.arithmetic import percent as of_kernel
 
 
 def record(task, kind="preference", picked=80):
@@ -35,11 +44,11 @@ def test_the_table_of_a_baseline_has_no_column_of_picks():
         "delta": 0.05,
         "not_valid": ["Tasks share examples."],
     }
-    text = words.table(summary).splitlines()
-    assert text[0].split() == ["task", "trained", "freely", "certified", "on", "test", "error", "holdout"]
-    assert text[1].split() == ["1", "10", "3", "50.0", "%", "90.01", "%"]
-    assert text[2] == "average accuracy 50.0 %, plasticity 50.0 %, 1 min 30 s"
-    assert text[-1] == "Not valid: Tasks share examples."
+    lines = text.run_table(summary).splitlines()
+    assert lines[0].split() == ["task", "trained", "freely", "certified", "on", "test", "error", "holdout"]
+    assert lines[1].split() == ["1", "10", "3", "50.0", "%", "90.01", "%"]
+    assert lines[2] == "average accuracy 50.0 %, plasticity 50.0 %, 1 min 30 s"
+    assert lines[-1] == "Not valid: Tasks share examples."
 
 
 def a_summary(picked, test_error):
@@ -50,21 +59,49 @@ def a_summary(picked, test_error):
 
 
 def test_the_table_says_what_was_trained_on_certified_on_and_picked():
-    text = words.table(a_summary(picked=80, test_error=0.1)).splitlines()
-    assert text[0].split("  ")[:4] == ["task", "trained freely", "certified on", "picked"]
-    assert text[1].split()[:4] == ["1", "60", "100", "80"]
-    assert not [line for line in text if "Nothing was picked" in line or "above the claim" in line]
+    lines = text.run_table(a_summary(picked=80, test_error=0.1)).splitlines()
+    assert lines[0].split("  ")[:4] == ["task", "trained freely", "certified on", "picked"]
+    assert lines[1].split()[:4] == ["1", "60", "100", "80"]
+    assert not [line for line in lines if "Nothing was picked" in line or "above the claim" in line]
 
 
 def test_the_table_says_that_nothing_was_picked():
-    text = words.table(a_summary(picked=0, test_error=0.1)).splitlines()
-    assert text[-1] == "Nothing was picked: this is a hold-out certificate on 200 examples."
+    lines = text.run_table(a_summary(picked=0, test_error=0.1)).splitlines()
+    assert lines[-1] == "Nothing was picked: this is a hold-out certificate on 200 examples."
 
 
 def test_the_table_says_when_a_test_error_is_above_its_claim():
     """Task 1 claims 10 % and errs on 6 of 50, task 2 claims 20 %."""
-    text = words.table(a_summary(picked=80, test_error=0.12)).splitlines()
-    assert text[-2:] == [
+    lines = text.run_table(a_summary(picked=80, test_error=0.12)).splitlines()
+    assert lines[-2:] == [
         "Task 1: the test error, 12.00 %, is above the claim, 10.01 %: p-value 0.38 (6 of 50 test examples).",
         "The p-value is the probability of so many test errors, or more, if the true error were the claim.",
     ]
+
+
+def test_percentages_are_those_of_the_kernel_and_never_below_the_bound():
+    draw = random.Random(0)
+    values = [draw.random() ** draw.choice((1, 4, 16)) for _ in range(3000)] + [
+        k / 10_000 for k in range(10_001)
+    ]
+    values += [math.nextafter(v, end) for v in values[-2000:] for end in (0.0, 1.0)] + [5e-324, 1e-300]
+    for value in values:
+        shown = text.percent(value)
+        assert shown == of_kernel(value)
+        assert Fraction(shown.removesuffix(" %")) >= 100 * Fraction(value)
+
+
+def test_an_interval_is_rounded_outwards():
+    draw = random.Random(0)
+    for _ in range(1000):
+        low, high = sorted((draw.random(), draw.random()))
+        ends = [Fraction(end) for end in text.interval(low, high).split(" to ")]
+        assert ends[0] <= 100 * Fraction(low) < 100 * Fraction(high) <= ends[1]
+
+
+@pytest.mark.parametrize(
+    ("delta", "shown"),
+    [(0.05, "95 %"), (0.001, "99.9 %"), (1.0, "0 %"), (1e-6, "99.9999 %"), (1e-9, "1 - 1e-9")],
+)
+def test_a_confidence_is_not_rounded(delta, shown):
+    assert text.confidence(delta) == shown

@@ -10,8 +10,8 @@ from cop2l import bounds
 from cop2l.bounds.checks import count, real
 from cop2l.certify.presets import PRESETS
 from cop2l.errors import UserError
-from cop2l.kernel.arithmetic import percent
 from cop2l.kernel.options import grid_points
+from cop2l.text import confidence, percent
 
 LARGEST = 10**9
 """More examples or memory than this are not planned with."""
@@ -59,7 +59,7 @@ class Plan:
         tasks, delta, error = (self.asked[name] for name in ("tasks", "delta", "error"))
         times = "after any task" if self.asked["anytime"] else "after the last of a fixed number"
         whole = f"all {tasks} tasks at once, {times}" if tasks > 1 else "one task"
-        sure = f"with probability at least {100 * (1 - delta):g} %"
+        sure = f"with probability at least {confidence(delta)}"
         return "\n".join([*lines, "", f"For {whole}, {sure}, at an error rate of {100 * error:g} %.", END])
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal, localcontext
+from typing import Any
 
 EXACT = Context(prec=1100)
 """Digits enough for every float and for 1 - delta."""
@@ -31,12 +32,12 @@ def rate(measured: float, digits: int = 1) -> str:
     >>> rate(0.951), rate(-0.0001)
     ('95.1 %', '0.0 %')
     """
-    return f"{rounded(measured, digits, 100)} %"
+    return f"{rounded(measured, digits, '100')} %"
 
 
-def rounded(value: float, digits: int, scale: int = 1) -> str:
+def rounded(value: float, digits: int, scale: str = "1") -> str:
     """A measured number times `scale`, rounded to the nearest, with no minus before a zero."""
-    number = Decimal(repr(float(value))) * scale
+    number = Decimal(repr(float(value))) * Decimal(scale)
     number = number.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_EVEN)
     return f"{abs(number) if number == 0 else number}"
 
@@ -87,3 +88,102 @@ def listing(names: Sequence[str]) -> str:
     'a, b and c'
     """
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+
+
+def as_typed(value: Any) -> str:
+    """A value as it is typed on the command line; an empty table is nothing.
+
+    >>> as_typed(None), as_typed(True), as_typed(0.05), as_typed(["tasks"]), as_typed({})
+    ('none', 'true', '0.05', 'tasks', '')
+    """
+    if isinstance(value, list | tuple | dict):
+        return ",".join(map(as_typed, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def nothing_picked(n: int, picked: int) -> str | None:
+    """That the claim is a hold-out's, if nothing was picked from its n examples; in the words of the verifier.
+
+    >>> nothing_picked(400, 0)
+    'Nothing was picked: this is a hold-out certificate on 400 examples.'
+    """
+    return None if picked else f"Nothing was picked: this is a hold-out certificate on {n} examples."
+
+
+P_VALUE = "The p-value is the probability of so many test errors, or more, if the true error were the claim."
+
+
+def p_value(test_error: float, test_n: int, bound: float) -> float | None:
+    """The probability of as many test errors, or more, if the true error were the bound; None unless they are above it."""
+    from cop2l.bounds import binomial_upper_tail
+
+    errors = round(test_error * test_n)
+    return binomial_upper_tail(errors, test_n, bound) if errors > test_n * bound else None
+
+
+def above_claim(task: int, test_error: float, test_n: int, bound: float) -> str | None:
+    """That a test error is above its claim, and how likely that is if the claim holds.
+
+    >>> above_claim(2, 0.051, 1000, 0.05)
+    'Task 2: the test error, 5.10 %, is above the claim, 5.01 %: p-value 0.46 (51 of 1000 test examples).'
+    """
+    p = p_value(test_error, test_n, bound)
+    if p is None:
+        return None
+    return (
+        f"Task {task}: the test error, {rate(test_error, 2)}, is above the claim, {percent(bound)}:"
+        f" p-value {p:.2g} ({round(test_error * test_n)} of {test_n} test examples)."
+    )
+
+
+def averages(summary: dict[str, Any]) -> str:
+    """The averages of a finished run, in one line."""
+    parts = [f"average accuracy {rate(summary['accuracy'])}"]
+    if summary["forgetting"] is not None:
+        parts.append(f"forgetting {rate(summary['forgetting'])}")
+    return ", ".join([*parts, f"plasticity {rate(summary['plasticity'])}", duration(summary["seconds"])])
+
+
+def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
+    """A finished run as text: one line per task, the averages, and what the bounds mean."""
+    tasks, claim = summary["tasks"], summary["kind"]
+    kinds = list(dict.fromkeys(kind for row in tasks for kind in row["bounds"]))
+    rows = [["task", "trained freely", "certified on", "picked", "test error", *kinds]]
+    for row in tasks:
+        bounds = [percent(row["bounds"][kind]) if kind in row["bounds"] else None for kind in kinds]
+        cells = [row["task"], *_examples(row), rate(row["test_error"]), *bounds]
+        rows.append(["" if cell is None else str(cell) for cell in cells])
+    filled = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    aligned = [[cell.rjust(max(map(len, column))) for cell in column] for column in filled]
+    lines = ["  ".join(row) for row in zip(*aligned, strict=True)] + [averages(summary)]
+    lines += [remark] if remark else []
+    likely = f"with probability at least {confidence(summary['delta'])} over the draw of the data"
+    if claim in kinds:
+        lines.append(
+            f"The claim is the column {claim}: {likely}, the true error on every task is at most that."
+        )
+    lines += _beside_claim(tasks, claim)
+    if others := summary["sentences"]:
+        alone = f"Claimed, {likely}, all at once:"
+        lines += ["Claimed as well, all of it at once:" if claim in kinds else alone, *others]
+    return "\n".join(lines + [f"Not valid: {reason}" for reason in summary["not_valid"] if claim])
+
+
+def _examples(row: dict[str, Any]) -> tuple[int | None, int | None, int | None]:
+    """How many examples of a task were trained on freely, certify, and were picked; None where that does not apply."""
+    if row["picked"] is None:  # all is learned freely, but for what is withheld
+        return row["n"], row.get("holdout", {}).get("n"), None
+    return row["prior"], row["n"], row["picked"]
+
+
+def _beside_claim(rows: Sequence[dict[str, Any]], claim: str | None) -> list[str]:
+    """That nothing was picked, and which test errors are above the claim."""
+    found = list[str | None]()
+    if all(row["picked"] is not None for row in rows):
+        found.append(nothing_picked(sum(row["n"] for row in rows), sum(row["picked"] for row in rows)))
+    above = [
+        above_claim(row["task"], row["test_error"], row["test_n"], row["bounds"][claim])
+        for row in rows
+        if claim in row["bounds"]
+    ]
+    return [sentence for sentence in (*found, *above, P_VALUE if any(above) else None) if sentence]

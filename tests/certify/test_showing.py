@@ -8,9 +8,9 @@ import pytest
 from certify_cases import model_of
 
 from cop2l import CoP2L, verify
-from cop2l.kernel.arithmetic import percent
 from cop2l.methods import method
 from cop2l.streams import load
+from cop2l.text import percent
 
 OPTIONS = {"memory": 40, "prior_epochs": 2, "max_iterations": 2, "k": 4, "tasks": 1}
 
@@ -60,8 +60,7 @@ def test_html_holds_the_table_and_is_escaped(learner):
         learner.certificate, content=learner.certificate.content | {"not_valid": []}
     )._repr_html_()
     assert (
-        f"Certified: at most {percent(max(learner.certificate.bounds.values()), 1)} error on every task"
-        in sound
+        f"Certified: at most {percent(max(learner.certificate.bounds.values()))} error on every task" in sound
     )
 
 

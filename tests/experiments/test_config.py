@@ -8,11 +8,12 @@ import pytest
 
 from cop2l.certify.presets import PRESETS
 from cop2l.errors import UserError
-from cop2l.experiments import grid, options, words
+from cop2l.experiments import grid, options
 from cop2l.experiments.config import FIELDS, Config, typed
 from cop2l.kernel.options import Options
 from cop2l.methods import METHODS
 from cop2l.models import build
+from cop2l.text import as_typed
 
 
 def configured(table, *pairs):
@@ -45,7 +46,7 @@ def test_what_is_declared_by_an_options_dataclass_is_declared_nowhere_else():
 
 def test_the_table_of_the_documentation_is_what_is_declared():
     rows = [
-        f"| `{name}` | {f'`{typed_as}`' if (typed_as := words.typed(key.default)) else ''} | {key.sentence} |"
+        f"| `{name}` | {f'`{typed_as}`' if (typed_as := as_typed(key.default)) else ''} | {key.sentence} |"
         for name, key in options.keys("cop2l").items()
     ]
     text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()

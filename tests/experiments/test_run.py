@@ -16,14 +16,16 @@ from cop2l.certify.certificate import Certificate
 from cop2l.certify.certificate import read as read_certificate
 from cop2l.console import Watcher
 from cop2l.errors import UserError
-from cop2l.experiments import grid, learners, measure, options, words
+from cop2l.experiments import grid, learners, measure, options
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.run import run
 from cop2l.files import read_json, read_lines, write_json
 from cop2l.kernel import form
 from cop2l.kernel.verdict import Verdict
+from cop2l.methods import REMARKS
 from cop2l.report.page import page
 from cop2l.report.runs import find
+from cop2l.text import run_table
 
 REPLAY = ("method=replay", "epochs=2", "lr=0.1")
 
@@ -352,7 +354,9 @@ def test_a_baseline_without_holdout_has_no_claim_and_no_certificate(tmp_path):
 def test_a_method_that_comes_to_less_than_its_name_says_so(tmp_path):
     icarl = ("method=icarl", "architecture=false", "epochs=1")
     for model, said in (("linear", True), ("mlp-head", False)):
-        text = words.table(run(configured(*icarl, f"model={model}"), tmp_path / model))
+        text = run_table(
+            run(configured(*icarl, f"model={model}"), tmp_path / model), REMARKS.get(("icarl", model))
+        )
         assert ("iCaRL is herded nearest-mean" in text) == said
         assert ("iCaRL is herded nearest-mean" in page(find([tmp_path / model]))) == said
 

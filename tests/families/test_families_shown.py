@@ -13,6 +13,7 @@ from cop2l.certify.families import Measured, claims
 from cop2l.cli import main
 from cop2l.files import read_json, write_json
 from cop2l.report.runs import LeftOut, find, read
+from cop2l.text import percent, run_table
 
 SIZES = Measured([100, 100], [0.1, 0.2], [0.05, 0.0], [{"north": 0.3}, {}], {3: 0.25})
 
@@ -91,8 +92,6 @@ def test_the_page_lists_what_is_certified(runs, tmp_path):
         )
         for seed in "01"
     ]
-    from cop2l.kernel.arithmetic import percent
-
     assert f"is at most {percent(max(values))} (measured on the test part:" in text
     assert all(f"group {name} in task 2" in text for name in GROUPS)
 
@@ -114,11 +113,10 @@ def test_compare_has_the_average_claim(runs, capsys):
 def test_without_tasks_no_column_is_called_the_claim(tmp_path, capsys):
     data = write_data(tmp_path / "mine.npz")
     done = made(tmp_path / "run", data, method="slda", holdout=0.5, claim=["average"], groups=[])
-    from cop2l.experiments.words import table
 
-    said = table(read_json(done / "summary.json"))
+    said = run_table(read_json(done / "summary.json"))
     assert "The claim is the column" not in said
-    assert "Claimed, with probability at least 0.95" in said
+    assert "Claimed, with probability at least 95 %" in said
     (run,) = find([done]).finished()
     assert all(task.bounds == {} for task in run.tasks)
 

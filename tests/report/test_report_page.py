@@ -13,6 +13,7 @@ from synthetic_runs import SHARED, make_run, make_runs
 
 from cop2l.cli import main
 from cop2l.files import read_json, write_json
+from cop2l.kernel.form import ASSUMPTIONS
 from cop2l.report import headline, sentences
 from cop2l.report.groups import group
 from cop2l.report.page import PAGE_FIGURES, page
@@ -105,7 +106,7 @@ def test_what_is_not_valid_or_left_out_is_said_first(outline):
 
 def test_the_wording_of_certificates_is_on_the_page(outline):
     text = " ".join(outline.texts)
-    for sentence in (*sentences.SAYS, *sentences.DOES_NOT_SAY, *sentences.ASSUMPTIONS):
+    for sentence in (*sentences.SAYS, *sentences.DOES_NOT_SAY, *ASSUMPTIONS):
         assert sentence in text
     assert "cop2l verify" in text
 
@@ -230,17 +231,17 @@ def test_the_title_is_the_result(tmp_path):
     summary = read_json(tmp_path / "run" / "summary.json")
     write_json(tmp_path / "run" / "summary.json", summary | {"accuracy": 0.95})
     made = page(find([tmp_path]))
-    assert title_of(made) == "Certified: at most 9.0 % error on every task; measured 5.0 % on average"
+    assert title_of(made) == "Certified: at most 9.00 % error on every task; measured 5.00 % on average"
     assert title_of(made) in re.search(r"<title>(.*?)</title>", made)[1].replace("\u00a0", " ")
     named = page(find([tmp_path]), title="Own")
     assert title_of(named) == "Own"
-    assert "Certified: at most 9.0 % error on every task" in flat(named)
+    assert "Certified: at most 9.00 % error on every task" in flat(named)
 
 
 def test_the_title_of_one_task_speaks_of_no_average(tmp_path):
     make_run(tmp_path / "run", "replay", tasks=1)
     made = title_of(page(find([tmp_path])))
-    assert re.fullmatch(r"Certified: at most \d+\.\d % error; measured \d+\.\d %", made)
+    assert re.fullmatch(r"Certified: at most \d+\.\d\d % error; measured \d+\.\d\d %", made)
 
 
 def test_the_title_chooses_ours_by_its_name_and_not_by_its_bound(tmp_path):
@@ -287,7 +288,7 @@ def test_families_alone_make_a_title(tmp_path):
     average = {"family": "average", "task": None, "subject": None, "kind": "preference", "value": 0.1756}
     write_json(folder / "summary.json", summary | {"claims": [average]})
     assert title_of(page(find([tmp_path]))).startswith(
-        "Certified: at most 17.6 % error on average over the 2 tasks; measured"
+        "Certified: at most 17.57 % error on average over the 2 tasks; measured"
     )
     classes = {"family": "classes", "task": 2, "subject": 1, "kind": "preference", "value": 0.375}
     write_json(folder / "summary.json", summary | {"claims": [classes]})
@@ -300,7 +301,7 @@ def test_families_alone_make_a_title(tmp_path):
 def test_a_test_error_stands_beside_its_bound_with_its_interval(tmp_path):
     changed(tmp_path / "run", bounds={"preference": 0.08999}, test_error=0.05, test_n=100)
     said = flat(page(find([tmp_path])))
-    assert "1 9.0 5.0 1.6 to 11.3" in said
+    assert "1 9.00 5.00 1.64 to 11.29" in said
     assert "95 % interval (Clopper and Pearson, each task by itself)" in said
 
 

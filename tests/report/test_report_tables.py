@@ -12,11 +12,12 @@ from synthetic_runs import SHARED, make_run
 from cop2l.errors import UserError
 from cop2l.files import read_json, write_json
 from cop2l.report import formats
-from cop2l.report.comparison import comparisons, quoted, rounded, written
+from cop2l.report.comparison import comparisons, quoted, written
 from cop2l.report.groups import by_benchmark, group, repeated
 from cop2l.report.metric import KINDS, METRICS, bounds_of
 from cop2l.report.published import Published
 from cop2l.report.runs import find, read
+from cop2l.text import rounded
 
 
 def tables(found, *names):

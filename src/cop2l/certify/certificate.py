@@ -11,13 +11,12 @@ from cop2l._version import __version__
 from cop2l.certify import notebook
 from cop2l.certify.bounding import bounds_of
 from cop2l.certify.families import every_sentence
-from cop2l.certify.sentences import nothing_picked
 from cop2l.errors import UserError
 from cop2l.files import file_digest, write_text
 from cop2l.kernel import form
-from cop2l.kernel.arithmetic import percent
 from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.verdict import in_words
+from cop2l.text import confidence, nothing_picked, percent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -134,7 +133,7 @@ class Certificate:
         if self.not_valid:
             title, colour = "Certificate, NOT VALID", notebook.ALARM
         elif len(self.bounds) == len(self.records):
-            title = f"Certified: at most {percent(max(self.bounds.values()), 1)} error on every task"
+            title = f"Certified: at most {percent(max(self.bounds.values()))} error on every task"
         bold = [(row, HEADS.index("error <=")) for row in range(len(rows))]
         return notebook.card(
             title, notebook.table(rows, head, words=(0, len(HEADS) - 1), bold=bold), *said, colour=colour
@@ -228,7 +227,7 @@ def notes(certificate: Certificate) -> list[str]:
     lines = [*every_sentence(certificate.statements, certificate.records)]
     when = "of this run, one after each task at most, " if options.anytime else ""
     lines.append(
-        f"With probability at least {100 * (1 - options.delta):.10g} % over the draw of the data, "
+        f"With probability at least {confidence(options.delta)} over the draw of the data, "
         f"all statements {when}hold at once."
     )
     if any(statement["kind"] == "buffer" for statement in certificate.statements):

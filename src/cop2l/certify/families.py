@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from cop2l.kernel.arithmetic import percent
+from cop2l import text
 from cop2l.kernel.verdict import in_words
 
 Statement = Mapping[str, Any]
@@ -112,14 +112,14 @@ def _forgetting(stated: Sequence[Statement], beside: Measured) -> list[Claim]:
     lost = [s for s in tasks if s["subject"] == "lost"]
     found, parts = list[Claim](), tuple(_part(s, beside, beside.falls[s["task"] - 1]) for s in tasks)
     if lost:
-        fall = _rate(max(beside.falls[s["task"] - 1] for s in lost)).replace("%", "points")
+        fall = text.rate(max(beside.falls[s["task"] - 1] for s in lost), 2).replace("%", "points")
         sentence = (
             f"{_worst('forgetting', tasks, len(beside.sizes))} The largest fall of a test accuracy: {fall}."
         )
         found.append(Claim("forgetting", sentence, parts))
     for one in (s for s in stated if s["task"] is None):
         rate = _weighted(beside.falls[:-1], beside.sizes[:-1])
-        words = f" (the mean fall of the test accuracies: {_rate(rate)})" if rate is not None else ""
+        words = f" (the mean fall of the test accuracies: {text.rate(rate, 2)})" if rate is not None else ""
         found.append(Claim("forgetting", f"{said(one, beside.sizes)}{words}."))
     return found
 
@@ -139,12 +139,12 @@ def _worst(family: str, stated: Sequence[Statement], tasks: int) -> str:
     worst = max(own, key=lambda s: float(s["value"]))
     if family == "forgetting":
         who = "No task" if len(own) == tasks - 1 else f"None of the tasks {_numbers(own)}"
-        return f"{who} lost more than {percent(worst['value']).replace('%', 'points')} since it was learned."
+        return f"{who} lost more than {text.percent(worst['value']).replace('%', 'points')} since it was learned."
     noun, whose = NOUNS[family], "every task"
     if len({s["task"] for s in own}) < tasks:  # of the others the data was gone
         whose = f"tasks {_numbers(own)}"
     return (
-        f"Of every {noun} of {whose} at most {percent(worst['value'])} is misclassified; the largest of these bounds"
+        f"Of every {noun} of {whose} at most {text.percent(worst['value'])} is misclassified; the largest of these bounds"
         f" is that of {noun} {worst['subject']} in task {worst['task']}."
     )
 
@@ -164,8 +164,8 @@ def _part(s: Statement, beside: Measured, rate: float | None) -> Part:
     return Part(
         about,
         f"{said(s, beside.sizes)}{what}{why}.",
-        percent(s["value"]),
-        "" if rate is None else _rate(rate),
+        text.percent(s["value"]),
+        "" if rate is None else text.rate(rate, 2),
     )
 
 
@@ -183,8 +183,4 @@ def _weighted(rates: Sequence[float | None], sizes: Sequence[int]) -> float | No
 
 
 def _beside(rate: float | None) -> str:
-    return "" if rate is None else f" (measured on the test part: {_rate(rate)})"
-
-
-def _rate(rate: float) -> str:
-    return f"{100 * rate + 0.0:.2f} %"
+    return "" if rate is None else f" (measured on the test part: {text.rate(rate, 2)})"

@@ -346,14 +346,13 @@ def _record(
 def _lines(
     arguments: argparse.Namespace, delta: Decimal, share: float, result: "Bound", net: float | None
 ) -> list[str]:
-    from cop2l.kernel.arithmetic import percent
+    from cop2l.text import confidence, percent
 
     tasks = arguments.tasks
     where = f" on this task, one of {tasks}," if tasks > 1 else ""
     if arguments.task is not None:
         where = f" on task {arguments.task} of {tasks}"
-    digits = max(2, -Decimal(result.value).adjusted())  # a small bound keeps three of them
-    confidence, rate = _confidence_text(delta), percent(result.value, digits)
+    likely, rate = confidence(delta), percent(result.value)
     said = f"the error rate{where} is at most {rate}"
     if arguments.kind == "average":
         number = len(arguments.n.split(","))
@@ -367,9 +366,9 @@ def _lines(
         said = f"at most {rate}{whose} was right when it was learned and is wrong now"
     elif arguments.kind == "group":
         said = f"of this group{where} at most {rate} is misclassified"
-    lines = [f"With probability at least {confidence} over the draw of the data, {said}."]
+    lines = [f"With probability at least {likely} over the draw of the data, {said}."]
     if net is not None:
-        lines.append(f"At once, the error rate rose by at most {percent(net, digits)} since then.")
+        lines.append(f"At once, the error rate rose by at most {percent(net)} since then.")
     if result.reason:
         lines.append(f"That says nothing: {result.reason[0].lower()}{result.reason[1:]}")
     if arguments.share != "1":
@@ -387,9 +386,3 @@ def _lines(
     return [*lines, "", f"What the {result.kind} bound is made of:"] + [
         f"  {name:<{width}}  {text}" for name, text in terms.items()
     ]
-
-
-def _confidence_text(delta: Decimal) -> str:
-    if delta < Decimal("1e-6"):
-        return f"1 - {delta:e}"
-    return f"{PRECISE.subtract(100, PRECISE.multiply(100, delta)).normalize(PRECISE):f} %"

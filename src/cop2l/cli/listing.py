@@ -25,12 +25,13 @@ def add(verbs: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print names and descriptions."""
     from cop2l.errors import UserError
-    from cop2l.experiments import catalogue, options, words
+    from cop2l.experiments import catalogue, options
     from cop2l.experiments.config import Config
+    from cop2l.text import as_typed
 
     if arguments.what == "keys":
         found = options.keys(arguments.method or Config.method)
-        rows = [[name, words.typed(key.default), key.sentence] for name, key in found.items()]
+        rows = [[name, as_typed(key.default), key.sentence] for name, key in found.items()]
         as_json: dict[str, Any] = {name: key._asdict() for name, key in found.items()}
     elif arguments.method:
         raise UserError(f"Only keys are listed by method; write: cop2l list keys {arguments.method}.")

@@ -69,8 +69,10 @@ def run_shared(arguments: argparse.Namespace, shared: Any) -> int:
     """Run it, show it, and say where the results are."""
     from cop2l.certify import commitment
     from cop2l.console import RunView, Watcher
-    from cop2l.experiments import grid, ranks, words
+    from cop2l.experiments import grid, ranks
     from cop2l.experiments.run import run as experiment
+    from cop2l.methods import REMARKS
+    from cop2l.text import run_table
 
     given = grid.overrides(arguments.overrides)
     config = grid.single(grid.read(arguments.config), given)
@@ -87,9 +89,14 @@ def run_shared(arguments: argparse.Namespace, shared: Any) -> int:
     summary = experiment(config, folder, watchers, promised, ranks=shared)
     if finished:
         print("This run was finished before; nothing was learned again.", file=sys.stderr)
-    print(json.dumps(summary, indent=1) if arguments.json else words.table(summary))
-    if not arguments.json:
-        print(f"Results: {folder}")
+    if arguments.json:
+        print(json.dumps(summary, indent=1))
+    else:
+        print(
+            run_table(summary, REMARKS.get((summary["method"], summary["model"]))),
+            f"Results: {folder}",
+            sep="\n",
+        )
     return 0
 
 

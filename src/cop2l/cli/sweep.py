@@ -45,8 +45,9 @@ def add(verbs: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the list, run what is not finished, and list what failed."""
     from cop2l.errors import UserError
-    from cop2l.experiments import grid, sweep, words
+    from cop2l.experiments import grid, sweep
     from cop2l.experiments.ranks import launched
+    from cop2l.text import averages
 
     if launched():
         raise UserError(
@@ -78,12 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
     with contextlib.closing(outcomes):
         for number, outcome in enumerate(outcomes, 1):
             failed += [outcome] if outcome.error else []
-            said = (
-                f"failed  {outcome.job.name}"
-                if outcome.error
-                else words.done(outcome.job.name, outcome.summary)
-            )
-            print(f"[{number}/{len(todo)}] {said}", file=out, flush=True)
+            parts = ["failed" if outcome.error else "done", outcome.job.name]
+            parts += [averages(outcome.summary)] if outcome.summary else []
+            print(f"[{number}/{len(todo)}] {'  '.join(parts)}", file=out, flush=True)
     if arguments.json:
         print(json.dumps(sweep.overview(every, failed), indent=1))
     for outcome in failed:

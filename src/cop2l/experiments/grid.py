@@ -23,12 +23,13 @@ from typing import Any, get_origin
 from cop2l.certify import presets
 from cop2l.certify.presets import FOLLOWS, PRESETS, Choice
 from cop2l.errors import UserError, unknown
-from cop2l.experiments import options, words
+from cop2l.experiments import options
 from cop2l.experiments.config import FIELDS, HINTS, TABLES, Config, from_toml, loose, typed
 from cop2l.plugins import installed
 from cop2l.streams.loading import COLUMNS
 from cop2l.streams.loading import OWN as OWN_DATA
 from cop2l.streams.task import SCENARIOS
+from cop2l.text import as_typed
 
 SECTIONS = {
     "streams": "stream",
@@ -261,7 +262,7 @@ def single(table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> 
         return runs[0]
     records = [flattened(asdict(run)) for run in runs]
     varied = [key for key in records[0] if len({json.dumps(record.get(key)) for record in records}) > 1]
-    example = " ".join(f"{key}={words.typed(records[0][key])}" for key in varied)
+    example = " ".join(f"{key}={as_typed(records[0][key])}" for key in varied)
     raise UserError(
         f"This configuration is a grid of {len(runs)} runs; use cop2l sweep, or choose one: {example}."
     )

@@ -13,8 +13,8 @@ from typing import Any
 from cop2l.errors import UserError, missing_extra
 from cop2l.experiments.config import UNHASHED, Config
 from cop2l.experiments.grid import flattened
-from cop2l.experiments.words import typed
 from cop2l.files import write_text
+from cop2l.text import as_typed
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def names(configs: Sequence[Config]) -> list[str]:
         varied |= {(settings["method"], "method") for settings in flat}
     return [
         " ".join(
-            f"{key}={typed(value)}"
+            f"{key}={as_typed(value)}"
             for key, value in settings.items()
             if (settings["method"], key) in varied and value is not None
         )

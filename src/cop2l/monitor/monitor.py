@@ -13,10 +13,10 @@ from cop2l.bounds.checks import real
 from cop2l.certify.certificate import Certificate, read
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, Lock, json_digest, read_json, write_json
-from cop2l.kernel.arithmetic import percent
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import Verdict
 from cop2l.monitor.evidence import accuser, due, log_evidence
+from cop2l.text import percent
 
 FORMAT, VERSION = "cop2l-monitor", 2
 COUNTS: dict[str, Any] = {"n": 0, "errors": 0, "batches": 0, "alarmed_at": None, "starts": []}

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from cop2l.kernel.arithmetic import percent
 from cop2l.monitor.monitor import Monitor
+from cop2l.text import percent
 
 ALARM = (
     "ALARM: the claim is refuted at level {alpha:g}. Either it was wrong from the start or the data has drifted; "

@@ -3,15 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from decimal import ROUND_HALF_EVEN, Decimal
 from statistics import fmean
 
 from cop2l.certify import notebook
 from cop2l.errors import UserError
-from cop2l.kernel.arithmetic import percent
 from cop2l.report.groups import Benchmark, Group, Spread
 from cop2l.report.metric import SCALES, Metric, metric, test_errors
 from cop2l.report.published import Published, Row, published
+from cop2l.text import count, percent, rounded
 
 FAR_BEHIND = 0.5
 """Less than this share of the best accuracy, or plasticity, of a stream is not to have learned."""
@@ -121,12 +120,12 @@ def column_names(benchmarks: Sequence[Benchmark]) -> tuple[tuple[str, ...], str]
             [benchmark.stream]
             + [benchmark.scenario] * (len(scenarios) > 1)
             + [benchmark.model] * (len(models) > 1)
-            + [_tasks(benchmark.tasks)] * (len(tasks) > 1)
+            + [count(benchmark.tasks, "task")] * (len(tasks) > 1)
         )
         for benchmark in benchmarks
     )
     shared = [*scenarios] * (len(scenarios) == 1) + [*models] * (len(models) == 1)
-    shared += [_tasks(n) for n in tasks] * (len(tasks) == 1)
+    shared += [count(n, "task") for n in tasks] * (len(tasks) == 1)
     return names, ", ".join(shared)
 
 
@@ -150,18 +149,6 @@ def quoted(number: Published, metric: Metric) -> str:
 def written_sd(value: float | None, metric: Metric) -> str:
     """A deviation behind a mean; nothing if there is none."""
     return "" if value is None else f" ± {rounded(value, DIGITS[metric.unit], SCALES[metric.unit])}"
-
-
-def rounded(value: float, digits: int, scale: str) -> str:
-    """A number times the scale with so many digits, and no minus before a zero."""
-    number = (Decimal(repr(float(value))) * Decimal(scale)).quantize(
-        Decimal(1).scaleb(-digits), ROUND_HALF_EVEN
-    )
-    return f"{abs(number) if number == 0 else number}"
-
-
-def _tasks(n: int) -> str:
-    return f"{n} task{'s' if n != 1 else ''}"
 
 
 def unlearned(groups: Sequence[Group]) -> list[Group]:

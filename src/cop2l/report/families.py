@@ -7,6 +7,7 @@ from cop2l.certify.families import Claim, Measured, claims
 from cop2l.report.groups import Group
 from cop2l.report.metric import test_errors
 from cop2l.report.runs import Run
+from cop2l.text import confidence
 
 
 def of_group(group: Group) -> tuple[str, list[Claim]] | None:
@@ -26,7 +27,7 @@ def of_group(group: Group) -> tuple[str, list[Claim]] | None:
         return None
     several = len(group.runs) > 1
     who = f"Each of the {len(group.runs)} runs by itself" if several else "The run"
-    likely = f"with probability at least {100 * (1 - delta):g} % over the draw of its data"
+    likely = f"with probability at least {confidence(delta)} over the draw of its data"
     more = " The bounds are the largest over the runs; what was measured is their mean." if several else ""
     return f"{who} claims all of this at once, {likely}.{more}", claims(
         largest, _mean([measured(run) for run in group.runs])

@@ -10,7 +10,8 @@ from cop2l.report.comparison import column_names
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Group
 from cop2l.report.metric import METRICS, bounds_of
-from cop2l.report.sentences import listing, unbroken
+from cop2l.report.sentences import unbroken
+from cop2l.text import listing
 
 OURS = "cop2l"
 MOST_STREAMS = 3
@@ -137,7 +138,7 @@ def _uncertain(groups: Sequence[Group]) -> str:
 def _span(rates: Iterable[float], *, upwards: bool = False) -> str:
     """One rate, or the smallest and the largest."""
     values = list(rates)
-    ends = dict.fromkeys(rate_text(end, 1, upwards=upwards) for end in (min(values), max(values)))
+    ends = dict.fromkeys(rate_text(end, upwards=upwards) for end in (min(values), max(values)))
     return " to ".join(ends)
 
 

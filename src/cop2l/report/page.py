@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from cop2l import __version__
 from cop2l.audit.flags import command
+from cop2l.kernel.form import ASSUMPTIONS
 from cop2l.methods import REMARKS
 from cop2l.report import families, sentences, theme
 from cop2l.report.comparison import Comparison, column_names, compare, quoted, written, written_sd
@@ -25,7 +26,8 @@ from cop2l.report.headline import OURS, headline
 from cop2l.report.metric import METRICS
 from cop2l.report.published import Published, Row, sources
 from cop2l.report.runs import Found
-from cop2l.report.task_rows import LEVEL, interval_text, task_rows
+from cop2l.report.task_rows import LEVEL, task_rows
+from cop2l.text import count, interval, listing
 
 CERTIFIED, BESIDE, MEASURED = "certified: at most (%)", "not claimed (%)", "measured (%)"
 RESULTS = {
@@ -164,7 +166,7 @@ def _not_valid(groups: Sequence[Group]) -> list[tuple[str, str]]:
     for group in groups:
         if group.not_valid:
             against.setdefault((group.benchmark.stream, " ".join(group.not_valid)), []).append(group.label)
-    return [(f"{sentences.listing(labels)} on {s}", reasons) for (s, reasons), labels in against.items()]
+    return [(f"{listing(labels)} on {s}", reasons) for (s, reasons), labels in against.items()]
 
 
 def _legend(groups: Sequence[Group], tables: Sequence[Comparison], shown: Sequence[Published]) -> str:
@@ -174,7 +176,7 @@ def _legend(groups: Sequence[Group], tables: Sequence[Comparison], shown: Sequen
     if any(cell.best for cell in cells):
         said.append("Bold: the best of a column on its stream, and what is level with it within its noise.")
         if idle := dict.fromkeys(cell.group.label for cell in cells if not cell.learned):
-            said.append(f"Did not learn, and so is never the best: {sentences.listing(list(idle))}.")
+            said.append(f"Did not learn, and so is never the best: {listing(list(idle))}.")
     if shown:
         said.append(f"“published”: from {sources(shown) or 'the file that was given'}.")
     if any(group.not_valid for group in groups):
@@ -223,7 +225,7 @@ def _environments(found: Found) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     for machines in environments.values():
         known = [f"{k} {v}" for k in ("device", "torch", "cpu") if (v := machines[0].get(k))]
         yield (
-            f"{sentences.count(len(machines), 'run')}: {', '.join(known) or 'nothing recorded'}",
+            f"{count(len(machines), 'run')}: {', '.join(known) or 'nothing recorded'}",
             _settings(machines[:1]),
         )
 
@@ -253,8 +255,10 @@ def _environment() -> Environment:
     )
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     made.globals |= {
+        "assumptions": ASSUMPTIONS,
+        "count": count,
         "interactive": interactive,
-        "interval_text": interval_text,
+        "interval": interval,
         "most_tasks": MOST_TASKS,
         "level": f"{100 * LEVEL:g}",
         "rate_text": rate_text,

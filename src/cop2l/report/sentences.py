@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cop2l.certify.sentences import P_VALUE, above_claim, nothing_picked, p_value
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Group
 from cop2l.report.metric import KINDS, METRICS, bounds_of
 from cop2l.report.runs import Run
+from cop2l.text import P_VALUE, above_claim, confidence, count, listing, nothing_picked, p_value
 
 SAYS = (
     (
@@ -49,20 +49,6 @@ DOES_NOT_SAY = (
     ),
 )
 
-ASSUMPTIONS = (
-    "The examples of a task are independent and identically distributed.",
-    "The tasks' samples and the marks are independent of each other: no two tasks share examples.",
-    "The order, sizes and distributions of the tasks were not chosen from earlier data.",
-    (
-        "Initial weights, backbone and hyper-parameters were chosen without these data: a backbone that was trained on"
-        " the same images breaks this."
-    ),
-    (
-        "The number of tasks was fixed in advance; if not, the anytime form of the bound applies, and the certificate"
-        " says which of the two it is."
-    ),
-)
-
 MOST_LISTED = 10
 VERDICTS = (
     ("0", "valid"),
@@ -78,19 +64,19 @@ def claim(group: Group) -> str | None:
     if not group.kind or group.not_valid or len(per_run) != len(group.runs):
         return None
     largest = [max(values) for values in zip(*per_run, strict=True)]
-    confidence = {run.delta for run in group.runs}
-    delta = confidence.pop() if len(confidence) == 1 else None
+    deltas = {run.delta for run in group.runs}
+    delta = deltas.pop() if len(deltas) == 1 else None
     if delta is None:
         return None
     several = len(group.runs) > 1
     who = f"Each of the {len(group.runs)} runs certifies" if several else "The run certifies"
     tasks = "task 1" if len(largest) == 1 else f"tasks 1 to {len(largest)}, all at once"
     shown = largest if len(largest) <= MOST_LISTED else [min(largest), max(largest)]
-    rates = [rate_text(value, 1, upwards=True) for value in shown]
+    rates = [rate_text(value, upwards=True) for value in shown]
     listed = listing(rates) if shown is largest else f"{rates[0]} to {rates[1]}"
     largest_words = " (for each task, the largest over the runs)" if several else ""
     return unbroken(
-        f"{who} by the bound “{group.kind}”, with probability at least {100 * (1 - delta):g} % over the draw of its"
+        f"{who} by the bound “{group.kind}”, with probability at least {confidence(delta)} over the draw of its"
         f" data, a true error of at most {listed} %{largest_words} on {tasks}."
     )
 
@@ -198,28 +184,10 @@ def lead(runs: Sequence[Run], groups: Sequence[Group]) -> str:
     deltas = sorted({run.delta for run in runs if run.delta is not None and run.kind and not run.not_valid})
     if not deltas:
         return f"{count(len(runs), 'finished run')}{of}."
-    likely = listing([f"{100 * (1 - d):g} %" for d in deltas])
+    likely = listing([confidence(delta) for delta in deltas])
     what = "What is certified" + " of a run" * (len(runs) > 1)
     certified = f" {what} holds with probability at least {likely} over the draw of its data, all at once."
     return unbroken(f"{count(len(runs), 'finished run')}{of}.{certified}")
-
-
-def count(number: int, noun: str) -> str:
-    """So many of something.
-
-    >>> count(1, "run"), count(2, "run")
-    ('1 run', '2 runs')
-    """
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def listing(names: Sequence[str]) -> str:
-    """Names as a sentence has them.
-
-    >>> listing(["a", "b", "c"])
-    'a, b and c'
-    """
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
 def kinds(groups: Sequence[Group]) -> list[tuple[str, str]]:

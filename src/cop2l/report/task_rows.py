@@ -1,11 +1,9 @@
 """What a group certifies of each task, beside what its test part measured and how far that can be trusted."""
 
-import math
 from statistics import fmean
 from typing import NamedTuple
 
 from cop2l.bounds import clopper_pearson
-from cop2l.kernel.arithmetic import percent
 from cop2l.report.groups import Group
 from cop2l.report.metric import bounds_of, test_errors
 from cop2l.report.runs import Run
@@ -47,18 +45,6 @@ def interval(run: Run, t: int) -> tuple[float, float] | None:
     """Clopper and Pearson's interval around a test error; None where it is not known of how many examples that is."""
     n = run.tasks[t].test_n
     return clopper_pearson(round(test_errors(run)[t] * n), n, LEVEL) if n else None
-
-
-def interval_text(ends: tuple[float, float] | None) -> str:
-    """An interval in per cent, rounded outwards.
-
-    >>> interval_text((0.01643, 0.11283))
-    '1.6 to 11.3'
-    """
-    if ends is None:
-        return "–"
-    low, high = ends
-    return f"{math.floor(1000 * low) / 10:.1f} to {percent(high, 1).removesuffix(' %')}"
 
 
 def _together(intervals: list[tuple[float, float] | None]) -> tuple[float, float] | None:

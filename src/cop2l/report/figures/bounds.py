@@ -7,13 +7,13 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from cop2l.kernel.arithmetic import percent
 from cop2l.report import theme
 from cop2l.report.figures.figure import BOLD, PLAIN, Figure, Key, Panel, colour_scale, lines, rate_text
 from cop2l.report.groups import Group, Spread, spread
 from cop2l.report.metric import KINDS, test_errors
 from cop2l.report.runs import Run, Step
 from cop2l.report.task_rows import LEVEL, interval
+from cop2l.text import percent
 
 TEST = Key("test error", "ink", (2, 2))
 KIND_KEYS = {name: Key(kind.label, kind.colour, kind.dash) for name, kind in KINDS.items()}

@@ -11,10 +11,9 @@ from typing import Any
 
 from cop2l.errors import UserError, missing_extra
 from cop2l.files import write_bytes
-from cop2l.kernel.arithmetic import percent
 from cop2l.report import theme
-from cop2l.report.comparison import rounded
 from cop2l.report.groups import Spread
+from cop2l.text import percent, rounded
 
 PLAIN, BOLD = 2.0, 4.0
 """Widths of lines."""
@@ -74,7 +73,7 @@ def rate_text(value: float | Spread | None, digits: int = 2, *, upwards: bool = 
     if isinstance(value, Spread):
         sd = "" if value.sd is None else f" ± {rate_text(value.sd, digits)}"
         return rate_text(value.mean, digits, upwards=upwards) + sd
-    return percent(value, digits).removesuffix(" %") if upwards else rounded(value, digits, "100")
+    return percent(value).removesuffix(" %") if upwards else rounded(value, digits, "100")
 
 
 def lines(
