@@ -9,6 +9,7 @@ from cop2l.report.metric import bounds_of
 from cop2l.report.published import Published
 from cop2l.report.runs import Run
 from reproduction import published
+from reproduction.collect import OVER_TASKS
 from reproduction.markdown import paragraphs, points, published_rate, rate, table
 from reproduction.numbers import MISSING, resolution, stands_for, sweep_command
 from reproduction.ours import AS_PUBLISHED, Change, Sample, changes_of, pick, streams
@@ -33,7 +34,7 @@ def memory_cost(runs: Sequence[Run]) -> str:
         "allocated-mb": ("peak_cuda_allocated", MEGABYTE, ""),
         "reserved-mb": ("peak_cuda_reserved", MEGABYTE, ""),
         "cumulative-tb": (
-            "task_cuda_allocated",
+            "total_cuda_allocated",
             1e9,
             "; ours in GB: all allocations of a task, freed or not",
         ),
@@ -45,10 +46,10 @@ def memory_cost(runs: Sequence[Run]) -> str:
             if (run.method, run.scenario) == (row["method"], row["scenario"])
             and run.stream.startswith("cifar10@")
             and not changes_of(run)
-            and run.peak_cuda_allocated is not None
+            and run.over_tasks("peak_cuda_allocated") is not None
         ]
         field, unit, words = fields[row["metric"]]
-        values = [v for run in own if (v := getattr(run, field)) is not None]
+        values = [v for run in own if (v := run.over_tasks(field, OVER_TASKS[field])) is not None]
         ours, status = "–", "**not run**: no run on a GPU"
         if values:
             value = spread(v / unit for v in values)

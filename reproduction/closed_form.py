@@ -106,8 +106,9 @@ def numbers_kept(sample: Sample) -> int:
     """Examples, each of so many features, and statistics; the runs of older code do not say, and kept what their memory holds."""
     run = sample.runs[0]
     usual = 0 if sample.method in ("finetuning", "lwf", *CLOSED) else MEMORY
-    examples = usual if run.memory_used is None else run.memory_used
-    return int(examples) * WIDTH + int(run.numbers_stored or 0)
+    examples = run.over_tasks("memory_used")
+    numbers = run.over_tasks("numbers_stored") or 0
+    return int(usual if examples is None else examples) * WIDTH + int(numbers)
 
 
 def sentence(stream: Setup, rows: dict[str, Sample]) -> str:

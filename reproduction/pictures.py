@@ -97,4 +97,4 @@ def _on_features(found: Sequence[Sample], methods: Sequence[str]) -> Iterator[tu
 def drawn(run: Run, kinds: Sequence[str] = DRAWN) -> Run:
     """A run with fewer kinds of bounds, so that a picture stays legible."""
     kept = [replace(t, bounds={k: v for k, v in t.bounds.items() if k in kinds}) for t in run.tasks]
-    return replace(run, tasks=tuple(kept))
+    return replace(run, tasks=kept)

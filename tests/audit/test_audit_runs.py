@@ -121,6 +121,9 @@ def records_without_form(run):
     write_lines(run / "records.jsonl", [{"task": 1}, {"task": "two"}])
 
 
+UNFOUNDED = "The counts and bounds of task 1 in the record of task 2 do not follow from a certificate."
+
+
 def config_edited(run):
     content = read_json(run / "config.json")
     write_json(run / "config.json", content | {"delta": 0.001})
@@ -144,12 +147,9 @@ def cut_edited(run):
         (summary_edited_by_hand, "summary.json is damaged (changed: its checksum does not fit)"),
         (summary_gone, "summary.json is damaged (missing)"),
         (config_gone, "config.json is damaged (missing)"),
-        (records_edited, "The bounds of task 1 in the record of task 2 do not follow from the certificate."),
-        (
-            information_edited,
-            "The bounds of task 1 in the record of task 2 do not follow from the certificate.",
-        ),
-        (records_without_form, "do not have the documented form"),
+        (records_edited, UNFOUNDED),
+        (information_edited, UNFOUNDED),
+        (records_without_form, "records.jsonl is damaged ('accuracy' is missing)"),
         (config_edited, "config.json differs from the certificate in delta."),
         (cut_edited, "config.json differs from the certificate in data."),
     ],

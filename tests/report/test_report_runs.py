@@ -27,14 +27,14 @@ def test_a_finished_run_is_what_its_files_say(tmp_path):
     assert len(run.classes[-1]) == 10
     assert run.certificate == folder / "certificates" / "after-05"
     assert len(run.trace) == len((folder / "trace.jsonl").read_text().splitlines())
-    assert run.peak_memory == 400_000_005
+    assert run.over_tasks("peak_memory") == 400_000_005
 
 
 def test_baselines_have_no_counts(tmp_path):
     run = read(make_run(tmp_path / "run", "replay"))
     assert run.tasks[0].picked is None
     assert list(run.tasks[0].bounds) == ["holdout"]
-    assert run.trace == ()
+    assert run.trace == []
 
 
 def test_one_task_has_no_forgetting(tmp_path):
@@ -43,7 +43,6 @@ def test_one_task_has_no_forgetting(tmp_path):
 
 def test_an_unfinished_run_is_a_sentence(tmp_path):
     left = read(make_run(tmp_path / "run", finished_tasks=2))
-    assert left.state == "unfinished"
     assert (
         left.sentence
         == f"{tmp_path / 'run'} is not finished (2 tasks recorded so far); run its command again to continue."
@@ -74,7 +73,6 @@ def test_a_damaged_file_is_a_sentence(tmp_path, file, content, words):
         path.write_text(content)
     left = read(tmp_path / "run")
     assert isinstance(left, LeftOut)
-    assert left.state == "damaged"
     assert words in left.sentence
     assert left.sentence.endswith("delete it and run its command again.")
 
@@ -111,7 +109,7 @@ def test_a_damaged_trace_costs_its_figure_only(tmp_path):
     with (folder / "trace.jsonl").open("a") as file:
         file.write('{"task": \n')
     run = read(folder)
-    assert run.trace == ()
+    assert run.trace == []
     assert "trace.jsonl" in run.notes[0]
 
 
@@ -122,7 +120,7 @@ def test_a_trace_that_lost_its_end_costs_its_figure_only(tmp_path):
     write_lines(folder / "records.jsonl", counted)
     assert len(read(folder).trace) == len(trace)
     write_lines(folder / "trace.jsonl", trace[:-1])
-    assert read(folder).trace == ()
+    assert read(folder).trace == []
     assert "trace.jsonl is damaged (lines are missing)" in read(folder).notes[0]
 
 

@@ -1,6 +1,7 @@
 """A whole run directory: every certificate that was issued, and every file that repeats what they say."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,23 +13,27 @@ from cop2l.errors import UserError
 from cop2l.experiments.config import FIELDS, Config
 from cop2l.experiments.learners import recipe
 from cop2l.experiments.life import names_beside
-from cop2l.experiments.measure import COUNTS, informal, summarise
+from cop2l.experiments.measure import repeating, summarise
 from cop2l.experiments.options import left_open, usual_step
-from cop2l.files import file_digest, read_json, read_lines, read_tensors, standing
+from cop2l.experiments.records import (
+    CONFIG,
+    COUNTS,
+    RECORDS,
+    STATE,
+    SUMMARY,
+    Record,
+    TaskRow,
+    read_records,
+    read_summary,
+)
+from cop2l.files import file_digest, read_json, read_tensors, standing
 from cop2l.kernel.exact import digest
 from cop2l.kernel.form import HOLDOUT_FILES, Unreadable, canonical
 from cop2l.kernel.verdict import Verdict
 from cop2l.streams.task import Stream
 
 CLOSE = 1e-9
-CLAIMS = ("claim", "shares", "groups")
 BAD_FORM = (KeyError, TypeError, AttributeError, IndexError, ValueError, RuntimeError, ZeroDivisionError)
-RECORD = (
-    "task", "wrong", "accuracy", "classes", "kind", "claims", "tasks", "seconds", "learn_seconds", "peak_memory",
-    "peak_cuda_allocated", "peak_cuda_reserved", "total_cuda_allocated", "memory_used", "trace",
-)  # fmt: skip
-ROW = ("task", *COUNTS, "bounds", "test_error", "test_n", "test_groups", "holdout")
-"""The fields of a record, and of its entry for a task: another one could state what nobody checks."""
 Content = Mapping[str, Any]
 
 
@@ -42,27 +47,28 @@ class Left(NamedTuple):
 
 def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> Left | None:
     """Compare the files of a run with its certificates, and with each other; whatever differs is a fault."""
-    config, summary = _object(notes, run / "config.json"), None
+    last = certificates[-1]
     try:
-        records = read_lines(run / "records.jsonl")
+        records, config = read_records(run), read_json(run / CONFIG)
+        chosen = Config(**{key: value for key, value in config.items() if key in FIELDS})
+        _check_times(notes, run, certificates, len(records))
+        folders = {len(one["records"]): one["folder"] for one in certificates}
+        for number, record in enumerate(records, 1):
+            _check_record(notes, number, record, folders.get(number))
+        _check_config(notes, config, chosen, last)
+        if (run / SUMMARY).exists() or len(records) == config["tasks"]:
+            found, expected = (
+                read_summary(run),
+                summarise(chosen, last["scenario"], last["not_valid"], records),
+            )
+            names = [f.name for f in fields(found) if getattr(found, f.name) != getattr(expected, f.name)]
+            if names:
+                notes.fault(f"{SUMMARY} does not follow from the records: look at {', '.join(names)}.")
+        else:
+            notes.doubt(f"The run is not finished: it has no {SUMMARY}, and fewer records than tasks.")
     except UserError as error:
         notes.fault(str(error))
         return None
-    finished = config is not None and len(records) == config.get("tasks")
-    if (run / "summary.json").exists() or finished:
-        summary = _object(notes, run / "summary.json")
-    else:
-        notes.doubt("The run is not finished: it has no summary.json, and fewer records than tasks.")
-    try:
-        _check_times(notes, run, certificates, records)
-        times = {len(one["records"]): one for one in certificates}
-        for record in records:
-            _check_record(notes, record, times.get(record["task"]), _holds_out_forgetting(certificates[-1]))
-        if config is not None:
-            _check_config(notes, config, certificates[-1])
-        if config is not None and summary is not None:
-            _check_summary(notes, summary, _configured(config), records, certificates[-1])
-        left = None if config is None else _left(_configured(config))
     except BAD_FORM as error:
         notes.fault(f"The files of the run do not have the documented form ({type(error).__name__}).")
         return None
@@ -73,64 +79,44 @@ def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> Lef
     notes.word.append(
         "Accuracies, times, sizes, the trace and the environment of the run: no certificate speaks of them."
     )
-    if certificates[-1]["options"].kind != "holdout" and any(
-        "holdout" in row for row in records[-1]["tasks"]
-    ):
+    if last["options"].kind != "holdout" and any(row.holdout for row in records[-1].tasks):
         notes.word.append(
             "The errors on withheld examples, which are shown beside the claim for information."
         )
-    return left
-
-
-def _left(config: Config) -> Left:
-    return Left(PRIOR in config.scale, usual_step(config) if left_open(config) else None)
+    return Left(PRIOR in chosen.scale, usual_step(chosen) if left_open(chosen) else None)
 
 
 def nothing_issued(run: Path) -> Verdict:
     """The verdict on a run directory without certificates: faults if its files speak of bounds."""
     verdict = Verdict(claim=["There is no certificate."])
     try:
-        spoken = any(record.get("kind") is not None for record in read_lines(run / "records.jsonl"))
-        spoken |= (run / "summary.json").exists() and read_json(run / "summary.json").get("kind") is not None
+        kinds = [record.kind for record in read_records(run)]
+        kinds += [read_summary(run).kind] if (run / SUMMARY).exists() else []
     except UserError as error:
         raise Unreadable(str(error)) from None
-    if not spoken:
+    if not any(kinds):
         raise Unreadable(f"There is no certificate in {run}; its run has issued none so far.")
     verdict.fault("The run states bounds, and its certificates are missing.")
     return verdict
 
 
-def _object(notes: Verdict, path: Path) -> dict[str, Any] | None:
-    try:
-        return read_json(path)
-    except UserError as error:
-        notes.fault(str(error))
-        return None
-
-
-def _check_times(
-    notes: Verdict, run: Path, certificates: Sequence[Content], records: Sequence[Content]
-) -> None:
+def _check_times(notes: Verdict, run: Path, certificates: Sequence[Content], recorded: int) -> None:
     """No certificate may be missing: one after each task or, if their number was fixed in advance, one after the last."""
-    last = certificates[-1]
+    last, fixed = certificates[-1], certificates[-1]["options"].tasks
     times = [len(one["records"]) for one in certificates]
     for one, time in zip(certificates, times, strict=True):
         if NUMBERED.fullmatch(one["folder"].name)[1].lstrip("0") != str(time):  # type: ignore[index]
             notes.fault(f"{one['folder'].name} holds the certificate after task {time}.")
-    if [record["task"] for record in records] != list(range(1, len(records) + 1)):
-        notes.fault("records.jsonl does not have one record for each task, in order.")
-    learned = _learned(notes, sorted(standing(run / "state").glob("*.safetensors")), last)
-    for what, seen in (("records.jsonl has", len(records)), ("the saved learner has", learned)):
+    learned = _learned(notes, sorted(standing(run / STATE).glob("*.safetensors")), last)
+    for what, seen in ((f"{RECORDS} has", recorded), ("the saved learner has", learned)):
         if seen is not None and seen != times[-1]:
             notes.fault(
                 f"The last certificate speaks of {times[-1]} tasks, and {what} {seen}: certificates were removed, or put there."
             )
-    expected = (
-        [last["options"].tasks] if last["options"].tasks else list(range(1, max(times[-1], len(records)) + 1))
-    )
-    for time in sorted(set(expected) - set(times)):
+    expected = {fixed} if fixed else {*range(1, max(times[-1], recorded) + 1)}
+    for time in sorted(expected - {*times}):
         notes.fault(f"The certificate after task {time} is missing.")
-    for time in sorted(set(times) - set(expected)):
+    for time in sorted({*times} - expected):
         notes.fault(f"There is a certificate after task {time}, where none may be issued.")
 
 
@@ -192,19 +178,9 @@ def _learned(notes: Verdict, files: Sequence[Path], last: Content) -> int | None
 def _repeated(certificate: Content) -> dict[str, Any]:
     """What a certificate says of its learner: see `cop2l.certify.saved.certified`."""
     names = ("head", "fingerprint", "rows", "n", "iterations", "stopped")
-    fields = (
-        "scenario",
-        "model",
-        "classes",
-        "data",
-        "commitment",
-        "threads",
-        "machine",
-        "earlier",
-        "not_valid",
-    )
+    told = "scenario model classes data commitment threads machine earlier not_valid theta_0 theta sets"
     return {
-        **{name: certificate[name] for name in (*fields, "theta_0", "theta", "sets")},
+        **{name: certificate[name] for name in told.split()},
         "options": certificate["options"].as_dict(),
         "records": [[record[name] for name in names] for record in certificate["records"]],
     }
@@ -215,106 +191,54 @@ def same(one: Path, other: Path) -> bool:
     return one.is_file() and other.is_file() and file_digest(one) == file_digest(other)
 
 
-def _check_record(notes: Verdict, record: Content, certificate: Content | None, evidence: bool) -> None:
-    """A record repeats the counts and the bounds of its certificate; without one it has none.
-
-    `evidence`: what was wrong after each task is part of what is claimed.
-    """
-    task, rows = record["task"], record["tasks"]
-    if unknown := {*record} - {*RECORD} | {key for row in rows for key in row} - {*ROW}:
-        notes.fault(
-            f"The record of task {task} has fields that are not documented: {sorted(unknown)[:5]!r:.200}."
+def _check_record(notes: Verdict, number: int, record: Record, folder: Path | None) -> None:
+    """A record repeats the claims, counts and bounds of its certificate; without one it has none."""
+    certificate = None if folder is None else read_certificate(folder)
+    measured = [_measured(row, certificate is None or certificate.kind == "holdout") for row in record.tasks]
+    expected = replace(record, kind=None, claims=[], tasks=measured)
+    if certificate is not None:
+        expected = repeating(expected, certificate)
+    about = [row.task for row in record.tasks]
+    claims = record.claims != expected.claims or record.kind != expected.kind
+    if claims or record.task != number or about != [*range(1, number + 1)]:
+        notes.fault(f"The record of task {number} does not repeat what was certified then.")
+    for row, wanted in zip(record.tasks, expected.tasks, strict=True):
+        close = row.bounds.keys() == wanted.bounds.keys() and all(
+            abs(row.bounds[kind] - value) <= CLOSE for kind, value in wanted.bounds.items()
         )
-    if record["wrong"] is not None and not evidence:
-        notes.fault(
-            f"The record of task {task} notes what was wrong then, and no hold-out claim of forgetting asks for it."
-        )
-    if certificate is None:
-        uncertified = record["claims"] == [] and all(row["bounds"] == {} and _uncounted(row) for row in rows)
-        if record["kind"] is not None or not uncertified:
+        if not close or replace(row, bounds={}) != replace(wanted, bounds={}):
             notes.fault(
-                f"The record of task {task} states counts or bounds, and no certificate was issued then."
-            )
-        return
-    options, read = certificate["options"], read_certificate(certificate["folder"])
-    if record["kind"] != options.kind or [row["task"] for row in rows] != list(range(1, task + 1)):
-        notes.fault(f"The record of task {task} is not that of its certificate.")
-        return
-    if record["claims"] != [s for s in certificate["statements"] if s["family"] != "tasks"]:
-        notes.fault(f"The record of task {task} does not repeat the claims of its certificate.")
-    for row, counts in zip(rows, certificate["records"], strict=True):
-        t = row["task"]
-        wanted = read.stated.get(t, {}) | read.information(t)
-        if options.kind == "holdout":
-            agrees = row["holdout"] == {"n": counts["rows"], "errors": counts["errors"]} and _uncounted(row)
-        else:
-            agrees = all(row[name] == counts[name] for name in COUNTS)
-            if "holdout" in row:
-                wanted["holdout"] = informal(row["holdout"], options, task)
-        if not agrees:
-            notes.fault(
-                f"The counts of task {t} in the record of task {task} are not those of the certificate."
-            )
-        if set(wanted) != set(row["bounds"]) or any(
-            not abs(row["bounds"][k] - v) <= CLOSE for k, v in wanted.items()
-        ):
-            notes.fault(
-                f"The bounds of task {t} in the record of task {task} do not follow from the certificate."
+                f"The counts and bounds of task {row.task} in the record of task {number} do not follow from a certificate."
             )
 
 
-def _holds_out_forgetting(certificate: Content) -> bool:
-    """Whether what was wrong after each task is part of the evidence."""
-    options = certificate["options"]
-    return bool(options.kind == "holdout" and "forgetting" in options.claim)
+def _measured(row: TaskRow, uncounted: bool) -> TaskRow:
+    """A row without what a certificate adds to it."""
+    none: dict[str, Any] = dict.fromkeys(name for name in COUNTS if name != "n")
+    return replace(row, bounds={}, **none) if uncounted else replace(row, bounds={})
 
 
-def _uncounted(row: Content) -> bool:
-    """Whether a row of a record has nothing that only a certificate of CoP2L counts."""
-    return all(row[name] is None for name in COUNTS if name != "n")
-
-
-def _configured(config: Content) -> Config:
-    return Config(**{key: value for key, value in config.items() if key in FIELDS})
-
-
-def _check_config(notes: Verdict, config: Content, last: Content) -> None:
+def _check_config(notes: Verdict, config: Content, chosen: Config, last: Content) -> None:
     """The configuration must say what the certificate says."""
-    own, options, chosen = {**config, **config["options"]}, last["options"].as_dict(), _configured(config)
-    stated = dict(options) | {
-        "method": last["method"],
-        "scenario": last["scenario"],
-        "threads": last["threads"],
-    }
-    if last["options"].kind == "holdout":
-        stated = {
-            key: stated[key]
-            for key in ("delta", "seed", "kind", *CLAIMS, "tasks", "method", "scenario", "threads")
-        }
-        stated = {key: value for key, value in (last["settings"] or {}).items() if key not in stated} | stated
-    stated["tasks"] = config["tasks"] if stated["tasks"] is None and config["anytime"] else stated["tasks"]
-    tried = (last["data"] or {}).get("tried")
-    if left_open(chosen) and tried is not None:
+    options, model, data = last["options"], last["model"], last["data"] or {}
+    stated = options.as_dict()
+    if options.kind == "holdout":
+        names = ("delta", "seed", "kind", "claim", "shares", "groups", "tasks")
+        stated = dict(last["settings"] or {}) | {name: stated[name] for name in names}
+    stated |= {name: last[name] for name in ("method", "scenario", "threads", "commitment")}
+    stated |= {"anytime": options.anytime, "model": model.get("name")}
+    tried = data.get("tried") if left_open(chosen) else None
+    if options.anytime:
+        del stated["tasks"]
+    if tried is not None:
         del stated["lr"]  # it is what the prior part gave
-    stated |= {"model": last["model"].get("name")}
-    stated["commitment"] = last["commitment"]
-    wrong = [key for key, value in stated.items() if own.get(key) != value]
-    wrong += [key for key in config["options"] if key in config]
-    cut = recipe(chosen, config["scenario"], config["tasks"], tried if left_open(chosen) else None)
-    wrong += ["data"] if cut != last["data"] else []
-    scales = [PRIOR, None] if chosen.scale == (PRIOR,) else [list(chosen.scale) or None]
-    wrong += ["scale"] if last["model"].get("scale") not in scales else []
-    wrong += [key for key, value in config["architecture"].items() if last["model"].get(key) != value]
-    wrong += ["anytime"] if config["anytime"] != last["options"].anytime else []
+    own = {**config, **config["options"], **config["architecture"]}
+    stated |= {name: model.get(name) for name in config["architecture"]}
+    wrong = {name for name, value in stated.items() if own.get(name) != value}
+    wrong |= {name for name in config["options"] if name in config}
+    if recipe(chosen, config["scenario"], config["tasks"], tried) != last["data"]:
+        wrong.add("data")
+    if model.get("scale") not in ([PRIOR, None] if PRIOR in chosen.scale else [list(chosen.scale) or None]):
+        wrong.add("scale")
     if wrong:
         notes.fault(f"config.json differs from the certificate in {', '.join(sorted(wrong)[:10])}.")
-
-
-def _check_summary(
-    notes: Verdict, summary: Content, config: Config, records: list[dict[str, Any]], last: Content
-) -> None:
-    """The summary is a function of the records."""
-    expected = summarise(config, last["scenario"], last["not_valid"], records)
-    wrong = sorted(key for key in {*expected, *summary} if summary.get(key) != expected.get(key))
-    if wrong:
-        notes.fault(f"summary.json does not follow from the records: look at {', '.join(wrong[:10])}.")

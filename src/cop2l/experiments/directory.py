@@ -16,6 +16,21 @@ from cop2l.certify.commitment import differing
 from cop2l.errors import UserError
 from cop2l.experiments.config import Config
 from cop2l.experiments.grid import flattened
+from cop2l.experiments.records import (
+    AFTER,
+    CERTIFICATES,
+    CONFIG,
+    ENVIRONMENT,
+    FILES,
+    RECORDS,
+    STATE,
+    SUMMARY,
+    TRACE,
+    Record,
+    as_json,
+    decode,
+    read_summary,
+)
 from cop2l.files import (
     MOST_LINES,
     DamagedError,
@@ -38,8 +53,7 @@ from cop2l.kernel import form
 from cop2l.kernel.options import Refusal
 from cop2l.methods.protocol import Method
 
-FILES = ("config.json", "environment.json", "records.jsonl", "trace.jsonl", "summary.json")
-OURS_BEFORE_CONFIG = ("lock", "environment.json", "error.txt")
+OURS_BEFORE_CONFIG = ("lock", ENVIRONMENT, "error.txt")
 
 
 class RunDirectory:
@@ -49,7 +63,7 @@ class RunDirectory:
         self.path = Path(path)
         busy = f"Another process ({{holder}}) is at work in {self.path}; wait for it, or choose --out."
         self._lock, self._new = Lock(self.path / "lock", busy), False
-        self._lines = {"records.jsonl": 0, "trace.jsonl": 0}
+        self._lines = {RECORDS: 0, TRACE: 0}
         """How many lines these files have."""
 
     def __enter__(self) -> Self:
@@ -74,12 +88,12 @@ class RunDirectory:
     @property
     def state(self) -> Path:
         """The learner after the last finished task."""
-        return self.path / "state"
+        return self.path / STATE
 
     @property
     def certificates(self) -> Path:
         """What was issued, one folder per finished task."""
-        return self.path / "certificates"
+        return self.path / CERTIFICATES
 
     def check(self, config: Config, commitment: str | None = None) -> None:
         """Refuse a directory that holds something else than this configuration's run, or a link in it.
@@ -90,7 +104,7 @@ class RunDirectory:
             require(self.path / name)
         for folder in (self.state, standing(self.state), self.certificates):
             require(folder, "folder")
-        file = self.path / "config.json"
+        file = self.path / CONFIG
         if not file.exists():
             others = [p for p in self.path.iterdir() if p.name not in OURS_BEFORE_CONFIG]
             if names := sorted(p.name for p in others if not is_leftover(p)):
@@ -117,14 +131,13 @@ class RunDirectory:
 
     def summary(self, config: Config) -> dict[str, Any] | None:
         """The summary of a finished run; None while it is not finished."""
-        file = self.path / "summary.json"
-        if not file.exists():
+        if not (self.path / SUMMARY).exists():
             return None
-        found = read_json(file)
+        found = read_summary(self.path)
         known = ("method", "stream", "model", "seed", "memory", "delta")
-        if "matrix" not in found or any(found.get(key) != getattr(config, key) for key in known):
-            raise DamagedError(file, "not the summary of this run")
-        return found
+        if any(getattr(found, key) != getattr(config, key) for key in known):
+            raise DamagedError(self.path / SUMMARY, "not the summary of this run")
+        return as_json(found)
 
     def begin(self, config: dict[str, Any], environment: dict[str, Any], needed: int) -> None:
         """Put down what is run and where, if there is room for the bytes that the run will write."""
@@ -136,18 +149,18 @@ class RunDirectory:
             )
         if first := self._environment():
             environment = {**first, "resumed": [*first.get("resumed", []), environment]}
-        write_json(self.path / "environment.json", environment)
-        if not (self.path / "config.json").exists():
-            write_json(self.path / "config.json", config)
+        write_json(self.path / ENVIRONMENT, environment)
+        if not (self.path / CONFIG).exists():
+            write_json(self.path / CONFIG, config)
 
     def settled(self) -> dict[str, Any] | None:
         """What the prior part gave when the run began; None before it began."""
         found = self._environment().get("settled")
         if found is not None and not (isinstance(found, dict) and set(found) == {"scale", "lr", "tried"}):
-            raise DamagedError(self.path / "environment.json", "not the environment of a run")
+            raise DamagedError(self.path / ENVIRONMENT, "not the environment of a run")
         return found
 
-    def resume(self, learner: Method) -> list[dict[str, Any]]:
+    def resume(self, learner: Method) -> list[Record]:
         """Put the learner into the stored state, if there is one; the records of the tasks it has learned.
 
         Damage is refused first; then what a kill left beyond the state is dropped from the disk.
@@ -158,38 +171,34 @@ class RunDirectory:
             check_certificate(state / "certificate")
             learner.restore(state)
         lines = {name: read_lines(self.path / name) for name in self._lines}
-        records = lines["records.jsonl"][: learner.tasks_seen]
-        self._check(records, lines["trace.jsonl"], learner.tasks_seen)
+        records = [decode(Record, line, self.path / RECORDS) for line in lines[RECORDS][: learner.tasks_seen]]
+        self._check(records, lines[TRACE], learner.tasks_seen)
         self._repair(learner.tasks_seen)
-        traced = sum(record["trace"] for record in records)
-        for name, kept in (("records.jsonl", records), ("trace.jsonl", lines["trace.jsonl"][:traced])):
-            if len(kept) < len(lines[name]) or not _ends(self.path / name):
-                write_lines(self.path / name, kept)
-            self._lines[name] = len(kept)
+        for name, kept in ((RECORDS, len(records)), (TRACE, sum(record.trace for record in records))):
+            if kept < len(lines[name]) or not _ends(self.path / name):
+                write_lines(self.path / name, lines[name][:kept])
+            self._lines[name] = kept
         return records
 
     def store(
-        self,
-        record: dict[str, Any],
-        trace: list[dict[str, Any]],
-        certificate: Certificate | None,
-        learner: Any,
+        self, record: Record, trace: list[dict[str, Any]], certificate: Certificate | None, learner: Any
     ) -> None:
         """Everything about one more finished task; the state last, since it is the commit."""
         if certificate is not None:
-            replace_folder(self._issued(record["task"]), certificate.save)
-        self._append("trace.jsonl", trace)
-        self._append("records.jsonl", [{**record, "trace": len(trace)}])
+            replace_folder(self._issued(record.task), certificate.save)
+        record.trace = len(trace)
+        self._append(TRACE, trace)
+        self._append(RECORDS, [as_json(record)])
         own = getattr(learner, "certificate", None) is not None  # it was just written
         replace_folder(self.state, partial(learner.save, certificate=False) if own else learner.save)
 
     def finish(self, summary: dict[str, Any]) -> None:
         """The summary; its presence says that the run is finished."""
-        write_json(self.path / "summary.json", summary)
+        write_json(self.path / SUMMARY, summary)
 
     def _environment(self) -> dict[str, Any]:
         """Where the run began and was resumed; empty before it began."""
-        file = self.path / "environment.json"
+        file = self.path / ENVIRONMENT
         found = read_json(file) if file.exists() else {}
         if not isinstance(found.get("resumed", []), list):
             raise DamagedError(file, "not the environment of a run")
@@ -200,21 +209,20 @@ class RunDirectory:
         self._lines[name] += len(values)
 
     def _issued(self, task: int) -> Path:
-        return self.certificates / f"after-{task:02d}"
+        return self.certificates / f"{AFTER}{task:02d}"
 
-    def _check(self, records: list[dict[str, Any]], trace: list[dict[str, Any]], finished: int) -> None:
+    def _check(self, records: list[Record], trace: list[dict[str, Any]], finished: int) -> None:
         """Refuse a directory that lacks something of a finished task."""
-        if [record.get("task") for record in records] != list(range(1, finished + 1)):
+        if [record.task for record in records] != list(range(1, finished + 1)):
             raise UserError(
                 f"{self.path} is damaged: {finished} tasks are learned and {len(records)} recorded;"
                 " delete it and run again."
             )
         for record in records:
-            task = record["task"]
-            if record.get("trace") != sum(line.get("task") == task for line in trace):
-                raise DamagedError(self.path / "trace.jsonl", f"lines of task {task} are missing")
-            if record.get("kind") is not None:
-                issued = standing(self._issued(task))
+            if record.trace != sum(line.get("task") == record.task for line in trace):
+                raise DamagedError(self.path / TRACE, f"lines of task {record.task} are missing")
+            if record.kind is not None:
+                issued = standing(self._issued(record.task))
                 require(issued, "folder")
                 if not issued.exists():
                     raise DamagedError(issued, "missing")
@@ -223,10 +231,10 @@ class RunDirectory:
     def _repair(self, finished: int) -> None:
         """Undo the replacements that a kill interrupted, and drop what is newer than the state."""
         recover(self.state)
-        for left in (*self.certificates.glob(".after-*.old"), *self.certificates.glob(".after-*.new")):
+        for left in (*self.certificates.glob(f".{AFTER}*.old"), *self.certificates.glob(f".{AFTER}*.new")):
             recover(left.with_name(left.stem.removeprefix(".")))
-        for folder in numbered(self.certificates, "after-"):
-            if int(folder.name.removeprefix("after-")) > finished:
+        for folder in numbered(self.certificates, AFTER):
+            if int(folder.name.removeprefix(AFTER)) > finished:
                 remove(folder)
         for left in filter(is_leftover, self.path.iterdir()):
             remove(left)

@@ -5,6 +5,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from cop2l.certify.families import sentences
 from cop2l.certify.holdout import issue_holdout
 from cop2l.experiments.config import Config
 from cop2l.experiments.learners import described, device, holdout_options, kind_of, recipe, settings_of
-from cop2l.kernel.options import Options
+from cop2l.experiments.records import COUNTS, Record, Summary, TaskRow, Withheld, as_json
 from cop2l.kernel.samples import blocks_of
 from cop2l.methods.protocol import Method
 from cop2l.streams.task import Stream, Task
@@ -27,7 +28,6 @@ from cop2l.streams.withhold import withhold, withhold_groups
 
 FEW = 2048
 """How many examples of small tasks are predicted together."""
-COUNTS = ("prior", "n", "compression", "evicted", "errors", "picked", "missed", "iterations")
 
 
 def split(task: Task, config: Config) -> tuple[Task, Task | None]:
@@ -74,27 +74,25 @@ def together(tasks: Sequence[Task]) -> Iterator[list[Task]]:
         yield some
 
 
-def rows(records: list[dict[str, Any]], learned: Task) -> list[dict[str, Any]]:
-    """A row for every task seen, with its size; what does not apply to a method stays None."""
-    sizes = [record["tasks"][-1]["n"] for record in records] + [len(learned.y)]
-    return [{"task": t, **dict.fromkeys(COUNTS), "n": n, "bounds": {}} for t, n in enumerate(sizes, 1)]
-
-
-def evaluate(learner: Method, stream: Stream, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Test accuracy on every task seen, and on every class of them; the rows get the test errors."""
+def evaluate(learner: Method, stream: Stream, learned: Task, records: Sequence[Record]) -> Record:
+    """The record of the newest task: sizes, and test accuracy on every task seen and on every class of them."""
+    rows = [
+        TaskRow(task=t, n=n)
+        for t, n in enumerate([*(record.tasks[-1].n for record in records), len(learned.y)], 1)
+    ]
     accuracy: list[float] = []
     right, seen = np.zeros(stream.classes, np.int64), np.zeros(stream.classes, np.int64)
     found = hits(learner, stream.test[: learner.tasks_seen], stream.scenario)
     for row, (task, good) in zip(rows, found, strict=True):
         accuracy.append(int(good.sum()) / len(good))
-        row |= {"test_error": int((~good).sum()) / len(good), "test_n": len(good)}
+        row.test_error, row.test_n = int((~good).sum()) / len(good), len(good)
         if stream.test_groups:
-            row["test_groups"] = by_group(good, stream.test_groups[row["task"] - 1])
+            row.test_groups = by_group(good, stream.test_groups[row.task - 1])
         labels = np.asarray(task.y)
         right += np.bincount(labels[good], minlength=stream.classes)
         seen += np.bincount(labels, minlength=stream.classes)
     classes = {str(c): int(right[c]) / int(seen[c]) for c in np.flatnonzero(seen)}
-    return {"accuracy": accuracy, "classes": classes}
+    return Record(task=len(rows), accuracy=accuracy, classes=classes, tasks=rows)
 
 
 def by_group(hits: np.ndarray, groups: np.ndarray) -> dict[str, float]:
@@ -109,42 +107,47 @@ def due(learner: Method, stream: Stream, config: Config) -> str | None:
 
 
 def certify(
-    learner: Any,
-    stream: Stream,
-    config: Config,
-    rows: list[dict[str, Any]],
-    records: Sequence[dict[str, Any]] = (),
-    commitment: str | None = None,
+    learner: Any, stream: Stream, config: Config, records: list[Record], commitment: str | None = None
 ) -> Certificate | None:
-    """The one certificate that is due after the newest task, if any; its counts and bounds are added to the rows.
+    """The one certificate that is due after the newest task, if any; the last of the records repeats it.
 
     There is one after the last task or, `anytime`, one after each: either the method's own or the hold-out one, since delta is
     spent once. Bounds of other kinds are information.
     """
-    last, kind = learner.tasks_seen, due(learner, stream, config)
+    kind = due(learner, stream, config)
     if kind is None:
         return None
-    held = withheld(stream, last, config) if config.holdout else {}
+    held = withheld(stream, learner.tasks_seen, config) if config.holdout else {}
     certificate: Certificate
     if kind == "holdout":
         certificate = by_holdout(learner, stream, config, held, records, commitment)
     else:
         certificate = learner.certify(learned_from(learner, stream, config))
-    for row, record in zip(rows, certificate.records, strict=True):
-        t = row["task"]
-        row["bounds"] = {**certificate.stated.get(t, {}), **certificate.information(t)}
-        if kind == "holdout":
-            row["holdout"] = {"n": record["rows"], "errors": record["errors"]}
-            continue
-        row.update({count: record[count] for count in COUNTS})
-        if held:
-            x, y, _ = held[t]
-            row["holdout"] = {
-                "n": len(y),
-                "errors": int((~correct(learner, Task(x, y, t), stream.scenario)).sum()),
-            }
-            row["bounds"]["holdout"] = informal(row["holdout"], certificate.options, last)
+        for row in records[-1].tasks if held else ():
+            x, y, _ = held[row.task]
+            good = correct(learner, Task(x, y, row.task), stream.scenario)
+            row.holdout = Withheld(n=len(y), errors=int((~good).sum()))
+    records[-1] = repeating(records[-1], certificate)
     return certificate
+
+
+def repeating(record: Record, certificate: Certificate) -> Record:
+    """A record with the claims, counts and bounds of its certificate."""
+    rows, kind = list[TaskRow](), certificate.kind
+    for row, counted in zip(record.tasks, certificate.records, strict=True):
+        bounds = {**certificate.stated.get(row.task, {}), **certificate.information(row.task)}
+        if kind == "holdout":
+            held = Withheld(n=counted["rows"], errors=counted["errors"])
+            rows.append(replace(row, bounds=bounds, holdout=held))
+            continue
+        if row.holdout:  # for information
+            tail = log_delta(certificate.options, record.task)
+            bounds["holdout"] = float(
+                holdout_certificate(row.holdout.n, row.holdout.errors, record.task, tail)
+            )
+        rows.append(replace(row, bounds=bounds, **{count: counted[count] for count in COUNTS}))
+    others: Any = [one for one in certificate.statements if one["family"] != "tasks"]
+    return replace(record, kind=kind, claims=others, tasks=rows)
 
 
 def by_holdout(
@@ -152,7 +155,7 @@ def by_holdout(
     stream: Stream,
     config: Config,
     held: dict[int, tuple[Any, Any, Any]],
-    records: Sequence[dict[str, Any]],
+    records: Sequence[Record],
     commitment: str | None,
 ) -> Certificate:
     """The certificate of any method, from the examples that it never saw."""
@@ -167,9 +170,9 @@ def by_holdout(
         model=described(learner),
         threads=config.threads,
         before={
-            record["task"]: unpacked(record["wrong"], len(held[record["task"]][1]))
+            record.task: unpacked(record.wrong, len(held[record.task][1]))
             for record in records
-            if record["wrong"]
+            if record.wrong
         },
         data=recipe(config, stream.scenario, len(stream), learner.settled.tried),
         not_valid=list(stream.not_valid),
@@ -188,21 +191,6 @@ def wrong(learner: Method, stream: Stream, task: Task, config: Config) -> str | 
 def unpacked(bits: str, rows: int) -> np.ndarray:
     """The mask that `wrong` has packed."""
     return np.unpackbits(np.frombuffer(bytes.fromhex(bits), np.uint8))[:rows].astype(bool)
-
-
-def claims(certificate: Certificate | None) -> list[dict[str, Any]]:
-    """What is claimed beside the bound of each task."""
-    return [s for s in certificate.statements if s["family"] != "tasks"] if certificate else []
-
-
-def stated(certificate: Certificate | None, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a record says of the certificate that was issued, if any."""
-    return {"kind": certificate and certificate.kind, "claims": claims(certificate), "tasks": rows}
-
-
-def informal(held: dict[str, int], options: Options, last: int) -> float:
-    """The hold-out bound beside a claim of another kind: for information."""
-    return float(holdout_certificate(held["n"], held["errors"], last, log_delta(options, last)))
 
 
 def withheld(stream: Stream, last: int, config: Config) -> dict[int, tuple[Any, Any, Any]]:
@@ -258,18 +246,16 @@ class Meter:
         """The task is learned; what follows is measuring."""
         self.learn_seconds = time.perf_counter() - self.began
 
-    def reading(self, learner: Method) -> dict[str, Any]:
-        """Seconds, bytes, and how many examples the learner keeps."""
-        cuda = self.device.type == "cuda"
-        return {
-            "seconds": time.perf_counter() - self.began,
-            "learn_seconds": self.learn_seconds,
-            "peak_memory": _peak_memory(),
-            "peak_cuda_allocated": torch.cuda.max_memory_allocated(self.device) if cuda else None,
-            "peak_cuda_reserved": torch.cuda.max_memory_reserved(self.device) if cuda else None,
-            "total_cuda_allocated": _total_allocated(self.device) if cuda else None,
-            "memory_used": learner.memory_used,
-        }
+    def read(self, record: Record, learner: Method) -> None:
+        """Put seconds, bytes, and how many examples the learner keeps into a record."""
+        record.seconds, record.learn_seconds = time.perf_counter() - self.began, self.learn_seconds
+        record.peak_memory, record.memory_used = _peak_memory(), learner.memory_used
+        if self.device.type == "cuda":
+            record.peak_cuda_allocated = torch.cuda.max_memory_allocated(self.device)
+            record.peak_cuda_reserved = torch.cuda.max_memory_reserved(self.device)
+            # The bytes of all allocations since the meter was made, whether freed or not.
+            total = torch.cuda.memory_stats(self.device)["allocated_bytes.all.allocated"]
+            record.total_cuda_allocated = int(total)
 
 
 def _peak_memory() -> int | None:
@@ -281,11 +267,6 @@ def _peak_memory() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def _total_allocated(where: torch.device) -> int:
-    """The bytes of all allocations since the meter was made, whether freed or not."""
-    return int(torch.cuda.memory_stats(where)["allocated_bytes.all.allocated"])
-
-
 def space(learner: Method, stream: Stream, config: Config) -> int:
     """About how many bytes a run writes: state and certificates hold models and kept examples."""
     model = sum(p.numel() * p.element_size() for p in learner.model.state_dict().values())
@@ -293,27 +274,25 @@ def space(learner: Method, stream: Stream, config: Config) -> int:
     return int(3 * model + 2 * config.memory * example) + (16 << 20)
 
 
-def summarise(
-    config: Config, scenario: str, not_valid: Sequence[str], records: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """The content of summary.json: a function of the records, so that a resumed run ends in the same one."""
-    matrix = [record["accuracy"] for record in records]
-    summary = {
-        "accuracy": metrics.average_accuracy(matrix),
-        "forgetting": metrics.forgetting(matrix),
-        "plasticity": metrics.plasticity(matrix),
-        "seconds": sum(record["seconds"] for record in records),
-        "tasks": records[-1]["tasks"],
-        "matrix": matrix,
-        "method": config.method,
-        "stream": config.stream,
-        "scenario": scenario,
-        "model": config.model,
-        "seed": config.seed,
-        "memory": config.memory,
-        "delta": config.delta,
-        "kind": records[-1]["kind"],
-        "claims": records[-1]["claims"],
-        "not_valid": list(not_valid),
-    }
-    return {**summary, "sentences": sentences(summary)}
+def summarise(config: Config, scenario: str, not_valid: Sequence[str], records: Sequence[Record]) -> Summary:
+    """The summary: a function of the records, so that a resumed run ends in the same one."""
+    matrix, last = [record.accuracy for record in records], records[-1]
+    summary = Summary(
+        accuracy=metrics.average_accuracy(matrix),
+        forgetting=metrics.forgetting(matrix),
+        plasticity=metrics.plasticity(matrix),
+        seconds=sum(record.seconds for record in records),
+        tasks=last.tasks,
+        matrix=matrix,
+        method=config.method,
+        stream=config.stream,
+        scenario=scenario,
+        model=config.model or "",
+        seed=config.seed,
+        memory=config.memory,
+        delta=config.delta,
+        kind=last.kind,
+        claims=last.claims,
+        not_valid=list(not_valid),
+    )
+    return replace(summary, sentences=sentences(as_json(summary)))

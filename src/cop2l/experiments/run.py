@@ -27,6 +27,7 @@ from cop2l.experiments.learners import (
     settle,
 )
 from cop2l.experiments.ranks import tell, told_finished
+from cop2l.experiments.records import Record, as_json
 from cop2l.streams.task import Stream
 
 
@@ -50,21 +51,21 @@ def run(
         if (finished := told_finished(ranks, directory.summary(config))) is not None:
             return finished
         stream, learner, records = prepare(config, directory, commitment, ranks, watch.note)
-        watch.start(config, stream, records)
+        watch.start(config, stream, [as_json(record) for record in records])
         for task in stream[learner.tasks_seen :]:
             meter = measure.Meter(config)
             learned, _ = measure.split(task, config)
             told = measure.told(learner, stream, task.t, config)
             learner.learn(learned.x, learned.y, progress=watch.progress, **told)
             meter.learned()
-            rows = measure.rows(records, learned)
-            tests = measure.evaluate(learner, stream, rows)
-            before = {"task": task.t, "wrong": measure.wrong(learner, stream, task, config)}
-            certificate = measure.certify(learner, stream, config, rows, [*records, before], promised)
-            records.append({**before, **tests, **measure.stated(certificate, rows), **meter.reading(learner)})
+            record = measure.evaluate(learner, stream, learned, records)
+            record.wrong = measure.wrong(learner, stream, task, config)
+            records.append(record)
+            certificate = measure.certify(learner, stream, config, records, promised)
+            meter.read(records[-1], learner)
             directory.store(records[-1], measure.trace(learner), certificate, learner)
-            watch.task(records[-1])
-        summary = measure.summarise(config, stream.scenario, stream.not_valid, records)
+            watch.task(as_json(records[-1]))
+        summary = as_json(measure.summarise(config, stream.scenario, stream.not_valid, records))
         directory.finish(summary)
         watch.finish(summary)
     return summary
@@ -82,7 +83,7 @@ def prepare(
     commitment: dict[str, Any] | None = None,
     ranks: Ranks | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> tuple[Stream, Any, list[dict[str, Any]]]:
+) -> tuple[Stream, Any, list[Record]]:
     """The stream, the learner where the run goes on, the records so far; what is run, and where, is put down."""
     if config.device != "cpu":
         release()

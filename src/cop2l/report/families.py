@@ -45,7 +45,7 @@ def measured(run: Run) -> Measured:
         [task.certified_on or 0 for task in run.tasks],
         test_errors(run),
         [run.matrix[t][t] - now for t, now in enumerate(run.matrix[-1])],
-        [task.groups for task in run.tasks],
+        [task.test_groups for task in run.tasks],
         {c: 1 - accuracy for c, accuracy in run.classes[-1].items() if c in once},
     )
 

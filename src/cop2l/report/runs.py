@@ -1,13 +1,26 @@
 """Run directories, read and checked: what is finished becomes a Run, what is not becomes a sentence."""
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from cop2l.errors import UserError
+from cop2l.experiments.records import (
+    AFTER,
+    CERTIFICATES,
+    CONFIG,
+    ENVIRONMENT,
+    RECORDS,
+    SUMMARY,
+    TRACE,
+    Count,
+    Record,
+    Summary,
+    decode,
+    read_records,
+    read_summary,
+)
 from cop2l.files import (
     MOST_JSON,
     MOST_LINES,
@@ -20,97 +33,43 @@ from cop2l.files import (
 )
 from cop2l.kernel.form import TEXT_FILE
 
-NOT_TASKS = ("average", "forgetting", "classes", "groups")
-SUMMARY, RECORDS = "summary.json", "records.jsonl"
-MARKS_OF_A_RUN = ("config.json", RECORDS, SUMMARY)
 
-
-@dataclass(frozen=True)
-class TaskRecord:
-    """What a finished run says about one task; counts that do not apply are None."""
-
-    task: int
-    n: int | None
-    test_error: float | None
-    bounds: dict[str, float]
-    prior: int | None = None
-    compression: int | None = None
-    evicted: int | None = None
-    errors: int | None = None
-    picked: int | None = None
-    missed: int | None = None
-    iterations: int | None = None
-    test_n: int | None = None
-    """How many test examples the test error is of."""
-    withheld: int | None = None
-    """How many examples the hold-out bound is of."""
-    groups: dict[str, float] = field(default_factory=dict)
-    """The test error of each group, where there are groups."""
-
-    @property
-    def trained_freely(self) -> int | None:
-        """How many examples were learned from without a price: for other methods than CoP2L, all but the withheld ones."""
-        return self.n if self.picked is None else self.prior
-
-    @property
-    def certified_on(self) -> int | None:
-        """How many examples the claim is made of."""
-        return self.withheld if self.picked is None else self.n
-
-
-@dataclass(frozen=True)
+@dataclass(kw_only=True)
 class Step:
     """One mP2L iteration: a line of trace.jsonl."""
 
-    task: int
-    iteration: int
+    task: Count
+    iteration: Count
     bound: float
     picked: int | None = None
     errors: int | None = None
 
 
-@dataclass(frozen=True)
-class Run:
-    """One finished run directory."""
+@dataclass(kw_only=True)
+class Run(Summary):
+    """A finished run: its summary, and what its other files hold."""
 
     folder: Path
-    method: str
-    stream: str
-    scenario: str
-    model: str
-    seed: int
-    delta: float | None
-    kind: str | None
-    not_valid: tuple[str, ...]
-    accuracy: float
-    forgetting: float | None
-    plasticity: float
-    seconds: float
-    matrix: tuple[tuple[float, ...], ...]
-    """matrix[s-1][t-1] is the accuracy on task t after task s."""
-    tasks: tuple[TaskRecord, ...]
-    classes: tuple[dict[int, float], ...]
-    """classes[s-1] maps a class to its accuracy after task s; may be empty."""
-    peak_memory: float | None
-    trace: tuple[Step, ...]
+    records: list[Record]
     config: dict[str, Any]
     environment: dict[str, Any]
-    certificate: Path | None
+    trace: list[Step] = field(default_factory=list)
+    certificate: Path | None = None
     """The newest certificate's folder."""
     recipe: dict[str, Any] = field(default_factory=dict)
     """How the certificate says that its data can be had again."""
-    notes: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
     """What is odd about this run and does not keep it out of the tables."""
-    peak_cuda_allocated: float | None = None
-    peak_cuda_reserved: float | None = None
-    claims: tuple[dict[str, Any], ...] = ()
-    """What is claimed beside the bound of each task: family, task, subject, kind and value."""
-    task_cuda_allocated: float | None = None
-    """The bytes of all allocations of a task, whether freed or not; mean over tasks."""
-    memory_used: float | None = None
-    """How many examples were kept, at most."""
-    numbers_stored: float | None = None
-    """How many numbers were kept beside the model and the examples, at most."""
+
+    @property
+    def classes(self) -> list[dict[int, float]]:
+        """classes[s-1] maps a class to its accuracy after task s; may be empty."""
+        return [{int(c): rate for c, rate in record.classes.items()} for record in self.records]
+
+    def over_tasks(self, name: str, how: Callable[[list[float]], float] = max) -> float | None:
+        """One number from a field of all records, such as peak_memory; None if none has it."""
+        found = [value for record in self.records if (value := getattr(record, name)) is not None]
+        return how(found) if found else None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -131,7 +90,6 @@ class LeftOut:
     """A run directory that cannot be counted, and why, in one sentence."""
 
     folder: Path
-    state: str
     sentence: str
 
 
@@ -169,25 +127,21 @@ def find(paths: Iterable[str | Path]) -> Found:
     )
 
 
-def read(folder: str | Path, summary: dict[str, Any] | None = None) -> Run | LeftOut:
-    """One run directory; `summary` is that of a run which is not finished and is shown as it stands."""
+def read(folder: str | Path) -> Run | LeftOut:
+    """One run directory."""
     folder = Path(folder)
     try:
-        if summary is None and not (folder / SUMMARY).exists():
-            return LeftOut(folder, "unfinished", _unfinished(folder))
-        return _run(folder, summary)
+        if not (folder / SUMMARY).exists():
+            return LeftOut(folder, _unfinished(folder))
+        return _run(folder)
     except DamagedError as damage:
         words = f"{damage.path.name} ({damage.reason})"
-        return LeftOut(
-            folder, "damaged", f"{folder} is damaged: {words}; delete it and run its command again."
-        )
+        return LeftOut(folder, f"{folder} is damaged: {words}; delete it and run its command again.")
     except UserError as error:
-        return LeftOut(folder, "damaged", str(error))
+        return LeftOut(folder, str(error))
     except OSError as error:
         reason = error.strerror or error
-        return LeftOut(
-            folder, "damaged", f"{folder} cannot be read ({reason}); check its permissions and files."
-        )
+        return LeftOut(folder, f"{folder} cannot be read ({reason}); check its permissions and files.")
 
 
 def collection(file: Path) -> list[Run | LeftOut]:
@@ -195,16 +149,17 @@ def collection(file: Path) -> list[Run | LeftOut]:
     results: list[Run | LeftOut] = []
     try:
         for line in _plain_lines(file):
-            where = Path(str(line.get("folder", file)))
-            parts = [line.get(part) for part in ("summary", "config", "environment")]
-            records = line.get("records")
-            if not all(isinstance(part, dict) for part in parts) or not isinstance(records, list):
-                raise DamagedError(file, "a line lacks summary, config, environment or records")
-            summary, config, environment = (dict(part) for part in parts if part is not None)
-            results.append(_assembled(where, summary, config, environment, records))
-    except DamagedError as damage:
-        words = damage.reason if damage.path == file else f"{damage.path.name} ({damage.reason})"
-        results.append(LeftOut(file, "damaged", f"{file} is damaged: {words}; collect it again."))
+            summary = decode(Summary, line["summary"], file)
+            rows = zip(summary.matrix, line["records"], strict=True)
+            records = [
+                decode(Record, {"task": s, "accuracy": row, "tasks": [], **found}, file)
+                for s, (row, found) in enumerate(rows, 1)
+            ]
+            more = {name: dict(line[name]) for name in ("config", "environment")}
+            results.append(_assembled(Path(line["folder"]), summary, records, **more))
+    except (DamagedError, KeyError, TypeError, ValueError) as error:
+        reason = error.reason if isinstance(error, DamagedError) else f"a line lacks {error}"
+        results.append(LeftOut(file, f"{file} is damaged: {reason}; collect it again."))
     return results
 
 
@@ -221,7 +176,7 @@ def folders(path: Path) -> Iterator[Path]:
     """The run directories at a path and below it."""
     if not path.is_dir():
         return
-    if any((path / name).is_file() for name in MARKS_OF_A_RUN):
+    if any((path / name).is_file() for name in (CONFIG, RECORDS, SUMMARY)):
         yield path
         return
     for child in sorted(path.iterdir()):
@@ -243,150 +198,36 @@ def _unfinished(folder: Path) -> str:
     return f"{folder} is not finished ({count}); run its command again to continue."
 
 
-def _run(folder: Path, summary: dict[str, Any] | None) -> Run:
-    summary, config = summary or read_json(folder / SUMMARY), read_json(folder / "config.json")
-    environment = read_json(folder / "environment.json") if (folder / "environment.json").exists() else {}
-    notes: list[str] = []
-    records = read_lines(folder / RECORDS)
-    run = _assembled(folder, summary, config, environment, records)
-    trace = _trace(folder / "trace.jsonl", records, notes)
-    certificate = _certificate(folder)
-    recipe = _recipe(certificate) if certificate else {}
-    return replace(run, trace=trace, certificate=certificate, recipe=recipe, notes=tuple(notes))
-
-
-def _assembled(
-    folder: Path,
-    summary: dict[str, Any],
-    config: dict[str, Any],
-    environment: dict[str, Any],
-    records: list[dict[str, Any]],
-) -> Run:
-    """A run from what its files hold; the trace and the certificate are added where there are files."""
-    read_summary = _Reader(summary, SUMMARY)
-    matrix = tuple(tuple(_rate(a, SUMMARY, "matrix") for a in row) for row in read_summary.rows("matrix"))
-    if not matrix or any(len(row) != s for s, row in enumerate(matrix, 1)):
-        raise DamagedError(SUMMARY, "its matrix is not a triangle")
-    tasks = tuple(_task(item) for item in read_summary.rows("tasks", dict))
-    if [task.task for task in tasks] != list(range(1, len(matrix) + 1)):
-        raise DamagedError(SUMMARY, "its tasks are not those of its matrix")
-    if len(records) != len(matrix):
-        raise DamagedError(RECORDS, f"{len(records)} lines for {len(matrix)} tasks")
-    forgetting = summary.get("forgetting")
-    return Run(
-        folder=folder,
-        method=read_summary.text("method"),
-        stream=read_summary.text("stream"),
-        scenario=read_summary.text("scenario"),
-        model=read_summary.text("model"),
-        seed=read_summary.count("seed"),
-        delta=read_summary.number("delta") if summary.get("delta") is not None else None,
-        kind=read_summary.text("kind") if summary.get("kind") is not None else None,
-        not_valid=tuple(str(reason) for reason in read_summary.rows("not_valid", str)),
-        accuracy=_rate(summary.get("accuracy"), SUMMARY, "accuracy"),
-        forgetting=None if forgetting is None else read_summary.number("forgetting"),
-        plasticity=_rate(summary.get("plasticity"), SUMMARY, "plasticity"),
-        seconds=read_summary.number("seconds"),
-        matrix=matrix,
-        tasks=tasks,
-        claims=_claims(summary.get("claims") or [], len(tasks)),
-        classes=tuple(_classes(record) for record in records),
-        peak_memory=_over(records, "peak_memory"),
-        peak_cuda_allocated=_over(records, "peak_cuda_allocated"),
-        peak_cuda_reserved=_over(records, "peak_cuda_reserved"),
-        task_cuda_allocated=_over(records, "total_cuda_allocated", fmean),
-        memory_used=_over(records, "memory_used"),
-        numbers_stored=_over(records, "numbers_stored"),
-        trace=(),
-        config=config,
-        environment=environment,
-        certificate=None,
-    )
-
-
-def _task(item: Mapping[str, Any]) -> TaskRecord:
-    reader = _Reader(item, SUMMARY)
-    bounds = item.get("bounds", {})
-    if not isinstance(bounds, dict):
-        raise DamagedError(SUMMARY, "its bounds are not an object")
-    counts = ("n", "prior", "compression", "evicted", "errors", "picked", "missed", "iterations", "test_n")
-    known = {name: reader.count(name) if item.get(name) is not None else None for name in counts}
-    error, held = item.get("test_error"), item.get("holdout")
-    if held is not None and not isinstance(held, dict):
-        raise DamagedError(SUMMARY, "a hold-out is not an object")
-    return TaskRecord(
-        task=reader.count("task"),
-        test_error=None if error is None else _rate(error, SUMMARY, "test_error"),
-        bounds={str(k): _rate(v, SUMMARY, f"bound {k}") for k, v in bounds.items() if v is not None},
-        withheld=_Reader(held, SUMMARY).count("n") if held else None,
-        groups=_rates(item.get("test_groups") or {}, "test_groups"),
-        **known,
-    )
-
-
-def _claims(stated: Any, tasks: int) -> tuple[dict[str, Any], ...]:
-    """Statements of known families about tasks of the run."""
+def _run(folder: Path) -> Run:
+    summary, records, config = read_summary(folder), read_records(folder), read_json(folder / CONFIG)
+    environment = read_json(folder / ENVIRONMENT) if (folder / ENVIRONMENT).exists() else {}
+    if len(records) != len(summary.matrix):
+        raise DamagedError(folder / RECORDS, f"{len(records)} lines for {len(summary.matrix)} tasks")
+    run = _assembled(folder, summary, records, config=config, environment=environment)
     try:
-        for one in stated:
-            good = one["family"] in NOT_TASKS and one["task"] in (None, *range(1, tasks + 1))
-            if not (good and isinstance(one["subject"], str | int | None)):
-                raise DamagedError(SUMMARY, "its claims are not those of a certificate")
-            _rate(one["value"], SUMMARY, "claims")
-        return tuple(dict(one) for one in stated)
-    except (TypeError, KeyError, AttributeError):
-        raise DamagedError(SUMMARY, "its claims are not statements") from None
+        run.trace = _trace(folder / TRACE, sum(record.trace for record in records))
+    except UserError as damage:  # it is for one figure only
+        words = str(damage).rstrip(".")
+        run.notes.append(f"The figure of bounds against iterations leaves out {folder}: {words}.")
+    if issued := numbered(folder / CERTIFICATES, AFTER):
+        run.certificate, run.recipe = issued[-1], _recipe(issued[-1])
+    return run
 
 
-def _rates(values: Any, name: str) -> dict[str, float]:
-    if not isinstance(values, dict):
-        raise DamagedError(SUMMARY, f"{name!r} is not an object")
-    return {str(key): _rate(value, SUMMARY, name) for key, value in values.items()}
+def _assembled(folder: Path, summary: Summary, records: list[Record], **more: dict[str, Any]) -> Run:
+    known: dict[str, Any] = {f.name: getattr(summary, f.name) for f in fields(summary)} | more
+    return Run(folder=folder, records=records, **known)
 
 
-def _classes(record: Mapping[str, Any]) -> dict[int, float]:
-    classes = record.get("classes") or {}
-    if not isinstance(classes, dict) or not all(name.isdecimal() for name in classes):
-        raise DamagedError(RECORDS, "its classes are not a map from class numbers")
-    return {int(number): _rate(value, RECORDS, "classes") for number, value in classes.items()}
-
-
-def _over(
-    records: Iterable[Mapping[str, Any]], name: str, how: Callable[[list[float]], float] = max
-) -> float | None:
-    found = [float(value) for r in records if isinstance(value := r.get(name), int | float)]
-    return how(found) if found else None
-
-
-def _trace(path: Path, records: list[dict[str, Any]], notes: list[str]) -> tuple[Step, ...]:
-    """The trace is for one figure only: a bad line costs that figure, not the run."""
-    try:
-        lines = read_lines(path)
-        # A resumed task writes its iterations again: the last line of an iteration is the one that counts.
-        steps = {}
-        if len(lines) < (_over(records, "trace", sum) or 0):
-            raise DamagedError(path, "lines are missing")
-        for line in lines:
-            reader = _Reader(line, path)
-            if line.get("bound") is None:
-                continue
-            step = Step(
-                reader.count("task"),
-                reader.count("iteration"),
-                reader.number("bound"),
-                *(line[key] if isinstance(line.get(key), int) else None for key in ("picked", "errors")),
-            )
-            steps[step.task, step.iteration] = step
-    except UserError as damage:
-        notes.append(
-            f"The figure of bounds against iterations leaves out {path.parent}: {str(damage).rstrip('.')}."
-        )
-        return ()
-    return tuple(steps[key] for key in sorted(steps))
-
-
-def _certificate(folder: Path) -> Path | None:
-    issued = numbered(folder / "certificates", "after-")
-    return issued[-1] if issued else None
+def _trace(path: Path, recorded: int) -> list[Step]:
+    """The iterations, in order; of one that a resumed task wrote again, the last line counts."""
+    lines, names = read_lines(path), [f.name for f in fields(Step)]
+    if len(lines) < recorded:
+        raise DamagedError(path, "lines are missing")
+    known = [{name: line.get(name) for name in names} for line in lines if line.get("bound") is not None]
+    steps = [decode(Step, line, path) for line in known]
+    found = {(step.task, step.iteration): step for step in steps}
+    return [found[key] for key in sorted(found)]
 
 
 def _recipe(certificate: Path) -> dict[str, Any]:
@@ -397,51 +238,6 @@ def _recipe(certificate: Path) -> dict[str, Any]:
         return {}
     stated = content.get("data") if isinstance(content, dict) else None
     return stated if isinstance(stated, dict) else {}
-
-
-class _Reader:
-    """Typed access to one JSON object of one file."""
-
-    def __init__(self, values: Mapping[str, Any], file: str | Path) -> None:
-        self.values, self.file = values, file
-
-    def _value(self, name: str) -> Any:
-        if name not in self.values:
-            raise DamagedError(self.file, f"{name!r} is missing")
-        return self.values[name]
-
-    def text(self, name: str) -> str:
-        value = self._value(name)
-        if not isinstance(value, str):
-            raise DamagedError(self.file, f"{name!r} is not a string")
-        return value
-
-    def number(self, name: str) -> float:
-        return _number(self._value(name), self.file, name)
-
-    def count(self, name: str) -> int:
-        value = self._value(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise DamagedError(self.file, f"{name!r} is not a whole number")
-        return value
-
-    def rows(self, name: str, kind: type = list) -> list[Any]:
-        value = self._value(name)
-        if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
-            raise DamagedError(self.file, f"{name!r} is not a list of the right kind")
-        return value
-
-
-def _number(value: Any, file: str | Path, name: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:
-        raise DamagedError(file, f"{name!r} is not a number")
-    return float(value)
-
-
-def _rate(value: Any, file: str | Path, name: str) -> float:
-    if not 0 <= (number := _number(value, file, name)) <= 1:
-        raise DamagedError(file, f"{name!r} is not between 0 and 1")
-    return number
 
 
 def _plain_lines(path: Path) -> list[dict[str, Any]]:
