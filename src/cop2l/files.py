@@ -11,7 +11,6 @@ import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,8 +27,6 @@ MOST_JSON = 2**28
 """Bytes of a JSON file; one that is larger was not written by us, and would fill the memory."""
 MOST_LINES = 2**30
 """Bytes of a file of JSON lines: those of a run grow with the square of its tasks."""
-SHORT = 16
-"""Digits of the checksum of one line."""
 # Opening a FIFO must not wait for its other end; Windows knows neither these, nor text mode for our bytes.
 PLAIN = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -58,13 +55,6 @@ def file_digest(path: str | Path) -> str:
 def json_digest(value: Any) -> str:
     """SHA-256 of a JSON value: keys sorted, no spaces, ASCII."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()
-
-
-def tensor_digest(tensors: Mapping[str, "Tensor"]) -> str:
-    """SHA-256 of tensors by name, as the kernel takes it."""
-    from cop2l.kernel.exact import digest
-
-    return digest(tensors)
 
 
 # ---- whole files and folders
@@ -249,49 +239,34 @@ def _no_number(word: str) -> float:
     raise ValueError(word)
 
 
-def _as_read(value: Any) -> Any:
-    """A value as it will be read: keys are text, tuples are lists."""
-    return json.loads(json.dumps(value, allow_nan=False))
-
-
 # ---- JSON with a checksum
 
 
 def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
     """Write a JSON object whole or not at all, with `sha256`, the `json_digest` of the rest."""
-    rest = _as_read(value)
-    write_text(path, json.dumps({**rest, "sha256": json_digest(rest)}, indent=1) + "\n")
+    write_text(path, json.dumps(_stamped(value), indent=1) + "\n")
 
 
 def read_json(path: str | Path, most: int = MOST_JSON) -> dict[str, Any]:
     """The object that `write_json` wrote, without its checksum."""
     content = read_bytes(path, most)
     try:
-        return _checked(parse(content), json_digest)
+        return _checked(parse(content))
     except ValueError as error:
         raise DamagedError(path, error) from None
 
 
-def append_lines(path: str | Path, values: Sequence[Mapping[str, Any]], before: int | None = None) -> None:
-    """Add JSON lines, each with a checksum of its content and its number, and see them onto the disk.
-
-    `before` says how many whole lines are there, if that is known: then the file is not read.
-    """
+def append_lines(path: str | Path, values: Sequence[Mapping[str, Any]]) -> None:
+    """Add JSON lines, each with its checksum, to a file that ends in a whole line, and see them onto the disk."""
     path = Path(path)
     require(path)
     new = not path.exists()
-    if before is None:
-        there = b"" if new else read_bytes(path, MOST_LINES)
-        if there and not there.endswith(b"\n"):
-            write_lines(path, [*read_lines(path), *values])
-            return
-        before = there.count(b"\n")
     try:
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | PLAIN | NO_LINK, 0o666)
     except OSError as error:
         raise UserError(f"Cannot write {path} ({error.strerror}); remove what is in its place.") from None
     with os.fdopen(handle, "ab") as file:
-        file.write(_lines(values, before))
+        file.write(_lines(values))
         file.flush()
         os.fsync(file.fileno())
     if new:
@@ -300,52 +275,42 @@ def append_lines(path: str | Path, values: Sequence[Mapping[str, Any]], before: 
 
 def write_lines(path: str | Path, values: Sequence[Mapping[str, Any]]) -> None:
     """Write a file of JSON lines whole or not at all."""
-    write_bytes(path, _lines(values, 0))
+    write_bytes(path, _lines(values))
 
 
 def read_lines(path: str | Path) -> list[dict[str, Any]]:
-    """The JSON lines of a file, none if it is not there.
-
-    A line that is changed, cut or missing is refused. Only the end of the file may be unfinished, as a kill leaves it:
-    a last line without its newline counts if it is complete, and is left out if it is not.
-    """
+    """The JSON lines of a file, none if it is not there; a last line without its end, as a kill leaves it, is left out."""
     if not Path(path).exists():
         return []
-    *lines, last = read_bytes(path, MOST_LINES).split(b"\n")
     values = []
-    for number, line in enumerate([*lines, last] if last else lines, 1):
+    for number, line in enumerate(read_bytes(path, MOST_LINES).split(b"\n")[:-1], 1):
         try:
-            value = parse(line)
-        except ValueError as error:
-            if number > len(lines) and line[:2] in (b"{", b'{"'):
-                break  # the beginning of an object, which is never JSON itself
-            raise DamagedError(path, f"line {number} is {error}") from None
-        try:
-            values.append(_checked(value, partial(_line_digest, number)))
+            values.append(_checked(parse(line)))
         except ValueError as error:
             raise DamagedError(path, f"line {number} is {error}") from None
     return values
 
 
-def _lines(values: Sequence[Mapping[str, Any]], before: int) -> bytes:
-    text = []
-    for number, value in enumerate(values, before + 1):
-        rest = _as_read(value)
-        text.append(json.dumps({**rest, "sha256": _line_digest(number, rest)}) + "\n")
-    return "".join(text).encode()
+def _lines(values: Sequence[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(_stamped(value)) + "\n" for value in values).encode()
 
 
-def _line_digest(number: int, rest: dict[str, Any]) -> str:
-    """The number counts, so that a line that is missing shows."""
-    return json_digest([number, rest])[:SHORT]
+def _as_read(value: Any) -> Any:
+    """A value as it will be read: keys are text, tuples are lists."""
+    return json.loads(json.dumps(value, allow_nan=False))
 
 
-def _checked(value: Any, digest: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+def _stamped(value: Mapping[str, Any]) -> dict[str, Any]:
+    rest = _as_read(value)
+    return {**rest, "sha256": json_digest(rest)}
+
+
+def _checked(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("not an object")  # noqa: TRY004
     if "sha256" not in value:
         raise ValueError("without its checksum")
-    if value.pop("sha256") != digest(value):
+    if value.pop("sha256") != json_digest(value):
         raise ValueError("changed: its checksum does not fit")
     return value
 
@@ -357,6 +322,8 @@ def write_tensors(path: str | Path, tensors: Mapping[str, "Tensor"], note: Mappi
     """Write tensors and a JSON note as one safetensors file, whole or not at all, with a checksum over both."""
     from safetensors.torch import save_file
 
+    from cop2l.kernel.exact import digest
+
     plain: dict[str, Tensor] = {}
     storages: set[int] = set()
     for name, value in tensors.items():
@@ -366,7 +333,7 @@ def write_tensors(path: str | Path, tensors: Mapping[str, "Tensor"], note: Mappi
         storages.add(address)
     text = _as_read(note)
     # One entry only: several would be written in an order that changes from process to process.
-    about = {"cop2l": json.dumps({"note": text, "sha256": json_digest([text, tensor_digest(plain)])})}
+    about = {"cop2l": json.dumps({"note": text, "sha256": json_digest([text, digest(plain)])})}
     replace_file(path, lambda new: save_file(plain, new, about))
 
 
@@ -375,13 +342,15 @@ def read_tensors(path: str | Path) -> tuple[dict[str, "Tensor"], dict[str, Any]]
     from safetensors import SafetensorError
     from safetensors.torch import load
 
+    from cop2l.kernel.exact import digest
+
     content = read_bytes(path)
     try:
         size = int.from_bytes(content[:8], "little")
         about = parse(parse(content[8 : 8 + size])["__metadata__"]["cop2l"].encode())
         note, expected = about["note"], about["sha256"]
         tensors = load(content)
-        fits = expected == json_digest([note, tensor_digest(tensors)]) and isinstance(note, dict)
+        fits = expected == json_digest([note, digest(tensors)]) and isinstance(note, dict)
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError):
         raise DamagedError(path, "not a complete file of tensors with a note") from None
     if not fits:
@@ -395,9 +364,8 @@ def read_tensors(path: str | Path) -> tuple[dict[str, "Tensor"], dict[str, Any]]
 class Lock:
     """Held by one process at a time; `busy` is the sentence for the others, with {holder} for who that is.
 
-    Others `wait` that many seconds before it is said.
-
-    The file stays when the lock is released: removing it would let two processes hold two files of one name.
+    Others `wait` that many seconds before it is said. The file stays when the lock is released: removing it
+    would let two processes hold two files of one name.
     """
 
     def __init__(self, path: str | Path, busy: str, wait: float = 0) -> None:
@@ -410,38 +378,22 @@ class Lock:
         from filelock import Timeout
 
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._refuse_other_files()
+        require(self.path)
         try:
             self._lock.acquire()
         except Timeout:
             raise UserError(self.busy.replace("{holder}", self._holder())) from None
-        text = f"process {os.getpid()} on {socket.gethostname()}".ljust(300)[:300] + "\n"
-        with suppress(OSError), self._opened(os.O_RDWR) as handle:
-            os.write(handle, text.encode())
+        name = f"process {os.getpid()} on {socket.gethostname()}".ljust(300)[:300]
+        with suppress(OSError), self.path.open("r+b") as file:
+            file.seek(1)  # the first byte is the one that is locked on Windows
+            file.write(f"{name}\n".encode())
         return self
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
-    def _refuse_other_files(self) -> None:
-        """A link, a FIFO, a folder or somebody's own file of that name is not touched."""
-        with suppress(FileNotFoundError):
-            about = self.path.lstat()
-            ours = stat.S_ISREG(about.st_mode) and about.st_nlink == 1
-            if not ours or (about.st_size > 1 and not self._holder().startswith("process ")):
-                raise UserError(f"{self.path} is something else than a lock; remove it and try again.")
-
     def _holder(self) -> str:
-        with suppress(OSError), self._opened(os.O_RDONLY) as handle:
-            return os.read(handle, 300).decode(errors="replace").strip(" \0\n")
+        with suppress(OSError), self.path.open("rb") as file:
+            file.seek(1)
+            return file.read(300).decode(errors="replace").strip(" \0\n")
         return "its name cannot be read"
-
-    @contextmanager
-    def _opened(self, how: int) -> Iterator[int]:
-        """The file after its first byte, which is the one that is locked on Windows."""
-        handle = os.open(self.path, how | PLAIN | NO_LINK)
-        try:
-            os.lseek(handle, 1, os.SEEK_SET)
-            yield handle
-        finally:
-            os.close(handle)

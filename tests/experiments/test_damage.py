@@ -221,15 +221,6 @@ def test_what_a_kill_leaves_is_repaired(config, half, finished, tmp_path):
     assert content(folder) == content(finished)
 
 
-def test_a_last_line_without_its_newline_counts(config, half, finished, tmp_path):
-    folder = tmp_path / "run"
-    shutil.copytree(half, folder)
-    for name in ("records.jsonl", "trace.jsonl"):
-        (folder / name).write_bytes((folder / name).read_bytes().removesuffix(b"\n"))
-    run(config, folder)
-    assert content(folder) == content(finished)
-
-
 def test_a_lost_line_or_certificate_is_damage(tmp_path):
     config = CONFIGS["cop2l"]
     with pytest.raises(KeyboardInterrupt):
@@ -237,9 +228,9 @@ def test_a_lost_line_or_certificate_is_damage(tmp_path):
     trace = tmp_path / "run" / "trace.jsonl"
     whole = trace.read_bytes()
     lines = whole.splitlines(keepends=True)
-    for left, words in ((lines[1:], r"line 1 is changed"), (lines[:-1], "lines of task 1 are missing")):
+    for left in (lines[1:], lines[:-1]):
         trace.write_bytes(b"".join(left))
-        with pytest.raises(UserError, match=rf"trace.jsonl is damaged \({words}"):
+        with pytest.raises(UserError, match=r"trace.jsonl is damaged \(lines of task 1 are missing"):
             run(config, tmp_path / "run")
     trace.write_bytes(whole)
     (tmp_path / "run" / "certificates" / "after-01").rename(tmp_path / "elsewhere")
@@ -296,8 +287,10 @@ def test_a_hostile_run_directory_is_refused_in_one_sentence(half, config, tmp_pa
         HOSTILE[kind](folder / name)
         before = snapshot(folder)
         found = refused_or(lambda folder=folder: run(config, folder))
-        if kind == "empty" and (name == "lock" or (name, config.method) == ("trace.jsonl", "replay")):
-            assert found["method"] == config.method  # a lock is empty at first, and a baseline has no trace
+        if (name == "lock" and (folder / name).is_file() and not (folder / name).is_symlink()) or (
+            kind == "empty" and (name, config.method) == ("trace.jsonl", "replay")
+        ):
+            assert found["method"] == config.method  # what a lock says matters not, and a baseline has no trace
             continue
         assert isinstance(found, UserError), (name, found)
         assert snapshot(folder) == before

@@ -258,7 +258,7 @@ def test_memory_on_a_gpu(tmp_path):
         records = make_run(tmp_path / f"{seed}", "replay", seed, **FEATURES, **linear) / "records.jsonl"
         every = read_lines(records)
         for s, record in enumerate(every):
-            record |= {"peak_cuda_allocated": 1e6 * (s + seed), "peak_cuda_reserved": 5e6}
+            record |= {"peak_cuda_allocated": 10**6 * (s + seed), "peak_cuda_reserved": 5 * 10**6}
             record["total_cuda_allocated"] = 1e9 * s
         write_lines(records, every)
     collect(find([tmp_path]).finished(), tmp_path / "collected")
@@ -298,7 +298,7 @@ def test_a_damaged_collection_is_left_out(runs, tmp_path):
     file, _ = collect([run for run in runs if run.stream == "mnist"], tmp_path)
     file.write_text(file.read_text() + '{"summary": 3}\n')
     found = find([tmp_path])
-    assert [left.state for left in found.left_out] == ["damaged"]
+    assert [left.folder for left in found.left_out] == [file]
     assert len(found.runs) == sum(run.stream == "mnist" for run in runs)
 
 

@@ -28,17 +28,15 @@ from cop2l.experiments.records import (
     TRACE,
     Record,
     as_json,
-    decode,
+    read_records,
     read_summary,
 )
 from cop2l.files import (
-    MOST_LINES,
     DamagedError,
     Lock,
     append_lines,
     is_leftover,
     numbered,
-    read_bytes,
     read_json,
     read_lines,
     recover,
@@ -63,8 +61,6 @@ class RunDirectory:
         self.path = Path(path)
         busy = f"Another process ({{holder}}) is at work in {self.path}; wait for it, or choose --out."
         self._lock, self._new = Lock(self.path / "lock", busy), False
-        self._lines = {RECORDS: 0, TRACE: 0}
-        """How many lines these files have."""
 
     def __enter__(self) -> Self:
         self._new = not self.path.exists()
@@ -170,14 +166,13 @@ class RunDirectory:
         if state.exists():
             check_certificate(state / "certificate")
             learner.restore(state)
-        lines = {name: read_lines(self.path / name) for name in self._lines}
-        records = [decode(Record, line, self.path / RECORDS) for line in lines[RECORDS][: learner.tasks_seen]]
-        self._check(records, lines[TRACE], learner.tasks_seen)
+        records, trace = read_records(self.path)[: learner.tasks_seen], read_lines(self.path / TRACE)
+        self._check(records, trace, learner.tasks_seen)
         self._repair(learner.tasks_seen)
-        for name, kept in ((RECORDS, len(records)), (TRACE, sum(record.trace for record in records))):
-            if kept < len(lines[name]) or not _ends(self.path / name):
-                write_lines(self.path / name, lines[name][:kept])
-            self._lines[name] = kept
+        if (self.path / RECORDS).exists():
+            write_lines(self.path / RECORDS, [as_json(record) for record in records])
+        if (self.path / TRACE).exists():
+            write_lines(self.path / TRACE, trace[: sum(record.trace for record in records)])
         return records
 
     def store(
@@ -187,8 +182,8 @@ class RunDirectory:
         if certificate is not None:
             replace_folder(self._issued(record.task), certificate.save)
         record.trace = len(trace)
-        self._append(TRACE, trace)
-        self._append(RECORDS, [as_json(record)])
+        append_lines(self.path / TRACE, trace)
+        append_lines(self.path / RECORDS, [as_json(record)])
         own = getattr(learner, "certificate", None) is not None  # it was just written
         replace_folder(self.state, partial(learner.save, certificate=False) if own else learner.save)
 
@@ -203,10 +198,6 @@ class RunDirectory:
         if not isinstance(found.get("resumed", []), list):
             raise DamagedError(file, "not the environment of a run")
         return found
-
-    def _append(self, name: str, values: list[dict[str, Any]]) -> None:
-        append_lines(self.path / name, values, self._lines[name])
-        self._lines[name] += len(values)
 
     def _issued(self, task: int) -> Path:
         return self.certificates / f"{AFTER}{task:02d}"
@@ -249,8 +240,3 @@ def check_certificate(folder: Path) -> None:
             form.read(folder)
         except Refusal as refusal:
             raise DamagedError(folder, str(refusal).rstrip(".")) from None
-
-
-def _ends(path: Path) -> bool:
-    """Whether a file's last line has its end; one that is not there lacks none."""
-    return not path.exists() or not (content := read_bytes(path, MOST_LINES)) or content.endswith(b"\n")

@@ -201,7 +201,7 @@ def _unfinished(folder: Path) -> str:
 def _run(folder: Path) -> Run:
     summary, records, config = read_summary(folder), read_records(folder), read_json(folder / CONFIG)
     environment = read_json(folder / ENVIRONMENT) if (folder / ENVIRONMENT).exists() else {}
-    if len(records) != len(summary.matrix):
+    if [record.task for record in records] != [row.task for row in summary.tasks]:
         raise DamagedError(folder / RECORDS, f"{len(records)} lines for {len(summary.matrix)} tasks")
     run = _assembled(folder, summary, records, config=config, environment=environment)
     try:
