@@ -39,7 +39,7 @@ def cases(n: int) -> dict[str, Callable[[], object]]:
     return {
         "single task kl": lambda: bounds.single_task_kl_bound(n, a, e, LOG_DELTA),
         "kl": lambda: bounds.kl_certificate(n, a, 20, e, KEPT, 2, 5, LOG_DELTA),
-        "kl-tight": lambda: bounds.kl_tight_certificate(n, a, 20, e, KEPT, 2, 5, LOG_DELTA),
+        "kl-tight": lambda: bounds.kl_tight_certificate(n, a, e, KEPT, 2, 5, LOG_DELTA),
         "preference": lambda: bounds.preference_certificate(n, a, e, 75, 5, LOG_DELTA),
         "preference, half compressed": lambda: bounds.preference_certificate(
             n, n // 4, n // 4, 75, 5, LOG_DELTA

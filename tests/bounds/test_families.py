@@ -117,7 +117,6 @@ def counted(rng, n, options, kept, gone, later):
     selected = rng.randint(0, n)
     found = {
         "n": n, "prior": 0, "compression": known - leaving, "evicted": leaving,
-        "evicted_last": rng.randint(0, leaving) if later > 1 else leaving,
         "errors": rng.choice([0, (n - known) // 5, n - known]), "picked": picked,
         "missed": rng.choice([0, (n - picked) // 4, max(0, n - picked - 1)]), "iterations": kept, "stopped": kept,
         "selected": selected, "compressed": rng.choice([0, selected // 3]),
@@ -175,13 +174,13 @@ def one_excess(kind, part, task, messages, options, ln_delta):
     T, N = len(messages), len(options.grid_points)
     price = [-log(mpf(N)) if N else oracle.log_zeta(kept) for kept in messages]
     if kind in ("kl", "kl-tight"):
-        late = part["evicted_last"] if kind == "kl-tight" else 0
-        n, first, second = part["n"], part["compression"] + late, part["evicted"] - late
-        times = T - task - 1 if kind == "kl-tight" else T - 1
+        n, first, second = part["n"], part["compression"], part["evicted"]
+        if kind == "kl-tight":
+            first, second = first + second, 0
         eps = -ln_delta + oracle.log_binomial(n, first) - oracle.log_zeta(first)
-        if kind == "kl" or not options.marked:
+        if kind == "kl":
             eps += oracle.log_binomial(n - first, second) - oracle.log_zeta(second)
-            eps += second * log(mpf(times)) if second and times > 1 else 0
+            eps += second * log(mpf(T - 1)) if second else 0
         eps -= sum(price[task - 1 :] if kind == "kl-tight" else price)
         rest, errors = n - first - second, part["errors"]
         if errors == rest:
@@ -312,9 +311,7 @@ def test_a_class_without_examples_has_a_bound_of_one():
 
 def bare(task, n, selected=0, compressed=0, errors=0):
     """A record without picks."""
-    zero = dict.fromkeys(
-        ("prior", "compression", "evicted", "evicted_last", "picked", "iterations", "stopped"), 0
-    )
+    zero = dict.fromkeys(("prior", "compression", "evicted", "picked", "iterations", "stopped"), 0)
     return zero | {
         "task": task, "rows": n, "n": n, "errors": errors, "missed": errors, "selected": selected,
         "compressed": compressed, "parts": [],

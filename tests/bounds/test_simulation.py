@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy.special import bdtrc
+from scipy.special import bdtr, bdtrc
 
 from cop2l import bounds
 from cop2l.kernel.options import grid_points
@@ -41,60 +41,72 @@ def sharp(name: str, values, risk: float) -> None:
 
 
 # --- kl and kl-tight: a predictor read from a random function ---------------------------------------------------
-# The scheme looks its predictor up in a random table, at (I, J, times of eviction, number of iterations). Every entry errs
+# The scheme looks its predictor up in a random table, at its code: sets, times of leaving, number of iterations. Every entry errs
 # on every example with probability P, independently: so the risk is P whatever the entry, and the adversary, who
 # takes the entry with the luckiest complement, has as many independent tries as the prices allow for.
 
 P, N, TASKS, KEPT = 0.3, 40, 4, range(6)
 
 
-def entries(times: int):
-    """(|I|, |J|, K) and how many tables entries there are of each."""
+def two_sets():
+    """n, the sizes of a code of the paper and how many there are: I, J with a time of leaving each, and K."""
     for a, b, kept in product(range(3), range(2), KEPT):
-        yield a, b, kept, math.comb(N, a) * math.comb(N - a, b) * times**b
+        yield N, (a, b), kept, math.comb(N, a) * math.comb(N - a, b) * (TASKS - 1) ** b
 
 
-def lucky(certificate, a: int, b: int, kept: int, grid: int | None = None) -> int:
+def one_set():
+    """The same for a code of `kl-tight`: I u J and K."""
+    for a, kept in product(range(4), KEPT):
+        yield N, (a,), kept, math.comb(N, a)
+
+
+def leaving_at_will():
+    """I u J as one set, but each of its twenty examples leaves the buffer at a time that the data chose, or stays."""
+    yield 10 * N, (20,), 0, math.comb(10 * N, 20) * (TASKS - 1) ** 20
+
+
+def lucky(certificate, n: int, sets: tuple[int, ...], kept: int, grid: int | None = None) -> int:
     """How few errors an entry must make for its bound to fall below the risk: the largest such number, or -1."""
     found = -1
-    for errors in range(N - a - b + 1):
-        if certificate(N, a, b, errors, [kept, 0, 0, 0], 1, TASKS, LOG, grid=grid).value >= P:
+    for errors in range(n - sum(sets) + 1):
+        if certificate(n, *sets, errors, [kept, 0, 0, 0], 1, TASKS, LOG, grid=grid).value >= P:
             break
         found = errors
     return found
 
 
-def table_violations(certificate, times: int, runs: int, seed: int, grid: int | None = None) -> int:
+def table_violations(certificate, codes, runs: int, seed: int, grid: int | None = None) -> int:
     generator = np.random.default_rng(seed)
     violated = np.zeros((runs, TASKS), dtype=bool)
-    for a, b, kept, number in entries(times):
-        few = lucky(certificate, a, b, kept, grid)
-        if few < 0:
-            continue
-        chance = 1.0 - bdtrc(few, N - a - b, P)
-        violated |= generator.binomial(number, chance, size=(runs, TASKS)) > 0
+    for n, sets, kept, number in codes:
+        few = lucky(certificate, n, sets, kept, grid)
+        if few >= 0:
+            none = math.exp(number * math.log1p(-bdtr(few, n - sum(sets), P)))  # of so many entries
+            violated |= generator.random((runs, TASKS)) > none
     return int(violated.any(axis=1).sum())
 
 
 @pytest.mark.parametrize("grid", [None, len(KEPT)])
 def test_kl_with_a_random_table(grid):
     runs = 40_000
-    found = table_violations(bounds.kl_certificate, TASKS - 1, runs, 1, grid)
+    found = table_violations(bounds.kl_certificate, two_sets(), runs, 1, grid)
     holds(f"kl, random table, grid {grid}", found, runs)
 
 
 @pytest.mark.parametrize("grid", [None, len(KEPT)])
 def test_kl_tight_with_a_random_table(grid):
     runs = 40_000
-    found = table_violations(bounds.kl_tight_certificate, TASKS - 2, runs, 2, grid)
+    found = table_violations(bounds.kl_tight_certificate, one_set(), runs, 2, grid)
     holds(f"kl-tight, random table, grid {grid}", found, runs)
 
 
-def test_the_random_table_beats_a_bound_that_does_not_pay_for_the_set():
-    def unpaid(n, a, b, errors, *_, grid):
-        return bounds.holdout_certificate(n - a - b, errors, TASKS, LOG)
+def test_the_random_table_beats_a_bound_that_does_not_pay_for_what_the_data_chose():
+    def unpaid(n, a, errors, *_, grid):
+        return bounds.holdout_certificate(n - a, errors, TASKS, LOG)
 
-    fails("no price for the set", table_violations(unpaid, 1, 2000, 3), 2000)
+    fails("no price for the set", table_violations(unpaid, one_set(), 2000, 3), 2000)
+    found = table_violations(bounds.kl_tight_certificate, leaving_at_will(), 2000, 3)
+    fails("no price for times of leaving that the data chose", found, 2000)
 
 
 # --- kl and kl-tight: thresholds on a line, chosen against us ----------------------------------------------------
@@ -122,12 +134,14 @@ def threshold_run(generator, n: int, true: float):
     return x, threshold_errors(x, y.astype(int), x) - own
 
 
-@pytest.mark.parametrize("certificate", [bounds.kl_certificate, bounds.kl_tight_certificate])
-def test_kl_with_the_worst_threshold(certificate):
+@pytest.mark.parametrize(
+    ("certificate", "sets"), [(bounds.kl_certificate, (1, 0)), (bounds.kl_tight_certificate, (1,))]
+)
+def test_kl_with_the_worst_threshold(certificate, sets):
     n, runs, generator = 200, 2000, np.random.default_rng(4)
     name = certificate.__name__
     table = [
-        np.array([certificate(n, 1, 0, e, [1, 1], task, 2, LOG).value for e in range(n)]) for task in (1, 2)
+        np.array([certificate(n, *sets, e, [1, 1], task, 2, LOG).value for e in range(n)]) for task in (1, 2)
     ]
     unpaid = np.array([bounds.holdout_certificate(n - 1, e, 2, LOG).value for e in range(n)])
     violations = control = 0
@@ -328,10 +342,7 @@ def test_anytime(kind):
         if kind in {"preference", "combined"}:
             certificate = getattr(bounds, f"{kind}_certificate")
             return [certificate(n, 0, e, 0, T, log_delta).value for e in range(n + 1)]
-        return [
-            bounds.kl_tight_certificate(n, 0, 0, e, [0] * T, T, T, log_delta, marked=True).value
-            for e in range(n + 1)
-        ]
+        return [bounds.kl_tight_certificate(n, 0, e, [0] * T, T, T, log_delta).value for e in range(n + 1)]
 
     anytime, fixed = np.zeros(runs, dtype=bool), np.zeros(runs, dtype=bool)
     for T in range(1, last + 1):

@@ -501,22 +501,17 @@ def test_counts_and_the_bounds_of_them(buffer, tasks, grid):
         assert (found["errors"], found["missed"]) == (len(W - I - J), len(W - G))
         assert (found["compression"], found["evicted"], found["picked"]) == (len(I), len(J), len(G))
         assert I | J <= G <= S
-        assert found["evicted_last"] == sum(int(left == T) for left in one.left)
         gone = counts(case.options, T, t, one, wrong, gone=True)
         assert gone == {**{k: v for k, v in found.items() if k != "task"}, "errors": None, "missed": None}
         bounds = bounds_of(found, t, case.options, messages)
-        a, b, last = len(I), len(J), found["evicted_last"]
-        assert bounds["kl"] == kl_certificate(len(S), a, b, len(W - I - J), messages, t, T, log_delta, **more)
-        marked = buffer != "uniform"
-        given = (len(S), a, 0) if marked else (len(S), a + last, b - last)
-        assert bounds["kl-tight"] == kl_tight_certificate(
-            *given, len(W - I - J), messages, t, T, log_delta, marked=marked, **more
-        )
+        last = (len(W - I - J), messages, t, T, log_delta)
+        assert bounds["kl"] == kl_certificate(len(S), len(I), len(J), *last, **more)
+        assert bounds["kl-tight"] == kl_tight_certificate(len(S), len(I | J), *last, **more)
         if buffer == "uniform":
             assert set(bounds) == {"kl", "kl-tight"}
             assert (found["selected"], found["compressed"]) == (None, None)
             continue
-        assert b == 0
+        assert not J
         K = one.iterations
         assert bounds["preference"] == preference_certificate(
             len(S), len(G), len(W - G), K, T, log_delta, **more

@@ -63,17 +63,14 @@ def excess(value, kind, record, messages, options):
         rest = n - I - J
         return rest * kl(mpf(q) / rest, v) - eps if mpf(q) / rest < v else mpf(-1)
     if kind == "kl-tight":
-        n, J = record["n"], record["evicted"] - record["evicted_last"]
-        I = record["compression"] + record["evicted_last"]
+        n, I = record["n"], record["compression"] + record["evicted"]
         eps = (
             ln_choose(n, I)
             - ln_zeta(I)
             - ln_share
             - sum(ln_price(options, kept) for kept in messages[t - 1 :])
         )
-        if options.buffer == "uniform":
-            eps += ln_choose(n - I, J) - ln_zeta(J) + (J * log(mpf(T - t - 1)) if J else 0)
-        return exp(-eps) - lower_tail(n - I - J, record["errors"], v)
+        return exp(-eps) - lower_tail(n - I, record["errors"], v)
     n, k, kept = record["n"], record["picked"] + (record["missed"] or 0), record["iterations"]
     if kind == "buffer":
         n, k = record["selected"], record["compressed"]

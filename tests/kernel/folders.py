@@ -23,7 +23,7 @@ def record(task: int, **changed: Any) -> dict[str, Any]:
     """Counts that can be, of a task with a hundred examples."""
     return {
         "task": task, "rows": 100, "head": [2 * task - 2, 2 * task - 1], "fingerprint": SHA, "n": 90, "prior": 10,
-        "compression": 8, "evicted": 0, "evicted_last": 0, "picked": 8, "iterations": 1, "stopped": 3, "errors": 4,
+        "compression": 8, "evicted": 0, "picked": 8, "iterations": 1, "stopped": 3, "errors": 4,
         "missed": 4, "selected": 50, "compressed": 6, "parts": [],
     } | changed  # fmt: skip
 

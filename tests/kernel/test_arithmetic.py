@@ -68,7 +68,6 @@ def case(rng: random.Random, kind: str, *, grid: bool, anytime: bool, largest: i
         )
     known = part(n)
     leaving = part(known) if options.buffer == "uniform" and t < T else 0
-    late = leaving if t >= T - 1 else part(leaving)
     picked = 0 if options.buffer == "witness" and not messages[t - 1] else part(n)
     selected = part(n)
     record = {
@@ -76,7 +75,6 @@ def case(rng: random.Random, kind: str, *, grid: bool, anytime: bool, largest: i
         "n": n,
         "compression": known - leaving,
         "evicted": leaving,
-        "evicted_last": late,
         "errors": part(n - known),
         "picked": picked,
         "missed": part(n - picked),
@@ -95,16 +93,14 @@ def issued(kind: str, record: dict, messages: list[int], options: Options) -> fl
     if kind == "holdout":
         return bounds.holdout_certificate(record["n"], record["errors"], T, share).value
     n, kept = record["n"], record["iterations"]
-    first, second, late = record["compression"], record["evicted"], record["evicted_last"]
+    first, second = record["compression"], record["evicted"]
     if kind == "kl":
         return bounds.kl_certificate(
             n, first, second, record["errors"], messages, t, T, share, grid=grid
         ).value
     if kind == "kl-tight":
-        sizes = (n, first + late, second - late, record["errors"])
-        return bounds.kl_tight_certificate(
-            *sizes, messages, t, T, share, grid=grid, marked=options.marked
-        ).value
+        sizes = (n, first + second, record["errors"])
+        return bounds.kl_tight_certificate(*sizes, messages, t, T, share, grid=grid).value
     if kind == "buffer":
         n, picked, missed = record["selected"], 0, record["compressed"]
     else:
@@ -183,7 +179,7 @@ def test_a_million_examples(kind):
 
 
 RUN = {
-    "task": 1, "n": 200, "compression": 20, "evicted": 0, "evicted_last": 0, "errors": 10, "picked": 20, "missed": 10,
+    "task": 1, "n": 200, "compression": 20, "evicted": 0, "errors": 10, "picked": 20, "missed": 10,
     "iterations": 4, "selected": 90, "compressed": 12,
 }  # fmt: skip
 
@@ -255,7 +251,7 @@ def test_one_example():
     zeta = 6 / math.pi**2
     paid = {
         "kl": zeta**3,
-        "kl-tight": zeta**2,  # no second set where marks decide
+        "kl-tight": zeta**2,  # one set
         "preference": zeta,
         "combined": 3 / 4,
         "buffer": zeta,
@@ -310,8 +306,7 @@ def a_run(rng: random.Random, kind: str, buffer: str, anytime: bool) -> tuple[Op
         first, second = picked, NONE
         if not options.marked and t < T:
             first, second = picked[: len(picked) // 2], picked[len(picked) // 2 :]
-        left = draw.integers(min(t + 1, T), T + 1, len(second))
-        sets = Sets(picked, first, second, left, picked, iterations=kept)
+        sets = Sets(picked, first, second, picked, iterations=kept)
         wrong, before = (draw.random(rows) < rate for rate in (few, rng.choice([0.0, 0.3])))
         facts = {"labels": draw.integers(0, 2, rows), "groups": draw.integers(0, 3, rows), "wrong": before}
         gone = kind != "holdout" and rng.random() < 0.2
@@ -359,9 +354,7 @@ def test_every_statement_of_every_family_follows_and_nothing_smaller(buffer, kin
 def test_the_average_is_not_pooled_over_parts_of_the_samples():
     """With the kind `buffer` the counts are of the examples that a threshold selects, and the average weighs whole samples."""
     options = Options(kind="buffer", buffer="witness", tasks=2, claim=("tasks", "average"))
-    counted = dict.fromkeys(
-        ("prior", "compression", "evicted", "evicted_last", "picked", "iterations", "stopped"), 0
-    )
+    counted = dict.fromkeys(("prior", "compression", "evicted", "picked", "iterations", "stopped"), 0)
     counted |= {"n": 1000, "errors": 100, "missed": 100, "selected": 100, "compressed": 10, "parts": []}
     records = [{"task": t, "rows": 1000, "head": [0, 1], **counted} for t in (1, 2)]
     content = {"options": options, "records": records, "statements": statements(options, records)}

@@ -228,7 +228,7 @@ def test_options_that_cannot_be_are_refused(tmp_path, new):
 
 
 IMPOSSIBLE = [
-    {"n": 91}, {"prior": 11}, {"rows": 99}, {"evicted": 1}, {"evicted_last": 1}, {"compression": 87}, {"errors": 83},
+    {"n": 91}, {"prior": 11}, {"rows": 99}, {"evicted": 1}, {"compression": 87}, {"errors": 83},
     {"missed": 83}, {"picked": 87}, {"selected": 91}, {"compressed": 51}, {"selected": None}, {"compressed": None},
     {"errors": None}, {"missed": None}, {"task": 2}, {"head": [1, 0]}, {"head": [0, 0]}, {"head": [0, 6]}, {"head": []},
 ]  # fmt: skip
@@ -242,7 +242,7 @@ def test_counts_that_cannot_be_are_refused(tmp_path, change):
 
 
 IMPOSSIBLE_HALF = [
-    {"n": 44}, {"n": 46}, {"evicted": 1}, {"evicted_last": 1}, {"compression": 44}, {"errors": 42}, {"missed": 42},
+    {"n": 44}, {"n": 46}, {"evicted": 1}, {"compression": 44}, {"errors": 42}, {"missed": 42},
     {"picked": 44}, {"selected": 46}, {"compressed": 26}, {"selected": None}, {"compressed": None},
     {"errors": None}, {"missed": None}, {"iterations": 2}, {"subject": "c"}, {"subject": 2}, {"family": "tasks"},
     {"family": "forgetting"}, {"family": "average"},
@@ -321,9 +321,9 @@ def test_options_of_families_that_cannot_be_are_refused(tmp_path, new):
 def test_counts_of_the_other_buffers(tmp_path):
     uniform = folders.content(kind="kl", buffer="uniform")
     for one in uniform["records"]:
-        one |= {"evicted": 5, "evicted_last": 2, "selected": None, "compressed": None}
+        one |= {"evicted": 5, "selected": None, "compressed": None}
     read(folders.write(tmp_path / "uniform", uniform))
-    uniform["records"][0]["evicted_last"] = 6
+    uniform["records"][0]["evicted"] = 90
     refused(folders.write(tmp_path / "uniform", uniform))
     witness = folders.content(buffer="witness")
     read(folders.write(tmp_path / "witness", witness))
@@ -407,7 +407,7 @@ def test_deep_json_is_refused(tmp_path, opening):
 
 @pytest.mark.parametrize("digits", [20, 400, 4300, 6000])
 def test_long_integers_are_refused(tmp_path, digits):
-    for place in ('"rows": 100', '"seed": 3', '"delta": 0.05', '"value": 0.9', '"lr": 0.1', '"version": 3'):
+    for place in ('"rows": 100', '"seed": 3', '"delta": 0.05', '"value": 0.9', '"lr": 0.1', '"version": 4'):
         text = json.dumps(folders.content())
         assert place in text
         long = text.replace(place, f"{place.split(':')[0]}: {'9' * digits}", 1)
@@ -425,13 +425,22 @@ def test_what_is_no_certificate_cannot_be_read(tmp_path, raw):
 
 
 @pytest.mark.parametrize(
-    "change", [{"version": 2}, {"version": 4}, {"version": 3.5}, {"format": "other"}, {"format": None}]
+    ("change", "sentence"),
+    [
+        ({"version": 2}, "format 2: cop2l 0.1 reads it"),
+        ({"version": 3}, "format 3: cop2l 0.1 reads it"),
+        ({"version": 5}, "not a cop2l certificate of format 4"),
+        ({"version": 3.5}, "not a cop2l certificate of format 4"),
+        ({"version": [3]}, "not a cop2l certificate of format 4"),
+        ({"format": "other"}, "not a cop2l certificate of format 4"),
+        ({"format": None}, "not a cop2l certificate of format 4"),
+    ],
 )
-def test_another_format_cannot_be_read(tmp_path, change):
-    refused(folders.write(tmp_path / "one", folders.content() | change), kind=Unreadable)
+def test_another_format_cannot_be_read(tmp_path, change, sentence):
+    refused(folders.write(tmp_path / "one", folders.content() | change), sentence, kind=Unreadable)
 
 
-@pytest.mark.parametrize("version", [3.0, True])
+@pytest.mark.parametrize("version", [4.0, True])
 def test_a_version_is_a_whole_number(tmp_path, version):
     refused(folders.write(tmp_path / "one", folders.content() | {"version": version}))
 

@@ -224,8 +224,6 @@ def sets_edited(f: Forgery, draw: Draw) -> None:
         new = {"empty": rows[:0], "order": rows[::-1].copy()}.get(how, kept)
         new = np.union1d(kept, [row]) if how in ("add", "exchange") else new
         sets[f"{task}/{name}"] = torch.from_numpy(new.astype(np.int64))
-        if name == "second":
-            sets[f"{task}/left"] = torch.full((len(new),), draw.randint(0, 3))
 
 
 def messages_edited(f: Forgery, draw: Draw) -> None:
@@ -275,7 +273,6 @@ COUNTS = (
     "picked",
     "compression",
     "evicted",
-    "evicted_last",
     "selected",
     "compressed",
     "iterations",
@@ -539,7 +536,7 @@ def mend(f: Forgery) -> None:
             for record in content["records"]:
                 sets = {
                     name: one.tensors["sets"][f"{record['task']}/{name}"]
-                    for name in ("first", "second", "picked", "left")
+                    for name in ("first", "second", "picked")
                 }
                 if not {"fewer errors", "a field"} & set(f.what):
                     record |= {

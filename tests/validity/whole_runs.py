@@ -328,7 +328,7 @@ def sharp_risk(kind, tasks, picks, n):
     if kind == "holdout":
         return float(holdout_certificate(n, 0, tasks, math.log(DELTA))) + 1e-9
     counted = {
-        "n": n, "iterations": picks, "errors": 0, "compression": picks, "evicted": 0, "evicted_last": 0,
+        "n": n, "iterations": picks, "errors": 0, "compression": picks, "evicted": 0,
         "missed": 0, "picked": picks, "selected": n, "compressed": picks,
     }  # fmt: skip
     options = Options(kind=kind, tasks=tasks, delta=DELTA, **sharp_options(picks))

@@ -38,9 +38,9 @@ from cop2l.kernel.form import (
     SAMPLE,
     TEXT_FILE,
     Unreadable,
-    possible,
     promised,
     regular,
+    rules_of_counts,
     sha256,
     share,
     table,
@@ -262,7 +262,8 @@ def _check_statements(
     alike = [_without_errors(one) for one in records] == [
         _without_errors(one) for one in certificate["records"]
     ]
-    alike = alike and all(possible(part, one, options) for one in records for part in (one, *one["parts"]))
+    parts = [(part, one) for one in records for part in (one, *one["parts"])]
+    alike = alike and all(all(rules_of_counts(part, one, options)) for part, one in parts)
     require(alike, "The export states other counts than its certificate, not only other errors.")
     wanted = [one for one in promised(options, records) if one[0] != NOT_RECOUNTED]
     require(

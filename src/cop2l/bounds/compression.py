@@ -1,9 +1,8 @@
 """The certificates from sample compression: the paper's, and the same with its free improvements."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from cop2l.bounds.binomial import log_binomial_above, tail_inverse
 from cop2l.bounds.bound import Bound, bounded
@@ -47,17 +46,27 @@ def kl_certificate(
     >>> round(float(bound), 7)
     0.1858721
     """
-    run = _Run.checked(n, compression, evicted, errors, iterations, task, tasks, log_delta, grid)
-    if run.T == 1 and run.J:
+    size, T = count("n", n), count("tasks", tasks, least=1)
+    I = within("compression", compression, "n", size)
+    J = within("evicted", evicted, "n - compression", size - I)
+    if T == 1 and J:
         raise UserError("evicted must be 0 when tasks is 1: nothing leaves the buffer before the end.")
-    prices = run.paper_prices()
-    return run.certificate("kl", prices, run.chernoff(prices))
+    task_of(task, tasks)
+    prices = {
+        "ln(T/delta)": math.log(T) - log_confidence(log_delta),
+        "ln C(n,|I|)": _choices(size, I),
+        "-ln zeta(|I|)": -log_zeta(I),
+        "ln C(n-|I|,|J|)": _choices(size - I, J),
+        "|J| ln(T-1)": J * math.log(max(T - 1, 1)),
+        "-ln zeta(|J|)": -log_zeta(J),
+        "messages": _messages(iterations, T, grid, first=1),
+    }
+    return _bound("kl", ratio_inverse, errors, size - I - J, prices)
 
 
 def kl_tight_certificate(
     n: int,
     compression: int,
-    evicted: int,
     errors: int,
     iterations: Sequence[int],
     task: int,
@@ -65,116 +74,46 @@ def kl_tight_certificate(
     log_delta: float,
     *,
     grid: int | None = None,
-    marked: bool = False,
 ) -> Bound:
     """The paper's certificate with the improvements that its proof allows for nothing.
 
     With probability at least 1 - delta over the draw of all T samples, for every task t at once:
 
-      risk_t(theta_T) <= sup{p : P[Bin(n', p) <= errors] >= e^-eps},   n' = n - |I| - |J|,
-      eps = ln(T/delta) + ln C(n,|I|) + ln C(n-|I|,|J|) + |J| ln(T-t-1) - ln zeta(|I|) - ln zeta(|J|)
-            - sum_{s=t..T} ln zeta(mu2_s).
+      risk_t(theta_T) <= sup{p : P[Bin(n', p) <= errors] >= e^-eps},   n' = n - |I u J|,
+      eps = ln(T/delta) + ln C(n,|I u J|) - ln zeta(|I u J|) - sum_{s=t..T} ln zeta(mu2_s).
 
-    Arguments as in `kl_certificate`, except that an example evicted after task T is counted in compression, not in
-    evicted. How it differs: what happened before task t is given with the other tasks' data, so it needs no message;
-    T-t-1 times of eviction are left (where none is, for t >= T-1, an eviction costs no message); errors are 0/1, so
-    the binomial tail replaces its Chernoff bound. On equal arguments it is never larger than `kl_certificate`.
+    Arguments as in `kl_certificate`, except that compression is |I u J|. How it differs: who is in the buffer, and when, is a
+    function of row numbers and of what was picked at the task itself, so there is no second set and no time of eviction to
+    pay for (theorem `one set` of docs/theory.md); what happened before task t is given with the other tasks' data, so
+    it needs no message; errors are 0/1, so the binomial tail replaces its Chernoff bound. Of the same run it is never
+    larger than `kl_certificate`.
 
-    marked: marks that were drawn in advance decide who stays (threshold buffer), so the time of eviction is a function of
-    the indices and of how many were picked at the task itself, which reconstruction finds. Then there is no J: every picked
-    example is in I, evicted is 0, and nothing is paid for |J|.
-
-    >>> sizes = {"n": 10_000, "compression": 300, "evicted": 20, "errors": 100}
+    >>> sizes = {"n": 10_000, "compression": 320, "errors": 100}
     >>> bound = kl_tight_certificate(**sizes, iterations=[75] * 5, task=2, tasks=5, log_delta=math.log(0.05))
     >>> round(float(bound), 7)
-    0.1835354
+    0.1751925
     """
-    run = _Run.checked(n, compression, evicted, errors, iterations, task, tasks, log_delta, grid)
-    if marked and run.J:
-        raise UserError(
-            "evicted must be 0 where marks decide who stays: count those examples in compression."
-        )
-    prices = run.prices()
-    if not marked:
-        prices |= {
-            "|J| ln(T-t-1)": run.J * math.log(max(run.T - run.t - 1, 1)),
-            "-ln zeta(|J|)": -log_zeta(run.J),
-        }
-    prices["messages"] = run.price_from(run.t)
-    # The paper's bound is above this one, but the two are rounded apart: the smaller is still an upper bound.
-    value = min(run.binomial(prices), run.chernoff(run.paper_prices()))
-    return run.certificate("kl-tight", prices, value)
+    size, (t, T) = count("n", n), task_of(task, tasks)
+    I = within("compression", compression, "n", size)
+    prices = {
+        "ln(T/delta)": math.log(T) - log_confidence(log_delta),
+        "ln C(n,|I|)": _choices(size, I),
+        "-ln zeta(|I|)": -log_zeta(I),
+        "messages": _messages(iterations, T, grid, first=t),
+    }
+    return _bound("kl-tight", lambda k, rest, eps: tail_inverse(k, rest, -eps), errors, size - I, prices)
 
 
-class _Run(NamedTuple):
-    """The arguments of the two certificates, checked, in the paper's letters."""
-
-    n: int
-    I: int
-    J: int
-    errors: int
-    weights: tuple[float, ...]
-    """What each task's number of kept iterations leaves of delta, as a logarithm."""
-    t: int
-    T: int
-    log_delta: float
-
-    @classmethod
-    def checked(
-        cls,
-        n: int,
-        compression: int,
-        evicted: int,
-        errors: int,
-        iterations: Sequence[int],
-        task: int,
-        tasks: int,
-        log_delta: float,
-        grid: int | None,
-    ) -> "_Run":
-        n = count("n", n)
-        I = within("compression", compression, "n", n)
-        J = within("evicted", evicted, "n - compression", n - I)
-        errors = within("errors", errors, "n - compression - evicted", n - I - J)
-        t, T = task_of(task, tasks)
-        messages = one_per_task(counts("iterations", iterations), T)
-        weights = _weights(messages, points(grid, *messages))
-        return cls(n, I, J, errors, weights, t, T, log_confidence(log_delta))
-
-    def prices(self) -> dict[str, float]:
-        return {
-            "ln(T/delta)": math.log(self.T) - self.log_delta,
-            "ln C(n,|I|)": _choices(self.n, self.I),
-            "-ln zeta(|I|)": -log_zeta(self.I),
-            "ln C(n-|I|,|J|)": _choices(self.n - self.I, self.J),
-        }
-
-    def paper_prices(self) -> dict[str, float]:
-        return self.prices() | {
-            "|J| ln(T-1)": self.J * math.log(max(self.T - 1, 1)),
-            "-ln zeta(|J|)": -log_zeta(self.J),
-            "messages": self.price_from(1),
-        }
-
-    def price_from(self, task: int) -> float:
-        """The messages of this task and of all later ones."""
-        return 0.0 - math.fsum(self.weights[task - 1 :])
-
-    @property
-    def rest(self) -> int:
-        return self.n - self.I - self.J
-
-    def chernoff(self, prices: dict[str, float]) -> float:
-        return ratio_inverse(self.errors, self.rest, _epsilon(prices)) if self.rest else 1.0
-
-    def binomial(self, prices: dict[str, float]) -> float:
-        return tail_inverse(self.errors, self.rest, -_epsilon(prices)) if self.rest else 1.0
-
-    def certificate(self, kind: str, prices: dict[str, float], value: float) -> Bound:
-        reason = ALL_WRONG if self.errors == self.rest else TOO_DEAR
-        counted: dict[str, float] = {"complement errors": self.errors, "complement size": self.rest}
-        terms = counted | prices | {"epsilon": _epsilon(prices)}
-        return bounded(kind, value, terms, reason if self.rest else NOTHING_LEFT)
+def _bound(
+    kind: str, inverse: Callable[[int, int, float], float], errors: int, rest: int, prices: dict[str, float]
+) -> Bound:
+    """The bound from the errors on the examples outside the compression set, at the sum of the prices, rounded up."""
+    wrong = within("errors", errors, "n - compression - evicted", rest)
+    epsilon = up(math.fsum(prices.values()))
+    terms = {"complement errors": wrong, "complement size": rest, **prices, "epsilon": epsilon}
+    if not rest:
+        return Bound(1.0, kind, NOTHING_LEFT, terms)
+    return bounded(kind, inverse(wrong, rest, epsilon), terms, ALL_WRONG if wrong == rest else TOO_DEAR)
 
 
 @lru_cache(maxsize=4096)
@@ -183,12 +122,12 @@ def _choices(n: int, k: int) -> float:
     return log_binomial_above(n, k)
 
 
+def _messages(iterations: Sequence[int], tasks: int, grid: int | None, first: int) -> float:
+    """What the numbers of kept iterations cost from task `first` on; many tasks ask for the same sums."""
+    kept = one_per_task(counts("iterations", iterations), tasks)
+    return 0.0 - math.fsum(_weights(kept, points(grid, *kept))[first - 1 :])
+
+
 @lru_cache(maxsize=16)
 def _weights(messages: tuple[int, ...], grid: int | None) -> tuple[float, ...]:
-    """Once for all tasks of a certificate."""
     return tuple(log_weight(kept, grid) for kept in messages)
-
-
-def _epsilon(prices: dict[str, float]) -> float:
-    """Their sum, rounded up: every price is non-negative."""
-    return up(math.fsum(prices.values()))

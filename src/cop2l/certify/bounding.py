@@ -33,6 +33,7 @@ def log_delta(options: Options, last: int, family: str = "tasks") -> float:
     part = 1 / options.paid_families
     if options.shares and family in options.claim:
         part = options.shares[options.claim.index(family)] / sum(options.shares)
+    part /= options.siblings
     whole = down(math.log(options.delta) + math.log(part)) if part < 1 else math.log(options.delta)
     return anytime_log_delta(whole, last) if options.anytime else whole
 
@@ -62,14 +63,12 @@ def bounds_of(
     if options.kind == "holdout":
         return {"holdout": holdout_certificate(n, counted["errors"], last, share)}
     if (errors := counted["errors"]) is not None:
-        first, second, late = counted["compression"], counted["evicted"], counted["evicted_last"]
+        first, second = counted["compression"], counted["evicted"]
         of_task = (errors, messages, task, last, share)
         if wanted("kl"):
             found["kl"] = kl_certificate(n, first, second, *of_task, grid=grid)
         if wanted("kl-tight"):
-            found["kl-tight"] = kl_tight_certificate(
-                n, first + late, second - late, *of_task, grid=grid, marked=options.marked
-            )
+            found["kl-tight"] = kl_tight_certificate(n, first + second, *of_task, grid=grid)
     if not options.marked:
         return found
     if counted["missed"] is not None:

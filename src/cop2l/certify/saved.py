@@ -24,7 +24,7 @@ from cop2l.models import rebuild
 if TYPE_CHECKING:
     from cop2l.certify.learner import CoP2L
 
-FORMAT = "cop2l-learner 5"
+FORMAT = "cop2l-learner 6"
 FILE = "learner.safetensors"
 
 

@@ -26,7 +26,7 @@ KINDS = {
 }
 EXAMPLES = {
     "kl": "--n 10000 --compression 300 --evicted 20 --errors 100 --iterations 75,60,80 --task 2 --tasks 3",
-    "kl-tight": "--n 10000 --compression 300 --evicted 20 --errors 100 --iterations 75,60,80 --task 2 --tasks 3",
+    "kl-tight": "--n 10000 --compression 320 --errors 100 --iterations 75,60,80 --task 2 --tasks 3",
     "preference": "--n 10000 --compression 300 --errors 120 --iterations 96 --grid 1024 --tasks 5",
     "combined": "--n 5000 --compression 0 --errors 150 --iterations 0 --grid 20 --tasks 5",
     "buffer": "--n 400 --compression 10 --errors 20 --iterations 96 --grid 1024 --tasks 5",
@@ -73,17 +73,13 @@ def _options(one: argparse.ArgumentParser, kind: str) -> None:
         need("--errors", metavar="E", help="errors on the examples not picked, |M|")
         need("--iterations", metavar="K", help="iterations kept at the task")
     else:
-        need("--compression", metavar="I", help="size of the first compression set |I|")
-        evicted = "size of the second compression set |J| (default 0)"
-        if kind == "kl-tight":
-            evicted += "; an example evicted after the last task counts in --compression instead"
-        one.add_argument("--evicted", metavar="J", default="0", help=evicted)
-        need("--errors", metavar="E", help="errors on the n - |I| - |J| other examples")
+        which = "first compression set |I|" if kind == "kl" else "compression set |I u J|"
+        need("--compression", metavar="I", help=f"size of the {which}")
+        if kind == "kl":
+            one.add_argument("--evicted", metavar="J", default="0", help="size of the second set (default 0)")
+        need("--errors", metavar="E", help="errors on the other examples")
         need("--iterations", metavar="K1,..,KT", help="iterations kept at each of the T tasks")
         need("--task", metavar="t", help="the task the bound is for, counted from 1")
-    if kind == "kl-tight":
-        marked = "marks drawn in advance decide who stays in the buffer (threshold, witness): no J"
-        one.add_argument("--marked", action="store_true", help=marked)
     if kind != "holdout":
         one.add_argument("--grid", metavar="MAX", help=GRID)
     if kind == "holdout" or kind in OURS:
@@ -236,11 +232,10 @@ def _certificate(arguments: argparse.Namespace, log_delta: float) -> "Bound":
             )
         counts = {"--n": n, "--compression": picked, "--errors": errors}
         return _of_task(kind, counts, each[0], tasks, log_delta, grid)
-    evicted = _whole("--evicted", arguments.evicted)
-    paper = (n, picked, evicted, errors, each, arguments.task, tasks, log_delta)
-    if kind == "kl":
-        return bounds.kl_certificate(*paper, grid=grid)
-    return bounds.kl_tight_certificate(*paper, grid=grid, marked=arguments.marked)
+    last = (errors, each, arguments.task, tasks, log_delta)
+    if kind == "kl-tight":
+        return bounds.kl_tight_certificate(n, picked, *last, grid=grid)
+    return bounds.kl_certificate(n, picked, _whole("--evicted", arguments.evicted), *last, grid=grid)
 
 
 def _of_task(

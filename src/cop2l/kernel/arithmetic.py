@@ -23,24 +23,37 @@ def zeta(k: int) -> Decimal:
     return 6 / (PI * (k + 1)) ** 2
 
 
-def weight_of_iterations(K: int, options: Options, *, split: bool = False) -> Decimal:
-    """The share of delta that the choice of K leaves: zeta(K), or 1/N on a grid of N numbers.
+def weight_of_iterations(K: int, options: Options) -> Decimal:
+    """The share of delta that the choice of K leaves: zeta(K), or 1/N on a grid of N numbers."""
+    return Decimal(1) / len(options.grid_points) if options.grid_points else zeta(K)
 
-    split: of 1/4 of delta, which the numbers beside 0 have; what is left is for K = 0, the hold-out case.
-    """
-    points = options.grid_points
-    return (Decimal(1) / (len(points) - split) if points else zeta(K)) / (4 if split else 1)
+
+def weight_beside_zero(K: int, options: Options) -> Decimal:
+    """The same for K > 0 where K = 0 is the hold-out case and has 3/4: of 1/4, zeta(K), or 1/(N - 1) on a grid."""
+    return (Decimal(1) / (len(options.grid_points) - 1) if options.grid_points else zeta(K)) / 4
 
 
 def share_of_family(family: str, options: Options, last: int) -> Decimal:
     """What a family of statements gets of delta after task `last`; all statements that are ever issued sum to delta.
 
-    anytime: 6/(pi last)^2 of delta for each time; then between the families that cost something, as declared.
+    siblings: 1/N of delta for each of N commitments. anytime: 6/(pi last)^2 of that for each time. Then between the families
+    that cost something, as declared.
     """
-    share = Decimal(options.delta) * (zeta(last - 1) if options.anytime else 1)
+    share = Decimal(options.delta) / options.siblings * (zeta(last - 1) if options.anytime else 1)
     if options.shares:
         return share * options.shares[options.claim.index(family)] / sum(options.shares)
     return share / options.paid_families
+
+
+def share_of_task(family: str, kind: str, task: int, content: Counts) -> Decimal:
+    """What one statement about a task gets: an equal part for each task, then for each of the statements about it."""
+    options, records = content["options"], content["records"]
+    share, record = share_of_family(family, options, len(records)) / len(records), records[task - 1]
+    if family in ("classes", "groups"):  # a partition, known from what is recorded: its empty parts cost nothing
+        return share / max(1, sum(part["n"] > 0 for part in record["parts"] if part["family"] == family))
+    if family == "forgetting" and held_out(kind, record, options):
+        return share / 2  # one half for what was lost, the other for what was gained
+    return share
 
 
 def follows(stated: Counts, content: Counts) -> bool:
@@ -50,34 +63,28 @@ def follows(stated: Counts, content: Counts) -> bool:
     all of them at once: theorems `kl`, `kl-tight`, `preference`, `combined`, `buffer` and `holdout` of docs/theory.md for
     tasks; the same on a part of the sample (classes, groups) or of another event (forgetting); `average` for what is pooled.
     """
-    records, options, family, task = content["records"], content["options"], stated["family"], stated["task"]
+    records, options = content["records"], content["options"]
+    family, task, subject, kind = (stated[name] for name in ("family", "task", "subject", "kind"))
     if options.grid_points and any(record["iterations"] not in options.grid_points for record in records):
         return False  # a number outside the grid has no share of delta
     if stated["value"] == 1:
         return True
     with localcontext(EXACT):
-        v, share = Decimal(stated["value"]), share_of_family(family, options, len(records))
+        v = Decimal(stated["value"])
         if task is None:
-            return average_follows(v, family, content, share)
-        record, share = records[task - 1], share / len(records)
-        counted = counts_of(record, family, stated["subject"])
-        if family in ("classes", "groups"):  # a partition, known from what is recorded: its empty parts cost nothing
-            share /= max(1, sum(part["n"] > 0 for part in record["parts"] if part["family"] == family))
-        if family == "forgetting" and held_out(stated["kind"], counted, options):
-            share /= 2  # one half for what was lost, the other for what was gained
-        if stated["subject"] == "net":
-            lost = values_of(content, family, "lost")[task]
-            share *= held_out(stated["kind"], counted, options)
-            return v >= lost or gain_follows(lost - v, *sizes(stated["kind"], counts_of(record, family, "gained")), share)
-        return event_follows(v, stated["kind"], counted, task, content, share)
+            return average_follows(v, family, content)
+        share, record = share_of_task(family, kind, task, content), records[task - 1]
+        if subject != "net":
+            return event_follows(v, kind, counts_of(record, family, subject), task, content, share)
+        lost, share = values_of(content, family, "lost")[task], share * held_out(kind, record, options)
+        return v >= lost or gain_follows(lost - v, *sizes(kind, counts_of(record, family, "gained")), share)
 
 
 def counts_of(record: Counts, family: str, subject: Any) -> Counts:
     """The integers behind a statement: the record's own, or those of one of its parts."""
     if family in ("tasks", "average"):
         return record
-    name = "lost" if subject == "net" else subject
-    return next(part for part in record["parts"] if (part["family"], part["subject"]) == (family, name))
+    return next(part for part in record["parts"] if (part["family"], part["subject"]) == (family, subject))
 
 
 def values_of(content: Counts, family: str, subject: Any) -> dict[int, Decimal]:
@@ -90,13 +97,21 @@ def kind_of(counted: Counts, options: Options) -> str:
     return options.kind if counted["errors"] is not None else "buffer"
 
 
+def zero_is_holdout(kind: str, options: Options) -> bool:
+    """Whether a task that keeps no iteration is in the hold-out case: no example of a past task can be picked."""
+    return options.buffer == "witness" and kind in ("combined", "buffer")
+
+
 def held_out(kind: str, counted: Counts, options: Options) -> Decimal:
     """How much of a statement's share is left if theta_T does not depend on the sample at all; 0 if it may.
 
     All of it if 0 is the only number of iterations that was declared: there is no other to pay for.
     """
-    unpicked = options.buffer == "witness" and kind in ("combined", "buffer") and counted["iterations"] == 0
-    return (kind == "holdout" or unpicked) * Decimal(1 if kind == "holdout" or options.grid_points == (0,) else "0.75")
+    if kind == "holdout":
+        return Decimal(1)
+    if not zero_is_holdout(kind, options) or counted["iterations"]:
+        return Decimal(0)
+    return Decimal(1 if options.grid_points == (0,) else "0.75")
 
 
 def sizes(kind: str, counted: Counts) -> tuple[int, int]:
@@ -113,39 +128,48 @@ def pools(counted: Counts, options: Options) -> bool:
 
 def event_follows(v: Decimal, kind: str, counted: Counts, t: int, content: Counts, share: Decimal) -> bool:
     """Whether "the event has probability <= v" follows at this share; the event is an error, or an answer that was lost."""
-    options, T, tight = content["options"], len(content["records"]), kind == "kl-tight"
-    if tight or kind == "kl":
-        late = counted["evicted_last"] if tight else 0  # left after T: as if it had stayed
-        i, j, times = counted["compression"] + late, counted["evicted"] - late, T - t - 1 if tight else T - 1
-        eps = -share.ln() + ln_choose(counted["n"], i) + ln_choose(counted["n"] - i, j) - zeta(i).ln()
-        if not (tight and options.marked):  # marks say when an example leaves
-            eps += j * Decimal(max(times, 1)).ln() - zeta(j).ln()
-        paid = content["records"][t - 1 if tight else 0 :]
-        eps -= sum(weight_of_iterations(record["iterations"], options).ln() for record in paid)
-        return (tail_follows if tight else kl_follows)(v, counted["n"] - i - j, counted["errors"], eps)
+    options = content["options"]
+    if kind in ("kl", "kl-tight"):
+        return compression_follows(v, kind, counted, t, content, share)
+    n, size = sizes(kind, counted)
     if held := held_out(kind, counted, options):
-        return tail_follows(v, *sizes(kind, counted), -(share * held).ln())
-    split = options.buffer == "witness" and kind in ("combined", "buffer")
-    return preference_follows(v, *sizes(kind, counted), share * weight_of_iterations(counted["iterations"], options, split=split))
+        return tail_follows(v, n, size, -(share * held).ln())
+    weight = weight_beside_zero if zero_is_holdout(kind, options) else weight_of_iterations
+    return preference_follows(v, n, size, share * weight(counted["iterations"], options))
 
 
-def average_follows(v: Decimal, family: str, content: Counts, share: Decimal) -> bool:
+def compression_follows(v: Decimal, kind: str, counted: Counts, t: int, content: Counts, share: Decimal) -> bool:
+    """The two kinds that count errors outside the compression set: the paper's, and `kl-tight`, where I u J is one set."""
+    n, I, J, records = counted["n"], counted["compression"], counted["evicted"], content["records"]
+    weights = [weight_of_iterations(record["iterations"], content["options"]).ln() for record in records]
+    if kind == "kl-tight":
+        eps = ln_choose(n, I + J) - zeta(I + J).ln() - sum(weights[t - 1 :]) - share.ln()
+        return tail_follows(v, n - I - J, counted["errors"], eps)
+    eps = ln_choose(n, I) + ln_choose(n - I, J) - zeta(I).ln() - zeta(J).ln() - sum(weights) - share.ln()
+    return kl_follows(v, n - I - J, counted["errors"], eps + J * Decimal(max(len(records) - 1, 1)).ln())
+
+
+def average_follows(v: Decimal, family: str, content: Counts) -> bool:
     """Whether the mean over tasks, weighted by their examples, is at most v: pooled over those in the hold-out case.
 
     The others enter with their own stated bounds. pi(A), the weight of the set A of pooled tasks, is fixed in advance: 3/4 for
     all of m tasks, (1/4)/(m C(m, |A|)) for another set. The theorem needs share * pi(A) <= 1/4, and gives 1 from N - 1 errors on.
     """
-    options, records, forgetting = content["options"], content["records"], family == "forgetting"
-    counted = [counts_of(record, family, "lost") for record in (records[:-1] if forgetting else records)]
-    own = values_of(content, *((family, "lost") if forgetting else ("tasks", None)))
-    pooled = {t: sizes(options.kind, one) for t, one in enumerate(counted, 1) if pools(one, options)}
-    N, X, m = sum(n for n, _ in pooled.values()), sum(size for _, size in pooled.values()), len(counted)
-    v = sum((v - (0 if t in pooled else own.get(t, 1))) * one["n"] for t, one in enumerate(counted, 1))
-    if X >= N - 1 or v >= N:
-        return v >= N and any(one["n"] for one in counted)
+    options, records = content["options"], content["records"]
+    share, own, subject = share_of_family(family, options, len(records)), values_of(content, "tasks", None), None
+    if family == "forgetting":  # the mean has one of T parts, beside those of the tasks before the last
+        share, own, subject = share / len(records), values_of(content, family, "lost"), "lost"
+        records = records[:-1]
+    counted = {record["task"]: counts_of(record, family, subject) for record in records}
+    pooled = [sizes(options.kind, one) for one in counted.values() if pools(one, options)]
+    N, X, m = sum(n for n, _ in pooled), sum(errors for _, errors in pooled), len(counted)
+    # what is left for the sum over the pooled tasks; equal bounds must cancel before anything is rounded
+    rest = sum((v - (0 if pools(one, options) else own.get(t, 1))) * one["n"] for t, one in counted.items())
+    if X >= N - 1 or rest >= N:
+        return rest >= N and any(one["n"] for one in counted.values())
     if options.kind != "holdout":
         share *= Decimal("0.75") if len(pooled) == m else Decimal("0.25") / (m * math.comb(m, len(pooled)))
-    return tail_follows(v / N, N, X, -min(share / len(records) if forgetting else share, Decimal("0.25")).ln())
+    return tail_follows(rest / N, N, X, -min(share, Decimal("0.25")).ln())
 
 
 def ln_choose(n: int, k: int) -> Decimal:

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from cop2l.kernel.arithmetic import held_out, kind_of
 from cop2l.kernel.options import RULES, Check, Family, Kind, Options, Refusal, choice, many, maybe, require, rule, short, whole
 
-FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 3, "certificate.json"
+FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 4, "certificate.json"
 MOST_BYTES, MOST_TENSOR_BYTES, MOST, MOST_CLASSES = 2**25, 2**33, 2**53, 2**18
 SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
 FILES, HOLDOUT_FILES = ("sets.safetensors", "theta.safetensors", "theta_0.safetensors"), ("learner.safetensors",)
@@ -82,7 +82,7 @@ def subject(value: Any, where: str) -> Any:
     return (whole() if type(value) is int else short)(value, where)
 
 
-COUNTED = dict.fromkeys(("n", "prior", "compression", "evicted", "evicted_last", "picked", "iterations", "stopped"), whole())
+COUNTED = dict.fromkeys(("n", "prior", "compression", "evicted", "picked", "iterations", "stopped"), whole())
 COUNTED |= dict.fromkeys(("errors", "missed", "selected", "compressed"), maybe(whole()))
 PART = table(family=choice("classes", "groups", "forgetting"), subject=subject, **COUNTED)
 SAMPLE = {"task": whole(1), "rows": whole(1), "head": many(whole(0, MOST_CLASSES), 1), "fingerprint": sha256, "parts": many(PART)}
@@ -141,7 +141,10 @@ def read(folder: Path) -> Content:
 
     with regular(path) as file:
         raw = json.loads(file.read(MOST_BYTES).decode(), object_pairs_hook=unique, parse_constant=refused)
-    if not isinstance(raw, dict) or (raw.get("format"), raw.get("version")) != (FORMAT, VERSION):
+    stated = (raw.get("format"), raw.get("version")) if isinstance(raw, dict) else (None, None)
+    if stated in [(FORMAT, former) for former in range(1, VERSION)]:
+        raise Unreadable(f"{path} is a certificate of format {stated[1]}: cop2l 0.1 reads it, this program format {VERSION}.")
+    if stated != (FORMAT, VERSION):
         raise Unreadable(f"{path} is not a cop2l certificate of format {VERSION}, the only one that this program reads.")
     holdout = options_of(raw.get("options"), "The table of options").kind == "holdout"
     content: Content = table(**CONTENT, **({} if holdout else HASHES))(raw, "The certificate")
@@ -171,31 +174,41 @@ def check_records(content: Content) -> None:
     options, last = content["options"], len(content["records"])
     require(options.tasks in (None, last), f"The claim is for {options.tasks} tasks, and the certificate has {last}.")
     for number, record in enumerate(content["records"], 1):
-        head, parts, subjects = record["head"], record["parts"], {part["subject"] for part in record["parts"]}
-        good = record["task"] == number and head == sorted(set(head)) and head[-1] < content["classes"]
-        good &= record["n"] + record["prior"] == record["rows"] and (options.kind != "holdout" or record["errors"] is not None)
-        named = {"classes": [label for label in head if label in subjects], "groups": options.groups}
-        named["forgetting"] = ["lost", "gained"] if number < last else []
-        expected = [(family, one) for family in named if family in options.claim for one in named[family]]
-        good &= [(part["family"], part["subject"]) for part in parts] == expected
-        for family in {"classes", "groups"} & set(options.claim):
-            good &= sum(part["n"] for part in parts if part["family"] == family) == record["n"]
-        good &= all(possible(part, record, options) for part in (record, *parts))
-        require(good, f"The record of task {number} is impossible.")
+        require(all(rules_of_record(record, number, content)), f"The record of task {number} is impossible.")
     stated = [tuple(statement[key] for key in NAMED) for statement in content["statements"]]
     require(stated == promised(options, content["records"]), "The certificate must make the promised statements, once, in order.")
 
 
-def possible(part: Content, record: Content, options: Options) -> bool:
-    """Whether the counts of a record or of one of its parts can be."""
-    n, errors = part["n"], part["errors"]
-    known, picked, selected = part["compression"] + part["evicted"], part["picked"], part["selected"]
-    good = (errors is None) == (part["missed"] is None) == (record["errors"] is None) and n <= record["n"]
-    good &= part["evicted_last"] <= part["evicted"] <= (0 if options.marked else n)  # marks: nothing moves to J
-    good &= options.buffer != "witness" or picked == 0 or record["iterations"] > 0
-    good &= max(known + (errors or 0), picked + (part["missed"] or 0), selected or 0) <= n
-    good &= options.marked == (selected is not None) == (part["compressed"] is not None)
-    return bool(good and (part["compressed"] or 0) <= (selected or 0) and part["iterations"] == record["iterations"])
+def rules_of_record(record: Content, number: int, content: Content) -> Iterator[bool]:
+    """What must be true of the record of a task."""
+    options, head, parts = content["options"], record["head"], record["parts"]
+    yield record["task"] == number
+    yield head == sorted(set(head)) and head[-1] < content["classes"]
+    yield record["n"] + record["prior"] == record["rows"]
+    yield options.kind != "holdout" or record["errors"] is not None
+    subjects = {part["subject"] for part in parts}
+    named = {"classes": [label for label in head if label in subjects], "groups": options.groups}
+    named["forgetting"] = ["lost", "gained"] if number < len(content["records"]) else []
+    expected = [(family, one) for family in named if family in options.claim for one in named[family]]
+    yield [(part["family"], part["subject"]) for part in parts] == expected
+    for family in {"classes", "groups"} & set(options.claim):  # partitions
+        yield sum(part["n"] for part in parts if part["family"] == family) == record["n"]
+    for part in (record, *parts):
+        yield from rules_of_counts(part, record, options)
+
+
+def rules_of_counts(part: Content, record: Content, options: Options) -> Iterator[bool]:
+    """What must be true of the counts of a record, or of one of its parts."""
+    n, errors, picked, selected = part["n"], part["errors"], part["picked"], part["selected"]
+    yield n <= record["n"]
+    yield part["iterations"] == record["iterations"]
+    yield (errors is None) == (part["missed"] is None) == (record["errors"] is None)
+    yield part["compression"] + part["evicted"] + (errors or 0) <= n
+    yield picked + (part["missed"] or 0) <= n
+    yield not (options.marked and part["evicted"])  # marks: nothing moves to J
+    yield options.buffer != "witness" or picked == 0 or record["iterations"] > 0
+    yield options.marked == (selected is not None) == (part["compressed"] is not None)
+    yield (part["compressed"] or 0) <= (selected or 0) <= n
 
 
 def promised(options: Options, records: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:

@@ -76,9 +76,7 @@ class Sets:
     first: Rows = field(default_factory=lambda: NONE)
     """I_t, the first compression set."""
     second: Rows = field(default_factory=lambda: NONE)
-    """J_t, the second: examples of I_t that left the buffer."""
-    left: Rows = field(default_factory=lambda: NONE)
-    """mu1, one per example of J_t: the task after which it left."""
+    """J_t, the second: examples of I_t that left the buffer. Only the paper's bound tells it from I_t."""
     picked: Rows = field(default_factory=lambda: NONE)
     """G_t: picked and kept at the task itself, or picked from the buffer in any iteration of a later task."""
     iterations: int = 0
@@ -87,7 +85,7 @@ class Sets:
     """How many iterations the trajectory of the task has."""
 
 
-SET_NAMES = ("own", "first", "second", "left", "picked")
+SET_NAMES = ("own", "first", "second", "picked")
 
 
 @dataclass
@@ -198,8 +196,8 @@ class Plain:
     def learn(self, S: Examples, longest: int | None = None) -> Any:
         """Learn the sample of the next task: one turn of the loop of Algorithm 4, the compression function.
 
-        An example that leaves the buffer moves to J only if it is in I (the printed line moves every one). Where marks decide
-        who stays, the time of leaving is a function of row numbers and of |C_t n S_t|, and nothing moves to J.
+        An example that leaves the buffer moves to J only if it is in I (the printed line moves every one); where marks decide
+        who stays, nothing moves to J.
         """
         t, n, options = self.task, len(S), self.options
         certified = certified_rows(n, t, options)
@@ -219,10 +217,8 @@ class Plain:
             still = self.stays(held.row, i, t)  # line 8: B_i <- sample(B_i, floor(m/t))
             if not options.marked:
                 gone = np.intersect1d(held.row[~still], past.first)  # lines 10-11
-                rows = np.concatenate([past.second, gone])  # line 12: J_i
-                times = np.concatenate([past.left, np.full(len(gone), t, np.int64)])  # line 14: mu1_i
-                past.second, past.left = rows[np.argsort(rows)], times[np.argsort(rows)]
-                past.first = np.setdiff1d(past.first, gone)  # line 13
+                past.second = np.union1d(past.second, gone)  # line 12: J_i
+                past.first = np.setdiff1d(past.first, gone)  # line 13; mu1_i (line 14) is not needed: see `reconstruct`
             self.buffer[i - 1] = held if still.all() else held.take(np.flatnonzero(still))
         rest = np.setdiff1d(np.flatnonzero(certified), own, assume_unique=True)
         self.store_prior(own_prior)
@@ -234,23 +230,24 @@ class Plain:
         """Algorithm 5: turns theta_0 in the model into theta_T, from `known` = I_t u J_t, the prior parts and the messages alone.
 
         It is exact for what `learn` made: each block picked from the full pool lies in the compression sets, and is the top of
-        the smaller pool too. Two corrections to the printed text: mP2L performs mu2_t iterations, not one more, and the buffer
-        is formed after the loop over i < t. Only the sizes of the tasks must be known beside.
+        the smaller pool too. Differences from the printed text: mP2L performs mu2_t iterations, not one more; the buffer is
+        formed after the loop over i < t; and who is in it, known or not, follows from row numbers and from the picks of the task
+        itself, so that neither J_t nor the times mu1_t are needed. Only the sizes of the tasks must be known beside.
         """
+        rows: list[Rows] = []  # of all examples in the buffer, task by task
         for t, (found, every, own_prior) in enumerate(zip(sets, known, priors, strict=True), 1):
-            S = every.take(np.flatnonzero(np.isin(every.row, found.first)))  # line 3
             B = self.begin()
             prior = self.train_on_prior(own_prior)
-            outcome = self.mp2l(S, B, np.ones(len(S), bool), prior, message=found.iterations)  # line 4: K = mu2_t
-            self.add_up(taken(S, B, outcome.kept) if self.options.start == "slda" else None)
-            own = S.row[outcome.kept[outcome.kept < len(S)]]  # found, not believed
-            self.buffer.append(every.take(np.flatnonzero(~np.isin(every.row, own))))  # line 5: B_t <- (I_t \ C*) u J_t
+            outcome = self.mp2l(every, B, np.ones(len(every), bool), prior, message=found.iterations)  # line 4: K = mu2_t
+            self.add_up(taken(every, B, outcome.kept) if self.options.start == "slda" else None)
+            own = np.sort(every.row[outcome.kept[outcome.kept < len(every)]])  # found, not believed
+            rows.append(np.setdiff1d(np.flatnonzero(certified_rows(self.sizes[t - 1][0], t, self.options)), own))
+            self.buffer.append(every)  # line 5
             self.store_prior(own_prior)
-            self.sets.append(replace(found, own=np.sort(own)))
-            for i, past in enumerate(self.sets, 1):  # lines 6-11
-                rows = self.buffer[i - 1].row
-                still = self.stays(rows, i, t) if self.options.marked else ~np.isin(rows, past.second[past.left == t])
-                self.buffer[i - 1] = self.buffer[i - 1].take(np.flatnonzero(still))
+            self.sets.append(replace(found, own=own))
+            for i, held in enumerate(self.buffer):  # lines 6-11
+                rows[i] = rows[i][self.stays(rows[i], i + 1, t)]
+                self.buffer[i] = held.take(np.flatnonzero(np.isin(held.row, rows[i])))
 
     def begin(self) -> Examples | None:
         """B*: what can be picked beside the new sample; witnesses never are."""

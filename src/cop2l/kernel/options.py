@@ -120,6 +120,8 @@ class Options:
     """The same, as so much in the sum that the covariance is the mean of: it weighs less the more examples there are."""
     delta: Annotated[float, number(1e-300, 0.5)] = 0.05
     """The claim holds with probability at least 1 - delta."""
+    siblings: Annotated[int, whole(1, 10**6)] = 1
+    """How many commitments are made for the same data, this one among them; each has delta / siblings."""
     seed: Annotated[int, whole(-(2**63), 2**63 - 1)] = 0
     """All randomness is a function of (seed, task, iteration)."""
     kind: Kind = "preference"

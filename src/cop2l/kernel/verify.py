@@ -85,10 +85,10 @@ def counts(options: Options, last: int, task: int, sets: Sets, event: Rows, amon
     """
     rows, certified = len(event), exact.certified_rows(len(event), task, options)
     selected = certified & (marks(options.seed, "mark", task, n=rows) < threshold(int(certified.sum()), last, options))
-    first, second, late, picked = np.zeros((4, rows), bool)
-    first[sets.first] = second[sets.second] = late[sets.second[sets.left == last]] = picked[sets.picked] = True
+    first, second, picked = np.zeros((3, rows), bool)
+    first[sets.first] = second[sets.second] = picked[sets.picked] = True
     found = {
-        "n": certified, "prior": ~certified, "compression": first, "evicted": second, "evicted_last": late, "picked": picked,
+        "n": certified, "prior": ~certified, "compression": first, "evicted": second, "picked": picked,
         "errors": None if gone else event & certified & ~first & ~second,
         "missed": None if gone else event & certified & ~picked,
         "selected": selected if options.marked else None,
