@@ -6,7 +6,8 @@ import torch
 from test_preference_property import ROWS, TASKS, stream
 from torch import nn
 
-from cop2l.kernel.learning import Plain, digest, exact_arithmetic
+from cop2l.kernel.exact import digest, exact_arithmetic
+from cop2l.kernel.learning import Plain
 from cop2l.kernel.options import Options
 
 
