@@ -50,8 +50,7 @@ def share_of_task(family: str, kind: str, task: int, content: Counts) -> Decimal
     options, records = content["options"], content["records"]
     share, record = share_of_family(family, options, len(records)) / len(records), records[task - 1]
     if family in ("classes", "groups"):  # a partition, known from what is recorded: its empty parts cost nothing
-        filled = sum(part["n"] > 0 for part in record["parts"] if part["family"] == family)
-        return share / max(1, int(filled))
+        return share / max(1, sum(1 for part in record["parts"] if part["family"] == family and part["n"]))
     if family == "forgetting" and held_out(kind, record, options):
         return share / 2  # one half for what was lost, the other for what was gained
     return share

@@ -182,12 +182,10 @@ def check_records(content: Content) -> None:
 def rules_of_record(record: Content, number: int, content: Content) -> Iterator[bool]:
     """What must be true of the record of a task."""
     options, head, parts = content["options"], record["head"], record["parts"]
-    yield record["task"] == number
+    yield record["task"] == number and record["n"] + record["prior"] == record["rows"]
     yield head == sorted(set(head)) and head[-1] < content["classes"]
-    yield record["n"] + record["prior"] == record["rows"]
     yield options.kind != "holdout" or record["errors"] is not None
-    subjects = {part["subject"] for part in parts}
-    named = {"classes": [label for label in head if label in subjects], "groups": options.groups}
+    named = {"classes": sorted({part["subject"] for part in parts} & set(head)), "groups": options.groups}
     named["forgetting"] = ["lost", "gained"] if number < len(content["records"]) else []
     expected = [(family, one) for family in named if family in options.claim for one in named[family]]
     yield [(part["family"], part["subject"]) for part in parts] == expected
@@ -200,11 +198,9 @@ def rules_of_record(record: Content, number: int, content: Content) -> Iterator[
 def rules_of_counts(part: Content, record: Content, options: Options) -> Iterator[bool]:
     """What must be true of the counts of a record, or of one of its parts."""
     n, errors, picked, selected = part["n"], part["errors"], part["picked"], part["selected"]
-    yield n <= record["n"]
-    yield part["iterations"] == record["iterations"]
+    yield n <= record["n"] and part["iterations"] == record["iterations"]
     yield (errors is None) == (part["missed"] is None) == (record["errors"] is None)
-    yield part["compression"] + part["evicted"] + (errors or 0) <= n
-    yield picked + (part["missed"] or 0) <= n
+    yield part["compression"] + part["evicted"] + (errors or 0) <= n and picked + (part["missed"] or 0) <= n
     yield not (options.marked and part["evicted"])  # marks: nothing moves to J
     yield options.buffer != "witness" or picked == 0 or record["iterations"] > 0
     yield options.marked == (selected is not None) == (part["compressed"] is not None)
