@@ -144,6 +144,24 @@ def averages(summary: dict[str, Any]) -> str:
     return ", ".join([*parts, f"plasticity {rate(summary['plasticity'])}", duration(summary["seconds"])])
 
 
+def bound_text(result: Any, tasks: int, delta: float, task: int | None, *, anytime: bool) -> str:
+    """A `cop2l.bounds.Bound` in a sentence, and what it is made of."""
+    where = f" on task {task} of {tasks}" if task else f" on this task, one of {tasks}," * (tasks > 1)
+    likely = f"With probability at least {confidence(delta)} over the draw of the data"
+    lines = [f"{likely}, the error rate{where} is at most {percent(result.value)}."]
+    if result.reason:
+        lines.append(f"That says nothing: {result.reason[0].lower()}{result.reason[1:]}")
+    if anytime:
+        lines.append("The same probability covers all tasks at once, at every time a certificate is issued.")
+    elif tasks > 1:
+        lines.append(f"The same probability covers all {tasks} tasks at once, after task {tasks}.")
+    terms = {name: f"{x}" if isinstance(x, int) else f"{x:.6g}" for name, x in result.terms.items()}
+    terms["bound"] = f"{_scaled(result.value, 1, 9, ROUND_CEILING):f}"
+    width = max(map(len, terms))
+    lines += ["", f"What the {result.kind} bound is made of:"]
+    return "\n".join(lines + [f"  {name:<{width}}  {value}" for name, value in terms.items()])
+
+
 def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
     """A finished run as text: one line per task, the averages, and what the bounds mean."""
     tasks, claim = summary["tasks"], summary["kind"]

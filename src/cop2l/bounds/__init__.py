@@ -20,7 +20,7 @@ from cop2l.bounds.families import (
 from cop2l.bounds.holdout import holdout_certificate
 from cop2l.bounds.kl import kl, kl_inverse_lower, kl_inverse_upper
 from cop2l.bounds.preference import buffer_certificate, preference_certificate, preference_epsilon
-from cop2l.bounds.sharing import anytime_log_delta, log_weight, log_zeta
+from cop2l.bounds.sharing import anytime_log_delta, grid_size, log_of_delta, log_weight, log_zeta
 
 __all__ = [
     "Bound",
@@ -32,6 +32,7 @@ __all__ = [
     "clopper_pearson",
     "combined_certificate",
     "gained_at_least",
+    "grid_size",
     "holdout_certificate",
     "kl",
     "kl_certificate",
@@ -40,6 +41,7 @@ __all__ = [
     "kl_tight_certificate",
     "log_binomial",
     "log_binomial_above",
+    "log_of_delta",
     "log_set_weight",
     "log_weight",
     "log_zeta",

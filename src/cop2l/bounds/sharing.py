@@ -1,11 +1,15 @@
 """How delta is shared: between sizes and numbers of iterations (zeta), between tasks, and over time."""
 
 import math
+from collections.abc import Sequence
 
-from cop2l.bounds.checks import count, log_confidence, points
+from cop2l.bounds.checks import count, log_confidence, points, real
 from cop2l.bounds.outer import down
+from cop2l.errors import UserError
+from cop2l.kernel.options import grid_points
 
 LOG_ZETA_0 = math.log(6.0 / math.pi**2)
+LONGEST = 10**9
 
 
 def log_zeta(k: int) -> float:
@@ -29,6 +33,30 @@ def log_weight(iterations: int, grid: int | None = None) -> float:
     """
     kept, N = count("iterations", iterations), points(grid, iterations)
     return log_zeta(kept) if N is None else one_of(N)
+
+
+def grid_size(last: int, iterations: int | Sequence[int]) -> int:
+    """How many numbers of iterations the grid up to `last` has, if all those given are among them.
+
+    >>> grid_size(1024, 96)
+    21
+    """
+    if count("grid", last) > LONGEST:
+        raise UserError(f"grid must be an integer from 0 to 10^9, not {last}.")
+    found = grid_points(last)
+    for kept in [iterations] if isinstance(iterations, int) else iterations:
+        if kept not in found:
+            raise UserError(
+                f"iterations must be numbers of the grid {', '.join(map(str, found))}, not {kept}."
+            )
+    return len(found)
+
+
+def log_of_delta(delta: float) -> float:
+    """The logarithm of a delta in (0, 1], rounded down."""
+    if not 0 < (number := real("delta", delta)) <= 1:
+        raise UserError(f"delta must be a number above 0 and at most 1, not {delta}.")
+    return down(math.log(number)) if number < 1 else 0.0
 
 
 def one_of(N: int) -> float:
