@@ -1,14 +1,11 @@
 """Seconds of learning on a CUDA device with the paper's settings: recorded (CUDA graphs) and step by step.
 
     python benchmarks/gpu.py cifar10 cifar100 mnist --features FOLDER --repeat 3 --eager
-    python benchmarks/gpu.py cifar10 cifar100 mnist --features FOLDER --seeds 10
 
 FOLDER holds the features as DATASET-dinov2-vits14-224.npz; MNIST is found as `cop2l data path mnist` finds it. Each stream is
 learned once as a warm-up (unless --cold), then `repeat` times; the median is given, from the first `learn` to the end of the
 last, synchronised.
 With --profile, microseconds of the host in an iteration, without what it waits for the device, and where they go.
-With --seeds, so many seeds side by side: seconds until the last is done, the ratio to one seed, and whether every third
-has the bits that it has alone.
 With --json, the table is written to a file.
 Beside it: iterations, steps of the optimiser, and a floor: the arithmetic of all products over a measured rate.
 """

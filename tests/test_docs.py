@@ -22,7 +22,6 @@ NOT_RUN = {
     "pip": "`make ci-long` installs",
     "$": "README.md: its output is compared in test_readme.py",
     "cop2l features cifar10": "fetches a backbone's weights",
-    "curl": "service/test_serve.py",
     "torchrun": "experiments/test_ranks.py starts ranks",
 }
 if find_spec("onnxruntime") is None or find_spec("onnxscript") is None:
@@ -34,6 +33,7 @@ PYTHON_ELSEWHERE = {
     "adding_a_method.md": "methods/test_adding_a_method.py",
     "avalanche.md": "test_avalanche.py, where Avalanche is installed",
     "report.md": "report/test_published.py",
+    "service.md": "test_service_page.py",
     "ranks.md": "experiments/test_ranks.py",
     "features.md": "fetches a backbone's weights; features/test_modules.py runs the module",
 }
