@@ -19,6 +19,7 @@ import torch
 from cop2l.console import Watcher
 
 from cop2l.certify.learner import CoP2L
+from cop2l.console import Watcher
 from cop2l.errors import Advice
 from cop2l.experiments import grid, measure
 from cop2l.experiments.directory import RunDirectory

@@ -59,11 +59,11 @@ def test_the_kernel_gives_the_same_bits(prior, precision):
     for t in (1, 2):
         x, y = words(t)
         learner.learn(x, y)
-        with exact_arithmetic(learner.threads):
+        with exact_arithmetic(learner.state.threads):
             plain.learn(sample(inputs(x), torch.from_numpy(y), t, learner.options.seed))
         assert standing(learner.engine) == standing(plain)
     assert any(len(one.first) > len(one.own) for one in plain.sets)  # the memory was picked from
-    assert not same_bits(plain.model.state_dict(), learner.theta_0)
+    assert not same_bits(plain.model.state_dict(), learner.state.theta_0)
 
 
 def test_saved_resumed_certified_and_verified(tmp_path):
