@@ -44,8 +44,8 @@ class Means(nn.Module):
 
 def test_features_are_those_of_the_module_which_stays_as_it_was():
     module, data = Means().train(), pictures()
-    options = {"size": 12, "mean": (0.1, 0.2, 0.3), "std": (0.5, 0.5, 2), "name": "means"}
-    entry = extract(data, module, **options, pretrained_on="nothing")
+    backbone = from_module(module, name="means", mean=(0.1, 0.2, 0.3), std=(0.5, 0.5, 2))
+    entry = extract(data, backbone, size=12, pretrained_on="nothing")
     x, _ = entry.part("train")
     rows = entry.rows("train")
     picture = torch.from_numpy(data.x[rows]).double() / 255
@@ -56,7 +56,7 @@ def test_features_are_those_of_the_module_which_stays_as_it_was():
     assert x == pytest.approx(expected.detach().numpy(), abs=1e-4)
     assert (entry.name, entry.about["pretrained_on"]) == ("cifar10@means-12", ["nothing"])
     module.train()
-    assert extract(data, module, **options).key == entry.key
+    assert extract(data, backbone, size=12).key == entry.key
     assert module.training
     assert module.drop.training
     assert module.layer.weight.requires_grad
@@ -78,12 +78,13 @@ def test_the_key_holds_weights_code_and_colours():
         (nn.Sequential(Means(), nn.ReLU()), {}),
         (nn.Sequential(Means(), nn.Tanh()), {}),
         (Means(), {"mean": (0.5,) * 3}),
-        (Means(), {"size": 8}),
     ]
     keys = {
-        extract(pictures(), module, **{"size": 12, "name": "m"} | options).key for module, options in variants
+        extract(pictures(), from_module(module, name="m", **options), size=12).key
+        for module, options in variants
     }
-    assert len(keys) == len(variants)
+    keys.add(extract(pictures(), from_module(Means(), name="m"), size=8).key)
+    assert len(keys) == len(variants) + 1
     code = next(entries()).about["spec"]["code"]
     assert code.rpartition(" ")[0] in {"test_modules.Means", "torch.nn.modules.container.Sequential"} | {
         f"{Squared.__module__}.{Squared.__qualname__}"
@@ -106,17 +107,14 @@ def test_an_unknown_past_makes_certificates_not_valid_until_it_is_told(said):
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        (Means(lambda x: (x, x)), "gives a tuple of 2 instead of one tensor"),
-        (Means(lambda x: {"features": x}), "gives a dict of 1 instead of one tensor"),
-        (Means(lambda x: SimpleNamespace(features=x)), "gives a SimpleNamespace instead of one tensor"),
+        (Means(lambda x: (x, x)), "gives a tuple for 16 pictures instead of one row"),
+        (Means(lambda x: {"features": x}), "gives a dict for 16 pictures"),
+        (Means(lambda x: SimpleNamespace(features=x)), "gives a SimpleNamespace for 16 pictures"),
         (Means(lambda x: x[:, None]), r"shape \(16, 1, 4\) for 16 pictures instead of one row"),
         (Means(lambda x: x.sum()), r"shape \(\) for 16 pictures"),
         (Means(lambda x: x[:3]), r"shape \(3, 4\) for 16 pictures"),
-        (Means(lambda x: x.argmax(1, keepdim=True)), "gives int64 numbers"),
-        (nn.Linear(9, 2), r"Linear cannot take pictures of shape \(3, 12, 12\) \(mat1 and mat2"),
-        (nn.Identity(), "pool or flatten"),
-        (Means().double(), "cannot take pictures"),
-        (nn.Module(), "cannot take pictures"),
+        (Means(lambda x: x.argmax(1, keepdim=True)), "gives torch.int64 numbers"),
+        (nn.Identity(), "wrap it in a module that returns these"),
         ("Means", "no backbone named 'Means'"),
         (Means, "A backbone is a torch module or a name, not a type"),
         (7, "not a int"),
@@ -143,14 +141,12 @@ def test_what_gives_no_features_is_one_sentence(module, words):
 )
 def test_options_of_a_module_that_cannot_be(options, words):
     with pytest.raises(UserError, match=words):
-        extract(pictures(), Means(), size=12, **options)
-    with pytest.raises(UserError, match="name, mean and std are for a torch module"):
-        extract(pictures(), "resnet18", size=32, mean=(0.5,) * 3)
+        from_module(Means(), **options)
 
 
 def test_grey_pictures_for_a_module_of_one_channel():
     module = nn.Sequential(nn.Flatten(), nn.Linear(144, 5))
-    entry = extract(pictures(channels=1), module, size=12, mean=[0.5], std=[0.5])
+    entry = extract(pictures(channels=1), from_module(module, mean=[0.5], std=[0.5]), size=12)
     assert entry.part("test")[0].shape == (20, 5)
 
 
@@ -164,7 +160,7 @@ def test_the_colours_of_a_module_of_timm_are_its_own():
 def test_a_module_of_timm():
     timm = pytest.importorskip("timm")
     module = timm.create_model("resnet10t", pretrained=False, num_classes=0)
-    entry = extract(pictures(), module, size=32, name="timm-resnet10t")
+    entry = extract(pictures(), from_module(module, name="timm-resnet10t"), size=32)
     assert entry.part("train")[0].shape == (50, 512)
 
 

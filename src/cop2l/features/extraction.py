@@ -3,7 +3,7 @@
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,6 @@ def extract(
     backbone: Backbone | nn.Module | str,
     *,
     size: int = 224,
-    name: str | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
     folder: str | Path | None = None,
     weights: str | Path | None = None,
     device: str = "auto",
@@ -48,12 +45,15 @@ def extract(
 ) -> Entry:
     """The cache entry of a data set's features; computed if it is not there, resumed if it was interrupted.
 
-    `data` and `backbone` are given or named (`folder` is where a named data set lies). A torch module may get a `name` and
-    the `mean` and `std` of its pictures, as in `from_module`. `limit` takes that many pictures of each part, evenly spread.
+    `data` and `backbone` are given or named (`folder` is where a named data set lies). `from_module` gives a torch module another
+    name, or the mean and deviation of its pictures. `limit` takes that many pictures of each part, evenly spread.
     `weights` is a local file; if it does not hold the backbone's published weights, `pretrained_on` says what they were
     trained on. `progress` is called with part, done, total and rate (pictures per second) after each batch.
     """
-    backbone = _chosen(backbone, name, mean, std)
+    if isinstance(backbone, str):
+        backbone = named_backbone(backbone)
+    elif not isinstance(backbone, Backbone):
+        backbone = from_module(backbone)
     backbone.check(size)
     if precision not in PRECISIONS:
         raise UserError(f"The precision is one of {', '.join(PRECISIONS)}, not {precision!r}.")
@@ -63,7 +63,8 @@ def extract(
     data, rows = _limited(data if isinstance(data, Labelled) else labelled(data, folder=folder), limit)
     parts = {"train": (data.x, data.y), "test": (data.x_test, data.y_test)}
     for x, _ in parts.values():
-        _check_pictures(data.name, x)
+        if not isinstance(x, Pictures) and (x.ndim != 4 or x.shape[1] not in (1, 3) or x.dtype != np.uint8):
+            raise UserError(f"{data.name} does not hold pictures; give a data set that does.")
     network = backbone.load(weights)
     spec = {"size": size, "limit": limit, "precision": precision, **_spec(data, backbone, network)}
     if (entry := lookup(content_hash(spec))) is not None:
@@ -87,21 +88,6 @@ def extract(
             device=str(chosen),
             torch=torch.__version__,
         )
-
-
-def _chosen(
-    backbone: Backbone | nn.Module | str,
-    name: str | None,
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
-) -> Backbone:
-    if not isinstance(backbone, str | Backbone):
-        return from_module(backbone, name=name, mean=mean, std=std)
-    if (name, mean, std) != (None, None, None):
-        raise UserError(
-            "name, mean and std are for a torch module; leave them out, a named backbone has its own."
-        )
-    return named_backbone(backbone) if isinstance(backbone, str) else backbone
 
 
 def _spec(data: Labelled, backbone: Backbone, network: nn.Module) -> dict[str, Any]:
@@ -146,30 +132,18 @@ class Extractor:
 
     def features(self, x: Tensor) -> Tensor:
         """What the network gives, if it is one row of numbers for each picture."""
-        title, shape = self.backbone.name, tuple(x.shape[1:])
-        try:
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
-                given = self.network(x)
-        except (UserError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
-            raise UserError(
-                f"{title} cannot take pictures of shape {shape} ({reason}); choose another --size, or mend its forward."
-            ) from error
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
+            given = self.network(x)
         if not isinstance(given, Tensor):
-            many = f" of {len(given)}" if isinstance(given, tuple | list | dict) else ""
-            raise UserError(
-                f"{title} gives a {type(given).__name__}{many} instead of one tensor of features; wrap it in a module that"
-                " returns the one you want."
-            )
-        if given.ndim != 2 or len(given) != len(x) or not given.is_floating_point():
-            kind = str(given.dtype).removeprefix("torch.")
-            raise UserError(
-                f"{title} gives {kind} numbers of shape {tuple(given.shape)} for {len(x)} pictures instead of one row of"
-                " features for each; pool or flatten them in its forward."
-            )
-        return given
+            kind = f"a {type(given).__name__}"
+        elif given.ndim != 2 or len(given) != len(x) or not given.is_floating_point():
+            kind = f"{given.dtype} numbers of shape {tuple(given.shape)}"
+        else:
+            return given
+        raise UserError(
+            f"{self.backbone.name} gives {kind} for {len(x)} pictures instead of one row of features for each; wrap it in a "
+            "module that returns these."
+        )
 
 
 def _shards(
@@ -200,7 +174,10 @@ def _limited(data: Labelled, limit: int | None) -> tuple[Labelled, dict[str, np.
     """So many pictures of each part, and which rows these are."""
     train, test = (_spread(len(labels), limit) for labels in (data.y, data.y_test))
     if limit is not None:
-        x, x_test = _some(data.x, train), _some(data.x_test, test)
+        x, x_test = (
+            Pictures([x.sources[row] for row in rows]) if isinstance(x, Pictures) else x[rows]
+            for x, rows in ((data.x, train), (data.x_test, test))
+        )
         data = replace(data, x=x, y=data.y[train], x_test=x_test, y_test=data.y_test[test])
     return data, {"train": train, "test": test}
 
@@ -209,10 +186,6 @@ def _spread(n: int, limit: int | None) -> np.ndarray:
     """Which rows are taken: evenly spread, because the rows of a folder of pictures stand class by class."""
     taken = n if limit is None else min(n, limit)
     return np.arange(taken) * n // max(taken, 1)
-
-
-def _some(x: Any, rows: np.ndarray) -> Any:
-    return Pictures([x.sources[row] for row in rows]) if isinstance(x, Pictures) else x[rows]
 
 
 def _batch(x: Any, first: int, last: int, size: int) -> np.ndarray:
@@ -240,12 +213,3 @@ def _device(name: str) -> torch.device:
     except (RuntimeError, AssertionError):
         raise UserError(f"The device {name!r} does not work on this machine; try --device cpu.") from None
     return device
-
-
-def _check_pictures(name: str, x: Any) -> None:
-    if isinstance(x, Pictures):
-        return
-    if getattr(x, "ndim", 0) != 4 or x.shape[1] not in (1, 3) or x.dtype != np.uint8:
-        raise UserError(
-            f"{name} does not hold pictures, so a backbone has nothing to look at; give a data set that does."
-        )

@@ -7,7 +7,6 @@ within a class), so that a task of consecutive classes is a slice of the memory 
 
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,8 +24,6 @@ FORMAT = 1
 NEEDED = {"key", "spec", "parts", "files", "classes", "pretrained_on"}
 CHUNK = 4096
 """Rows that are copied at a time: memory stays small however long a part is."""
-
-_NAME = re.compile(r"(?P<data>[^@#]+)@(?P<backbone>[^@#]+)-(?P<size>\d+)(?:#(?P<key>[0-9a-f]+))?")
 
 
 def root() -> Path:
@@ -102,18 +99,15 @@ def entries() -> Iterator[Entry]:
 
 def find(name: str) -> Entry:
     """The entry with this name; `#` and the first digits of its key choose between several."""
-    match = _NAME.fullmatch(name)
-    if match is None:
-        raise UserError(
-            f"{name!r} is not a name of cached features; write DATA@BACKBONE-PX, as in cifar10@resnet18-64."
-        )
-    key = match["key"] or ""
-    found = [e for e in entries() if e.name == name.partition("#")[0] and e.key.startswith(key)]
+    plain, _, key = name.partition("#")
+    found = [entry for entry in entries() if entry.name == plain and entry.key.startswith(key)]
     if not found:
-        data, _, limit = match["data"].partition(":")
-        command = f"cop2l features {data} --backbone {match['backbone']} --size {match['size']}"
-        command += f" --limit {limit}" if limit else ""
-        raise UserError(f"There are no cached features {name!r}; make them with: {command}")
+        data, _, rest = plain.partition("@")
+        backbone, _, size = rest.rpartition("-")
+        command = f"cop2l features {data.replace(':', ' --limit ')} --backbone {backbone} --size {size}"
+        raise UserError(
+            f"There are no cached features {name!r} (DATA@BACKBONE-PX); make them with: {command}"
+        )
     if len(found) > 1:
         keys = " or ".join(f"{e.name}#{e.key[:6]}" for e in found)
         raise UserError(f"There are {len(found)} entries of cached features {name!r}; choose one: {keys}.")
