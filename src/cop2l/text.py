@@ -205,3 +205,73 @@ def _beside_claim(rows: Sequence[dict[str, Any]], claim: str | None) -> list[str
         if claim in row["bounds"]
     ]
     return [sentence for sentence in (*found, *above, P_VALUE if any(above) else None) if sentence]
+
+
+ALARM = (
+    "ALARM: the claim is refuted at level {alpha:g}. Either it was wrong from the start or the data has drifted; "
+    "these look alike. Find out which, and certify again on new data."
+)
+NO_ALARM = (
+    "NO ALARM: the feedback does not refute the claim. That does not prove it: too little feedback, or an error rate "
+    "just above the bound, looks the same."
+)
+FEEDBACK_ASSUMPTIONS = (
+    "Which examples get feedback, in which order and when, does not depend on whether the answer was right.",
+    "The answers are those of the certified parameters, and nothing was learned from these examples before.",
+    "Every example is counted once; a batch is looked at only at its end, and where it ends does not depend on its answers.",
+    "This monitor is never begun again; several monitors share alpha (two of them: half of it for each).",
+)
+OF_AVERAGES = "Tasks come at random, with the weights of the average that is claimed."
+OF_FORGETTING = (
+    "An error here is an example that the parameters of then had right and the parameters of now have wrong."
+)
+
+
+def claim_of(statement: dict[str, Any]) -> str:
+    """What a statement of a certificate bounds."""
+    family, task, subject = statement["family"], statement["task"], statement["subject"]
+    of_task = f" of task {task}" if task else ""
+    return {
+        "tasks": f"the error rate on task {task}" if task else "the error rate",
+        "average": "the error rate averaged over the tasks",
+        "classes": f"the error rate on class {subject}{of_task}",
+        "groups": f"the error rate on group {subject}{of_task}",
+        "forgetting": f"the share{of_task or ' of the tasks, averaged,'} that was right when it was learned and is wrong now",
+    }.get(family, f"the error rate ({family}{of_task}{'' if subject is None else f', {subject}'})")
+
+
+def feedback_assumptions(statement: dict[str, Any]) -> list[str]:
+    """What an alarm of a monitor rests on."""
+    family, averaged = statement["family"], not statement["task"]
+    more = [OF_AVERAGES] if family == "average" or (family == "forgetting" and averaged) else []
+    more += [OF_FORGETTING] * (family == "forgetting")
+    return [*FEEDBACK_ASSUMPTIONS, *more]
+
+
+def monitor_verdict(monitor: Any) -> str:
+    """Whether a monitor raised an alarm, and what that means."""
+    return ALARM.format(alpha=monitor.alpha) if monitor.alarm else NO_ALARM
+
+
+def monitor_report(monitor: Any) -> str:
+    """What a monitor found, what that means, and what it rests on."""
+    found = monitor.as_dict()
+    n, errors, batches, when = (found[name] for name in ("n", "errors", "batches", "alarmed_at"))
+    start, before = found["since"]
+    share = f" ({rate(errors / n, 2)})" if n else ""
+    typed = monitor.statement["kind"] is None  # a bound that was typed is shown as it was
+    bound = f"{100 * monitor.bound:g} %" if typed else percent(monitor.bound)
+    lines = [
+        f"The claim: {claim_of(monitor.statement)} is at most {bound}.",
+        f"Feedback so far: {n} examples in {batches} batches, {errors} errors{share}.",
+        f"Evidence against the claim: {monitor.evidence:.3g}; the alarm is at {1 / monitor.alpha:g}."
+        + (f" It came after {when} examples, and stays." if when is not None else ""),
+        *(
+            [f"Most of it since example {start}: {errors - before} errors in {n - start}."]
+            if start and when
+            else []
+        ),
+        monitor_verdict(monitor),
+        f"If the claim is true, the probability that there is ever an alarm is at most {monitor.alpha:g}, provided that:",
+    ]
+    return "\n".join([*lines, *(f"  - {sentence}" for sentence in feedback_assumptions(monitor.statement))])

@@ -290,7 +290,9 @@ def test_a_hostile_run_directory_is_refused_in_one_sentence(half, config, tmp_pa
         if (name == "lock" and (folder / name).is_file() and not (folder / name).is_symlink()) or (
             kind == "empty" and (name, config.method) == ("trace.jsonl", "replay")
         ):
-            assert found["method"] == config.method  # what a lock says matters not, and a baseline has no trace
+            assert (
+                found["method"] == config.method
+            )  # what a lock says matters not, and a baseline has no trace
             continue
         assert isinstance(found, UserError), (name, found)
         assert snapshot(folder) == before

@@ -18,7 +18,7 @@ from cop2l.files import Lock
 from cop2l.kernel.options import Options
 from cop2l.monitor.evidence import log_evidence
 from cop2l.monitor.feedback import read_feedback
-from cop2l.monitor.words import ASSUMPTIONS, OF_AVERAGES, report
+from cop2l.text import FEEDBACK_ASSUMPTIONS, OF_AVERAGES, monitor_report
 from tests.kernel import folders
 
 STATEMENTS = [
@@ -68,9 +68,9 @@ def test_of_forgetting_what_was_lost_is_watched_and_by_its_own_errors(tmp_path):
 
 def test_an_average_of_what_was_forgotten_says_so():
     monitor = Monitor(certificate(), "forgetting")
-    assert "the share of the tasks, averaged, that was right" in report(monitor)
-    assert OF_AVERAGES in report(monitor)
-    assert OF_AVERAGES not in report(Monitor(certificate(), "forgetting", 1))
+    assert "the share of the tasks, averaged, that was right" in monitor_report(monitor)
+    assert OF_AVERAGES in monitor_report(monitor)
+    assert OF_AVERAGES not in monitor_report(Monitor(certificate(), "forgetting", 1))
 
 
 def test_a_bound_may_be_any_real_number():
@@ -139,7 +139,7 @@ def test_it_says_since_when():
     assert monitor.alarm
     assert monitor.errors / monitor.n < 0.2  # the good time before does not excuse it
     assert monitor.as_dict()["since"] == [600, 30]
-    assert "Most of it since example 600: 60 errors in 100." in report(monitor)
+    assert "Most of it since example 600: 60 errors in 100." in monitor_report(monitor)
 
 
 def test_the_order_inside_a_batch_does_not_matter_and_a_batch_is_looked_at_at_its_end():
@@ -306,10 +306,10 @@ def test_killed_at_random_moments(tmp_path):
 
 def test_the_report_says_what_it_means_and_what_it_rests_on():
     monitor = Monitor(certificate(), "average")
-    assert "NO ALARM" in report(monitor)
+    assert "NO ALARM" in monitor_report(monitor)
     monitor.update([1] * 20)
-    words = report(monitor)
+    words = monitor_report(monitor)
     assert "averaged over the tasks is at most 12.50 %" in words
     assert "refuted at level 0.01. Either it was wrong from the start or the data has drifted" in words
-    for sentence in (*ASSUMPTIONS, OF_AVERAGES):
+    for sentence in (*FEEDBACK_ASSUMPTIONS, OF_AVERAGES):
         assert sentence in words

@@ -70,7 +70,7 @@ def monitor(arguments: argparse.Namespace) -> int:
     """Count the feedback; the exit code says whether there is an alarm."""
     from cop2l.monitor.feedback import read_feedback
     from cop2l.monitor.monitor import Monitor
-    from cop2l.monitor.words import assumptions, report, verdict
+    from cop2l.text import feedback_assumptions, monitor_report, monitor_verdict
 
     if arguments.batch is not None and arguments.batch < 1:
         raise UserError(f"--batch must be at least 1, not {arguments.batch}.")
@@ -81,10 +81,10 @@ def monitor(arguments: argparse.Namespace) -> int:
         for batch in read_feedback(path, watch, arguments.batch, whole=arguments.whole):
             watch.update(batch)
     if arguments.json:
-        text = {"verdict": verdict(watch), "assumptions": assumptions(watch.statement)}
+        text = {"verdict": monitor_verdict(watch), "assumptions": feedback_assumptions(watch.statement)}
         print(json.dumps(watch.as_dict() | text, indent=1))
     else:
-        print(report(watch))
+        print(monitor_report(watch))
     return int(watch.alarm)
 
 

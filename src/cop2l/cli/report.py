@@ -27,9 +27,10 @@ def report(arguments: argparse.Namespace) -> None:
     from cop2l.files import write_text
     from cop2l.report import published
     from cop2l.report.page import page
+    from cop2l.text import count
 
     beside = published.read(arguments.beside) if arguments.beside else ()
     found = find(arguments)
-    runs = found.finished()
+    runs = count(len(found.finished()), "run")
     write_text(arguments.out, page(found, arguments.over, arguments.title, beside))
-    print(f"{arguments.out}: {len(runs)} run{'s' if len(runs) != 1 else ''} on one page")
+    print(f"{arguments.out}: {runs} on one page")

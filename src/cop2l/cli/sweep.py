@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     from cop2l.errors import UserError
     from cop2l.experiments import grid, sweep
     from cop2l.experiments.ranks import launched
-    from cop2l.text import averages
+    from cop2l.text import averages, count
 
     if launched():
         raise UserError(
@@ -62,14 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
     )
     todo = [job for job in every if not job.finished]
     out = sys.stderr if arguments.json else sys.stdout
-    print(
-        f"{len(every)} run{'s' if len(every) > 1 else ''} in {arguments.out}, {len(every) - len(todo)} finished:",
-        file=out,
-    )
+    print(f"{count(len(every), 'run')} in {arguments.out}, {len(every) - len(todo)} finished:", file=out)
     for job in every:
-        print(
-            f"  {job.config.hash}  {job.name}{'  (finished)' if job.finished else ''}", file=out, flush=True
-        )
+        print(f"  {job.config.hash}  {job.name}{'  (finished)' * job.finished}", file=out, flush=True)
     if arguments.list:
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -215,7 +215,7 @@ def preference_follows(v: Decimal, n: int, size: int, delta: Decimal) -> bool:
     return size < n and delta * total >= n * (1 + MARGIN)
 
 
-def percent(bound: float, digits: int = 2) -> str:
+def percent(bound: float) -> str:
     """A bound as people read it, never rounded down.
 
     >>> percent(0.03142), percent(0.031420000001), percent(1.0)
@@ -224,4 +224,4 @@ def percent(bound: float, digits: int = 2) -> str:
     '3.13 %'
     """
     with localcontext(EXACT):
-        return f"{(Decimal(bound) * 100).quantize(Decimal(1).scaleb(-digits), ROUND_CEILING)} %"
+        return f"{(Decimal(bound) * 100).quantize(Decimal('0.01'), ROUND_CEILING)} %"

@@ -25,7 +25,7 @@ COUNTS: dict[str, Any] = {"n": 0, "errors": 0, "batches": 0, "alarmed_at": None,
 class Monitor:
     """Watches one claim of a certificate, "the error rate is at most b", through feedback that arrives in batches.
 
-    If the claim is true and the assumptions of `words.ASSUMPTIONS` hold, the probability that there is ever an alarm is at
+    If the claim is true and `text.FEEDBACK_ASSUMPTIONS` hold, the probability that there is ever an alarm is at
     most alpha, however long the monitor lives and whenever it is looked at.
 
     claim: a certificate, the path of one or of a run, or a bound b. family, task, subject: which of its statements. state: the
