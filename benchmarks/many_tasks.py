@@ -16,7 +16,6 @@ from collections import defaultdict
 from typing import Any
 
 import torch
-from cop2l.console import Watcher
 
 from cop2l.certify.learner import CoP2L
 from cop2l.console import Watcher

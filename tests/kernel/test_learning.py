@@ -35,7 +35,7 @@ from cop2l.models import build
 from cop2l.randomness import private_randomness
 
 PARTS = 2
-STREAMS = int(os.environ.get("COP2L_TEST_STREAMS", "160")) // PARTS
+STREAMS = int(os.environ.get("COP2L_TEST_STREAMS", "80")) // PARTS
 """How many random streams each part of the test draws (CONTRIBUTING.md)."""
 SMALL = {"k": 4, "epochs": 2, "lr": 0.05, "batch": 8, "memory": 20, "max_iterations": 5, "omega": 4.0}
 

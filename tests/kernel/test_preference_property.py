@@ -1,6 +1,7 @@
-"""Theorem 2 of docs/theory.md on the kernel itself: what is outside c(S_t) can be taken away, and nothing changes.
+"""Theorem 2 of docs/theory.md for errors, for what was lost and for parts of a sample, on the kernel itself.
 
-And the number of examples that the threshold buffer keeps.
+c(S_t) holds the picked examples and those of the event: that theta_T errs, or that theta_t was right and theta_T errs. What is
+outside can be taken away, and a new example of the event enters c. And the number of examples that the threshold buffer keeps.
 """
 
 import numpy as np
@@ -48,51 +49,74 @@ def stream(seed: int):
     return parts
 
 
-def learned(options: Options, parts, kind=Plain, **without):
+def learned(options, parts, **without):
+    """(theta_T, for each task its picks and which rows theta_t and theta_T misclassify)."""
     torch.manual_seed(0)
-    run = kind(nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2)), options)
-    run = run.without(**without) if without else run
-    outcomes = [run.learn(part) for part in parts]
-    return run, digest(run.model.state_dict()), outcomes
+    network = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+    run = Without(network, options).without(**without) if without else Plain(network, options)
+    before = []
+    for part in parts:
+        run.learn(part)
+        before.append(score(run.model, part)[1])
+    now = [score(run.model, part)[1] for part in parts]
+    return digest(run.model.state_dict()), run.sets, before, now
 
 
-@pytest.mark.parametrize("grid", [False, True])
-def test_what_is_outside_the_compression_can_be_taken_away(grid):
-    between = removed = 0
-    for seed in range(6):
+def compression(picked, event, absent):
+    """c: the rows that were picked, and those of the event among the rows that exist."""
+    found = event & ~absent
+    found[picked] = True
+    return found
+
+
+def events(before, now):
+    return {"errs": now, "lost": now & ~before}
+
+
+@pytest.mark.parametrize("buffer", ["threshold", "witness"])
+def test_what_is_outside_the_compression_of_an_event_can_be_taken_away(buffer):
+    removed = lost = entered = 0
+    nobody = np.zeros(ROWS, bool)
+    for seed in range(4):
         options = Options(
-            memory=40, k=2, omega=2.0, gamma=1.2, epochs=4, batch=16, lr=0.1, seed=seed, grid=grid,
-            max_iterations=24 if grid else None, stop="none" if seed % 2 else "preference",
-            pick_omega=(None, 1.0, 5.0)[seed % 3],
+            memory=40, k=2, omega=2.0, gamma=0.9, epochs=4, batch=16, lr=0.3, seed=seed, buffer=buffer,
+            stop="none" if seed % 2 else "preference", max_iterations=6,
         )  # fmt: skip
         parts, rng = stream(seed), np.random.default_rng(seed)
         with exact_arithmetic(1):
-            run, theta, outcomes = learned(options, parts)
-            for t, part in enumerate(parts, 1):
-                own = run.sets[t - 1]
-                between += len(outcomes[t - 1].kept) // options.k < own.iterations
-                c = score(run.model, part)[1]
-                c[own.picked] = True
-                some = ~c & (rng.random(ROWS) < 0.5)
-                for gone in (some, ~c):
-                    removed += int(gone.sum())
-                    again, same, _ = learned(
-                        options, parts, Without, task=t, gone=gone, message=own.iterations
-                    )
-                    assert same == theta
-                    assert again.sets[t - 1].picked.tolist() == own.picked.tolist()
-                if len(own.own):  # and what is inside cannot
-                    _, other, _ = learned(
-                        options,
-                        parts,
-                        Without,
-                        task=t,
-                        gone=np.isin(part.row, own.own),
-                        message=own.iterations,
-                    )
-                    assert other != theta
+            theta, sets, before, now = learned(options, parts)
+            for t in range(1, TASKS):
+                own, labels = sets[t - 1], parts[t - 1].y.numpy()
+                for name, event in events(before[t - 1], now[t - 1]).items():
+                    c = compression(own.picked, event, nobody)
+                    lost += int((c & event).sum()) if name == "lost" else 0
+                    some = rng.random(ROWS) < 0.5
+                    for gone in (~c, ~c & some, ~c & (labels == 0), ~c & (labels == 1) & some):
+                        removed += int(gone.sum())
+                        same, again, then, after = learned(
+                            options, parts, task=t, gone=gone, message=own.iterations
+                        )
+                        assert same == theta
+                        found = compression(
+                            again[t - 1].picked, events(then[t - 1], after[t - 1])[name], gone
+                        )
+                        assert found.tolist() == c.tolist()
+                # a part of the sample, one more example: if the event happens on it, it enters
+                part = rng.random(ROWS) < 0.4
+                _, _, then, after = learned(options, parts, task=t, gone=~part, message=own.iterations)
+                for name, event in events(then[t - 1], after[t - 1]).items():
+                    for z in np.flatnonzero(event & ~part)[:2]:
+                        more = ~part
+                        more[z] = False
+                        _, again, own_then, own_after = learned(
+                            options, parts, task=t, gone=more, message=own.iterations
+                        )
+                        happens = events(own_then[t - 1], own_after[t - 1])[name]
+                        assert compression(again[t - 1].picked, happens, more)[z]
+                        entered += 1
     assert removed > 500
-    assert (between > 0) == grid  # gamma stopped between two points of the grid
+    assert lost > 10
+    assert entered > 10
 
 
 @pytest.mark.parametrize(

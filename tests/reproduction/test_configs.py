@@ -1,5 +1,6 @@
 """The paper's experiments: every file names its runs, and every published number has its runs."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ RUNS = {
 }
 
 
+@cache
 def runs_of(name):
     return grid.expand(grid.read(FOLDER / "configs" / f"{name}.toml"))
 
