@@ -473,11 +473,13 @@ def test_a_commitment_is_kept_or_its_differences_are_named(certificate, run, dat
             sentence.startswith("What is chosen before the first task") for sentence in verdict.checked
         )
         assert not any("chosen before the data was seen" in sentence for sentence in verdict.word)
+        assert "Assumed: no other commitment was made for this data." in verdict.word
     assert any("chosen before the data was seen" in sentence for sentence in verify(certificate, data).word)
-    promised["options"]["delta"] = 0.01
-    verdict = verify(certificate, data, commitment=promised)
-    assert verdict.status == "invalid"
-    assert "it differs in delta." in sentences(verdict)
+    for name, value in (("delta", 0.01), ("siblings", 20)):
+        other = {**promised, "options": promised["options"] | {name: value}}
+        verdict = verify(certificate, data, commitment=other)
+        assert verdict.status == "invalid"
+        assert f"it differs in {name}." in sentences(verdict)
     assert verify(certificate, data, commitment="0" * 64).status == "invalid"
     for wrong in ("nowhere.json", "0" * 63, run / "config.json"):
         with pytest.raises(ValueError, match="commitment"):

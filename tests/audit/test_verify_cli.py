@@ -109,7 +109,7 @@ def test_show_works_where_the_certificate_lies(run, monkeypatch, capsys, path):
     assert "With probability at least 1 - 0.05" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("pairs", [(), ("method=replay", "holdout=0.3")])
+@pytest.mark.parametrize("pairs", [("siblings=20",), ("method=replay", "holdout=0.3", "siblings=20")])
 def test_a_run_keeps_its_commitment_or_is_refused(tmp_path, monkeypatch, capsys, pairs):
     monkeypatch.chdir(tmp_path)
     assert main(["commit", *RUN[1:], *pairs]) == 0
@@ -117,14 +117,16 @@ def test_a_run_keeps_its_commitment_or_is_refused(tmp_path, monkeypatch, capsys,
     assert len(promised) == 64
     assert main([*RUN, *pairs, "seed=1", "--commitment", "commitment.json"]) == 2
     assert "is not what was committed to: it differs in" in capsys.readouterr().err
+    assert main([*RUN, *pairs[:-1], "--commitment", "commitment.json"]) == 2
+    assert "it differs in siblings;" in capsys.readouterr().err
     assert main([*RUN, *pairs, "--commitment", "commitment.json", "--out", "run"]) == 0
     assert main([*RUN, *pairs, "--out", "run"]) == 2  # it is another run without its commitment
     capsys.readouterr()
     few = ("--repeated", "1", "--shared", "1000", "--cut-as-stated")  # the inputs of this stream are few
     assert main(["verify", "run", "--data", "synthetic", "--commitment", promised, *few]) == 0
-    assert (
-        "committed to: method, options, seed, delta, kind, claim, number of tasks" in capsys.readouterr().out
-    )
+    shown = capsys.readouterr().out
+    assert "committed to: method, options, seed, delta, kind, claim, number of tasks" in shown
+    assert "Assumed: at most 20 commitments, this one among them, were made for this data." in shown
     assert main(["verify", "run", "--data", "synthetic", "--commitment", "commitment.json", *few]) == 0
     assert main(["verify", "run", "--data", "synthetic", "--commitment", "0" * 64, *few]) == 1
 
@@ -153,4 +155,4 @@ def test_a_commitment_that_is_not_there_is_not_called_damaged(tmp_path, capsys):
     assert "There is no commitment" in capsys.readouterr().err
     (tmp_path / "other.json").write_text("{not JSON")
     assert code(*RUN, "--commitment", tmp_path / "other.json") == 2
-    assert "is not a commitment of version 1" in capsys.readouterr().err
+    assert "is not a commitment of version 2" in capsys.readouterr().err

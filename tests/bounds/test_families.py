@@ -131,7 +131,7 @@ def content_of(rng, kind, buffer, *, anytime, largest=120):
     T, grid = rng.choice([1, 2, 3, 5]), rng.random() < 0.4 and kind != "holdout"
     options = Options(
         kind=kind, buffer=buffer, claim=FAMILIES, groups=("a", "b", "c"), tasks=None if anytime else T,
-        delta=rng.choice([0.5, 0.05, 0.01]), shares=rng.choice([(), (), (3, 1, 1, 2, 1)]), grid=grid,
+        delta=rng.choice([0.5, 0.05, 0.01]), siblings=rng.choice([1, 1, 20]), shares=rng.choice([(), (), (3, 1, 1, 2, 1)]), grid=grid,
         max_iterations=16 if grid else None,
     )  # fmt: skip
     records = []
@@ -157,7 +157,7 @@ def ln_share(family, options, T):
     part = mpf(1) / paid
     if options.shares:
         part = mpf(options.shares[options.claim.index(family)]) / sum(options.shares)
-    found = log(oracle.real(options.delta)) + log(part)
+    found = log(oracle.real(options.delta)) + log(part) - log(mpf(options.siblings))
     return found + (log(6 / (pi * T) ** 2) if options.anytime else 0)
 
 

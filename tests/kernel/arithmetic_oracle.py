@@ -50,7 +50,7 @@ def preference_excess(e, n, k, ln_delta):
 def excess(value, kind, record, messages, options):
     """Not negative iff "risk <= value" is what the theorem gives, for 0 < value < 1 and where the bound is below one."""
     v, T, t = real(value), len(messages), record["task"]
-    ln_share = log(real(options.delta)) - log(mpf(T))
+    ln_share = log(real(options.delta)) - log(mpf(options.siblings)) - log(mpf(T))
     if options.tasks is None:  # section 6: 6/(pi T)^2 of delta at time T
         ln_share += log(6 / (pi * T) ** 2)
     if kind == "holdout":

@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cop2l import bounds
+from cop2l.bounds.outer import down
 from cop2l.certify.bounding import statements
 from cop2l.kernel.arithmetic import follows, percent
 from cop2l.kernel.exact import NONE, certified_rows
@@ -48,6 +49,7 @@ def case(rng: random.Random, kind: str, *, grid: bool, anytime: bool, largest: i
         max_iterations=rng.choice([5, 64, 1000, 10**6]) if grid else None,
         tasks=None if anytime else T,
         delta=rng.choice([0.5, 0.05, 0.1, 10.0 ** rng.uniform(-300, -0.31)]),
+        siblings=rng.choice([1, 1, 2, 20, 10**6]),
     )
     points = options.grid_points or (0, 0, 1, 2, 3, 10, 75, 500, 10**6)
     messages = [rng.choice(points) for _ in range(T)]
@@ -87,7 +89,7 @@ def case(rng: random.Random, kind: str, *, grid: bool, anytime: bool, largest: i
 
 def issued(kind: str, record: dict, messages: list[int], options: Options) -> float:
     """What `cop2l.bounds` gives."""
-    T, t, log_delta = len(messages), record["task"], math.log(options.delta)
+    T, t, log_delta = len(messages), record["task"], down(math.log(options.delta) - math.log(options.siblings))
     share = bounds.anytime_log_delta(log_delta, T) if options.anytime else log_delta
     grid = len(options.grid_points) or None
     if kind == "holdout":
@@ -211,6 +213,7 @@ def test_what_makes_a_bound_larger(kind):
         (RUN, messages, options_for(kind, claim=("tasks", "classes"))),
         (RUN, messages, options_for(kind, claim=("tasks", "classes"), shares=(1, 2))),
         (RUN, messages, options_for(kind, delta=0.04)),
+        (RUN, messages, options_for(kind, siblings=2)),
         (RUN, messages, options_for(kind, tasks=None)),
         (RUN, [4, 3, 0], options_for(kind, tasks=3)),
     ]

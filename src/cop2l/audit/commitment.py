@@ -33,6 +33,9 @@ def check_commitment(
         notes.fault(f"The certificate is not what was committed to ({wanted[:12]}...): it differs{names}.")
         return False
     notes.checked.append(f"What is chosen before the first task was committed to: {CHOSEN} ({wanted}).")
+    number = certificate["options"].siblings
+    others = f"at most {number} commitments, this one among them, were" if number > 1 else "no other commitment was"
+    notes.word.append(f"Assumed: {others} made for this data.")
     alone = certificate["scenario"] == "task-incremental" and not (certificate["data"] or {}).get("stream")
     if alone:
         notes.word.append(

@@ -223,7 +223,7 @@ def _check_config(notes: Verdict, config: Content, chosen: Config, last: Content
     options, model, data = last["options"], last["model"], last["data"] or {}
     stated = options.as_dict()
     if options.kind == "holdout":
-        names = ("delta", "seed", "kind", "claim", "shares", "groups", "tasks")
+        names = ("delta", "siblings", "seed", "kind", "claim", "shares", "groups", "tasks")
         stated = dict(last["settings"] or {}) | {name: stated[name] for name in names}
     stated |= {name: last[name] for name in ("method", "scenario", "threads", "commitment")}
     stated |= {"anytime": options.anytime, "model": model.get("name")}

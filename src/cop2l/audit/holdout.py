@@ -44,7 +44,7 @@ class HoldoutRun:
     def verdict(self) -> Verdict:
         """The verdict on the last certificate; what is wrong with an earlier one is noted."""
         notes, last = self.notes, self.certificates[-1]
-        names = ("delta", "seed", "kind", "claim", "shares", "groups", "tasks")
+        names = ("delta", "siblings", "seed", "kind", "claim", "shares", "groups", "tasks")
         used = {name: getattr(last["options"], name) for name in names}
         if last["options"] != Options(**used):
             notes.fault(

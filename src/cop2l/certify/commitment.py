@@ -9,7 +9,7 @@ from cop2l.files import MOST_JSON, json_digest, parse, read_bytes
 from cop2l.kernel.form import canonical
 from cop2l.kernel.options import Options
 
-FORMAT, VERSION = "cop2l-commitment", 1
+FORMAT, VERSION = "cop2l-commitment", 2
 
 
 def commitment(

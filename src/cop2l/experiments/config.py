@@ -55,6 +55,8 @@ class Config:
     """The options of the method; given by their bare names, and `cop2l list keys METHOD` explains them."""
     delta: float = 0.05
     """The probability that a certificate may fail."""
+    siblings: int = 1
+    """How many commitments are made for the same data, this one among them; each has delta / siblings."""
     kind: str | None = None
     """Which kind of bound is the claim, named in advance; the others are shown for information."""
     claim: tuple[str, ...] = ("tasks",)
@@ -85,7 +87,7 @@ class Config:
             raise unknown("order of tasks", self.order, ("reversed",))
         if self.images not in ("shared", "disjoint"):
             raise unknown("kind of images", self.images, ("shared", "disjoint"))
-        for key in ("tasks", "memory", "threads"):
+        for key in ("tasks", "memory", "threads", "siblings"):
             if (value := getattr(self, key)) is not None and value < 1:
                 raise UserError(f"{key} is {value}; give a whole number of at least 1.")
         for key in ("seed", "stream_seed", "class_seed", "order_seed"):
@@ -108,6 +110,8 @@ class Config:
         decisive = {key: value for key, value in asdict(self).items() if key not in UNHASHED}
         if not self.scale:  # results that were collected before there was one stay those of the same run
             del decisive["scale"]
+        if self.siblings == 1:
+            del decisive["siblings"]
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:12]
 
     def as_record(self) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def of_the_run(config: Config) -> dict[str, Any]:
 
 def claims(config: Config) -> dict[str, Any]:
     """What is claimed, whatever the method."""
-    return {"claim": config.claim, "shares": config.shares, "groups": config.groups}
+    return {name: getattr(config, name) for name in ("claim", "shares", "groups", "siblings")}
 
 
 def defaults(method: str) -> dict[str, Any]:
