@@ -40,6 +40,7 @@ def test_what_is_declared_by_an_options_dataclass_is_declared_nowhere_else():
         "tasks",
         "claim",
         "shares",
+        "siblings",
         "groups",
     }
 
