@@ -131,8 +131,8 @@ def content_of(rng, kind, buffer, *, anytime, largest=120):
     T, grid = rng.choice([1, 2, 3, 5]), rng.random() < 0.4 and kind != "holdout"
     options = Options(
         kind=kind, buffer=buffer, claim=FAMILIES, groups=("a", "b", "c"), tasks=None if anytime else T,
-        delta=rng.choice([0.5, 0.05, 0.01]), siblings=rng.choice([1, 1, 20]), shares=rng.choice([(), (), (3, 1, 1, 2, 1)]), grid=grid,
-        max_iterations=16 if grid else None,
+        delta=rng.choice([0.5, 0.05, 0.01]), siblings=rng.choice([1, 1, 20]), shares=rng.choice([(), (), (3, 1, 1, 2, 1)]),
+        grid=grid, max_iterations=16 if grid else None,
     )  # fmt: skip
     records = []
     for task in range(1, T + 1):

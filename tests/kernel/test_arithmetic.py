@@ -89,7 +89,11 @@ def case(rng: random.Random, kind: str, *, grid: bool, anytime: bool, largest: i
 
 def issued(kind: str, record: dict, messages: list[int], options: Options) -> float:
     """What `cop2l.bounds` gives."""
-    T, t, log_delta = len(messages), record["task"], down(math.log(options.delta) - math.log(options.siblings))
+    T, t, log_delta = (
+        len(messages),
+        record["task"],
+        down(math.log(options.delta) - math.log(options.siblings)),
+    )
     share = bounds.anytime_log_delta(log_delta, T) if options.anytime else log_delta
     grid = len(options.grid_points) or None
     if kind == "holdout":

@@ -544,7 +544,9 @@ CONTROLS = {
     "initial parameters fitted to the data; combined": partial(fitted_start, UNTOUCHED),
     "initial parameters fitted to the data; preference": partial(fitted_start, PICKING),
     "initial parameters fitted to the data; kl-tight": partial(fitted_start, {**PICKING, "kind": "kl-tight"}),
-    "best of twenty commitments, each made as if it were the only one": partial(best_of_commitments, UNTOUCHED),
+    "best of twenty commitments, each made as if it were the only one": partial(
+        best_of_commitments, UNTOUCHED
+    ),
     "a second certificate at one time, from the memory": second_certificate,
     "the least of all kinds and a hold-out": every_kind,
     "a report after every task, delta for a fixed number": every_task,

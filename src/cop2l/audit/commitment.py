@@ -34,7 +34,11 @@ def check_commitment(
         return False
     notes.checked.append(f"What is chosen before the first task was committed to: {CHOSEN} ({wanted}).")
     number = certificate["options"].siblings
-    others = f"at most {number} commitments, this one among them, were" if number > 1 else "no other commitment was"
+    others = (
+        f"at most {number} commitments, this one among them, were"
+        if number > 1
+        else "no other commitment was"
+    )
     notes.word.append(f"Assumed: {others} made for this data.")
     alone = certificate["scenario"] == "task-incremental" and not (certificate["data"] or {}).get("stream")
     if alone:
