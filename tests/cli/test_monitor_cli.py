@@ -155,7 +155,7 @@ def test_rows_of_other_tasks_groups_and_classes_are_left_out(tmp_path, capsys):
     assert "claims nothing about tasks 7" in capsys.readouterr().err
     feedback.write_text("task,predicted,label\n2,0,9\n")
     assert main(["monitor", str(folder), *words]) == 3
-    assert "classes 0 to 3 apart, and 9 is none" in capsys.readouterr().err
+    assert "A label is a whole number from 0 to 3 or a name, not 0 or 9" in capsys.readouterr().err
 
 
 def test_rows_of_a_group_and_of_a_class(tmp_path):

@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
         return backbones(arguments)
     if (arguments.what is None) == (arguments.file is None):
         raise UserError("Name a data set, or a file with --import; 'cop2l features --help' has examples.")
-    entry = compute(arguments) if arguments.file is None else take(arguments)
+    entry = make_entry(arguments)
     if arguments.json:
         print(json.dumps(_row(entry), indent=1))
     else:
@@ -84,37 +84,21 @@ def run(arguments: argparse.Namespace) -> None:
     return None
 
 
-def compute(arguments: argparse.Namespace) -> Any:
-    """Compute what is not there yet, with a bar."""
+def make_entry(arguments: argparse.Namespace) -> Any:
+    """Import a file, or compute what is not there yet, with a bar."""
     from cop2l.console import shown
-    from cop2l.features import extract
+    from cop2l.features import extract, import_features
 
+    if arguments.file is not None:
+        about = {name: getattr(arguments, name) for name in ("dataset", "backbone", "size", "pretrained_on")}
+        return import_features(arguments.file, **about)
+    names = ("folder", "weights", "device", "precision", "limit", "pretrained_on")
+    options = {name: getattr(arguments, name) for name in names}
+    size = 224 if arguments.size is None else arguments.size
     with shown(True) as progress:
         return extract(
-            arguments.what,
-            arguments.backbone or "dinov2-vits14",
-            size=224 if arguments.size is None else arguments.size,
-            folder=arguments.folder,
-            weights=arguments.weights,
-            device=arguments.device,
-            precision=arguments.precision,
-            limit=arguments.limit,
-            pretrained_on=arguments.pretrained_on,
-            progress=progress,
+            arguments.what, arguments.backbone or "dinov2-vits14", size=size, progress=progress, **options
         )
-
-
-def take(arguments: argparse.Namespace) -> Any:
-    """Import a file."""
-    from cop2l.features import import_features
-
-    return import_features(
-        arguments.file,
-        dataset=arguments.dataset,
-        backbone=arguments.backbone,
-        size=arguments.size,
-        pretrained_on=arguments.pretrained_on,
-    )
 
 
 def show(arguments: argparse.Namespace) -> None:

@@ -112,9 +112,7 @@ class Monitor:
                 raise UserError(f"errors must be 0 (right) or 1 (wrong), not {value!r}; nothing was counted.")
         busy = f"{self.path} is being written by another monitor ({{holder}}); try again when it is done."
         with Lock(self.path.with_name(f".{self.path.name}.lock"), busy) if self.path else nullcontext():
-            counts = (
-                self._load() if self.path else dict(self._counts)
-            )  # another process may have counted since
+            counts = self._load()  # another process may have counted since
             before = counts["n"]
             counts["n"] += len(found)
             counts["errors"] += int(sum(found))
@@ -144,13 +142,12 @@ class Monitor:
                 "Labels do not tell what was forgotten: give 1 for an example that the parameters of then had right and those "
                 "of now have wrong, else 0."
             )
+        known = math.inf if self._classes is None else self._classes
         for label in (predicted, true):
-            if type(label) not in (int, str) or label == "" or type(predicted) is not type(true):
-                raise UserError(f"A label is a whole number or a name, not {predicted!r} or {true!r}.")
-            if isinstance(label, int) and self._classes is not None and not 0 <= label < self._classes:
-                raise UserError(
-                    f"The model tells classes 0 to {self._classes - 1} apart, and {label} is none."
-                )
+            fits = 0 <= label < known if type(label) is int else type(label) is str and label != ""
+            if not fits or type(predicted) is not type(true):
+                below = "" if self._classes is None else f" from 0 to {known - 1}"
+                raise UserError(f"A label is a whole number{below} or a name, not {predicted!r} or {true!r}.")
         return bool(predicted != true)
 
     def _log_evidence(self, counts: Mapping[str, Any]) -> float:
