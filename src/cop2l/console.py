@@ -102,7 +102,7 @@ def _rich_bar(out: TextIO, *, size: bool, counted: bool) -> Any:
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
     amount = (DownloadColumn(),) if size else (MofNCompleteColumn(),) if counted else ()
-    columns = ("{task.description}", BarColumn(12), *amount, TimeElapsedColumn())
+    columns = (BarColumn(12), *amount, TimeElapsedColumn(), "{task.description}")
     return Progress(*columns, console=Console(file=out), transient=True)
 
 
@@ -184,19 +184,20 @@ def in_notebook() -> bool:
     return hasattr(get_ipython(), "kernel")
 
 
-def worded(event: Mapping[str, Any], tasks: int | None = None) -> tuple[str, float, float | None]:
+def worded(event: Mapping[str, Any], of_tasks: str = "") -> tuple[str, float, float | None]:
     """An event in one line, how much is done, and of how much (None: nobody knows)."""
     if "part" in event:
         done, total = event["done"], event["total"]
         return f"{event['part']}: {done} of {total}, {event['rate']:.0f} pictures per second", done, total
-    task = f"task {event['task']}" + (f"/{tasks}" if tasks else "")
+    task = f"task {event['task']}{of_tasks}"
     if "epoch" in event:
         loss = f"  loss {event['loss']:.3f}" if "loss" in event else ""  # some methods have no loss
         epoch, epochs = event["epoch"], event["epochs"]
         return f"{task}  epoch {epoch}/{epochs}{loss}", epoch, epochs
     parts = [task, f"iteration {event['iteration']}", f"picked {event['picked']}"]
+    parts += [f"bound {percent(event['bound'])}", f"errors {event['errors']}"]
     parts += [f"worst loss {event['worst_loss']:.3f}"] * isfinite(event["worst_loss"])
-    return "  ".join([*parts, f"errors {event['errors']}", f"bound {percent(event['bound'])}"]), 0, None
+    return "  ".join(parts), 0, None
 
 
 class Watcher:
@@ -267,10 +268,9 @@ class RunView(Watcher):
 
     def progress(self, event: dict[str, Any]) -> None:
         """Show the state of the current task."""
-        line, done, total = worded(event, self._tasks)
         left = self._tasks - len(self._seconds)
-        soon = f"  (about {duration(fmean(self._seconds) * left)} left)" if self._seconds else ""
-        self._view.show(line + soon, done, total)
+        soon = f", about {duration(fmean(self._seconds) * left)} left" if self._seconds else ""
+        self._view.show(*worded(event, f"/{self._tasks}{soon}"))
 
     def task(self, record: dict[str, Any]) -> None:
         """Print mean accuracy, and the largest bound of the claim."""
