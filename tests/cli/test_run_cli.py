@@ -81,10 +81,8 @@ def test_what_no_verb_knows_is_refused_in_a_sentence(capsys, words):
             "lr must be a number from 1e-12 to 1e+12, but it is 'fast'.",
         ),
         (["synthetic", "seed=0,1"], "a grid of 2 runs; use cop2l sweep"),
-        (["synthetic", "seeds=2", "memory=30,40"], "a grid of 4 runs; use cop2l sweep"),
-        (["synthetic", "seeds=2", "seed=1"], "seed and seeds are given, or one of them twice; keep one."),
-        (["synthetic", "seeds=0"], "seeds is '0', which is no seed at all; give how many, such as seeds=10."),
-        (["synthetic", "seeds=ten"], "seeds is 'ten'; give how many, such as seeds=10"),
+        (["synthetic", "seed=0..1", "memory=30,40"], "a grid of 4 runs; use cop2l sweep"),
+        (["synthetic", "seed=4..0"], "4..0 is no range; write the smaller number first, as in 0..4."),
         (
             ["synthetic", "method=replay", "omega=3"],
             "replay has no option omega; for cop2l alone, write methods.cop2l.omega.",

@@ -28,7 +28,7 @@ def finished(folder="runs"):
 def test_a_sweep_lists_its_runs_first_runs_them_and_skips_them_the_next_time(capsys):
     assert main(["sweep", SIX[0], "--list", *SIX[1:]]) == 0
     listed = capsys.readouterr().out
-    assert main(["sweep", *SIX[:-1], "--list", "--ray", SIX[-1]]) == 0  # a Ray without an address
+    assert main(["sweep", *SIX[:-1], "--list", "--ray", "seed=0..2"]) == 0  # a Ray without an address
     assert capsys.readouterr().out == listed
     assert listed.startswith("6 runs in runs, 0 finished:\n")
     assert listed.count("method=replay seed=") == 3
@@ -99,10 +99,7 @@ def test_a_run_whose_last_attempt_failed_can_be_run_again():
     [
         (["synthetic", "--workers", "0"], "--workers is 0; give at least 1."),
         (["synthetic", "sede=0,1"], "There is no key named 'sede'; did you mean 'seed'?"),
-        (
-            ["synthetic", "seeds=0,1"],
-            "seeds is '0,1'; give how many, such as seeds=10, or the first and the last, such as seeds=3..7.",
-        ),
+        (["synthetic", "seeds=0,1"], "There is no key named 'seeds'; did you mean 'seed'?"),
     ],
 )
 def test_a_sweep_refuses_with_one_sentence(capsys, arguments, sentence):
@@ -110,19 +107,37 @@ def test_a_sweep_refuses_with_one_sentence(capsys, arguments, sentence):
     assert capsys.readouterr().err == f"cop2l: {sentence}\n"
 
 
-def test_a_sweep_that_is_ended_ends_its_runs():
-    command = ["sweep", "synthetic", "data.n=2000", "tasks=12", "seed=0,1", "--workers", "2"]
-    process = subprocess.Popen([sys.executable, "-m", "cop2l", *command], stdout=subprocess.DEVNULL)
+@pytest.mark.parametrize(
+    ("how", "code", "said"),
+    [
+        (signal.SIGTERM, 143, ""),
+        (signal.SIGINT, 130, "Interrupted.\n"),  # as Ctrl-C: to every process, and without a traceback
+        (signal.SIGKILL, -9, ""),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_a_sweep_that_is_ended_ends_its_runs(how, code, said):
+    command = ["sweep", "synthetic", "data.n=2000", "tasks=12", "seed=0..1", "--workers", "2"]
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, "-m", "cop2l", *command], start_new_session=True, **pipes)
     while len(list(Path("runs").glob("*/config.json"))) < 2 and process.poll() is None:
         time.sleep(0.02)
-    process.terminate()
-    assert process.wait() == 143
+    os.killpg(process.pid, how) if how == signal.SIGINT else process.send_signal(how)
+    assert process.communicate()[1] == said  # its end is that of all the processes that could write there
+    assert process.returncode == code
     folders = list(Path("runs").iterdir())
     assert len(folders) == 2
     for folder in folders:
         assert not (folder / "summary.json").exists()
         with RunDirectory(folder):  # nobody is at work there any more
             pass
+
+
+def test_a_run_that_another_process_holds_fails_with_its_name(capsys):
+    config = grid.single(grid.read("synthetic"), grid.overrides(SMALL))
+    with RunDirectory(Path("runs") / config.hash):
+        assert main(["sweep", "synthetic", *SMALL]) == 1
+    assert f"Another process (process {os.getpid()} on " in capsys.readouterr().err
 
 
 def test_a_sweep_whose_output_nobody_reads_ends_its_runs_and_goes_on(capsys):

@@ -13,6 +13,7 @@ An option of the method is a key like any other: its bare name is enough, and `[
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -50,10 +51,6 @@ HIDDEN = "_"
 
 class Values(list[Any]):
     """The values of a key of a grid: one run for each."""
-
-
-class Seeds(Values):
-    """The seeds of runs that go together: `seeds=10` or `seeds=3..7`."""
 
 
 def builtin_names() -> list[str]:
@@ -164,9 +161,7 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
         *above, last = key.strip().split(".")
         path = [part for part in above if part != GRID] or ["data"] * (last in OWN_DATA)
         value = listed(text.strip())
-        if key.strip() == "seeds":
-            last, value = "seed", Seeds(seeds(text.strip()))
-        elif GRID in above:
+        if GRID in above:
             value = Values(value if isinstance(value, list) else [value])
         elif isinstance(value, list):
             lists = not path and is_listed(last)  # its parts have a declared type; those of a table have none
@@ -174,8 +169,6 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
             value = (
                 value if lists else list(map(one, value)) if path and path[-1] in TABLES else Values(value)
             )
-        if not path and last in table and Seeds in (type(value), type(table[last])):
-            raise UserError("seed and seeds are given, or one of them twice; keep one.")
         inner = table
         for part in path:
             inner = inner.setdefault(part, {})
@@ -185,25 +178,17 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
     return table
 
 
-def seeds(text: str) -> list[str]:
-    """The seeds that a number of them, or a range, stands for.
-
-    >>> seeds("3"), seeds("5..7")
-    (['0', '1', '2'], ['5', '6', '7'])
-    """
-    first, _, last = (text if ".." in text else f"0..{text}").partition("..")
-    if not (first.isdigit() and last.isdigit()):
-        raise UserError(
-            f"seeds is {text!r}; give how many, such as seeds=10, or the first and the last, such as seeds=3..7."
-        )
-    found = [str(number) for number in range(int(first), int(last) + (".." in text))]
-    if not found:
-        raise UserError(f"seeds is {text!r}, which is no seed at all; give how many, such as seeds=10.")
-    return found
-
-
 def listed(text: str) -> Any:
-    """A value, or the list of values that commas or brackets make of it."""
+    """A value, or the list of values that commas, brackets or a range of whole numbers make of it.
+
+    >>> listed("5"), listed("a, b"), listed("3..5")
+    ('5', ['a', 'b'], ['3', '4', '5'])
+    """
+    if ends := re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", text, re.ASCII):
+        first, last = int(ends[1]), int(ends[2])
+        if last < first:
+            raise UserError(f"{text} is no range; write the smaller number first, as in 0..4.")
+        return [str(number) for number in range(first, last + 1)]
     if text.startswith("["):
         value = from_toml(text)
         if value is None:

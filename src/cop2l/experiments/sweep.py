@@ -2,6 +2,9 @@
 
 import contextlib
 import multiprocessing
+import os
+import signal
+import threading
 import traceback
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
@@ -137,7 +140,16 @@ def locally(todo: Sequence[Job], workers: int) -> Generator[Ended, None, None]:
 
 
 def _work(config: Config, folder: str, answer: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent ends the others
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     answer.send(attempt(config, folder))
+
+
+def _end_with_parent() -> None:
+    """Wait until the sweep itself has ended, however it did, and end this process too."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(143)
 
 
 def _answer(connection: Any) -> Answer | None:
