@@ -7,6 +7,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
+from cop2l.experiments.records import TaskRow
 from cop2l.report import theme
 from cop2l.report.figures.figure import BOLD, PLAIN, Figure, Key, Panel, colour_scale, lines, rate_text
 from cop2l.report.groups import Group, Spread, spread
@@ -58,11 +59,10 @@ def bounds_box(groups: Sequence[Group]) -> Figure | None:
     def panel(group: Group, keys: Sequence[Key]) -> Panel:
         rows = [
             {"task": task, "series": label, "value": value}
-            for run in group.runs
-            for label, values in _numbers(run).items()
+            for label, points in _numbers(group).items()
             if label in {key.label for key in keys}
-            for task, value in enumerate(values, 1)
-            if value is not None
+            for task, values in points.items()
+            for value in values
         ]
         words = f"{group.label}: box plots over {len(group.runs)} runs."
         return Panel(titled(group), partial(_boxes, rows, keys), words)
@@ -214,7 +214,7 @@ def iterations(groups: Sequence[Group]) -> Figure | None:
             panels.append(
                 Panel(
                     f"{titled(group)}, task {task}",
-                    partial(_curves, rows, _criterion(group)),
+                    partial(_curves, rows, CRITERIA.get(str(group.runs[0].settings.get("stop")), "bound")),
                     f"{group.label}, task {task}: iterations kept: {words}.",
                 )
             )
@@ -314,25 +314,26 @@ def _kinds(groups: Sequence[Group]) -> list[str]:
     return [kind for kind in KINDS if kind in present]
 
 
-def _numbers(run: Run) -> dict[str, list[float | None]]:
-    """Test error and bounds of one run, task by task."""
-    numbers: dict[str, list[float | None]] = {TEST.label: [*test_errors(run)]}
-    for kind, key in KIND_KEYS.items():
-        values = [task.bounds.get(kind) for task in run.tasks]
-        if any(value is not None for value in values):
-            numbers[key.label] = values
+def _values(group: Group, of: Callable[[Run, TaskRow], float | None]) -> dict[int, list[float]]:
+    """A number of every run that has it, by task."""
+    found: dict[int, list[float]] = {}
+    for run in group.runs:
+        for row in run.tasks:
+            if (value := of(run, row)) is not None:
+                found.setdefault(row.task, []).append(value)
+    return found
+
+
+def _numbers(group: Group) -> dict[str, dict[int, list[float]]]:
+    """Test errors and bounds, by label and task."""
+    numbers = {TEST.label: _values(group, lambda run, row: test_errors(run)[row.task - 1])}
+    for kind in _kinds([group]):
+        numbers[KIND_KEYS[kind].label] = _values(group, lambda _, row, kind=kind: row.bounds.get(kind))  # type: ignore[misc]
     return numbers
 
 
 def _series(group: Group) -> dict[str, dict[int, Spread]]:
-    """Mean and deviation over the runs, for each kind of number and each task that has it."""
-    collected: dict[str, dict[int, list[float]]] = {}
-    for run in group.runs:
-        for label, values in _numbers(run).items():
-            for task, value in enumerate(values, 1):
-                if value is not None:
-                    collected.setdefault(label, {}).setdefault(task, []).append(value)
-    return {label: {t: spread(v) for t, v in points.items()} for label, points in collected.items()}
+    return {label: {t: spread(v) for t, v in points.items()} for label, points in _numbers(group).items()}
 
 
 def _bound_rows(group: Group, kinds: Sequence[str]) -> list[tuple[str, ...]]:
@@ -350,12 +351,7 @@ def _bound_rows(group: Group, kinds: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _counts(group: Group, name: str) -> dict[int, Spread]:
-    collected: dict[int, list[float]] = {}
-    for run in group.runs:
-        for task in run.tasks:
-            if (value := getattr(task, name)) is not None:
-                collected.setdefault(task.task, []).append(value)
-    return {task: spread(values) for task, values in collected.items()}
+    return {t: spread(v) for t, v in _values(group, lambda _, row: getattr(row, name)).items()}
 
 
 def _count(value: Spread | None) -> str:
@@ -373,10 +369,6 @@ def _spread_words(groups: Sequence[Group]) -> str:
     )
 
 
-def _criterion(group: Group) -> str:
-    return CRITERIA.get(str(group.runs[0].settings.get("stop")), "bound")
-
-
 def _thinned(run: Run, task: int) -> list[Step]:
     """A curve of about MOST_POINTS points at most, which passes through the kept iteration and the last."""
     steps = [step for step in run.trace if step.task == task]
@@ -386,33 +378,17 @@ def _thinned(run: Run, task: int) -> list[Step]:
 
 
 def _step_row(step: Step, run: Run) -> dict[str, Any]:
-    return {
-        "iteration": step.iteration,
-        "bound": step.bound,
-        "shown": percent(step.bound),
-        "seed": run.seed,
-        "picked": step.picked,
-        "errors": step.errors,
-        "kept": step.iteration == run.tasks[step.task - 1].iterations,
-    }
+    kept = step.iteration == run.tasks[step.task - 1].iterations
+    return vars(step) | {"shown": percent(step.bound), "seed": run.seed, "kept": kept}
 
 
 def _stop_row(group: Group, run: Run, task: int) -> tuple[str, ...] | None:
-    steps = {step.iteration: step for step in run.trace if step.task == task}
+    steps = {step.iteration: step.bound for step in run.trace if step.task == task}
     if not steps:
         return None
     kept, last = run.tasks[task - 1].iterations, max(steps)
-    there = rate_text(steps[kept].bound, upwards=True) if kept in steps else "–"
-    at_last = rate_text(steps[last].bound, upwards=True)
-    return (
-        group.label,
-        str(run.seed),
-        str(task),
-        str(last),
-        "–" if kept is None else str(kept),
-        there,
-        at_last,
-    )
+    ends = ("–", "–") if kept is None else (str(kept), rate_text(steps.get(kept), upwards=True))
+    return (group.label, str(run.seed), str(task), str(last), *ends, rate_text(steps[last], upwards=True))
 
 
 def _spaced(values: Sequence[int], most: int) -> list[int]:
