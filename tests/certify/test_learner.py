@@ -14,7 +14,7 @@ from torch import nn
 
 import cop2l
 from cop2l.certify import saved
-from cop2l.certify.certificate import read
+from cop2l.certify.certificate import cells, read
 from cop2l.certify.learner import CoP2L
 from cop2l.certify.presets import PRESETS
 from cop2l.errors import UserError
@@ -141,6 +141,8 @@ def test_a_bound_from_memory_alone_is_pointed_out():
     gone, at_hand = (learn(a_learner(case), case, (1,)).certify(data) for data in (None, data_of(case, 1)))
     assert "counted on the memory alone, and looser; 'cop2l plan' says" in str(gone)
     assert "cop2l plan" not in str(at_hand)
+    (record,) = gone.records
+    assert cells(gone)[1][2] == record["selected"] < record["n"] == cells(at_hand)[1][2]
 
 
 def test_the_certificate_that_was_issued_is_not_changed_by_learning_on(tmp_path):

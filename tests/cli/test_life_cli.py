@@ -57,6 +57,12 @@ def test_learn_adds_a_task_and_a_certificate_and_predict_uses_it(before, tmp_pat
     )
     kinds = [statement["kind"] for statement in grown.certificate.statements]
     assert kinds == ["buffer", "buffer", "preference"]  # the data of the first two is gone
+    rows = [line.split() for line in out.splitlines()[2:5]]
+    sizes = [
+        str(record[name])
+        for record, name in zip(grown.certificate.records, ("selected", "selected", "n"), strict=True)
+    ]
+    assert [row[2] for row in rows] == sizes
 
     assert main(["predict", "grown", "--data", str(folder / "unlabelled.npy")]) == 0
     printed = capsys.readouterr()

@@ -207,6 +207,11 @@ def table(certificate: Certificate) -> str:
     return "\n".join([*rows, *notes(certificate)])
 
 
+def certifying(record: Mapping[str, Any]) -> int:
+    """How many examples of a task certify: where its data is gone, those that the memory holds for it."""
+    return int((record["selected"] or 0) if record["missed"] is None else record["n"])
+
+
 def cells(certificate: Certificate) -> list[tuple[Any, ...]]:
     """The heading and the rows of the table."""
     bounds = {s["task"]: s for s in certificate.statements if s["family"] == "tasks"}
@@ -216,7 +221,12 @@ def cells(certificate: Certificate) -> list[tuple[Any, ...]]:
     for record in certificate.records:
         stated, errors = bounds.get(record["task"]), record["missed"]
         shown = (percent(stated["value"]), stated["kind"]) if stated else ("-", why)
-        numbers = [record["prior"] if own else None, record["n"], record["picked"] if own else None, errors]
+        numbers = [
+            record["prior"] if own else None,
+            certifying(record),
+            record["picked"] if own else None,
+            errors,
+        ]
         rows.append((record["task"], *("-" if number is None else number for number in numbers), *shown))
     return rows
 
@@ -233,6 +243,6 @@ def notes(certificate: Certificate) -> list[str]:
     if any(statement["kind"] == "buffer" for statement in certificate.statements):
         lines.append(FROM_MEMORY)
     if certificate.kind != "holdout":
-        n, picked = (sum(record[name] for record in certificate.records) for name in ("n", "picked"))
+        n, picked = sum(map(certifying, certificate.records)), sum(r["picked"] for r in certificate.records)
         lines += filter(None, [nothing_picked(n, picked)])
     return lines + [f"NOT VALID: {reason}" for reason in certificate.not_valid]

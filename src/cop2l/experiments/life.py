@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from cop2l.certify.certificate import Certificate
+from cop2l.certify.certificate import Certificate, certifying
 from cop2l.errors import UserError
 from cop2l.experiments.directory import check_certificate
 from cop2l.files import read_json, recover, replace_folder, standing, write_array, write_json, write_text
@@ -219,7 +219,7 @@ def issued(learner: Method) -> dict[str, Any]:
         else [
             {
                 "task": t,
-                "n": record["n"],
+                "n": certifying(record),
                 "bounds": certificate.stated.get(t, {}) | certificate.information(t),
             }
             for t, record in enumerate(certificate.records, 1)

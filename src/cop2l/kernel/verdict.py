@@ -83,7 +83,8 @@ def claim_in_words(certificate: Content) -> list[str]:
     ]
     if options.kind == "holdout":
         return [*lines, f"Certified on withheld examples, task by task: {', '.join(str(record['rows']) for record in records)}."]
-    n, prior, picked, kept, gone = (sum(r[name] for r in records) for name in ("n", "prior", "picked", "compression", "evicted"))
+    prior, picked, kept, gone = (sum(r[name] for r in records) for name in ("prior", "picked", "compression", "evicted"))
+    n = sum((r["selected"] or 0) if r["missed"] is None else r["n"] for r in records)  # of data that is gone, what memory holds
     lines.append(f"{n} examples certify, {prior} were set aside and learned from freely, {picked} were picked.")
     lines.append(f"To rebuild the model, {kept + gone} picked and {prior} set-aside examples must be known.")
     return lines if picked else [*lines, f"Nothing was picked: this is a hold-out certificate on {n} examples."]
