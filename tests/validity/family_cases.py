@@ -150,6 +150,18 @@ def several_families(delta, broken, n=8):
     return float(np.einsum("a,b,c,d->abcd", one, one, one, one)[fails].sum())
 
 
+def shared_withheld(delta, broken, tasks=10, n=40, risk=0.5):
+    """Ten tasks withhold the same rows, which none learned from; broken: they are pooled; else the tasks' own bounds at once."""
+    bound = pooled(tasks * n, delta)[::tasks] if broken else upper(n, delta / tasks)
+    return float(binom.pmf(np.arange(n + 1), n, risk)[bound < risk].sum())
+
+
+def shared_learned(delta, broken, n=40, known=20, risk=0.5):
+    """Task 2 learned half of what task 1 withheld, by heart; broken: task 1's bound; else task 2's, whose rows are its own."""
+    wrong = np.arange((n - known if broken else n) + 1)
+    return float(binom.pmf(wrong, wrong[-1], risk)[upper(n, delta / 2)[wrong] < risk].sum())
+
+
 CASES = {
     "average: equal weights where tasks differ in size": (0.25, equal_weights),
     "average: no exception from N - 1 errors on": (0.25, last_two),
@@ -165,6 +177,8 @@ CASES = {
     "groups: one that was chosen after looking": (0.3, chosen_group),
     "groups: the recorded attribute read as the true one": (0.3, true_attribute),
     "several families: all of delta for each": (0.25, several_families),
+    "rows shared between tasks, withheld in each: pooled": (0.25, shared_withheld),
+    "rows shared between tasks, withheld in one and learned in another": (0.25, shared_learned),
 }
 """What is broken: delta, and a function of delta and of whether it is."""
 

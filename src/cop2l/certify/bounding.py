@@ -111,6 +111,20 @@ def statements(
     return found
 
 
+def fallen(
+    stated: Sequence[Counts], learned_elsewhere: Mapping[int, int], counted_elsewhere: Mapping[int, int]
+) -> list[Counts]:
+    """The statements that fall where tasks share rows; all others hold at once with probability at least 1 - delta.
+
+    learned_elsewhere: of each task, how many of its certified rows another task learned from; all rows of a task are learned from,
+    certified ones too, except those that a hold-out withholds. counted_elsewhere: how many are certified rows of another task
+    too. The statements about such a task fall in the first case, and means over tasks in both (docs/guarantees.md).
+    """
+    lost = {task for task, rows in learned_elsewhere.items() if rows}
+    shared = lost or any(counted_elsewhere.values())
+    return [one for one in stated if one["task"] in lost or (one["task"] is None and shared)]
+
+
 def _share(family: str, task: int, kind: str, options: Options, records: Sequence[Counts]) -> float:
     """The logarithm of what one task's statement of a family gets, times the number of tasks."""
     record, share = records[task - 1], log_delta(options, len(records), family)
