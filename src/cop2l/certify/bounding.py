@@ -116,7 +116,7 @@ def fallen(
 ) -> list[Counts]:
     """The statements that fall where tasks share rows; all others hold at once with probability at least 1 - delta.
 
-    learned_elsewhere: of each task, how many of its certified rows another task learned from; all rows of a task are learned from,
+    learned_elsewhere: of each task, how many of its certified rows another task learned from; a task learns from all its rows,
     certified ones too, except those that a hold-out withholds. counted_elsewhere: how many are certified rows of another task
     too. The statements about such a task fall in the first case, and means over tasks in both (docs/guarantees.md).
     """
