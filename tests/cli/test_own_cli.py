@@ -102,13 +102,14 @@ def test_text_is_run_verified_learned_further_and_predicted(capsys):
     assert main(["verify", "here", "--data", "reviews.csv", *typed]) == 0
     more = [f"{words[i % 2]} again item{i:03d},{i % 2}" for i in range(60)]
     Path("more.csv").write_text("\n".join(["review,label", *more]))
-    as_text = ["--data", "more.csv", "--text", "review", "--text-size", "512"]
+    as_text = ["--data", "more.csv"]  # the run knows which column is text
     assert main(["learn", "here", *as_text, "--out", "next"]) == 0
     capsys.readouterr()
     assert main(["predict", "next", *as_text, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] > 0.9
-    assert main(["predict", "next", "--data", "more.csv"]) != 0
-    assert "text=" in said(capsys)
+    Path("other.csv").write_text("remark,label\ngood,1\n")
+    assert main(["predict", "next", "--data", "other.csv"]) == 2
+    assert "lacks 'review' and has also 'remark'; give the columns that were learned: review." in said(capsys)
 
 
 def test_a_configuration_for_text(capsys):
@@ -217,30 +218,62 @@ def test_a_class_is_reserved_and_comes_later(capsys):
     assert "Learned task 3" in capsys.readouterr().out
 
 
-def test_labels_that_are_names_stay_names_later(capsys):
+def test_names_of_classes_and_columns_come_from_the_run(capsys):
+    """Permuted columns are reordered by name: nothing is typed again, and nothing is read for another."""
     table("clouds.csv")
-    named = ["--columns", "length,width,depth", "--label", "target"]
     typed = ["columns=length,width,depth", "label=target", "anytime=true", STEP, "--out", "here"]
     assert main(["run", "clouds.csv", *typed]) == 0
+    lines = [line.split(",") for line in Path("clouds.csv").read_text().splitlines()]
+    Path("turned.csv").write_text("\n".join(",".join(line[::-1]) for line in lines))
     capsys.readouterr()
-    assert main(["predict", "here", "--data", "clouds.csv", *named]) == 0
-    printed = capsys.readouterr()
-    assert set(printed.out.splitlines()) == {f"kind {label}" for label in range(4)}
-    accuracy = float(printed.err.split()[1])
-    assert accuracy > 90
+    for state, file in (("here", "clouds.csv"), ("here", "turned.csv"), ("here/state", "turned.csv")):
+        assert main(["predict", state, "--data", file]) == 0
+        printed = capsys.readouterr()
+        assert set(printed.out.splitlines()) == {f"kind {label}" for label in range(4)}
+        assert float(printed.err.split()[1]) > 90
+    assert main(["predict", "here", "--data", "turned.csv", "--json", "--probabilities"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["names"] == ["kind 0", "kind 1", "kind 2", "kind 3"]
+    assert answer["classes"] == [answer["names"][number] for number in answer["numbers"]]
+    assert [int(np.argmax(row)) for row in answer["probabilities"]] == answer["numbers"]
 
-    assert main(["learn", "here", "--data", "clouds.csv", *named, "--out", "later"]) == 0
-    assert main(["learn", "later", "--data", "clouds.csv", *named]) == 0  # in place: they stay there, too
+    assert main(["learn", "here", "--data", "turned.csv", "--out", "later"]) == 0
+    assert main(["learn", "later", "--data", "clouds.csv"]) == 0  # in place: they stay there, too
     capsys.readouterr()
-    assert main(["predict", "later", "--data", "clouds.csv", *named]) == 0
-    assert set(capsys.readouterr().out.splitlines()) == {f"kind {label}" for label in range(4)}
-    assert main(["predict", "here/state", "--data", "clouds.csv", *named]) == 2
-    assert "The label 'kind 0' is not one of the 4 classes (0, 1, 2, 3)" in said(capsys)
-    names = ",".join(f"kind {label}" for label in range(4))
-    assert main(["predict", "here/state", "--data", "clouds.csv", *named, "--names", names]) == 0
-    assert "kind 3" in capsys.readouterr().out
-    assert main(["predict", "later", "--data", "clouds.csv", *named, "--names", "kind 0,kind 1"]) == 2
-    assert "The label 'kind 2' is not one of the 2 classes (kind 0, kind 1)" in said(capsys)
+    assert main(["predict", "later", "--data", "turned.csv", "--probabilities"]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header == "predicted,kind 0,kind 1,kind 2,kind 3"
+    assert {row.split(",")[0] for row in rows} == {f"kind {label}" for label in range(4)}
+    Path("narrow.csv").write_text("length,width\n1,2\n")
+    assert main(["predict", "here", "--data", "narrow.csv"]) == 2
+    assert "lacks 'depth'; give the columns that were learned: length, width, depth." in said(capsys)
+
+
+def test_gaps_categories_and_the_order_of_tasks(capsys):
+    """A table as it comes: the prior part of the first task fixes the width, and tasks have their names in the file's order."""
+    rng, lines = np.random.default_rng(0), ["age;size;city;branch;label"]
+    for branch in ("Bern", "Zürich", "Genf"):
+        for i in range(150):
+            label, noise = i % 2, rng.normal()
+            age = "" if i % 7 == 0 else f"{20 + 30 * label + noise:.2f}".replace(".", ",")
+            lines.append(
+                f"{age};{f'{rng.normal():.6f}'.replace('.', ',')};{('Rom', 'Ulm')[label]};{branch};{('no', 'yes')[label]}"
+            )
+    Path("people.csv").write_text("\n".join(lines))
+    assert main(["run", "people.csv", "domain=branch", STEP, "anytime=true", "--out", "here"]) == 0
+    kept = read_json("here/environment.json")["stream"]
+    assert kept["task_names"] == ["Bern", "Zürich", "Genf"]
+    age, _, city = kept["inputs"]["columns"]
+    assert (age["kind"], age["indicator"], city["values"]) == ("number", True, ["Rom", "Ulm"])
+    typed = ["--domain", "branch", "--scenario", "domain-incremental", "--tasks", "3"]
+    assert main(["verify", "here", "--data", "people.csv", *typed]) == 0
+    capsys.readouterr()
+    Path("new.csv").write_text("city;size;age\nRom;0;\nUlm;0;51,0\nParis;0;20,5\n")
+    assert main(["predict", "here", "--data", "new.csv"]) == 0
+    assert capsys.readouterr().out.split() == ["no", "yes", "no"]
+    listed = ["task_order=Genf,Bern,Zürich", "domain=branch", STEP, "--out", "there"]
+    assert main(["run", "people.csv", *listed]) == 0
+    assert read_json("there/environment.json")["stream"]["task_names"] == ["Genf", "Bern", "Zürich"]
 
 
 def test_a_run_that_cannot_begin_leaves_nothing_behind(capsys):
@@ -272,7 +305,6 @@ def test_pictures_are_resized_and_one_task_is_one(capsys):
         (["run", "own/none.npz"], "no file or folder own/none.npz; give the path of your data"),
         (["run", "none.csv"], "no file or folder none.csv"),
         (["run", "clouds.csv"], "no column 'label'; choose with label= among: length, width"),
-        (["run", "clouds.csv", "label=target"], "'remark' of clouds.csv is not numeric; choose the inputs with columns="),
         (["run", "clouds.csv", "label=target", "columns=length", "tasks=3"], "or list the classes of each with task_classes"),
         (["run", "mnist", "label=target"], "mnist has its labels"),
         (["run", "clouds.csv", "scale=1"], "scale is 1.0; give prior, or a shift and a factor such as 127.5,0.0078125."),

@@ -42,11 +42,19 @@ def test_unknown_names_suggest_the_nearest(tmp_path):
 @pytest.mark.parametrize(
     ("name", "options", "match"),
     [
-        ("digits", {"task_classes": [0, 1]}, "disjoint lists of classes between 0 and 9"),
-        ("digits", {"task_classes": [[0, 1], ["a"]]}, "disjoint lists of classes between 0 and 9"),
-        ("digits", {"task_classes": []}, "disjoint lists of classes between 0 and 9"),
+        ("digits", {"task_classes": [0, 1]}, "disjoint lists of classes, by name or between 0 and 9"),
+        (
+            "digits",
+            {"task_classes": [[0, 1], ["a"]]},
+            "disjoint lists of classes, by name or between 0 and 9",
+        ),
+        ("digits", {"task_classes": []}, "disjoint lists of classes, by name or between 0 and 9"),
         ("digits", {"images": "disjoint"}, "for permuted and rotated domains alone; leave it out"),
-        ("digits", {"folder": "x"}, "does not take folder; it takes class_seed, domains, images, order,"),
+        (
+            "digits",
+            {"folder": "x"},
+            "does not take folder; it takes class_seed, domains, examples, images, order,",
+        ),
         ("synthetic", {"folder": "x"}, "does not take folder; it takes classes_per_task, dimensions,"),
         ("synthetic", {"images": "disjoint"}, "synthetic does not take images; it takes classes_per_task,"),
         ("permuted-mnist", {"domains": "rotated"}, "domains of permuted-mnist are permuted; leave out"),
@@ -229,8 +237,8 @@ def test_wrong_files(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "options", "match"),
     [
-        ("a,b,label\n1,2,0\n3,,1\n", {}, "missing values"),
-        ("a,b,label\n1,2,0\n3,x,1\n", {}, "not numeric"),
+        ("a,b,label\n" + "1,2,0\n3,,1\n" * 5, {}, "missing values"),
+        ("a,b,label\n" + "1,2,0\n3,x,1\n" * 5, {}, "known in advance"),
         ("a,b,label\n1,2,0\n3,4\n", {}, "not a readable .csv"),
         ("label\n0\n1\n", {}, "no column of inputs"),
         ("a,label\n1,0\n2,1\n", {"columns": ["z"]}, "no column 'z'"),

@@ -1,5 +1,6 @@
 """A user's own data: arrays, .npz, .npy, Parquet, CSV, folders of pictures, dataset folders."""
 
+import gzip
 import json
 
 import numpy as np
@@ -9,7 +10,7 @@ from PIL import Image
 from small_data_sets import picture
 
 from cop2l import streams
-from cop2l.errors import UserError
+from cop2l.errors import Advice, UserError
 from cop2l.streams.text import hashed
 
 pa = pytest.importorskip("pyarrow")
@@ -326,3 +327,131 @@ def test_wrong_arrays(arguments, word):
 def test_wrong_options_of_arrays(options, word):
     with pytest.raises(UserError, match=word):
         streams.from_arrays(X, Y, **options)
+
+
+def test_unknown_keywords_are_refused():
+    with pytest.raises(UserError, match="no option of a stream named 'domains'; choose one of"):
+        streams.from_arrays(X, Y, domains=Y)
+    with pytest.raises(UserError, match="no option of a stream named 'foo'"):
+        streams.from_arrays(X, Y, foo=3)
+
+
+def test_domains_come_in_the_order_of_the_file_or_as_told(tmp_path):
+    site = np.array(["Bern", "Zürich", "Genf", "Bern"])[Y]
+    assert streams.from_arrays(X, Y, domain=site).task_names == ("Bern", "Zürich", "Genf")
+    told = streams.from_arrays(X, Y, domain=site, task_order=["Genf", "Bern", "Zürich"])
+    assert told.task_names == tuple(told.description["task_names"]) == ("Genf", "Bern", "Zürich")
+    assert told[:1].task_names == ("Genf",)
+    with pytest.raises(UserError, match="must list each domain of arrays once: Bern, Zürich, Genf"):
+        streams.from_arrays(X, Y, domain=site, task_order=["Genf"])
+    dates = [f"2024-0{9 - label}-01" for label in Y]
+    data = pa.table({"a": X[:, 0], "site": site, "day": dates, "label": Y % 2})
+    csv.write_csv(data, tmp_path / "dates.csv")
+    stream = streams.load(tmp_path / "dates.csv", domain="site", task_order="day")
+    assert stream.task_names == ("Bern", "Genf", "Zürich")
+    assert stream[0].x.shape[1] == 1
+    with pytest.raises(UserError, match="must hold a number or a date"):
+        streams.load(tmp_path / "dates.csv", domain="site", task_order="site")
+
+
+def test_examples_for_a_short_run(tmp_path):
+    stream = streams.from_arrays(X, Y, X[:8], Y[:8], examples=20)
+    assert sum(len(y) for _, y, _ in stream) == 20
+    assert sum(len(y) for _, y, _ in stream.test) == 8
+    assert sum(len(y) for _, y, _ in streams.load("digits", examples=100)) == 100
+    assert [len(y) for _, y, _ in streams.load("synthetic", examples=90)] == [30, 30, 30]
+    with pytest.raises(UserError, match="whole number from 1 to 40"):
+        streams.from_arrays(X, Y, X[:8], Y[:8], examples=41)
+
+
+GAPS = pa.table(
+    {
+        "age": pa.array([None if i % 5 == 4 else float(i) for i in range(40)]),
+        "city": pa.array(["Bern" if i < 20 else "Genf" for i in range(40)]),
+        "late": pa.array([None if i == 39 else 1.0 for i in range(40)]),
+        "label": Y % 2,
+    }
+)
+
+
+def test_gaps_and_categories_are_declared_or_given_by_the_prior_part(tmp_path):
+    parquet.write_table(GAPS, tmp_path / "gaps.parquet")
+    with pytest.raises(
+        UserError, match="'age' of gaps has missing values; fill them, or declare missing=age"
+    ):
+        streams.load(tmp_path / "gaps.parquet", columns=["age"])
+    with pytest.raises(UserError, match="'city' of gaps has no values that are known in advance"):
+        streams.load(tmp_path / "gaps.parquet", columns=["city"])
+    told = {"missing": ["age", "late"], "categories": ["city=Bern|Rom"], "test_share": 0.1}
+    declared = streams.load(tmp_path / "gaps.parquet", **told)
+    assert declared[0].x.shape[1] == 1 + 2 + 1 + 2
+    stream = streams.load(tmp_path / "gaps.parquet", prior=(0.5, 0, 0.0), test_share=0.1)
+    age, city, late = stream.description["inputs"]["columns"]
+    assert age["indicator"]
+    assert late["constant"] == 1
+    assert set(city["values"]) <= {"Bern", "Genf"}
+    assert not np.isnan(np.concatenate([task.x for task in (*stream, *stream.test)])).any()
+
+
+def test_a_certified_row_changes_nothing_about_the_others(tmp_path):
+    """The same file with one certified row changed is encoded alike in all other rows, and is as wide."""
+    from cop2l.streams.withhold import prior_rows
+
+    first = np.flatnonzero(Y % 2 == Y % 2)[:40]
+    certified = sorted(set(range(40)) - set(prior_rows(40, 0.5, 0, 0.0).tolist()))
+    frames = [GAPS.to_pydict(), GAPS.to_pydict()]
+    for name, value in (("age", None), ("city", "Atlantis"), ("late", None)):
+        frames[1][name][certified[3]] = value
+    x, changed = (
+        streams.from_arrays(
+            pa.table({k: v for k, v in frame.items() if k != "label"}),
+            np.zeros(40, int),
+            pa.table({k: v for k, v in frame.items() if k != "label"}),
+            np.zeros(40, int),
+            tasks=1,
+            prior=(0.5, 0, 0.0),
+        )[0].x
+        for frame in frames
+    )
+    assert x.shape == changed.shape
+    same = [row for row in first if row != certified[3]]
+    np.testing.assert_array_equal(x[same], changed[same])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("semicolon.csv", b"a;b;label\n1,5;2;0\n2,5;3;1\n"),
+        ("tabs.tsv", b"a\tb\tlabel\n1.5\t2\t0\n2.5\t3\t1\n"),
+        ("packed.csv.gz", gzip.compress(b"a,b,label\n1.5,2,0\n2.5,3,1\n")),
+        ("mark.csv", "\ufeffa,b,label\n1.5,2,0\n2.5,3,1\n".encode()),
+        ("wide.csv", "a,b,label\n1.5,2,0\n2.5,3,1\n".encode("utf-16")),
+        ("quoted.csv", b'"a","b","label"\n"1.5","2","0"\n"2.5","3","1"\n'),
+    ],
+)
+def test_dialects_of_csv(tmp_path, name, content):
+    from cop2l.streams.files import examples
+
+    (tmp_path / name).write_bytes(content)
+    x, y, _ = examples(tmp_path / name, "01", {})
+    assert (x.tolist(), y.tolist()) == ([[1.5, 2.0], [2.5, 3.0]], [0, 1])
+
+
+def test_a_row_number_among_the_inputs_is_named(tmp_path):
+    csv.write_csv(table().append_column("Unnamed: 0", pa.array(range(40))), tmp_path / "indexed.csv")
+    with pytest.warns(Advice, match="Column 'Unnamed: 0' of .* looks like a row number"):
+        streams.load(tmp_path / "indexed.csv")
+
+
+def test_numbers_with_a_word_among_them_are_no_categories(tmp_path):
+    values = [str(i) if i != 7 else "unknown" for i in range(40)]
+    csv.write_csv(pa.table({"a": values, "label": Y}), tmp_path / "words.csv")
+    with pytest.raises(UserError, match=r"'a' of .* holds numbers and the text 'unknown'"):
+        streams.load(tmp_path / "words.csv", prior=(0.5, 0, 0.0))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_data_frames(library):
+    frames = pytest.importorskip(library)
+    frame = frames.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2]})
+    same(streams.from_arrays(frame, Y, frame[:8], Y[:8]))

@@ -8,6 +8,7 @@ from typing import Any
 
 from cop2l.audit.flags import NO_CUT, SPLIT, flag, in_flags
 from cop2l.certify.inputs import features
+from cop2l.certify.prior import SHARE
 from cop2l.errors import UserError
 from cop2l.features import load_stream
 from cop2l.kernel.form import Unreadable, canonical, regular
@@ -94,7 +95,8 @@ def _cut(
         notes.fault(
             f"The certificate is {certificate['scenario']}, and its data is said to be cut {stated['scenario']}."
         )
-    standard, trouble = _standard(source)
+    prior = _prior(certificate, share)
+    standard, trouble = _standard(source, prior)
     usual = USUAL | ({"scenario": standard.scenario, "tasks": len(standard)} if standard else {})
     accepted = _compare(notes, source, stated, typed, usual, as_stated)
     wanted = stated | typed
@@ -102,7 +104,7 @@ def _cut(
     if stream is None:
         try:
             _refuse_sizes(wanted)
-            stream = load_stream(source, **wanted)
+            stream = load_stream(source, prior=prior, **wanted)
         except BAD as error:
             if trouble is not None:
                 raise Unreadable(f"The data cannot be loaded: {in_flags(str(trouble))}") from None
@@ -184,10 +186,18 @@ def _split(notes: Verdict, stream: Stream, tasks: int, share: Any, seed: Any) ->
     return found
 
 
-def _standard(source: str) -> tuple[Stream | None, Exception | None]:
+def _prior(certificate: Mapping[str, Any], withheld: Any) -> tuple[float, int, float]:
+    """Which examples of the first task may decide about gaps and categories of a table: those that certify nothing."""
+    options = certificate["options"]
+    settings = (certificate["settings"] or {}) if options.kind == "holdout" else {"prior": options.prior}
+    share = settings.get("prior", SHARE)
+    return share if type(share) is float else 0.0, options.seed, withheld if type(withheld) is float else 0.0
+
+
+def _standard(source: str, prior: tuple[float, int, float]) -> tuple[Stream | None, Exception | None]:
     """The stream as it is cut without any option; or why it cannot be."""
     try:
-        return load_stream(source), None
+        return load_stream(source, prior=prior), None
     except BAD as error:
         return None, error
 

@@ -50,9 +50,16 @@ def add(verbs: Any) -> None:
     )
     _common(parser)
     parser.add_argument("--task", type=int, metavar="T", help="the examples' task, if task-incremental")
+    parser.add_argument(
+        "--probabilities",
+        action="store_true",
+        help="also the probability of each class; nothing is certified of them",
+    )
     parser.add_argument("--out", metavar="FILE", help="write there (.npy: as an array), not on the screen")
     parser.add_argument(
-        "--json", action="store_true", help="print one JSON object: classes, and accuracy if y is given"
+        "--json",
+        action="store_true",
+        help="print one JSON object: classes by name and number, and accuracy",
     )
     parser.set_defaults(run=predict)
 
@@ -60,39 +67,14 @@ def add(verbs: Any) -> None:
 def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("state", metavar="STATE", help="a run directory or a saved learner")
     parser.add_argument(
-        "--data", metavar="FILE", required=True, help=".npz with x and y, .npy, .csv, .parquet"
+        "--data",
+        metavar="FILE",
+        required=True,
+        help=".npz with x and y, .npy, a table with the columns of the run, or pictures",
     )
-    parser.add_argument("--label", metavar="COLUMN", default="label", help="the column of labels (label)")
     parser.add_argument(
-        "--group", metavar="COLUMN", help="the column of groups, if the learner claims some (group)"
+        "--label", metavar="COLUMN", help="the column of labels, if the run does not name it (label)"
     )
-    parser.add_argument(
-        "--columns", metavar="A,B,...", default="", help="the columns that are inputs (all others)"
-    )
-    parser.add_argument("--text", metavar="A,B,...", default="", help="the columns of text among them")
-    parser.add_argument("--text-size", metavar="N", type=int, help="as it was learned (1024)")
-    parser.add_argument(
-        "--names",
-        metavar="A,B,...",
-        default="",
-        help="the labels in order, if they are names (those of the run)",
-    )
-
-
-def _read_as(arguments: argparse.Namespace) -> dict[str, Any]:
-    """How the data is read."""
-    from cop2l.streams.tables import Columns
-    from cop2l.streams.text import SIZE
-
-    inputs, text, names = (
-        [name for name in listed.split(",") if name]
-        for listed in (arguments.columns, arguments.text, arguments.names)
-    )
-    size = arguments.text_size or SIZE
-    return {
-        "columns": Columns(arguments.label, inputs or None, text, size, group=arguments.group),
-        "names": names,
-    }
 
 
 def learn(arguments: argparse.Namespace) -> int:
@@ -103,7 +85,7 @@ def learn(arguments: argparse.Namespace) -> int:
         arguments.state,
         arguments.data,
         out=arguments.out,
-        **_read_as(arguments),
+        label=arguments.label,
         classes=life.class_numbers(arguments.classes),
         archive=arguments.archive,
     )
@@ -121,16 +103,27 @@ def predict(arguments: argparse.Namespace) -> int:
     from cop2l.experiments import life
     from cop2l.text import rate
 
-    classes, accuracy, names = life.predict(
-        arguments.state, arguments.data, **_read_as(arguments), task=arguments.task
+    found = life.predict(
+        arguments.state,
+        arguments.data,
+        label=arguments.label,
+        task=arguments.task,
+        probabilities=arguments.probabilities,
     )
     if arguments.out:
-        life.write_classes(arguments.out, classes)
+        life.write_predicted(arguments.out, found)
     if arguments.json:
-        print(json.dumps({"classes": classes.tolist(), "accuracy": accuracy}))
+        content: dict[str, Any] = {
+            "classes": [found.names[number] for number in found.classes.tolist()],
+            "numbers": found.classes.tolist(),
+            "accuracy": found.accuracy,
+        }
+        if found.probabilities is not None:
+            content |= {"names": found.names, "probabilities": found.probabilities.tolist()}
+        print(json.dumps(content))
         return 0
     if not arguments.out:
-        print("\n".join(names[c] if c < len(names) else str(c) for c in classes.tolist()))
-    if accuracy is not None:
-        print(f"accuracy {rate(accuracy)} on {len(classes)} examples", file=sys.stderr)
+        print("\n".join(life.lines(found)))
+    if found.accuracy is not None:
+        print(f"accuracy {rate(found.accuracy)} on {len(found.classes)} examples", file=sys.stderr)
     return 0

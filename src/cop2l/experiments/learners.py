@@ -37,8 +37,16 @@ def load_stream(config: Config) -> Stream:
         images=config.images,
         folder=config.folder,
         seed=config.stream_seed,
+        prior=(prior_share(config), config.seed, config.holdout),
         **config.data,
     )
+
+
+def prior_share(config: Config) -> float:
+    """The share of each task that certifies nothing; of methods that have none, that of the first task that settles things."""
+    if config.method != CERTIFIES_ITSELF:
+        return SHARE
+    return presets.options(**options.stated(config), **options.of_the_run(config)).prior
 
 
 def check_groups(config: Config, stream: Stream) -> None:
@@ -121,8 +129,7 @@ def settle(config: Config, stream: Stream, say: Callable[[str], None] = lambda _
     stated, scale, lr = options.stated(config), PRIOR in config.scale, options.left_open(config)
     if not (scale or lr):
         return Settled()
-    own = config.method == CERTIFIES_ITSELF
-    share = presets.options(**stated, **options.of_the_run(config)).prior if own else SHARE
+    own, share = config.method == CERTIFIES_ITSELF, prior_share(config)
     learned, _ = withhold(stream[0], config.holdout, config.seed)
 
     def make(scale: dict[str, list[float]] | None, lr: float) -> Any:

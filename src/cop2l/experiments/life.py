@@ -1,8 +1,10 @@
 """The life of a saved learner outside experiments: find it, add a task to it, predict with it."""
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -13,15 +15,14 @@ from cop2l.experiments.directory import check_certificate
 from cop2l.files import read_json, recover, replace_folder, standing, write_array, write_json, write_text
 from cop2l.kernel.form import MOST_CLASSES
 from cop2l.methods import METHODS, method
-from cop2l.methods.base import SAVED_METHOD, read_state
+from cop2l.methods.base import SAVED_METHOD, Learner, read_state
 from cop2l.methods.protocol import Method
 from cop2l.streams.files import examples
-from cop2l.streams.tables import Columns
 
 SAVED_COP2L = "learner.safetensors"
-USUAL = Columns()
-NAMES = "names.json"
-"""Beside a saved learner: the names of its classes, in order."""
+DATA = "data.json"
+"""Beside a saved learner: the names of its classes and tasks, and how a table of examples is read for it."""
+KEPT = ("class_names", "task_names", "inputs")
 
 
 def load(folder: str | Path) -> Method:
@@ -63,8 +64,7 @@ def learn(
     data: str | Path,
     *,
     out: str | Path | None = None,
-    columns: Columns = USUAL,
-    names: Sequence[str] = (),
+    label: str | None = None,
     classes: Sequence[int] | None = None,
     archive: Sequence[str] = (),
     progress: Any = None,
@@ -75,9 +75,9 @@ def learn(
     """
     target = _target(folder, out)
     learner: Any = load(folder)
-    names = names or names_beside(folder)
-    old = dict(_archived(learner, entry, columns, names) for entry in archive)
-    x, y, groups = read(learner, data, columns, names, labels=True)
+    known = kept_beside(folder)
+    old = dict(_archived(learner, entry, known, label) for entry in archive)
+    x, y, groups = read(learner, data, known, label, labels=True)
     if (last := getattr(learner.options, "tasks", None)) is not None and learner.tasks_seen >= last:
         raise UserError(
             f"{folder} was made for {last} tasks, and all were learned; more can be added to a run with anytime=true."
@@ -97,8 +97,8 @@ def learn(
 
     def save(into: Path) -> None:
         learner.save(into)
-        if names:
-            write_json(into / NAMES, {"names": list(names)})
+        if known:
+            write_json(into / DATA, known)
 
     replace_folder(target, save)
     return learner, target
@@ -117,46 +117,78 @@ def _target(folder: str | Path, out: str | Path | None) -> Path:
     return target
 
 
+class Predicted(NamedTuple):
+    """What a learner says of examples."""
+
+    classes: Tensor
+    accuracy: float | None
+    """The share that is right, if the data has labels."""
+    names: Sequence[str]
+    """The names of the classes; their numbers if they have none."""
+    probabilities: Tensor | None
+
+
 def predict(
     folder: str | Path,
     data: str | Path,
     *,
-    columns: Columns = USUAL,
-    names: Sequence[str] = (),
+    label: str | None = None,
     task: int | None = None,
-) -> tuple[Tensor, float | None, Sequence[str]]:
-    """The class of each example, the share that is right if the data has labels, and the classes' names, if known."""
+    probabilities: bool = False,
+) -> Predicted:
+    """The class of each example and, on request, the probabilities of all classes, of which nothing is certified."""
     learner: Any = load(folder)
-    names = names or names_beside(folder)
-    x, y, _ = read(learner, data, columns, names)
-    several, known = learner.scenario == "task-incremental", range(1, learner.tasks_seen + 1)
-    if task not in known and (task is not None or (several and hasattr(learner, "certify"))):
+    known = kept_beside(folder)
+    x, y, _ = read(learner, data, known, label)
+    several, tasks = learner.scenario == "task-incremental", range(1, learner.tasks_seen + 1)
+    if task not in tasks and (task is not None or (several and hasattr(learner, "certify"))):
         raise UserError(
-            f"{folder} has learned the tasks {known[0]} to {known[-1]}; say whose examples these are with --task."
+            f"{folder} has learned the tasks {tasks[0]} to {tasks[-1]}; say whose examples these are with --task."
         )
     predicted: Tensor = learner.predict(x, task=task)
     right = None if y is None else int((predicted.numpy() == y).sum()) / len(y)
-    return predicted, right, names
+    chances = _probabilities(learner, x, task) if probabilities else None
+    return Predicted(predicted, right, class_names(learner, known), chances)
+
+
+def _probabilities(learner: Any, x: Any, task: int | None) -> Tensor:
+    if hasattr(learner, "probabilities"):
+        found: Tensor = learner.probabilities(x, task=task)
+        return found
+    if (type(learner).predict, type(learner).logits) != (Learner.predict, Learner.logits):
+        raise UserError(f"{type(learner).__name__} does not predict by probabilities; leave them out.")
+    chances: Tensor = learner.allowed(learner.logits(x), task).softmax(1).cpu()
+    return chances
+
+
+def class_names(learner: Any, known: Mapping[str, Any]) -> list[str]:
+    """The names of the classes that a learner tells apart; numbers where there are no names."""
+    outputs = int(learner.model.head.out_features)
+    return [*known.get("class_names", ())][:outputs] or [str(number) for number in range(outputs)]
 
 
 def read(
-    learner: Any, data: str | Path, columns: Columns, names: Sequence[str], *, labels: bool = False
+    learner: Any,
+    data: str | Path,
+    known: Mapping[str, Any],
+    label: str | None = None,
+    *,
+    labels: bool = False,
 ) -> tuple[Any, Any, Any]:
     """Examples for a learner: inputs of its shape, class numbers (None without `labels`), and groups or None.
 
-    The column of groups is the one that was named, or `group` where the learner claims groups.
+    `known` says how its run read a table: which columns, by name, and which one has the label. A `label` that is named
+    comes before it.
     """
-    columns = columns._replace(group=columns.group or ("group" if claims_groups(learner) else None))
-    outputs = int(learner.model.head.out_features)
-    known = names if 0 < len(names) <= outputs else [str(number) for number in range(outputs)]
-    x, y, groups = examples(Path(data), columns, known)
+    columns = {"group": "group" if claims_groups(learner) else None, **known.get("inputs", {})}
+    columns |= {} if label is None else {"label": label}
+    wanted = tuple(learner.model.description["inputs"])
+    x, y, groups = examples(Path(data), class_names(learner, known), columns, wanted)
     if labels and y is None:
         raise UserError(f"{data} has no labels; add y, or name the column that holds them with --label.")
-    shape, wanted = tuple(x.shape[1:]), tuple(learner.model.description["inputs"])
-    if shape != wanted:
+    if (shape := tuple(x.shape[1:])) != wanted:
         raise UserError(
-            f"The examples in {data} have the shape {shape}, and the learner takes {wanted}; choose its inputs, of a table with"
-            " --columns and --text."
+            f"The examples in {data} have the shape {shape}, and the learner takes {wanted}; give the inputs that it learned."
         )
     return x, y, groups
 
@@ -166,18 +198,25 @@ def claims_groups(learner: Any) -> bool:
     return bool(getattr(learner.options, "groups", ()))
 
 
-def names_beside(folder: str | Path) -> Sequence[str]:
-    """The names of the classes that lie beside a learner, in order; none if they are not known."""
-    described, kept = Path(folder) / "environment.json", Path(folder) / NAMES
+def kept_beside(folder: str | Path) -> dict[str, Any]:
+    """What lies beside a learner about its data: names of classes and tasks, and the columns of its table."""
+    folder = Path(folder)
+    run = folder.parent if folder.name == "state" else folder
+    kept, described = folder / DATA, run / "environment.json"
     found = read_json(kept) if kept.is_file() else {}
     if not found and described.is_file():
         found = read_json(described).get("stream", {})
-    names: Sequence[str] = found.get("names", found.get("class_names", ()))
+    return {key: found[key] for key in KEPT if key in found}
+
+
+def names_beside(folder: str | Path) -> Sequence[str]:
+    """The names of the classes that lie beside a learner, in order; none if they are not known."""
+    names: Sequence[str] = kept_beside(folder).get("class_names", ())
     return names
 
 
 def _archived(
-    learner: Method, entry: str, columns: Columns, names: Sequence[str]
+    learner: Method, entry: str, known: Mapping[str, Any], label: str | None
 ) -> tuple[int, tuple[Any, np.ndarray]]:
     number, equals, path = entry.partition("=")
     if not equals or not number.isdecimal():
@@ -188,7 +227,7 @@ def _archived(
         raise UserError(
             f"There is no earlier task {number}; the learner has learned the tasks 1 to {learner.tasks_seen}."
         )
-    x, y, _ = read(learner, path, columns, names, labels=True)
+    x, y, _ = read(learner, path, known, label, labels=True)
     return int(number), (x, y)
 
 
@@ -234,10 +273,22 @@ def issued(learner: Method) -> dict[str, Any]:
     }
 
 
-def write_classes(path: str | Path, classes: Tensor) -> None:
-    """Predicted classes as a file: an array for .npy, else one per line."""
-    path = Path(path)
-    if path.suffix != ".npy":
-        write_text(path, "".join(f"{number}\n" for number in classes.tolist()))
+def write_predicted(path: str | Path, predicted: Predicted) -> None:
+    """Predictions as a file: an array for .npy, of probabilities if there are any; else lines."""
+    if Path(path).suffix != ".npy":
+        write_text(Path(path), "".join(f"{line}\n" for line in lines(predicted)))
         return
-    write_array(path, classes.numpy())
+    found = predicted.classes if predicted.probabilities is None else predicted.probabilities
+    write_array(Path(path), found.numpy())
+
+
+def lines(predicted: Predicted) -> list[str]:
+    """The name of the class of each example; with probabilities, CSV with a column for each class."""
+    names = [predicted.names[number] for number in predicted.classes.tolist()]
+    if predicted.probabilities is None:
+        return names
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["predicted", *predicted.names])
+    table.writerows([name, *row] for name, row in zip(names, predicted.probabilities.tolist(), strict=True))
+    return text.getvalue().splitlines()

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
 from cop2l.errors import UserError
 from cop2l.features.store import CHUNK, PARTS, Entry, Writer, content_hash, lookup, names
 from cop2l.files import file_digest
@@ -28,8 +30,9 @@ def import_features(
     path = Path(file)
     dataset, backbone, size = names_from_file(path, dataset, backbone, size)
     data = read(path)
-    if data.x.ndim != 2:
-        raise UserError(f"{path} must hold rows of features, not arrays of shape {data.x.shape[1:]}.")
+    x_train, x_test = np.asarray(data.x), np.asarray(data.x_test)
+    if x_train.ndim != 2:
+        raise UserError(f"{path} must hold rows of features, not arrays of shape {x_train.shape[1:]}.")
     spec = {
         "dataset": dataset,
         "backbone": backbone,
@@ -42,7 +45,7 @@ def import_features(
     saw = pretrained_on if pretrained_on is not None else known.pretrained_on if known else ()
     writer = Writer(spec)
     try:
-        for part, x, y in zip(PARTS, (data.x, data.x_test), (data.y, data.y_test), strict=True):
+        for part, x, y in zip(PARTS, (x_train, x_test), (data.y, data.y_test), strict=True):
             writer.write(part, y, (x[start : start + CHUNK] for start in range(0, len(x), CHUNK)))
         usual = data.names == tuple(map(str, range(data.classes)))
         called = {} if usual else {"class_names": list(data.names)}

@@ -17,7 +17,7 @@ from cop2l.streams.scenarios import Cut
 _IMAGENET = {"imagenet", "imagenet1k", "imagenet21k", "imagenet22k", "lvd142m"}
 PART_OF = dict.fromkeys(("imagenet", "imagenet1k", "tinyimagenet", "imagenette", "imagewoof"), _IMAGENET)
 """Data sets that are part of others, by the names of the others."""
-UNMOVED = ("download", "seed")
+UNMOVED = ("download", "seed", "prior")
 """Options of every stream that change nothing about cached features."""
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cop2l.streams.loading import NAMES, catalogue, labelled, load
     from cop2l.streams.own import from_arrays
     from cop2l.streams.pictures import Pictures
-    from cop2l.streams.scenarios import Labelled, class_incremental, cut, domain_incremental, task_incremental
+    from cop2l.streams.scenarios import Labelled, cut
     from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task
 
 _HOMES = {
@@ -25,7 +25,7 @@ _HOMES = {
     "loading": ("NAMES", "catalogue", "labelled", "load"),
     "own": ("from_arrays",),
     "pictures": ("Pictures",),
-    "scenarios": ("Labelled", "class_incremental", "cut", "domain_incremental", "task_incremental"),
+    "scenarios": ("Labelled", "cut"),
     "task": ("SCENARIOS", "Scenario", "Stream", "Task"),
 }
 """Which module a name comes from."""
@@ -41,16 +41,13 @@ __all__ = [
     "Synthetic",
     "Task",
     "catalogue",
-    "class_incremental",
     "cut",
-    "domain_incremental",
     "fingerprint",
     "from_arrays",
     "home",
     "labelled",
     "load",
     "synthetic",
-    "task_incremental",
 ]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
-from cop2l.streams.scenarios import Cut, Labelled, Part, Prepare, describe, grouped, shuffled, task_order
+from cop2l.streams.scenarios import Cut, Labelled, Part, Prepare, describe, grouped, ordered, shuffled
 from cop2l.streams.task import Stream
 
 IMAGES = ("shared", "disjoint")
@@ -41,7 +41,7 @@ def views(
     if not 1 <= tasks <= len(data.x):
         raise UserError(f"Choose between 1 and {len(data.x)} tasks, not {tasks}.")
     how: Cut = {"order": order, "order_seed": order_seed}
-    places = task_order(tasks, how)
+    places = ordered(tasks, how)
     prepare, detail = _prepared(data, kind, places, seed)
     everything = np.arange(len(data.x))
     if images == "shared":

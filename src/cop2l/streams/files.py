@@ -3,17 +3,18 @@
 import json
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cop2l.errors import UserError
+from cop2l.streams.encoding import Declared, Encoder, Rows, listed
 from cop2l.streams.own import TEST_SHARE, class_numbers, labelled, prepared
-from cop2l.streams.pictures import class_folders, from_folders
+from cop2l.streams.pictures import Pictures, class_folders, from_folders
 from cop2l.streams.scenarios import Labelled
-from cop2l.streams.tables import SUFFIXES, Columns, Part, from_table, read_table
+from cop2l.streams.tables import SUFFIXES, Columns, Part, from_table, is_table, read_table
 from cop2l.streams.text import SIZE
 
 ARRAYS = ("x", "y", "domain", "group")
@@ -33,6 +34,9 @@ def read(
     text_size: int = SIZE,
     domain: str | None = None,
     group: str | None = None,
+    task_order: str | Sequence[str] | None = None,
+    missing: str | Sequence[str] | None = None,
+    categories: Any = None,
     classes: int | Sequence[Any] | None = None,
     test_share: float = TEST_SHARE,
     seed: int = 0,
@@ -40,27 +44,63 @@ def read(
     """The labelled data of one file or folder; what it is, is seen from its name and content."""
     if not isinstance(text_size, int) or not 1 <= text_size <= MOST_TEXT:
         raise UserError(f"text_size is {text_size}; give a whole number from 1 to {MOST_TEXT}.")
-    single = [None if name is None else str(name) for name in (domain, group)]
-    chosen = Columns(str(label), _names(columns), _names(text) or (), text_size, *single)
+    chosen = Columns(
+        str(label),
+        None if columns is None else listed(columns),
+        listed(text),
+        text_size,
+        None if domain is None else str(domain),
+        None if group is None else str(group),
+        task_order if isinstance(task_order, str) else None,
+        Declared.of(missing, categories),
+    )
     train, test, names = stored(path, chosen)
-    train = train if isinstance(train, Part) else from_table(train, path, chosen)
-    test = test if test is None or isinstance(test, Part) else from_table(test, path, chosen)
+    description: dict[str, Any] = {"source": str(path)}
+    if not isinstance(train, Part):
+        train = from_table(train, path, chosen)
+        kinds = train.x.kinds if isinstance(train.x, Rows) else {}
+        test = test and from_table(test, path, chosen._replace(kinds=kinds))
+        description["inputs"] = chosen.as_dict()
+    elif chosen.order or missing or categories:
+        raise UserError(
+            f"{path} is no table; leave out missing and categories, and list task_order by names."
+        )
     return labelled(
         path.stem,
         train,
         test,
         classes=names if classes is None else classes,
+        task_order=None if isinstance(task_order, str) else task_order,
         test_share=test_share,
         seed=seed,
-        description={"source": str(path)},
+        description=description,
     )
 
 
-def examples(path: Path, columns: Columns, names: Sequence[str]) -> tuple[Any, Any, Any]:
-    """Inputs as models take them, class numbers or None, and groups or None: for a learner of these classes."""
+def examples(
+    path: Path, names: Sequence[str], known: Mapping[str, Any], shape: Sequence[int] = ()
+) -> tuple[Any, Any, Any]:
+    """Inputs as models take them, class numbers or None, and groups or None: for a learner of these classes.
+
+    `known` is what its run keeps of a table's columns. Pictures are resized to the shape of its inputs.
+    """
+    told = known.get("columns") or ()
+    columns = Columns(
+        known.get("label", "label"),
+        [] if known.get("chosen") else None,
+        text_size=known.get("text_size", SIZE),
+        domain=known.get("domain"),
+        group=known.get("group"),
+        kinds={column["name"]: column["kind"] for column in told},
+    )
     part, _, _ = stored(path, columns)
     if not isinstance(part, Part):
         part = from_table(part, path, columns, labels=False)
+        if isinstance(part.x, Rows):
+            encoder = Encoder(told) if told else Encoder.fit(str(path), [part.x], None)
+            part = part._replace(x=encoder(part.x))
+    if isinstance(part.x, Pictures) and len(shape) == 3:
+        part = part._replace(x=Pictures(part.x.sources, "L" if shape[0] == 1 else "RGB").array(shape[2]))
     x, y, groups = prepared(str(path), part)
     return x, None if y is None else class_numbers(y, names), groups
 
@@ -68,11 +108,11 @@ def examples(path: Path, columns: Columns, names: Sequence[str]) -> tuple[Any, A
 def stored(path: Path, columns: Columns | None = None) -> Stored:
     """What a file or a folder holds, as it is."""
     if path.is_file():
-        if path.suffix in SUFFIXES:
+        if is_table(path):
             return read_table([path], columns), None, None
         if path.suffix in (".npz", ".npy"):
             return (*(_npz if path.suffix == ".npz" else _npy)(path), None)
-        kinds = ".npz (arrays x and y), .npy, .parquet or .csv"
+        kinds = ".npz (arrays x and y), .npy, .parquet, .csv or .tsv"
         raise UserError(f"{path} is not a kind of data file that is known; write it as {kinds}.")
     if not path.is_dir():
         raise UserError(f"There is no file or folder {path}; give the path of your data.")
@@ -86,12 +126,6 @@ def stored(path: Path, columns: Columns | None = None) -> Stored:
             test = next((files for files in tests if files), None)
             return read_table(train, columns), test and read_table(test, columns), None
     return _picture_folder(path)
-
-
-def _names(given: Any) -> list[str] | None:
-    """The names of columns; what reads as a number is a name here, too."""
-    several = given if isinstance(given, list | tuple) else [given]
-    return None if given is None else [str(name) for name in several]
 
 
 def stored_arrays(path: Path) -> dict[str, np.ndarray]:

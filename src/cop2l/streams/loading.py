@@ -10,14 +10,14 @@ from cop2l.plugins import imported, installed
 from cop2l.streams.catalog import DATASETS, SIDE, data_set, decoded, digits
 from cop2l.streams.clouds import synthetic
 from cop2l.streams.domains import DOMAINS, IMAGES, views
-from cop2l.streams.scenarios import Cut, Labelled, cut
+from cop2l.streams.scenarios import Cut, Labelled, Prior, cut, fewer
 from cop2l.streams.task import SCENARIOS, Stream
 
 GENERATED: dict[str, Callable[..., Stream]] = {"synthetic": synthetic}
 NAMES = (*DATASETS, *DOMAINS, "digits", *GENERATED)
-COLUMNS = ("label", "columns", "text", "domain", "group")
-OWN = (*COLUMNS, "text_size", "classes", "task_classes", "size", "test_share")
-"""The options of own data; the first name columns of a table."""
+COLUMNS = ("label", "columns", "text", "domain", "group", "missing", "categories", "task_order")
+OWN = (*COLUMNS, "text_size", "classes", "task_classes", "size", "test_share", "examples")
+"""The options of own data; the first name columns of a table, or values in it."""
 
 
 def load(
@@ -32,6 +32,7 @@ def load(
     folder: str | Path | None = None,
     download: bool = True,
     seed: int = 0,
+    prior: Prior | None = None,
     **options: Any,
 ) -> Stream:
     """The stream of a data set by name, or of the user's own file or folder by path.
@@ -42,8 +43,10 @@ def load(
     an `order_seed` changes the order of the tasks, and nothing about what is in them. `domains`
     ("permuted" or "rotated") makes a domain-incremental stream of a data set of square pictures; then
     `images` are "shared" between the tasks or "disjoint", and `seed` draws the domains. `size` resizes
-    pictures that lie in files. Own data: `label`, `columns`, `domain`, `group`, `classes`, `test_share` (where there is
-    no test part, `seed` draws one). Options of `synthetic` go to it.
+    pictures that lie in files. `examples` draws so many training examples from all, for a short run. Own data: `label`,
+    `columns`, `text`, `domain`, `task_order`, `group`, `classes`, `test_share` (where there is no test part, `seed` draws
+    one), `missing` and `categories`; what these leave open, the `prior` part of the first task decides. Options of
+    `synthetic` go to it.
     """
     if scenario is not None and scenario not in SCENARIOS:
         raise unknown("scenario", scenario, SCENARIOS)
@@ -51,6 +54,8 @@ def load(
         raise unknown("choice of images", images, IMAGES)
     if name in GENERATED:
         generate, given = GENERATED[str(name)], {"tasks": tasks, "scenario": scenario, **options}
+        if (examples := given.pop("examples", None)) is not None:
+            given["n"] = max(1, examples // (tasks or 3))
         given = {key: value for key, value in given.items() if value is not None}
         parameters = inspect.signature(generate).parameters
         others = {"class_seed": class_seed, "order": order, "order_seed": order_seed, "folder": folder}
@@ -62,7 +67,9 @@ def load(
                 raise UserError(f"{key} is {value!r}; give a{' whole' * (kinds is int)} number.")
         return generate(seed=seed, **given)
     _only_known(options, ("domains", *OWN))
-    task_classes, domains, size = (options.pop(key, None) for key in ("task_classes", "domains", "size"))
+    task_classes, domains, size, examples = (
+        options.pop(key, None) for key in ("task_classes", "domains", "size", "examples")
+    )
     source = str(name)
     if source in DOMAINS:
         if domains not in (None, DOMAINS[source][1]):
@@ -72,7 +79,7 @@ def load(
             )
         source, domains = DOMAINS[source]
     stored = labelled(source, folder=folder, download=download, seed=seed, **options)
-    data = decoded(stored, size, SIDE if source in DATASETS else None)
+    data = decoded(fewer(stored, examples), size, SIDE if source in DATASETS else None)
     if domains is not None:
         if scenario not in (None, "domain-incremental") or class_seed is not None or task_classes is not None:
             raise UserError(
@@ -82,8 +89,9 @@ def load(
     if images != IMAGES[0]:
         raise UserError(f"images={images} is for permuted and rotated domains alone; leave it out.")
     usual = "class-incremental" if data.domain is None else "domain-incremental"
-    how: Cut = {"tasks": tasks, "task_classes": task_classes, "class_seed": class_seed}
-    return cut(data, scenario or usual, **how, order=order, order_seed=order_seed)
+    how: Cut = {"tasks": tasks, "task_classes": task_classes, "class_seed": class_seed, "order": order}
+    how["order_seed"] = order_seed
+    return cut(data, scenario or usual, prior=prior, **how)
 
 
 def refuse(name: object, given: Mapping[str, Any], takes: Iterable[str]) -> None:

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 
 from cop2l.errors import UserError
+from cop2l.streams.encoding import Declared, Rows
 from cop2l.streams.pictures import Pictures, Scaled
-from cop2l.streams.scenarios import Cut, Labelled, Prepare, as_it_is, cut, shuffled, take
-from cop2l.streams.tables import Part
+from cop2l.streams.scenarios import Cut, Labelled, Prepare, Prior, as_it_is, cut, shuffled, take
+from cop2l.streams.tables import Columns, Part, from_frame, from_table, is_frame
 from cop2l.streams.task import Stream
 
 TEST_SHARE = 0.2
@@ -32,16 +33,22 @@ def from_arrays(
     domain_test: Any = None,
     groups: Any = None,
     groups_test: Any = None,
+    task_order: Sequence[Any] | None = None,
+    missing: str | Sequence[str] | None = None,
+    categories: Any = None,
     test_share: float = TEST_SHARE,
     seed: int = 0,
+    prior: Prior | None = None,
     **how: Unpack[Cut],
 ) -> Stream:
-    """A stream from arrays or tensors.
+    """A stream from arrays, tensors or data frames.
 
     Labels are whole numbers or names; `classes` lists them in order, or says how many there are. Bytes are taken for
     pictures, (n, height, width[, channels]) or (n, channels, height, width), and scaled to [-1, 1]. Without a
     test part, `test_share` of the examples, drawn from the seed, becomes one. `domain` says which domain each
-    example belongs to, for a domain-incremental stream. `groups` names the group of each example, for certificates
+    example belongs to, for a domain-incremental stream; the domains come in the order in which they first appear, or as
+    `task_order` lists them. A data frame may have gaps and categories (`missing`, `categories`). `groups` names the
+    group of each example, for certificates
     that speak of groups; those of the test part are for measuring alone. `tasks`, `task_classes`, `class_seed`,
     `order` and `order_seed` say how it is cut.
 
@@ -50,16 +57,27 @@ def from_arrays(
     >>> stream.heads, [len(task.y) for task in stream], stream[0].x.dtype
     (((0, 1), (2, 3)), [17, 15], dtype('float32'))
     """
+    description: dict[str, Any] = {}
+    if is_frame(x):
+        columns = Columns(None, declared=Declared.of(missing, categories))
+        description["inputs"] = columns.as_dict()
+        x = from_table(from_frame(x), name, columns).x
+        if x_test is not None:
+            x_test = from_table(from_frame(x_test), name, columns._replace(kinds=x.kinds)).x
+    elif missing or categories:
+        raise UserError(f"The inputs of {name} are no data frame; leave out missing and categories.")
     data = labelled(
         name,
         Part(x, y, domain, groups),
         None if x_test is None and y_test is None else Part(x_test, y_test, domain_test, groups_test),
         classes=classes,
+        task_order=task_order,
+        description=description,
         test_share=test_share,
         seed=seed,
     )
     usual = "class-incremental" if domain is None else "domain-incremental"
-    return cut(data, scenario or usual, **how)
+    return cut(data, scenario or usual, prior=prior, **how)
 
 
 def labelled(
@@ -68,11 +86,13 @@ def labelled(
     test: Part | None,
     *,
     classes: int | Sequence[Any] | None = None,
+    task_order: Sequence[Any] | None = None,
     test_share: float = TEST_SHARE,
     seed: int = 0,
     description: dict[str, Any] | None = None,
 ) -> Labelled:
     """The user's data, checked, with labels numbered from 0."""
+    domains = _domain_names(name, train, task_order)
     description = dict(description or {})
     description["label_set"] = FOUND if classes is None else "given"
     if test is None:
@@ -86,12 +106,14 @@ def labelled(
     y, y_test = (class_numbers(part.y, names) for part in (train, test))
     x, prepare = _inputs(name, train.x)
     x_test, _ = _inputs(name, test.x)
-    if not isinstance(x, Pictures) and (x.shape[1:], x.dtype) != (x_test.shape[1:], x_test.dtype):
+    if not isinstance(x, Pictures | Rows) and (x.shape[1:], x.dtype) != (x_test.shape[1:], x_test.dtype):
         raise UserError(
             f"The training inputs of {name} are {tuple(x.shape[1:])} {x.dtype} and the test inputs "
             f"{tuple(x_test.shape[1:])} {x_test.dtype}; give both the same form."
         )
-    domain, domain_test = _domains(name, train.domain, test.domain)
+    if (train.domain is None) != (test.domain is None):
+        raise UserError(f"Give the domains of both the training and the test part of {name}.")
+    domain, domain_test = (_domain_places(name, part.domain, domains) for part in (train, test))
     return Labelled(
         name,
         x,
@@ -103,6 +125,7 @@ def labelled(
         prepare=prepare,
         domain=domain,
         domain_test=domain_test,
+        domain_names=domains,
         group=_group_names(train.groups),
         group_test=_group_names(test.groups),
         description=description,
@@ -137,15 +160,15 @@ def _numpy(values: Any) -> Any:
 
 def _rows(part: Part, rows: np.ndarray) -> Part:
     x, *others = part
-    if isinstance(x, Pictures):
-        x = Pictures([x.sources[i] for i in rows])
-    else:
-        x = take(x if hasattr(x, "shape") else np.asarray(x), rows)
-    return Part(x, *(None if values is None else np.asarray(_numpy(values))[rows] for values in others))
+    stored = isinstance(x, Pictures | Rows) or hasattr(x, "shape")
+    return Part(
+        take(x if stored else np.asarray(x), rows),
+        *(None if values is None else np.asarray(_numpy(values))[rows] for values in others),
+    )
 
 
 def _same_length(name: str, part: Part) -> None:
-    x, y, domain, groups = part
+    x, y, domain, groups, _ = part
     if x is None or y is None:
         raise UserError(f"Give both inputs and labels of each part of {name}.")
     if any(getattr(values, "shape", None) == () for values in part):
@@ -227,6 +250,8 @@ def _inputs(name: str, x: Any) -> tuple[Any, Prepare]:
     """Inputs in the form that is stored, and how they are prepared."""
     if isinstance(x, Pictures):
         return x, Scaled((0.5,), (0.5,))
+    if isinstance(x, Rows):
+        return x, as_it_is
     if isinstance(x, torch.Tensor):
         x = x.detach().cpu()
         if x.dtype == torch.float32:
@@ -260,16 +285,33 @@ def _group_names(groups: Any) -> np.ndarray | None:
     return None if groups is None else np.array([str(name) for name in _numpy(groups)])
 
 
-def _domains(name: str, train: Any, test: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Domains numbered in sorted order."""
-    if train is None and test is None:
-        return None, None
-    if train is None or test is None:
-        raise UserError(f"Give the domains of both the training and the test part of {name}.")
-    values = np.unique(np.asarray(_numpy(train)))
-    numbered = [np.searchsorted(values, np.asarray(_numpy(part))) for part in (train, test)]
-    if not np.isin(np.asarray(_numpy(test)), values).all():
+def _domain_names(name: str, train: Part, listed: Sequence[Any] | None) -> tuple[str, ...]:
+    """The domains in the order in which they first appear, as they are listed, or by what orders them."""
+    if train.domain is None:
+        if listed is not None or train.order is not None:
+            raise UserError(
+                f"task_order is the order of domains; say with domain= to which one each row of {name} belongs."
+            )
+        return ()
+    texts = [str(value) for value in np.asarray(_numpy(train.domain)).tolist()]
+    names = list(dict.fromkeys(texts))
+    if train.order is not None:
+        values = np.asarray(texts)
+        names.sort(key=lambda domain: train.order[values == domain].min())
+    if listed is None:
+        return tuple(names)
+    if sorted(wanted := [str(domain) for domain in listed]) != sorted(names):
+        raise UserError(f"task_order must list each domain of {name} once: {', '.join(names)}.")
+    return tuple(wanted)
+
+
+def _domain_places(name: str, domain: Any, names: tuple[str, ...]) -> np.ndarray | None:
+    if domain is None:
+        return None
+    places = {text: place for place, text in enumerate(names)}
+    texts = [str(value) for value in np.asarray(_numpy(domain)).tolist()]
+    if strange := [text for text in texts if text not in places]:
         raise UserError(
-            f"The test part of {name} has a domain that the training part does not have; remove it."
+            f"The test part of {name} has the domain {strange[0]!r}, which the training part does not have; remove it."
         )
-    return numbered[0], numbered[1]
+    return np.array([places[text] for text in texts])

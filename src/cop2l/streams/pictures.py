@@ -4,7 +4,7 @@ import hashlib
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -49,14 +49,14 @@ class Pictures(Sequence[np.ndarray]):
     def __len__(self) -> int:
         return len(self.sources)
 
-    @overload
-    def __getitem__(self, index: int) -> np.ndarray: ...
-    @overload
-    def __getitem__(self, index: slice) -> "Pictures": ...
-    def __getitem__(self, index: int | slice) -> "np.ndarray | Pictures":
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return Pictures(self.sources[index])
-        return self.decode(index)
+        return (
+            Pictures([self.sources[i] for i in index])
+            if isinstance(index, np.ndarray)
+            else self.decode(index)
+        )
 
     @property
     def mode(self) -> str:

@@ -9,11 +9,15 @@ import torch
 
 from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
+from cop2l.streams.encoding import Encoder, Rows
 from cop2l.streams.fingerprints import fingerprint
 from cop2l.streams.pictures import Pictures
-from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task
+from cop2l.streams.task import SCENARIOS, Stream, Task
+from cop2l.streams.withhold import prior_rows
 
 Prepare = Callable[[Any], Any]
+Prior = tuple[float, int, float]
+"""The share of the prior part, the seed that draws it, and the share that is withheld from learning before."""
 REVERSED = "reversed"
 
 
@@ -21,14 +25,16 @@ class Cut(TypedDict, total=False):
     """How data is cut into tasks, and in which order these come."""
 
     tasks: int | None
-    task_classes: Sequence[Sequence[int]] | None
-    """The classes of each task, listed."""
+    task_classes: Sequence[Sequence[Any]] | None
+    """The classes of each task, all by their names or all by their numbers."""
     class_seed: int | None
     """Shuffles the classes before they are cut into tasks: it changes which classes a task has."""
     order: str | None
     """`reversed`: the last task comes first."""
     order_seed: int | None
     """Draws the order of the tasks: which classes a task has stays."""
+    examples: int | None
+    """So many training examples are drawn from all of them, for a short run."""
 
 
 def as_it_is(x: Any) -> Any:
@@ -53,11 +59,17 @@ class Labelled:
     prepare: Prepare = as_it_is
     """From stored rows (pictures are uint8) to what a model reads (float32)."""
     domain: np.ndarray | None = None
+    """The domain of each example, as its place among `domain_names`."""
     domain_test: np.ndarray | None = None
+    domain_names: tuple[str, ...] = ()
     group: np.ndarray | None = None
     """The name of each example's group."""
     group_test: np.ndarray | None = None
     description: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.domain is not None and not self.domain_names:
+            object.__setattr__(self, "domain_names", tuple(map(str, range(int(self.domain.max()) + 1))))
 
     @property
     def classes(self) -> int:
@@ -68,7 +80,7 @@ class Labelled:
         """What the stored data is: one fingerprint per part."""
         parts = {"train": (self.x, self.y), "test": (self.x_test, self.y_test)}
         return {
-            part: x.fingerprint(y) if isinstance(x, Pictures) else fingerprint(x, y)
+            part: x.fingerprint(y) if isinstance(x, Pictures | Rows) else fingerprint(x, y)
             for part, (x, y) in parts.items()
         }
 
@@ -109,10 +121,10 @@ def shuffled(seed: int, purpose: str, *numbers: int, n: int) -> np.ndarray:
     return np.argsort(marks(seed, purpose, *numbers, n=n), kind="stable")
 
 
-def task_order(tasks: int, how: Cut) -> list[int]:
+def ordered(tasks: int, how: Cut) -> list[int]:
     """The tasks, numbered from 0 as they are cut, in the order in which they come.
 
-    >>> task_order(3, {}), task_order(3, {"order": "reversed"})
+    >>> ordered(3, {}), ordered(3, {"order": "reversed"})
     ([0, 1, 2], [2, 1, 0])
     """
     order, seed = how.get("order"), how.get("order_seed")
@@ -141,25 +153,72 @@ def class_groups(classes: int, tasks: int, class_seed: int | None = None) -> tup
     return tuple(tuple(int(c) for c in group) for group in order.reshape(tasks, -1))
 
 
-def class_incremental(data: Labelled, **how: Unpack[Cut]) -> Stream:
-    """Each task brings new classes; one head over all of them."""
-    return _by_classes(data, "class-incremental", how)
+def fewer(data: Labelled, examples: int | None) -> Labelled:
+    """The data with so many training examples, drawn from all; the test part stays."""
+    if examples is None:
+        return data
+    if not isinstance(examples, int) or not 1 <= examples <= len(data.y):
+        raise UserError(f"examples is {examples!r}; give a whole number from 1 to {len(data.y)}.")
+    rows = np.sort(shuffled(0, "examples", n=len(data.y))[:examples])
+    domain, group = (None if values is None else values[rows] for values in (data.domain, data.group))
+    return replace(data, x=take(data.x, rows), y=data.y[rows], domain=domain, group=group)
 
 
-def task_incremental(data: Labelled, **how: Unpack[Cut]) -> Stream:
-    """Each task brings new classes, and its number is known when predicting."""
-    return _by_classes(data, "task-incremental", how)
+def cut(data: Labelled, scenario: str, *, prior: Prior | None = None, **how: Unpack[Cut]) -> Stream:
+    """The stream of one scenario.
 
-
-def domain_incremental(data: Labelled, **how: Unpack[Cut]) -> Stream:
-    """The same classes in every task, inputs that change.
-
-    The tasks are the data's domains where it has them (a site, a year). Otherwise groups of classes are
-    the domains, and a label is the number of the class within its group.
+    Class- and task-incremental: each task brings new classes. Domain-incremental: the same classes in every task,
+    inputs that change. Its tasks are the data's domains where it has them (a site, a year). Otherwise groups of classes
+    are the domains, and a label is the number of the class within its group. The `prior` part of the first task decides
+    about gaps and categories of a table, where nothing is declared.
     """
-    if data.domain is None or data.domain_test is None:
-        return _numbered_within_tasks(data, how)
-    number = len(np.unique(data.domain))
+    if scenario not in SCENARIOS:
+        raise unknown("scenario", scenario, SCENARIOS)
+    if strange := sorted(set(how) - set(Cut.__annotations__)):
+        raise unknown("option of a stream", strange[0], Cut.__annotations__)
+    data = fewer(data, how.get("examples"))
+    names: tuple[str, ...] = ()
+    if scenario == "domain-incremental" and data.domain is not None and data.domain_test is not None:
+        order = _domain_order(data, how)
+        names = tuple(data.domain_names[d] for d in order)
+        heads = (tuple(range(data.classes)),) * len(order)
+        train, test = (
+            [np.flatnonzero(d == place) for place in order] for d in (data.domain, data.domain_test)
+        )
+    else:
+        heads = _task_classes(data, how)
+        train, test = ([np.flatnonzero(np.isin(y, head)) for head in heads] for y in (data.y, data.y_test))
+        if scenario == "domain-incremental":
+            data, heads = _numbered_within_tasks(data, heads)
+    for number, rows in enumerate(train, 1):
+        if not len(rows):
+            raise UserError(
+                f"Task {number} of {data.name} would have no training example; choose fewer tasks, or list the classes of"
+                " each with task_classes."
+            )
+    prepare: Prepare = data.prepare
+    described = describe(data, scenario, len(train), how)
+    if isinstance(data.x, Rows):
+        known = take(data.x, train[0][prior_rows(len(train[0]), *prior)]) if prior else None
+        prepare = Encoder.fit(data.name, [data.x, data.x_test], known)
+        described["inputs"] = {**described["inputs"], "columns": prepare.columns}
+    numbers = range(1, len(train) + 1)
+    return Stream(
+        name=data.name,
+        scenario=scenario,
+        train=Part(data.x, data.y, train, (prepare,) * len(train), numbers),
+        test=Part(data.x_test, data.y_test, test, (prepare,) * len(train), numbers),
+        classes=data.classes,
+        heads=heads,
+        task_names=names,
+        groups=grouped(data.group, train),
+        test_groups=grouped(data.group_test, test),
+        description=described | ({"task_names": list(names)} if names else {}),
+    )
+
+
+def _domain_order(data: Labelled, how: Cut) -> list[int]:
+    number = len(data.domain_names)
     if how.get("tasks") not in (None, number):
         raise UserError(
             f"{data.name} has {number} domains, so it makes {number} tasks; leave out tasks={how['tasks']}."
@@ -168,69 +227,45 @@ def domain_incremental(data: Labelled, **how: Unpack[Cut]) -> Stream:
         raise UserError(
             f"The tasks of {data.name} are its domains, not groups of classes; leave out class_seed and task_classes."
         )
-    heads = (tuple(range(data.classes)),) * number
-    order = task_order(number, how)
-    train = [np.flatnonzero(data.domain == d) for d in order]
-    test = [np.flatnonzero(data.domain_test == d) for d in order]
-    return _stream(data, "domain-incremental", train, test, heads=heads, how=how)
-
-
-CUTS = {
-    "class-incremental": class_incremental,
-    "task-incremental": task_incremental,
-    "domain-incremental": domain_incremental,
-}
-
-
-def cut(data: Labelled, scenario: str, **options: Any) -> Stream:
-    """The stream of one scenario."""
-    if scenario not in CUTS:
-        raise unknown("scenario", scenario, SCENARIOS)
-    return CUTS[scenario](data, **options)
+    return ordered(number, how)
 
 
 def _task_classes(data: Labelled, how: Cut) -> tuple[tuple[int, ...], ...]:
     tasks, class_seed, listed = how.get("tasks"), how.get("class_seed"), how.get("task_classes")
     if listed is None:
         groups = class_groups(data.classes, data.tasks if tasks is None else tasks, class_seed)
-        return tuple(groups[task] for task in task_order(len(groups), how))
+        return tuple(groups[task] for task in ordered(len(groups), how))
     if class_seed is not None:
         raise UserError("task_classes lists the classes of each task; leave out class_seed.")
+    places = {name: number for number, name in enumerate(data.names)}
     try:
-        given = tuple(tuple(int(c) for c in group) for group in listed)
-    except (TypeError, ValueError):  # no lists, or no numbers in them
+        named = all(str(c) in places for group in listed for c in group)
+        given = tuple(tuple(places[str(c)] if named else int(c) for c in group) for group in listed)
+    except (TypeError, ValueError):  # no lists, or neither names nor numbers in them
         given = ()
     flat = [c for group in given for c in group]
     whole = given and all(given) and len(set(flat)) == len(flat)
     if not whole or not set(flat) <= set(range(data.classes)):
         raise UserError(
-            f"Give task_classes as disjoint lists of classes between 0 and {data.classes - 1}, not {listed!r}."
+            f"Give task_classes as disjoint lists of classes, by name or between 0 and {data.classes - 1}, not {listed!r}."
         )
     if tasks not in (None, len(given)):
         raise UserError(f"{len(given)} lists of classes make {len(given)} tasks; leave out tasks={tasks}.")
-    return tuple(given[task] for task in task_order(len(given), how))
+    return tuple(given[task] for task in ordered(len(given), how))
 
 
-def _by_classes(data: Labelled, scenario: Scenario, how: Cut) -> Stream:
-    heads = _task_classes(data, how)
-    train = [np.flatnonzero(np.isin(data.y, head)) for head in heads]
-    test = [np.flatnonzero(np.isin(data.y_test, head)) for head in heads]
-    return _stream(data, scenario, train, test, heads=heads, how=how)
-
-
-def _numbered_within_tasks(data: Labelled, how: Cut) -> Stream:
-    sets = _task_classes(data, how)
+def _numbered_within_tasks(
+    data: Labelled, sets: tuple[tuple[int, ...], ...]
+) -> tuple[Labelled, tuple[tuple[int, ...], ...]]:
+    """The data with the number of each class within its task as its label, and the heads."""
     size = len(sets[0])
     if any(len(group) != size for group in sets):
         raise UserError(
             "The tasks of a domain-incremental stream must have the same number of classes; correct task_classes."
         )
-    heads = (tuple(range(size)),) * len(sets)
     number = np.zeros(data.classes, np.int64)
     for group in sets:
         number[list(group)] = np.arange(size)
-    train = [np.flatnonzero(np.isin(data.y, group)) for group in sets]
-    test = [np.flatnonzero(np.isin(data.y_test, group)) for group in sets]
     renumbered = replace(
         data,
         y=number[data.y],
@@ -238,37 +273,7 @@ def _numbered_within_tasks(data: Labelled, how: Cut) -> Stream:
         names=tuple(f"number {n}" for n in range(size)),
         description=data.description | {"task_classes": [list(group) for group in sets]},
     )
-    return _stream(renumbered, "domain-incremental", train, test, heads=heads, how=how)
-
-
-def _stream(
-    data: Labelled,
-    scenario: Scenario,
-    train: Sequence[np.ndarray],
-    test: Sequence[np.ndarray],
-    *,
-    heads: tuple[tuple[int, ...], ...],
-    how: Cut,
-) -> Stream:
-    for number, rows in enumerate(train, 1):
-        if not len(rows):
-            raise UserError(
-                f"Task {number} of {data.name} would have no training example; choose fewer tasks, or list the classes of"
-                " each with task_classes."
-            )
-    prepare = (data.prepare,) * len(train)
-    numbers = range(1, len(train) + 1)
-    return Stream(
-        name=data.name,
-        scenario=scenario,
-        train=Part(data.x, data.y, train, prepare, numbers),
-        test=Part(data.x_test, data.y_test, test, prepare, numbers),
-        classes=data.classes,
-        heads=heads,
-        groups=grouped(data.group, train),
-        test_groups=grouped(data.group_test, test),
-        description=describe(data, scenario, len(train), how),
-    )
+    return renumbered, (tuple(range(size)),) * len(sets)
 
 
 def grouped(names: np.ndarray | None, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:

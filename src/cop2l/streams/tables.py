@@ -1,17 +1,25 @@
-"""Tables: the one reader of Parquet, CSV and Arrow files, for everything that takes a user's file."""
+"""Tables: the one reader of Parquet, CSV and Arrow files and of data frames, for everything that takes a user's data."""
 
-from collections.abc import Sequence
+import gzip
+import re
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cop2l.errors import UserError, missing_extra
+from cop2l.errors import Advice, UserError, missing_extra
+from cop2l.streams.encoding import Declared, Rows
 from cop2l.streams.pictures import Pictures
 from cop2l.streams.text import SIZE, hashed
 
-SUFFIXES = (".parquet", ".csv")
+SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 MISSING = "Column {!r} of {} has missing values; fill or remove them."
+HEAD_BYTES = 1 << 16
+INDEX_NAMES = ("", "index", "id", "row", "row_number", "unnamed: 0", "__index_level_0__")
+WHOLE = ("arrays", "pictures")
+"""A column of these is all of an example."""
 
 
 class Columns(NamedTuple):
@@ -23,47 +31,70 @@ class Columns(NamedTuple):
     text_size: int = SIZE
     domain: str | None = None
     group: str | None = None
+    order: str | None = None
+    """Numbers or dates: the domain with the least comes first."""
+    declared: Declared = Declared()
+    kinds: Mapping[str, str] = {}
+    """What each input is, where that is known from a run: number, category, text or array."""
 
     @property
-    def beside(self) -> tuple[str, ...]:
-        """The columns that are no inputs; their values are names, whatever they look like."""
-        return tuple(name for name in (self.label, self.domain, self.group) if name is not None)
+    def names(self) -> tuple[str, ...]:
+        """The columns whose values are names, whatever they look like: 01 and 1 differ."""
+        texts = [name for name, kind in self.kinds.items() if kind in ("category", "text")]
+        beside = [name for name in (self.label, self.domain, self.group) if name is not None]
+        return (*beside, *self.text, *self.declared.categories, *texts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What a run keeps, so that nobody types it again."""
+        beside = {name: getattr(self, name) for name in ("label", "domain", "group", "order", "text_size")}
+        return {**beside, "chosen": self.inputs is not None}
 
 
 class Part(NamedTuple):
-    """Inputs and labels, and the domain and the group of each example where there are any."""
+    """Inputs and labels; of each example its domain, its group, and what orders the domains, where there is any."""
 
     x: Any
     y: Any
     domain: Any = None
     groups: Any = None
+    order: Any = None
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file's name says that it holds a table."""
+    return path.name.lower().endswith(SUFFIXES)
 
 
 def read_table(files: Sequence[Path], columns: Columns | None = None) -> Any:
-    """The rows of some files, one after the other, as a pyarrow table; labels 01 and 1 of a CSV differ."""
+    """The rows of some files, one after the other, as a pyarrow table."""
     pa = _pyarrow()
-    from pyarrow import csv, parquet
+    from pyarrow import parquet
 
-    kind = files[0].suffix
-    names = dict.fromkeys(columns.beside if columns else (), pa.string())
-    convert = csv.ConvertOptions(column_types=names)
+    readers = {".parquet": lambda file: parquet.read_table(str(file)), ".arrow": _arrow}
     try:
-        found = [
-            csv.read_csv(str(file), convert_options=convert)
-            if kind == ".csv"
-            else _arrow(file)
-            if kind == ".arrow"
-            else parquet.read_table(str(file))
-            for file in files
+        tables = [
+            readers[file.suffix](file) if file.suffix in readers else _csv(file, columns) for file in files
         ]
-        if kind == ".csv" and any(pa.types.is_binary(field.type) for field in found[0].schema):
-            raise UserError(f"{files[0]} is not readable as CSV; write it again as UTF-8 text.")
-        table = pa.concat_tables(found)
-    except (pa.ArrowException, OSError) as error:
+        table = pa.concat_tables(tables)
+    except (pa.ArrowException, OSError, EOFError) as error:
+        kind = "".join(files[0].suffixes[-2:]) if files[0].suffix == ".gz" else files[0].suffix
         raise UserError(f"{files[0]} is not a readable {kind} file; write it again.") from error
     if twice := [name for name in table.column_names if table.column_names.count(name) > 1]:
         raise UserError(f"{files[0]} has two columns named {twice[0]!r}; rename one.")
     return table
+
+
+def is_frame(x: Any) -> bool:
+    """Whether x is a data frame of pandas or polars, or a pyarrow table."""
+    return hasattr(x, "column_names") or (hasattr(x, "columns") and hasattr(x, "to_numpy"))
+
+
+def from_frame(x: Any) -> Any:
+    """A pyarrow table of a data frame; the index of pandas is no column."""
+    pa = _pyarrow()
+    if hasattr(x, "column_names"):
+        return x
+    return x.to_arrow() if hasattr(x, "to_arrow") else pa.Table.from_pandas(x, preserve_index=False)
 
 
 def _pyarrow() -> Any:
@@ -71,7 +102,7 @@ def _pyarrow() -> Any:
         import pyarrow as pa
         import pyarrow.compute
     except ImportError:
-        raise missing_extra("pyarrow", "data", "Reading Parquet, CSV and Arrow files") from None
+        raise missing_extra("pyarrow", "data", "Reading tables and data frames") from None
     return pa
 
 
@@ -86,96 +117,207 @@ def _arrow(file: Path) -> Any:
             return pa.ipc.open_file(source).read_all()
 
 
-def from_table(table: Any, file: Path, columns: Columns, *, labels: bool = True) -> Part:
+def _csv(file: Path, columns: Columns | None) -> Any:
+    """A CSV or TSV file; its encoding, delimiter and decimal point are seen from its beginning."""
+    pa = _pyarrow()
+    from pyarrow import csv
+
+    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+        head = stream.read(HEAD_BYTES)
+    encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
+    delimiter, point = dialect(head.decode(encoding, errors="replace"))
+    names = dict.fromkeys(columns.names if columns else (), pa.string())
+    try:
+        table = csv.read_csv(
+            str(file),
+            read_options=csv.ReadOptions(encoding=encoding),
+            parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=csv.ConvertOptions(
+                column_types=names, decimal_point=point, strings_can_be_null=True
+            ),
+        )
+        readable = not any(pa.types.is_binary(field.type) for field in table.schema)
+    except (UnicodeDecodeError, pa.ArrowInvalid) as error:
+        if "UTF8" not in str(error) and not isinstance(error, UnicodeDecodeError):
+            raise
+        readable = False
+    if not readable:
+        raise UserError(f"{file} is not UTF-8 text, but perhaps Windows-1252; write it again as UTF-8.")
+    return table
+
+
+def dialect(text: str) -> tuple[str, str]:
+    r"""The delimiter and the decimal point of a CSV file, from its beginning.
+
+    >>> dialect("a;b\n1,5;2\n"), dialect("a\tb\n1.5\t2\n"), dialect("a,b\n1,5\n")
+    ((';', ','), ('\t', '.'), (',', '.'))
+    """
+    header, *lines = re.sub(r'"[^"]*"', "", text).splitlines() or [""]
+    delimiter = max(",;\t", key=header.count)
+    fields = [field for line in lines[:-1] or lines for field in line.split(delimiter)]
+    comma, point = (
+        any(re.fullmatch(rf"\s*-?\d+{sign}\d+\s*", field) for field in fields) for sign in (",", r"\.")
+    )
+    return delimiter, "," if comma and not point else "."
+
+
+def from_table(table: Any, file: Path | str, columns: Columns, *, labels: bool = True) -> Part:
     """Inputs from all columns but the label, the domain and the group, or from those named.
 
     Unless `labels` are needed, columns of labels and groups may be absent.
     """
     known = table.column_names
     if not labels:
-        columns = columns._replace(
-            label=columns.label if columns.label in known else None,
-            group=columns.group if columns.group in known else None,
+        there = [name if name in known else None for name in (columns.label, columns.domain, columns.group)]
+        columns = columns._replace(label=there[0], domain=there[1], group=there[2])
+    inputs = _input_names(known, file, columns)
+    y, domain, group = (
+        None if name is None else _names(table[name], name, file)
+        for name in (columns.label, columns.domain, columns.group)
+    )
+    order = None if columns.order is None else _order(table[columns.order], columns.order, file)
+    forms = {name: form(table[name].type) for name in inputs}
+    if len(inputs) == 1 and forms[inputs[0]] in WHOLE and inputs[0] not in columns.text:
+        return Part(_whole(table[inputs[0]], inputs[0], file), y, domain, group, order)
+    if any(kind in WHOLE for kind in forms.values()):
+        raise UserError(
+            f"Choose one column of arrays or pictures in {file}, or several of numbers and text, with columns=."
         )
+    kinds = {
+        name: columns.kinds.get(name)
+        or ("text" if name in columns.text else "category" if name in columns.declared.categories else None)
+        or {"text": "category"}.get(forms[name], "number")
+        for name in inputs
+    }
+    values = {name: _column(table[name], name, file, kinds[name], columns.text_size) for name in inputs}
+    if labels and not columns.kinds:
+        _warn_of_row_numbers(file, {name: v for name, v in values.items() if kinds[name] == "number"})
+    return Part(Rows(values, kinds, columns.declared), y, domain, group, order)
+
+
+def _input_names(known: Sequence[str], file: Path | str, columns: Columns) -> list[str]:
+    """The columns that are inputs, in order; those of a run must all be there, and no others unless some were chosen."""
+    beside = [
+        name for name in (columns.label, columns.domain, columns.group, columns.order) if name is not None
+    ]
+    if columns.kinds:
+        inputs, lacking = list(columns.kinds), [name for name in columns.kinds if name not in known]
+        surplus = [name for name in known if name not in (*inputs, *beside)] if columns.inputs is None else []
+        if lacking or surplus:
+            parts = [
+                f"{word} {', '.join(map(repr, names))}"
+                for word, names in (("lacks", lacking), ("has also", surplus))
+                if names
+            ]
+            raise UserError(
+                f"{file} {' and '.join(parts)}; give the columns that were learned: {', '.join(inputs)}."
+            )
+        return inputs
     named = {
         "label": [columns.label],
         "columns": columns.inputs or [],
         "text": columns.text,
         "domain": [columns.domain],
         "group": [columns.group],
+        "task_order": [columns.order],
     }
-    for option, names in named.items():
-        for name in names:
-            if name is not None and name not in known:
-                raise UserError(
-                    f"{file} has no column {name!r}; choose with {option}= among: {', '.join(known)}."
-                )
-    inputs = columns.inputs
-    if inputs is None:
-        inputs = [name for name in known if name not in columns.beside]
+    for option, name in ((option, name) for option, names in named.items() for name in names):
+        if name is not None and name not in known:
+            raise UserError(
+                f"{file} has no column {name!r}; choose with {option}= among: {', '.join(known)}."
+            )
+    inputs = (
+        [name for name in known if name not in beside] if columns.inputs is None else list(columns.inputs)
+    )
     inputs = list(dict.fromkeys([*inputs, *columns.text]))
     if not inputs or columns.label in inputs:
         wrong = f"takes its label {columns.label!r} for an input" if inputs else "has no column of inputs"
         raise UserError(f"{file} {wrong}; choose others with columns= and text=.")
-    values = []
-    for name in inputs:
-        array = _values(table[name], name, file)
-        is_text = name in columns.text
-        values.append(
-            _hashed(array, name, file, columns.text_size) if is_text else _inputs(array, name, file)
-        )
-    y, domain, group = (
-        None if name is None else _names(table[name], name, file)
-        for name in (columns.label, columns.domain, columns.group)
-    )
-    whole = [v for name, v in zip(inputs, values, strict=True) if name not in columns.text and _is_whole(v)]
-    if whole and len(values) > 1:
-        raise UserError(
-            f"Choose one column of arrays or pictures in {file}, or several of numbers and text, with columns=."
-        )
-    if whole:
-        return Part(whole[0], y, domain, group)
-    parts = [v if v.ndim > 1 else v[:, None] for v in values]
-    return Part(np.concatenate([v.astype(np.float32) for v in parts], axis=1), y, domain, group)
+    return inputs
 
 
-def _is_whole(values: Any) -> bool:
-    """Whether a column is all of an example: an array or a picture."""
-    return isinstance(values, Pictures) or values.ndim > 1
-
-
-def _values(column: Any, name: str, file: Path) -> Any:
-    """A column as one array without gaps."""
+def _array(column: Any) -> Any:
+    """A column as one array."""
     pa = _pyarrow()
     array = column.combine_chunks()
     array = pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
-    if array.null_count:
-        raise UserError(MISSING.format(name, file))
-    return array
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def _names(column: Any, name: str, file: Path) -> np.ndarray:
+def _names(column: Any, name: str, file: Path | str) -> np.ndarray:
     """A column of names: texts as they are, whole numbers in digits."""
-    found = _values(column, name, file).to_pylist()
-    if "" in found:
+    found = _array(column).to_pylist()
+    if None in found or "" in found:
         raise UserError(MISSING.format(name, file))
     return np.array(found)
 
 
-def _hashed(array: Any, name: str, file: Path, size: int) -> np.ndarray:
-    texts = array.to_pylist()
-    if not all(isinstance(text, str) for text in texts):
-        raise UserError(f"Column {name!r} of {file} is not text; leave it out of text=.")
-    return hashed(texts, size)
+def _order(column: Any, name: str, file: Path | str) -> np.ndarray:
+    types = _pyarrow().types
+    if not (types.is_temporal(column.type) or form(column.type) == "numbers") or column.null_count:
+        raise UserError(
+            f"Column {name!r} of {file} must hold a number or a date such as 2024-01-31 in each row; or list the tasks in"
+            " task_order."
+        )
+    values: np.ndarray = _array(column).to_numpy(zero_copy_only=False)
+    return values
 
 
-def _inputs(array: Any, name: str, file: Path) -> Any:
-    """One column as numbers, as arrays of one shape, or as pictures."""
+def _column(column: Any, name: str, file: Path | str, kind: str, size: int) -> np.ndarray:
+    """One column as it is stored: numbers, texts of categories, or hashed text."""
     pa = _pyarrow()
+    array, found = _array(column), form(column.type)
+    if kind == "number":
+        if found not in ("numbers", "empty"):
+            raise UserError(
+                f"Column {name!r} of {file} is not numeric; choose the inputs with columns=, or name it in text= if it is text."
+            )
+        with np.errstate(over="ignore"):
+            values: np.ndarray = array.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float32)
+        if np.isinf(values).any():
+            raise UserError(
+                f"Column {name!r} of {file} has a value that is not finite; replace or remove it."
+            )
+        return values
+    if found not in ("text", "numbers", "empty") or (kind == "text" and found == "numbers"):
+        raise UserError(f"Column {name!r} of {file} is not text; leave it out of text=.")
+    texts = ["" if value is None else str(value) for value in array.to_pylist()]
+    if kind == "text":
+        return hashed(texts, size)
+    distinct = set(texts) - {""}
+    numeric = {text for text in distinct if re.fullmatch(r"\s*[-+]?\d*[.,]?\d+\s*", text)}
+    if found == "text" and len(distinct) > 2 and 2 * len(numeric) > len(distinct) > len(numeric):
+        strange = min(distinct - numeric)
+        raise UserError(
+            f"Column {name!r} of {file} holds numbers and the text {strange!r}; leave the cell empty where a value is missing."
+        )
+    return np.array(texts)
+
+
+def _warn_of_row_numbers(file: Path | str, numbers: Mapping[str, np.ndarray]) -> None:
+    """Name a column that counts the rows: in a file that is sorted by class it tells the class."""
+    for name, values in numbers.items():
+        counts = len(values) > 2 and bool((np.diff(values) == 1).all())
+        if counts or (name.lower() in INDEX_NAMES and len(np.unique(values)) == len(values)):
+            warnings.warn(
+                f"Column {name!r} of {file} looks like a row number or an index, which can tell the class; leave it out: choose"
+                " the inputs with columns=.",
+                Advice,
+                stacklevel=2,
+            )
+
+
+def _whole(column: Any, name: str, file: Path | str) -> Any:
+    """A column of arrays of one shape, or of pictures."""
+    pa = _pyarrow()
+    array = _array(column)
+    if array.null_count:
+        raise UserError(MISSING.format(name, file))
     if form(array.type) == "pictures":
-        return Pictures([_encoded(cell, file) for cell in array.to_pylist()])
+        folder = Path(file) if Path(file).is_dir() else Path(file).parent
+        return Pictures([_encoded(cell, folder) for cell in array.to_pylist()])
     shape = [len(array)]
     while _is_list(array.type):
         inner, sizes = array.flatten(), pa.compute.list_value_length(array)
@@ -185,28 +327,31 @@ def _inputs(array: Any, name: str, file: Path) -> Any:
             )
         shape.append(len(inner) // len(array))
         array = inner
-    if form(array.type) != "numbers":
-        raise UserError(
-            f"Column {name!r} of {file} is not numeric; choose the inputs with columns=, or name it in text= if it is text."
-        )
-    if array.null_count:
-        raise UserError(MISSING.format(name, file))
+    if form(array.type) != "numbers" or array.null_count:
+        raise UserError(f"Column {name!r} of {file} must hold arrays of numbers without gaps; correct it.")
     return array.to_numpy(zero_copy_only=False).reshape(shape)
 
 
-def _encoded(cell: Any, file: Path) -> Path | bytes:
+def _encoded(cell: Any, folder: Path) -> Path | bytes:
     """A picture's bytes, or the file it points to."""
     if isinstance(cell, bytes) or cell.get("bytes"):
         return cell if isinstance(cell, bytes) else bytes(cell["bytes"])
-    return (file if file.is_dir() else file.parent) / str(cell["path"])
+    return folder / str(cell["path"])
 
 
 def form(kind: Any) -> str:
-    """What the values of a column are, by their type: numbers, arrays, pictures, text, or something else."""
+    """What the values of a column are, by their type: numbers, arrays, pictures, text, empty, or something else."""
     types = _pyarrow().types
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+    if types.is_null(kind):
+        return "empty"
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind):
         return "numbers"
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_dictionary(kind):
+    if (
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
+        or types.is_dictionary(kind)
+    ):
         return "text"
     encoded = types.is_struct(kind) and "bytes" in {field.name for field in kind}
     if encoded or types.is_binary(kind) or types.is_large_binary(kind):

@@ -47,6 +47,8 @@ class Stream(Sequence[Task]):
     """Why a certificate on this stream is not valid, in sentences; empty: nothing known against it."""
     pretrained_on: tuple[str, ...] = ()
     """Data sets that the representation of x was trained on."""
+    task_names: tuple[str, ...] = ()
+    """What the user calls the tasks, as Genf or 2019; empty: they have numbers alone."""
     groups: tuple[Any, ...] = ()
     """Of each task, the name of every training example's group, as recorded with the data; empty: none were given."""
     test_groups: tuple[Any, ...] = ()
@@ -69,6 +71,6 @@ class Stream(Sequence[Task]):
     def __getitem__(self, index: slice) -> "Stream": ...
     def __getitem__(self, index: int | slice) -> "Task | Stream":
         if isinstance(index, slice):
-            names = ("train", "test", "heads", "groups", "test_groups")
+            names = ("train", "test", "heads", "task_names", "groups", "test_groups")
             return replace(self, **{name: getattr(self, name)[index] for name in names})
         return self.train[index]

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from cop2l.kernel.learning import certified_rows
+from cop2l.kernel.options import Options
 from cop2l.randomness import marks
 from cop2l.streams.task import Stream, Task
 
@@ -25,6 +27,12 @@ def withhold_groups(stream: Stream, t: int, share: float | None, seed: int) -> t
     groups = stream.groups[t - 1]
     withheld = _withheld(t, len(groups), share, seed)
     return groups[~withheld], groups[withheld]
+
+
+def prior_rows(rows: int, share: float, seed: int, held: float) -> np.ndarray:
+    """Which of the first task's rows are in its prior part, after a share of them was withheld."""
+    learned = np.flatnonzero(~_withheld(1, rows, held, seed)) if held else np.arange(rows)
+    return np.asarray(learned[~certified_rows(len(learned), 1, Options(prior=share, seed=seed))])
 
 
 def _withheld(t: int, rows: int, share: float, seed: int) -> np.ndarray:
