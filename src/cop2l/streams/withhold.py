@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cop2l.kernel.learning import certified_rows
+from cop2l.kernel.exact import certified_rows
 from cop2l.kernel.options import Options
 from cop2l.randomness import marks
 from cop2l.streams.task import Stream, Task
