@@ -18,23 +18,6 @@ SIDE = 5
 SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
 
 
-class Later:
-    """An event of a device that comes when it was asked for a few times."""
-
-    def __init__(self):
-        self._asked = 0
-
-    def record(self, *_):
-        self._asked = 0
-
-    def query(self):
-        self._asked += 1
-        return self._asked > 3
-
-    def synchronize(self):
-        pass
-
-
 class SmallCNN(nn.Module):
     """A user's own convolutional network, for which integers are quantities."""
 

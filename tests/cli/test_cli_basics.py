@@ -97,16 +97,6 @@ def test_every_verb_has_help(capsys, verb):
     assert capsys.readouterr().out.startswith(f"usage: cop2l {verb}")
 
 
-def test_what_reads_finished_runs_does_not_import_torch(tmp_path):
-    made = run(sys.executable, "-m", "cop2l", "run", "synthetic", "--out", str(tmp_path / "run"))
-    assert made.returncode == 0, made.stderr
-    page = str(tmp_path / "page.html")
-    for words in (["show"], ["compare"], ["report", "--out", page]):
-        probed = run(sys.executable, "-c", PROBE, *words, str(tmp_path / "run"))
-        assert probed.returncode == 0, probed.stderr
-        assert "'torch'" not in probed.stderr.splitlines()[-1]
-
-
 @pytest.mark.parametrize("verb", verbs())
 def test_every_help_has_an_example_of_its_verb(verb):
     (actions,) = (a for a in parser()._actions if isinstance(a, argparse._SubParsersAction))

@@ -3,8 +3,6 @@
 import html
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 from family_runs import GROUPS, made, write_data
@@ -132,11 +130,6 @@ def test_damaged_claims_leave_a_run_out(runs, tmp_path, bad):
     summary = read_json(tmp_path / "run" / "summary.json")
     write_json(tmp_path / "run" / "summary.json", summary | {"claims": bad})
     assert isinstance(read(tmp_path / "run"), LeftOut)
-
-
-def test_the_words_need_no_torch():
-    code = "import sys; sys.modules['torch'] = None; import cop2l.report.families, cop2l.certify.families"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_table_of_the_documentation_is_made_of_runs(runs, capsys):

@@ -70,8 +70,7 @@ def test_the_counter_counts_code_only():
 
 
 def test_the_kernel_stays_small():
-    """It had a thousand lines while it knew one claim and one start; four families of claims and LDA have 140 more, inputs of
-    several parts and heads that grow have 30.
+    """It had a thousand lines while it knew one claim and one start; four families of claims and LDA came later.
 
     What is left are checks with their sentences and the algorithm in the steps of the paper: fewer lines would be longer ones.
     """
