@@ -7,6 +7,7 @@ import pytest
 from cop2l.certify.learner import CoP2L
 from cop2l.cli import main
 from cop2l.experiments import grid, learners
+from cop2l.text import percent
 
 RUN = [
     "data.n=100",
@@ -63,6 +64,13 @@ def test_learn_adds_a_task_and_a_certificate_and_predict_uses_it(before, tmp_pat
         for record, name in zip(grown.certificate.records, ("selected", "selected", "n"), strict=True)
     ]
     assert [row[2] for row in rows] == sizes
+
+    assert main(["report", "grown", "--out", "report.html"]) == 0
+    assert capsys.readouterr().out == "report.html: 0 runs and 1 saved learner on one page\n"
+    page = Path("report.html").read_text()
+    assert "<h3><code>grown</code></h3>" in page
+    assert "cop2l verify grown" in page
+    assert f"at most {percent(max(grown.certificate.bounds.values()))} error on every task" in page
 
     assert main(["predict", "grown", "--data", str(folder / "unlabelled.npy")]) == 0
     printed = capsys.readouterr()

@@ -31,6 +31,7 @@ def report(arguments: argparse.Namespace) -> None:
 
     beside = published.read(arguments.beside) if arguments.beside else ()
     found = find(arguments)
-    runs = count(len(found.finished()), "run")
+    runs = count(len(found.runs if found.learners else found.finished()), "run")
+    runs += f" and {count(len(found.learners), 'saved learner')}" if found.learners else ""
     write_text(arguments.out, page(found, arguments.over, arguments.title, beside))
     print(f"{arguments.out}: {runs} on one page")

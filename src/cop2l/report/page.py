@@ -74,7 +74,9 @@ def page(
         group for group in groups if group.runs[0].certificate and not group.not_valid and group.kind
     ]
     certified.sort(key=lambda group: group.kind == "holdout")
-    result = headline(groups)
+    result = headline(groups) if groups or not found.learners else "Saved learners"
+    commands = [command(group.runs[0].folder, group.runs[0].recipe) for group in certified[:MOST_COMMANDS]]
+    commands += [command(one.folder, {}) for one in found.learners]
     return _environment().get_template("page.html").render(
         title=title or result,
         result=result if title else "",
@@ -93,7 +95,8 @@ def page(
             *(note for run in found.runs for note in run.notes),
         ],
         legend=_legend(groups, tables, shown),
-        commands=[command(group.runs[0].folder, group.runs[0].recipe) for group in certified[:MOST_COMMANDS]],
+        commands=commands,
+        learners=[(one.folder, Markup(one.certificate._repr_html_())) for one in found.learners],  # noqa: S704
         rows=list(_runs(groups)),
         configurations=list(_configurations(groups)),
         environments=list(_environments(found)),

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from cop2l.certify.certificate import Certificate
+from cop2l.certify.certificate import read as read_certificate
 from cop2l.errors import UserError
 from cop2l.experiments.records import (
     AFTER,
@@ -32,6 +34,9 @@ from cop2l.files import (
     read_lines,
 )
 from cop2l.kernel.form import TEXT_FILE
+
+SAVED = "certificate"
+"""Where a saved learner has its certificate."""
 
 
 @dataclass(kw_only=True)
@@ -94,11 +99,20 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
+class SavedLearner:
+    """A learner that was saved with its certificate, outside a run: `cop2l learn` makes one."""
+
+    folder: Path
+    certificate: Certificate
+
+
+@dataclass(frozen=True)
 class Found:
     """Everything that was found under the paths a user gave."""
 
     runs: tuple[Run, ...]
     left_out: tuple[LeftOut, ...] = ()
+    learners: tuple[SavedLearner, ...] = ()
 
     def finished(self) -> tuple[Run, ...]:
         """The finished runs; an error if there is none."""
@@ -120,17 +134,21 @@ def find(paths: Iterable[str | Path]) -> Found:
             raise UserError(f"{path} holds no run directory; 'cop2l run' makes one.")
         found.update(dict.fromkeys(below))
         files.update(dict.fromkeys(collected))
-    results = [read(folder) for folder in _once(found)]
+    results: list[Run | SavedLearner | LeftOut] = [read(folder) for folder in _once(found)]
     results += [result for file in _once(files) for result in collection(file)]
     return Found(
-        tuple(r for r in results if isinstance(r, Run)), tuple(r for r in results if isinstance(r, LeftOut))
+        tuple(r for r in results if isinstance(r, Run)),
+        tuple(r for r in results if isinstance(r, LeftOut)),
+        tuple(r for r in results if isinstance(r, SavedLearner)),
     )
 
 
-def read(folder: str | Path) -> Run | LeftOut:
-    """One run directory."""
+def read(folder: str | Path) -> Run | SavedLearner | LeftOut:
+    """One run directory, or one saved learner."""
     folder = Path(folder)
     try:
+        if not _is_run(folder):
+            return SavedLearner(folder, read_certificate(folder / SAVED))
         if not (folder / SUMMARY).exists():
             return LeftOut(folder, _unfinished(folder))
         return _run(folder)
@@ -172,11 +190,15 @@ def _is_collection(file: Path) -> bool:
         return file.suffix == ".jsonl" and '"summary"' in lines.readline(MOST_LINES)
 
 
+def _is_run(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (CONFIG, RECORDS, SUMMARY))
+
+
 def folders(path: Path) -> Iterator[Path]:
-    """The run directories at a path and below it."""
+    """The run directories and saved learners at a path and below it."""
     if not path.is_dir():
         return
-    if any((path / name).is_file() for name in (CONFIG, RECORDS, SUMMARY)):
+    if _is_run(path) or (path / SAVED / TEXT_FILE).is_file():
         yield path
         return
     for child in sorted(path.iterdir()):
