@@ -424,21 +424,6 @@ def test_the_threshold_buffer_exceeds_the_memory_with_probability_at_most_one_in
     assert threshold(0, 1, options_of(memory=memory)) == 0
 
 
-def test_the_threshold_buffer_in_simulation():
-    memory, tasks, n = 50, 4, 200
-    mean = 51 - math.sqrt(9.22 * 51)
-    for own in (0, 80):
-        sizes = [
-            sum(
-                len(stays(options_of(memory=memory, seed=seed), t, tasks, n, own=range(own)))
-                for t in range(1, tasks + 1)
-            )
-            for seed in range(300)
-        ]
-        assert np.mean(sizes) == pytest.approx(mean, abs=5 * math.sqrt(mean / 300))
-        assert sum(size > memory for size in sizes) <= 3
-
-
 def test_the_memory_is_divided_between_prior_examples_and_the_buffer():
     options = options_of(memory=100, prior=0.5, prior_memory=0.7)
     assert options.prior_memory_size == 70

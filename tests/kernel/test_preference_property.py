@@ -1,17 +1,16 @@
 """Theorem 2 of docs/theory.md for errors, for what was lost and for parts of a sample, on the kernel itself.
 
 c(S_t) holds the picked examples and those of the event: that theta_T errs, or that theta_t was right and theta_T errs. What is
-outside can be taken away, and a new example of the event enters c. And the number of examples that the threshold buffer keeps.
+outside can be taken away, and a new example of the event enters c.
 """
 
 import numpy as np
 import pytest
 import torch
-from scipy.special import bdtrc
 from torch import nn
 
 from cop2l.kernel.exact import digest, exact_arithmetic, sample, score
-from cop2l.kernel.learning import Plain, threshold
+from cop2l.kernel.learning import Plain
 from cop2l.kernel.options import Options
 
 ROWS, TASKS = 60, 3
@@ -117,14 +116,3 @@ def test_what_is_outside_the_compression_of_an_event_can_be_taken_away(buffer):
     assert removed > 500
     assert lost > 10
     assert entered > 10
-
-
-@pytest.mark.parametrize(
-    ("memory", "tasks", "n"), [(10, 1, 50), (50, 2, 60), (200, 5, 1000), (2000, 10, 5000), (10**5, 3, 10**6)]
-)
-def test_the_buffer_seldom_keeps_more_than_the_memory(memory, tasks, n):
-    """Exactly: marks below the thresholds of equal tasks are binomial."""
-    tau = int(threshold(n, tasks, Options(memory=memory))) / 2.0**64
-    assert 0 < tau < 1
-    assert bdtrc(memory, tasks * n, tau) <= 0.01
-    assert tasks * n * tau > memory + 1 - 3.1 * np.sqrt(memory + 1)
