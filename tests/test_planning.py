@@ -49,7 +49,7 @@ def test_anytime():
 )
 @pytest.mark.parametrize(("memory", "tasks"), [(20, 2), (2000, 5), (31_415, 7)])
 def test_the_memory_keeps_what_the_kernel_keeps(kind, prior, prior_memory, memory, tasks):
-    from cop2l.kernel.learning import threshold
+    from cop2l.kernel.exact import threshold
 
     options = Options(memory=memory, prior=prior, prior_memory=prior_memory, buffer="witness", kind=kind)
     n = 10**6

@@ -5,8 +5,8 @@ import pytest
 import torch
 from certify_cases import SCENARIOS, case_of, certified, compress, model_of, parameters, same_bits
 
-from cop2l.kernel.exact import exact_arithmetic, score
-from cop2l.kernel.learning import Plain, Sets, threshold
+from cop2l.kernel.exact import exact_arithmetic, score, threshold
+from cop2l.kernel.learning import Plain, Sets
 from cop2l.randomness import marks
 
 BLOCKS = ("linear", "mlp", "cnn", "normed")

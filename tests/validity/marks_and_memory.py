@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.stats import binom, chisquare, kstest
 
-from cop2l.kernel.learning import threshold
+from cop2l.kernel.exact import threshold
 from cop2l.kernel.options import Options
 from cop2l.randomness import marks
 

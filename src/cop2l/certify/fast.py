@@ -1,6 +1,6 @@
 """The learner's fast path. Its specification is `cop2l.kernel.learning.Plain`: the same bits, in less time.
 
-What is gained: the pool is scored as `cop2l.certify.scoring` does it, and the training set grows in place.
+What is gained: the pool is scored as `cop2l.certify.scoring` does it; on a CUDA device everything is recorded.
 """
 
 import math
@@ -10,78 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from cop2l.certify.scoring import Candidates, Top, ours
+from cop2l.certify.scoring import Candidates, Top
 from cop2l.console import Progress
-from cop2l.kernel.exact import NONE, Examples, answers, join
+from cop2l.kernel.exact import NONE, Examples, join, taken
 from cop2l.kernel.learning import Optimiser, Outcome, Plain, balanced, criterion
 from cop2l.kernel.options import Refusal
-from cop2l.randomness import generator, private_randomness
-
-
-class TrainingSet:
-    """C in picking order (behind the prior examples, if any), with weights, grown block by block."""
-
-    def __init__(self, prior: Examples | None, like: Tensor, balance: bool) -> None:
-        self._balance, self._like, self._size = balance and prior is not None, like, 0
-        self._columns: list[Any] = []  # x, y, weight
-        self._task = NONE
-        if prior is not None:
-            self.add(prior, np.arange(len(prior)), np.ones(len(prior)))
-
-    def add(self, source: Examples, at: np.ndarray, weight: np.ndarray) -> None:
-        """These examples of the source, with these weights."""
-        index = torch.from_numpy(at).to(source.y.device)
-        if isinstance(source.x, Tensor) and source.x.device == source.y.device:
-            rows: Any = source.x.index_select(0, index)
-        else:
-            rows = source.take(at).x
-        new = [
-            rows,
-            source.y.index_select(0, index),
-            torch.from_numpy(weight).to(index.device, self._like.dtype),
-        ]
-        end = self._size + len(at)
-        if not self._columns or end > len(self._columns[0]):
-            room = end + end // 2 + 256
-            grown = [part.new_empty((room, *part.shape[1:])) for part in new]
-            for old, larger in zip(self._columns, grown, strict=False):
-                larger[: self._size].copy_(old[: self._size])
-            self._columns = grown
-        for column, part in zip(self._columns, new, strict=True):
-            column[self._size : end].copy_(part)
-        self._task = np.concatenate([self._task, source.task[at]])
-        self._size = end
-
-    def reorder(self, count: int, order: np.ndarray) -> None:
-        """Bring the last `count` examples into this order."""
-        first = self._size - count
-        index = torch.from_numpy(order).to(self._like.device)
-        for column in self._columns:
-            last = column[first : self._size]
-            last.copy_(last[index])
-        self._task[first:] = self._task[first:][order]
-
-    def add_picked(self, S: Examples, B: Examples | None, block: np.ndarray, omega: float) -> None:
-        """The block on top, in picking order; positions count S first, then B."""
-        of_S, of_B = np.flatnonzero(block < len(S)), np.flatnonzero(block >= len(S))
-        self.add(S, block[of_S], np.ones(len(of_S)))
-        if B is not None and len(of_B):
-            self.add(B, block[of_B] - len(S), np.full(len(of_B), omega))
-            if len(of_S):
-                self.reorder(len(block), np.argsort(np.concatenate([of_S, of_B])))
-
-    def examples(self) -> Examples:
-        """What is trained on."""
-        x, y, _ = (column[: self._size] for column in self._columns)
-        return Examples(x, y, self._task, self._task, self._task)
-
-    def weight(self) -> Tensor:
-        """The weights of the examples; classes weigh the same where there is a prior part."""
-        _, y, weight = (column[: self._size] for column in self._columns)
-        return balanced(y).to(self._like.dtype) if self._balance else weight
 
 
 class Iterations:
@@ -93,7 +28,8 @@ class Iterations:
         self._engine, self._S, self._B, model = engine, S, B, engine.model
         pool = Candidates if engine.ranks is None else engine.ranks.candidates
         self._pool = pool(model, S, B, candidates, engine.outside, engine.options)
-        self._training = TrainingSet(prior, next(model.parameters()), engine.options.balance)
+        self._trained, self._balance = prior, prior is not None and engine.options.balance
+        self._factor = np.ones(len(prior or ()))
         self._optimiser = Optimiser(model, engine.options)
         self._theta: dict[str, Tensor] | None = None
 
@@ -104,12 +40,15 @@ class Iterations:
 
     def train(self, block: np.ndarray, j: int) -> None:
         """Iteration j: the block is picked, and all that was picked is trained on."""
-        engine, training = self._engine, self._training
+        engine, options = self._engine, self._engine.options
         self._pool.close(block)
-        training.add_picked(self._S, self._B, block, engine.options.omega)
-        engine.update(
-            self._optimiser, training.examples(), training.weight(), engine.options.epochs, "update", j
-        )
+        self._trained = join([self._trained, taken(self._S, self._B, block)])
+        self._factor = np.concatenate([self._factor, np.where(block < len(self._S), 1.0, options.omega)])
+        assert self._trained is not None
+        even = balanced(self._trained.y) if self._balance else torch.from_numpy(self._factor)
+        like = next(engine.model.parameters())
+        weight = even.to(like.device, like.dtype)
+        engine.update(self._optimiser, self._trained, weight, options.epochs, "update", j)
 
     def keep(self) -> None:
         """Remember theta as it is now."""
@@ -136,39 +75,6 @@ class Fast(Plain):
     trace: list[dict[str, Any]] = field(default_factory=list)
     """One entry per iteration of the newest task: picked, worst_loss, errors, bound, kept."""
     _graphs: Any = field(default=None, repr=False, compare=False)
-
-    def update(
-        self, optimiser: Any, trained: Examples, weight: Tensor, epochs: int, purpose: str, iteration: int = 0
-    ) -> None:
-        """Epochs of mini-batches, each filled up to `batch` rows with its own rows at weight zero."""
-        n, size, like, seed = (
-            len(trained),
-            self.options.batch,
-            next(self.model.parameters()),
-            self.options.seed,
-        )
-        hidden = (
-            None if self.outside is None else self.outside[torch.from_numpy(trained.task).to(like.device)]
-        )
-        columns = [trained.x, trained.y, weight, *([] if hidden is None else [hidden])]
-        order = generator(seed, f"{purpose} order", self.task, iteration)
-        single = _filled(columns, torch.arange(n), size) if n <= size else None
-        trusted, ready = ours(self.model), trained.x.dtype == like.dtype
-        self.model.train()
-        with private_randomness(like.device, seed, purpose, self.task, iteration):
-            for _ in range(epochs):
-                if single is not None:
-                    x, *others = single
-                    batches = iter([(x if trusted else x.clone(), *others)])
-                else:
-                    shuffled = torch.randperm(n, generator=order).to(like.device)
-                    batches = (_filled(columns, rows, size) for rows in torch.split(shuffled, size))
-                for x, y, factor, *outside in batches:
-                    logits = self.model(x) if ready else answers(self.model, x)
-                    if outside:
-                        logits = logits.masked_fill(outside[0], -torch.inf)
-                    losses = F.cross_entropy(logits, y, reduction="none")
-                    optimiser.step(torch.dot(losses, factor.to(losses.dtype)))
 
     def mp2l(
         self,
@@ -248,13 +154,3 @@ class Fast(Plain):
         self.trace.append({**event, "worst_loss": worst, "errors": errors, "bound": value})
         if self.progress:
             self.progress(self.trace[-1])
-
-
-def _filled(columns: Sequence[Any], rows: Tensor, size: int) -> tuple[Any, ...]:
-    """The rows of a mini-batch: x, y, factor and, if task-incremental, what is outside the head."""
-    count = len(rows)
-    at = rows if count == size else rows.repeat(-(-size // count))[:size]
-    x, y, weight, *hidden = (column.index_select(0, at.to(column.device)) for column in columns)
-    factor = weight * (1 / count)
-    factor[count:] = 0
-    return x, y, factor, *hidden

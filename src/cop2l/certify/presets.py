@@ -12,7 +12,7 @@ PRIOR = "prior"
 
 
 class OptionValues(TypedDict, total=False):
-    """The options as keywords: what type checkers and editors know of them. `Options` declares and explains them."""
+    """The options as keywords. `Options` declares them; type checkers read keywords from a TypedDict alone (a test compares)."""
 
     memory: int
     k: int

@@ -142,6 +142,18 @@ def certified_rows(rows: int, task: int, options: Options) -> np.ndarray:
     return certified
 
 
+def threshold(n: int, after: int, options: Options) -> np.uint64:
+    """2^64 tau: after task s one of n examples of S_i, those not picked at task i, stays iff its mark is below; tau = m'/(s n).
+
+    Given the tasks before, the number kept of each is a sum of independent indicators of mean m'/s at most, where no losses
+    are equal; m' = a - sqrt(9.22 a), a = m + 1. By Chernoff all together reach a with probability at most
+    exp(-(a - m')^2 / 2a) <= 1/100 after any given task.
+    """
+    a = options.memory - options.prior_memory_size + 1
+    mean = max(0.0, a - math.sqrt(9.22 * a))
+    return np.uint64(min(int(mean / (after * n) * 2.0**64), 2**64 - 1)) if n else np.uint64(0)
+
+
 # ---- scoring: every forward pass has the same number of rows
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cop2l.kernel.exact import FEW, NONE, Examples, Rows, block_rows, certified_rows, join, score, seen, taken
+from cop2l.kernel.exact import FEW, NONE, Examples, Rows, block_rows, certified_rows, join, score, seen, taken, threshold
 from cop2l.kernel.options import Options, require
 from cop2l.randomness import generator, marks, private_randomness
 
@@ -111,9 +111,7 @@ class Plain:
         """The number of the task that is learned next."""
         return len(self.sets) + 1
 
-    def update(
-        self, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, purpose: str, iteration: int = 0
-    ) -> None:
+    def update(self, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, purpose: str, j: int = 0) -> None:
         """Some epochs of mini-batches in training mode; each step goes down the mean of weight * cross-entropy.
 
         Every mini-batch has `batch` rows: one that has fewer is filled with its own rows again, from the first on, at weight
@@ -121,9 +119,9 @@ class Plain:
         """
         n, size, like, seed = len(trained), self.options.batch, next(self.model.parameters()), self.options.seed
         hidden = None if self.outside is None else self.outside[torch.from_numpy(trained.task).to(like.device)]
-        order, x = generator(seed, f"{purpose} order", self.task, iteration), seen(self.model, trained.x)
+        order, x = generator(seed, f"{purpose} order", self.task, j), seen(self.model, trained.x)
         self.model.train()
-        with private_randomness(like.device, seed, purpose, self.task, iteration):
+        with private_randomness(like.device, seed, purpose, self.task, j):
             for _ in range(epochs):
                 for rows in torch.split(torch.randperm(n, generator=order) if n > size else torch.arange(n), size):
                     at = rows[torch.arange(size) % len(rows)].to(like.device)
@@ -193,7 +191,7 @@ class Plain:
         paid = next(point for point in points or (kept,) if point >= kept)
         return Outcome(np.concatenate(blocks[: kept + 1]), np.concatenate(blocks), paid, j)  # line 13
 
-    def learn(self, S: Examples, longest: int | None = None) -> Any:
+    def learn(self, S: Examples, longest: int | None = None) -> Outcome:
         """Learn the sample of the next task: one turn of the loop of Algorithm 4, the compression function.
 
         An example that leaves the buffer moves to J only if it is in I (the printed line moves every one); where marks decide
@@ -295,16 +293,13 @@ class Plain:
             score(self.model, part)
 
     def solve(self) -> None:
-        """Put linear discriminant analysis into the head: W = mu ((1 - e) Sigma + (e + r / N) I)^-1, b = -diag(W mu^T) / 2."""
-        head, count, e = linear_head(self.model), self.sums["count"], self.options.shrinkage
+        """Put linear discriminant analysis of the sums into the head."""
+        head, count = linear_head(self.model), self.sums["count"]
         mean = self.sums["sum"] / count.clamp(min=1)[:, None]
-        shrunk = (self.sums["square"] - (mean.T * count) @ mean) * ((1 - e) / count.sum())
-        shrunk.diagonal().add_(e + self.options.ridge / count.sum())
-        lower, failed = torch.linalg.cholesky_ex(shrunk)
-        require(not failed, "The covariance of the features cannot be inverted, as if some repeat others: raise shrinkage.")
-        weight = torch.cholesky_solve(mean.T, lower).T
+        scatter = self.sums["square"] - (mean.T * count) @ mean
+        weight, bias = discriminant(mean, scatter, int(count.sum()), self.options.shrinkage, self.options.ridge)
         head.weight.data.copy_(weight)
-        head.bias.data.copy_((-(mean * weight).sum(1) / 2).masked_fill(count == 0, -1e9))  # nothing known of the class
+        head.bias.data.copy_(bias.masked_fill(count == 0, -1e9))  # nothing known of the class
 
     def store_prior(self, own: Examples | None) -> None:
         """Keep an equal share of prior examples per task, balanced over its classes, in the order of their second marks."""
@@ -323,22 +318,20 @@ def linear_head(model: nn.Module) -> nn.Linear:
     return layers[-1]
 
 
+def discriminant(mean: Tensor, scatter: Tensor, n: int, e: float, ridge: float = 0.0) -> tuple[Tensor, Tensor]:
+    """W = mu ((1 - e) Sigma + (e + r / N) I)^-1 and b = -diag(W mu^T) / 2: linear discriminant analysis of N examples."""
+    shrunk = scatter * ((1 - e) / n)
+    shrunk.diagonal().add_(e + ridge / n)
+    lower, failed = torch.linalg.cholesky_ex(shrunk)
+    require(not failed, "The covariance of the features cannot be inverted, as if some repeat others: raise shrinkage.")
+    weight = torch.cholesky_solve(mean.T, lower).T
+    return weight, -(mean * weight).sum(1) / 2
+
+
 def gram(z: Tensor) -> Tensor:
     """z^T z; what lies below the diagonal is not multiplied again."""
     upper = torch.cat([F.pad(z[:, i : i + FEW].T @ z[:, i:], (i, 0)) for i in range(0, z.shape[1], FEW)]).triu()
     return upper + upper.triu(1).T
-
-
-def threshold(n: int, after: int, options: Options) -> np.uint64:
-    """2^64 tau: after task s one of n examples of S_i, those not picked at task i, stays iff its mark is below; tau = m'/(s n).
-
-    Given the tasks before, the number kept of each is a sum of independent indicators of mean m'/s at most, where no losses
-    are equal; m' = a - sqrt(9.22 a), a = m + 1. By Chernoff all together reach a with probability at most
-    exp(-(a - m')^2 / 2a) <= 1/100 after any given task.
-    """
-    a = options.memory - options.prior_memory_size + 1
-    mean = max(0.0, a - math.sqrt(9.22 * a))
-    return np.uint64(min(int(mean / (after * n) * 2.0**64), 2**64 - 1)) if n else np.uint64(0)
 
 
 def balanced(y: Tensor) -> Tensor:

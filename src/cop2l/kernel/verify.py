@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from cop2l.kernel import exact
 from cop2l.kernel.arithmetic import follows
-from cop2l.kernel.exact import Examples, Rows, answers, digest, sample, score, size_of
+from cop2l.kernel.exact import Examples, Rows, answers, digest, sample, score, size_of, threshold
 from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of
-from cop2l.kernel.learning import SET_NAMES, Plain, Sets, threshold
+from cop2l.kernel.learning import SET_NAMES, Plain, Sets
 from cop2l.kernel.options import Options, Refusal, require
 from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers
 from cop2l.kernel.verdict import Verdict, claim_in_words, in_words

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from cop2l.errors import UserError
+from cop2l.kernel.learning import discriminant
 from cop2l.methods.base import MethodOptions
 from cop2l.methods.frozen import FrozenFeatures
 
@@ -40,12 +40,5 @@ class SLDA(FrozenFeatures):
         """Add task t to the means and the scatter."""
         head = self.linear_head(x)
         self.kept = self.moments(x, y, scatter=True)
-        self.write(head, *self.solution())
-
-    def solution(self) -> tuple[Tensor, Tensor]:
-        """W (classes, d) and b (classes)."""
-        mean, scatter, epsilon = self.kept["mean"], self.kept["scatter"], self.options.shrinkage
-        shrunk = (1 - epsilon) * scatter / self.kept["count"].sum()
-        shrunk.diagonal().add_(epsilon)
-        weight = torch.linalg.solve(shrunk, mean.T).T
-        return weight, -(mean * weight).sum(1) / 2
+        n, epsilon = int(self.kept["count"].sum()), self.options.shrinkage
+        self.write(head, *discriminant(self.kept["mean"], self.kept["scatter"], n, epsilon))
