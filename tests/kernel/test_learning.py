@@ -249,7 +249,7 @@ def test_more_rows_than_a_block(rows, width):
     compared(build("linear", inputs=(width,), classes=case.classes, seed=0), case)
 
 
-def test_many_classes_are_scored_in_several_chunks():
+def test_many_classes():
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(3000, 16)).astype(np.float32), draw.integers(0, 300, 3000)
     chosen = options_of(**{**SMALL, "k": 100, "max_iterations": 3}, stop="preference")
@@ -418,7 +418,7 @@ def test_models_of_the_users_own(name, batch):
         assert not same_bits(theta, theta_0)
         with exact_arithmetic(1):
             S = case.sample(1)
-            losses, wrong = Pool(model, [S], None, [1.0]).score(errors=True)
+            losses, wrong = Pool(model, [S], None, [1.0]).score()
             assert torch.equal(losses[: len(S)], score(model, S)[0])
             assert np.array_equal(wrong, score(model, S)[1])
         assert np.array_equal(S.x.numpy(), case.x[0])

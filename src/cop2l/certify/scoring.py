@@ -1,13 +1,13 @@
 """Scores, in less time: the bits are those of `cop2l.kernel.exact.score`.
 
-What is gained: inputs are laid out in blocks once and for all, and logits of several blocks are taken together.
+What is gained: inputs are laid out in blocks once and for all.
 """
 
 import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,6 @@ from cop2l.kernel.exact import (
 )
 from cop2l.kernel.options import Options
 
-CHUNK = 2**17
-"""How many logits (nothing else) are held together, if a block has not more."""
 COPIED = 2**28
 """Bytes of a task that are copied once, where its memory does not begin as torch's own does; more are copied block by block."""
 Top = tuple[float, int, np.ndarray]
@@ -97,21 +95,6 @@ def kept_blocks(model: nn.Module, x: Any) -> list[Tensor] | None:
     return [*(x[start : start + size] for start in whole), *last]
 
 
-@dataclass(frozen=True)
-class _Chunk:
-    """Consecutive rows whose logits are held together: fewer and larger steps follow than for each block."""
-
-    start: int
-    logits: Tensor
-    """Classes along the first dimension, where a softmax over few classes is much quicker."""
-    scratch: Tensor
-    """Memory of the same shape, used at every pass: fresh memory costs more than what is done in it."""
-    own: Tensor
-    """Where, in the flat matrix of logits, each row's own class is."""
-    outside: Tensor | None
-    """Logits that are not in the row's head."""
-
-
 class Pool:
     """Examples that are scored together, again and again: laid out once, each part in whole blocks of its own.
 
@@ -122,24 +105,26 @@ class Pool:
     def __init__(
         self, model: nn.Module, parts: Sequence[Examples], outside: Tensor | None, weights: Sequence[float]
     ) -> None:
-        self._model, self._parts, self._outside = model, parts, outside
-        self._size, like = block_rows(parts[0].x), next(model.parameters())
+        self._model, self._parts, self._size = model, parts, block_rows(parts[0].x)
+        like, size = next(model.parameters()), self._size
         self.starts = [0]
         for part in parts:
-            self.starts.append(self.starts[-1] - (-len(part) // self._size) * self._size)
-        self._y = torch.cat([F.pad(part.y, (0, -len(part) % self._size)) for part in parts])
-        self._weight = torch.empty(len(self._y), dtype=like.dtype, device=like.device)
+            self.starts.append(self.starts[-1] - (-len(part) // size) * size)
+        y = torch.cat([F.pad(part.y, (0, -len(part) % size)) for part in parts])
+        self._own = y * size + torch.arange(len(y), device=y.device) % size
+        """Where, in the flat matrix of a block's logits, each row's own class is."""
+        self._weight = torch.empty(len(y), dtype=like.dtype, device=like.device)
         for (start, end), weight in zip(itertools.pairwise(self.starts), weights, strict=True):
             self._weight[start:end] = -weight
-        self._losses, self._closed = (
-            torch.empty_like(self._weight),
-            torch.zeros_like(self._weight, dtype=torch.bool),
-        )
+        self._losses, self._closed = torch.empty_like(self._weight), torch.zeros_like(y, dtype=torch.bool)
         self._blocks = [kept_blocks(model, part.x) for part in parts]
-        self._chunks: list[_Chunk] = []
+        self._outside = None
+        if outside is not None:
+            task = torch.from_numpy(self.laid_out([part.task for part in parts], 0)).to(outside.device)
+            self._outside = outside.index_fill(0, task.new_zeros(1), False)[task]
 
     def __len__(self) -> int:
-        return len(self._y)
+        return len(self._own)
 
     def laid_out(self, columns: Sequence[np.ndarray], padding: Any) -> np.ndarray:
         """One array for each part, brought into the layout."""
@@ -156,65 +141,30 @@ class Pool:
         """What these rows had in the last scoring."""
         return self._losses[torch.from_numpy(rows).to(self._losses.device)].cpu().numpy()
 
-    def score(self, *, errors: bool) -> tuple[Tensor, np.ndarray]:
-        """Every row's weight * cross-entropy, and (if `errors`) which of the first part's examples are misclassified.
+    def score(self) -> tuple[Tensor, np.ndarray]:
+        """Every row's weight * cross-entropy, and which of the first part's examples are misclassified.
 
         The first lasts until the next call.
         """
-        counted = len(self._parts[0]) if errors else 0
-        wrong = np.empty(counted, bool)
+        start, wrong = 0, [torch.empty(0, dtype=torch.bool, device=self._closed.device)]
         with scoring_mode(self._model):
-            for chunk in self._computed():
-                end = chunk.start + chunk.logits.shape[1]
-                if chunk.outside is not None:
-                    chunk.logits.masked_fill_(chunk.outside, -torch.inf)
-                found = (
-                    torch.log_softmax(chunk.logits, 0, out=chunk.scratch).view(-1).index_select(0, chunk.own)
-                )
-                torch.mul(found, self._weight[chunk.start : end], out=self._losses[chunk.start : end])
-                if chunk.start < counted:
-                    flat, own = chunk.logits.view(-1), chunk.own[: counted - chunk.start]
-                    mine = flat.index_select(0, own)
-                    flat.index_fill_(0, own, -torch.inf)
-                    right = mine > chunk.logits[:, : len(own)].amax(0)
-                    np.logical_not(right.cpu().numpy(), out=wrong[chunk.start : chunk.start + len(own)])
-        return self._losses.masked_fill_(self._closed, -torch.inf), wrong
-
-    def _computed(self) -> Iterator[_Chunk]:
-        """Every chunk, when its logits are there."""
-        start, chunks = 0, iter(self._chunks)
-        chunk = next(chunks, None)
-        for part, kept in zip(self._parts, self._blocks, strict=True):
-            for rows in kept or input_blocks(self._model, part.x):
-                logits = self._model(rows)
-                if chunk is None:
-                    chunks = iter(self._planned(logits))
-                    chunk = next(chunks)
-                at = start - chunk.start
-                chunk.logits[:, at : at + self._size].copy_(logits.t())
-                start += self._size
-                if start == chunk.start + chunk.logits.shape[1]:
-                    yield chunk
-                    chunk = next(chunks, None)
-
-    def _planned(self, like: Tensor) -> list[_Chunk]:
-        """The layout in chunks of whole blocks."""
-        classes, most = like.shape[1], max(1, CHUNK // like.shape[1] // self._size) * self._size
-        both = like.new_zeros(2, classes * min(most, len(self)))
-        task = torch.from_numpy(self.laid_out([part.task for part in self._parts], 0)).to(like.device)
-        for start in range(0, len(self), most):
-            y = self._y[start : start + most]
-            logits, scratch = (flat[: classes * len(y)].view(classes, len(y)) for flat in both)
-            own = y * len(y) + torch.arange(len(y), device=y.device)
-            hidden = None
-            if self._outside is not None:
-                hidden = (
-                    self._outside.index_fill(0, task.new_zeros(1), False)[task[start : start + most]]
-                    .t()
-                    .contiguous()
-                )
-            self._chunks.append(_Chunk(start, logits, scratch, own, hidden))
-        return self._chunks
+            for part, kept in zip(self._parts, self._blocks, strict=True):
+                for rows in kept or input_blocks(self._model, part.x):
+                    end = start + self._size
+                    # classes along the first dimension, where a softmax over few of them is much quicker
+                    logits, own = self._model(rows).t().contiguous(), self._own[start:end]
+                    if self._outside is not None:
+                        logits.masked_fill_(self._outside[start:end].t(), -torch.inf)
+                    flat = logits.view(-1)
+                    found = torch.log_softmax(logits, 0).view(-1).index_select(0, own)
+                    torch.mul(found, self._weight[start:end], out=self._losses[start:end])
+                    if start < self.starts[1]:
+                        mine = flat.index_select(0, own)
+                        flat.index_fill_(0, own, -torch.inf)
+                        wrong.append(~(mine > logits.amax(0)))
+                    start = end
+        found_wrong = torch.cat(wrong).cpu().numpy()[: len(self._parts[0])]
+        return self._losses.masked_fill_(self._closed, -torch.inf), found_wrong
 
 
 def top(losses: Tensor, rest: np.ndarray, mark: np.ndarray, k: int) -> tuple[float, np.ndarray]:
@@ -257,7 +207,7 @@ class Candidates:
 
     def top(self) -> Top:
         """Score the pool: the largest weighted loss, the number of errors in S, and the block on top."""
-        losses, wrong = self._pool.score(errors=True)
+        losses, wrong = self._pool.score()
         worst, picked = top(losses, self._rest, self._mark, self._k)
         errors = int(np.count_nonzero(wrong & self._rest[: len(wrong)]))
         return worst, errors, np.where(picked < self._n, picked, picked - self._pool.starts[1] + self._n)
@@ -295,7 +245,7 @@ def outputs(
 
 def misclassified(model: nn.Module, part: Examples, outside: Tensor | None) -> np.ndarray:
     """Which examples are misclassified, as the kernel counts them."""
-    return Pool(model, [part], outside, [1.0]).score(errors=True)[1]
+    return Pool(model, [part], outside, [1.0]).score()[1]
 
 
 class ErrorCount:

@@ -297,7 +297,7 @@ class Plain:
         head, count = linear_head(self.model), self.sums["count"]
         mean = self.sums["sum"] / count.clamp(min=1)[:, None]
         scatter = self.sums["square"] - (mean.T * count) @ mean
-        weight, bias = discriminant(mean, scatter, int(count.sum()), self.options.shrinkage, self.options.ridge)
+        weight, bias = discriminant(mean, scatter, count.sum(), self.options.shrinkage, self.options.ridge)
         head.weight.data.copy_(weight)
         head.bias.data.copy_(bias.masked_fill(count == 0, -1e9))  # nothing known of the class
 
@@ -318,7 +318,7 @@ def linear_head(model: nn.Module) -> nn.Linear:
     return layers[-1]
 
 
-def discriminant(mean: Tensor, scatter: Tensor, n: int, e: float, ridge: float = 0.0) -> tuple[Tensor, Tensor]:
+def discriminant(mean: Tensor, scatter: Tensor, n: Tensor, e: float, ridge: float = 0.0) -> tuple[Tensor, Tensor]:
     """W = mu ((1 - e) Sigma + (e + r / N) I)^-1 and b = -diag(W mu^T) / 2: linear discriminant analysis of N examples."""
     shrunk = scatter * ((1 - e) / n)
     shrunk.diagonal().add_(e + ridge / n)

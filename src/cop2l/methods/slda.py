@@ -40,5 +40,5 @@ class SLDA(FrozenFeatures):
         """Add task t to the means and the scatter."""
         head = self.linear_head(x)
         self.kept = self.moments(x, y, scatter=True)
-        n, epsilon = int(self.kept["count"].sum()), self.options.shrinkage
+        n, epsilon = self.kept["count"].sum(), self.options.shrinkage
         self.write(head, *discriminant(self.kept["mean"], self.kept["scatter"], n, epsilon))
