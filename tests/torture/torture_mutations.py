@@ -22,7 +22,7 @@ from torture_bases import Base, Certificate
 
 from cop2l.certify.bounding import statements
 from cop2l.certify.state import load_parameters
-from cop2l.kernel.exact import answers, digest
+from cop2l.kernel.exact import digest, seen
 from cop2l.kernel.form import SCENARIOS, Unreadable, canonical
 from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, fingerprint
@@ -461,7 +461,7 @@ def weights_trained_on_the_data(f: Forgery, draw: Draw) -> None:
     y = torch.from_numpy(np.concatenate([y for _, y in f.base.samples.values()]))
     for _ in range(draw.choice([1, 20])):
         gradients = torch.autograd.grad(
-            cross_entropy(answers(model, x), y), list(model.parameters()), materialize_grads=True
+            cross_entropy(model(seen(model, x)), y), list(model.parameters()), materialize_grads=True
         )
         with torch.no_grad():
             for p, g in zip(model.parameters(), gradients, strict=True):

@@ -178,11 +178,6 @@ def seen(model: nn.Module, x: Tensor) -> Tensor:
     return x.to(like.device, like.dtype if x.is_floating_point() else x.dtype)
 
 
-def answers(model: nn.Module, x: Any) -> Any:
-    """The logits of these rows."""
-    return model(seen(model, x))
-
-
 class PaddedLinear(TorchFunctionMode):
     """Inside, every linear layer's inner width is a multiple of 16; the added zeros change no sum."""
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cop2l.kernel import exact
 from cop2l.kernel.arithmetic import follows
-from cop2l.kernel.exact import Examples, Rows, answers, digest, sample, score, size_of, threshold
+from cop2l.kernel.exact import Examples, Rows, digest, sample, score, seen, size_of, threshold
 from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of
 from cop2l.kernel.learning import SET_NAMES, Plain, Sets
 from cop2l.kernel.options import Options, Refusal, require
@@ -73,7 +73,7 @@ def outside_heads(heads: Sequence[Sequence[int]], classes: int, scenario: str, d
 
 def outputs_of(model: nn.Module, S: Examples) -> int:
     """How many classes the model tells apart."""
-    return int(answers(model.eval(), S.take(np.zeros(2, np.int64)).x).shape[1])
+    return int(model.eval()(seen(model, S.take(np.zeros(2, np.int64)).x)).shape[1])
 
 
 def counts(options: Options, last: int, task: int, sets: Sets, event: Rows, among: Any = True, gone: bool = False) -> Content:
