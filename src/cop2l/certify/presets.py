@@ -36,6 +36,7 @@ class OptionValues(TypedDict, total=False):
     shrinkage: float
     ridge: float
     delta: float
+    siblings: int
     seed: int
     kind: Kind
     claim: Sequence[Family]
