@@ -1,7 +1,7 @@
 """One table per metric: methods as rows, streams as columns, mean and deviation over the seeds."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -160,17 +160,13 @@ def unlearned(groups: Sequence[Group]) -> list[Group]:
             mean(group)
             < FAR_BEHIND * max(mean(other) for other in groups if other.benchmark == group.benchmark)
             or mean(group) <= NEAR_GUESSING * _guessing(group)
-            for mean in (_accuracy, _plasticity)
+            for mean in (_mean_of("accuracy"), _mean_of("plasticity"))
         )
     ]
 
 
-def _accuracy(group: Group) -> float:
-    return fmean(run.accuracy for run in group.runs)
-
-
-def _plasticity(group: Group) -> float:
-    return fmean(run.plasticity for run in group.runs)
+def _mean_of(name: str) -> Callable[[Group], float]:
+    return lambda group: fmean(getattr(run, name) for run in group.runs)
 
 
 def _guessing(group: Group) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 
 from cop2l.errors import unknown
 from cop2l.report.comparison import Cell, Comparison, quoted, written, written_sd
+from cop2l.report.groups import not_valid
 from cop2l.report.published import sources
 
 NOT_VALID = "†"
@@ -165,15 +166,8 @@ def _beside(cell: Cell | None, table: Comparison) -> str:
 
 def footnotes(table: Comparison) -> list[str]:
     """Footnotes: the certificates that are not valid, and fewer seeds than the others."""
-    against: dict[tuple[str, str], list[str]] = {}
-    for cell in table.filled:
-        if not cell.valid:
-            reasons = " ".join(cell.group.not_valid)
-            against.setdefault((cell.group.benchmark.stream, reasons), []).append(cell.group.label)
-    notes = [
-        f"{NOT_VALID} not valid: {', '.join(labels)} on {stream}. {reasons}"
-        for (stream, reasons), labels in against.items()
-    ]
+    doubtful = not_valid(cell.group for cell in table.filled if not cell.valid)
+    notes = [f"{NOT_VALID} not valid: {who}. {reasons}" for who, reasons in doubtful]
     seeds = {cell.ours.seeds for cell in table.filled}
     fewer = ["[n]: over n seeds only."] if len(seeds) > 1 else []
     return [*notes, *fewer]

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from cop2l.report.runs import Run
+from cop2l.text import listing
 
 SHOWN_BY_BENCHMARK = frozenset({"method", "stream", "scenario", "model", "tasks"})
 NOT_A_SETTING = frozenset({"seed", "hash", "device", "threads", "folder", "name"})
@@ -130,6 +131,15 @@ def by_benchmark(runs: Sequence[Run], over: Sequence[str] = ("seed",)) -> list[l
 def benchmark_of(run: Run) -> Benchmark:
     """The benchmark of a run."""
     return Benchmark(run.stream, run.scenario, run.model, len(run.matrix))
+
+
+def not_valid(groups: Iterable[Group]) -> list[tuple[str, str]]:
+    """The groups whose certificates are not valid, by reason."""
+    against: dict[tuple[str, str], list[str]] = {}
+    for group in groups:
+        if group.not_valid:
+            against.setdefault((group.benchmark.stream, " ".join(group.not_valid)), []).append(group.label)
+    return [(f"{listing(labels)} on {s}", reasons) for (s, reasons), labels in against.items()]
 
 
 def repeated(groups: Iterable[Group]) -> list[str]:

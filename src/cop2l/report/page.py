@@ -21,7 +21,7 @@ from cop2l.report.comparison import Comparison, column_names, compare, quoted, w
 from cop2l.report.figures import FIGURES
 from cop2l.report.figures.figure import Figure, interactive, rate_text, vega_lite
 from cop2l.report.figures.learning import against
-from cop2l.report.groups import Group, by_benchmark, repeated
+from cop2l.report.groups import Group, by_benchmark, not_valid, repeated
 from cop2l.report.headline import OURS, headline
 from cop2l.report.metric import METRICS
 from cop2l.report.published import Published, Row, sources
@@ -163,15 +163,6 @@ def _figures(groups: Sequence[Group]) -> Iterator[Figure]:
             yield figure
 
 
-def _not_valid(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """The groups whose certificates are not valid, by reason."""
-    against: dict[tuple[str, str], list[str]] = {}
-    for group in groups:
-        if group.not_valid:
-            against.setdefault((group.benchmark.stream, " ".join(group.not_valid)), []).append(group.label)
-    return [(f"{listing(labels)} on {s}", reasons) for (s, reasons), labels in against.items()]
-
-
 def _legend(groups: Sequence[Group], tables: Sequence[Comparison], shown: Sequence[Published]) -> str:
     several = max((len(group.runs) for group in groups), default=1) > 1
     said = ["Mean ± sample standard deviation over the seeds." if several else "One seed."]
@@ -267,7 +258,7 @@ def _environment() -> Environment:
         "rate_text": rate_text,
         "most_listed": MOST_LISTED,
         "most_rows": MOST_ROWS,
-        "not_valid": _not_valid,
+        "not_valid": not_valid,
         "parts_of": lambda claim: [
             (part.about, part.bound, part.measured.replace("-", "−") or "–") for part in claim.parts
         ],
