@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, Self, TextIO
 
 from cop2l.errors import Advice
-from cop2l.text import count, duration, percent, rate
+from cop2l.text import Names, count, duration, percent, rate
 
 Progress = Callable[[dict[str, Any]], None]
 """Called with one event after each mP2L iteration, epoch or batch of pictures."""
@@ -248,17 +248,18 @@ class RunView(Watcher):
     def __init__(self, out: TextIO | None = None, every: float = 10.0) -> None:
         self._out = out or sys.stdout
         self._view: Any = Lines(self._out, every)
-        self._tasks, self._seconds = 0, list[float]()
+        self._tasks, self._seconds, self._names = 0, list[float](), Names()
 
     def start(self, config: Any, stream: Any, records: list[dict[str, Any]]) -> None:
         """Print what is run, and where it continues."""
         self._tasks, self._seconds = len(stream), [record["seconds"] for record in records]
+        self._names = Names.of(stream.description)
         self._view.say(
             f"{config.method} on {config.stream} ({stream.scenario}, {count(len(stream), 'task')}),"
             f" {config.model}, memory {config.memory}, seed {config.seed}"
         )
         if records:
-            self._view.say(f"going on after task {records[-1]['task']}")
+            self._view.say(self._names.put(f"going on after task {records[-1]['task']}"))
         if self._out.isatty():
             self._view = Bar("starting", out=self._out)
 
@@ -270,7 +271,7 @@ class RunView(Watcher):
         """Show the state of the current task."""
         left = self._tasks - len(self._seconds)
         soon = f", about {duration(fmean(self._seconds) * left)} left" if self._seconds else ""
-        self._view.show(*worded(event, f"/{self._tasks}{soon}"))
+        self._view.show(*worded(event, f"/{self._tasks}{self._names.task(event['task'])}{soon}"))
 
     def task(self, record: dict[str, Any]) -> None:
         """Print mean accuracy, and the largest bound of the claim."""
@@ -279,7 +280,8 @@ class RunView(Watcher):
         if bounds := [row["bounds"][kind] for row in record["tasks"] if kind in row["bounds"]]:
             parts.append(f"certified error at most {percent(max(bounds))} on every task ({kind})")
         parts.append(duration(record["seconds"]))
-        self._view.say(f"task {record['task']}/{self._tasks}  {', '.join(parts)}")
+        name = self._names.task(record["task"])
+        self._view.say(f"task {record['task']}/{self._tasks}{name}  {', '.join(parts)}")
 
     def close(self) -> None:
         """Leave the terminal as it was."""

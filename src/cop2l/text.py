@@ -1,8 +1,11 @@
 """The text about bounds, rates and assumptions in everything that cop2l prints; only the kernel words its own verdicts."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal, localcontext
-from typing import Any
+from typing import Any, NamedTuple
+
+from cop2l.errors import printable
 
 EXACT = Context(prec=1100)
 """Digits enough for every float and for 1 - delta."""
@@ -58,6 +61,52 @@ def confidence(delta: float | Decimal) -> str:
         return f"1 - {exact:e}"
     with localcontext(EXACT):
         return f"{(100 - 100 * exact).normalize():f} %"
+
+
+class Names(NamedTuple):
+    """What the user calls the tasks and the classes; empty: they have numbers alone."""
+
+    tasks: Sequence[str] = ()
+    classes: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any] | None) -> "Names":
+        """The names in the description of a stream, or in what a certificate states of its data."""
+        lists = [(described or {}).get(key) for key in ("task_names", "class_names")]
+        return cls(
+            *([short_name(name) for name in found] if isinstance(found, list) else [] for found in lists)
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The names, for JSON; classes that are called by their numbers have none."""
+        numbers = [str(number) for number in range(len(self.classes))]
+        found = {
+            "task_names": list(self.tasks),
+            "class_names": [] if self.classes == numbers else list(self.classes),
+        }
+        return {key: names for key, names in found.items() if names}
+
+    def task(self, number: int) -> str:
+        """A task's name behind its number, if it has one."""
+        return f' ("{self.tasks[number - 1]}")' if 0 < number <= len(self.tasks) else ""
+
+    def put(self, sentence: str) -> str:
+        """A sentence about tasks and classes by their numbers, with the names.
+
+        >>> Names(["Bern", "Genf"], ["0", "dog"]).put("the error rate on class 1 of task 2")
+        'the error rate on class 1 ("dog") of task 2 ("Genf")'
+        """
+        named = re.sub(r"\b[Tt]ask (\d{1,9})\b", lambda found: found[0] + self.task(int(found[1])), sentence)
+        return re.sub(r"\bclass (\d{1,9})\b", lambda found: found[0] + self._class(int(found[1])), named)
+
+    def _class(self, number: int) -> str:
+        name = self.classes[number] if number < len(self.classes) else str(number)
+        return "" if name == str(number) else f' ("{name}")'
+
+
+def short_name(name: object) -> str:
+    """A name as it is kept and shown: printable, and not too long."""
+    return printable(str(name))[:80]
 
 
 def duration(seconds: float) -> str:
@@ -164,12 +213,12 @@ def bound_text(result: Any, tasks: int, delta: float, task: int | None, *, anyti
 
 def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
     """A finished run as text: one line per task, the averages, and what the bounds mean."""
-    tasks, claim = summary["tasks"], summary["kind"]
+    tasks, claim, names = summary["tasks"], summary["kind"], Names.of(summary)
     kinds = list(dict.fromkeys(kind for row in tasks for kind in row["bounds"]))
     rows = [["task", "trained freely", "certified on", "picked", "test error", *kinds]]
     for row in tasks:
         bounds = [percent(row["bounds"][kind]) if kind in row["bounds"] else None for kind in kinds]
-        cells = [row["task"], *_examples(row), rate(row["test_error"]), *bounds]
+        cells = [f"{row['task']}{names.task(row['task'])}", *_examples(row), rate(row["test_error"]), *bounds]
         rows.append(["" if cell is None else str(cell) for cell in cells])
     filled = [column for column in zip(*rows, strict=True) if any(column[1:])]
     aligned = [[cell.rjust(max(map(len, column))) for cell in column] for column in filled]
@@ -184,7 +233,8 @@ def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
     if others := summary["sentences"]:
         alone = f"Claimed, {likely}, all at once:"
         lines += ["Claimed as well, all of it at once:" if claim in kinds else alone, *others]
-    return "\n".join(lines + [f"Not valid: {reason}" for reason in summary["not_valid"] if claim])
+    lines += [f"Not valid: {reason}" for reason in summary["not_valid"] if claim]
+    return "\n".join(map(names.put, lines))
 
 
 def _examples(row: dict[str, Any]) -> tuple[int | None, int | None, int | None]:

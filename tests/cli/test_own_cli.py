@@ -265,9 +265,23 @@ def test_gaps_categories_and_the_order_of_tasks(capsys):
     assert kept["task_names"] == ["Bern", "Zürich", "Genf"]
     age, _, city = kept["inputs"]["columns"]
     assert (age["kind"], age["indicator"], city["values"]) == ("number", True, ["Rom", "Ulm"])
+    assert 'task 3/3 ("Genf")  accuracy' in (said_live := capsys.readouterr().out)
+    assert '\n2 ("Zürich")  ' in said_live
+    assert read_json("here/summary.json")["task_names"] == ["Bern", "Zürich", "Genf"]
+    assert main(["show", "here"]) == 0
+    assert '2 ("Zürich")' in capsys.readouterr().out
+    turned = [";".join(line.split(";")[::-1]) for line in lines]  # columns are known by their names
+    Path("turned.csv").write_text("\n".join(turned))
     typed = ["--domain", "branch", "--scenario", "domain-incremental", "--tasks", "3"]
-    assert main(["verify", "here", "--data", "people.csv", *typed]) == 0
-    capsys.readouterr()
+    for file in ("people.csv", "turned.csv"):
+        assert main(["verify", "here", "--data", file, *typed]) == 0
+        assert 'the error rate on task 2 ("Zürich") is at most' in capsys.readouterr().out
+    Path("fewer.csv").write_text("\n".join(line.partition(";")[2] for line in lines))
+    assert main(["verify", "here", "--data", "fewer.csv", *typed]) == 1
+    assert "lacks the columns ['age']" in capsys.readouterr().out
+    Path("other.csv").write_text(Path("people.csv").read_text().replace("Genf", "Gent"))
+    assert main(["verify", "here", "--data", "other.csv", *typed]) == 1
+    assert "The names of the tasks are not those of the data." in capsys.readouterr().out
     Path("new.csv").write_text("city;size;age\nRom;0;\nUlm;0;51,0\nParis;0;20,5\n")
     assert main(["predict", "here", "--data", "new.csv"]) == 0
     assert capsys.readouterr().out.split() == ["no", "yes", "no"]

@@ -10,6 +10,7 @@ from cop2l.audit.flags import NO_CUT, SPLIT, flag, in_flags
 from cop2l.certify.inputs import features
 from cop2l.certify.prior import SHARE
 from cop2l.errors import UserError
+from cop2l.experiments.learners import names_of
 from cop2l.features import load_stream
 from cop2l.kernel.form import Unreadable, canonical, regular
 from cop2l.kernel.verdict import Verdict
@@ -110,6 +111,7 @@ def _cut(
                 raise Unreadable(f"The data cannot be loaded: {in_flags(str(trouble))}") from None
             notes.fault(f"{source} cannot be cut as the certificate states: {error}")
             return Samples()
+    stream = _in_stated_order(notes, source, recipe.get("inputs"), stream, wanted | {"prior": prior})
     if accepted:
         notes.claim.append(f"The cut is the issuer's, and was accepted as stated: {', '.join(accepted)}.")
     elif not any("is not the standard cut" in doubt for doubt in notes.doubts):
@@ -149,6 +151,22 @@ def _compare(
     return accepted
 
 
+def _in_stated_order(
+    notes: Verdict, source: str, stated: Any, stream: Stream, wanted: Mapping[str, Any]
+) -> Stream:
+    """The stream with the columns of its table in the order of the certificate: they are known by their names."""
+    found = names_of(stream).get("inputs")
+    if not isinstance(stated, list) or found is None or stated == found or "columns" in wanted:
+        return stream
+    lacking, surplus = ([name for name in a if name not in b] for a, b in ((stated, found), (found, stated)))
+    if lacking or surplus:
+        notes.fault(
+            f"{source} lacks the columns {lacking!r:.300}, and has {surplus!r:.300} beside those of the certificate."
+        )
+        return stream
+    return load_stream(source, **wanted, columns=stated)
+
+
 def _check_stream(notes: Verdict, certificate: Mapping[str, Any], stream: Stream) -> None:
     """The tasks of the certificate must be tasks of the stream, with their classes."""
     if stream.scenario != certificate["scenario"]:
@@ -163,6 +181,10 @@ def _check_stream(notes: Verdict, certificate: Mapping[str, Any], stream: Stream
             )
         elif head != record["head"]:
             notes.fault(f"The classes of task {record['task']} are not those that the stream gives it.")
+    named, stated = names_of(stream), certificate["data"] or {}
+    for key, what in (("task_names", "tasks"), ("class_names", "classes")):
+        if key in stated and stated[key] != named.get(key):
+            notes.fault(f"The names of the {what} are not those of the data.")
     for reason in stream.not_valid:
         if reason not in certificate["not_valid"]:
             notes.fault(

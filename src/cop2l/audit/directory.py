@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cop2l.audit.finding import NUMBERED
+from cop2l.audit.flags import NAMED
 from cop2l.certify.certificate import read as read_certificate
 from cop2l.certify.presets import PRIOR
 from cop2l.certify.saved import certified
@@ -59,7 +60,7 @@ def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> Lef
         if (run / SUMMARY).exists() or len(records) == config["tasks"]:
             found, expected = (
                 read_summary(run),
-                summarise(chosen, last["scenario"], last["not_valid"], records),
+                summarise(chosen, last["scenario"], last["not_valid"], records, last["data"]),
             )
             names = [f.name for f in fields(found) if getattr(found, f.name) != getattr(expected, f.name)]
             if names:
@@ -236,7 +237,8 @@ def _check_config(notes: Verdict, config: Content, chosen: Config, last: Content
     stated |= {name: model.get(name) for name in config["architecture"]}
     wrong = {name for name, value in stated.items() if own.get(name) != value}
     wrong |= {name for name in config["options"] if name in config}
-    if recipe(chosen, config["scenario"], config["tasks"], tried) != last["data"]:
+    cut = {key: value for key, value in data.items() if key not in NAMED}
+    if recipe(chosen, config["scenario"], config["tasks"], tried) != cut:
         wrong.add("data")
     if model.get("scale") not in ([PRIOR, None] if PRIOR in chosen.scale else [list(chosen.scale) or None]):
         wrong.add("scale")

@@ -21,6 +21,7 @@ from cop2l.kernel.form import Unreadable, read
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import PARTS, Verdict
 from cop2l.kernel.verify import Allowed, Say
+from cop2l.text import Names
 
 
 def verify(
@@ -41,13 +42,14 @@ def verify(
     `model` is your function build(seed), or its name as package.module:function. `commitment` is what you were
     handed before: a hash, a file or its content. `Unreadable` or `cop2l.errors.UserError` is raised where nothing can be said.
     """
-    notes, allowed, committed = Verdict(), allowed or Allowed(), False
+    notes, allowed, committed, names = Verdict(), allowed or Allowed(), False, Names()
     folders, run = find(Path(path), notes)
     if run is not None and not folders:
         return ReadableVerdict.of(nothing_issued(run))
     try:
         certificates = [read(folder) for folder in folders]
         last = certificates[-1]
+        names = Names.of(last["data"])
         committed = check_commitment(notes, last, commitment)
         start = last.get("theta_0") if committed else None
         samples = samples_for(notes, last, data, cut or {}, cut_as_stated)
@@ -78,7 +80,7 @@ def verify(
             notes.fault(str(refusal))
     if committed and kernel.UNCOMMITTED in verdict.word:
         verdict.word.remove(kernel.UNCOMMITTED)
-    return ReadableVerdict.of(lowered(verdict, notes, allowed))
+    return ReadableVerdict.of(lowered(verdict, notes, allowed, names))
 
 
 def _model(notes: Verdict, certificate: Mapping[str, Any], given: str | Builder | None) -> Any:
@@ -91,7 +93,7 @@ def _model(notes: Verdict, certificate: Mapping[str, Any], given: str | Builder 
         return None
 
 
-def lowered(verdict: Verdict, notes: Verdict, allowed: Allowed) -> Verdict:
+def lowered(verdict: Verdict, notes: Verdict, allowed: Allowed, names: Names) -> Verdict:
     """The kernel's verdict with everything that was found around it."""
     for name in PARTS:
         getattr(verdict, name).extend(printable(sentence) for sentence in getattr(notes, name))
@@ -101,4 +103,6 @@ def lowered(verdict: Verdict, notes: Verdict, allowed: Allowed) -> Verdict:
             f"Accepted by the auditor: up to {100 * allowed.repeated:g} % of the rows of a task repeat another, "
             f"and up to {allowed.shared} are rows of an earlier task."
         )
+    for name in PARTS:
+        setattr(verdict, name, [names.put(sentence) for sentence in getattr(verdict, name)])
     return verdict

@@ -16,7 +16,7 @@ from cop2l.files import file_digest, write_text
 from cop2l.kernel import form
 from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.verdict import in_words
-from cop2l.text import confidence, nothing_picked, percent
+from cop2l.text import Names, confidence, nothing_picked, percent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -198,11 +198,11 @@ HEADS = ("task", "trained freely", "certified on", "picked", "errors", "error <=
 
 def table(certificate: Certificate) -> str:
     """A readable table: task, examples, picks, errors, bound."""
+    found = [[str(cell) for cell in row] for row in cells(certificate)]
+    widths = [max(map(len, column)) for column in zip(*found, strict=True)]
     rows = [
-        "  ".join(
-            [*(f"{cell:>{len(head)}}" for cell, head in zip(row, HEADS[:-1], strict=False)), str(row[-1])]
-        )
-        for row in cells(certificate)
+        "  ".join([*(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]])
+        for row in found
     ]
     return "\n".join([*rows, *notes(certificate)])
 
@@ -218,6 +218,7 @@ def cells(certificate: Certificate) -> list[tuple[Any, ...]]:
     own = certificate.kind != "holdout"  # else nothing is known of what was learned from
     why = "its data was gone" if "tasks" in certificate.options.claim else "not claimed"
     rows: list[tuple[Any, ...]] = [HEADS]
+    names = Names.of(certificate.content["data"])
     for record in certificate.records:
         stated, errors = bounds.get(record["task"]), record["missed"]
         shown = (percent(stated["value"]), stated["kind"]) if stated else ("-", why)
@@ -227,7 +228,8 @@ def cells(certificate: Certificate) -> list[tuple[Any, ...]]:
             record["picked"] if own else None,
             errors,
         ]
-        rows.append((record["task"], *("-" if number is None else number for number in numbers), *shown))
+        task = f"{record['task']}{names.task(record['task'])}"
+        rows.append((task, *("-" if number is None else number for number in numbers), *shown))
     return rows
 
 
@@ -245,4 +247,5 @@ def notes(certificate: Certificate) -> list[str]:
     if certificate.kind != "holdout":
         n, picked = sum(map(certifying, certificate.records)), sum(r["picked"] for r in certificate.records)
         lines += filter(None, [nothing_picked(n, picked)])
-    return lines + [f"NOT VALID: {reason}" for reason in certificate.not_valid]
+    lines += [f"NOT VALID: {reason}" for reason in certificate.not_valid]
+    return [*map(Names.of(certificate.content["data"]).put, lines)]

@@ -21,6 +21,7 @@ from cop2l.kernel.options import Refusal
 from cop2l.methods.protocol import Method
 from cop2l.streams.task import Stream
 from cop2l.streams.withhold import withhold
+from cop2l.text import Names, short_name
 
 
 def load_stream(config: Config) -> Stream:
@@ -90,7 +91,7 @@ def new_learner(
         given |= options.of_the_run(config) | {
             "tasks": None if config.anytime else len(stream),
             "not_valid": stream.not_valid,
-            "data": recipe(config, stream.scenario, len(stream), found.tried),
+            "data": recipe(config, stream.scenario, len(stream), found.tried) | names_of(stream),
             "commitment": commitment,
         }
     learner: Any = methods.method(config.method)(
@@ -171,6 +172,13 @@ def recipe(config: Config, scenario: str, tasks: int, tried: list[Any] | None = 
     return {key: value for key, value in stated.items() if value is not None}
 
 
+def names_of(stream: Stream) -> dict[str, Any]:
+    """What the user calls the tasks, the classes and the columns of a table: what a certificate says beside the recipe."""
+    columns = stream.description.get("inputs", {}).get("columns", ())
+    named = {"inputs": [short_name(column["name"]) for column in columns]} if columns else {}
+    return Names.of(stream.description).as_dict() | named
+
+
 def holdout_options(config: Config, tasks: int) -> KernelOptions:
     """What a hold-out certificate depends on."""
     fixed = None if config.anytime else tasks
@@ -209,7 +217,7 @@ def committed(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
         )
     if kind != "holdout":
         return dict(learner.commitment())
-    cut = recipe(config, stream.scenario, len(stream), learner.settled.tried)
+    cut = recipe(config, stream.scenario, len(stream), learner.settled.tried) | names_of(stream)
     return commitment(
         config.method,
         holdout_options(config, len(stream)),

@@ -18,6 +18,7 @@ from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD, Learner, read_state
 from cop2l.methods.protocol import Method
 from cop2l.streams.files import examples
+from cop2l.text import Names
 
 SAVED_COP2L = "learner.safetensors"
 DATA = "data.json"
@@ -252,12 +253,14 @@ def class_numbers(text: str | None) -> list[int] | None:
 def issued(learner: Method) -> dict[str, Any]:
     """What a learner certifies, for JSON."""
     certificate: Certificate | None = getattr(learner, "certificate", None)
+    names = Names.of(certificate.content["data"]).tasks if certificate else ()
     rows = (
         []
         if certificate is None
         else [
             {
                 "task": t,
+                **({"name": names[t - 1]} if t <= len(names) else {}),
                 "n": certifying(record),
                 "bounds": certificate.stated.get(t, {}) | certificate.information(t),
             }

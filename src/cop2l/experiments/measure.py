@@ -4,7 +4,7 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,21 @@ from cop2l.certify.certificate import Certificate
 from cop2l.certify.families import sentences
 from cop2l.certify.holdout import issue_holdout
 from cop2l.experiments.config import Config
-from cop2l.experiments.learners import described, device, holdout_options, kind_of, recipe, settings_of
+from cop2l.experiments.learners import (
+    described,
+    device,
+    holdout_options,
+    kind_of,
+    names_of,
+    recipe,
+    settings_of,
+)
 from cop2l.experiments.records import COUNTS, Record, Summary, TaskRow, Withheld, as_json
 from cop2l.kernel.samples import blocks_of
 from cop2l.methods.protocol import Method
 from cop2l.streams.task import Stream, Task
 from cop2l.streams.withhold import withhold, withhold_groups
+from cop2l.text import Names
 
 FEW = 2048
 """How many examples of small tasks are predicted together."""
@@ -174,7 +183,7 @@ def by_holdout(
             for record in records
             if record.wrong
         },
-        data=recipe(config, stream.scenario, len(stream), learner.settled.tried),
+        data=recipe(config, stream.scenario, len(stream), learner.settled.tried) | names_of(stream),
         not_valid=list(stream.not_valid),
         commitment=commitment,
     )
@@ -274,8 +283,14 @@ def space(learner: Method, stream: Stream, config: Config) -> int:
     return int(3 * model + 2 * config.memory * example) + (16 << 20)
 
 
-def summarise(config: Config, scenario: str, not_valid: Sequence[str], records: Sequence[Record]) -> Summary:
-    """The summary: a function of the records, so that a resumed run ends in the same one."""
+def summarise(
+    config: Config,
+    scenario: str,
+    not_valid: Sequence[str],
+    records: Sequence[Record],
+    named: Mapping[str, Any] | None,
+) -> Summary:
+    """The summary: a function of the records, so that a resumed run ends in the same one; `named` has the names of tasks."""
     matrix, last = [record.accuracy for record in records], records[-1]
     summary = Summary(
         accuracy=metrics.average_accuracy(matrix),
@@ -294,5 +309,6 @@ def summarise(config: Config, scenario: str, not_valid: Sequence[str], records: 
         kind=last.kind,
         claims=last.claims,
         not_valid=list(not_valid),
+        **Names.of(named).as_dict(),
     )
     return replace(summary, sentences=sentences(as_json(summary)))

@@ -132,6 +132,8 @@ class Summary:
     claims: list[Statement] = field(default_factory=list)
     not_valid: list[str]
     sentences: list[str] = field(default_factory=list)
+    task_names: list[str] = field(default_factory=list)
+    class_names: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         known = range(1, len(self.matrix) + 1)
