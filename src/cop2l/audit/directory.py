@@ -60,7 +60,9 @@ def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> Lef
         if (run / SUMMARY).exists() or len(records) == config["tasks"]:
             found, expected = (
                 read_summary(run),
-                summarise(chosen, last["scenario"], last["not_valid"], records, last["data"]),
+                summarise(
+                    chosen, {**(last["data"] or {}), "scenario": last["scenario"]}, last["not_valid"], records
+                ),
             )
             names = [f.name for f in fields(found) if getattr(found, f.name) != getattr(expected, f.name)]
             if names:

@@ -284,13 +284,12 @@ def space(learner: Method, stream: Stream, config: Config) -> int:
 
 
 def summarise(
-    config: Config,
-    scenario: str,
-    not_valid: Sequence[str],
-    records: Sequence[Record],
-    named: Mapping[str, Any] | None,
+    config: Config, data: Mapping[str, Any], not_valid: Sequence[str], records: Sequence[Record]
 ) -> Summary:
-    """The summary: a function of the records, so that a resumed run ends in the same one; `named` has the names of tasks."""
+    """The summary: a function of the records, so that a resumed run ends in the same one.
+
+    `data` has the scenario, and the names of tasks and classes.
+    """
     matrix, last = [record.accuracy for record in records], records[-1]
     summary = Summary(
         accuracy=metrics.average_accuracy(matrix),
@@ -301,7 +300,7 @@ def summarise(
         matrix=matrix,
         method=config.method,
         stream=config.stream,
-        scenario=scenario,
+        scenario=data["scenario"],
         model=config.model or "",
         seed=config.seed,
         memory=config.memory,
@@ -309,6 +308,6 @@ def summarise(
         kind=last.kind,
         claims=last.claims,
         not_valid=list(not_valid),
-        **Names.of(named).as_dict(),
+        **Names.of(data).as_dict(),
     )
     return replace(summary, sentences=sentences(as_json(summary)))
