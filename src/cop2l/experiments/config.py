@@ -11,6 +11,7 @@ from typing import Any
 
 from cop2l.certify.presets import PRIOR
 from cop2l.errors import UserError, unknown
+from cop2l.kernel.options import Options
 from cop2l.streams.task import SCENARIOS
 
 TABLES = ("options", "data", "architecture")
@@ -19,7 +20,10 @@ UNHASHED = ("name",)
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that one run depends on; None means: the method's (or the stream's) own default."""
+    """Everything that one run depends on; None means: the method's (or the stream's) own default.
+
+    What all methods share is declared again, since every method takes it; its defaults are those of `Options`.
+    """
 
     method: str = "cop2l"
     """Which method learns; `cop2l list methods` names them."""
@@ -49,27 +53,27 @@ class Config:
     """Further options of the model, as architecture.KEY."""
     scale: tuple[float | str, ...] = ()
     """How inputs are scaled: `prior`, by the prior part of the first task; or a shift and a factor, as 127.5,0.0078125."""
-    memory: int = 2000
+    memory: int = Options.memory
     """How many examples may be kept from past tasks."""
     options: dict[str, Any] = field(default_factory=dict)
     """The options of the method; given by their bare names, and `cop2l list keys METHOD` explains them."""
-    delta: float = 0.05
+    delta: float = Options.delta
     """The probability that a certificate may fail."""
-    siblings: int = 1
+    siblings: int = Options.siblings
     """How many commitments are made for the same data, this one among them; each has delta / siblings."""
     kind: str | None = None
     """Which kind of bound is the claim, named in advance; the others are shown for information."""
-    claim: tuple[str, ...] = ("tasks",)
+    claim: tuple[str, ...] = Options.claim
     """What is claimed, named in advance: tasks, average, forgetting, classes, groups; all of it holds at once."""
-    shares: tuple[int, ...] = ()
+    shares: tuple[int, ...] = Options.shares
     """How delta is divided between what is claimed, in that order; without it: equally."""
-    groups: tuple[str, ...] = ()
+    groups: tuple[str, ...] = Options.groups
     """The names of the groups, if they are claimed; the stream says to which each example belongs."""
     anytime: bool = False
     """The number of tasks is not fixed in advance, so that more can be learned after the run."""
     holdout: float = 0.0
     """The share of each task that is withheld from learning, for the hold-out bound."""
-    seed: int = 0
+    seed: int = Options.seed
     """Initial weights, mini-batches, buffers and marks."""
     device: str = "cpu"
     """cpu, cuda or cuda:N."""
