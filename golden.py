@@ -45,8 +45,8 @@ COMMANDS = {
     "holdout-der": "synthetic method=der++ holdout=0.3",
     "holdout-ewc": "synthetic method=ewc holdout=0.3",
     "holdout-icarl": "digits method=icarl holdout=0.2 tasks=2",
-    "csv": "TABLE tasks=2",
-    "csv-replay": "TABLE tasks=2 method=replay holdout=0.3",
+    "csv": "TABLE tasks=2 lr=0.0003",
+    "csv-replay": "TABLE tasks=2 method=replay holdout=0.3 lr=0.03",
     "pictures-anytime": "PICTURES tasks=3 anytime=true",
     "pictures-cnn-paper": "PICTURES tasks=2 model=cnn preset=paper optimiser=sgd lr=0.01 prior=0 max_iterations=2"
     " k=16 epochs=1 scale=none",

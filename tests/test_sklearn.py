@@ -128,11 +128,10 @@ def test_frames_keep_their_names(digits):
     assert (found.predict_proba(frame) == plain.predict_proba(digits[0][:200])).all()
 
 
-def test_examples_that_are_set_aside_decide_scale_and_step():
+def test_prior_examples_decide_the_scale():
     x, y = load_wine(return_X_y=True)
-    chosen = {"preset": "hybrid", "scale": "prior", "lr": "prior"}
+    chosen = {"preset": "hybrid", "scale": "prior"}
     classifier = CoP2LClassifier(options=chosen).fit(x, y)
-    assert classifier.learner_.state.data["tried"]
     assert classifier.learner_.description["scale"] == "prior"
     assert classifier.score(x, y) > 0.95
     assert classifier.certificate_.bounds[1] < 0.15

@@ -44,7 +44,7 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         """`model`: a name of `cop2l list models`, or an nn.Module, which is copied; `options`: those of CoP2L.
 
-        With a prior part, `scale` and `lr` may be "prior" there: the examples that are set aside decide them.
+        With a prior part, `scale` may be "prior" there: the prior examples decide it.
         """
         self.model, self.memory, self.delta, self.options = model, memory, delta, options
         self.random_state = random_state
@@ -112,11 +112,10 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(model, str):
             model = build(model, inputs=(X.shape[1],), classes=len(classes), seed=seed)
         options = dict(self.options or {})
-        usual = DEFAULTS | ({"prior_lr": None} if options.get("lr") == PRIOR else {})
         fixed = {"tasks": tasks, "memory": self.memory, "delta": self.delta, "seed": seed}
-        given: dict[str, Any] = {**fixed, **usual, **options}
-        if PRIOR in (given.get("lr"), given.get("scale")):
-            self.learner_ = CoP2L.from_prior(model, X, self._numbers(y), **{"scale": None, **given})
+        given: dict[str, Any] = {**fixed, **DEFAULTS, **options}
+        if given.pop("scale", None) == PRIOR:
+            self.learner_ = CoP2L.from_prior(model, X, self._numbers(y), **given)
         else:
             self.learner_ = CoP2L(model, **given)
 

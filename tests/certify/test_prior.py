@@ -1,4 +1,4 @@
-"""The scale of the inputs and the step, set from the prior part of the first task and from nothing else."""
+"""The scale of the inputs, set from the prior part of the first task and from nothing else."""
 
 import numpy as np
 import pytest
@@ -6,17 +6,13 @@ import torch
 from torch import nn
 
 from cop2l import CoP2L, verify
-from cop2l.audit import prior as audit
-from cop2l.certify import prior
-from cop2l.certify.presets import options
-from cop2l.certify.prior import Tried, prior_part, scale_from, step_from
+from cop2l.certify.prior import prior_part, scale_from
 from cop2l.errors import UserError
 from cop2l.kernel.exact import certified_rows
-from cop2l.kernel.verify import Allowed
 from cop2l.models import build
 from cop2l.models.scale import LIMIT
 
-ADAM = {"preset": "hybrid", "optimiser": "adam", "prior_lr": None, "prior_epochs": 20, "tasks": 1}
+ADAM = {"preset": "hybrid", "optimiser": "adam", "lr": 0.01, "prior_lr": None, "prior_epochs": 20, "tasks": 1}
 QUICK = {**ADAM, "prior_epochs": 2}
 
 
@@ -67,13 +63,11 @@ def test_columns_of_any_size_come_near_one():
 
 def test_the_layer_takes_raw_inputs_and_holds_outliers():
     x, y = wild()
-    learner = CoP2L.from_prior(mlp(), x, y, lr=0.01, **QUICK)
+    learner = CoP2L.from_prior(mlp(), x, y, **QUICK)
     scaled = learner.model.scale(torch.from_numpy(x))
     assert scaled.abs().max() == LIMIT
     assert scaled[:, :2].abs().max() < LIMIT
     assert learner.description["scale"] == "prior"
-    assert learner.options.lr == 0.01
-    assert learner.state.data is None
 
 
 def test_columns_that_are_mostly_0_keep_their_weights_among_each_other():
@@ -96,37 +90,18 @@ def test_pictures_have_one_scale_for_each_channel_and_huge_values_stay_finite():
     assert build("linear", inputs=(1,), classes=2, scale=[*scale_from(part_of(extreme)).values()])
 
 
-@pytest.mark.parametrize(
-    ("tried", "chosen"),
-    [
-        ([(0.1, 5, 0.4), (0.2, 0, 0.3), (0.3, 0, 0.02), (0.4, 0, 0.001)], 0.3),
-        ([(0.1, 9, 0.6), (0.2, 9, 0.5), (0.3, 20, 0.4), (0.4, 20, None)], 0.1),
-        ([(0.1, 30, 0.69), (0.2, 9, 0.5), (0.3, 8, 0.4)], 0.2),
-        ([(0.1, 3, 0.2), (0.2, 3, 0.09), (0.3, 3, 0.05)], 0.2),
-        ([(0.1, 20, 0.7), (0.2, 20, None)], None),
-        ([(0.1, 20, None)], None),
-        ([], None),
-    ],
-)
-def test_the_smallest_step_that_trains_out(tried, chosen):
-    part = part_of(np.zeros((60, 1)), np.arange(60) % 2)
-    assert step_from([Tried(*one) for one in tried], part) == chosen
-
-
 def test_nothing_but_the_prior_part_is_looked_at():
     x, y = wild()
-    first, said = CoP2L.from_prior(mlp(), x, y, **QUICK), []
+    first = CoP2L.from_prior(mlp(), x, y, **QUICK)
     certified = certified_rows(len(y), 1, first.options)
     x[certified], y[certified] = np.nan, 1
-    other = CoP2L.from_prior(mlp(), x, y, say=said.append, **QUICK)
+    other = CoP2L.from_prior(mlp(), x, y, **QUICK)
     assert first.state.theta_0.keys() == other.state.theta_0.keys()
     assert all(torch.equal(value, other.state.theta_0[name]) for name, value in first.state.theta_0.items())
     assert (first.options, first.state.data) == (other.options, other.state.data)
-    assert "144 examples that certify nothing" in said[0]
-    assert said[1].startswith(f"lr={first.options.lr:g}")
     x[~certified] = 2
     assert not torch.equal(
-        CoP2L.from_prior(mlp(), x, y, lr=0.1, **QUICK).state.theta_0["scale.shift"],
+        CoP2L.from_prior(mlp(), x, y, **QUICK).state.theta_0["scale.shift"],
         first.state.theta_0["scale.shift"],
     )
 
@@ -146,28 +121,14 @@ def test_learned_saved_and_verified(build_model, tmp_path):
     verdict = verify(tmp_path / "certificate", {1: (x, y)}, model=build_model)
     assert verdict.status == "valid", verdict
     assert any("scale of the inputs was found again" in sentence for sentence in verdict.checked)
-    assert any(f"and give lr={learner.options.lr:g}" in sentence for sentence in verdict.checked)
     assert verify(tmp_path / "certificate", model=build_model).status == "cannot tell"
-
-
-@pytest.mark.parametrize("preset", ["cop2l", "hybrid"])
-def test_trials_of_usual_size_are_made_again_and_others_are_not(preset, tmp_path, monkeypatch):
-    large = build("mlp", inputs=(784,), classes=10)
-    assert audit.work(large, options(preset).as_dict(), prior.MOST_ROWS) < Allowed().operations
-    x, y = wild(80)
-    learner = CoP2L.from_prior(mlp(), x, y, preset=preset, prior=0.6, tasks=1, max_iterations=2)
-    learner.learn(x, y)
-    learner.certify({1: (x, y)}).save(tmp_path)
-    monkeypatch.setattr(audit, "work", lambda *_: 1e99)
-    (doubt,) = verify(tmp_path, {1: (x, y)}).doubts
-    assert doubt.startswith("The steps were not tried again: that takes 1.0e+99 operations")
 
 
 def test_a_scale_from_all_examples_is_found_out(tmp_path):
     x, y = wild()
     model = mlp(scale="prior")
     model.scale.put(**scale_from(prior_part(x, y, 0.99, 0)))
-    learner = CoP2L(model, lr=0.01, **QUICK)
+    learner = CoP2L(model, **QUICK)
     learner.learn(x, y)
     learner.certify({1: (x, y)}).save(tmp_path)
     verdict = verify(tmp_path, {1: (x, y)})
@@ -177,29 +138,10 @@ def test_a_scale_from_all_examples_is_found_out(tmp_path):
     )
 
 
-@pytest.mark.filterwarnings("ignore::cop2l.errors.Advice")
-@pytest.mark.parametrize("tried", [[], [[0.3, 0, 0.0]], "none"])
-def test_a_step_that_was_tried_otherwise_is_found_out(tried, tmp_path):
-    x, y = wild()
-    learner = CoP2L(mlp(scale=[0.0, 1e-6]), lr=0.3, data={"tried": tried}, **QUICK)
-    learner.learn(x, y)
-    learner.certify({1: (x, y)}).save(tmp_path)
-    (fault,) = verify(tmp_path, {1: (x, y)}).faults
-    assert fault.startswith("The step lr=0.3 is not what the prior part of the first task gives")
-
-
-def test_a_step_given_where_none_could_be_tried_is_the_issuers_word(tmp_path):
-    x, y = wild(50)
-    learner = CoP2L(mlp(scale=[0.0, 1e-6]), lr=0.123, data={"tried": []}, **QUICK)
-    learner.learn(x, y)
-    learner.certify({1: (x, y)}).save(tmp_path)
-    assert "The step lr=0.123: those that were tried give none." in verify(tmp_path, {1: (x, y)}).word
-
-
 @pytest.mark.parametrize("model", [lambda: mlp().double(), lambda: mlp(scale="prior")])
 def test_honest_scales_are_valid_in_double_precision_and_of_a_model_that_awaits_one(model, tmp_path):
     x, y = wild()
-    learner = CoP2L.from_prior(model(), 1.1 * x.astype(np.float64), y, lr=0.01, **QUICK)
+    learner = CoP2L.from_prior(model(), 1.1 * x.astype(np.float64), y, **QUICK)
     learner.learn(1.1 * x.astype(np.float64), y)
     learner.certify({1: (1.1 * x.astype(np.float64), y)}).save(tmp_path)
     verdict = verify(tmp_path, {1: (1.1 * x.astype(np.float64), y)})
@@ -210,41 +152,35 @@ def test_sparse_inputs_are_verified_as_they_were_learned(tmp_path):
     sparse = pytest.importorskip("scipy.sparse")
     x, y = wild()
     x = sparse.csr_matrix(x)
-    learner = CoP2L.from_prior(mlp(), x, y, lr=0.01, **QUICK)
+    learner = CoP2L.from_prior(mlp(), x, y, **QUICK)
     learner.learn(x, y)
     learner.certify({1: (x, y)}).save(tmp_path)
     assert verify(tmp_path, {1: (x, y)}).status == "valid"
 
 
-def test_only_the_first_task_that_scale_and_step_come_from_is_learned(tmp_path):
+def test_only_the_first_task_that_the_scale_comes_from_is_learned(tmp_path):
     x, y = wild(400)
-    learner = CoP2L.from_prior(mlp(), x, y, lr=0.01, **QUICK)
+    learner = CoP2L.from_prior(mlp(), x, y, **QUICK)
     learner.save(tmp_path)
     for one in (learner, CoP2L.load(tmp_path)):
         with pytest.raises(UserError, match=r"not the one that CoP2L\.from_prior was given"):
             one.learn(x[:200], y[:200])  # of the others, some decided the scale and would be certified
-    learner = CoP2L.from_prior(mlp(), x, y, **QUICK)
-    learner.learn(x, y, classes=[0, 1])
-    with pytest.raises(UserError, match="needs its own classes"):
-        CoP2L.from_prior(mlp(), x, y, scenario="task-incremental", **QUICK)
+    learner.learn(x, y)
 
 
 def test_too_few_examples_leave_all_as_it_is():
     x, y = wild(50)
     said = []
     learner = CoP2L.from_prior(mlp(), x, y, prior=0.1, say=said.append)
-    assert learner.options.lr == CoP2L(mlp()).options.lr
     assert "scale" not in learner.description
-    assert learner.state.data == {"tried": []}
     assert said == [
         "The inputs stay as they are: the first task sets aside 5 examples, and 20 are needed; scale them by constants.",
-        "lr stays as it is by default: the first task sets aside 5 examples, and 40 are needed; give it yourself.",
     ]
 
 
 def test_what_cannot_be_is_refused_in_a_sentence():
     x, y = wild()
-    with pytest.raises(UserError, match="Nothing is set aside to set scale or lr from; give prior="):
+    with pytest.raises(UserError, match="There is no prior part to scale the inputs from; give prior="):
         CoP2L.from_prior(mlp(), x, y)
     with pytest.raises(UserError, match="x has 240 examples and y has 9 labels"):
         CoP2L.from_prior(mlp(), x, y[:9], prior=0.5)
@@ -255,7 +191,7 @@ def test_what_cannot_be_is_refused_in_a_sentence():
 
 def test_a_scale_that_was_given_stays():
     x, y = wild()
-    learner = CoP2L.from_prior(mlp(scale=[1.0, 2.0]), x, y, lr=0.01, **QUICK)
+    learner = CoP2L.from_prior(mlp(scale=[1.0, 2.0]), x, y, **QUICK)
     assert learner.description["scale"] == [1.0, 2.0]
     assert learner.model.scale(torch.full((1, 6), 99.0)).unique().tolist() == [196.0]
 
@@ -264,15 +200,6 @@ def test_token_ids_reach_the_model_as_they_are():
     ids, y = np.random.default_rng(0).integers(0, 9, (120, 4)), np.arange(120) % 2
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(16, 2))
-    learner = CoP2L.from_prior(model, ids, y, lr=0.01, **QUICK)
+    learner = CoP2L.from_prior(model, ids, y, **QUICK)
     assert type(learner.model) is nn.Sequential
     learner.learn(ids, y)
-
-
-def test_a_diverging_step_is_not_chosen(monkeypatch):
-    monkeypatch.setattr(prior, "STEPS", (1e9,))
-    x, y = wild()
-    said = []
-    learner = CoP2L.from_prior(mlp(), x, y, say=said.append, **{**QUICK, "optimiser": "sgd"})
-    assert learner.options.lr == CoP2L(mlp(), preset="hybrid").options.lr
-    assert "give it yourself" in said[-1]

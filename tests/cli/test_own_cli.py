@@ -6,16 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from cop2l.cli import main
 from cop2l.experiments import grid
-from cop2l.experiments.options import types
 from cop2l.files import read_json
-from cop2l.methods import METHODS
 
 pytestmark = pytest.mark.usefixtures("somewhere")
 STEP = "lr=0.003"
-"""Where the step is not what is tested: nothing is tried."""
 AS_TYPED = ("--tasks", "2", "--scenario", "class-incremental")
 
 
@@ -66,10 +64,9 @@ def test_arrays_are_run_by_their_path_and_verified(make, capsys):
         "hybrid",
         "adam",
     )
-    assert (config["scale"], config["options"]["lr"]) == (["prior"], "prior")
+    assert (config["scale"], config["options"]["lr"]) == (["prior"], 0.001)
     printed = capsys.readouterr()
     assert "Warning" not in printed.err
-    assert f"lr={read_json('here/environment.json')['settled']['lr']:g}: the smallest" in printed.out
     assert min(summary["matrix"][-1]) > 0.9
     assert max(row["bounds"]["combined"] for row in summary["tasks"]) < 0.25
     assert main(["verify", "here", "--data", "own/clouds.npz", *AS_TYPED]) == 0
@@ -137,43 +134,24 @@ def test_what_is_typed_wins_over_the_neutral_settings():
         {"preset": "cop2l", "optimiser": "adam", "lr": 0.1, **small},
     )
     other = grid.single(grid.read("clouds.npz"), grid.overrides(["method=replay", "scale=0,0.5"]))
-    assert (other.scale, other.options) == ((0.0, 0.5), {"lr": "prior"})
+    assert (other.scale, other.options) == ((0.0, 0.5), {})
     assert grid.single(grid.read("clouds.npz"), grid.overrides(["scale=none"])).scale == ()
 
 
-def test_every_method_that_takes_steps_gets_its_own_in_the_same_way():
-    np.savez("clouds.npz", **dict(zip("xy", arrays(), strict=True)))
-    for name in METHODS:
-        config = grid.single(grid.read("clouds.npz"), grid.overrides([f"method={name}"]))
-        assert (config.scale, config.options.get("lr")) == (
-            ("prior",),
-            "prior" if "lr" in types(name) else None,
-        )
-
-
-def test_other_methods_have_the_same_scale_and_a_step_of_their_own(capsys):
+def test_other_methods_have_the_same_scale(capsys):
     x, y = wild()
     np.savez("clouds.npz", x=x, y=y)
-    settled = {}
+    scales = []
     for name, more in {"cop2l": ["prior_epochs=20"], "replay": []}.items():
         assert (
             main(["run", "clouds.npz", f"method={name}", "holdout=0.2", "kind=holdout", *more, "--out", name])
             == 0
         )
-        settled[name] = read_json(f"{name}/environment.json")["settled"]
+        (state,) = Path(name, "state").glob("*.safetensors")
+        scales.append(next(v for key, v in load_file(state).items() if key.endswith("scale.factor")))
         assert main(["verify", name, "--data", "clouds.npz", *AS_TYPED]) == 0
-        assert f"and give lr={settled[name]['lr']:g}" in capsys.readouterr().out
-    assert settled["cop2l"]["scale"] == settled["replay"]["scale"]
-    assert settled["cop2l"]["lr"] < settled["replay"]["lr"]
-
-
-def test_a_run_goes_on_with_what_was_set_when_it_began(monkeypatch, capsys):
-    np.savez("clouds.npz", **dict(zip("xy", arrays(), strict=True)))
-    assert main(["run", "clouds.npz", "prior_epochs=5", "--out", "here"]) == 0
-    Path("here/summary.json").unlink()
-    monkeypatch.setattr("cop2l.experiments.run.settle", None)
-    assert main(["run", "clouds.npz", "prior_epochs=5", "--out", "here"]) == 0
-    assert "going on after task 2" in capsys.readouterr().out
+    assert (scales[0] == scales[1]).all()
+    capsys.readouterr()
 
 
 def test_what_is_set_can_be_committed_to(capsys):
@@ -322,8 +300,7 @@ def test_pictures_are_resized_and_one_task_is_one(capsys):
         (["run", "clouds.csv", "label=target", "columns=length", "tasks=3"], "or list the classes of each with task_classes"),
         (["run", "mnist", "label=target"], "mnist has its labels"),
         (["run", "clouds.csv", "scale=1"], "scale is 1.0; give prior, or a shift and a factor such as 127.5,0.0078125."),
-        (["run", "clouds.csv", "preset=cop2l", "prior=0"], "Nothing is set aside to set scale or lr from; give prior=0.05"),
-        (["run", "mnist", "lr=prior"], "Nothing is set aside to set scale or lr from; give prior=0.05"),
+        (["run", "clouds.csv", "preset=cop2l", "prior=0"], "There is no prior part to scale the inputs from; give prior=0.05"),
         (["run", "clouds.csv", "gamma=prior"], "gamma"),
         (["run", "clouds.csv", "label=target", "columns=length", "architecture.scale=prior"], "scale out, or say scale=."),
         (["run", "clouds.csv", "label=target", "columns=length", "architecture.classes=3"], "leave architecture.classes out."),

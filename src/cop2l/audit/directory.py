@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cop2l.audit.finding import NUMBERED
 from cop2l.audit.flags import NAMED
@@ -15,7 +15,6 @@ from cop2l.experiments.config import FIELDS, Config
 from cop2l.experiments.learners import recipe
 from cop2l.experiments.life import names_beside
 from cop2l.experiments.measure import repeating, summarise
-from cop2l.experiments.options import left_open, usual_step
 from cop2l.experiments.records import (
     CONFIG,
     COUNTS,
@@ -38,16 +37,11 @@ BAD_FORM = (KeyError, TypeError, AttributeError, IndexError, ValueError, Runtime
 Content = Mapping[str, Any]
 
 
-class Left(NamedTuple):
-    """What the configuration of a run leaves to the prior part of the first task."""
+def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> bool:
+    """Compare the files of a run with its certificates, and with each other; whatever differs is a fault.
 
-    scale: bool
-    lr: float | None
-    """The step where the prior part gives none; None: it is not left to it."""
-
-
-def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> Left | None:
-    """Compare the files of a run with its certificates, and with each other; whatever differs is a fault."""
+    Returns whether the configuration leaves the scale of the inputs to the prior part of the first task.
+    """
     last = certificates[-1]
     try:
         records, config = read_records(run), read_json(run / CONFIG)
@@ -71,10 +65,10 @@ def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> Lef
             notes.doubt(f"The run is not finished: it has no {SUMMARY}, and fewer records than tasks.")
     except UserError as error:
         notes.fault(str(error))
-        return None
+        return False
     except BAD_FORM as error:
         notes.fault(f"The files of the run do not have the documented form ({type(error).__name__}).")
-        return None
+        return False
     if not notes.faults:
         notes.checked.append(
             "config.json, records.jsonl, summary.json and the state agree with the certificates, and with each other."
@@ -86,7 +80,7 @@ def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> Lef
         notes.word.append(
             "The errors on withheld examples, which are shown beside the claim for information."
         )
-    return Left(PRIOR in chosen.scale, usual_step(chosen) if left_open(chosen) else None)
+    return PRIOR in chosen.scale
 
 
 def nothing_issued(run: Path) -> Verdict:
@@ -223,24 +217,21 @@ def _measured(row: TaskRow, uncounted: bool) -> TaskRow:
 
 def _check_config(notes: Verdict, config: Content, chosen: Config, last: Content) -> None:
     """The configuration must say what the certificate says."""
-    options, model, data = last["options"], last["model"], last["data"] or {}
+    options, model = last["options"], last["model"]
     stated = options.as_dict()
     if options.kind == "holdout":
         names = ("delta", "siblings", "seed", "kind", "claim", "shares", "groups", "tasks")
         stated = dict(last["settings"] or {}) | {name: stated[name] for name in names}
     stated |= {name: last[name] for name in ("method", "scenario", "threads", "commitment")}
     stated |= {"anytime": options.anytime, "model": model.get("name")}
-    tried = data.get("tried") if left_open(chosen) else None
     if options.anytime:
         del stated["tasks"]
-    if tried is not None:
-        del stated["lr"]  # it is what the prior part gave
     own = {**config, **config["options"], **config["architecture"]}
     stated |= {name: model.get(name) for name in config["architecture"]}
     wrong = {name for name, value in stated.items() if own.get(name) != value}
     wrong |= {name for name in config["options"] if name in config}
-    cut = {key: value for key, value in data.items() if key not in NAMED}
-    if recipe(chosen, config["scenario"], config["tasks"], tried) != cut:
+    cut = {key: value for key, value in (last["data"] or {}).items() if key not in NAMED}
+    if recipe(chosen, config["scenario"], config["tasks"]) != cut:
         wrong.add("data")
     if model.get("scale") not in ([PRIOR, None] if PRIOR in chosen.scale else [list(chosen.scale) or None]):
         wrong.add("scale")

@@ -19,9 +19,9 @@ FLAGS = {
 """How the auditor types an option of a cut; any other as --option KEY=VALUE."""
 SPLIT = ("holdout", "holdout_seed")
 NAMED = ("task_names", "class_names", "inputs")
-NO_CUT = ("stream", "folder", "download", "tried", *SPLIT, *NAMED)
-"""Keys of a recipe that say where data lies, which is the reader's to say, what is withheld, which a seed decides, which steps
-were tried, which the prior part decides, or how things are called, which the data says."""
+NO_CUT = ("stream", "folder", "download", *SPLIT, *NAMED)
+"""Keys of a recipe that say where data lies, which is the reader's to say, what is withheld, which a seed decides, or how things
+are called, which the data says."""
 
 
 def command(run: Path, recipe: Mapping[str, Any]) -> str:

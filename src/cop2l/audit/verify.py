@@ -11,7 +11,7 @@ from cop2l.audit.exported import check_export
 from cop2l.audit.finding import find, is_export
 from cop2l.audit.holdout import HoldoutRun
 from cop2l.audit.model import Builder, model_for
-from cop2l.audit.prior import check_scale, check_step, put_scale
+from cop2l.audit.prior import check_scale, put_scale
 from cop2l.audit.readable import ReadableVerdict
 from cop2l.audit.unread import check_unread
 from cop2l.certify.saved import FILE as SAVED
@@ -53,7 +53,7 @@ def verify(
         committed = check_commitment(notes, last, commitment)
         start = last.get("theta_0") if committed else None
         samples = samples_for(notes, last, data, cut or {}, cut_as_stated)
-        left = None if run is None else check_run(notes, run, certificates)
+        left = run is not None and check_run(notes, run, certificates)
         beside = Path(path) / SAVED
         if beside.exists() and (Path(path) not in folders or SAVED not in last["files"]):
             check_saved(notes, beside, last)
@@ -67,8 +67,6 @@ def verify(
             verdict = kernel.verify(folders, samples.learned, built, start=start, allowed=allowed, say=say)
             if verdict.status == "valid":
                 check_unread(notes, only(samples.learned, len(last["records"])), built, allowed)
-        if not verdict.faults and not notes.faults:
-            check_step(notes, last, samples, left, model, allowed, say)
         if is_export(Path(path)):
             valid = verdict.status == "valid" and not notes.faults and not notes.doubts
             check_export(notes, Path(path), last, samples, model, valid)

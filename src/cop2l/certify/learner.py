@@ -161,7 +161,7 @@ class CoP2L:
                 "Groups are given and none are claimed; leave them out, or make the learner with claim=('tasks', 'groups') and"
                 " groups=('A', 'B')."
             )
-        prior.check_first(self, x, found, head)
+        prior.check_first(self, x, found)
         try:
             column = group_numbers(groups, self.options, len(found))
         except Refusal as refusal:

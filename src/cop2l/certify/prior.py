@@ -1,4 +1,4 @@
-"""What is set from the prior part of the first task, before learning begins: the scale of the inputs, and the step.
+"""The scale of the inputs, set from the prior part of the first task before learning begins.
 
 The prior part P_1 is a function of the seed and of the number of rows alone, and nothing is certified of it. Whatever is made of
 (seed, P_1) is therefore fixed, given the prior parts, before the certified examples S_1, ..., S_T are looked at: initial
@@ -7,9 +7,8 @@ parameters and options may depend on it, and every bound holds as it is (docs/th
 
 import copy
 import math
-import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,8 +16,7 @@ from torch import Tensor, nn
 
 from cop2l.certify.inputs import check_finite, inputs, labelled, labels
 from cop2l.certify.presets import PRESETS, PRIOR, options
-from cop2l.certify.validation import check_task
-from cop2l.errors import Advice, UserError
+from cop2l.errors import UserError
 from cop2l.kernel.exact import Examples, certified_rows, sample
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of, fingerprint, numbers
@@ -31,40 +29,14 @@ if TYPE_CHECKING:
 
 MOST_ROWS, MOST_VALUES = 1000, 10**7
 """More examples, or more numbers in all, are not looked at."""
-LEAST_TO_SCALE, LEAST_TO_TRY = 20, 40
-"""With fewer examples nothing is set."""
-STEPS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-"""The steps that are tried."""
-JUDGED = 4
-"""One example of so many judges; the others are learned from."""
+LEAST_TO_SCALE = 20
+"""With fewer examples there is no scale."""
 SHARE: float = PRESETS["hybrid"]["prior"]
 """The prior part of methods that have none of their own: so all see the same examples."""
 ALIKE = 16
 """Columns whose factors differ by less are of like size."""
-TRAINED_OUT = 0.02
-"""A mean loss that leaves nothing to learn."""
 TYPICAL = 1.5
 """The deviation of a normal distribution is so many times the median distance from its middle."""
-
-
-class Tried(NamedTuple):
-    """A step, and what came of it on the examples that judge."""
-
-    lr: float
-    errors: int
-    loss: float | None
-    """The mean cross-entropy; None if training diverged."""
-
-
-class Settled(NamedTuple):
-    """What was set before learning began, or given."""
-
-    scale: dict[str, list[float]] | None = None
-    """The shift and the factor that the prior part gave."""
-    lr: float | None = None
-    """The step that was chosen; None: none was, and the configured one counts."""
-    tried: list[list[float | None]] | None = None
-    """Of each step that was tried: lr, errors, loss. None: the step was not left to the prior part."""
 
 
 def prior_part(x: Any, y: Any, share: float, seed: int) -> Examples:
@@ -156,93 +128,15 @@ def scaled(model: nn.Module, inputs: Sequence[int], constants: dict[str, list[fl
     return own
 
 
-def steps_tried(
-    make: Callable[[float], Any],
-    part: Examples,
-    head: int | Sequence[int] | None,
-    scenario: str,
-    say: Callable[[str], None] = lambda _: None,
-) -> list[Tried]:
-    """What comes of each step, none if there are too few examples: `make(lr)` gives a learner before its first task.
-
-    It learns three quarters of the examples as if they were the task; the last quarter judges. Nothing is drawn but what
-    the learner draws from its seed. A step that makes no error and trains out is the last: no larger one would be chosen.
-    """
-    if len(part) < LEAST_TO_TRY:
-        return []
-    last = len(part) - len(part) // JUDGED
-    learned, judging = part.take(np.arange(last)), part.take(np.arange(last, len(part)))
-    say(f"trying up to {len(STEPS)} steps on {len(part)} examples that certify nothing")
-    tried: list[Tried] = []
-    for lr in STEPS:
-        tried.append(_tried(make(lr), lr, learned, judging, head, scenario))
-        if tried[-1].errors == 0 and tried[-1].loss is not None and tried[-1].loss <= TRAINED_OUT:
-            break
-    return tried
-
-
-def _tried(learner: Any, lr: float, learned: Examples, judging: Examples, head: Any, scenario: str) -> Tried:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Advice)  # it speaks of the trial
-        try:
-            learner.learn(learned.x, learned.y, classes=head, progress=False)
-        except UserError:  # diverged; if it is anything else, learning says so
-            return Tried(lr, len(judging), None)
-    told = 1 if scenario == "task-incremental" else None
-    if hasattr(learner, "probabilities"):
-        chances = learner.probabilities(judging.x, task=told)
-    else:
-        chances = learner.allowed(learner.logits(judging.x), told).softmax(1).cpu()
-    own = chances.double()[torch.arange(len(judging)), judging.y].clamp(min=1e-12)
-    loss = float(own.log().mean().abs())
-    return Tried(
-        lr, int((chances.argmax(1) != judging.y).sum()), round(loss, 4) if math.isfinite(loss) else None
-    )
-
-
-def step_from(tried: Sequence[Tried], part: Examples) -> float | None:
-    """The smallest step that trains out; None if none learns anything.
-
-    It does if it has at most sqrt(e + 1) more errors than the least number e, and a loss of at most 0.02 or twice the least: on
-    an easy first task all steps have few errors, and only the loss shows which ones are too small for what comes later. Larger
-    steps may train as well and then diverge on a task that is larger or harder.
-    """
-    known = [one for one in tried if one.loss is not None]
-    least = min((one.errors for one in known), default=0)
-    good = [one for one in known if one.errors <= least + math.sqrt(least + 1)]
-    lowest = min((one.loss or 0 for one in good), default=0)
-    if lowest >= math.log(max(2, len(np.unique(part.y)))):
-        return None  # no better than guessing
-    return next((one.lr for one in good if (one.loss or 0) <= max(TRAINED_OUT, 2 * lowest)), None)
-
-
-def settled(
-    scale: bool,
-    lr: bool,
-    part: Examples,
-    make: Callable[[dict[str, list[float]] | None, float], Any],
-    head: int | Sequence[int] | None,
-    scenario: str,
-    say: Callable[[str], None] = lambda _: None,
-) -> Settled:
-    """The scale, and then the step on inputs of that scale, where they are wanted; `make(scale, lr)` gives a new learner."""
-    few = "the first task sets aside {} examples, and {} are needed; {}."
-    constants = scale_from(part) if scale else None
-    if scale and constants is None:
+def prior_scale(part: Examples, say: Callable[[str], None] = lambda _: None) -> dict[str, list[float]] | None:
+    """The scale that a prior part gives; `say` is told if it has too few examples for one."""
+    found = scale_from(part)
+    if found is None:
         say(
-            "The inputs stay as they are: " + few.format(len(part), LEAST_TO_SCALE, "scale them by constants")
+            f"The inputs stay as they are: the first task sets aside {len(part)} examples, and {LEAST_TO_SCALE} are needed;"
+            " scale them by constants."
         )
-    if not lr:
-        return Settled(constants)
-    tried = steps_tried(lambda step: make(constants, step), part, head, scenario, say)
-    found = step_from(tried, part)
-    if found is not None:
-        say(f"lr={found:g}: the smallest of the {len(tried)} steps tried that trains out")
-    elif tried:
-        say("No step that was tried learned anything: lr stays as it is by default; give it yourself.")
-    else:
-        say("lr stays as it is by default: " + few.format(len(part), LEAST_TO_TRY, "give it yourself"))
-    return Settled(constants, found, [list(one) for one in tried])
+    return found
 
 
 def from_prior(
@@ -252,52 +146,35 @@ def from_prior(
     x: Any,
     y: Any = None,
     *,
-    scale: str | None = PRIOR,
-    lr: str | float = PRIOR,
-    classes: Sequence[int] | None = None,
     say: Callable[[str], None] = lambda _: None,
     **given: Any,
 ) -> "CoP2L":
-    """A learner with a copy of the model; the examples that `learn(x, y)` will set aside decide the inputs' scale and lr.
+    """A learner with a copy of the model; the prior examples of the task that `learn(x, y)` will learn scale its inputs.
 
     No other example is looked at, and these are not certified. `given` is what CoP2L takes, with a prior part, such as
-    prior=0.05; with scale=None or a number for lr only the other is decided. `say` is told what was found.
+    prior=0.05. `say` is told if there are too few examples.
     """
-    stated = {name: value for name, value in given.items() if name not in ("claim", "shares", "groups")}
-    chosen = options(**{name: stated[name] for name in ("preset", "prior", "seed") if name in stated})
+    chosen = options(**{name: given[name] for name in ("preset", "prior", "seed") if name in given})
     if not chosen.prior:
-        raise UserError("Nothing is set aside to set scale or lr from; give prior=0.05, say.")
+        raise UserError("There is no prior part to scale the inputs from; give prior=0.05, say.")
     x, y = labelled(x, y)
     part = prior_part(x, labels(y), chosen.prior, chosen.seed)
-    shape = list(part.x.shape[1:])
     ids = not part.x.is_floating_point() and type(model) not in MODELS.values()
     own: Any = getattr(model, "scale", None)
     fixed = ids or (isinstance(own, Scale) and not own.limited)
-
-    def make(constants: dict[str, list[float]] | None, step: float) -> "CoP2L":
-        return cls(scaled(model, shape, constants), **(stated | {"lr": step}))
-
-    scenario, head = stated.get("scenario", "class-incremental"), None
-    if lr == PRIOR and len(part) >= LEAST_TO_TRY:
-        head = check_task(make(None, STEPS[0]), part.x, part.y, classes)[2]
-    found = settled(scale == PRIOR and not fixed, lr == PRIOR, part, make, classes, scenario, say)
-    step: Any = {} if lr == PRIOR and found.lr is None else {"lr": found.lr if lr == PRIOR else lr}
-    tried = {} if found.tried is None else {"data": {**(given.get("data") or {}), "tried": found.tried}}
-    learner = cls(scaled(model, shape, found.scale), **(given | step | tried))
-    learner.state.first = _print(part), head
+    learner = cls(scaled(model, list(part.x.shape[1:]), None if fixed else prior_scale(part, say)), **given)
+    learner.state.first = _print(part)
     return learner
 
 
-def check_first(learner: "CoP2L", x: Any, y: Tensor, head: tuple[int, ...]) -> None:
-    """Refuse a first task whose prior part did not give scale and step: they could depend on certified examples."""
+def check_first(learner: "CoP2L", x: Any, y: Tensor) -> None:
+    """Refuse a first task whose prior part did not give the scale: it could depend on certified examples."""
     if learner.tasks_seen or learner.state.first is None:
         return
-    (seen, told), chosen = learner.state.first, learner.options
-    same = told in (None, head) or learner.scenario != "task-incremental"
-    if not same or seen != _print(prior_part(x, y, chosen.prior, chosen.seed)):
+    chosen = learner.options
+    if learner.state.first != _print(prior_part(x, y, chosen.prior, chosen.seed)):
         raise UserError(
-            "The first task is not the one that CoP2L.from_prior was given; learn the same examples first, in the same order,"
-            " with the same classes."
+            "The first task is not the one that CoP2L.from_prior was given; learn the same examples first, in the same order."
         )
 
 

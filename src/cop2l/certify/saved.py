@@ -186,7 +186,7 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     )
     engine.sums = {name: value.to(device) for name, value in _part(tensors, "sums/").items()}
     engine.outside = learner._outside() if tasks else None
-    state.first = note["first"] and (note["first"][0], note["first"][1] and tuple(note["first"][1]))
+    state.first = note["first"]
     state.theta = digest(learner.model.state_dict())
     state.certificate = _stored_certificate(_issued(folder, len(tasks)), learner)
     learner.model.eval()

@@ -50,8 +50,8 @@ class State:
     certificate: Certificate | None = None
     issued: list[list[Any]] | None = None
     """Of the certificate after the newest task: family, task, subject and kind of each statement."""
-    first: tuple[str, tuple[int, ...] | None] | None = None
-    """What gave scale and learning rate: the fingerprint of the prior part, and the classes with which rates were tried."""
+    first: str | None = None
+    """The fingerprint of the prior part that gave the scale of the inputs."""
 
 
 def parameters(model: nn.Module) -> dict[str, Tensor]:

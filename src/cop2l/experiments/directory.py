@@ -149,13 +149,6 @@ class RunDirectory:
         if not (self.path / CONFIG).exists():
             write_json(self.path / CONFIG, config)
 
-    def settled(self) -> dict[str, Any] | None:
-        """What the prior part gave when the run began; None before it began."""
-        found = self._environment().get("settled")
-        if found is not None and not (isinstance(found, dict) and set(found) == {"scale", "lr", "tried"}):
-            raise DamagedError(self.path / ENVIRONMENT, "not the environment of a run")
-        return found
-
     def resume(self, learner: Method) -> list[Record]:
         """Put the learner into the stored state, if there is one; the records of the tasks it has learned.
 

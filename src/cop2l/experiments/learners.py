@@ -11,7 +11,7 @@ from cop2l import methods, models
 from cop2l.certify import presets
 from cop2l.certify.commitment import commitment
 from cop2l.certify.presets import PRIOR
-from cop2l.certify.prior import SHARE, Settled, prior_part, settled
+from cop2l.certify.prior import SHARE, prior_part, prior_scale
 from cop2l.errors import UserError
 from cop2l.experiments import options
 from cop2l.experiments.config import Config
@@ -44,10 +44,10 @@ def load_stream(config: Config) -> Stream:
 
 
 def prior_share(config: Config) -> float:
-    """The share of each task that certifies nothing; of methods that have none, that of the first task that settles things."""
+    """The share of each task that certifies nothing; of methods that have none, the share that scales the inputs."""
     if config.method != CERTIFIES_ITSELF:
         return SHARE
-    return presets.options(**options.stated(config), **options.of_the_run(config)).prior
+    return presets.options(**config.options, **options.of_the_run(config)).prior
 
 
 def check_groups(config: Config, stream: Stream) -> None:
@@ -75,43 +75,37 @@ def check_tests(stream: Stream) -> None:
 
 
 def new_learner(
-    config: Config, stream: Stream, commitment: str | None = None, known: Settled | None = None
+    config: Config, stream: Stream, commitment: str | None = None, say: Callable[[str], None] = lambda _: None
 ) -> Method:
-    """The method of a configuration with its model, before the first task; `commitment` is what certificates name.
-
-    `known` is what the prior part gave when the run began; without it that is found now.
-    """
+    """The method of a configuration with its model, before the first task; `commitment` is what certificates name."""
     if config.model is None:
         raise UserError("The configuration names no model; add model=, see: cop2l list models.")
     options.check(config)
-    found = known or settle(config, stream)
-    given = options.stated(config)
-    given |= {} if found.lr is None else {"lr": found.lr}
+    given = dict(config.options)
     if config.method == CERTIFIES_ITSELF:
         given |= options.of_the_run(config) | {
             "tasks": None if config.anytime else len(stream),
             "not_valid": stream.not_valid,
-            "data": recipe(config, stream.scenario, len(stream), found.tried) | names_of(stream),
+            "data": recipe(config, stream.scenario, len(stream)) | names_of(stream),
             "commitment": commitment,
         }
-    learner: Any = methods.method(config.method)(
-        new_model(config, stream, found.scale),
+    return methods.method(config.method)(
+        new_model(config, stream, say),
         memory=config.memory,
         seed=config.seed,
         scenario=stream.scenario,
         **given,
     )
-    learner.settled = found
-    return learner  # type: ignore[no-any-return]
 
 
-def new_model(config: Config, stream: Stream, scale: dict[str, list[float]] | None) -> Any:
-    """The model of a configuration, with the weights of its seed, and with the scale that the prior part gave."""
+def new_model(config: Config, stream: Stream, say: Callable[[str], None]) -> Any:
+    """The model of a configuration, with the weights of its seed and the scale of its inputs."""
     assert config.model is not None
     for name in ("inputs", "classes", "seed", "scale"):
         if name in config.architecture:
             instead = f", or say {name}=" if name in ("seed", "scale") else ""
             raise UserError(f"The run itself gives its model {name}; leave architecture.{name} out{instead}.")
+    scale = run_scale(config, stream, say)
     model: Any = models.build(
         config.model,
         inputs=tuple(stream[0].x.shape[1:]),
@@ -125,26 +119,12 @@ def new_model(config: Config, stream: Stream, scale: dict[str, list[float]] | No
     return model.to(device(config))
 
 
-def settle(config: Config, stream: Stream, say: Callable[[str], None] = lambda _: None) -> Settled:
-    """The scale and the step of a run, as far as the configuration leaves them to the prior part of the first task."""
-    stated, scale, lr = options.stated(config), PRIOR in config.scale, options.left_open(config)
-    if not (scale or lr):
-        return Settled()
-    own, share = config.method == CERTIFIES_ITSELF, prior_share(config)
+def run_scale(config: Config, stream: Stream, say: Callable[[str], None]) -> dict[str, list[float]] | None:
+    """The scale of the inputs, if the configuration leaves it to the prior part of the first task."""
+    if PRIOR not in config.scale:
+        return None
     learned, _ = withhold(stream[0], config.holdout, config.seed)
-
-    def make(scale: dict[str, list[float]] | None, lr: float) -> Any:
-        more = {"delta": config.delta, "tasks": None if config.anytime else len(stream)} if own else {}
-        return methods.method(config.method)(
-            new_model(config, stream, scale),
-            memory=config.memory,
-            seed=config.seed,
-            scenario=stream.scenario,
-            **(stated | more | {"lr": lr}),
-        )
-
-    part = prior_part(learned.x, learned.y, share, config.seed)
-    return settled(scale, lr, part, make, stream.heads[0], stream.scenario, say)
+    return prior_scale(prior_part(learned.x, learned.y, prior_share(config), config.seed), say)
 
 
 def kind_of(config: Config, learner: Method) -> str | None:
@@ -154,21 +134,14 @@ def kind_of(config: Config, learner: Method) -> str | None:
     return "holdout" if config.holdout else None
 
 
-def recipe(config: Config, scenario: str, tasks: int, tried: list[Any] | None = None) -> dict[str, Any]:
-    """How the tasks' samples are made again: what a verifier needs beside the data itself; and which steps were tried."""
+def recipe(config: Config, scenario: str, tasks: int) -> dict[str, Any]:
+    """How the tasks' samples are made again: what a verifier needs beside the data itself."""
     known: dict[str, Any] = {key: getattr(config, key) for key in ("class_seed", "order", "order_seed")}
     known |= {"holdout": config.holdout or None}
     known |= {"images": config.images} if config.images != "shared" else {}
     known |= {"seed": config.stream_seed} if config.stream_seed else {}
     known |= {"holdout_seed": config.seed} if config.holdout else {}
-    stated = {
-        "stream": config.stream,
-        "scenario": scenario,
-        "tasks": tasks,
-        **known,
-        **config.data,
-        "tried": tried,
-    }
+    stated = {"stream": config.stream, "scenario": scenario, "tasks": tasks, **known, **config.data}
     return {key: value for key, value in stated.items() if value is not None}
 
 
@@ -217,7 +190,7 @@ def committed(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
         )
     if kind != "holdout":
         return dict(learner.commitment())
-    cut = recipe(config, stream.scenario, len(stream), learner.settled.tried) | names_of(stream)
+    cut = recipe(config, stream.scenario, len(stream)) | names_of(stream)
     return commitment(
         config.method,
         holdout_options(config, len(stream)),
@@ -233,7 +206,6 @@ def committed(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
 def resolved(config: Config, stream: Stream, learner: Method) -> dict[str, Any]:
     """What config.json holds: every key with its value, the defaults of the method and the stream included."""
     chosen = options.defaults(config.method) | config.options | settings_of(learner)
-    chosen |= {"lr": PRIOR} if options.left_open(config) else {}
     record = config.as_record() | {"options": {name: chosen[name] for name in options.types(config.method)}}
     return record | {"scenario": stream.scenario, "tasks": len(stream), "kind": kind_of(config, learner)}
 

@@ -183,7 +183,7 @@ def by_holdout(
             for record in records
             if record.wrong
         },
-        data=recipe(config, stream.scenario, len(stream), learner.settled.tried) | names_of(stream),
+        data=recipe(config, stream.scenario, len(stream)) | names_of(stream),
         not_valid=list(stream.not_valid),
         commitment=commitment,
     )

@@ -54,7 +54,7 @@ def names(of: Iterable[str]) -> list[str]:
 def typed(method: str, name: str, value: Any) -> Any:
     """The value as the type of the method's option; an option of other methods, or of none, is refused."""
     if name in (own := types(method)):
-        return PRIOR if (name, value) == ("lr", PRIOR) else as_type(own[name], value)
+        return as_type(own[name], value)
     if other := next((other for other in methods.METHODS if name in types(other)), None):
         raise UserError(f"{method} has no option {name}; for {other} alone, write methods.{other}.{name}.")
     raise unknown("key", name, [*FIELDS, *own])
@@ -70,37 +70,19 @@ def check(config: Config) -> None:
         raise UserError(
             "The claim is the hold-out bound and nothing is withheld; add for example holdout=0.1."
         )
-    said = stated(config)
     if config.method == CERTIFIES_ITSELF:
         tasks = None if config.anytime else config.tasks
         chosen = presets.options(
-            **said, **of_the_run(config), tasks=tasks, memory=config.memory, seed=config.seed
+            **config.options, **of_the_run(config), tasks=tasks, memory=config.memory, seed=config.seed
         )
-        if (left_open(config) or PRIOR in config.scale) and not chosen.prior:
+        if PRIOR in config.scale and not chosen.prior:
             raise UserError(
-                "Nothing is set aside to set scale or lr from; give prior=0.05, say, or numbers for both."
+                "There is no prior part to scale the inputs from; give prior=0.05, say, or scale=none."
             )
         return
     if config.kind not in (None, "holdout"):
         raise UserError(f"{config.method} can only claim the hold-out bound; leave kind out.")
-    declarations(config.method)[0](**said)
-
-
-def left_open(config: Config) -> bool:
-    """Whether the step is left to the prior part of the first task."""
-    return bool(config.options.get("lr") == PRIOR)
-
-
-def usual_step(config: Config) -> float:
-    """The step of a method that is given none."""
-    if config.method == CERTIFIES_ITSELF:
-        return presets.options(**stated(config), **of_the_run(config)).lr
-    return float(defaults(config.method)["lr"])
-
-
-def stated(config: Config) -> dict[str, Any]:
-    """The options of the method, without a step that is left open."""
-    return {name: value for name, value in config.options.items() if name != "lr" or not left_open(config)}
+    declarations(config.method)[0](**config.options)
 
 
 def of_the_run(config: Config) -> dict[str, Any]:
@@ -129,8 +111,6 @@ def keys(method: str) -> dict[str, Explained]:
         name: Explained(getattr(Config, name, {}), sentence) for name, sentence in sentences(Config).items()
     }
     said = {name: text for cls in declarations(method) for name, text in sentences(cls).items()}
-    if "lr" in said:
-        said["lr"] += f" `{PRIOR}`: the one that the prior part of the first task gives."
     for name, kind in types(method).items():
         if get_origin(kind) is Literal:
             said[name] += f" One of: {', '.join(get_args(kind))}."

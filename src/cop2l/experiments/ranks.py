@@ -16,7 +16,6 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from cop2l.certify.commitment import commitment_hash
-from cop2l.certify.prior import Settled
 from cop2l.certify.ranks import LOST, Ranks
 from cop2l.errors import Advice, UserError
 from cop2l.experiments import measure
@@ -111,9 +110,8 @@ def follow(
     with threads(config.threads), warnings.catch_warnings():
         warnings.simplefilter("ignore", Advice)
         stream = load_stream(config)
-        known = RunDirectory(folder).settled() if learned else None
         promised = None if commitment is None else commitment_hash(commitment)
-        learner: Any = new_learner(config, stream, promised, Settled(**known) if known else None)
+        learner: Any = new_learner(config, stream, promised)
         learner.ranks = ranks
         if learned:
             state = standing(RunDirectory(folder).state)

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from cop2l.certify.commitment import commitment_hash, differing
-from cop2l.certify.prior import Settled
 from cop2l.certify.ranks import Ranks
 from cop2l.console import Watcher, Watchers
 from cop2l.errors import UserError
@@ -24,7 +23,6 @@ from cop2l.experiments.learners import (
     load_stream,
     new_learner,
     resolved,
-    settle,
 )
 from cop2l.experiments.ranks import tell, told_finished
 from cop2l.experiments.records import Record, as_json
@@ -91,9 +89,7 @@ def prepare(
     check_groups(config, stream)
     check_tests(stream)
     promised = None if commitment is None else commitment_hash(commitment)
-    known = directory.settled()
-    found = settle(config, stream, say) if known is None else Settled(**known)
-    learner: Any = new_learner(config, stream, promised, found)
+    learner: Any = new_learner(config, stream, promised, say)
     if ranks is not None:
         learner.ranks = ranks
     if commitment is not None and (names := differing(committed(config, stream, learner), commitment)):
@@ -105,7 +101,6 @@ def prepare(
     settings = {**resolved(config, stream, learner), "commitment": promised}
     more = {
         "ranks": ranks.size if ranks else 1,
-        "settled": found._asdict(),
         "stream": stream.description,
         "model": learner.model.description,
     }
