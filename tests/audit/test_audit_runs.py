@@ -291,22 +291,20 @@ def test_a_learner_planted_in_a_run_directory_is_a_doubt(runs, data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({}, None),
-        ({"lr": 0.2}, "The step lr=0.2 is not what the prior part of the first task gives"),
-        ({"scale": None}, "gives a scale of the inputs, as configured, and the model has none"),
-    ],
+    ("kept", "sentence"),
+    [(True, ""), (False, "gives a scale of the inputs, as configured, and the model has none")],
 )
-def test_what_is_left_to_a_prior_part_is_chosen_by_nobody_else(data, tmp_path, monkeypatch, change, sentence):
-    from cop2l.experiments import run
+def test_a_scale_that_is_left_to_the_prior_part_cannot_be_left_out(
+    data, tmp_path, monkeypatch, kept, sentence
+):
+    from cop2l.experiments import learners
 
-    honest = run.settle
-    monkeypatch.setattr(run, "settle", lambda *more: honest(*more)._replace(**change))
-    left = {"scale": ["prior"], "lr": "prior", "preset": "hybrid", "prior": 0.3, "prior_epochs": 2}
-    found = verify(made(tmp_path / "run", data, **left), data)  # too few examples to try a step
-    assert found.status == ("invalid" if sentence else "valid"), found
-    assert (sentence or "") in sentences(found)
+    if not kept:
+        monkeypatch.setattr(learners, "run_scale", lambda *_: None)
+    left = {"scale": ["prior"], "preset": "hybrid", "prior": 0.3, "prior_epochs": 2}
+    found = verify(made(tmp_path / "run", data, **left), data)
+    assert found.status == ("valid" if kept else "invalid"), found
+    assert sentence in sentences(found)
 
 
 def test_fewer_withheld_errors_are_found_out(runs, data, tmp_path):
