@@ -1,6 +1,5 @@
 """The command itself: help, version, errors, and what it does not import."""
 
-import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import cop2l
-from cop2l.cli import main, parser
+from cop2l.cli import COMMANDS, main, parser
 
 SCRIPT = Path(sys.executable).with_name("cop2l")
 PYTHON_M = [sys.executable, "-m", "cop2l"]
@@ -46,10 +45,11 @@ def test_debug_shows_the_traceback():
     assert "errors must be at most n = 10, not 11." in failed.stderr
 
 
-def test_no_verb_is_an_error():
-    failed = run(*PYTHON_M)
-    assert failed.returncode == 2
-    assert "Traceback" not in failed.stderr
+def test_no_command_is_an_error():
+    for words in ([], ["nothing"]):
+        failed = run(*PYTHON_M, *words)
+        assert failed.returncode == 2
+        assert failed.stderr.startswith("cop2l: the" if not words else "cop2l: there is no command 'nothing'")
 
 
 PROBE = """
@@ -80,24 +80,27 @@ def test_a_closed_pipe_ends_quietly_as_elsewhere():
     assert (piped.returncode, piped.stderr) == (141, "")
 
 
-def verbs() -> list[str]:
-    return [
-        verb
-        for action in parser()._actions
-        if isinstance(action, argparse._SubParsersAction)
-        for verb in action.choices
-    ]
+NAMES = [name for members in COMMANDS.values() for name in members]
 
 
-@pytest.mark.parametrize("verb", verbs())
-def test_every_verb_has_help(capsys, verb):
+@pytest.mark.parametrize("command", NAMES)
+def test_every_command_has_help_and_an_example(capsys, command):
     with pytest.raises(SystemExit) as stopped:
-        main([verb, "--help"])
+        main([command, "--help"])
     assert stopped.value.code == 0
-    assert capsys.readouterr().out.startswith(f"usage: cop2l {verb}")
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: cop2l {command}")
+    assert f"cop2l {command} " in shown.partition("\n")[2]
 
 
-@pytest.mark.parametrize("verb", verbs())
-def test_every_help_has_an_example_of_its_verb(verb):
-    (actions,) = (a for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
-    assert f"cop2l {verb} " in actions.choices[verb].epilog
+def test_help_groups_the_commands():
+    shown = parser().format_help()
+    assert [line[:-1] for line in shown.splitlines() if line.endswith(":")][:4] == list(COMMANDS)
+    assert all(
+        f"\n  {name:10}{line}\n" in shown for group in COMMANDS.values() for name, (_, line) in group.items()
+    )
+
+
+def test_only_the_named_command_is_imported():
+    code = "import sys, cop2l.cli; cop2l.cli.parser('plan'); print(sorted(n for n in sys.modules if 'cop2l.cli.' in n))"
+    assert run(sys.executable, "-c", code).stdout == "['cop2l.cli.plan']\n"

@@ -1,8 +1,8 @@
-"""The command line: one module per group of verbs, one function per verb, no logic.
+"""The command line: one function per command, no logic.
 
-A verb's module has `add(verbs)`, which adds its parser; the parser's default `run` is the verb's function.
-It takes the parsed arguments and returns an exit code (None is 0). Imports that cost time (torch, plotting)
-stand inside the function, so that `cop2l --help` and `cop2l bound` stay quick.
+A command's module has `add(commands)`, which adds its parser; the parser's default `run` is the command's function.
+It takes the parsed arguments and returns an exit code (None is 0). Only the module of the named command is imported.
+Imports that cost time (torch, plotting) stand inside the function, so that `cop2l bound` stays quick.
 """
 
 import argparse
@@ -17,10 +17,35 @@ from cop2l import console
 from cop2l._version import __version__
 from cop2l.errors import UserError
 
-VERB_MODULES = (
-    "run", "init", "commit", "sweep", "compare", "report", "plot", "verify", "monitor", "bound", "plan", "life", "export",
-    "data", "features", "listing",
-)  # fmt: skip
+COMMANDS = {
+    "learn": {
+        "run": ("run", "run one experiment; the same command continues a stopped run"),
+        "sweep": ("sweep", "run a grid of experiments, in local processes or on a Ray cluster"),
+        "learn": ("life", "add a task to a saved learner, with a new certificate"),
+        "predict": ("life", "predict with a saved learner"),
+    },
+    "certify and check": {
+        "verify": ("verify", "check a certificate, a run or an export"),
+        "show": ("verify", "print what a certificate claims"),
+        "commit": ("commit", "fix in advance what a run will do, for an auditor"),
+        "bound": ("bound", "calculate a bound from its counts"),
+        "plan": ("plan", "estimate the bound of a data size, or the data size of a bound"),
+        "monitor": ("monitor", "raise an alarm when feedback refutes a claim"),
+        "export": ("export", "write the model for other programs, with its certificate"),
+    },
+    "compare": {
+        "compare": ("compare", "print a table of methods and streams, mean and deviation over seeds"),
+        "report": ("report", "write one HTML page from run directories"),
+        "plot": ("plot", "draw one figure as PNG, SVG or PDF"),
+    },
+    "data": {
+        "init": ("init", "write a configuration for your own data"),
+        "data": ("data", "list the data sets, download one, or print its folder"),
+        "features": ("features", "compute and store the features of a frozen backbone"),
+        "list": ("listing", "list methods, streams, models, configurations or keys"),
+    },
+}
+"""Group -> command -> its module and its line in `cop2l --help`."""
 
 JUDGES = ("verify", "monitor")
 CANNOT_JUDGE = 3
@@ -44,25 +69,40 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line as one parser."""
+def parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The parser of the command line with the options of one command."""
+    groups = [
+        "\n".join([f"{group}:", *(f"  {name:10}{line}" for name, (_, line) in members.items())])
+        for group, members in COMMANDS.items()
+    ]
     top = Parser(
         prog="cop2l",
-        description=DESCRIPTION,
-        epilog="'cop2l VERB --help' explains a verb. Start with: cop2l run mnist",
+        usage="cop2l [-h] [--version] [--debug] COMMAND ...",
+        description="\n\n".join([DESCRIPTION, *groups]),
+        epilog="'cop2l COMMAND --help' explains a command. Start with: cop2l run digits",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"cop2l {__version__}")
     top.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    verbs = top.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
-    for name in VERB_MODULES:
-        import_module(f"cop2l.cli.{name}").add(verbs)
+    commands = top.add_subparsers(
+        metavar="COMMAND", dest="command", required=True, prog="cop2l", help=argparse.SUPPRESS
+    )
+    modules = {name: module for members in COMMANDS.values() for name, (module, _) in members.items()}
+    if command in modules:
+        import_module(f"cop2l.cli.{modules[command]}").add(commands)
+    elif command is not None:
+        top.error(f"there is no command {command!r}")
     return top
+
+
+def named(words: Sequence[str]) -> str | None:
+    """The command among the words of a command line: the first that is no option."""
+    return next((word for word in words if not word.startswith("-")), None)
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
     """The arguments; what is to be changed in a configuration (key=value) may stand anywhere."""
-    top = parser()
+    top = parser(named(words))
     arguments, rest = top.parse_known_args(words)
     words_left = [word for word in rest if not word.startswith("-")]
     if len(rest) == len(words_left) == 1 and getattr(arguments, "feedback", "") is None:
@@ -75,12 +115,12 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; errors meant for the user are one sentence on stderr and exit code 2, for `verify` and `monitor` 3.
+    """Run one command; errors meant for the user are one sentence on stderr and exit code 2, for `verify` and `monitor` 3.
 
     Where nobody reads the output any more, it is 141, and 3 for these two.
     """
     given = list(sys.argv[1:] if argv is None else argv)
-    judging = next((word for word in given if not word.startswith("-")), None) in JUDGES
+    judging = named(given) in JUDGES
     failed = CANNOT_JUDGE if judging else 2
     try:
         arguments = parsed(given)
@@ -92,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         console.leave_closed_pipes()
-        if arguments.verb in GO_ON:
+        if arguments.command in GO_ON:
             with suppress(OSError):  # stderr may be that pipe
                 print(
                     "Nobody reads the output any more; run the same command again to go on.", file=sys.stderr

@@ -47,15 +47,14 @@ GRID = "only the iterations 0, 1, 2, 3, 4, 6, 8, 12, ... and MAX may be kept, as
 ANYTIME = "T is the number of tasks so far of a stream with no fixed end: share delta over all times"
 
 
-def add(verbs: Any) -> None:
-    """Add the verb `bound`, with one parser for each kind of certificate."""
-    verb = verbs.add_parser(
+def add(commands: Any) -> None:
+    """Add the command `bound`, with one parser for each kind of certificate."""
+    parser = commands.add_parser(
         "bound",
-        help="calculate a certificate from its counts",
         description="Calculate a certificate from its counts: an upper bound on the error rate, rounded upwards.",
         epilog="Example: cop2l bound holdout --n 5000 --errors 150 --tasks 5",
     )
-    kinds = verb.add_subparsers(title="kinds", metavar="KIND", dest="kind", required=True)
+    kinds = parser.add_subparsers(title="kinds", metavar="KIND", dest="kind", required=True)
     for kind, (sentence, names) in KINDS.items():
         one = kinds.add_parser(kind, help=sentence, description=f"Calculate {sentence}.")
         for name in names.split():

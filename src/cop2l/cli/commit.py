@@ -18,11 +18,10 @@ examples:
   cop2l verify mine --data mnist --commitment HASH               the auditor"""
 
 
-def add(verbs: Any) -> None:
-    """The parser of the verb."""
-    parser = verbs.add_parser(
+def add(commands: Any) -> None:
+    """The parser of the command."""
+    parser = commands.add_parser(
         "commit",
-        help="fix in advance what a run will do, for an auditor",
         description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -8,17 +8,16 @@ from cop2l.cli.runs import add_runs, find
 DEFAULT_METRICS = ["accuracy", "forgetting", "bound", "average"]
 
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the verb."""
-    verb = verbs.add_parser(
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = commands.add_parser(
         "compare",
-        help="a table of methods and streams, mean and deviation over seeds",
         description="Compare runs: methods as rows, streams as columns, mean and standard deviation over the seeds,"
         " the best in bold, and published numbers beside them if a file gives some.",
         epilog="Example: cop2l compare runs/ --metric accuracy preference --format markdown",
     )
-    add_runs(verb, beside=True)
-    verb.add_argument(
+    add_runs(parser, beside=True)
+    parser.add_argument(
         "--metric",
         nargs="+",
         default=DEFAULT_METRICS,
@@ -28,16 +27,16 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         " ratio-NAME for bounds; average, lost and worst-lost for claims of those families (default: accuracy forgetting"
         " bound average)",
     )
-    verb.add_argument(
+    parser.add_argument(
         "--format",
         default="text",
         metavar="FORMAT",
         help="text, markdown, latex, csv or json (default: text)",
     )
-    verb.add_argument(
+    parser.add_argument(
         "--json", dest="format", action="store_const", const="json", help="the same as --format json"
     )
-    verb.set_defaults(run=compare)
+    parser.set_defaults(run=compare)
 
 
 def compare(arguments: argparse.Namespace) -> None:

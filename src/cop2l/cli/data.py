@@ -5,11 +5,10 @@ import json
 from typing import Any
 
 
-def add(verbs: Any) -> None:
-    """Add the verb."""
-    parser = verbs.add_parser(
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
         "data",
-        help="list the data sets, download one, or show where they lie",
         description="The data sets of the experiments: list them, download and verify one, show its folder. Data of your own "
         "needs no command: give its path wherever a data set's name is expected.",
         epilog="Example: cop2l data get mnist",

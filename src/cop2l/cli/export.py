@@ -18,26 +18,27 @@ examples:
   cop2l verify service-onnx --data mnist"""
 
 
-def add(verbs: Any) -> None:
-    """The parser of the verb."""
-    verb = verbs.add_parser(
+def add(commands: Any) -> None:
+    """The parser of the command."""
+    parser = commands.add_parser(
         "export",
-        help="write the model for other programs, with its certificate",
         description=TEXT,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verb.add_argument("source", metavar="RUN", help="a run directory or a saved learner, with a certificate")
-    verb.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="a new folder")
-    verb.add_argument(
+    parser.add_argument(
+        "source", metavar="RUN", help="a run directory or a saved learner, with a certificate"
+    )
+    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="a new folder")
+    parser.add_argument(
         "--format", choices=("torch", "onnx"), default="torch", help="which program is written (torch)"
     )
-    verb.add_argument(
+    parser.add_argument(
         "--data",
         metavar="STREAM|FOLDER|FILE.npz",
         help="the data the tasks were learned from: count the program's errors on it (onnx: the run's own stream)",
     )
-    verb.set_defaults(run=export)
+    parser.set_defaults(run=export)
 
 
 def export(arguments: argparse.Namespace) -> None:

@@ -14,11 +14,10 @@ examples:
   cop2l run cifar10@dinov2-vits14-70                            use them: DATASET@BACKBONE-PX is a stream"""
 
 
-def add(verbs: Any) -> None:
-    """Add the verb."""
-    parser = verbs.add_parser(
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
         "features",
-        help="compute a frozen backbone's features of a data set, once",
         description="Compute a frozen backbone's features of a data set, once; every later run finds them.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -9,11 +9,10 @@ Write a commented configuration for data of your own, to read, change and run. N
 statistics of the values are made, so that nothing in the configuration is chosen with the data."""
 
 
-def add(verbs: Any) -> None:
-    """The parser of the verb."""
-    parser = verbs.add_parser(
+def add(commands: Any) -> None:
+    """The parser of the command."""
+    parser = commands.add_parser(
         "init",
-        help="write a configuration for your own data, to start from",
         description=DESCRIPTION,
         epilog="Example: cop2l init my-data.csv --out my.toml",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -15,11 +15,10 @@ examples:
   cop2l predict runs/mine --data new.npz --out classes.npy"""
 
 
-def add(verbs: Any) -> None:
-    """The parsers of the two verbs."""
-    parser = verbs.add_parser(
+def add(commands: Any) -> None:
+    """The parsers of the two commands."""
+    parser = commands.add_parser(
         "learn",
-        help="add a task to a saved learner, with a new certificate",
         description="Add a task to a saved learner. A CoP2L learner also issues a new certificate.",
         epilog=LEARN,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -41,9 +40,8 @@ def add(verbs: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print what was issued as JSON")
     parser.set_defaults(run=learn)
 
-    parser = verbs.add_parser(
+    parser = commands.add_parser(
         "predict",
-        help="predict with a saved learner",
         description="Predict the class of each example, one per line.",
         epilog=PREDICT,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -5,11 +5,10 @@ import json
 from typing import Any
 
 
-def add(verbs: Any) -> None:
-    """The parser of the verb."""
-    parser = verbs.add_parser(
+def add(commands: Any) -> None:
+    """The parser of the command."""
+    parser = commands.add_parser(
         "list",
-        help="list the methods, streams, models, configurations, or keys of one",
         description="List what there is to choose from, with a line about each.",
         epilog="Examples: cop2l list streams; cop2l list keys replay",
     )

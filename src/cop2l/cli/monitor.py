@@ -24,46 +24,45 @@ examples:
   cop2l monitor runs/mnist --task 3 --state task-3.json                only look"""
 
 
-def add(verbs: Any) -> None:
-    """Add the verb."""
-    verb = verbs.add_parser(
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
         "monitor",
-        help="raise an alarm when feedback refutes a claim",
         description=TEXT,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verb.add_argument(
+    parser.add_argument(
         "claim", metavar="CLAIM", help="a certificate, a run (its last certificate), or a bound: 0.05"
     )
-    verb.add_argument("feedback", metavar="FEEDBACK", nargs="?", help="a file; without it, only look")
-    verb.add_argument("--task", type=int, metavar="T", help="the task that the claim is about")
-    verb.add_argument(
+    parser.add_argument("feedback", metavar="FEEDBACK", nargs="?", help="a file; without it, only look")
+    parser.add_argument("--task", type=int, metavar="T", help="the task that the claim is about")
+    parser.add_argument(
         "--family",
         default="tasks",
         metavar="NAME",
         help="which claims: tasks, average, classes, groups, forgetting (tasks)",
     )
-    verb.add_argument("--subject", metavar="NAME", help="the class or the group that the claim is about")
-    verb.add_argument(
+    parser.add_argument("--subject", metavar="NAME", help="the class or the group that the claim is about")
+    parser.add_argument(
         "--alpha",
         type=float,
         default=0.01,
         help="the probability of a false alarm that you accept, in all (0.01)",
     )
-    verb.add_argument(
+    parser.add_argument(
         "--state", type=Path, required=True, metavar="FILE", help="carries the counts on; one per monitor"
     )
-    verb.add_argument(
+    parser.add_argument(
         "--batch", type=int, metavar="N", help="a batch is N examples (otherwise blank lines end one)"
     )
-    verb.add_argument(
+    parser.add_argument(
         "--whole",
         action="store_true",
         help="the file holds all feedback since the beginning; count what is new",
     )
-    verb.add_argument("--json", action="store_true", help="print one JSON object")
-    verb.set_defaults(run=monitor)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=monitor)
 
 
 def monitor(arguments: argparse.Namespace) -> int:

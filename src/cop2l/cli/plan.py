@@ -17,35 +17,34 @@ examples:
 OPTIONS = ("error", "target", "examples", "memory", "tasks", "delta", "anytime", "picks")
 
 
-def add(verbs: Any) -> None:
-    """Add the verb."""
-    verb = verbs.add_parser(
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
         "plan",
-        help="which bound to expect, and what a bound needs",
         description=TEXT,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verb.add_argument(
+    parser.add_argument(
         "--error", type=float, required=True, metavar="RATE", help="the error rate that you expect"
     )
-    verb.add_argument("--target", type=float, metavar="BOUND", help="the bound that you want")
-    verb.add_argument("--examples", type=int, metavar="N", help="examples of each task")
-    verb.add_argument("--memory", type=int, metavar="M", help="how many examples of the past may be kept")
-    verb.add_argument("--tasks", type=int, default=1, metavar="T", help="number of tasks (1)")
-    verb.add_argument("--delta", type=float, default=0.05, metavar="D", help="1 - confidence (0.05)")
-    verb.add_argument(
+    parser.add_argument("--target", type=float, metavar="BOUND", help="the bound that you want")
+    parser.add_argument("--examples", type=int, metavar="N", help="examples of each task")
+    parser.add_argument("--memory", type=int, metavar="M", help="how many examples of the past may be kept")
+    parser.add_argument("--tasks", type=int, default=1, metavar="T", help="number of tasks (1)")
+    parser.add_argument("--delta", type=float, default=0.05, metavar="D", help="1 - confidence (0.05)")
+    parser.add_argument(
         "--anytime", action="store_true", help="a certificate after every task, all holding together"
     )
-    verb.add_argument(
+    parser.add_argument(
         "--picks",
         type=float,
         default=0.0,
         metavar="SHARE",
         help="share of a task's examples that is picked, for the kind preference (0)",
     )
-    verb.add_argument("--json", action="store_true", help="print one JSON object")
-    verb.set_defaults(run=run_plan)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run_plan)
 
 
 def run_plan(arguments: argparse.Namespace) -> None:

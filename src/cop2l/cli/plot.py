@@ -6,26 +6,25 @@ from pathlib import Path
 from cop2l.cli.runs import add_runs, find
 
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the verb."""
-    verb = verbs.add_parser(
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = commands.add_parser(
         "plot",
-        help="one figure as PNG, SVG or PDF",
         description="Draw one figure from run directories; several streams are drawn below each other.",
         epilog="Example: cop2l plot runs/ --figure bounds --out bounds.pdf",
     )
-    add_runs(verb)
-    verb.add_argument(
+    add_runs(parser)
+    parser.add_argument(
         "--figure", default="bounds", metavar="NAME", help="which figure (bounds); a wrong name lists all"
     )
-    verb.add_argument(
+    parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="a name ending in .png, .svg or .pdf"
     )
-    verb.add_argument("--key", help="for the figure 'against': the setting that was varied, such as memory")
-    verb.add_argument(
+    parser.add_argument("--key", help="for the figure 'against': the setting that was varied, such as memory")
+    parser.add_argument(
         "--metric", default="accuracy", help="for the figure 'against': what is drawn (accuracy)"
     )
-    verb.set_defaults(run=plot)
+    parser.set_defaults(run=plot)
 
 
 def plot(arguments: argparse.Namespace) -> None:

@@ -6,20 +6,19 @@ from pathlib import Path
 from cop2l.cli.runs import add_runs, find
 
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the verb."""
-    verb = verbs.add_parser(
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = commands.add_parser(
         "report",
-        help="one self-contained page from run directories",
         description="Write one HTML page with tables, figures and the meaning of the certificates; no network needed.",
         epilog="Example: cop2l report runs/ --out report.html",
     )
-    add_runs(verb, beside=True)
-    verb.add_argument(
+    add_runs(parser, beside=True)
+    parser.add_argument(
         "--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (report.html)"
     )
-    verb.add_argument("--title", help="the page's title")
-    verb.set_defaults(run=report)
+    parser.add_argument("--title", help="the page's title")
+    parser.set_defaults(run=report)
 
 
 def report(arguments: argparse.Namespace) -> None:

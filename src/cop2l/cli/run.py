@@ -21,11 +21,10 @@ examples:
   cop2l run my-data.csv label=species columns=length,width tasks=3"""
 
 
-def add(verbs: Any) -> None:
-    """The parser of the verb."""
-    parser = verbs.add_parser(
+def add(commands: Any) -> None:
+    """The parser of the command."""
+    parser = commands.add_parser(
         "run",
-        help="run one experiment; stop it and run it again to go on",
         description="Learn the tasks of a stream one after the other; after each, evaluate on all so far. Certify all after the\n"
         "last of them or, with anytime=true, after each.",
         epilog=EPILOG,

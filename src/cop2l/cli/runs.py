@@ -1,4 +1,4 @@
-"""What the verbs that read run directories share: their arguments, and finding the runs."""
+"""What the commands that read run directories share: their arguments, and finding the runs."""
 
 import argparse
 import sys
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from cop2l.report.runs import Found
 
 
-def add_runs(verb: argparse.ArgumentParser, *, beside: bool = False) -> None:
-    """The runs, what is averaged over, and published numbers where the verb can show some."""
-    verb.add_argument("runs", nargs="+", metavar="RUNS", help="run directories, or folders that hold some")
-    verb.add_argument(
+def add_runs(parser: argparse.ArgumentParser, *, beside: bool = False) -> None:
+    """The runs, what is averaged over, and published numbers where the command can show some."""
+    parser.add_argument("runs", nargs="+", metavar="RUNS", help="run directories, or folders that hold some")
+    parser.add_argument(
         "--over", nargs="+", default=["seed"], metavar="KEY", help="configuration keys to average over (seed)"
     )
     if beside:
-        verb.add_argument(
+        parser.add_argument(
             "--beside",
             type=Path,
             metavar="FILE",

@@ -20,11 +20,10 @@ examples:
   cop2l sweep mine.toml --ray 10.0.0.5:6379 --out /shared/runs"""
 
 
-def add(verbs: Any) -> None:
-    """The parser of the verb."""
-    parser = verbs.add_parser(
+def add(commands: Any) -> None:
+    """The parser of the command."""
+    parser = commands.add_parser(
         "sweep",
-        help="run a grid of experiments, in local processes or on a Ray cluster",
         description="Run every combination of the values in the grid of a configuration.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -56,11 +56,10 @@ CUT: dict[str, tuple[str, Any, str]] = {
 LOADED_AS = {"stream_seed": "seed"}
 
 
-def add(verbs: Any) -> None:
-    """Add the verbs `verify` and `show`."""
-    verify = verbs.add_parser(
+def add(commands: Any) -> None:
+    """Add the commands `verify` and `show`."""
+    verify = commands.add_parser(
         "verify",
-        help="check a certificate or a run",
         description=VERIFY,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -108,9 +107,8 @@ def add(verbs: Any) -> None:
         "--shared", metavar="N", type=int, help="rows of a task that an earlier task may have (0)"
     )
     verify.set_defaults(run=run_verify)
-    show = verbs.add_parser(
+    show = commands.add_parser(
         "show",
-        help="print a certificate readably",
         description="Print what a certificate claims. Nothing is checked: see 'cop2l verify'.",
         epilog="Example: cop2l show runs/mnist",
     )
