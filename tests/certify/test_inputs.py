@@ -208,6 +208,24 @@ def test_frames_say_which_column_is_wrong():
         learner.learn(polars_frame(X, Y).lazy())
 
 
+@pytest.mark.parametrize("frame_of", [pandas_frame, polars_frame, hugging_face_columns])
+@pytest.mark.parametrize("name", ["cop2l", "replay"])
+def test_columns_of_a_frame_are_found_by_their_names(tmp_path, name, frame_of):
+    options = OPTIONS if name == "cop2l" else {"memory": 30}
+    learner = method(name)(build("mlp", inputs=(WIDTH,), classes=CLASSES, seed=0), **options)
+    frame = frame_of(X, Y)
+    learner.learn(frame)
+    learner.save(tmp_path / "saved")
+    order = ["c2", "label", "c0", "c3", "c1"]
+    turned = frame.select_columns(order) if hasattr(frame, "select_columns") else frame[order]
+    for one in (learner, method(name).load(tmp_path / "saved")):
+        assert torch.equal(one.predict(turned), one.predict(X))
+        with pytest.raises(
+            UserError, match="x lacks 'c0' and has also 'other'; give the columns that were learned: c0"
+        ):
+            one.predict(pandas_frame(X, Y).rename(columns={"c0": "other"}))
+
+
 def test_hugging_face_parts_streams_and_ragged_rows_are_refused():
     datasets = pytest.importorskip("datasets")
     learner, whole = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), **OPTIONS), hugging_face(X, Y)

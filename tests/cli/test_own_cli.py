@@ -329,9 +329,9 @@ def test_init_writes_what_runs(path, capsys):
     assert tomllib.loads(text) == {
         "base": "_own",
         "stream": path,
-        "data": {"label": "target", "columns": ["length", "width", "depth"]},
+        "data": {"label": "target"},
     }
-    assert '# not read: ["remark", "region"]' in text
+    assert '# text = ["remark", "region"]' in text
     assert main(["run", "clouds.toml", STEP, "--out", "here"]) == 0
     assert min(read_json("here/summary.json")["matrix"][-1]) > 0.9
 
@@ -365,13 +365,20 @@ def test_init_reads_no_values_and_overwrites_nothing(capsys):
 
 @pytest.mark.parametrize(
     ("header", "label"),
-    [("a,Class,b", "Class"), ("a,b,c", "c"), ("y,label,c", "label"), ('a,"odd ""name""",label', "label")],
+    [
+        ("a,Class,b", "Class"),
+        ("a,b,c", "COLUMN"),
+        ("y,label,c", "label"),
+        ('a,"odd ""name""",label', "label"),
+    ],
 )
 def test_the_label_is_guessed_by_name_and_type(header, label):
     pytest.importorskip("pyarrow")
     Path("some.csv").write_text(f"{header}\n1,2,0\n3,4,1\n")
     assert main(["init", "some.csv"]) == 0
-    assert tomllib.loads(Path("some.toml").read_text(encoding="utf-8"))["data"] == {"label": label}
+    text = Path("some.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(text)["data"] == {"label": label}
+    assert ('candidates: ["a", "b", "c"]' in text) == (label == "COLUMN")
 
 
 def test_the_folders_that_init_knows():

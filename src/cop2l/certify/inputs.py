@@ -5,7 +5,7 @@ DataLoaders: the same examples give the same bits, whatever holds them.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +56,35 @@ def labelled(x: Any, y: Any = None) -> Block:
     return _rows(x), y
 
 
-def features(x: Any) -> Any:
-    """The inputs as rows that can be had in slices; labels are left out."""
+def features(x: Any, columns: Sequence[str] | None = None) -> Any:
+    """The inputs as rows that can be had in slices; labels are left out, and named columns come as they were learned."""
+    x = by_name(x, None, columns)[0]
     return _rows(x if reader(x) is None else _joined(_read(x, None))[0])
+
+
+def by_name(x: Any, y: Any, columns: Sequence[str] | None) -> tuple[Any, list[str] | None]:
+    """A frame or a Hugging Face data set with its columns in the order that was learned, and their names without the label.
+
+    Anything else stays as it is. Columns that are missing or were not learned are refused.
+    """
+    named = reader(x) in (_from_frame, _from_hugging_face) and hasattr(x, "__len__")
+    if not named or isinstance(x, Mapping):
+        return x, None if columns is None else list(columns)
+    label = y if isinstance(y, str) else LABEL
+    known = list(x.column_names if hasattr(x, "column_names") else x.columns)
+    inputs = [name for name in known if name not in (label, LABEL)]
+    names = [str(name) for name in inputs]
+    if columns is None or names == list(columns):
+        return x, names
+    lacking, surplus = ([n for n in a if n not in b] for a, b in ((columns, names), (names, columns)))
+    if lacking or surplus:
+        parts = (("lacks", lacking), ("has also", surplus))
+        words = " and ".join(f"{word} {', '.join(map(repr, found))}" for word, found in parts if found)
+        raise UserError(f"x {words}; give the columns that were learned: {', '.join(columns)}.")
+    order = [name for name in known if name in (label, LABEL)] + [
+        inputs[names.index(name)] for name in columns
+    ]
+    return (x.select_columns(order) if hasattr(x, "select_columns") else x[order]), list(columns)
 
 
 def blocks(x: Any, y: Any = None) -> Iterator[Block]:

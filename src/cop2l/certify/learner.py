@@ -13,7 +13,7 @@ from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.certificate import Certificate, content_of
 from cop2l.certify.commitment import commitment
 from cop2l.certify.fast import Fast
-from cop2l.certify.inputs import features, inputs, labelled, labels, wrong_shape
+from cop2l.certify.inputs import by_name, features, inputs, labelled, labels, wrong_shape
 from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.certify.scoring import ErrorCount, misclassified, outputs
@@ -154,6 +154,7 @@ class CoP2L:
         `progress`: a callable, True, False, or None: shown on a terminal and in a notebook only.
         """
         check_unchanged(self)
+        x, columns = by_name(x, y, self.state.columns)
         x, y = labelled(x, y)
         x, found, head, width = check_task(self, x, y, classes)
         if groups is not None and not self.options.groups:
@@ -179,7 +180,7 @@ class CoP2L:
             progress = progress if self.ranks.first or callable(progress) else False
         engine.ranks = self.ranks
         with all_or_nothing(self), shown(progress) as engine.progress, exact_arithmetic(state.threads):
-            state.heads, state.classes = [*state.heads, head], width
+            state.heads, state.classes, state.columns = [*state.heads, head], width, columns
             engine.outside = self._outside()
             S = sample(x, found.to(device), task, self.options.seed)
             if task == 1:
@@ -275,7 +276,7 @@ class CoP2L:
             raise UserError(
                 f"A task-incremental learner predicts for one of its tasks: give task=1..{self.tasks_seen}."
             )
-        x = inputs(features(x))
+        x = inputs(features(x, self.state.columns))
         with exact_arithmetic(torch.get_num_threads()):
             try:
                 found = [rule(logits) for logits in outputs(self.model, x, task, self._outside())]

@@ -54,6 +54,7 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
         "threads": state.threads,
         "issued": state.issued,
         "first": state.first,
+        "columns": state.columns,
         "tasks": [
             {
                 "head": list(head),
@@ -163,7 +164,7 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     load_parameters(learner.model, _part(tensors, "theta/"))
     engine, tasks = learner.engine, note["tasks"]
     state.theta_0, state.machines, state.classes = first, note["machines"], note["classes"]
-    state.threads, state.issued = note["threads"], note["issued"]
+    state.threads, state.issued, state.columns = note["threads"], note["issued"], note["columns"]
     state.not_valid = tuple(dict.fromkeys([*note["not_valid"], *state.not_valid]))
     state.heads = [tuple(task["head"]) for task in tasks]
     state.fingerprints = [task["fingerprint"] for task in tasks]

@@ -50,6 +50,8 @@ class State:
     certificate: Certificate | None = None
     issued: list[list[Any]] | None = None
     """Of the certificate after the newest task: family, task, subject and kind of each statement."""
+    columns: list[str] | None = None
+    """The names of the inputs, in order, if the first task came in a frame."""
     first: str | None = None
     """The fingerprint of the prior part that gave the scale of the inputs."""
 

@@ -28,8 +28,9 @@ stream = {stream}    # as seen from the folder where the command is run
 [data]
 """
 TABLE = """\
-label = {label}    # chosen by its name and type: is it the one?
+{label}
 {columns}
+# text = {text}    # free text, hashed to 1024 numbers (text_size); without it, a column of words is a category
 # domain = "COLUMN"        # the domains are then the tasks
 # group = "COLUMN"         # for certificates that speak of groups
 """
@@ -59,7 +60,7 @@ def write(path: str | Path, out: str | Path) -> None:
 def configuration(path: str | Path, out: str | Path) -> str:
     """The text of a configuration for own data, from its names, types and shapes alone."""
     found = outline(Path(path))
-    if found.label is not None and not found.columns and not found.text:
+    if found.is_table and len(found.parts) <= len(found.unread) + 1:
         raise UserError(
             f"{path} has no column of numbers, arrays, pictures or text beside {found.label!r}; add one."
         )
@@ -73,28 +74,26 @@ def listed(found: Outline) -> dict[str, str]:
     more = len(found.parts) - SHOWN
     lines = [*found.parts[:SHOWN], *([f"and {more} more"] if more > 0 else [])]
     return {
-        "what": "What it holds" if found.label is None else "Its columns",
+        "what": "Its columns" if found.is_table else "What it holds",
         "parts": "\n".join(f"#   {line}" for line in lines),
     }
 
 
 def columns(found: Outline) -> str:
     """The columns of a table that are read; of arrays and pictures there is nothing to choose."""
-    if found.label is None:
+    if not found.is_table:
         return ""
-    label, columns, others = quoted(found.label), *map(texts, (found.columns, found.others))
-    if not found.others:
-        return TABLE.format(
-            label=label, columns='# columns = ["A", "B"]     # without it: all the other columns'
+    label = f"label = {quoted(found.label or '')}    # chosen by its name and type: is it the one?"
+    if found.label is None:
+        label = (
+            f'label = "COLUMN"         # which one is to be predicted? candidates: {texts(found.candidates)}'
         )
-    if not found.columns:
-        return TABLE.format(
-            label=label, columns=f"text = {others}    # hashed: 1024 numbers each (text_size)"
-        )
-    named = f"columns = {columns}    # the inputs; without a domain or a group\n# not read: {others}"
-    if found.text:
-        named += f"\n# text = {texts(found.text)}    # also inputs, hashed to 1024 numbers each: leave out what is none"
-    return TABLE.format(label=label, columns=named)
+    inputs = '# columns = ["A", "B"]     # the inputs; without it: all the other columns'
+    if found.columns:
+        inputs = f"columns = {texts(found.columns)}    # the inputs; not read: {texts(found.unread)}"
+    shown = TABLE.format(label=label, columns=inputs, text=texts(found.text or ["COLUMN"]))
+    only_text = found.text and len(found.text) + 1 == len(found.parts)
+    return shown.replace("# text =", "text =") if only_text else shown
 
 
 def texts(names: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cop2l.certify.inputs import features, labelled, labels, wrong_shape
+from cop2l.certify.inputs import by_name, features, labelled, labels, wrong_shape
 from cop2l.console import Progress, shown
 from cop2l.errors import UserError, unknown
 from cop2l.files import read_tensors, write_tensors
@@ -107,6 +107,8 @@ class Learner(ABC):
         self.scenario = scenario
         self.options: Any = self.Options(**{**self.Options.by_scenario.get(scenario, {}), **options})
         self.tasks_seen = 0
+        self.columns: list[str] | None = None
+        """The names of the inputs, in order, if the first task came in a frame."""
         self.heads: list[tuple[int, ...]] = []
         self.outputs = 0  # of the model: known at the first task
         self.outside: Tensor | None = None
@@ -136,6 +138,7 @@ class Learner(ABC):
             raise UserError(
                 f"{type(self).__name__} cannot add classes: give classes= as the task's own, and build the model with all."
             )
+        x, columns = by_name(x, y, self.columns)
         x, y = labelled(x, y)
         x, y = x if self.in_blocks else self.inputs(x), labels(y).to(self.device)
         if y.ndim != 1 or len(x) != len(y) or not len(y):
@@ -170,7 +173,7 @@ class Learner(ABC):
                 f"Training diverged at task {t}: the weights are not numbers; choose a smaller {smaller}."
             )
         self.progress = None
-        self.tasks_seen = t
+        self.tasks_seen, self.columns = t, columns
 
     def __repr__(self) -> str:
         kept = f"memory {self.memory_used} of {self.memory}"
@@ -178,7 +181,7 @@ class Learner(ABC):
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
         """Class of each example, int64 on the CPU; `task` (from 1) selects the head if task-incremental."""
-        x = features(x)
+        x = features(x, self.columns)
         return self.allowed(self.logits(x), task).argmax(1).cpu()
 
     @property
@@ -313,6 +316,7 @@ class Learner(ABC):
             "tasks_seen": self.tasks_seen,
             "heads": self.heads,
             "outputs": self.outputs,
+            "columns": self.columns,
             "model": getattr(self.model, "description", None),
         }
         flat = {
@@ -338,7 +342,7 @@ class Learner(ABC):
         self.kept = groups["kept"]
         self.tasks_seen = note["tasks_seen"]
         self.heads = [tuple(head) for head in note["heads"]]
-        self.outputs = note["outputs"]
+        self.outputs, self.columns = note["outputs"], note["columns"]
         self.outside = outside_heads(self.heads, self.outputs, self.scenario, self.device)
 
     def identity(self) -> dict[str, Any]:

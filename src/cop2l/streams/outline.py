@@ -5,20 +5,24 @@ from typing import Any, NamedTuple
 
 from cop2l.streams.files import stored
 from cop2l.streams.pictures import Pictures
-from cop2l.streams.tables import Part, form
+from cop2l.streams.tables import WHOLE, Part, form
 
-LABELS = ("label", "labels", "class", "target", "y")
+LABELS = ("label", "labels", "class", "target", "y", "species", "outcome", "diagnosis")
 """Names that a column of labels often has."""
 
 
 class Outline(NamedTuple):
-    """Own data: a line about each of its parts; for tables, the columns that are read, and those that cannot be."""
+    """Own data: a line about each of its parts; of a table the label, if its name says so, and what can be chosen."""
 
     parts: list[str]
+    is_table: bool = False
     label: str | None = None
+    candidates: tuple[str, ...] = ()
+    """Columns that may be the label: words or whole numbers."""
     columns: tuple[str, ...] = ()
+    """The inputs, where they are not all other columns."""
     text: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 def outline(path: Path) -> Outline:
@@ -36,12 +40,22 @@ def outline(path: Path) -> Outline:
 def of_table(schema: Any) -> Outline:
     """Which column is the label and which are inputs, as names and types suggest it."""
     forms = {field.name: form(field.type) for field in schema}
-    texts = [name for name, kind in forms.items() if kind == "text"]
     named = [name for word in LABELS for name in forms if name.lower() == word]
-    label = next(iter(named), texts[0] if len(texts) == 1 else next(reversed(forms), "label"))
+    whole_numbers = [field.name for field in schema if str(field.type).startswith(("int", "uint", "bool"))]
+    candidates = tuple(
+        named or [name for name, kind in forms.items() if kind == "text" or name in whole_numbers]
+    )
+    label = named[0] if named else candidates[0] if len(candidates) == 1 else None
     inputs = {name: kind for name, kind in forms.items() if name != label}
-    whole = [name for name, kind in inputs.items() if kind in ("arrays", "pictures")][:1]
-    columns = tuple(whole or [name for name, kind in inputs.items() if kind == "numbers"])
-    text = tuple(name for name, kind in inputs.items() if kind == "text" and not whole)
-    parts = [f"{field.name!r}: {field.type!s:.60}" for field in schema]
-    return Outline(parts, label, columns, text, tuple(name for name in inputs if name not in columns))
+    whole = [name for name, kind in inputs.items() if kind in WHOLE][:1]
+    readable = whole or [name for name, kind in inputs.items() if kind in ("numbers", "text", "empty")]
+    text = tuple(name for name in readable if inputs[name] == "text")
+    return Outline(
+        [f"{field.name!r}: {field.type!s:.60}" for field in schema],
+        True,
+        label,
+        candidates,
+        tuple(readable) if len(readable) < len(inputs) else (),
+        text,
+        tuple(name for name in inputs if name not in readable),
+    )
