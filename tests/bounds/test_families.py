@@ -12,7 +12,7 @@ import pytest
 from mpmath import exp, log, mpf, pi
 
 from cop2l import bounds
-from cop2l.certify.bounding import fallen, statements
+from cop2l.certify.bounding import statements, without_fallen
 from cop2l.errors import UserError
 from cop2l.kernel.arithmetic import follows
 from cop2l.kernel.options import Options
@@ -356,9 +356,8 @@ def test_an_average_over_no_example_is_one():
 
 def test_which_statements_fall_where_tasks_share_rows():
     """Of a task whose certified rows another task learned from, its own; means over tasks also where rows are counted twice."""
-    stated = [{"family": "tasks", "task": t} for t in (1, 2, 3)] + [{"family": "average", "task": None}]
-    *own, average = stated
-    assert fallen(stated, {}, {}) == fallen(stated, {1: 0, 2: 0, 3: 0}, {1: 0}) == []
-    assert fallen(stated, {2: 5}, {}) == [own[1], average]
-    assert fallen(stated, {}, {1: 4, 3: 4}) == [average]
-    assert fallen(stated, {1: 1, 2: 1, 3: 1}, {1: 1, 2: 1, 3: 1}) == stated
+    stated = [{"task": task, "value": 0.1} for task in (1, 2, 3, None)]
+    assert [one["value"] for one in without_fallen(stated, ())] == [0.1] * 4
+    assert [one["value"] for one in without_fallen(stated, {2})] == [0.1, 1, 0.1, 1]
+    assert [one["value"] for one in without_fallen(stated, (), means=True)] == [0.1] * 3 + [1]
+    assert [one["value"] for one in without_fallen(stated, {1, 2, 3})] == [1] * 4

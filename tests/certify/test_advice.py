@@ -7,7 +7,6 @@ import pytest
 from certify_cases import model_of, same_bits
 
 from cop2l import CoP2L
-from cop2l.certify.advice import copied
 from cop2l.cli import main
 from cop2l.errors import Advice
 
@@ -61,35 +60,6 @@ def test_what_is_replayed_and_lost_is_underfitting_too():
     assert advice(learner, x, y) == []
     _, said = advice(learner, np.repeat(x, 8, 0), np.repeat(1 - y, 8))  # the contrary, eight times as often
     assert "of the examples of earlier tasks that it replays" in said
-
-
-def test_the_same_data_twice():
-    learner = a_learner()
-    assert advice(learner, *easy()) == []
-    (said,) = advice(learner, *easy())
-    assert said.startswith("Task 2 has the data of task 1 once more")
-    certificate = learner.certify({1: easy(), 2: easy()})
-    assert certificate.not_valid == (
-        "Tasks that have the data of an earlier task once more, which independent samples never have: 2.",
-    )
-    assert "NOT VALID: Tasks that have the data" in str(certificate)
-
-
-def test_rows_that_repeat_others():
-    x, y = easy(n=600)
-    rows = np.arange(600)
-    assert advice(a_learner(), x[rows % 599], y[rows % 599]) == []
-    (said,) = advice(a_learner(), x[rows % 400], y[rows % 400])
-    assert said.startswith("200 of the 600 rows of task 1 repeat another")
-
-
-@pytest.mark.parametrize("kind", ["float16", "float64", "int64", "uint8"])
-def test_rows_of_every_type_are_told_apart(kind):
-    x = np.arange(5000 * 3).reshape(5000, 3) % 251
-    x = np.concatenate([x, np.arange(5000)[:, None] // 251], 1).astype(kind)
-    assert [*copied(1, x)] == []
-    assert len([*copied(1, x[np.arange(5000) // 2])]) == 1
-    assert len([*copied(1, x[:, :3])]) == 1
 
 
 def test_nothing_is_changed_by_it():

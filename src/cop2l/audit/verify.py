@@ -1,11 +1,12 @@
 """The auditor's one function: is this certificate, or this whole run, to be relied on?"""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cop2l.audit.commitment import check_commitment
-from cop2l.audit.cut import only, samples_for
+from cop2l.audit.cut import MOST, only, samples_for
 from cop2l.audit.directory import check_names, check_run, check_saved, nothing_issued
 from cop2l.audit.exported import check_export
 from cop2l.audit.finding import find, is_export
@@ -21,6 +22,7 @@ from cop2l.kernel.form import Unreadable, read
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import PARTS, Verdict
 from cop2l.kernel.verify import Allowed, Say
+from cop2l.streams.loading import GENERATED
 from cop2l.text import Names
 
 
@@ -42,7 +44,9 @@ def verify(
     `model` is your function build(seed), or its name as package.module:function. `commitment` is what you were
     handed before: a hash, a file or its content. `Unreadable` or `cop2l.errors.UserError` is raised where nothing can be said.
     """
-    notes, allowed, committed, names = Verdict(), allowed or Allowed(), False, Names()
+    notes, accepted, committed, names = Verdict(), allowed or Allowed(), False, Names()
+    # what is generated is drawn here, independently, from few values
+    allowed = replace(accepted, repeated=1.0, shared=MOST) if str(data) in GENERATED else accepted
     folders, run = find(Path(path), notes)
     if run is not None and not folders:
         return ReadableVerdict.of(nothing_issued(run))
@@ -78,7 +82,7 @@ def verify(
             notes.fault(str(refusal))
     if committed and kernel.UNCOMMITTED in verdict.word:
         verdict.word.remove(kernel.UNCOMMITTED)
-    return ReadableVerdict.of(lowered(verdict, notes, allowed, names))
+    return ReadableVerdict.of(lowered(verdict, notes, accepted, names))
 
 
 def _model(notes: Verdict, certificate: Mapping[str, Any], given: str | Builder | None) -> Any:

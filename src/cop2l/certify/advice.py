@@ -7,18 +7,16 @@ second try does not pay for the choice: share delta between the tries (delta=0.0
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
+from torch import Tensor
 
 from cop2l.certify.fast import Fast
 from cop2l.certify.scoring import misclassified
 from cop2l.errors import Advice
 from cop2l.kernel.exact import Examples, certified_rows, join
-from cop2l.kernel.samples import ROWS, numbers
-from cop2l.kernel.verify import ALLOWED
-from cop2l.streams.loading import GENERATED
+from cop2l.kernel.samples import ROWS
 
 HIGH = 0.25
 """A larger share of errors on what was trained on is underfitting."""
@@ -29,41 +27,15 @@ ADAPTERS = ("cop2l.", "sklearn.", "avalanche.")
 TWICE = "changing it and learning again counts as another try (docs/inputs.md, Advice)"
 
 
-def copied(task: int, x: Any, data: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """Rows that repeat another, more than an auditor accepts; generated data is drawn independently, from few values."""
-    if (data or {}).get("stream") in GENERATED:
-        return
-    keys = np.concatenate([_keys(x[start : start + ROWS]) for start in range(0, len(x), ROWS)])
-    repeated = len(keys) - len(np.unique(keys))
-    if repeated > ALLOWED.repeated * len(keys):
+def one_class(task: int, head: Sequence[int], y: Tensor, scenario: str) -> Iterator[str]:
+    """A task on which a model that answers always the same makes no error."""
+    if scenario == "task-incremental" and len(head) == 1:
+        yield f"Task {task} has one class, so that the model cannot err on it: a bound on its error says nothing."
+    elif scenario == "domain-incremental" and len(head) > 1 and bool((y == y[0]).all()):
         yield (
-            f"{repeated} of the {len(keys)} rows of task {task} repeat another: copies are no independent draws, no certificate "
-            "holds for them, and verify, which cannot tell them from draws, confirms none; leave them out (balance=True balances "
-            "classes without any)."
+            f"All {len(y)} examples of task {task} are of one class of {len(head)}, so a bound on its error says little; where"
+            " the data is sorted by class, shuffle it before it is split into tasks."
         )
-
-
-def _keys(x: Any) -> np.ndarray:
-    """A number for each row, equal for equal rows; for others with probability about 2^-64."""
-    rows = numbers(x).reshape(len(x), -1)
-    rows = rows.view(np.uint32 if rows.shape[1] * rows.itemsize % 4 == 0 else np.uint8)
-    return np.asarray(rows @ np.random.default_rng(0).integers(2**63, size=rows.shape[1], dtype=np.uint64))
-
-
-def again(task: int, found: str, earlier: Sequence[str]) -> Iterator[str]:
-    """The same data as that of an earlier task."""
-    if found in earlier:
-        yield (
-            f"Task {task} has the data of task {earlier.index(found) + 1} once more: what one of them learned from it the other "
-            "does not pay for, and the certificate does not hold for either; give new examples."
-        )
-
-
-def known_twice(found: Sequence[str]) -> list[str]:
-    """Why no certificate holds where tasks have the same data."""
-    tasks = [number for number, one in enumerate(found, 1) if one in found[: number - 1]]
-    words = "Tasks that have the data of an earlier task once more, which independent samples never have"
-    return [f"{words}: {', '.join(map(str, tasks))[:200]}."] if tasks else []
 
 
 def after(engine: Fast, S: Examples) -> Iterator[str]:
@@ -92,7 +64,7 @@ def after(engine: Fast, S: Examples) -> Iterator[str]:
             )
 
 
-def give(sentences: Iterator[str]) -> None:
+def give(sentences: Iterable[str]) -> None:
     """Warn, as from the user's line: that which called `learn`, or `fit` of an adapter."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ADAPTERS):

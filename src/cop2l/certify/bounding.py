@@ -111,18 +111,17 @@ def statements(
     return found
 
 
-def fallen(
-    stated: Sequence[Counts], learned_elsewhere: Mapping[int, int], counted_elsewhere: Mapping[int, int]
-) -> list[Counts]:
-    """The statements that fall where tasks share rows; all others hold at once with probability at least 1 - delta.
+def without_fallen(
+    stated: Sequence[Counts], void: Collection[int], *, means: bool = False
+) -> list[dict[str, Any]]:
+    """The statements where tasks share rows: one that falls says 100 %, all others hold with probability at least 1 - delta.
 
-    learned_elsewhere: of each task, how many of its certified rows another task learned from; a task learns from all its rows,
-    certified ones too, except those that a hold-out withholds. counted_elsewhere: how many are certified rows of another task
-    too. The statements about such a task fall in the first case, and means over tasks in both (docs/guarantees.md).
+    void: tasks with certified rows that another task learned from, or with copies; all rows of a task are learned from, certified
+    ones too, except those that a hold-out withholds. means: whether tasks share certified rows that none learned from. The
+    statements about a task fall in the first case, and means over tasks in both (docs/guarantees.md).
     """
-    lost = {task for task, rows in learned_elsewhere.items() if rows}
-    shared = lost or any(counted_elsewhere.values())
-    return [one for one in stated if one["task"] in lost or (one["task"] is None and shared)]
+    fallen = {*void, *([None] if void or means else [])}
+    return [{**one, "value": 1.0} if one["task"] in fallen else dict(one) for one in stated]
 
 
 def _share(family: str, task: int, kind: str, options: Options, records: Sequence[Counts]) -> float:

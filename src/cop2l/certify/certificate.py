@@ -88,6 +88,9 @@ class Certificate:
         records = self.content["records"]
         if task not in range(1, len(records) + 1):
             raise UserError(f"There is no task {task!r}; the certificate has the tasks 1 to {len(records)}.")
+        stated = [one["value"] for one in self.statements if one["task"] in (task, None)]
+        if self.not_valid and min(stated, default=1.0) == 1.0:
+            return {}  # what makes the claim void makes the others void, too
         claimed = {*self.stated.get(task, ())}
         if "tasks" not in self.options.claim:  # else it would be taken for a claim
             claimed.add(self.kind)

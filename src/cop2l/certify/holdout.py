@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from cop2l.certify.bounding import statements as all_statements
+from cop2l.certify.bounding import without_fallen
 from cop2l.certify.certificate import Certificate, content_of
+from cop2l.certify.repeats import MOST_REASONS
 from cop2l.errors import UserError
 from cop2l.files import file_digest
 from cop2l.kernel.form import HOLDOUT_FILES
@@ -56,13 +58,16 @@ def issue_holdout(
     model: Mapping[str, Any],
     threads: int,
     before: Mapping[int, np.ndarray] | None = None,
+    doubts: Sequence[tuple[set[int], str]] = (),
+    not_valid: Sequence[str] = (),
     **fields: Any,
 ) -> HoldoutCertificate:
     """The certificate of a learner from the withheld examples of every task that it has learned.
 
     With probability at least 1 - delta over the draw of the withheld examples, the error rate on every task t is at most its
     bound, for all t at once: theorem `holdout` of docs/theory.md. `before` says which withheld rows of each task were
-    misclassified just after it was learned: needed if forgetting is claimed. `fields` are further fields of the certificate.
+    misclassified just after it was learned: needed if forgetting is claimed. `doubts` are what
+    `found_in_withheld` found. `fields` are further fields of the certificate.
     """
     last, records = learner.tasks_seen, []
     for task in range(1, last + 1):
@@ -79,7 +84,8 @@ def issue_holdout(
         found = fingerprint(len(y), blocks_of(x, np.asarray(y)), column)
         head = sorted(int(c) for c in heads[task - 1])
         records.append({"task": task, "rows": len(y), "head": head, "fingerprint": found, **counted})
-    statements = all_statements(options, records)
+    void = {number for tasks, _ in doubts for number in tasks}
+    statements = without_fallen(all_statements(options, records), void, means=bool(doubts))
     content = content_of(
         method,
         options,
@@ -91,6 +97,7 @@ def issue_holdout(
         model=dict(model),
         machine=machine(learner.model),
         threads=threads,
+        not_valid=[*not_valid, *(reason for _, reason in doubts)][:MOST_REASONS],
         **fields,
     )
     return HoldoutCertificate(content, options, learner=learner)

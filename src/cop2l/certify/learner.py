@@ -10,12 +10,14 @@ from torch import Tensor, nn
 
 from cop2l.certify import advice, notebook, prior, ranks, saved
 from cop2l.certify.bounding import statements as all_statements
+from cop2l.certify.bounding import without_fallen
 from cop2l.certify.certificate import Certificate, content_of
 from cop2l.certify.commitment import commitment
 from cop2l.certify.fast import Fast
 from cop2l.certify.inputs import by_name, features, inputs, labelled, labels, wrong_shape
 from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
+from cop2l.certify.repeats import MOST_REASONS, found_in_task, row_hashes
 from cop2l.certify.scoring import ErrorCount, misclassified, outputs
 from cop2l.certify.state import State, all_or_nothing, check_unchanged, check_undone, parameters, trained
 from cop2l.certify.validation import Data, check_model, check_task, not_learned_from, task_blocks
@@ -52,13 +54,15 @@ class CoP2L:
         not_valid: Sequence[str] = (),
         data: dict[str, Any] | None = None,
         commitment: str | None = None,
+        repeats: bool = False,
         **options: Unpack[OptionValues],
     ) -> None:
         """`options` are the fields of `cop2l.kernel.options.Options`; what is not given comes from the preset.
 
         `not_valid` are reasons, in sentences, why the certificates' assumptions do not hold for this data. `data` says how
         the data can be had again (stream, tasks, class_seed, holdout ...), and `commitment` is the hash of a commitment made
-        before: both are written into certificates.
+        before: both are written into certificates. `repeats` declares that rows of a task may be equal, each drawn on its own:
+        without it, more equal rows than few values explain are taken for copies.
         """
         if scenario not in SCENARIOS:
             raise unknown("scenario", scenario, SCENARIOS)
@@ -79,6 +83,7 @@ class CoP2L:
             data,
             commitment,
             theta=digest(theta_0),
+            repeats=repeats,
         )
 
     from_prior = classmethod(prior.from_prior)
@@ -170,9 +175,11 @@ class CoP2L:
         engine, state, task = self.engine, self.state, self.tasks_seen + 1
         rows = blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y))
         print_of_data = fingerprint(len(found), rows, column)
-        advice.give(advice.copied(task, x, state.data))
-        advice.give(advice.again(task, print_of_data, state.fingerprints))
-        device = next(self.model.parameters()).device
+        device, kind = next(self.model.parameters()).device, next(self.model.parameters()).dtype
+        hashes = row_hashes(x, kind, self.options.seed)
+        doubts = [*found_in_task(task, x, hashes, state.hashes, state.repeats)]
+        reasons = [*(reason for _, reason in doubts), *advice.one_class(task, head, found, self.scenario)]
+        advice.give(reasons)
         if self.ranks is None:  # of several ranks each takes its own blocks there
             x = x.to(device) if isinstance(x, Tensor) else x
         else:
@@ -189,7 +196,9 @@ class CoP2L:
             if task == 1:  # once more: initial weights of zero would show nothing
                 check_alone(self.model, S, engine.outside)
                 check_undone(self.model, S, self.options.seed)
-            state.fingerprints = [*state.fingerprints, print_of_data]
+            state.fingerprints, state.hashes = [*state.fingerprints, print_of_data], [*state.hashes, hashes]
+            state.void = tuple(sorted({*state.void, *(number for tasks, _ in doubts for number in tasks)}))
+            state.not_valid = tuple(dict.fromkeys([*state.not_valid, *reasons]))[:MOST_REASONS]
             state.facts = [*state.facts, self._facts(S, column)]
             here = machine(self.model)
             state.machines = [other for other in state.machines if other != here] + [here]
@@ -223,7 +232,7 @@ class CoP2L:
         wrong = self._misclassified(data)
         check_unchanged(self)  # what gives the data may have changed it, and so may running it
         records = [self._record(task, task not in data, wrong[task - 1]) for task in range(1, last + 1)]
-        statements = all_statements(self.options, records)
+        statements = without_fallen(all_statements(self.options, records), self.state.void)
         issued = [[s[name] for name in ("family", "task", "subject", "kind")] for s in statements]
         if not issued:
             raise UserError(
@@ -247,7 +256,7 @@ class CoP2L:
             machine=state.machines[-1],
             earlier=state.machines[:-1],
             threads=state.threads,
-            not_valid=[*state.not_valid, *advice.known_twice(state.fingerprints)],
+            not_valid=list(state.not_valid),
             commitment=state.commitment,
         )
         theta, sets = parameters(self.model), set_tensors(self.engine.sets)

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.certify.advice import known_twice
 from cop2l.certify.certificate import Certificate, read
 from cop2l.certify.presets import PRIOR
 from cop2l.certify.prior import scalable
@@ -24,7 +23,7 @@ from cop2l.models import rebuild
 if TYPE_CHECKING:
     from cop2l.certify.learner import CoP2L
 
-FORMAT = "cop2l-learner 6"
+FORMAT = "cop2l-learner 7"
 FILE = "learner.safetensors"
 
 
@@ -38,6 +37,8 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
     for name, parts in (("buffer", engine.buffer), ("prior", engine.prior)):
         tensors |= {f"{name}/{key}": value for key, value in _together(map(_columns, parts)).items()}
     tensors |= {f"sums/{name}": value.cpu() for name, value in engine.sums.items()}
+    hashes = ({"rows": rows.view(np.int64)} for rows in state.hashes)
+    tensors |= {f"hashes/{name}": value for name, value in _together(hashes).items()}
     for number, facts in enumerate(state.facts):
         tensors |= {f"facts/{number}/{name}": torch.from_numpy(rows.copy()) for name, rows in facts.items()}
     note = {
@@ -45,6 +46,8 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
         "options": learner.options.as_dict(),
         "scenario": learner.scenario,
         "not_valid": list(state.not_valid),
+        "repeats": state.repeats,
+        "void": list(state.void),
         "data": state.data,
         "commitment": state.commitment,
         "model": learner.description,
@@ -104,7 +107,7 @@ def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
             model = model.cuda()
     elif note["model"].get("scale") == PRIOR:
         model = scalable(model, note["model"]["inputs"])
-    names = ("scenario", "not_valid", "data", "commitment")
+    names = ("scenario", "not_valid", "data", "commitment", "repeats")
     learner = cls(model, **{name: note[name] for name in names}, **note["options"])
     _put(learner, note, tensors, folder)
     return learner
@@ -114,12 +117,11 @@ def certified(note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[st
     """All that a certificate repeats of a saved learner; only what it remembers is its own."""
     sets = enumerate(_apart(_part(tensors, "sets/")), 1)
     tasks, machines = note["tasks"], note["machines"]
-    fields = ("options", "scenario", "model", "classes", "data", "commitment", "threads")
+    fields = ("options", "scenario", "model", "classes", "data", "commitment", "threads", "not_valid")
     return {
         **{name: note[name] for name in fields},
         "machine": machines[-1],
         "earlier": machines[:-1],
-        "not_valid": [*note["not_valid"], *known_twice([task["fingerprint"] for task in tasks])],
         "theta_0": digest(_part(tensors, "theta_0/")),
         "theta": digest(_part(tensors, "theta/")),
         "sets": digest({f"{t}/{name}": rows for t, columns in sets for name, rows in columns.items()}),
@@ -166,6 +168,8 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     state.theta_0, state.machines, state.classes = first, note["machines"], note["classes"]
     state.threads, state.issued, state.columns = note["threads"], note["issued"], note["columns"]
     state.not_valid = tuple(dict.fromkeys([*note["not_valid"], *state.not_valid]))
+    state.repeats, state.void = note["repeats"], tuple(note["void"])
+    state.hashes = [one["rows"].numpy().view(np.uint64) for one in _apart(_part(tensors, "hashes/"))]
     state.heads = [tuple(task["head"]) for task in tasks]
     state.fingerprints = [task["fingerprint"] for task in tasks]
     state.facts = [

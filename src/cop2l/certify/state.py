@@ -40,6 +40,12 @@ class State:
     commitment: str | None
     theta: str
     """The digest of the parameters that the newest task left."""
+    repeats: bool = False
+    """Whether it was declared that rows of a task may be equal, each drawn on its own."""
+    hashes: list[np.ndarray] = field(default_factory=list)
+    """Of each task a hash of every row, by which rows that come again are found when the data is gone."""
+    void: tuple[int, ...] = ()
+    """Tasks of which no bound holds, because of rows that are copies or that other tasks have too."""
     heads: list[tuple[int, ...]] = field(default_factory=list)
     fingerprints: list[str] = field(default_factory=list)
     facts: list[dict[str, np.ndarray]] = field(default_factory=list)

@@ -73,6 +73,8 @@ class Config:
     """The number of tasks is not fixed in advance, so that more can be learned after the run."""
     holdout: float = 0.0
     """The share of each task that is withheld from learning, for the hold-out bound."""
+    repeats: bool = False
+    """Rows of a task may be equal, each drawn on its own; else more than few values explain are taken for copies."""
     seed: int = Options.seed
     """Initial weights, mini-batches, buffers and marks."""
     device: str = "cpu"
@@ -116,6 +118,8 @@ class Config:
             del decisive["scale"]
         if self.siblings == 1:
             del decisive["siblings"]
+        if not self.repeats:
+            del decisive["repeats"]
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:12]
 
     def as_record(self) -> dict[str, Any]:

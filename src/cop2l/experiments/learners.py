@@ -86,6 +86,7 @@ def new_learner(
         given |= options.of_the_run(config) | {
             "tasks": None if config.anytime else len(stream),
             "not_valid": stream.not_valid,
+            "repeats": config.repeats,
             "data": recipe(config, stream.scenario, len(stream)) | names_of(stream),
             "commitment": commitment,
         }

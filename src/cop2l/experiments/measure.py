@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cop2l.certify.bounding import log_delta
 from cop2l.certify.certificate import Certificate
 from cop2l.certify.families import sentences
 from cop2l.certify.holdout import issue_holdout
+from cop2l.certify.repeats import found_in_withheld, row_hashes
 from cop2l.experiments.config import Config
 from cop2l.experiments.learners import (
     described,
@@ -168,6 +170,9 @@ def by_holdout(
     commitment: str | None,
 ) -> Certificate:
     """The certificate of any method, from the examples that it never saw."""
+    hashes = partial(row_hashes, kind=next(learner.model.parameters()).dtype, seed=config.seed)
+    learned = {t: hashes(split(stream[t - 1], config)[0].x) for t in held}
+    doubts = [*found_in_withheld(learned, {t: (x, hashes(x)) for t, (x, *_) in held.items()}, config.repeats)]
     return issue_holdout(
         learner,
         held,
@@ -184,7 +189,8 @@ def by_holdout(
             if record.wrong
         },
         data=recipe(config, stream.scenario, len(stream)) | names_of(stream),
-        not_valid=list(stream.not_valid),
+        doubts=doubts,
+        not_valid=stream.not_valid,
         commitment=commitment,
     )
 

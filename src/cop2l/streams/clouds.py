@@ -38,7 +38,7 @@ class Synthetic(Stream):
 
 def synthetic(
     tasks: int = 3,
-    n: int = 200,
+    n: int = 500,
     classes_per_task: int = 2,
     dimensions: int = 4,
     *,

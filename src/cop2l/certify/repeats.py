@@ -1,0 +1,142 @@
+"""The one place that looks for rows seen before: the same data again, rows that tasks share, copies within a task.
+
+Every row is kept as a keyed 64-bit hash, 8 bytes, also after the data is gone. Whoever has the saved learner can tell with
+it whether a row that they have was learned from, and in which tasks; the row itself cannot be computed from it, but rows of few
+possible values can be guessed (docs/inputs.md).
+
+Discrete data repeats honestly. What independent draws explain is not reported:
+- within a task, repeats that few values per column explain (`_equal_by_chance`);
+- between tasks, values that both have once, as far as there are as many that one has twice (`shared_rows`).
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from cop2l.kernel.exact import tensor
+from cop2l.kernel.samples import ROWS
+from cop2l.kernel.verify import ALLOWED
+from cop2l.randomness import marks
+from cop2l.text import listing
+
+MIX = np.uint64(0x9E3779B97F4A7C15)
+HALF = np.uint64(32)
+FEW = 2
+"""So many repeated or shared rows are never reported."""
+DEVIATIONS = 4.0
+"""How far counts of discrete data may be above what is expected, in standard deviations."""
+CORRELATED = 10.0
+"""Columns depend on each other: rows may be equal so many times as often as if they did not."""
+ENOUGH, VALUES = 20, 8
+"""So many rows in the same order are the same data; of so many values, also in another order."""
+MOST_NAMED, MOST_REASONS = 20, 100
+"""A certificate takes no more reasons; what is void is void all the same."""
+COPIES = (
+    ": copies are no independent draws, so no bound on this task holds, nor a mean over it; leave them out (balance=True balances"
+    " classes without any), or declare repeats=True if each was drawn on its own."
+)
+SHARED = (
+    ": what is learned from them is not paid for, so no bound on these tasks holds, nor a mean over them; learn every example"
+    " once, as part of one task."
+)
+
+
+def row_hashes(x: Any, kind: torch.dtype, seed: int) -> np.ndarray:
+    """A keyed 64-bit hash of each row as a model of this precision receives it; -0 is 0. Equal rows have equal hashes.
+
+    >>> x = np.array([[0.1, 0.0], [0.1, -0.0], [0.1, 0.2]])
+    >>> a, b, c = row_hashes(x, torch.float32, seed=0)
+    >>> bool(a == b != c), bool(a == row_hashes(x.astype(np.float32), torch.float32, seed=0)[0])
+    (True, True)
+    """
+    found = [np.empty(0, np.uint64)]
+    for start in range(0, len(x), ROWS):
+        rows = tensor(x[start : start + ROWS]).cpu()[..., None].flatten(1)
+        words = ((rows.to(kind) if rows.is_floating_point() else rows).double() + 0).numpy().view(np.uint64)
+        words = (words ^ words >> HALF) * MIX  # numbers such as 0.5 and 0.25 differ in few bits
+        found.append((words ^ words >> HALF) @ (marks(seed, "row hash", n=words.shape[1]) | np.uint64(1)))
+    return np.concatenate(found)
+
+
+def copied_rows(x: Any, hashes: np.ndarray) -> int:
+    """How many rows of a sample repeat another one; 0 if these are few, or if they are equal by chance."""
+    _, counts = np.unique(hashes, return_counts=True)
+    repeated, pairs = len(hashes) - len(counts), float((counts * (counts - 1.0)).sum())
+    if repeated <= max(FEW, ALLOWED.repeated * len(hashes)):
+        return 0
+    return 0 if pairs <= CORRELATED * len(hashes) ** 2 * _equal_by_chance(x) else repeated
+
+
+def _equal_by_chance(x: Any) -> float:
+    """The probability that two rows are equal, if their columns were independent: 0 if a column never repeats."""
+    rows = tensor(x[np.random.default_rng(0).permutation(len(x))[:ROWS]]).cpu()[..., None].flatten(1)
+    alike = [(rows == rows.roll(step, 0)).double().mean(0) for step in range(1, min(len(rows), 17))]
+    return float(torch.stack(alike).mean(0).prod())
+
+
+def shared_rows(new: np.ndarray, old: np.ndarray) -> int:
+    """How many rows of one sample another one has too, by their hashes; 0 if independent draws explain them.
+
+    Of the values that two independent samples have twice together, let N be those that each has once, and A and B those that one
+    has twice and the other never. For values of expected counts a_i and b_i, with w_i = exp(-a_i - b_i), Cauchy and Schwarz give
+    E[N] = sum w_i a_i b_i <= sqrt(sum w_i a_i^2 sum w_i b_i^2) = 2 sqrt(E[A] E[B]), whatever the distributions are.
+    """
+    (a, many), (b, much) = (np.unique(rows, return_counts=True) for rows in (new, old))
+    _, at, there = np.intersect1d(a, b, assume_unique=True, return_indices=True)
+    # Of few values, samples are still not equal: about sqrt(values * rows) rows differ.
+    apart = len(new) + len(old) - 2 * np.minimum(many[at], much[there]).sum()
+    alike = len(a) >= VALUES and apart <= 0.1 * np.sqrt(len(a) * len(new))
+    if alike or (len(a) > 1 and len(new) >= ENOUGH and np.array_equal(new, old)):
+        return int(many[at].sum())
+    once = ((many[at] == 1) & (much[there] == 1)).sum()
+    twice = np.array(
+        [(every == 2).sum() - (every[here] == 2).sum() for every, here in ((many, at), (much, there))]
+    )
+    discrete = len(a) + len(b) < len(new) + len(old)
+    at_most = twice + DEVIATIONS * np.sqrt(twice + 1) if discrete else twice
+    few = FEW + ALLOWED.repeated * min(len(new), len(old))
+    return int(many[at].sum()) if once > 2 * np.sqrt(at_most.prod()) + few else 0
+
+
+def found_in_task(
+    task: int, x: Any, hashes: np.ndarray, earlier: Sequence[np.ndarray], repeats: bool
+) -> Iterator[tuple[set[int], str]]:
+    """What is wrong with the rows of a new task: the tasks whose bounds fall, and why."""
+    if not repeats and (count := copied_rows(x, hashes)):
+        yield {task}, f"{count} of the {len(hashes)} rows of task {task} repeat another{COPIES}"
+    known = np.repeat(np.arange(len(earlier)), [len(rows) for rows in earlier])
+    touched = np.unique(known[np.isin(np.concatenate([*earlier, hashes[:0]]), hashes)])
+    shared = {int(t) + 1: count for t in touched if (count := shared_rows(hashes, earlier[t]))}
+    if shared:
+        most = max(shared.values())
+        yield (
+            {task, *shared},
+            f"Up to {most} of the {len(hashes)} rows of task {task} are rows of {_tasks(shared)} too{SHARED}",
+        )
+
+
+def found_in_withheld(
+    learned: Mapping[int, np.ndarray], withheld: Mapping[int, tuple[Any, np.ndarray]], repeats: bool
+) -> Iterator[tuple[set[int], str]]:
+    """The same for withheld rows: rows that were learned from may repeat, and rows that two tasks withhold void means alone."""
+    for task, (x, hashes) in withheld.items():
+        if not repeats and (count := copied_rows(x, hashes)):
+            yield {task}, f"{count} of the {len(hashes)} withheld rows of task {task} repeat another{COPIES}"
+        if count := sum(shared_rows(hashes, rows) for rows in learned.values()):
+            yield (
+                {task},
+                f"{count} of the {len(hashes)} withheld rows of task {task} were learned from as well{SHARED}",
+            )
+        others = {t: rows for t, (_, rows) in withheld.items() if t < task}
+        if shared := [t for t, rows in others.items() if shared_rows(hashes, rows)]:
+            yield (
+                set(),
+                f"Withheld rows of task {task} are rows of {_tasks(shared)} too: no average over these tasks holds.",
+            )
+
+
+def _tasks(numbers: Collection[int]) -> str:
+    named = listing([str(number) for number in sorted(numbers)[:MOST_NAMED]])
+    return f"task{'s' * (len(numbers) > 1)} {named}{' and others' * (len(numbers) > MOST_NAMED)}"

@@ -1,0 +1,149 @@
+"""Rows that come again: found in every guise, told from honest repeats of discrete data, and void only what falls."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from certify_cases import model_of
+
+from cop2l import CoP2L, verify
+from cop2l.certify.repeats import found_in_task, found_in_withheld, row_hashes, shared_rows
+from cop2l.errors import Advice
+from cop2l.streams import synthetic
+
+OPTIONS = {"memory": 60, "optimiser": "adam", "prior_lr": 0.05, "prior_epochs": 20, "max_iterations": 2}
+ORDER = np.random.default_rng(5).permutation(300)
+
+
+def clouds(seed, n=300):
+    """Two classes that a line separates."""
+    y = np.random.default_rng(seed).integers(0, 2, size=n)
+    return np.random.default_rng(seed).normal(size=(n, 4)) + 4 * y[:, None] - 2, y
+
+
+def a_learner(**more):
+    return CoP2L(model_of("linear", 2, inputs=4), preset="hybrid", **OPTIONS, **more)
+
+
+def reasons(learner, x, y):
+    """What `learn` warns of."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", Advice)
+        learner.learn(x, y)
+    return [str(warning.message) for warning in said]
+
+
+GUISES = {
+    "again": lambda x, y: (x, y),
+    "shuffled": lambda x, y: (x[ORDER], y[ORDER]),
+    "without a row": lambda x, y: (x[1:], y[1:]),
+    "cast": lambda x, y: (x[ORDER].astype(np.float32), y[ORDER].astype(np.int32)),
+    "as a tensor": lambda x, y: (torch.from_numpy(x), torch.from_numpy(y)),
+    "a tenth of it": lambda x, y: tuple(
+        np.concatenate(two) for two in zip((x[:30], y[:30]), clouds(9, 270), strict=True)
+    ),
+}
+
+
+@pytest.mark.parametrize("guise", GUISES)
+def test_rows_of_an_earlier_task_void_the_bounds_of_both(guise, tmp_path):
+    learner, data = a_learner(claim=("tasks", "average")), {t: clouds(t) for t in (1, 2)}
+    assert [reasons(learner, *data[t]) for t in data] == [[], []]
+    learner.save(tmp_path)
+    learner = CoP2L.load(tmp_path)  # the data is gone
+    data[3] = GUISES[guise](*data[1])
+    (said,) = reasons(learner, *data[3])
+    assert "rows of task 3 are rows of task 1 too" in said
+    certificate = learner.certify(data)
+    assert certificate.not_valid == (said,)
+    assert certificate.bounds[1] == certificate.bounds[3] == certificate.statements[-1]["value"] == 1.0
+    assert certificate.bounds[2] < 0.2  # the others stand
+    assert (certificate.information(1), bool(certificate.information(2))) == ({}, True)
+    certificate.save(tmp_path / "issued")
+    verdict = verify(tmp_path / "issued", data)
+    assert (verdict.status, len(verdict.faults)) == ("invalid", 1)
+    assert said in verdict.faults[0]
+
+
+def test_a_call_per_epoch_is_never_certified():
+    """Labels that no input tells: the truth is 50 %, and counting rows that were learned before showed 2 %."""
+    x, y = np.random.default_rng(0).normal(size=(100, 40)), np.random.default_rng(1).integers(0, 2, 100)
+    learner = CoP2L(model_of("mlp", 2, inputs=40), preset="hybrid", memory=100, optimiser="adam", lr=0.01)
+    for _ in range(3):
+        reasons(learner, x, y)
+    assert set(learner.certify({3: (x, y)}).bounds.values()) == {1.0}
+
+
+def test_copies_within_a_task(tmp_path):
+    x, y = clouds(0)
+    rows = np.arange(300)
+    assert reasons(a_learner(), x[rows % 299], y[rows % 299]) == []  # a single one
+    learner = a_learner()
+    (said,) = reasons(learner, x[rows % 200], y[rows % 200])
+    assert said.startswith("100 of the 300 rows of task 1 repeat another: copies are no independent draws")
+    learner.learn(*clouds(1))
+    found = learner.certify({1: (x[rows % 200], y[rows % 200]), 2: clouds(1)})
+    assert (found.bounds[1], found.not_valid) == (1.0, (said,))
+    assert found.bounds[2] < 0.2
+    declared = a_learner(repeats=True)
+    assert reasons(declared, x[rows % 200], y[rows % 200]) == []
+    declared.save(tmp_path)
+    assert reasons(CoP2L.load(tmp_path), *clouds(1)[:1], clouds(1)[1]) == []
+    assert CoP2L.load(tmp_path).state.repeats
+
+
+@pytest.mark.parametrize(
+    ("n", "levels", "dimensions"), [(50, 5, 4), (500, 5, 4), (2000, 9, 4), (500, 5, 2), (500, 3, 2)]
+)
+def test_discrete_data_repeats_honestly(n, levels, dimensions):
+    for seed in range(5):
+        found = []
+        for x, _, t in synthetic(n=n, levels=levels, dimensions=dimensions, seed=seed):
+            own = row_hashes(x, torch.float32, 0)
+            assert [*found_in_task(t, x, own, found, repeats=False)] == []
+            found.append(own)
+        assert shared_rows(
+            np.random.default_rng(0).permutation(found[0])[1:], found[0]
+        )  # and learned twice does not
+
+
+def test_counts_of_independent_draws_are_not_mistaken():
+    draws = np.random.default_rng(0)
+    for n, m in ((1000, 1000), (100, 5000)):
+        for cells in (100, 10**4, 10**6):
+            tries = [draws.integers(0, cells, n + m).astype(np.uint64) for _ in range(100)]
+            assert sum(shared_rows(one[:n], one[n:]) > 0 for one in tries) <= 2
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64", "int64", "uint8"])
+def test_rows_of_every_type_are_told_apart(kind):
+    x = np.arange(5000 * 3).reshape(5000, 3) % 251
+    x = np.concatenate([x, np.arange(5000)[:, None] // 251], 1).astype(kind)
+    hashes = row_hashes(x, torch.float32, 0)
+    assert len(np.unique(hashes)) == 5000
+    assert (hashes == row_hashes(torch.from_numpy(x), torch.float32, 0)).all()
+    assert not np.isin(hashes, row_hashes(x, torch.float32, 1)).any()  # the key
+    fine = np.random.default_rng(0).normal(size=(50, 3))
+    assert (row_hashes(fine, torch.float32, 0) == row_hashes(fine.astype(np.float32), torch.float32, 0)).all()
+    assert (row_hashes(fine, torch.float64, 0) != row_hashes(fine.astype(np.float32), torch.float64, 0)).all()
+
+
+def test_withheld_rows_fall_by_what_was_learned_from_them():
+    """Rows that two tasks withhold void means alone; rows that a task learned from void the task that withholds them."""
+    rows = {t: clouds(t)[0] for t in range(5)}
+    own = {t: row_hashes(x, torch.float32, 0) for t, x in rows.items()}
+    good = {1: (rows[1], own[1]), 2: (rows[2], own[2])}
+    assert [*found_in_withheld({1: own[3], 2: own[4]}, good, repeats=False)] == []
+    ((void, _),) = found_in_withheld({1: own[3], 2: own[1]}, good, repeats=False)
+    assert void == {1}
+    ((void, said),) = found_in_withheld({1: own[3], 2: own[4]}, {1: good[1], 2: good[1]}, repeats=False)
+    assert (void, "no average over these tasks holds" in said) == (set(), True)
+
+
+@pytest.mark.parametrize(("scenario", "classes"), [("task-incremental", [1]), ("domain-incremental", None)])
+def test_one_class_per_task(scenario, classes):
+    learner, (x, y) = a_learner(scenario=scenario), clouds(0)
+    with pytest.warns(Advice, match="one class"):
+        learner.learn(x[y == 1], y[y == 1], classes=classes)
+    assert "one class" in learner.certify({1: (x[y == 1], y[y == 1])}).not_valid[0]
