@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 
 from cop2l.cli import main
 from cop2l.experiments import grid
+from cop2l.exporting import Exported
 from cop2l.files import read_json
 
 pytestmark = pytest.mark.usefixtures("somewhere")
@@ -104,6 +105,14 @@ def test_text_is_run_verified_learned_further_and_predicted(capsys):
     capsys.readouterr()
     assert main(["predict", "next", *as_text, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] > 0.9
+    assert main(["export", "next", "--to", "service"]) == 0
+    capsys.readouterr()
+    assert main(["predict", "service", "--data", "more.csv", "--json"]) == 0
+    exported = json.loads(capsys.readouterr().out)
+    assert main(["predict", "next", "--data", "more.csv", "--json"]) == 0
+    assert exported == json.loads(capsys.readouterr().out)
+    rows = [{"review": line.partition(",")[0]} for line in more[:4]]
+    assert Exported("service").answers(rows) == exported["classes"][:4]
     Path("other.csv").write_text("remark,label\ngood,1\n")
     assert main(["predict", "next", "--data", "other.csv"]) == 2
     assert "lacks 'review' and has also 'remark'; give the columns that were learned: review." in said(capsys)

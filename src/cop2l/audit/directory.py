@@ -13,7 +13,7 @@ from cop2l.certify.saved import certified
 from cop2l.errors import UserError
 from cop2l.experiments.config import FIELDS, Config
 from cop2l.experiments.learners import recipe
-from cop2l.experiments.life import names_beside
+from cop2l.experiments.life import kept_beside
 from cop2l.experiments.measure import repeating, summarise
 from cop2l.experiments.records import (
     CONFIG,
@@ -133,7 +133,8 @@ def check_saved(notes: Verdict, file: Path, certificate: Content) -> None:
 def check_names(notes: Verdict, folder: Path, stream: Stream | None) -> None:
     """Whether the names of the classes that lie beside a learner are those of the data: predictions are told by them."""
     try:
-        names = names_beside(folder)
+        kept = kept_beside(folder)
+        names = kept.get("class_names")
     except (UserError, *BAD_FORM):
         notes.doubt("The names of the classes beside the learner cannot be read.")
         return
@@ -143,6 +144,10 @@ def check_names(notes: Verdict, folder: Path, stream: Stream | None) -> None:
         )
     elif names and stream is not None and names != stream.description.get("class_names", names):
         notes.doubt("The names of the classes beside the learner are not those of the data.")
+    if stream is not None and kept.get("inputs", {}).get("columns") != stream.description.get(
+        "inputs", {}
+    ).get("columns"):
+        notes.doubt("How the learner reads a table, as it is kept beside it, is not how this data is read.")
 
 
 def _learned(notes: Verdict, files: Sequence[Path], last: Content) -> int | None:

@@ -38,6 +38,7 @@ from cop2l.kernel.form import (
     SAMPLE,
     TEXT_FILE,
     Unreadable,
+    described,
     promised,
     regular,
     rules_of_counts,
@@ -69,6 +70,7 @@ CONTENT = table(
     weights=sha256,
     files=table(**{WEIGHTS: sha256, "program": sha256}),
     program=table(format=choice(*PROGRAMS), made_by=text, inputs=many(whole(1, 2**20), least=1, most=8)),
+    data=described,
     recount=maybe(RECOUNTED),
 )
 

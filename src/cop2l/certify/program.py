@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -115,15 +116,31 @@ def _onnx(model: nn.Module, example: Tensor) -> Program:
     for part in (graph, graph.graph, *graph.graph.node):
         del part.metadata_props[:]  # the folders of this machine
     content = graph.SerializeToString(deterministic=True)
-    chosen = onnxruntime.SessionOptions()
-    chosen.intra_op_num_threads = chosen.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(content, chosen, providers=["CPUExecutionProvider"])
     return Program(
         content,
         _versions("torch", "onnx", "onnxscript", "onnx-ir"),
         f"onnxruntime {onnxruntime.__version__}, {ALONE}, {_machine()}",
-        lambda x: torch.from_numpy(session.run(None, {"x": x.to(example.dtype).numpy()})[0]),
+        _session(content),
     )
+
+
+def _session(content: bytes) -> Run:
+    import onnxruntime
+
+    chosen = onnxruntime.SessionOptions()
+    chosen.intra_op_num_threads = chosen.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(content, chosen, providers=["CPUExecutionProvider"])
+    kind = torch.float64 if session.get_inputs()[0].type == "tensor(double)" else torch.float32
+    return lambda x: torch.from_numpy(session.run(None, {"x": x.to(kind).numpy()})[0])
+
+
+def loaded(file: Path, form: str) -> Run:
+    """What gives the logits of a batch, from the file of a program."""
+    if form == "onnx":
+        return _session(file.read_bytes())
+    module = torch.export.load(file).module()
+    kind = next(module.parameters()).dtype
+    return lambda x: module(x.to(kind))
 
 
 def _versions(*packages: str) -> str:

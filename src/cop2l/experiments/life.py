@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from cop2l.certify.certificate import Certificate, certifying
+from cop2l.certify.program import EXPORT
 from cop2l.errors import UserError
 from cop2l.experiments.directory import check_certificate
 from cop2l.files import read_json, recover, replace_folder, standing, write_array, write_json, write_text
@@ -41,6 +42,10 @@ def load(folder: str | Path) -> Method:
                 f"{note['method']}.load({str(state)!r})."
             )
         return method(names[note["method"]]).load(state)
+    if (state / EXPORT).exists():
+        from cop2l.exporting import Exported
+
+        return Exported(state)  # type: ignore[return-value]
     raise UserError(f"There is no saved learner in {folder}; give a run directory or a folder saved before.")
 
 
@@ -138,18 +143,31 @@ def predict(
     probabilities: bool = False,
 ) -> Predicted:
     """The class of each example and, on request, the probabilities of all classes, of which nothing is certified."""
-    learner: Any = load(folder)
-    known = kept_beside(folder)
+    return predicted(
+        load(folder), data, kept_beside(folder), label=label, task=task, probabilities=probabilities
+    )
+
+
+def predicted(
+    learner: Any,
+    data: Any,
+    known: Mapping[str, Any],
+    *,
+    label: str | None = None,
+    task: int | None = None,
+    probabilities: bool = False,
+) -> Predicted:
+    """What a learner says of a file or a table of examples; `known` is what its run keeps of its data."""
     x, y, _ = read(learner, data, known, label)
     several, tasks = learner.scenario == "task-incremental", range(1, learner.tasks_seen + 1)
     if task not in tasks and (task is not None or (several and hasattr(learner, "certify"))):
         raise UserError(
-            f"{folder} has learned the tasks {tasks[0]} to {tasks[-1]}; say whose examples these are with --task."
+            f"The learner has learned the tasks {tasks[0]} to {tasks[-1]}; say whose examples these are with --task."
         )
-    predicted: Tensor = learner.predict(x, task=task)
-    right = None if y is None else int((predicted.numpy() == y).sum()) / len(y)
+    classes: Tensor = learner.predict(x, task=task)
+    right = None if y is None else int((classes.numpy() == y).sum()) / len(y)
     chances = _probabilities(learner, x, task) if probabilities else None
-    return Predicted(predicted, right, class_names(learner, known), chances)
+    return Predicted(classes, right, class_names(learner, known), chances)
 
 
 def _probabilities(learner: Any, x: Any, task: int | None) -> Tensor:
@@ -164,7 +182,7 @@ def _probabilities(learner: Any, x: Any, task: int | None) -> Tensor:
 
 def class_names(learner: Any, known: Mapping[str, Any]) -> list[str]:
     """The names of the classes that a learner tells apart; numbers where there are no names."""
-    outputs = int(learner.model.head.out_features)
+    outputs = learner.outputs if hasattr(learner, "shape") else int(learner.model.head.out_features)
     return [*known.get("class_names", ())][:outputs] or [str(number) for number in range(outputs)]
 
 
@@ -183,8 +201,11 @@ def read(
     """
     columns = {"group": "group" if claims_groups(learner) else None, **known.get("inputs", {})}
     columns |= {} if label is None else {"label": label}
-    wanted = tuple(learner.model.description["inputs"])
-    x, y, groups = examples(Path(data), class_names(learner, known), columns, wanted)
+    # of an export its program is known, and no model
+    wanted = learner.shape if hasattr(learner, "shape") else tuple(learner.model.description["inputs"])
+    x, y, groups = examples(
+        Path(data) if isinstance(data, str | Path) else data, class_names(learner, known), columns, wanted
+    )
     if labels and y is None:
         raise UserError(f"{data} has no labels; add y, or name the column that holds them with --label.")
     if (shape := tuple(x.shape[1:])) != wanted:
@@ -205,15 +226,11 @@ def kept_beside(folder: str | Path) -> dict[str, Any]:
     run = folder.parent if folder.name == "state" else folder
     kept, described = folder / DATA, run / "environment.json"
     found = read_json(kept) if kept.is_file() else {}
+    if (folder / EXPORT).is_file():
+        found = read_json(folder / EXPORT).get("data", {})
     if not found and described.is_file():
         found = read_json(described).get("stream", {})
     return {key: found[key] for key in KEPT if key in found}
-
-
-def names_beside(folder: str | Path) -> Sequence[str]:
-    """The names of the classes that lie beside a learner, in order; none if they are not known."""
-    names: Sequence[str] = kept_beside(folder).get("class_names", ())
-    return names
 
 
 def _archived(

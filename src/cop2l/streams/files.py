@@ -14,7 +14,7 @@ from cop2l.streams.encoding import Declared, Encoder, Rows, listed
 from cop2l.streams.own import TEST_SHARE, class_numbers, labelled, prepared
 from cop2l.streams.pictures import Pictures, class_folders, from_folders
 from cop2l.streams.scenarios import Labelled
-from cop2l.streams.tables import SUFFIXES, Columns, Part, from_table, is_table, read_table
+from cop2l.streams.tables import SUFFIXES, Columns, Part, from_frame, from_table, is_table, read_table
 from cop2l.streams.text import SIZE
 
 ARRAYS = ("x", "y", "domain", "group")
@@ -78,9 +78,9 @@ def read(
 
 
 def examples(
-    path: Path, names: Sequence[str], known: Mapping[str, Any], shape: Sequence[int] = ()
+    source: Any, names: Sequence[str], known: Mapping[str, Any], shape: Sequence[int] = ()
 ) -> tuple[Any, Any, Any]:
-    """Inputs as models take them, class numbers or None, and groups or None: for a learner of these classes.
+    """Inputs as models take them, class numbers or None, and groups or None: of a path or a table, for a learner's classes.
 
     `known` is what its run keeps of a table's columns. Pictures are resized to the shape of its inputs.
     """
@@ -93,7 +93,8 @@ def examples(
         group=known.get("group"),
         kinds={column["name"]: column["kind"] for column in told},
     )
-    part, _, _ = stored(path, columns)
+    path = source if isinstance(source, Path) else "The table"
+    part = stored(source, columns)[0] if isinstance(source, Path) else from_frame(source)
     if not isinstance(part, Part):
         part = from_table(part, path, columns, labels=False)
         if isinstance(part.x, Rows):
