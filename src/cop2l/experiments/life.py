@@ -43,7 +43,7 @@ def load(folder: str | Path) -> Method:
             )
         return method(names[note["method"]]).load(state)
     if (state / EXPORT).exists():
-        from cop2l.exporting import Exported
+        from cop2l.experiments.exported import Exported
 
         return Exported(state)  # type: ignore[return-value]
     raise UserError(f"There is no saved learner in {folder}; give a run directory or a folder saved before.")

@@ -1,0 +1,55 @@
+"""An exported folder at work: its program predicts."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cop2l.certify.program import EXPORT, PROGRAMS, loaded
+from cop2l.experiments import life
+from cop2l.files import read_json
+from cop2l.kernel.form import read as read_certificate
+
+CERTIFICATE = "certificate"
+
+
+class Exported:
+    """The program of an exported folder as a learner that predicts; load only what you exported yourself.
+
+    `answers` takes rows by the names of their columns and gives the names of classes.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        content, certificate = read_json(self.folder / EXPORT), read_certificate(self.folder / CERTIFICATE)
+        kind = content["program"]["format"]
+        self._logits = loaded(self.folder / PROGRAMS[kind], kind)
+        self.scenario, self.options = certificate["scenario"], certificate["options"]
+        self.heads = [record["head"] for record in certificate["records"]]
+        self.tasks_seen, self.outputs = len(self.heads), certificate["classes"]
+        self.shape = tuple(content["program"]["inputs"])
+
+    def probabilities(self, x: Any, *, task: int | None = None) -> Tensor:
+        """The softmax of the logits, among the classes of the task if task-incremental, else of all that were learned."""
+        heads = [self.heads[task - 1]] if task and self.scenario == "task-incremental" else self.heads
+        closed = sorted(set(range(self.outputs)) - {number for head in heads for number in head})
+        with torch.no_grad():
+            logits = self._logits(torch.as_tensor(np.asarray(x))).clone()
+        logits[:, closed] = -torch.inf
+        return logits.softmax(1)
+
+    def predict(self, x: Any, *, task: int | None = None) -> Tensor:
+        """The class of each example."""
+        return self.probabilities(x, task=task).argmax(1)
+
+    def answers(self, rows: Sequence[Mapping[str, Any]], *, task: int | None = None) -> list[str]:
+        """The name of the class of each row; a row maps the names of columns to values."""
+        import pyarrow as pa
+
+        found = life.predicted(
+            self, pa.Table.from_pylist([*map(dict, rows)]), life.kept_beside(self.folder), task=task
+        )
+        return [found.names[number] for number in found.classes.tolist()]
