@@ -18,7 +18,7 @@ from cop2l.files import Lock
 from cop2l.kernel.options import Options
 from cop2l.monitor.evidence import log_evidence
 from cop2l.monitor.feedback import read_feedback
-from cop2l.text import FEEDBACK_ASSUMPTIONS, OF_AVERAGES, monitor_report
+from cop2l.text import FEEDBACK_ASSUMPTIONS, OF_AVERAGES, Names, monitor_report
 from tests.kernel import folders
 
 STATEMENTS = [
@@ -313,3 +313,16 @@ def test_the_report_says_what_it_means_and_what_it_rests_on():
     assert "refuted at level 0.01. Either it was wrong from the start or the data has drifted" in words
     for sentence in (*FEEDBACK_ASSUMPTIONS, OF_AVERAGES):
         assert sentence in words
+
+
+def test_tasks_and_classes_of_a_file_go_by_their_names(tmp_path):
+    file = tmp_path / "named.csv"
+    file.write_text("task,predicted,label\nGenf,cat,cat\nBern,cat,dog\nGenf,cat,dog\n2,cat,dog\n")
+    of_task, of_class = Monitor(0.1, task=2), Monitor(0.1, "classes", 2, 1)
+    for monitor in (of_task, of_class):
+        monitor.names = Names(["Bern", "Genf"], ["cat", "dog"])
+    assert read_feedback(file, of_task) == [[0, 1, 1]]
+    assert read_feedback(file, of_class) == [[1, 1]]
+    file.write_text("task,predicted,label\nGent,cat,cat\n")
+    with pytest.raises(UserError, match="There is no task named 'Gent'; they are called 'Bern', 'Genf'"):
+        read_feedback(file, of_task)

@@ -16,7 +16,7 @@ from cop2l.files import DamagedError, Lock, json_digest, read_json, write_json
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import Verdict
 from cop2l.monitor.evidence import accuser, due, log_evidence
-from cop2l.text import percent
+from cop2l.text import Names, percent
 
 FORMAT, VERSION = "cop2l-monitor", 2
 COUNTS: dict[str, Any] = {"n": 0, "errors": 0, "batches": 0, "alarmed_at": None, "starts": []}
@@ -48,11 +48,13 @@ class Monitor:
         self._classes = identity = None
         if isinstance(claim, Real) and not isinstance(claim, bool):
             named = {"family": family, "task": task, "subject": subject}
+            self.names = Names()
             self.statement: dict[str, Any] = {**named, "kind": None, "value": float(claim)}
         else:
             certificate = _certificate(claim)
             self.statement = _statement(certificate.statements, family, task, subject)
             self._classes = certificate.content["classes"]
+            self.names = Names.of(certificate.content["data"])
             stated = {k: v for k, v in certificate.content.items() if k not in ("files", "digest")}
             identity = json_digest(stated)
         self.bound = float(self.statement["value"])
