@@ -80,7 +80,7 @@ def leftovers(home):
 
 
 def test_a_mirror_that_works(monkeypatch, server, good, private_home, capsys):
-    only(monkeypatch, "mnist", mirrors._idx(server.url, good, "MNIST/raw", 1))
+    only(monkeypatch, "mnist", mirrors.mirror(server.url, 1, good, "MNIST/raw"))
     stream = streams.load("mnist")
     assert len(stream) == 5
     captured = capsys.readouterr()
@@ -111,7 +111,7 @@ def test_a_faulty_mirror_leaves_nothing_and_the_next_source_is_tried(
         server.cut = {path}
     else:
         url = "http://127.0.0.1:9/"
-    mirror = mirrors._idx(url, good, "MNIST/raw", 1)
+    mirror = mirrors.mirror(url, 1, good, "MNIST/raw")
     only(monkeypatch, "mnist", mirror)
     with pytest.raises(UserError, match=r"MNIST could not be downloaded .*COP2L_DATA") as caught:
         download.get("mnist")
@@ -180,9 +180,7 @@ def test_archives_are_unpacked_into_their_folder_only(tmp_path, server):
     server.files["/a.tar.gz"] = buffer.getvalue()
     content = tmp_path / "staging" / "content"
     content.mkdir(parents=True)
-    mirrors._packed(
-        f"{server.url}a.tar.gz", md5(buffer.getvalue()), 1, lambda name: name.name in BATCHES
-    ).fetch(content)
+    mirrors.mirror(f"{server.url}a.tar.gz", 1, md5(buffer.getvalue()), keep=BATCHES).fetch(content)
     assert [p.relative_to(content).as_posix() for p in content.rglob("*") if p.is_file()] == [
         "cifar-10-batches-py/data_batch_3"
     ]
@@ -196,7 +194,7 @@ def test_archives_are_unpacked_into_their_folder_only(tmp_path, server):
             archive.writestr(name, b"1234")
     archive_file = tmp_path / "gzip.zip"
     archive_file.write_bytes(buffer.getvalue())
-    _, _, keep, below = mirrors.MIRRORS["emnist-letters"][0].fetch.args
+    _, _, below, keep = mirrors.MIRRORS["emnist-letters"][0].fetch.args
     mirrors.unpack(archive_file, keep, tmp_path / "other" / below)
     assert [p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.gz") if "letters" in p.name] == [
         "other/EMNIST/raw/gzip/emnist-letters-test-labels-idx1-ubyte.gz"

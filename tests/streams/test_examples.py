@@ -6,7 +6,6 @@ import pytest
 from cop2l.errors import UserError
 from cop2l.streams import load
 from cop2l.streams.files import examples
-from cop2l.streams.tables import Columns
 
 ROWS = np.array([[1, 2], [3, 4], [5, 6], [7, 8]], np.int8)
 LABELS = np.array([0, 1, 0, 1])
@@ -15,7 +14,7 @@ LABELS = np.array([0, 1, 0, 1])
 def test_integer_features_are_multiplied_by_their_scale(tmp_path):
     file = tmp_path / "features.npz"
     np.savez(file, x=ROWS, y=LABELS, scale=np.float32(0.5))
-    x, y, _ = examples(file, Columns(), "01")
+    x, y, _ = examples(file, "01", {})
     assert x.tolist() == (0.5 * ROWS).tolist()
     assert y.tolist() == LABELS.tolist()
     np.savez(file, x=ROWS, y=LABELS, x_test=ROWS, y_test=LABELS, scale=np.float32(0.5))
@@ -25,7 +24,7 @@ def test_integer_features_are_multiplied_by_their_scale(tmp_path):
 def test_a_spreadsheets_csv_has_its_label(tmp_path):
     file = tmp_path / "table.csv"
     file.write_bytes("\ufefflabel,a\r\n1,2\r\n0,3\r\n\r\n".encode())
-    x, y, _ = examples(file, Columns(), "01")
+    x, y, _ = examples(file, "01", {})
     assert (x.tolist(), y.tolist()) == ([[2], [3]], [1, 0])
 
 
@@ -35,7 +34,7 @@ def test_a_column_of_arrays_is_all_of_an_example(tmp_path):
 
     file = tmp_path / "table.parquet"
     parquet.write_table(pa.table({"x": ROWS.tolist(), "label": LABELS}), file)
-    x, y, _ = examples(file, Columns(), "01")
+    x, y, _ = examples(file, "01", {})
     assert (x.tolist(), y.tolist()) == (ROWS.tolist(), LABELS.tolist())
 
 
@@ -45,14 +44,14 @@ def test_labels_with_leading_zeros_keep_their_classes(tmp_path):
     file.write_text("a,label\n" + "1,01\n2,02\n3,03\n" * 20)
     names = load(file, tasks=1).description["class_names"]
     assert names == ["01", "02", "03"]
-    assert examples(file, Columns(), names)[1][:3].tolist() == [0, 1, 2]
+    assert examples(file, names, {})[1][:3].tolist() == [0, 1, 2]
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path):
     file = tmp_path / "twice.csv"
     file.write_text("a,a,label\n1,2,0\n3,4,1\n")
     with pytest.raises(UserError, match="two columns named 'a'"):
-        examples(file, Columns(), "01")
+        examples(file, "01", {})
 
 
 @pytest.mark.parametrize(
@@ -79,5 +78,5 @@ def test_files_that_are_not_what_they_are_called(tmp_path, name, content, senten
         else:
             file.write({"half": whole[: len(whole) // 2], "whole": whole}.get(content, content))
     with pytest.raises(UserError, match=sentence) as caught:
-        examples(tmp_path / name, Columns(), "01")
+        examples(tmp_path / name, "01", {})
     assert "\n" not in str(caught.value)

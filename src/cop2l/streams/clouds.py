@@ -9,7 +9,7 @@ import torch
 
 from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
-from cop2l.streams.fingerprints import fingerprint_of_tasks
+from cop2l.streams.fingerprints import fingerprint
 from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task
 
 LARGEST_GRID = 1 << 20
@@ -104,7 +104,10 @@ def synthetic(
             "n_test": n_test,
             "problem": problem,
             "seed": seed,
-            "fingerprint": {"train": fingerprint_of_tasks(train), "test": fingerprint_of_tasks(test)},
+            "fingerprint": {
+                part: fingerprint(np.concatenate([t.x for t in made]), np.concatenate([t.y for t in made]))
+                for part, made in (("train", train), ("test", test))
+            },
         },
         support=support,
         probability=probability,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cop2l.errors import UserError
-from cop2l.kernel.samples import blocks_of, fingerprint
+from cop2l.streams.fingerprints import fingerprint
 
 MOST_VALUES = 100
 """Categories that the prior part may give a column."""
@@ -87,7 +87,7 @@ class Rows:
             for name, kind in self.kinds.items()
         ):
             x = np.asarray(self)
-            return fingerprint(len(x), blocks_of(x, y))
+            return fingerprint(x, y)
         digest = hashlib.sha256(b"cop2l table 1\n")
         for name, values in self.columns.items():
             content = "\n".join(values).encode() if self.kinds[name] == "category" else values.tobytes()

