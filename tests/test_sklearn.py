@@ -5,8 +5,10 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
 from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cop2l.errors import Advice, UserError
@@ -143,3 +145,29 @@ def test_advice_points_at_the_line_that_called(within):
     with pytest.warns(Advice) as found:
         within(CoP2LClassifier(options={"preset": "hybrid", "prior_epochs": 1, "lr": 1e-6})).fit(x, y)
     assert {warning.filename for warning in found if warning.category is Advice} == {__file__}
+
+
+def test_a_call_per_epoch_has_no_bound(digits):
+    x, y = digits[0][:200], digits[1][:200]
+    found = CoP2LClassifier(memory=50, options=FEW)
+    for _ in range(2):
+        found.partial_fit(x, y, np.unique(y))
+    assert set(found.certificate_.bounds.values()) == {1.0}
+    assert "are rows of task 1 too" in found.certificate_.not_valid[0]
+
+
+def test_a_fitted_step_and_a_search_are_said(digits):
+    x, y = digits[0][:200], digits[1][:200]
+    few = CoP2LClassifier(options=FEW)
+    with pytest.warns(Advice, match="'standardscaler' of the pipeline is fitted"):
+        scaled = make_pipeline(StandardScaler(), few).fit(x, y)
+    assert len(scaled[-1].certificate_.not_valid) == 1
+    frozen = make_pipeline(FrozenEstimator(StandardScaler().fit(digits[0][200:])), few).fit(x, y)
+    assert frozen[-1].certificate_.not_valid == ()
+    search = GridSearchCV(
+        few, {"delta": [0.05, 0.1]}, cv=2, scoring=lambda one, *_: -one.certificate_.bounds[1]
+    )
+    with pytest.warns(Advice, match="chosen by a search") as said:
+        search.fit(x, y)
+    assert sum("chosen by a search" in str(one.message) for one in said) == 1
+    assert len(search.best_estimator_.certificate_.not_valid) == 1

@@ -278,7 +278,8 @@ class RunView(Watcher):
         self._seconds.append(record["seconds"])
         kind, parts = record["kind"], [f"accuracy {rate(fmean(record['accuracy']))}"]
         if bounds := [row["bounds"][kind] for row in record["tasks"] if kind in row["bounds"]]:
-            parts.append(f"certified error at most {percent(max(bounds))} on every task ({kind})")
+            certified = f"certified error at most {percent(max(bounds))} on every task ({kind})"
+            parts.append("certificate not valid" if record["not_valid"] else certified)
         parts.append(duration(record["seconds"]))
         name = self._names.task(record["task"])
         self._view.say(f"task {record['task']}/{self._tasks}{name}  {', '.join(parts)}")

@@ -1,12 +1,14 @@
 """CoP2L as a scikit-learn classifier: `pip install 'cop2l[data]'`."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any, Self
 
 import numpy as np
 from torch import nn
 
+from cop2l.certify import advice
 from cop2l.certify.certificate import Certificate
 from cop2l.certify.learner import CoP2L
 from cop2l.certify.presets import PRIOR
@@ -16,7 +18,9 @@ from cop2l.models import build
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.utils import check_random_state
+    from sklearn.frozen import FrozenEstimator
+    from sklearn.pipeline import Pipeline
+    from sklearn.utils import check_random_state, get_tags
     from sklearn.utils.multiclass import check_classification_targets, unique_labels
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError:
@@ -112,7 +116,15 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(model, str):
             model = build(model, inputs=(X.shape[1],), classes=len(classes), seed=seed)
         options = dict(self.options or {})
-        fixed = {"tasks": tasks, "memory": self.memory, "delta": self.delta, "seed": seed}
+        reasons = list(_reasons_outside())
+        advice.give(reasons)
+        fixed = {
+            "tasks": tasks,
+            "memory": self.memory,
+            "delta": self.delta,
+            "seed": seed,
+            "not_valid": reasons,
+        }
         given: dict[str, Any] = {**fixed, **DEFAULTS, **options}
         if given.pop("scale", None) == PRIOR:
             self.learner_ = CoP2L.from_prior(model, X, self._numbers(y), **given)
@@ -140,3 +152,28 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"y has the label {strange[0]!r}, which is not among the classes of the first call."
             )
         return np.asarray(found, np.int64)
+
+
+def _reasons_outside() -> Iterator[str]:
+    """Why no certificate holds, as far as it shows in who calls `fit`: a fitted step before it, or a search that chose it."""
+    frame, chosen = sys._getframe(1), None
+    while frame.f_back is not None:
+        frame = frame.f_back
+        module, caller = frame.f_globals.get("__name__", ""), frame.f_locals.get("self")
+        steps = caller.steps[:-1] if module == "sklearn.pipeline" and isinstance(caller, Pipeline) else ()
+        for name, step in steps:
+            if (
+                isinstance(step, BaseEstimator)
+                and not isinstance(step, FrozenEstimator)
+                and get_tags(step).requires_fit
+            ):
+                yield (
+                    f"The step {name!r} of the pipeline is fitted on the examples that certify; fit it on others and freeze it "
+                    "(FrozenEstimator), or scale inside: options={'preset': 'hybrid', 'scale': 'prior'}."
+                )
+        if chosen is None and module.startswith("sklearn.model_selection."):
+            chosen = module.endswith(
+                "_search"
+            )  # which fits the best settings itself; the others in _validation
+    if chosen:
+        yield "The settings were chosen by a search on the examples that certify; search on others, and fit the best ones here."

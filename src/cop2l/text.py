@@ -185,6 +185,17 @@ def above_claim(task: int, test_error: float, test_n: int, bound: float) -> str 
     )
 
 
+REFUTES = 0.001
+"""A test error that is so improbable, or less probable, if its claim holds refutes the claim."""
+
+
+def refuted(rows: Sequence[dict[str, Any]], claim: str | None) -> list[str]:
+    """The claims on tasks that the test part refutes."""
+    stated = ((row["task"], row["test_error"], row["test_n"], row["bounds"].get(claim, 1.0)) for row in rows)
+    found = [above_claim(*one) for one in stated if (p_value(*one[1:]) or 1.0) <= REFUTES]
+    return [f"The test part refutes the claim. {sentence}" for sentence in found]
+
+
 def averages(summary: dict[str, Any]) -> str:
     """The averages of a finished run, in one line."""
     parts = [f"average accuracy {rate(summary['accuracy'])}"]
@@ -222,10 +233,11 @@ def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
         rows.append(["" if cell is None else str(cell) for cell in cells])
     filled = [column for column in zip(*rows, strict=True) if any(column[1:])]
     aligned = [[cell.rjust(max(map(len, column))) for cell in column] for column in filled]
-    lines = ["  ".join(row) for row in zip(*aligned, strict=True)] + [averages(summary)]
+    lines = [f"Not valid: {reason}" for reason in summary["not_valid"] if claim]
+    lines += [*("  ".join(row) for row in zip(*aligned, strict=True)), averages(summary)]
     lines += [remark] if remark else []
     likely = f"with probability at least {confidence(summary['delta'])} over the draw of the data"
-    if claim in kinds:
+    if claim in kinds and not summary["not_valid"]:
         lines.append(
             f"The claim is the column {claim}: {likely}, the true error on every task is at most that."
         )
@@ -233,7 +245,6 @@ def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
     if others := summary["sentences"]:
         alone = f"Claimed, {likely}, all at once:"
         lines += ["Claimed as well, all of it at once:" if claim in kinds else alone, *others]
-    lines += [f"Not valid: {reason}" for reason in summary["not_valid"] if claim]
     return "\n".join(map(names.put, lines))
 
 

@@ -1,6 +1,8 @@
 """Rows that come again: found in every guise, told from honest repeats of discrete data, and void only what falls."""
 
+import json
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +11,10 @@ from certify_cases import model_of
 
 from cop2l import CoP2L, verify
 from cop2l.certify.repeats import found_in_task, found_in_withheld, row_hashes, shared_rows
+from cop2l.cli import main
 from cop2l.errors import Advice
 from cop2l.streams import synthetic
+from cop2l.text import refuted
 
 OPTIONS = {"memory": 60, "optimiser": "adam", "prior_lr": 0.05, "prior_epochs": 20, "max_iterations": 2}
 ORDER = np.random.default_rng(5).permutation(300)
@@ -147,3 +151,35 @@ def test_one_class_per_task(scenario, classes):
     with pytest.warns(Advice, match="one class"):
         learner.learn(x[y == 1], y[y == 1], classes=classes)
     assert "one class" in learner.certify({1: (x[y == 1], y[y == 1])}).not_valid[0]
+
+
+@pytest.mark.parametrize("method", [("max_iterations=2",), ("method=slda", "model=linear", "holdout=0.4")])
+def test_a_run_says_first_that_it_disowns_its_claim(method, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    x, y = clouds(0)
+    np.savez(
+        "own.npz",
+        x=np.concatenate([x, x[ORDER]]),
+        y=np.concatenate([y, y[ORDER]]),
+        domain=np.repeat([0, 1], 300),
+    )
+    assert main(["run", "own.npz", *method, "--out", "run"]) == 0
+    out = capsys.readouterr()
+    assert out.out.index("Not valid: ") < out.out.index("certified on")
+    assert "certified error" not in out.out + out.err
+    assert json.loads(Path("run/summary.json").read_text())["not_valid"]
+    assert main(["show", "run"]) == 0
+    assert capsys.readouterr().out.startswith("NOT VALID: ")
+    assert main(["verify", "run", "--data", "own.npz"]) == 1
+    assert capsys.readouterr().out.startswith("Wrong:\n  - The certificate declares itself not valid: ")
+    assert main(["report", "run", "--out", "page.html"]) == 0
+    assert "<h1>Not valid: no certificate here is a guarantee" in Path("page.html").read_text()
+
+
+def test_a_test_part_that_refutes_the_claim_is_a_reason():
+    row = {"task": 1, "test_error": 0.2, "test_n": 500, "bounds": {"preference": 0.1, "kl": 0.1}}
+    (reason,) = refuted([row], "preference")
+    assert reason.startswith(
+        "The test part refutes the claim. Task 1: the test error, 20.00 %, is above the claim, 10.01 %"
+    )
+    assert refuted([row | {"test_error": 0.11}], "preference") == refuted([row], None) == []

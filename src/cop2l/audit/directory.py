@@ -54,10 +54,11 @@ def check_run(notes: Verdict, run: Path, certificates: Sequence[Content]) -> boo
         if (run / SUMMARY).exists() or len(records) == config["tasks"]:
             found, expected = (
                 read_summary(run),
-                summarise(
-                    chosen, {**(last["data"] or {}), "scenario": last["scenario"]}, last["not_valid"], records
-                ),
+                summarise(chosen, {**(last["data"] or {}), "scenario": last["scenario"]}, records),
             )
+            for reason in found.not_valid:
+                if reason not in last["not_valid"]:
+                    notes.fault(f"The run declares its certificate not valid: {reason}")
             names = [f.name for f in fields(found) if getattr(found, f.name) != getattr(expected, f.name)]
             if names:
                 notes.fault(f"{SUMMARY} does not follow from the records: look at {', '.join(names)}.")
@@ -202,6 +203,7 @@ def _check_record(notes: Verdict, number: int, record: Record, folder: Path | No
         expected = repeating(expected, certificate)
     about = [row.task for row in record.tasks]
     claims = record.claims != expected.claims or record.kind != expected.kind
+    claims |= record.not_valid != expected.not_valid
     if claims or record.task != number or about != [*range(1, number + 1)]:
         notes.fault(f"The record of task {number} does not repeat what was certified then.")
     for row, wanted in zip(record.tasks, expected.tasks, strict=True):

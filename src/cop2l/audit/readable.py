@@ -1,6 +1,6 @@
 """The kernel's verdict as a notebook shows it; what it says is the kernel's."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from cop2l.certify import notebook
 from cop2l.kernel.verdict import CONCLUSIONS, PARTS, Verdict
@@ -21,6 +21,12 @@ class ReadableVerdict(Verdict):
     def __repr__(self) -> str:
         counts = (f"{len(found)} {name}" for name in ("faults", "doubts") if (found := getattr(self, name)))
         return f"Verdict({', '.join([self.status, f'{len(self.statements)} statements', *counts])})"
+
+    def __str__(self) -> str:
+        """What is wrong first."""
+        wrong = [f"{PARTS['faults']}:", *(f"  - {fault}" for fault in self.faults)] if self.faults else []
+        rest = Verdict.__str__(replace(self, faults=[]))
+        return "\n".join([*wrong, *rest.splitlines()[:-1], CONCLUSIONS[self.status]])
 
     def _repr_html_(self) -> str:
         parts = {

@@ -131,7 +131,8 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         head, *rows = cells(self)
-        said = (notebook.sentence(words) for words in notes(self))
+        reasons = (f"NOT VALID: {reason}" for reason in self.not_valid)
+        said = (notebook.sentence(words) for words in (*reasons, *notes(self)))
         title, colour = "Certificate", notebook.ACCENT
         if self.not_valid:
             title, colour = "Certificate, NOT VALID", notebook.ALARM
@@ -207,7 +208,9 @@ def table(certificate: Certificate) -> str:
         "  ".join([*(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]])
         for row in found
     ]
-    return "\n".join([*rows, *notes(certificate)])
+    return "\n".join(
+        [*(f"NOT VALID: {reason}" for reason in certificate.not_valid), *rows, *notes(certificate)]
+    )
 
 
 def certifying(record: Mapping[str, Any]) -> int:
@@ -250,5 +253,4 @@ def notes(certificate: Certificate) -> list[str]:
     if certificate.kind != "holdout":
         n, picked = sum(map(certifying, certificate.records)), sum(r["picked"] for r in certificate.records)
         lines += filter(None, [nothing_picked(n, picked)])
-    lines += [f"NOT VALID: {reason}" for reason in certificate.not_valid]
     return [*map(Names.of(certificate.content["data"]).put, lines)]

@@ -145,15 +145,19 @@ def run_show(arguments: argparse.Namespace) -> None:
     """Print a certificate."""
     from cop2l.audit.finding import find
     from cop2l.certify.certificate import read
+    from cop2l.experiments.records import SUMMARY, read_summary
     from cop2l.kernel import form
     from cop2l.kernel.options import Refusal
     from cop2l.kernel.verdict import Verdict, claim_in_words
 
     try:
-        folders, _ = find(arguments.path, Verdict())
+        folders, run = find(arguments.path, Verdict())
         if not folders:
             raise UserError(f"There is no certificate in {arguments.path}; its run has issued none so far.")
         content = form.read(folders[-1])
+        reasons = content["not_valid"]
+        if run is not None and (run / SUMMARY).exists():
+            reasons = read_summary(run).not_valid
     except Refusal as refusal:
         raise UserError(str(refusal)) from None
     if arguments.json:
@@ -162,7 +166,8 @@ def run_show(arguments: argparse.Namespace) -> None:
         print(read(folders[-1]))
     else:
         assumed = ["Assumptions:", *(f"  - {sentence}" for sentence in form.ASSUMPTIONS)]
-        lines = [*claim_in_words(content), "", str(read(folders[-1])), "", *assumed]
+        first = [f"NOT VALID: {reason}" for reason in reasons]
+        lines = [*first, *claim_in_words(content), "", str(read(folders[-1])), "", *assumed]
         print("\n".join(lines))
 
 

@@ -35,7 +35,7 @@ from cop2l.kernel.samples import blocks_of
 from cop2l.methods.protocol import Method
 from cop2l.streams.task import Stream, Task
 from cop2l.streams.withhold import withhold, withhold_groups
-from cop2l.text import Names
+from cop2l.text import Names, refuted
 
 FEW = 2048
 """How many examples of small tasks are predicted together."""
@@ -103,7 +103,9 @@ def evaluate(learner: Method, stream: Stream, learned: Task, records: Sequence[R
         right += np.bincount(labels[good], minlength=stream.classes)
         seen += np.bincount(labels, minlength=stream.classes)
     classes = {str(c): int(right[c]) / int(seen[c]) for c in np.flatnonzero(seen)}
-    return Record(task=len(rows), accuracy=accuracy, classes=classes, tasks=rows)
+    return Record(
+        task=len(rows), accuracy=accuracy, classes=classes, tasks=rows, not_valid=list(stream.not_valid)
+    )
 
 
 def by_group(hits: np.ndarray, groups: np.ndarray) -> dict[str, float]:
@@ -158,7 +160,7 @@ def repeating(record: Record, certificate: Certificate) -> Record:
             )
         rows.append(replace(row, bounds=bounds, **{count: counted[count] for count in COUNTS}))
     others: Any = [one for one in certificate.statements if one["family"] != "tasks"]
-    return replace(record, kind=kind, claims=others, tasks=rows)
+    return replace(record, kind=kind, claims=others, not_valid=list(certificate.not_valid), tasks=rows)
 
 
 def by_holdout(
@@ -289,9 +291,7 @@ def space(learner: Method, stream: Stream, config: Config) -> int:
     return int(3 * model + 2 * config.memory * example) + (16 << 20)
 
 
-def summarise(
-    config: Config, data: Mapping[str, Any], not_valid: Sequence[str], records: Sequence[Record]
-) -> Summary:
+def summarise(config: Config, data: Mapping[str, Any], records: Sequence[Record]) -> Summary:
     """The summary: a function of the records, so that a resumed run ends in the same one.
 
     `data` has the scenario, and the names of tasks and classes.
@@ -313,7 +313,7 @@ def summarise(
         delta=config.delta,
         kind=last.kind,
         claims=last.claims,
-        not_valid=list(not_valid),
+        not_valid=[*last.not_valid, *refuted(as_json(last)["tasks"], last.kind)],
         **Names.of(data).as_dict(),
     )
     return replace(summary, sentences=sentences(as_json(summary)))

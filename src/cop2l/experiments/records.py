@@ -97,6 +97,7 @@ class Record:
     classes: dict[str, Rate] = field(default_factory=dict)
     kind: str | None = None
     claims: list[Statement] = field(default_factory=list)
+    not_valid: list[str] = field(default_factory=list)
     tasks: list[TaskRow]
     seconds: float = 0.0
     learn_seconds: float = 0.0

@@ -63,7 +63,7 @@ def run(
             meter.read(records[-1], learner)
             directory.store(records[-1], measure.trace(learner), certificate, learner)
             watch.task(as_json(records[-1]))
-        summary = as_json(measure.summarise(config, stream.description, stream.not_valid, records))
+        summary = as_json(measure.summarise(config, stream.description, records))
         directory.finish(summary)
         watch.finish(summary)
     return summary
