@@ -18,7 +18,7 @@ STEP = {"task": 2, "iteration": 7, "picked": 56, "worst_loss": 1.25, "errors": 3
 EPOCH = {"task": 2, "epoch": 3, "epochs": 20, "loss": 0.5}
 PICTURES = {"part": "train", "done": 512, "total": 1000, "rate": 99.6}
 ROW = {"task": 1, "bounds": {"preference": 0.1}}
-RECORD = {"task": 1, "accuracy": [0.9], "seconds": 2.0, "kind": "preference", "tasks": [ROW]}
+RECORD = {"task": 1, "accuracy": [0.9], "seconds": 2.0, "kind": "preference", "not_valid": [], "tasks": [ROW]}
 
 
 class Terminal(io.StringIO):

@@ -70,6 +70,7 @@ def test_the_run_directory_is_as_documented(finished):
         "kind",
         "trace",
         "claims",
+        "not_valid",
         "wrong",
     } == set(records[-1])
     assert records[-1]["peak_memory"] > 1e7
