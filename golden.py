@@ -162,7 +162,8 @@ def content(folder):
             found |= flat(json.loads(file.read_text()), f"{name}:")
         elif file.name == "records.jsonl":
             found |= flat([json.loads(line) for line in file.read_text().splitlines()], f"{name}:")
-    left_out = ("/left", ".data.n")  # the times of leaving; the number of synthetic rows, which is the default now
+    # the times of leaving; the number of synthetic rows, which is the default now; new in records
+    left_out = ("/left", ".data.n", "].not_valid")
     found = {key: value for key, value in found.items() if not key.endswith(left_out)}
     parts = {key: key.replace("[", ".").split(":")[-1].split(".") for key in found}
     return {
