@@ -33,7 +33,7 @@ class Pictures:
         return picture(path, self.beside, words)
 
     def bounds(self, found: Sequence[Sample], stream: Setup) -> str:
-        """Bounds and test errors of all who certify something on a stream: bands, then boxes."""
+        """Bounds and test errors of all who certify something on a stream."""
         own = contenders(found, stream)
         runs = [drawn(run) for label, s in own.items() if "tenth" not in label for run in s.runs]
         return self._bounds("bounds", runs, f"Bounds and test errors: {stream.name}")
@@ -48,8 +48,7 @@ class Pictures:
     def _bounds(self, name: str, runs: Sequence[Run], words: str) -> str:
         if not runs:
             return ""
-        figures = [figure for kind in ("bounds", "bounds-box") for figure in draw(kind, runs)]
-        return self.show(f"{name}-{file_name(runs[0])}", figures, words)
+        return self.show(f"{name}-{file_name(runs[0])}", draw("all-bounds", runs), words)
 
     def against_memory(self, name: str, own: Sequence[Sample]) -> str:
         """Accuracy and forgetting over the size of the memory."""
@@ -76,7 +75,7 @@ class Pictures:
         for stream, runs in _on_features(found, ("cop2l", "replay")):
             if all(all(run.classes) for run in runs):
                 words = f"Class by class: {stream.name}"
-                yield self.show(f"classes-{file_name(runs[0])}", draw("classes-by-task", runs), words)
+                yield self.show(f"classes-{file_name(runs[0])}", draw("classes", runs), words)
 
     def plasticity(self, found: Sequence[Sample]) -> Iterator[str]:
         """Plasticity against forgetting, six methods."""

@@ -46,7 +46,7 @@ def test_the_table_of_a_baseline_has_no_column_of_picks():
     }
     lines = text.run_table(summary).splitlines()
     assert lines.pop(0) == "Not valid: Tasks share examples."
-    assert lines[0].split() == ["task", "trained", "freely", "certified", "on", "test", "error", "holdout"]
+    assert lines[0].split() == ["task", "prior", "examples", "certified", "on", "test", "error", "holdout"]
     assert lines[1].split() == ["1", "10", "3", "50.0", "%", "90.01", "%"]
     assert lines[2] == "average accuracy 50.0 %, plasticity 50.0 %, 1 min 30 s"
     assert "The claim is" not in "".join(lines)
@@ -61,7 +61,7 @@ def a_summary(picked, test_error):
 
 def test_the_table_says_what_was_trained_on_certified_on_and_picked():
     lines = text.run_table(a_summary(picked=80, test_error=0.1)).splitlines()
-    assert lines[0].split("  ")[:4] == ["task", "trained freely", "certified on", "picked"]
+    assert lines[0].split("  ")[:4] == ["task", "prior examples", "certified on", "picked"]
     assert lines[1].split()[:4] == ["1", "60", "100", "80"]
     assert not [line for line in lines if "Nothing was picked" in line or "above the claim" in line]
 

@@ -226,7 +226,7 @@ def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
     """A finished run as text: one line per task, the averages, and what the bounds mean."""
     tasks, claim, names = summary["tasks"], summary["kind"], Names.of(summary)
     kinds = list(dict.fromkeys(kind for row in tasks for kind in row["bounds"]))
-    rows = [["task", "trained freely", "certified on", "picked", "test error", *kinds]]
+    rows = [["task", "prior examples", "certified on", "picked", "test error", *kinds]]
     for row in tasks:
         bounds = [percent(row["bounds"][kind]) if kind in row["bounds"] else None for kind in kinds]
         cells = [f"{row['task']}{names.task(row['task'])}", *_examples(row), rate(row["test_error"]), *bounds]
@@ -249,8 +249,8 @@ def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
 
 
 def _examples(row: dict[str, Any]) -> tuple[int | None, int | None, int | None]:
-    """How many examples of a task were trained on freely, certify, and were picked; None where that does not apply."""
-    if row["picked"] is None:  # all is learned freely, but for what is withheld
+    """How many prior examples a task has, how many certify and were picked; None where that does not apply."""
+    if row["picked"] is None:  # trained on all but what is withheld
         return row["n"], row.get("holdout", {}).get("n"), None
     return row["prior"], row["n"], row["picked"]
 

@@ -13,6 +13,7 @@ from cop2l.report.figures import FIGURES, draw
 from cop2l.report.figures.bounds import MOST_PANELS, MOST_POINTS, iterations
 from cop2l.report.figures.figure import rate_text, save
 from cop2l.report.groups import by_benchmark, group, spread
+from cop2l.report.metric import KINDS
 from cop2l.report.runs import read
 
 SIGNS = {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}
@@ -78,16 +79,16 @@ def test_the_bound_figure_shows_means_over_seeds(mnist):
     ours = next(g for g in mnist if g.method == "cop2l")
     expected = spread(run.tasks[2].bounds["preference"] for run in ours.runs)
     row = next(row for row in figure.rows if row[:2] == ("cop2l", "3"))
-    assert row[figure.header.index("ours (preference)")] == rate_text(expected, upwards=True)
+    assert row[figure.header.index("preference")] == rate_text(expected, upwards=True)
     (points,) = [
-        [r for r in rows if r.get("series") == "ours (preference)" and r["x"] == 3]
+        [r for r in rows if r.get("series") == "certified bound" and r["x"] == 3]
         for rows in figure.panels[0].spec["datasets"].values()
         if "series" in rows[0]
     ]
     assert points == [
         {
             "x": 3,
-            "series": "ours (preference)",
+            "series": "certified bound",
             "mean": expected.mean,
             "low": expected.mean - expected.sd,
             "high": expected.mean + expected.sd,
@@ -158,24 +159,23 @@ def test_a_varied_setting_can_be_drawn(tmp_path):
         draw("against", runs, key="omega")
 
 
-def test_a_kind_that_stretches_the_scale_is_named_and_not_drawn(tmp_path):
-    folder = make_run(tmp_path / "run")
-    summary = read_json(folder / "summary.json")
-    for task in summary["tasks"]:
-        task["bounds"] = {"kl": 0.29, "preference": 0.1, "buffer": 0.993}
-    write_json(folder / "summary.json", summary)
-    figure = FIGURES["bounds"](group([read(folder)]))
-    assert [key.label for key in figure.keys] == ["test error", "paper's formula (kl)", "ours (preference)"]
-    assert [key.width > 2 for key in figure.keys] == [False, False, True]
-    assert figure.caption.endswith("stretch the scale: from the buffer alone (buffer), up to 99.30 %.")
+def test_only_the_certified_bound_is_drawn_unless_asked(tmp_path):
+    group_of_one = group([read(make_run(tmp_path / "run"))])
+    figure, every = FIGURES["bounds"](group_of_one), FIGURES["all-bounds"](group_of_one)
+    assert [key.label for key in figure.keys] == ["test error", "certified bound"]
+    assert [key.label for key in every.keys] == ["test error", *(kind.label for kind in KINDS.values())]
+    assert figure.rows == every.rows  # the table has every kind
     drawn = [row for rows in figure.panels[0].spec["datasets"].values() for row in rows if "high" in row]
-    assert max(row["high"] for row in drawn) < 0.5
-    assert figure.rows[0][-1] == "99.30"  # the table has it
-    for task in summary["tasks"]:
-        task["bounds"] = {"buffer": 0.993, "preference": 0.1}
-    write_json(folder / "summary.json", summary | {"kind": "buffer"})
-    claimed = FIGURES["bounds"](group([read(folder)]))
-    assert [key.label for key in claimed.keys][1:] == ["ours (preference)", "from the buffer alone (buffer)"]
+    assert {row["series"] for row in drawn} == {"test error", "certified bound"}
+
+
+def test_a_flat_line_looks_flat(tmp_path):
+    folder = make_run(tmp_path / "run", "replay", tasks=2)
+    summary = read_json(folder / "summary.json")
+    write_json(folder / "summary.json", summary | {"matrix": [[0.95], [0.95, 0.94]]})
+    (panel,) = FIGURES["progress"](group([read(folder)])).panels
+    low, high = panel.spec["layer"][1]["encoding"]["y"]["scale"]["domain"]
+    assert (low, high) == pytest.approx((0.8, 1.0))
 
 
 def test_the_band_of_one_run_is_the_interval_of_its_test(tmp_path):
@@ -194,7 +194,6 @@ def test_the_band_of_one_run_is_the_interval_of_its_test(tmp_path):
 
 def test_figures_without_data_are_left_out(tmp_path):
     replay = group([read(make_run(tmp_path / "run", "replay"))])
-    assert FIGURES["compression"](replay) is None
     assert FIGURES["iterations"](replay) is None
     with pytest.raises(UserError, match="did you mean 'bounds'"):
         draw("bound", replay[0].runs)

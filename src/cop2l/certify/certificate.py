@@ -197,7 +197,7 @@ def content_of(
     }
 
 
-HEADS = ("task", "trained freely", "certified on", "picked", "errors", "error <=", "kind")
+HEADS = ("task", "prior examples", "certified on", "picked", "errors", "error <=", "kind")
 
 
 def table(certificate: Certificate) -> str:

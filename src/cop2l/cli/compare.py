@@ -22,7 +22,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         nargs="+",
         default=DEFAULT_METRICS,
         metavar="NAME",
-        help="accuracy, forgetting, plasticity, test-error, trained-freely, certified-on, picked, seconds, peak-memory,"
+        help="accuracy, forgetting, plasticity, test-error, prior-examples, certified-on, picked, seconds, peak-memory,"
         " bound (the claim), kl, kl-tight, preference (the default claim), combined, buffer, holdout; worst-NAME and"
         " ratio-NAME for bounds; average, lost and worst-lost for claims of those families (default: accuracy forgetting"
         " bound average)",

@@ -77,8 +77,8 @@ class TaskRow:
     holdout: Withheld | None = None
 
     @property
-    def trained_freely(self) -> int | None:
-        """How many examples were learned from without a price: for other methods than CoP2L, all but the withheld ones."""
+    def prior_examples(self) -> int | None:
+        """How many examples were trained on and do not certify: for other methods than CoP2L, all but the withheld ones."""
         return self.n if self.picked is None else self.prior
 
     @property

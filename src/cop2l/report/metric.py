@@ -13,9 +13,7 @@ from cop2l.report.runs import Run
 class BoundKind(NamedTuple):
     """What the report says of a kind of bound, and how it draws it."""
 
-    title: str
     label: str
-    """In legends."""
     colour: str
     sentence: str
     dash: tuple[int, ...] = (1, 0)
@@ -23,42 +21,37 @@ class BoundKind(NamedTuple):
 
 KINDS = {
     "kl": BoundKind(
-        "the paper's formula (kl)",
         "paper's formula (kl)",
         "orange",
         "The paper's formula: the inverse of the kl divergence; it pays for both compression sets and all messages.",
     ),
     "kl-tight": BoundKind(
-        "the paper's formula, tightened (kl-tight)",
-        "tightened (kl-tight)",
+        "paper's formula, tightened (kl-tight)",
         "ochre",
         "The same proof without the terms that it does not need, and with the binomial tail's inverse.",
         (6, 3),
     ),
     "preference": BoundKind(
-        "ours (preference)",
-        "ours (preference)",
+        "preference",
         "blue",
-        "Ours, after Campi and Garatti: about (|G| + |M|) / n; it does not pay for which examples were kept.",
+        "After Campi and Garatti: about the share of the examples that were picked or are misclassified; it does not"
+        " pay for which examples were kept.",
     ),
     "combined": BoundKind(
-        "ours, the binomial tail where nothing was picked, else preference (combined)",
-        "ours, combined",
+        "combined",
         "pink",
-        "Ours, where memory holds no example to be picked: the binomial tail at ¾ of δ if nothing was picked, else preference.",
+        "Where memory holds no example to be picked: the binomial tail at ¾ of δ if nothing was picked, else preference.",
     ),
     "buffer": BoundKind(
-        "ours, from the buffer alone (buffer)",
-        "from the buffer alone (buffer)",
+        "buffer",
         "purple",
-        "Ours, when a task's data are gone: the preference bound on what a threshold on marks, fixed in advance, selects.",
+        "For a task whose data are gone: the preference bound on a random part of its sample, fixed in advance.",
         (6, 3),
     ),
     "holdout": BoundKind(
         "hold-out",
-        "hold-out",
         "teal",
-        "The binomial tail's inverse on examples withheld from learning: the honest alternative; it costs data.",
+        "The binomial tail's inverse on examples withheld from learning: the usual alternative; it costs data.",
     ),
 }
 """Kinds of bounds, in the order in which they are shown."""
@@ -142,7 +135,7 @@ def _examples(name: str, title: str) -> Metric:
 def _bound_metrics() -> list[Metric]:
     made = []
     for kind in ("bound", *KINDS):
-        title = "claimed bound" if kind == "bound" else f"bound, {KINDS[kind].title}"
+        title = "certified bound" if kind == "bound" else f"bound, {KINDS[kind].label}"
         made += [
             Metric(kind, f"{title}, mean over tasks", "%", "lower", _mean(kind), certified=True),
             Metric(f"worst-{kind}", f"{title}, worst task", "%", "lower", _worst(kind), certified=True),
@@ -160,15 +153,15 @@ METRICS = {
         Metric(
             "test-error", "test error, mean over tasks", "%", "lower", lambda run: fmean(test_errors(run))
         ),
-        _examples("trained_freely", "trained freely"),
+        _examples("prior_examples", "prior examples"),
         _examples("certified_on", "certified on"),
         _examples("picked", "picked"),
         Metric("seconds", "time", "s", "lower", lambda run: run.seconds),
         Metric("peak-memory", "peak memory", "MB", "lower", lambda run: run.over_tasks("peak_memory")),
         *_bound_metrics(),
-        Metric("average", "claimed average error", "%", "lower", averaged("average"), certified=True),
-        Metric("lost", "claimed forgetting, average", "%", "lower", averaged("forgetting"), certified=True),
-        Metric("worst-lost", "claimed forgetting, worst task", "%", "lower", most_lost, certified=True),
+        Metric("average", "certified average error", "%", "lower", averaged("average"), certified=True),
+        Metric("lost", "certified forgetting, average", "%", "lower", averaged("forgetting"), certified=True),
+        Metric("worst-lost", "certified forgetting, worst task", "%", "lower", most_lost, certified=True),
     )
 }
 
@@ -177,7 +170,7 @@ def metric(name: str) -> Metric:
     """A metric by its name.
 
     >>> metric("worst-kl").title
-    "bound, the paper's formula (kl), worst task"
+    "bound, paper's formula (kl), worst task"
     """
     if name not in METRICS:
         raise unknown("metric", name, METRICS)

@@ -14,13 +14,11 @@ from cop2l.report.runs import Run
 
 FIGURES: dict[str, Callable[[Sequence[Group]], Figure | None]] = {
     "bounds": bounds.bounds,
-    "bounds-box": bounds.bounds_box,
+    "all-bounds": partial(bounds.bounds, every_kind=True),
     "progress": learning.progress,
     "matrix": learning.matrix,
-    "compression": bounds.compression,
     "iterations": bounds.iterations,
     "classes": learning.classes,
-    "classes-by-task": learning.classes_by_task,
     "plasticity": learning.plasticity,
 }
 

@@ -17,6 +17,8 @@ from cop2l.text import percent, rounded
 
 PLAIN, BOLD = 2.0, 4.0
 """Widths of lines."""
+LEAST_SPAN = 0.2
+"""No axis of measured rates is shorter than this: a change of a point should not look like a fall."""
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -79,19 +81,20 @@ def rate_text(value: float | Spread | None, digits: int = 2, *, upwards: bool = 
 def lines(
     series: Mapping[str, Mapping[Any, Spread]],
     keys: Sequence[Key],
-    x: str,
-    y: str,
+    titles: tuple[str, str],
     *,
-    from_zero: bool = True,
+    domain: tuple[float, float] | None = None,
     upwards: Sequence[str] = (),
     bands: Mapping[str, Mapping[Any, tuple[float, float]]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Lines with a band of one standard deviation, or those of `bands`; hovering lists every series at that x.
 
-    The series named in `upwards` are bounds, whose digits are rounded upwards.
+    The series named in `upwards` are bounds, whose digits are rounded upwards. The default domain of y spans at
+    least LEAST_SPAN, so that a nearly flat line looks flat.
     """
     import altair as alt
 
+    x, y = titles
     positions = sorted({position for points in series.values() for position in points})
     table = [
         {
@@ -103,11 +106,13 @@ def lines(
         }
         for position in positions
     ]
-    base = alt.Chart({"values": list(_banded(series, bands))}).encode(
+    banded = list(_banded(series, bands))
+    base = alt.Chart({"values": banded}).encode(
         x=alt.X("x:O", title=x, sort=positions, axis=alt.Axis(labelOverlap=True)),
         color=alt.Color("series:N", scale=colour_scale(keys), legend=None),
     )
-    scale = alt.Scale(zero=from_zero, nice=5)
+    spanned = widened([row[name] for row in banded for name in ("low", "high")])
+    scale = alt.Scale(domain=domain or spanned, nice=5)
     band = base.mark_area(fillOpacity=0.14).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q")
     means = alt.Y("mean:Q", title=y, scale=scale, axis=alt.Axis(format="~%", tickCount=5))
     dash = alt.StrokeDash(
@@ -142,6 +147,17 @@ def _banded(
             varied = max(least, s.mean - (s.sd or 0)), min(1.0, s.mean + (s.sd or 0))
             low, high = bands.get(label, {}).get(position, varied)
             yield {"x": position, "series": label, "mean": s.mean, "low": low, "high": high}
+
+
+def widened(values: Sequence[float]) -> tuple[float, float]:
+    """A domain that holds some rates, with room on both sides where it would be short.
+
+    >>> widened([0.93, 0.95]), widened([0.2, 0.9])
+    ((0.8, 1.0), (0.2, 0.9))
+    """
+    low, high = min(values), max(values)
+    high = min(max(1.0, high), high + max(0.0, LEAST_SPAN - (high - low)) / 2)
+    return min(low, round(high - LEAST_SPAN, 9)), high
 
 
 def colour_scale(keys: Sequence[Key]) -> Any:

@@ -1,13 +1,22 @@
 """Figures about learning: accuracy matrix, accuracy and forgetting, plasticity, classes, a varied setting."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from cop2l.errors import UserError
 from cop2l.metrics import average_accuracy, forgetting
 from cop2l.report import theme
-from cop2l.report.figures.figure import Figure, Key, Panel, colour_scale, lines, rate_text, series_keys
+from cop2l.report.figures.figure import (
+    Figure,
+    Key,
+    Panel,
+    colour_scale,
+    lines,
+    rate_text,
+    series_keys,
+    widened,
+)
 from cop2l.report.groups import Group, Spread, spread
 from cop2l.report.metric import Metric
 
@@ -62,7 +71,7 @@ def progress(groups: Sequence[Group]) -> Figure | None:
             f"{label} {rate_text(points[max(points)])} %" for label, points in series.items() if points
         )
         if any(len(points) > 1 for points in series.values()):
-            chart = partial(lines, series, keys, "after task", short, from_zero=False)
+            chart = partial(lines, series, keys, ("after task", short))
             panels.append(Panel(title.capitalize(), chart, f"{title} after the last task: {ends}."))
     if not panels:
         return None
@@ -115,48 +124,17 @@ def plasticity(groups: Sequence[Group]) -> Figure | None:
 
 
 def classes(groups: Sequence[Group]) -> Figure | None:
-    """Accuracy of every class after the last task."""
-    shown = [group for group in groups if all(run.classes and run.classes[-1] for run in group.runs)]
-    if not shown:
-        return None
-    rows = [
-        {"method": group.label, "class": name, **_cell(s)}
-        for group in shown
-        for name, s in _class_spreads(group, -1).items()
-    ]
-    count = len({row["class"] for row in rows})
-    claimed = any(s["family"] == "classes" for group in shown for run in group.runs for s in run.claims)
-    few, height = count <= MOST_WRITTEN, 26 * len(shown) + 10
-    chart = partial(_heat_map, rows, "class", "method", ("class", None), written=few, height=height)
-    worst = [min(own, key=lambda row: row["value"]) for own in _by(rows, "method")]
-    words = ", ".join(f"{row['method']}: class {row['class']} with {row['accuracy']} %" for row in worst)
-    return Figure(
-        "classes",
-        "Accuracy of each class after the last task",
-        "On the test part; "
-        + (
-            "what is claimed of single classes is listed above."
-            if claimed
-            else "no class is claimed by itself."
-        ),
-        (Panel("", chart, f"Lowest: {words}."),),
-        _shade_keys(),
-        ("method", "class", "accuracy, %"),
-        tuple((row["method"], str(row["class"]), row["accuracy"]) for row in rows),
-    )
-
-
-def classes_by_task(groups: Sequence[Group]) -> Figure | None:
     """Accuracy of every class after every task."""
     shown = [group for group in groups if all(all(run.classes) and run.classes for run in group.runs)]
     if not shown:
         return None
     panels, table = [], []
     for group in shown:
+        called = group.runs[0].class_names
         rows = [
-            {"after": s, "class": name, **_cell(value)}
+            {"after": s, "class": called[c] if c < len(called) else c, **_cell(value)}
             for s in range(1, group.benchmark.tasks + 1)
-            for name, value in _class_spreads(group, s - 1).items()
+            for c, value in _class_spreads(group, s - 1).items()
         ]
         names = {row["class"] for row in rows}
         titles, height = ("after task", "class"), min(420, 18 * len(names) + 20)
@@ -167,7 +145,7 @@ def classes_by_task(groups: Sequence[Group]) -> Figure | None:
         panels.append(Panel(group.label, chart, words))
         table += [(group.label, str(row["after"]), str(row["class"]), row["accuracy"]) for row in rows]
     return Figure(
-        "classes-by-task",
+        "classes",
         "Accuracy of each class as tasks arrive",
         "On the test part, for the classes seen so far. Means over the seeds.",
         tuple(panels),
@@ -195,9 +173,8 @@ def against(groups: Sequence[Group], key: str, metric: Metric) -> Figure | None:
         f"{label} up to {rate_text(max(p.values()), upwards=metric.certified)} %"
         for label, p in series.items()
     )
-    chart = partial(
-        lines, series, keys, key, metric.title, from_zero=False, upwards=[*series] if metric.certified else ()
-    )
+    bounds = [*series] if metric.certified else []
+    chart = partial(lines, series, keys, (key, metric.title), upwards=bounds)
     return Figure(
         f"against-{key}",
         f"{metric.title.capitalize()} against {key}",
@@ -217,12 +194,16 @@ def _dots(rows: Sequence[dict[str, Any]], keys: Sequence[Key]) -> dict[str, Any]
     import altair as alt
 
     axis = alt.Axis(format="~%", tickCount=5, grid=True)
+    scales = {
+        name: alt.Scale(domain=widened([row[name] for row in rows]), nice=5)
+        for name in ("forgetting", "plasticity")
+    }
     made: dict[str, Any] = (
         alt.Chart({"values": rows})
         .mark_point(filled=True, size=90, opacity=0.85)
         .encode(
-            x=alt.X("forgetting:Q", axis=axis, scale=alt.Scale(zero=False, nice=5)),
-            y=alt.Y("plasticity:Q", axis=axis, scale=alt.Scale(zero=False, nice=5)),
+            x=alt.X("forgetting:Q", axis=axis, scale=scales["forgetting"]),
+            y=alt.Y("plasticity:Q", axis=axis, scale=scales["plasticity"]),
             color=alt.Color("method:N", scale=colour_scale(keys), legend=None),
             tooltip=[
                 "method:N",
@@ -257,11 +238,6 @@ def _class_spreads(group: Group, index: int) -> dict[int, Spread]:
 
 def _cell(value: Spread) -> dict[str, Any]:
     return {"value": value.mean, "accuracy": rate_text(value), "short": f"{100 * value.mean:.0f}"}
-
-
-def _by(rows: Sequence[dict[str, Any]], name: str) -> Iterator[list[dict[str, Any]]]:
-    for value in dict.fromkeys(row[name] for row in rows):
-        yield [row for row in rows if row[name] == value]
 
 
 def _heat_map(
