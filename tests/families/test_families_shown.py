@@ -83,7 +83,7 @@ def test_show_and_json_have_every_sentence(runs, capsys):
 def test_the_page_lists_what_is_certified(runs, tmp_path):
     assert main(["report", str(runs), "--out", str(tmp_path / "page.html")]) in (0, None)
     text = html.unescape(re.sub(r"<[^>]+>", " ", (tmp_path / "page.html").read_text())).replace("\u00a0", " ")
-    assert "Each of the 2 runs by itself claims all of this at once" in text
+    assert "each run's statements hold at once" in text
     values = [
         next(
             s["value"] for s in read_json(runs / seed / "summary.json")["claims"] if s["family"] == "average"
@@ -105,7 +105,7 @@ def test_compare_has_the_average_claim(runs, capsys):
     ]
     assert cells["average"]["mean"] == pytest.approx(sum(values) / 2)
     main(["compare", str(runs), "--metric", "lost", "worst-lost"])
-    assert "claimed forgetting, worst task" in capsys.readouterr().out
+    assert "certified forgetting, worst task" in capsys.readouterr().out
 
 
 def test_without_tasks_no_column_is_called_the_claim(tmp_path, capsys):

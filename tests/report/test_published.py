@@ -8,7 +8,7 @@ from synthetic_runs import make_run
 
 from cop2l.errors import UserError
 from cop2l.report import formats, published
-from cop2l.report.comparison import comparisons
+from cop2l.report.comparison import tables
 from cop2l.report.groups import group
 from cop2l.report.runs import read
 
@@ -27,7 +27,7 @@ def file(tmp_path):
 
 
 def cells(rows, *runs, metrics=("accuracy",)):
-    return [cell for table in comparisons(group(runs), metrics, rows) for cell in table.filled]
+    return [cell for table in tables(group(runs), metrics, rows) for cell in table.filled]
 
 
 def beside(rows, *runs, metrics=("accuracy",)):
@@ -42,9 +42,7 @@ def test_a_number_stands_beside_the_runs_it_is_about(file, found):
             "mnist,5,class-incremental,mlp,cop2l,seconds,12.5,,",
         )
     )
-    accuracy, forgetting, seconds = comparisons(
-        group(found.runs), ["accuracy", "forgetting", "seconds"], rows
-    )
+    accuracy, forgetting, seconds = tables(group(found.runs), ["accuracy", "forgetting", "seconds"], rows)
     assert accuracy.cells[0][0].published == (0.9512, 0.0018, "Article 1")
     assert forgetting.cells[0][0].published == (0.0335, None, "Article 2")
     assert seconds.cells[0][0].published == (12.5, None, "")
@@ -55,7 +53,7 @@ def test_a_number_stands_beside_the_runs_it_is_about(file, found):
     assert "(95.12 ± 0.18)" in text
     assert "(3.35)" in text
     assert "published numbers in parentheses, from Article 1" in text
-    assert "published" not in formats.markdown(comparisons(group(found.runs), ["accuracy"]))
+    assert "published" not in formats.markdown(tables(group(found.runs), ["accuracy"]))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ ARGUMENTS = [
     "--disable-sync",
     "--no-first-run",
 ]
-DRAWN = "html[data-figures=drawn]"
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def opened(chromium):
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
 
-        def open_page(path, **context):
+        def open_page(path, *, unfolded=True, **context):
             tab = browser.new_context(**context).new_page()
             complaints = []
             tab.on("console", lambda message: complaints.append(message.text))
@@ -42,7 +41,9 @@ def opened(chromium):
             tab.on("dialog", lambda dialog: complaints.append(dialog.message))
             tab.on("request", lambda request: request.url == path.as_uri() or complaints.append(request.url))
             tab.goto(path.as_uri())
-            tab.wait_for_selector(DRAWN, timeout=60_000)
+            if unfolded:
+                tab.evaluate("document.querySelectorAll('details.fold').forEach(fold => fold.open = true)")
+                tab.wait_for_function("!document.querySelector('.chart:empty')", timeout=60_000)
             return tab, complaints
 
         yield open_page
@@ -56,8 +57,8 @@ def test_the_page_in_chromium(opened, html, tmp_path):
     tab, complaints = opened(path, viewport={"width": 1280, "height": 900})
     charts = tab.locator(".chart")
     assert charts.count() == tab.locator(".chart svg").count() > 20
-    assert tab.locator("#summary table").count() == 4  # results and costs of two streams
-    assert tab.locator("#summary tbody tr").count() == 10
+    assert tab.locator("#comparison table").count() == 2  # two streams
+    assert tab.locator("#comparison tbody tr").count() == 5
     assert (
         tab.locator("[data-figure=bounds] .chart").first.locator("path[aria-roledescription='line']").count()
         == 0
@@ -65,7 +66,7 @@ def test_the_page_in_chromium(opened, html, tmp_path):
     light = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     ink = tab.evaluate("getComputedStyle(document.querySelector('.chart text')).fill")
 
-    # A figure answers to hovering: the tooltip lists every bound of the task under the pointer.
+    # A figure answers to hovering: the tooltip lists every series of the task under the pointer.
     chart = charts.first
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
@@ -74,7 +75,7 @@ def test_the_page_in_chromium(opened, html, tmp_path):
     tab.mouse.move(box["x"] + box["width"] * 0.55, box["y"] + box["height"] * 0.5)
     tab.mouse.move(box["x"] + box["width"] * 0.56, box["y"] + box["height"] * 0.5)
     tooltip.wait_for(state="visible", timeout=5_000)
-    assert "ours (preference)" in tooltip.inner_text()
+    assert "certified bound" in tooltip.inner_text()
 
     # The keyboard reaches the numbers behind a figure.
     summary = tab.locator("[data-figure=bounds] summary").first
@@ -103,21 +104,35 @@ def test_the_page_in_chromium(opened, html, tmp_path):
     assert complaints == []
 
 
+def test_the_command_is_whole_and_can_be_copied(opened, html, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(html)
+    for width in (1280, 360):
+        tab, complaints = opened(path, unfolded=False, viewport={"width": width, "height": 900})
+        code = tab.locator(".command code").first
+        assert code.evaluate("code => code.scrollWidth <= code.parentElement.clientWidth")
+        tab.evaluate("addEventListener('copy', () => { window.copied = getSelection().toString(); })")
+        tab.locator(".copy").first.click()
+        assert tab.evaluate("window.copied").strip() == code.inner_text().strip()
+        assert tab.locator(".chart svg").count() == 0  # drawn when it is unfolded
+        assert complaints == []
+
+
 def test_on_a_phone_the_bounds_come_first_and_nothing_is_out_of_sight(opened, html, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(html)
     phone, complaints = opened(path, viewport={"width": 390, "height": 844})
     assert phone.evaluate("document.documentElement.scrollWidth") == 390
-    for place in ("#summary", "#runs"):
+    for place in ("#comparison", "#runs"):
         for table in phone.locator(f"{place} table.cards").all():
             box = table.bounding_box()
             assert box["x"] >= 0
             assert box["x"] + box["width"] <= 390
-    first = phone.locator("#summary tbody tr").first
+    first = phone.locator("#comparison tbody tr").first
     labels = first.locator("td").evaluate_all(
         "cells => cells.map(c => getComputedStyle(c, '::before').content)"
     )
-    assert labels[0] == '"certified: at most, error on every task (%)"'
+    assert labels[0] == '"certified bound, worst task, %"'
     tops = first.locator("td").evaluate_all("cells => cells.map(c => c.getBoundingClientRect().top)")
     assert tops[0] == min(tops)
     ends = phone.locator("table.tasks .at-most").evaluate_all(
@@ -149,11 +164,11 @@ def test_the_pictures_of_the_documentation(opened, tmp_path, monkeypatch):
     for name in ("synthetic", "digits"):
         Path(f"{name}.html").write_text(page(find([f"runs/{name}"])))
     for shot, (name, context) in SHOTS.items():
-        tab, complaints = opened(tmp_path / f"{name}.html", **context)
+        tab, complaints = opened(tmp_path / f"{name}.html", unfolded=False, **context)
         assert tab.locator("h1").inner_text().startswith("Certified")
         if shot == "report-print":
             tab.emulate_media(media="print")
-            tab.locator("nav").wait_for(state="hidden")
+            tab.locator(".copy").first.wait_for(state="hidden")
             tab.add_style_tag(content="body { padding: 60px; }")  # the margin of the paper
         picture = Image.open(io.BytesIO(tab.screenshot()))
         assert picture.size == tuple(context["viewport"].values())

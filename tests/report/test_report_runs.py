@@ -5,7 +5,7 @@ from synthetic_runs import make_run
 
 from cop2l.errors import UserError
 from cop2l.files import append_lines, read_json, read_lines, write_json, write_lines
-from cop2l.report.comparison import comparisons
+from cop2l.report.comparison import tables
 from cop2l.report.groups import group
 from cop2l.report.runs import LeftOut, Run, collection, find, read
 
@@ -100,7 +100,7 @@ def test_no_value_of_a_summary_can_break_the_reader(tmp_path):
             result = read(folder)
             kinds["whole" if isinstance(result, Run) else "left out"] += 1
             if isinstance(result, Run):
-                comparisons(group([result]), ["accuracy", "forgetting", "bound", "ratio-kl"])
+                tables(group([result]), ["accuracy", "forgetting", "bound", "ratio-kl"])
     assert min(kinds.values()) > 10
 
 

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 from statistics import fmean, stdev
 
 import pytest
@@ -11,8 +10,8 @@ from synthetic_runs import SHARED, make_run
 
 from cop2l.errors import UserError
 from cop2l.files import read_json, write_json
-from cop2l.report import formats
-from cop2l.report.comparison import comparisons, quoted, written
+from cop2l.report import comparison, formats
+from cop2l.report.comparison import quoted, written
 from cop2l.report.groups import by_benchmark, group, repeated
 from cop2l.report.metric import KINDS, METRICS, bounds_of
 from cop2l.report.published import Published
@@ -21,7 +20,7 @@ from cop2l.text import rounded
 
 
 def tables(found, *names):
-    return comparisons(group(found.runs), names)
+    return comparison.tables(group(found.runs), names)
 
 
 def test_mean_and_deviation_are_over_the_seeds(found):
@@ -43,7 +42,7 @@ def test_methods_are_rows_and_streams_are_columns(found):
 def test_the_best_is_the_largest_accuracy_and_the_smallest_bound(found):
     for table in tables(found, "accuracy", "bound"):
         column = [row[0] for row in table.cells]
-        pick = max if table.metric.better == "higher" else min
+        pick = max if column[0].metric.better == "higher" else min
         best = pick(column, key=lambda cell: cell.ours.mean)
         assert [cell for cell in column if cell.best] == [best]
 
@@ -57,7 +56,7 @@ def test_a_bound_that_is_not_valid_is_never_the_best(found):
 
 def test_where_all_are_equal_none_is_best(tmp_path):
     runs = [read(make_run(tmp_path / m, m)) for m in ("cop2l", "replay")]
-    (table,) = comparisons(group(runs), ["seconds"])
+    (table,) = comparison.tables(group(runs), ["seconds"])
     assert not any(cell.best for cell in table.filled)
 
 
@@ -86,14 +85,15 @@ def test_a_method_that_did_not_learn_is_never_the_best(tmp_path, other):
         rated(tmp_path, "finetuning", **other),
     ]
     metrics = ["accuracy", "forgetting", "plasticity", "seconds", "holdout"]
-    for table in comparisons(group(runs), metrics):
-        assert not any(cell.best for cell in table.filled if cell.group.method == "finetuning")
-    alone = comparisons(group(runs[2:]), ["accuracy"])[0]
+    (table,) = comparison.tables(group(runs), metrics)
+    assert len(table.columns) == len(metrics)
+    assert not any(cell.best for cell in table.filled if cell.group.method == "finetuning")
+    alone = comparison.tables(group(runs[2:]), ["accuracy"])[0]
     assert not any(cell.best for cell in alone.filled)
 
 
 def best(runs, metric):
-    (table,) = comparisons(group(runs), [metric])
+    (table,) = comparison.tables(group(runs), [metric])
     return {cell.group.method for cell in table.filled if cell.best}
 
 
@@ -113,18 +113,6 @@ def test_what_is_level_within_its_noise_is_best_together(tmp_path):
     seeds = [rated(tmp_path / "s", "replay", accuracy=a, seed=i) for i, a in enumerate((0.900, 0.901))]
     noisy = [rated(tmp_path / "s", "cop2l", accuracy=a, seed=i) for i, a in enumerate((0.97, 0.60))]
     assert best([*seeds, *noisy], "accuracy") == {"replay"}  # noise of its own makes nothing level
-
-
-def test_a_comparison_in_a_notebook(found):
-    (table,) = tables(found, "accuracy")
-    assert repr(table) == "Comparison(accuracy, 3 methods, 2 streams)"
-    shown = table._repr_html_()
-    bold = re.findall(r'font-weight:700">(.*?)<', shown)
-    best = [cell for cell in table.filled if cell.best]
-    assert len(bold) == len(best) >= 1
-    assert all(
-        word.startswith(written(cell.ours.mean, table.metric)) for word, cell in zip(bold, best, strict=True)
-    )
 
 
 def test_other_settings_are_other_rows_with_the_fewest_words(tmp_path):
@@ -154,7 +142,7 @@ def test_a_setting_is_named_only_where_it_varies(tmp_path):
         ["cop2l"],
         ["cop2l (memory 1000)", "cop2l (memory 2000)"],
     ]
-    (table,) = comparisons(group(runs), ["accuracy"])
+    (table,) = comparison.tables(group(runs), ["accuracy"])
     assert table.rows == ("cop2l (memory 1000)", "cop2l (memory 2000)")
 
 
@@ -236,32 +224,50 @@ def test_csv_and_json_hold_the_same_unrounded_numbers(found):
 
 
 def test_markdown_has_as_many_cells_as_its_header(tmp_path):
-    run = read(make_run(tmp_path / "run", stream="a|b<c"))
-    lines = formats.markdown(comparisons(group([run]), ["accuracy"])).splitlines()
-    assert r"| method | a\|b&lt;c |" in lines
+    runs = [read(make_run(tmp_path / str(i), stream=name)) for i, name in enumerate(("a|b<c", "d"))]
+    lines = formats.markdown(comparison.tables(group(runs), ["accuracy"])).splitlines()
+    assert r"| method | a\|b&lt;c | d |" in lines
     assert sum(line.startswith("|") for line in lines) == 3
 
 
 def test_latex_escapes_what_is_special(tmp_path):
     run = read(make_run(tmp_path / "run", stream="a_b&50%"))
-    text = formats.latex(comparisons(group([run]), ["accuracy"]))
+    text = formats.latex(comparison.tables(group([run]), ["accuracy"]))
     assert r"a\_b\&50\%" in text
     assert text.count(r"\begin{") == text.count(r"\end{") == 2
 
 
-def test_text_is_bold_on_a_terminal_and_starred_in_a_pipe(found):
-    made = tables(found, "accuracy")
-    assert "\x1b[1m" in formats.chosen("text", terminal=True)(made)
-    piped = formats.chosen("text", terminal=False)(made)
-    assert "\x1b" not in piped
-    assert piped.count("*") == 3  # two columns, and the caption that explains it
+def test_one_stream_makes_one_table_of_methods_and_metrics(found):
+    runs = [run for run in found.runs if run.stream == "mnist"]
+    (table,) = comparison.tables(group(runs), ["accuracy", "forgetting", "preference", "picked"])
+    assert table.columns == (
+        "average accuracy, %",
+        "forgetting, %",
+        "bound, preference, mean over tasks, %",
+        "picked, mean over tasks",
+    )
+    assert [len(row) for row in table.cells] == [4] * len(table.rows)
+    assert [cell is None for cell in table.cells[2]] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("form", [formats.text, formats.markdown, formats.latex])
+def test_a_table_states_its_rule_for_ties(found, tmp_path, form):
+    assert "smaller of the two standard deviations over the seeds" in form(tables(found, "accuracy"))
+    alone = comparison.tables(group([read(make_run(tmp_path / "run"))]), ["accuracy"])
+    assert "standard deviations" not in form(alone)
+
+
+def test_the_best_is_starred_in_text(found):
+    assert (
+        formats.text(tables(found, "accuracy")).count("*") == 3
+    )  # two columns, and the caption that explains it
 
 
 def test_unknown_names_suggest_the_nearest(found):
     with pytest.raises(UserError, match="did you mean 'accuracy'"):
         tables(found, "acuracy")
     with pytest.raises(UserError, match="did you mean 'markdown'"):
-        formats.chosen("markdwn", terminal=False)
+        formats.writer_of("markdwn")
 
 
 def test_a_metric_that_no_run_has_is_an_error(tmp_path):

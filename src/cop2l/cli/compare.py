@@ -1,4 +1,4 @@
-"""cop2l compare: methods as rows, streams as columns."""
+"""cop2l compare: methods as rows, streams or metrics as columns."""
 
 import argparse
 import sys
@@ -12,8 +12,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Add the command."""
     parser = commands.add_parser(
         "compare",
-        description="Compare runs: methods as rows, streams as columns, mean and standard deviation over the seeds,"
-        " the best in bold, and published numbers beside them if a file gives some.",
+        description="Compare runs: methods as rows; of one stream the metrics as columns, of several a table per metric with the"
+        " streams as columns. Mean and standard deviation over the seeds, the best marked, and published numbers beside"
+        " them if a file gives some.",
         epilog="Example: cop2l compare runs/ --metric accuracy preference --format markdown",
     )
     add_runs(parser, beside=True)
@@ -42,14 +43,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def compare(arguments: argparse.Namespace) -> None:
     """Read the runs and print the tables."""
     from cop2l.report import formats, published
-    from cop2l.report.comparison import comparisons
+    from cop2l.report.comparison import tables
     from cop2l.report.groups import group, repeated
     from cop2l.report.sentences import beside_claims
 
-    write = formats.chosen(arguments.format, terminal=sys.stdout.isatty())
+    write = formats.writer_of(arguments.format)
     beside = published.read(arguments.beside) if arguments.beside else ()
     found = find(arguments)
     groups = group(found.finished(), arguments.over)
     for sentence in [*repeated(groups), *beside_claims(groups)]:
         print(sentence, file=sys.stderr)
-    print(write(comparisons(groups, arguments.metric, beside)), end="")
+    print(write(tables(groups, arguments.metric, beside)), end="")

@@ -1,11 +1,10 @@
-"""One table per metric: methods as rows, streams as columns, mean and deviation over the seeds."""
+"""Tables of methods: streams as columns for one metric, or metrics as columns for one stream."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from cop2l.certify import notebook
 from cop2l.errors import UserError
 from cop2l.report.groups import Benchmark, Group, Spread
 from cop2l.report.metric import SCALES, Metric, metric, test_errors
@@ -22,9 +21,10 @@ DIGITS = {"%": 2, "s": 1, "x": 2, "MB": 0, "examples": 0}
 
 @dataclass(frozen=True)
 class Cell:
-    """One method on one stream."""
+    """One metric of one method on one stream."""
 
     group: Group
+    metric: Metric
     ours: Spread
     published: Published | None
     valid: bool
@@ -32,41 +32,16 @@ class Cell:
     best: bool = False
 
 
-@dataclass(frozen=True, repr=False)
-class Comparison:
-    """A table: `cells[row][column]` is None where a method was not run."""
+@dataclass(frozen=True)
+class Table:
+    """A table: `cells[row][column]` is None where a method was not run, or lacks the metric."""
 
-    metric: Metric
+    title: str
+    shared: str
+    """What all the columns have in common and their names therefore leave out."""
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     cells: tuple[tuple[Cell | None, ...], ...]
-    shared: str
-    """What all the columns have in common and their names therefore leave out."""
-
-    def of(self, group: Group) -> Cell | None:
-        """The cell of a group."""
-        return next((cell for cell in self.filled if cell.group is group), None)
-
-    def __repr__(self) -> str:
-        methods, streams = (
-            f"{n} {noun}{'s' * (n != 1)}"
-            for n, noun in ((len(self.rows), "method"), (len(self.columns), "stream"))
-        )
-        return f"Comparison({self.metric.name}, {methods}, {streams})"
-
-    def _repr_html_(self) -> str:
-        from cop2l.report.formats import caption, cell_text, footnotes
-
-        rows = [
-            (label, *(cell_text(cell, self) for cell in row))
-            for label, row in zip(self.rows, self.cells, strict=True)
-        ]
-        bold = [
-            (r, c) for r, row in enumerate(self.cells) for c, cell in enumerate(row, 1) if cell and cell.best
-        ]
-        said = (notebook.sentence(words, quiet=True) for words in footnotes(self))
-        made = notebook.table(rows, ("method", *self.columns), bold=bold)
-        return notebook.card(caption(self, "best in bold"), made, *said)
 
     @property
     def filled(self) -> list[Cell]:
@@ -74,36 +49,56 @@ class Comparison:
         return [cell for row in self.cells for cell in row if cell]
 
 
-def compare(groups: Sequence[Group], metric: Metric, beside: Sequence[Row] = ()) -> Comparison:
-    """The comparison of groups in one metric, published numbers beside them; empty rows and columns are left out."""
-    found: dict[tuple[str, Benchmark], Cell] = {}
-    idle = {id(group) for group in unlearned(groups)}
-    for group in sorted(groups, key=lambda group: group.order):
-        ours = metric.over_seeds(group)
-        if ours is not None:
-            valid = not (metric.certified and group.not_valid)
-            found[group.label, group.benchmark] = Cell(
-                group, ours, published(beside, group, metric.name), valid, id(group) not in idle
-            )
-    labels = tuple(dict.fromkeys(label for label, _ in found))
-    benchmarks = tuple(sorted({benchmark for _, benchmark in found}))
-    for benchmark in benchmarks:
-        for cell in _best([cell for (_, other), cell in found.items() if other == benchmark], metric):
-            found[cell.group.label, benchmark] = replace(cell, best=True)
-    cells = tuple(tuple(found.get((label, benchmark)) for benchmark in benchmarks) for label in labels)
-    names, shared = column_names(benchmarks)
-    return Comparison(metric, labels, names, cells, shared)
+def tables(groups: Sequence[Group], names: Sequence[str], beside: Sequence[Row] = ()) -> list[Table]:
+    """Of one stream, one table with the metrics as columns; of several, a table per metric with the streams as columns.
 
-
-def comparisons(
-    groups: Sequence[Group], names: Sequence[str], beside: Sequence[Row] = ()
-) -> list[Comparison]:
-    """One comparison per metric; a metric that no run has is left out, unless that leaves nothing."""
-    made = [compare(groups, metric(name), beside) for name in names]
-    filled = [comparison for comparison in made if comparison.filled]
-    if not filled:
+    Published numbers stand beside ours. A metric that no run has is left out, unless that leaves nothing.
+    """
+    metrics = [one for name in names if _has(groups, one := metric(name))]
+    if not metrics:
         raise UserError(f"None of these runs has {', '.join(names)}; choose another metric.")
-    return filled
+    streams, shared = column_names(sorted({group.benchmark for group in groups}))
+    if len(streams) == 1:
+        columns = [_column(groups, one, beside) for one in metrics]
+        heads = [f"{one.title}, {one.unit}".removesuffix(", examples") for one in metrics]
+        return [_table(streams[0], shared, heads, columns)]
+    made = []
+    for one in metrics:
+        benchmarks = sorted({group.benchmark for group in groups if _has([group], one)})
+        streams, shared = column_names(benchmarks)
+        columns = [_column([g for g in groups if g.benchmark == b], one, beside) for b in benchmarks]
+        made.append(_table(f"{one.title}, {one.unit}", shared, streams, columns))
+    return made
+
+
+def _has(groups: Sequence[Group], metric: Metric) -> bool:
+    return any(metric.over_seeds(group) for group in groups)
+
+
+def _table(title: str, shared: str, heads: Sequence[str], columns: Sequence[dict[str, Cell]]) -> Table:
+    found = {cell.group.label: cell.group.order for column in columns for cell in column.values()}
+    labels = tuple(sorted(found, key=lambda label: found[label]))
+    cells = tuple(tuple(column.get(label) for column in columns) for label in labels)
+    return Table(title, shared, labels, tuple(heads), cells)
+
+
+def _column(groups: Sequence[Group], metric: Metric, beside: Sequence[Row]) -> dict[str, Cell]:
+    """The methods on one stream, by their labels."""
+    idle = {id(group) for group in unlearned(groups)}
+    cells = [
+        Cell(
+            group,
+            metric,
+            ours,
+            published(beside, group, metric.name),
+            valid=not (metric.certified and group.not_valid),
+            learned=id(group) not in idle,
+        )
+        for group in groups
+        if (ours := metric.over_seeds(group))
+    ]
+    best = {id(cell) for cell in _best(cells, metric)}
+    return {cell.group.label: replace(cell, best=id(cell) in best) for cell in cells}
 
 
 def column_names(benchmarks: Sequence[Benchmark]) -> tuple[tuple[str, ...], str]:
@@ -112,21 +107,14 @@ def column_names(benchmarks: Sequence[Benchmark]) -> tuple[tuple[str, ...], str]
     >>> column_names([Benchmark("mnist", "class-incremental", model, 5) for model in ("mlp", "cnn")])
     (('mnist, mlp', 'mnist, cnn'), 'class-incremental, 5 tasks')
     """
-    scenarios = {benchmark.scenario for benchmark in benchmarks}
-    models = {benchmark.model for benchmark in benchmarks}
-    tasks = {benchmark.tasks for benchmark in benchmarks}
+    described = [(b.scenario, b.model, count(b.tasks, "task")) for b in benchmarks]
+    same = [len(set(column)) == 1 for column in zip(*described, strict=True)]
     names = tuple(
-        ", ".join(
-            [benchmark.stream]
-            + [benchmark.scenario] * (len(scenarios) > 1)
-            + [benchmark.model] * (len(models) > 1)
-            + [count(benchmark.tasks, "task")] * (len(tasks) > 1)
-        )
-        for benchmark in benchmarks
+        ", ".join([b.stream, *(word for word, shared in zip(words, same, strict=True) if not shared)])
+        for b, words in zip(benchmarks, described, strict=True)
     )
-    shared = [*scenarios] * (len(scenarios) == 1) + [*models] * (len(models) == 1)
-    shared += [count(n, "task") for n in tasks] * (len(tasks) == 1)
-    return names, ", ".join(shared)
+    common = [word for word, shared in zip(described[0], same, strict=True) if shared] if described else []
+    return names, ", ".join(common)
 
 
 def written(value: float, metric: Metric) -> str:
@@ -152,21 +140,16 @@ def written_sd(value: float | None, metric: Metric) -> str:
 
 
 def unlearned(groups: Sequence[Group]) -> list[Group]:
-    """The groups that did not learn: near guessing, or far behind in accuracy or plasticity; to be best says nothing of them."""
-    return [
-        group
-        for group in groups
-        if any(
-            mean(group)
-            < FAR_BEHIND * max(mean(other) for other in groups if other.benchmark == group.benchmark)
-            or mean(group) <= NEAR_GUESSING * _guessing(group)
-            for mean in (_mean_of("accuracy"), _mean_of("plasticity"))
-        )
-    ]
-
-
-def _mean_of(name: str) -> Callable[[Group], float]:
-    return lambda group: fmean(getattr(run, name) for run in group.runs)
+    """The groups on one stream that did not learn: near guessing, or far behind in accuracy or plasticity."""
+    found = []
+    for name in ("accuracy", "plasticity"):
+        means = [fmean(getattr(run, name) for run in group.runs) for group in groups]
+        found += [
+            group
+            for group, mean in zip(groups, means, strict=True)
+            if mean < FAR_BEHIND * max(means) or mean <= NEAR_GUESSING * _guessing(group)
+        ]
+    return found
 
 
 def _guessing(group: Group) -> float:
@@ -183,30 +166,29 @@ def _best(cells: Sequence[Cell], metric: Metric) -> list[Cell]:
         able = [cell for cell in able if cell.ours.mean > -MOST_GAINED]
     if metric.better == "neither" or not able:
         return []
-    best = (max if metric.better == "higher" else min)(able, key=lambda cell: _worth(cell, metric))
-    level = [cell for cell in able if _level(cell, best, metric)]
+    best = (max if metric.better == "higher" else min)(able, key=_worth)
+    level = [cell for cell in able if _level(cell, best)]
     displays = {written(cell.ours.mean, metric) for cell in cells}
     return level if len(level) < len(cells) and len(displays) > 1 else []
 
 
-def _worth(cell: Cell, metric: Metric) -> float:
+def _worth(cell: Cell) -> float:
     """The number that is compared: nothing forgotten is not improved upon by a negative number."""
-    return max(0.0, cell.ours.mean) if metric.name == "forgetting" else cell.ours.mean
+    return max(0.0, cell.ours.mean) if cell.metric.name == "forgetting" else cell.ours.mean
 
 
-def _level(cell: Cell, best: Cell, metric: Metric) -> bool:
+def _level(cell: Cell, best: Cell) -> bool:
     """Whether a number is displayed as the best one is, or differs from it by no more than either varies."""
-    if written(cell.ours.mean, metric) == written(best.ours.mean, metric):
+    if written(cell.ours.mean, cell.metric) == written(best.ours.mean, best.metric):
         return True
-    noise = min(_noise(cell, metric), _noise(best, metric))
-    return abs(_worth(cell, metric) - _worth(best, metric)) <= noise
+    return abs(_worth(cell) - _worth(best)) <= min(_noise(cell), _noise(best))
 
 
-def _noise(cell: Cell, metric: Metric) -> float:
+def _noise(cell: Cell) -> float:
     """The deviation over the seeds; of a single run what is measured varies with the test part, and nothing else does."""
     if cell.ours.sd is not None:
         return cell.ours.sd
-    if metric.certified or metric.unit != "%":
+    if cell.metric.certified or cell.metric.unit != "%":
         return 0.0
     run = cell.group.runs[0]
     errors = [(p, task.test_n) for p, task in zip(test_errors(run), run.tasks, strict=True)]

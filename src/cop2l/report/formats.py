@@ -1,19 +1,22 @@
-"""A comparison as text, Markdown, LaTeX, CSV and JSON."""
+"""A table as text, Markdown, LaTeX, CSV and JSON."""
 
 import csv
 import io
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from cop2l.errors import unknown
-from cop2l.report.comparison import Cell, Comparison, quoted, written, written_sd
+from cop2l.report.comparison import Cell, Table, quoted, written, written_sd
 from cop2l.report.groups import not_valid
 from cop2l.report.published import sources
 
 NOT_VALID = "†"
-BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
+TIES = (
+    "Marked as best are the best of a column and every number that differs from it by no more than the smaller of the two"
+    " standard deviations over the seeds (of single runs: the standard error on the test part; a bound or a time of a"
+    " single run has none)."
+)
 RECORD = (
     *("metric", "method", "setting", "stream", "scenario", "model", "tasks", "seeds", "mean", "sd"),
     *("published", "published_sd", "source", "best", "not_valid"),
@@ -21,95 +24,81 @@ RECORD = (
 """The columns of CSV: also where there is no row, the header is whole."""
 
 
-def text(comparisons: Sequence[Comparison], *, bold: bool = False) -> str:
-    """Aligned columns; the best is bold on a terminal and carries a star elsewhere."""
+def text(tables: Sequence[Table]) -> str:
+    """Aligned columns; the best carries a star."""
     blocks = []
-    for table in comparisons:
-        grid = [["method", *table.columns]]
-        grid += [
-            [label, *(_ours(cell, table, "", "" if bold else "*") + _beside(cell, table) for cell in row)]
-            for label, row in zip(table.rows, table.cells, strict=True)
-        ]
-        widths = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
-        lines = [[word.ljust(width) for word, width in zip(line, widths, strict=True)] for line in grid]
-        if bold:
-            for line, row in zip(lines[1:], table.cells, strict=True):
-                line[1:] = [
-                    f"{BOLD}{word}{PLAIN}" if cell and cell.best else word
-                    for word, cell in zip(line[1:], row, strict=True)
-                ]
+    for table in tables:
+        lines = [("method", *table.columns), *_rows(table, lambda best: f"{best}*", str)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
-        body = ["  ".join(line).rstrip() for line in lines]
-        best = "best in bold" if bold else "best marked *"
+        head, *body = (
+            "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
         blocks.append(
-            "\n".join([caption(table, best), rule, body[0], rule, *body[1:], rule, *footnotes(table)])
+            "\n".join([caption(table, "best marked *"), rule, head, rule, *body, rule, *footnotes(table)])
         )
     return "\n\n".join(blocks) + "\n"
 
 
-def markdown(comparisons: Sequence[Comparison]) -> str:
+def markdown(tables: Sequence[Table]) -> str:
     """Pipe tables with the best in bold."""
     blocks = []
-    for table in comparisons:
+    for table in tables:
         lines = [
-            "| " + " | ".join(_pipe(word) for word in ("method", *table.columns)) + " |",
-            "|" + "---|" + "---:|" * len(table.columns),
+            tuple(map(_pipe, ("method", *table.columns))),
+            ("---", *["---:"] * len(table.columns)),
+            *_rows(table, lambda best: f"**{best}**", _pipe),
         ]
-        for label, row in zip(table.rows, table.cells, strict=True):
-            words = [_pipe(_ours(cell, table, "**", "**") + _beside(cell, table)) for cell in row]
-            lines.append("| " + " | ".join([_pipe(label), *words]) + " |")
-        reasons = [f"\n{_pipe(sentence)}" for sentence in footnotes(table)]
-        blocks.append("\n".join([_pipe(caption(table, "best in bold")), "", *lines, *reasons]))
+        notes = [f"\n{_pipe(sentence)}" for sentence in footnotes(table)]
+        head = _pipe(caption(table, "best in bold"))
+        blocks.append("\n".join([head, "", *(f"| {' | '.join(line)} |" for line in lines), *notes]))
     return "\n\n".join(blocks) + "\n"
 
 
-def latex(comparisons: Sequence[Comparison]) -> str:
-    """One table per metric, ruled by the package booktabs."""
+def latex(tables: Sequence[Table]) -> str:
+    """Tables ruled by the package booktabs."""
     blocks = []
-    for table in comparisons:
+    for table in tables:
         lines = [
             r"\begin{table}",
             r"  \centering",
-            rf"  \caption{{{_tex(caption(table, 'best in bold').capitalize())}.}}",
+            rf"  \caption{{{_tex(caption(table, 'best in bold'))}.}}",
             rf"  \begin{{tabular}}{{l{'r' * len(table.columns)}}}",
             r"    \toprule",
-            "    " + " & ".join(_tex(word) for word in ("method", *table.columns)) + r" \\",
+            "    " + " & ".join(map(_tex, ("method", *table.columns))) + r" \\",
             r"    \midrule",
+            *(
+                f"    {' & '.join(row)} \\\\"
+                for row in _rows(table, lambda best: rf"\textbf{{{best}}}", _tex)
+            ),
+            r"    \bottomrule",
+            r"  \end{tabular}",
+            *(rf"  \par\footnotesize {_tex(sentence)}" for sentence in footnotes(table)),
+            r"\end{table}",
         ]
-        for label, row in zip(table.rows, table.cells, strict=True):
-            words = [
-                (
-                    rf"\textbf{{{_tex(_ours(cell, table))}}}"
-                    if cell and cell.best
-                    else _tex(_ours(cell, table))
-                )
-                + _tex(_beside(cell, table))
-                for cell in row
-            ]
-            lines.append("    " + " & ".join([_tex(label), *words]) + r" \\")
-        reasons = [rf"  \par\footnotesize {_tex(sentence)}" for sentence in footnotes(table)]
-        blocks.append("\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", *reasons, r"\end{table}"]))
+        blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"
 
 
-def as_csv(comparisons: Sequence[Comparison]) -> str:
+def as_csv(tables: Sequence[Table]) -> str:
     """One line per cell, rates in [0, 1]."""
     out = io.StringIO()
     writer = csv.DictWriter(out, RECORD, lineterminator="\n")
     writer.writeheader()
-    for record in _records(comparisons):
+    for record in _records(tables):
         setting = " ".join(f"{k}={v}" for k, v in record["setting"].items())
         row = {**record, "setting": setting, "not_valid": " ".join(record["not_valid"])}
         writer.writerow({key: _inert(value) for key, value in row.items()})
     return out.getvalue()
 
 
-def as_json(comparisons: Sequence[Comparison]) -> str:
+def as_json(tables: Sequence[Table]) -> str:
     """A list of objects, one per cell, rates in [0, 1]."""
-    return json.dumps(_records(comparisons), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(_records(tables), indent=2, ensure_ascii=False) + "\n"
 
 
-FORMATS: dict[str, Callable[[Sequence[Comparison]], str]] = {
+FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
     "text": text,
     "markdown": markdown,
     "latex": latex,
@@ -118,65 +107,57 @@ FORMATS: dict[str, Callable[[Sequence[Comparison]], str]] = {
 }
 
 
-def chosen(name: str, *, terminal: bool) -> Callable[[Sequence[Comparison]], str]:
-    """The writer of a format; on a terminal, text is bold where it is best."""
+def writer_of(name: str) -> Callable[[Sequence[Table]], str]:
+    """The function that writes a format."""
     if name not in FORMATS:
         raise unknown("format", name, FORMATS)
-    return partial(text, bold=True) if name == "text" and terminal else FORMATS[name]
+    return FORMATS[name]
 
 
-def caption(table: Comparison, best: str) -> str:
+def caption(table: Table, best: str) -> str:
     """What the table shows, in one line."""
-    unit = {"%": "%", "s": "seconds", "x": "ratio"}.get(table.metric.unit, table.metric.unit)
     seeds = sorted({cell.ours.seeds for cell in table.filled})
     words = [table.shared] if table.shared else []
-    if seeds == [1]:
-        words.append("one seed")
-    elif seeds:
-        span = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-        words.append(f"mean ± sd over {span} seeds")
+    span = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    words.append("one seed" if seeds == [1] else f"mean ± sd over {span} seeds")
     if any(cell.best for cell in table.filled):
         words.append(best)
     if beside := [cell.published for cell in table.filled if cell.published]:
         where = sources(beside)
         words.append(f"published numbers in parentheses{f', from {where}' if where else ''}")
-    return f"{table.metric.title}, {unit} ({'; '.join(words)})"
+    return f"{table.title} ({'; '.join(words)})"
 
 
-def _ours(cell: Cell | None, table: Comparison, before: str = "", after: str = "") -> str:
-    """Our number, between two marks if it is the best."""
-    if cell is None:
-        return "–"
-    words = written(cell.ours.mean, table.metric) + written_sd(cell.ours.sd, table.metric)
-    if cell.ours.seeds < max(other.ours.seeds for other in table.filled):
-        words += f" [{cell.ours.seeds}]"
-    if not cell.valid:
-        words += NOT_VALID
-    return f"{before}{words}{after}" if cell.best else words
-
-
-def cell_text(cell: Cell | None, table: Comparison) -> str:
-    """A number as a table shows it, with a published one beside it, and no mark for the best."""
-    return _ours(cell, table) + _beside(cell, table)
-
-
-def _beside(cell: Cell | None, table: Comparison) -> str:
-    return f" ({quoted(cell.published, table.metric)})" if cell and cell.published else ""
-
-
-def footnotes(table: Comparison) -> list[str]:
-    """Footnotes: the certificates that are not valid, and fewer seeds than the others."""
-    doubtful = not_valid(cell.group for cell in table.filled if not cell.valid)
+def footnotes(table: Table) -> list[str]:
+    """The rule for the best, the certificates that are not valid, and fewer seeds than the others."""
+    rule = [TIES] if any(cell.best for cell in table.filled) else []
+    doubtful = not_valid({cell.group.label: cell.group for cell in table.filled if not cell.valid}.values())
     notes = [f"{NOT_VALID} not valid: {who}. {reasons}" for who, reasons in doubtful]
-    seeds = {cell.ours.seeds for cell in table.filled}
-    fewer = ["[n]: over n seeds only."] if len(seeds) > 1 else []
-    return [*notes, *fewer]
+    fewer = ["[n]: over n seeds only."] if len({cell.ours.seeds for cell in table.filled}) > 1 else []
+    return [*rule, *notes, *fewer]
 
 
-def _records(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+def _rows(table: Table, mark: Callable[[str], str], escaped: Callable[[str], str]) -> list[tuple[str, ...]]:
+    """The label of each row and its cells: our number, marked if it is the best, and a published one."""
+    most = max(cell.ours.seeds for cell in table.filled)
+
+    def cell_text(cell: Cell | None) -> str:
+        if cell is None:
+            return escaped("–")
+        words = written(cell.ours.mean, cell.metric) + written_sd(cell.ours.sd, cell.metric)
+        words += f" [{cell.ours.seeds}]" * (cell.ours.seeds < most) + NOT_VALID * (not cell.valid)
+        beside = f" ({quoted(cell.published, cell.metric)})" if cell.published else ""
+        return (mark(escaped(words)) if cell.best else escaped(words)) + escaped(beside)
+
+    return [
+        (escaped(label), *map(cell_text, row)) for label, row in zip(table.rows, table.cells, strict=True)
+    ]
+
+
+def _records(tables: Sequence[Table]) -> list[dict[str, Any]]:
     return [
         {
-            "metric": table.metric.name,
+            "metric": cell.metric.name,
             "method": cell.group.method,
             "setting": dict(cell.group.setting),
             **cell.group.benchmark._asdict(),
@@ -189,7 +170,7 @@ def _records(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
             "best": cell.best,
             "not_valid": list(cell.group.not_valid),
         }
-        for table in comparisons
+        for table in tables
         for cell in table.filled
     ]
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
-from itertools import groupby
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,43 +15,27 @@ from cop2l import __version__
 from cop2l.audit.flags import command
 from cop2l.kernel.form import ASSUMPTIONS
 from cop2l.methods import REMARKS
-from cop2l.report import families, sentences, theme
-from cop2l.report.comparison import Comparison, column_names, compare, quoted, written, written_sd
+from cop2l.report import sentences, theme
+from cop2l.report.certified import LEVEL, chosen, families, task_rows
+from cop2l.report.comparison import Table, column_names, quoted, tables, written, written_sd
 from cop2l.report.figures import FIGURES
 from cop2l.report.figures.figure import Figure, interactive, rate_text, vega_lite
 from cop2l.report.figures.learning import against
+from cop2l.report.formats import TIES
 from cop2l.report.groups import Group, by_benchmark, not_valid, repeated
-from cop2l.report.headline import OURS, headline
 from cop2l.report.metric import METRICS
-from cop2l.report.published import Published, Row, sources
+from cop2l.report.published import Row, sources
 from cop2l.report.runs import Found
-from cop2l.report.task_rows import LEVEL, task_rows
 from cop2l.text import count, interval, listing
 
-CERTIFIED, BESIDE, MEASURED = "certified: at most (%)", "not claimed (%)", "measured (%)"
-RESULTS = {
-    "worst-bound": (CERTIFIED, "error on every task"),
-    "bound": (CERTIFIED, "the mean of these"),
-    "average": (CERTIFIED, "error averaged over tasks"),
-    "lost": (CERTIFIED, "lost since learned, averaged"),
-    "holdout": (BESIDE, "hold-out bound, mean"),
-    "accuracy": (MEASURED, "average accuracy"),
-    "forgetting": (MEASURED, "forgetting"),
-    "plasticity": (MEASURED, "plasticity"),
-}
-"""The metrics of the summary: what is certified first; each with the two headings of its column."""
-COSTS = {
-    "prior-examples": "prior examples",
-    "certified-on": "certified on",
-    "picked": "picked",
-    "seconds": "time (s)",
-}
-"""What that took."""
+RESULTS = ("worst-bound", "bound", "average", "lost", "accuracy", "forgetting", "plasticity")
+COSTS = ("prior-examples", "certified-on", "picked", "seconds")
+"""The metrics of the comparison: what is certified first, then what was measured, then what it took."""
 PAGE_FIGURES = ("bounds", "progress", "matrix", "iterations", "classes", "plasticity")
 MOST_ROWS = 600
 MOST_TASKS = 12
-MOST_LISTED = 9
-MOST_COMMANDS = 8
+MOST_IN_SIGHT = 3
+"""So many methods or streams have their tasks in sight; those of the others are folded."""
 
 
 def page(
@@ -62,20 +45,13 @@ def page(
     by_stream = by_benchmark(found.runs, over)
     groups = [group for own in by_stream for group in own]
     names, _ = column_names([own[0].benchmark for own in by_stream])
-    streams = [
-        _stream(f"stream-{i}", name, own, beside)
-        for i, (name, own) in enumerate(zip(names, by_stream, strict=True), 1)
-    ]
-    tables = [table for stream in streams for table in stream["tables"]]
-    shown = [cell.published for table in tables for cell in table.filled if cell.published]
+    compared = [tables(own, [*RESULTS, *COSTS], beside)[0] for own in by_stream]
     bundle, script = _bundle(), Markup(_text("page.js"))  # noqa: S704 (a file of ours)
     remarks = dict.fromkeys(REMARKS[key] for run in found.runs if (key := (run.method, run.model)) in REMARKS)
-    certified = [
-        group for group in groups if group.runs[0].certificate and not group.not_valid and group.kind
-    ]
-    certified.sort(key=lambda group: group.kind == "holdout")
-    result = headline(groups) if groups or not found.learners else "Saved learners"
-    commands = [command(group.runs[0].folder, group.runs[0].recipe) for group in certified[:MOST_COMMANDS]]
+    claimed = [claimed for group in groups if (claimed := _claimed(group))]
+    first = chosen(groups) or [one["group"] for one in claimed]
+    result = sentences.headline(groups) if groups or not found.learners else "Saved learners"
+    commands = [command(g.runs[0].folder, g.runs[0].recipe) for g in first if g.runs[0].certificate]
     commands += [command(one.folder, {}) for one in found.learners]
     return _environment().get_template("page.html").render(
         title=title or result,
@@ -83,10 +59,14 @@ def page(
         version=__version__,
         bundle=bundle,
         script=script,
-        hashes=[_digest(text) for text in (bundle, script)] if bundle else [],
+        hashes=[_digest(text) for text in (bundle, script) if text],
         lead=sentences.lead(found.runs, groups),
         groups=groups,
-        streams=streams,
+        claimed=[one for one in claimed if one["group"] in first],
+        others=[one for one in claimed if one["group"] not in first],
+        commands=commands,
+        tables=compared,
+        figures=[(name, list(_figures(own))) for name, own in zip(names, by_stream, strict=True)],
         left_out=[left.sentence for left in found.left_out],
         notes=[
             *repeated(groups),
@@ -94,59 +74,25 @@ def page(
             *sentences.beside_claims(groups),
             *(note for run in found.runs for note in run.notes),
         ],
-        legend=_legend(groups, tables, shown),
-        commands=commands,
+        legend=_legend(groups, compared),
         learners=[(one.folder, Markup(one.certificate._repr_html_())) for one in found.learners],  # noqa: S704
         rows=list(_runs(groups)),
-        configurations=list(_configurations(groups)),
-        environments=list(_environments(found)),
+        configurations=[_configuration(group) for group in groups],
     )  # fmt: skip
 
 
-def _stream(anchor: str, name: str, groups: Sequence[Group], beside: Sequence[Row]) -> dict[str, Any]:
-    """What the page shows of one stream."""
-    others = [
-        group for group in groups if group.kind != "holdout"
-    ]  # of the rest the hold-out bound is the claim
-    made = [compare(others if m == "holdout" else groups, METRICS[m], beside) for m in RESULTS]
-    results = [table for table in made if table.filled]
-    if groups[0].benchmark.tasks == 1:
-        results = [table for table in results if table.metric.name not in ("bound", "plasticity")]
-    costs = [table for metric in COSTS if (table := compare(groups, METRICS[metric], beside)).filled]
-    heads = [RESULTS[table.metric.name] for table in results]
-    return {
-        "anchor": anchor,
-        "name": name,
-        "benchmark": groups[0].benchmark,
-        "groups": sorted(groups, key=lambda group: group.order),
-        "tables": results + costs,
-        "results": results,
-        "certified_head": CERTIFIED,
-        "spans": [(over, len(list(own))) for over, own in groupby(head[0] for head in heads)],
-        "heads": heads,
-        "costs": costs,
-        "cost_heads": [COSTS[table.metric.name] for table in costs],
-        "certified": [claimed for group in groups if (claimed := _claimed(group))],
-        "figures": list(_figures(groups)),
-    }
-
-
 def _claimed(group: Group) -> dict[str, Any] | None:
-    """What a group certifies: the sentence, task by task, and the other families; None if nothing."""
-    claim, others = sentences.claim(group), families.of_group(group)
-    if not claim and not others:
+    """What a group certifies: in sentences, task by task, and the other families; None if nothing."""
+    if not (stated := sentences.claim(group)):
         return None
     rows = task_rows(group)
     ends = [row.interval[1] if row.interval else row.measured for row in rows]
     return {
         "group": group,
-        "claim": claim,
-        "context": sentences.context(group) if claim else None,
-        "rows": rows if claim else [],
+        "stated": stated,
+        "rows": rows,
         "scale": min(1.0, 1.08 * max([*(row.at_most for row in rows), *ends], default=1.0)) or 1.0,
-        "who": others[0] if others else None,
-        "families": others[1] if others else [],
-        "folded": group.kind == "holdout" and group.method != OURS,
+        "families": [claim for claim in families(group) if claim.parts],
     }
 
 
@@ -163,22 +109,19 @@ def _figures(groups: Sequence[Group]) -> Iterator[Figure]:
             yield figure
 
 
-def _legend(groups: Sequence[Group], tables: Sequence[Comparison], shown: Sequence[Published]) -> str:
+def _legend(groups: Sequence[Group], compared: Sequence[Table]) -> str:
     several = max((len(group.runs) for group in groups), default=1) > 1
     said = ["Mean ± sample standard deviation over the seeds." if several else "One seed."]
-    cells = [cell for table in tables for cell in table.filled]
+    cells = [cell for table in compared for cell in table.filled]
     if any(cell.best for cell in cells):
-        said.append("Bold: the best of a column on its stream, and what is level with it within its noise.")
+        said.append(TIES)
         if idle := dict.fromkeys(cell.group.label for cell in cells if not cell.learned):
             said.append(f"Did not learn, and so is never the best: {listing(list(idle))}.")
-    if shown:
+    if shown := [cell.published for cell in cells if cell.published]:
         said.append(f"“published”: from {sources(shown) or 'the file that was given'}.")
     if any(group.not_valid for group in groups):
         said.append("†: not a guarantee, for the reason given above; never the best.")
-    said.append(
-        "Bounds are rounded upwards; the claimed one was named in advance, and holds for its own run alone."
-    )
-    return " ".join(said)
+    return " ".join([*said, "Bounds are rounded upwards."])
 
 
 def _runs(groups: Sequence[Group]) -> Iterator[tuple[Any, ...]]:
@@ -195,47 +138,20 @@ def _runs(groups: Sequence[Group]) -> Iterator[tuple[Any, ...]]:
             )
 
 
-def _configurations(groups: Sequence[Group]) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
-    """Of each group a heading, a label, and its settings: those of the configuration and how stream and model were made."""
-    for group in groups:
-        seeds = ", ".join(str(run.seed) for run in group.runs)
-        made = [
-            run.settings
-            | {f"{k}, as made": run.environment[k] for k in ("stream", "model") if k in run.environment}
-            for run in group.runs
-        ]
-        heading = f"{group.label} on {group.benchmark.stream}, seeds {seeds}"
-        yield heading, f"Configuration of {group.label}", _settings(made)
-
-
-def _environments(found: Found) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Each environment once: how many runs were made in it, and what it is."""
-    environments: dict[str, list[dict[str, Any]]] = {}
-    for run in found.runs:
-        machine = {
-            k: v for k, v in run.environment.items() if k != "command" and not isinstance(v, dict | list)
-        }
-        environments.setdefault(json.dumps(machine, sort_keys=True, default=str), []).append(machine)
-    for machines in environments.values():
-        known = [f"{k} {v}" for k in ("device", "torch", "cpu") if (v := machines[0].get(k))]
-        yield (
-            f"{count(len(machines), 'run')}: {', '.join(known) or 'nothing recorded'}",
-            _settings(machines[:1]),
-        )
-
-
-def _settings(records: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Keys and values; where runs differ, all the values."""
+def _configuration(group: Group) -> tuple[str, list[tuple[str, str]]]:
+    """A heading, and the settings and the environment of a group; where its runs differ, all the values."""
+    seeds = ", ".join(str(run.seed) for run in group.runs)
+    records = [
+        run.settings | {f"environment: {key}": value for key, value in run.environment.items()}
+        for run in group.runs
+    ]
     keys = dict.fromkeys(key for record in records for key in record)
-    return [
-        (
-            key,
-            "; ".join(
-                dict.fromkeys(json.dumps(r.get(key), default=str, ensure_ascii=False) for r in records)
-            ),
-        )
+    texts = [
+        dict.fromkeys(json.dumps(record.get(key), default=str, ensure_ascii=False) for record in records)
         for key in keys
     ]
+    heading = f"{group.label} on {group.benchmark.stream}, seeds {seeds}"
+    return heading, [(key, "; ".join(own)) for key, own in zip(keys, texts, strict=True)]
 
 
 @cache
@@ -254,13 +170,14 @@ def _environment() -> Environment:
         "interactive": interactive,
         "interval": interval,
         "most_tasks": MOST_TASKS,
+        "most_in_sight": MOST_IN_SIGHT,
         "level": f"{100 * LEVEL:g}",
         "rate_text": rate_text,
-        "most_listed": MOST_LISTED,
         "most_rows": MOST_ROWS,
         "not_valid": not_valid,
-        "parts_of": lambda claim: [
-            (part.about, part.bound, part.measured.replace("-", "−") or "–") for part in claim.parts
+        "parts_of": lambda claim, group: [
+            (group.runs[0].names.put(part.about), part.bound, part.measured.replace("-", "−") or "–")
+            for part in claim.parts
         ],
         "quoted": quoted,
         "theme": theme,

@@ -34,6 +34,7 @@ from cop2l.files import (
     read_lines,
 )
 from cop2l.kernel.form import TEXT_FILE
+from cop2l.text import Names
 
 SAVED = "certificate"
 """Where a saved learner has its certificate."""
@@ -65,6 +66,11 @@ class Run(Summary):
     """How the certificate says that its data can be had again."""
     notes: list[str] = field(default_factory=list)
     """What is odd about this run and does not keep it out of the tables."""
+
+    @property
+    def names(self) -> Names:
+        """What the user calls the tasks and the classes."""
+        return Names(self.task_names, self.class_names)
 
     @property
     def classes(self) -> list[dict[int, float]]:

@@ -1,54 +1,39 @@
 """What the page says about certificates, in words that claim no more than the theorem."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
+from cop2l.report.certified import chosen, families, result, task_rows
 from cop2l.report.figures.figure import rate_text
-from cop2l.report.groups import Group
-from cop2l.report.metric import KINDS, METRICS, bounds_of
+from cop2l.report.groups import Group, not_valid
+from cop2l.report.metric import KINDS, METRICS
 from cop2l.report.runs import Run
 from cop2l.text import P_VALUE, above_claim, confidence, count, listing, nothing_picked, p_value
 
-SAYS = (
-    (
-        "It is about one run whose settings, claim and δ were fixed before its data were looked at. With probability"
-        " at least 1 − δ over the draw of all the tasks' training samples (and of the marks that decide what stays in"
-        " the buffer), the true error of the final model is at most the bound, for all tasks at once."
-    ),
-    (
-        "The true error on a task is the probability that the model errs on a new example from the distribution that"
-        " the task's sample was drawn from."
-    ),
-    (
-        "It is computed from the training sample alone. The test part is used for nothing but the test errors shown"
-        " beside it."
-    ),
-    (
-        "One kind of bound is named as the claim in advance. The others are shown for information: taking the smallest"
-        " of them afterwards would cost a union over them."
-    ),
+VOIDS = (
+    "Examples that are not independent: several pictures of one object, neighbouring moments, copies of a row.",
+    "Settings that were chosen after looking at the data that certifies.",
+    "A choice of this run among several because of its bound.",
+    "Other data than the training data: drift, other customers, tasks that came later.",
+    "A change of the parameters after the certificate was issued.",
 )
-
 DOES_NOT_SAY = (
     (
         "That this model's true error is below the bound with probability 1 − δ. The probability is over samples that"
         " might have been drawn; for the sample that was drawn, the bound holds or it does not."
     ),
-    "Anything about another distribution: later drift, tasks not learned yet, other data, attacks.",
     (
         "Anything about single examples, nor about classes or groups unless it lists them. Else the accuracy of a class is"
         " a measurement on the test part."
     ),
+    "Anything about the mean over seeds: each run's certificate holds by itself.",
     (
-        "Anything about the mean over seeds, or about the best of several runs. Each run's certificate holds by itself;"
-        " choosing a run by its certificate costs a union over the runs."
-    ),
-    (
-        "That the bound is the best to be had. A hold-out set is the honest alternative, so its bound is shown wherever"
-        " it was measured; where it is smaller, it is the tighter certificate."
+        "That the bound is the best to be had. A hold-out set is the usual alternative; where its bound is smaller, it is"
+        " the tighter certificate. One kind of bound is named as the claim in advance: taking the smallest of several"
+        " afterwards would need a smaller δ for each."
     ),
 )
-
 MOST_LISTED = 10
 VERDICTS = (
     ("0", "valid"),
@@ -58,59 +43,74 @@ VERDICTS = (
 )
 
 
-def claim(group: Group) -> str | None:
-    """What the runs of a group certify, in one sentence; None if they certify nothing."""
-    per_run = [values for run in group.runs if (values := bounds_of(run, "bound"))]
-    if not group.kind or group.not_valid or len(per_run) != len(group.runs):
-        return None
-    largest = [max(values) for values in zip(*per_run, strict=True)]
-    deltas = {run.delta for run in group.runs}
-    delta = deltas.pop() if len(deltas) == 1 else None
-    if delta is None:
-        return None
-    several = len(group.runs) > 1
-    who = f"Each of the {len(group.runs)} runs certifies" if several else "The run certifies"
-    tasks = "task 1" if len(largest) == 1 else f"tasks 1 to {len(largest)}, all at once"
-    shown = largest if len(largest) <= MOST_LISTED else [min(largest), max(largest)]
-    rates = [rate_text(value, upwards=True) for value in shown]
-    listed = listing(rates) if shown is largest else f"{rates[0]} to {rates[1]}"
-    largest_words = " (for each task, the largest over the runs)" if several else ""
+def headline(groups: Sequence[Group]) -> str:
+    """The result in one line: what is not valid, else what is certified and measured, else that nothing is."""
+    if not groups:
+        return "No finished run"
+    if doubtful := not_valid(groups):
+        return f"Not valid: the certificates of {listing([who for who, _ in doubtful])} guarantee nothing"
+    certain = chosen(groups)
+    measured = f"; measured {_span(map(_measured, certain or groups))} %"
+    measured += " on average" * (groups[0].benchmark.tasks > 1)
+    if not certain:
+        if any(map(result, groups)):
+            return unbroken(f"Nothing certified: the bound reaches 100 %{measured} error")
+        others = [claim.sentence for group in groups for claim in families(group)]
+        return unbroken(
+            f"Certified: {_lower(others[0])[:-1]}" if others else f"Nothing certified{measured} error"
+        )
+    results = [found for group in certain if (found := result(group))]
+    about = {found.about for found in results}
+    seeds = len(certain[0].runs)
+    who = f" by {certain[0].label}" if len(certain) == 1 < len(groups) else ""
+    worst = f" (the worst of {seeds} runs)" if len(certain) == 1 < seeds else ""
+    streams = len({group.benchmark for group in groups})
+    where = f" on {len({group.benchmark for group in certain})} of {streams} streams" if streams > 1 else ""
+    at_most = _span((found.at_most for found in results), upwards=True)
     return unbroken(
-        f"{who} by the bound “{group.kind}”, with probability at least {confidence(delta)} over the draw of its"
-        f" data, a true error of at most {listed} %{largest_words} on {tasks}."
+        f"Certified{where}{who}: at most {at_most} % {about.pop() if len(about) == 1 else 'error'}{worst}{measured}"
     )
 
 
-def context(group: Group) -> str | None:
-    """The claim of a group beside the paper's formula and a hold-out; None if it claims nothing but a hold-out."""
-    return " ".join(s for s in (against_paper(group), against_holdout(group)) if s) or None
+def claim(group: Group) -> list[str]:
+    """What the runs of a group certify: the bound of each task, then the other families, a sentence each."""
+    stated, rows, names = [], task_rows(group), group.runs[0].names
+    if rows:
+        several = "each task, the largest bound of the runs: " * (len(group.runs) > 1)
+        listed = [
+            f"{rate_text(row.at_most, upwards=True)} % on task {row.task}"
+            for row in (rows if len(rows) <= MOST_LISTED else [max(rows, key=lambda row: row.at_most)])
+        ]
+        more = f"; the largest of {len(rows)} bounds" * (len(rows) > MOST_LISTED)
+        stated.append(f"Of new examples, the model misclassifies at most {several}{listing(listed)}{more}.")
+    return [unbroken(names.put(sentence)) for sentence in [*stated, *(c.sentence for c in families(group))]]
 
 
-def against_holdout(group: Group) -> str | None:
-    """Whether a hold-out would have been the tighter certificate, said openly."""
-    if not group.kind or group.kind == "holdout":
-        return None
-    ours, held = METRICS["bound"].over_seeds(group), METRICS["holdout"].over_seeds(group)
-    if ours is None:
-        return None
-    if held is None:
-        return "No hold-out was measured beside it; holdout=0.1 in the configuration adds one."
-    better = "looser" if ours.mean > held.mean else "tighter"
+def meaning(group: Group) -> str:
+    """With which probability a certificate holds, and of what."""
+    deltas = {run.delta for run in group.runs if run.delta is not None}
+    likely = listing([f"at least {confidence(delta)}" for delta in sorted(deltas)])
+    who = "each run's statements" if len(group.runs) > 1 else "all of these statements"
     return unbroken(
-        f"On average over tasks it is {better} than the hold-out bound of the same runs:"
-        f" {rate_text(ours, upwards=True)} % against {rate_text(held, upwards=True)} %."
+        f"With probability {likely} over the draw of the training data, {who} hold at once: if learning were repeated with"
+        f" fresh data from the same sources, {likely} of the certificates would hold in the long run. A new example comes"
+        " from the source of the task's training data."
     )
 
 
-def against_paper(group: Group) -> str | None:
-    """The claimed bound beside the paper's formula on the same run."""
-    ours, paper = METRICS["bound"].over_seeds(group), METRICS["kl"].over_seeds(group)
-    if group.kind in (None, "kl") or ours is None or paper is None:
-        return None
-    times = f"{paper.mean / ours.mean:.1f} times as much"
-    return unbroken(
-        f"The paper's formula gives {rate_text(paper, upwards=True)} % for the same runs, {times}."
-    )
+def context(group: Group) -> str:
+    """The kind of the bound, and how it compares with the paper's formula and a hold-out on the same runs."""
+    label = KINDS[group.kind].label if group.kind in KINDS else group.kind
+    said = [f"The bound is of the kind “{label}”."]
+    ours = METRICS["bound"].over_seeds(group)
+    for kind, name in (("kl", "the paper's formula"), ("holdout", "a hold-out")):
+        other = METRICS[kind].over_seeds(group)
+        if ours and other and group.kind != kind:
+            said.append(
+                f"Averaged over tasks it is {rate_text(ours, upwards=True)} %;"
+                f" {name} gives {rate_text(other, upwards=True)} % for the same runs."
+            )
+    return unbroken(" ".join(said))
 
 
 def unpicked(group: Group) -> str | None:
@@ -124,7 +124,7 @@ def unpicked(group: Group) -> str | None:
     if not found:
         return None
     who = f"{len(found)} of {len(group.runs)} runs" if len(group.runs) > 1 else "one run"
-    return f"{group.label} on {group.benchmark.stream}, {who}: {found[0][0].lower()}{found[0][1:]}"
+    return f"{group.label} on {group.benchmark.stream}, {who}: {_lower(found[0])}"
 
 
 class Above(NamedTuple):
@@ -158,7 +158,8 @@ def exceeded(group: Group) -> str | None:
     runs = len({one.run.folder for one in found})
     often = f"{count(len(found), 'test error')} above the claim, in {runs} of {count(len(group.runs), 'run')}"
     return unbroken(
-        f"{group.label} on {group.benchmark.stream}: {often}; the least probable, seed {least.run.seed}: {least.sentence}"
+        f"{group.label} on {group.benchmark.stream}: {often}; the least probable, seed {least.run.seed}:"
+        f" {least.run.names.put(least.sentence)}"
     )
 
 
@@ -176,21 +177,32 @@ def unbroken(sentence: str) -> str:
 
 def lead(runs: Sequence[Run], groups: Sequence[Group]) -> str:
     """What the page is about, under its title."""
+    if not groups:
+        return ""
     methods, streams = (
         listing(list(dict.fromkeys(names)))
         for names in ((group.method for group in groups), (group.benchmark.stream for group in groups))
     )
-    of = f" of {methods} on {streams}" if groups else ""
-    deltas = sorted({run.delta for run in runs if run.delta is not None and run.kind and not run.not_valid})
-    if not deltas:
-        return f"{count(len(runs), 'finished run')}{of}."
-    likely = listing([confidence(delta) for delta in deltas])
-    what = "What is certified" + " of a run" * (len(runs) > 1)
-    certified = f" {what} holds with probability at least {likely} over the draw of its data, all at once."
-    return unbroken(f"{count(len(runs), 'finished run')}{of}.{certified}")
+    return f"{count(len(runs), 'finished run')} of {methods} on {streams}."
 
 
 def kinds(groups: Sequence[Group]) -> list[tuple[str, str]]:
     """The kinds of bounds that occur, each with what it is."""
     present = {kind for group in groups for run in group.runs for task in run.tasks for kind in task.bounds}
-    return [(name, kind.sentence) for name, kind in KINDS.items() if name in present]
+    return [(kind.label, kind.sentence) for name, kind in KINDS.items() if name in present]
+
+
+def _measured(group: Group) -> float:
+    """The mean test error over tasks and runs."""
+    return 1 - fmean(run.accuracy for run in group.runs)
+
+
+def _span(rates: Iterable[float], *, upwards: bool = False) -> str:
+    """One rate, or the smallest and the largest."""
+    values = list(rates)
+    ends = dict.fromkeys(rate_text(end, upwards=upwards) for end in (min(values), max(values)))
+    return " to ".join(ends)
+
+
+def _lower(sentence: str) -> str:
+    return f"{sentence[0].lower()}{sentence[1:]}"

@@ -8,11 +8,11 @@ from statistics import fmean
 from typing import Any
 
 from cop2l.report import theme
+from cop2l.report.certified import LEVEL, interval
 from cop2l.report.figures.figure import BOLD, Figure, Key, Panel, lines, rate_text
 from cop2l.report.groups import Group, Spread, spread
 from cop2l.report.metric import KINDS, test_errors
 from cop2l.report.runs import Run, Step
-from cop2l.report.task_rows import LEVEL, interval
 from cop2l.text import percent
 
 TEST, CLAIM = Key("test error", "ink", (2, 2)), Key("certified bound", "blue", width=BOLD)

@@ -1,8 +1,9 @@
 "use strict";
-// Every figure's description lies beside it as JSON; one copy of Vega draws them all, from the top down.
-(async () => {
-  const options = { mode: "vega-lite", renderer: "svg", actions: false, tooltip: { theme: "page" } };
-  for (const chart of document.querySelectorAll(".chart")) {
+// Every figure's description lies beside it as JSON; one copy of Vega draws a figure when it is first in sight.
+const options = { mode: "vega-lite", renderer: "svg", actions: false, tooltip: { theme: "page" } };
+const draw = async () => {
+  for (const chart of document.querySelectorAll(".chart:empty")) {
+    if (!chart.checkVisibility()) continue;
     try {
       await vegaEmbed(chart, JSON.parse(chart.nextElementSibling.textContent), options);
       // The panel's own label describes the chart; the marks inside would only be read out one by one.
@@ -12,5 +13,13 @@
       console.error(error);
     }
   }
-  document.documentElement.dataset.figures = "drawn";
-})();
+};
+for (const fold of document.querySelectorAll("details")) fold.addEventListener("toggle", draw);
+for (const button of document.querySelectorAll(".copy")) {
+  button.addEventListener("click", () => {
+    getSelection().selectAllChildren(button.previousElementSibling);
+    document.execCommand("copy");
+    button.textContent = "Copied";
+  });
+}
+draw();
