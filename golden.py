@@ -73,6 +73,7 @@ LEARNERS = {
 """CoP2L in Python on three tasks of clouds, saved and loaded after each; if anytime, the data of task 1 is gone in the end."""
 REMOVED = (
     "numbers_stored", "numbers_foreseen", "tried", "widths", "format", "times", "tries", "evicted_last", "siblings",
+    "task_names", "class_names",
     "sets",  # the hash of all sets: the times of leaving are no longer among them, and each set is compared itself
 )  # fmt: skip
 """Fields that this round removed or changes on purpose: they are not compared."""
@@ -162,8 +163,8 @@ def content(folder):
             found |= flat(json.loads(file.read_text()), f"{name}:")
         elif file.name == "records.jsonl":
             found |= flat([json.loads(line) for line in file.read_text().splitlines()], f"{name}:")
-    # the times of leaving; the number of synthetic rows, which is the default now; new in records
-    left_out = ("/left", ".data.n", "].not_valid")
+    # the times of leaving; the number of synthetic rows, which is the default now; new in records; new in certificates
+    left_out = ("/left", ".data.n", "].not_valid", ".data.inputs")
     found = {key: value for key, value in found.items() if not key.endswith(left_out)}
     parts = {key: key.replace("[", ".").split(":")[-1].split(".") for key in found}
     return {
