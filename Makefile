@@ -31,22 +31,21 @@ test-network: $(VENV)/dev.stamp  ## the tests that download from the package reg
 screenshots: $(VENV)/dev.stamp  ## the report page in Chromium; writes the pictures of docs/report.md
 	COP2L_SCREENSHOTS=docs/figures $(BIN)/pytest -m browser tests/report
 
-validity: $(VENV)/dev.stamp  ## thousands of whole runs: how often certificates fail; writes docs/validity.md (some ten minutes)
+validity: $(VENV)/dev.stamp  ## thousands of whole runs: how often certificates fail; writes reproduction/validity.md (some ten minutes)
 	$(BIN)/python tests/validity/record.py
 
 RESULTS := benchmarks/results
 
-bench: $(VENV)/dev.stamp  ## the benchmarks that need no GPU, ratios measured side by side; writes benchmarks/results and docs/performance.md
+bench: $(VENV)/dev.stamp  ## the benchmarks that need no GPU, ratios measured side by side; writes benchmarks/results and reproduction/performance.md
 	for file in bounds replay_step memory_map; do $(BIN)/python benchmarks/$$file.py; done
 	$(BIN)/python benchmarks/ranks.py clouds
 	$(BIN)/python benchmarks/cop2l_cost.py --rounds 3 --json $(RESULTS)/cost.json
-	$(BIN)/python benchmarks/block.py --json $(RESULTS)/block.json
 	$(BIN)/python benchmarks/one_example.py --json $(RESULTS)/one-example.json
 	$(BIN)/python benchmarks/many_tasks.py --iterations 4 --json $(RESULTS)/many-tasks.json
 	$(BIN)/python benchmarks/verification.py --rounds 3 --json $(RESULTS)/verification.json
 	$(BIN)/python -m benchmarks.performance
 
-torture: $(VENV)/dev.stamp  ## attack verify with forged certificates, hostile files and runs (an hour), and write docs/reliability.md
+torture: $(VENV)/dev.stamp  ## attack verify with forged certificates, hostile files and runs (an hour), and write reproduction/attacks.md
 	$(BIN)/python tests/torture/torture.py
 
 compare-avalanche: .avalanche/stamp  ## the baselines beside Avalanche 0.6, in an environment of its own
@@ -62,7 +61,7 @@ compare-slda: $(VENV)/dev.stamp  ## SLDA beside those of Avalanche 0.6 and CapyM
 	.slda/venv/bin/python -m pytest -q -W ignore -p no:cacheprovider --noconftest tests/methods/test_slda_elsewhere.py
 	.slda/venv/bin/python -W ignore benchmarks/compare_slda.py
 
-compare-river:            ## the monitor beside river's drift detectors, in an environment of its own; writes docs/monitor.md
+compare-river:            ## the monitor beside river's drift detectors, in an environment of its own; writes docs/evidence.md
 	$(PYTHON) -m venv .river/venv
 	.river/venv/bin/pip install --disable-pip-version-check --quiet river==0.26.1 scipy
 	PYTHONPATH=src .river/venv/bin/python benchmarks/monitor.py

@@ -1,7 +1,7 @@
 """The baselines beside Avalanche's: the same stream, model, initial weights, hyper-parameters and seeds.
 
 Needs an environment with avalanche-lib 0.6 (`make compare-avalanche` makes one) and Fashion-MNIST. Writes
-the last part of docs/avalanche.md: mean accuracies over the seeds, their difference, and how long learning took on one
+the table of docs/evidence.md: mean accuracies over the seeds, their difference, and how long learning took on one
 thread.
 """
 

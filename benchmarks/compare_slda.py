@@ -3,7 +3,7 @@
     python benchmarks/compare_slda.py [--stream cifar100@dinov2-vits14-224] [--tasks 10] [--share 0.2]
 
 Needs an environment with avalanche-lib 0.6 and capymoa 0.15 (`make compare-slda` makes one) and cached features
-(docs/features.md); a library that is not there is left out. Prints the table of docs/features.md. Each library learns as it
+(docs/data.md); a library that is not there is left out. Prints a table. Each library learns as it
 comes; then it gets our shrunken covariance, so that all else that it does is compared: what is left is rounding.
 """
 

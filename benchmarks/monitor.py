@@ -3,7 +3,7 @@
     make compare-river      # in an environment of its own, or: python benchmarks/monitor.py, where river is installed
 
 All see the same streams: 10 000 examples that are right or wrong, at a claim of at most 5 %. The tables are written into
-docs/monitor.md. ADWIN and DDM have river's defaults; the window is tested at level alpha whenever it is full.
+docs/evidence.md. ADWIN and DDM have river's defaults; the window is tested at level alpha whenever it is full.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from scipy.stats import binom
 from cop2l.monitor.evidence import due, log_evidence
 
 BOUND, ALPHA, LENGTH, STREAMS, LOOK, WINDOW = 0.05, 0.01, 10_000, 1000, 20, 500
-PAGE = Path(__file__).parents[1] / "docs" / "monitor.md"
+PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
 BEGIN, END = "<!-- made by benchmarks/monitor.py -->\n", "<!-- end -->\n"
 NEVER = LENGTH + 1
 

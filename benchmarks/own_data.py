@@ -1,6 +1,6 @@
 """Own data as it comes, with the neutral settings and with fixed ones: accuracy, and what is certified of the worst task.
 
-`python benchmarks/own_data.py [SEEDS]` prints the table of docs/data.md. Needs scikit-learn; some minutes for each seed.
+`python benchmarks/own_data.py [SEEDS]` prints the table of docs/results.md. Needs scikit-learn; some minutes for each seed.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""python -m benchmarks.performance: docs/performance.md from the results of the benchmarks, `benchmarks/results`.
+"""python -m benchmarks.performance: reproduction/performance.md from the results of the benchmarks, `benchmarks/results`.
 
-The words are in performance.md; every number comes from a result or, of what was tried, from tried.json. `make bench` measures
-again what one thread of a CPU can; what needs a GPU, hours or an idle machine was recorded once, and says so.
+The text is in performance.md; every number comes from a result. `make bench` measures again what one thread of a CPU can; what
+needs a GPU, hours or an idle machine was recorded once, and says so.
 """
 
 import json
@@ -12,13 +12,15 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 HERE = Path(__file__).parent
-RESULTS, PAGE = HERE / "results", HERE.parent / "docs" / "performance.md"
+RESULTS, PAGE = HERE / "results", HERE.parent / "reproduction" / "performance.md"
 
 
 def results() -> dict[str, Any]:
-    """The content of every result, by name; and what was tried, with what was expected and what came out."""
-    files = [*RESULTS.glob("*.json"), HERE / "tried.json"]
-    return {path.stem.replace("-", "_"): json.loads(path.read_text(encoding="utf-8")) for path in files}
+    """The content of every result, by name."""
+    return {
+        path.stem.replace("-", "_"): json.loads(path.read_text(encoding="utf-8"))
+        for path in RESULTS.glob("*.json")
+    }
 
 
 def table(columns: list[str], rows: list[list[Any]]) -> str:

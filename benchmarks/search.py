@@ -1,4 +1,4 @@
-"""Every try of a stage of the search for settings, on its development streams: docs/search.md shows what came of it.
+"""Every try of a stage of the search for settings, on its development streams: reproduction/search.md shows what came of it.
 
     python -m benchmarks.search reproduction/settings/stage-1.toml --data FOLDER --out reproduction/settings/tried.jsonl
 

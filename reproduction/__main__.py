@@ -35,9 +35,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--out",
         type=Path,
-        default=Path("docs/reproduction.md"),
+        default=Path("reproduction/tables.md"),
         metavar="FILE",
-        help="the document (docs/reproduction.md)",
+        help="the document (reproduction/tables.md)",
     )
     made.add_argument(
         "--figures", type=Path, metavar="DIR", help="the pictures (figures, beside the document)"
@@ -55,13 +55,15 @@ def parser() -> argparse.ArgumentParser:
         "--collect", type=Path, metavar="DIR", help="write no document; condense the runs into files there"
     )
     which.add_argument(
-        "--headline", action="store_true", help="write no document; print the table for a front page"
+        "--headline", action="store_true", help="write no document; print the table of README.md"
     )
     which.add_argument(
-        "--ladder", action="store_true", help="write no document; print the ladder of the front page"
+        "--ladder", action="store_true", help="write no document; print the ladders of docs/results.md"
     )
     which.add_argument(
-        "--families", action="store_true", help="write no document; print the table of docs/guarantees.md"
+        "--families",
+        action="store_true",
+        help="write no document; print the table of claims of docs/results.md",
     )
     return made
 

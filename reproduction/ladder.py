@@ -1,4 +1,4 @@
-"""The ladders of the front page: one stream, the same seeds, from the paper's formula to plain hold-out."""
+"""The ladders of docs/results.md: one stream, the same seeds, from the paper's formula to plain hold-out."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ RUNGS: tuple[tuple[str, str, Callable[[Settings], bool]], ...] = (
         "the same learning, by preference",
         lambda s: s["preset"] == "paper" and s["buffer"] == "threshold",
     ),
-    ("`preset=cop2l`, the default", "preference", lambda s: s["preset"] == "cop2l" and not s["prior"]),
+    ("`preset=cop2l`", "preference", lambda s: s["preset"] == "cop2l" and not s["prior"]),
     (
         "`preset=hybrid prior=0.2`",
         "combined",

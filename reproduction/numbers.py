@@ -214,8 +214,8 @@ def _on_one_device(runs: Sequence[Run]) -> str:
         f"{key}={value}" for key, value in changes_of(runs[0]) if key in BASELINE_KEYS and key not in given
     ]
     kept = [word for word in words if not word.startswith("seed=")]
-    verb = "sweep" if len(runs) > 1 else "run"
-    return " ".join(["cop2l", verb, *kept, f"seed={','.join(str(run.seed) for run in runs)}"])
+    name = "sweep" if len(runs) > 1 else "run"
+    return " ".join(["cop2l", name, *kept, f"seed={','.join(str(run.seed) for run in runs)}"])
 
 
 def tally(all_numbers: Sequence[Number]) -> str:

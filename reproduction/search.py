@@ -1,4 +1,4 @@
-"""docs/search.md: how the settings of the presets were chosen, from the lines that the searches wrote.
+"""reproduction/search.md: how the settings of the presets were chosen, from the lines that the searches wrote.
 
 python -m reproduction.search
 """
@@ -16,7 +16,7 @@ from reproduction.markdown import folded, paragraphs, points, rate, table
 from reproduction.tries import SETTINGS, Job, Try, identity, jobs, recorded, tries
 from reproduction.tries import read as read_settings
 
-PAGE = Path("docs/search.md")
+PAGE = Path("reproduction/search.md")
 INTRODUCTION = """\
 # How the settings were chosen
 

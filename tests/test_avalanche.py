@@ -1,14 +1,14 @@
 """CoP2L inside Avalanche; run by `make test-avalanche`, in an environment that has it."""
 
-import re
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+
+from doc_pages import python
 
 if find_spec("avalanche") is None:
     pytest.skip("avalanche-lib is not installed: make test-avalanche", allow_module_level=True)
@@ -254,9 +254,7 @@ def test_avalanches_own_strategies_learn_from_a_stream():
 
 def test_the_page_runs(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[1] / "docs" / "avalanche.md").read_text(encoding="utf-8")
-    code = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    exec(compile("\n".join(code), "avalanche.md", "exec"), {})
+    exec(compile("\n".join(python("integrations.md", "Avalanche")), "integrations.md", "exec"), {})
     said = capsys.readouterr().out
     assert "error <=" in said
     assert said.splitlines()[-1] == "valid"

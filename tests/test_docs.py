@@ -13,14 +13,13 @@ import small_data_sets
 from PIL import Image
 
 from cop2l.cli import main
+from doc_pages import PAGES, ROOT, blocks, sections
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PAGES_BY_NAME = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
 NOT_RUN = {
     "make": "`make test` runs this test, `make ci-long` the demo",
     "pip": "`make ci-long` installs",
-    "$": "README.md: its output is compared in test_readme.py",
+    "$": "its output is compared in test_readme.py and test_planning.py",
     "cop2l features cifar10": "fetches a backbone's weights",
     "torchrun": "experiments/test_ranks.py starts ranks",
 }
@@ -29,25 +28,30 @@ if find_spec("onnxruntime") is None or find_spec("onnxscript") is None:
         ("cop2l export runs/species --to service-onnx", "cop2l verify service-onnx"), "needs the extra onnx"
     )
 PYTHON_ELSEWHERE = {
-    "README.md": "test_readme.py",
-    "adding_a_method.md": "methods/test_adding_a_method.py",
-    "avalanche.md": "test_avalanche.py, where Avalanche is installed",
-    "report.md": "report/test_published.py",
-    "service.md": "test_service_page.py",
-    "ranks.md": "experiments/test_ranks.py",
-    "features.md": "fetches a backbone's weights; features/test_modules.py runs the module",
+    ("README.md", "Example"): "test_readme.py",
+    ("methods.md", "The file"): "methods/test_adding_a_method.py",
+    ("integrations.md", "Avalanche"): "test_avalanche.py, where Avalanche is installed",
+    ("integrations.md", "Serve over HTTP"): "test_service_page.py",
+    ("integrations.md", "Several processes and machines"): "experiments/test_ranks.py",
+    ("report.md", "From Python"): "report/test_published.py",
+    (
+        "data.md",
+        "Features of frozen backbones",
+    ): "fetches a backbone's weights; features/test_modules.py runs the module",
 }
 
 
-def blocks(page, kind):
-    return re.findall(rf"^```{kind}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-
-
-def commands(page):
-    lines = [line for block in blocks(page, "console") for line in block.splitlines() if line.strip()]
-    if any(line.startswith("$") for line in lines):  # what follows is what it prints
-        lines = [line for block in blocks(page, "console") if block[0] != "$" for line in block.splitlines()]
+def commands(name):
+    found = [
+        block for block in blocks(TEXTS[name], "console") if not block.startswith("$")
+    ]  # its output is shown
+    lines = [line for block in found for line in block.splitlines() if line.strip()]
     return [line for line in lines if not line.startswith(tuple(NOT_RUN))]
+
+
+def python(name):
+    parts = [text for heading, text in sections(name).items() if (name, heading) not in PYTHON_ELSEWHERE]
+    return "\n".join(block for text in parts for block in blocks(text, "python"))
 
 
 @pytest.fixture
@@ -60,9 +64,7 @@ def folder(tmp_path, monkeypatch):
     arrays = {f"x_{part}": draws.normal(size=(200, 8)).astype(np.float32) for part in ("train", "test")}
     for size in (70, 224):
         np.savez(tmp_path / f"cifar10-dinov2-vits14-{size}.npz", **arrays, y_train=y, y_test=y)
-    (numbers,) = re.findall(
-        r"^```text\n(stream,.*?)^```", PAGES_BY_NAME["report.md"], re.DOTALL | re.MULTILINE
-    )
+    (numbers,) = re.findall(r"^```text\n(stream,.*?)^```", TEXTS["report.md"], re.DOTALL | re.MULTILINE)
     (tmp_path / "numbers.csv").write_text(numbers)
     species = [f"{a},{b},{'abcdef'[i % 6]}" for i, (a, b) in enumerate(draws.normal(size=(120, 2)))]
     (tmp_path / "my-data.csv").write_text("\n".join(["length,width,species", *species]))
@@ -93,23 +95,23 @@ def folder(tmp_path, monkeypatch):
     signal.signal(signal.SIGTERM, handler)
 
 
-def in_service(page):
+def in_service(name):
     """What a page on the monitor speaks of: a finished run that can be learned, and feedback on its third task."""
-    if "cop2l monitor" in page.read_text(encoding="utf-8"):
+    if "cop2l monitor" in TEXTS[name]:
         main(["run", "synthetic", "preset=hybrid", "data.n=2000", "--out", "runs/mnist"])
-        for name in ("mon.csv", "monday.csv"):
-            Path(name).write_text("\n".join(["0"] * 20))
+        for file in ("mon.csv", "monday.csv"):
+            Path(file).write_text("\n".join(["0"] * 20))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
-def test_the_commands_run(page, folder, capsys):
+@pytest.mark.parametrize("name", [name for name in PAGES if commands(name)])
+def test_the_commands_run(name, folder, capsys):
     for size in (70, 224):
         main(["features", "--import", f"cifar10-dinov2-vits14-{size}.npz"])
-    if page.name == "report.md":  # it is about finished runs
+    if name == "report.md":  # it is about finished runs
         main(["run", "mnist"])
-    in_service(page)
+    in_service(name)
     newest = hashed = ""
-    for line in commands(page):
+    for line in commands(name):
         capsys.readouterr()
         run = "runs/mnist" if line.startswith("cop2l monitor") else newest
         words = [
@@ -124,35 +126,20 @@ def test_the_commands_run(page, folder, capsys):
         hashed = found[0] if (found := re.search(r"\b[0-9a-f]{64}\b", out)) else hashed
 
 
-def test_the_commands_of_the_tables_name_runs(capsys):
-    found = re.findall(r"`(cop2l sweep [^`]+)`", PAGES_BY_NAME["README.md"])
-    tables = [command for command in found if "ladder" not in command]
-    assert len(tables) == len(found) - 1 == 5
-    for command in tables:
-        assert main([*shlex.split(command)[1:], "--list"]) == 0
-        seeds = command.partition("seed=")[2].count(",") + 1
-        assert capsys.readouterr().out.startswith(f"{seeds} runs in runs, 0 finished:")
-
-
-WITH_PYTHON = [page for page in PAGES if blocks(page, "python") and page.name not in PYTHON_ELSEWHERE]
-
-
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
-def test_the_python_runs(page, folder):
-    from cop2l.methods import method
-    from cop2l.models import build
-    from cop2l.streams import synthetic
-
-    learner = method("finetuning")(build("mlp", inputs=(4,), classes=6), epochs=1)
-    first = synthetic(n=500, seed=7)[0]
-    learner.learn(first.x, first.y)
-    in_service(page)
-    known = {"learner": learner, "predicted": [1, 0], "true": [1, 1]}
-    exec(compile("\n".join(blocks(page, "python")), str(page), "exec"), known)
+@pytest.mark.parametrize("name", [name for name in PAGES if python(name)])
+def test_the_python_runs(name, folder):
+    in_service(name)
+    exec(compile(python(name), name, "exec"), {"predicted": [1, 0], "true": [1, 1]})
 
 
 def test_no_reason_is_left_over():
-    every = [line for page in PAGES for block in blocks(page, "console") for line in block.splitlines()]
+    every = [
+        line for text in TEXTS.values() for block in blocks(text, "console") for line in block.splitlines()
+    ]
     assert [start for start in NOT_RUN if not any(line.startswith(start) for line in every)] == []
-    assert [name for name in PYTHON_ELSEWHERE if "```python" not in PAGES_BY_NAME[name]] == []
-    assert sum(len(commands(page)) for page in PAGES) > 15
+    assert [key for key in PYTHON_ELSEWHERE if not blocks(sections(key[0])[key[1]], "python")] == []
+    assert sum(len(commands(name)) for name in PAGES) > 15
+
+
+def test_at_most_thirteen_pages():
+    assert len([*(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md"]) <= 13

@@ -2,10 +2,8 @@
 
 import json
 import math
-import re
 from dataclasses import asdict
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +11,7 @@ from cop2l import bounds, plan
 from cop2l.cli import main
 from cop2l.errors import UserError
 from cop2l.kernel.options import Options, grid_points
+from doc_pages import blocks, sections
 
 LOG = math.log(0.05)
 
@@ -140,10 +139,10 @@ def test_the_command(capsys):
 
 
 def test_the_page_shows_what_the_command_prints(capsys):
-    page = (Path(__file__).parents[1] / "docs" / "plan.md").read_text()
-    blocks = re.findall(r"```console\n\$ cop2l (.*)\n((?:.|\n)*?)```", page)
-    assert len(blocks) == 2
-    for command, shown in blocks:
+    shown_blocks = blocks(sections("integrations.md")["Plan"], "console")
+    assert len(shown_blocks) == 2
+    for block in shown_blocks:
+        command, shown = block.removeprefix("$ cop2l ").split("\n", 1)
         assert main(command.split()) == 0
         assert capsys.readouterr().out == shown
 

@@ -1,8 +1,6 @@
-"""The web service of docs/service.md, around an exported model."""
+"""The web service of docs/integrations.md, around an exported model."""
 
 import json
-import re
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,8 +9,7 @@ from fastapi.testclient import TestClient
 import cop2l
 from cop2l import CoP2L
 from cop2l.models import build
-
-PAGE = Path(__file__).parents[1] / "docs" / "service.md"
+from doc_pages import python
 
 
 def test_the_service_answers_as_the_learner_does(tmp_path, monkeypatch):
@@ -23,10 +20,10 @@ def test_the_service_answers_as_the_learner_does(tmp_path, monkeypatch):
     learner.certify(data)
     cop2l.export(learner, tmp_path / "service")
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    (code,) = python("integrations.md", "Serve over HTTP")
     assert len(code.splitlines()) <= 30
     known = {}
-    exec(compile(code, str(PAGE), "exec"), known)
+    exec(compile(code, "integrations.md", "exec"), known)
     client = TestClient(known["app"])
     asked = client.post("/predict", json={"rows": x[:20].tolist()})
     assert asked.json() == {"classes": learner.predict(torch.from_numpy(x[:20])).tolist()}

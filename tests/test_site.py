@@ -52,6 +52,6 @@ def test_nothing_is_fetched_from_elsewhere(site):
 def test_the_reference_names_what_is_public(site):
     import cop2l
 
-    page = (site / "reference" / "index.html").read_text(encoding="utf-8")
+    page = (site / "architecture" / "index.html").read_text(encoding="utf-8")
     for name in set(cop2l.__all__) - {"__version__"}:
         assert f'id="cop2l.{name}"' in page, name

@@ -18,6 +18,7 @@ from cop2l.errors import UserError
 from cop2l.experiments.environment import threads
 from cop2l.experiments.ranks import check
 from cop2l.experiments.run import run
+from doc_pages import python
 
 SMALL = (
     "data.n=5000",
@@ -30,7 +31,6 @@ SMALL = (
 )
 SMALL += ("k=16", "max_iterations=9", "anytime=true", "claim=tasks,forgetting")
 """Three blocks of examples and two of the buffer; inputs of 625 kinds only, so that nearly all losses tie."""
-ROOT = Path(__file__).parents[2]
 FAILING, ALIKE = (Path(__file__).with_name(name) for name in ("failing_rank.py", "ranks_alike.py"))
 
 
@@ -103,8 +103,7 @@ def test_a_rank_that_fails_ends_all_and_the_run_goes_on_later(ranks, rank, how, 
 
 
 def test_the_python_of_the_page(tmp_path, monkeypatch):
-    page = (ROOT / "docs" / "ranks.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (code,) = python("integrations.md", "Several processes and machines")
     (tmp_path / "learn.py").write_text(code)
     done = torchrun(2, "learn.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

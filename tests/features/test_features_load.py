@@ -56,7 +56,7 @@ def test_an_import_is_a_stream(tmp_path):
 
 
 def test_the_name_of_features_runs(tmp_path, capsys):
-    """`cop2l run DATA@BACKBONE-PX`, as docs/features.md says."""
+    """`cop2l run DATA@BACKBONE-PX`, as docs/data.md says."""
     import_features(saved(tmp_path))
     out = tmp_path / "run"
     assert main(["run", "cifar10@dinov2-vits14-70", "method=finetuning", "epochs=1", "--out", str(out)]) == 0

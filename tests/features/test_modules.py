@@ -1,10 +1,8 @@
 """Own torch modules, and modules of timm, as backbones."""
 
 import json
-import re
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +15,7 @@ from cop2l import cli
 from cop2l.errors import UserError
 from cop2l.features import entries, extract, from_module, load_stream
 from cop2l.models.modules import named_backbone
+from doc_pages import python
 
 
 @pytest.fixture(autouse=True)
@@ -217,13 +216,10 @@ def test_the_path_of_a_function_on_the_command_line(tmp_path, capsys):
 
 
 def test_the_module_of_the_documentation():
-    page = (Path(__file__).parents[2] / "docs" / "features.md").read_text(encoding="utf-8")
-    (code,) = [
-        part for part in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE) if "nn." in part
-    ]
+    (code,) = (part for part in python("data.md", "Features of frozen backbones") if "nn." in part)
     known = {}
     with torch.random.fork_rng():
-        exec(compile(code, "features.md", "exec"), known)
+        exec(compile(code, "data.md", "exec"), known)
     assert known["stream"].name == "shapes@small-conv-16"
     assert known["stream"].not_valid == ()
     assert known["stream"][0].x.shape == (30, 8)

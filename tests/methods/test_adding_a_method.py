@@ -1,4 +1,4 @@
-"""The worked example of docs/adding_a_method.md, executed and put through the contract."""
+"""The worked example of docs/methods.md, executed and put through the contract."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ import test_methods_contract as contract
 from cop2l.methods import METHODS
 from cop2l.streams.task import SCENARIOS
 
-PAGE = Path(__file__).parents[2] / "docs" / "adding_a_method.md"
+PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 
 
 @pytest.fixture

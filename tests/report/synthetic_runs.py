@@ -1,4 +1,4 @@
-"""Run directories with invented numbers, in the layout of docs/run_directory.md: for tests only."""
+"""Run directories with invented numbers, in the layout of docs/configuration.md: for tests only."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""The torture of `verify`: forged certificates, hostile files, hostile runs and damage; then docs/reliability.md.
+"""The torture of `verify`: forged certificates, hostile files, hostile runs and damage; then reproduction/attacks.md.
 
 python tests/torture/torture.py                       everything (`make torture`)
 python tests/torture/torture.py mutations --count 500 one part, smaller
@@ -22,7 +22,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 HERE = Path(__file__).resolve().parent
-RESULTS, PAGE = HERE / "results.json", HERE.parents[1] / "docs" / "reliability.md"
+RESULTS, PAGE = HERE / "results.json", HERE.parents[1] / "reproduction" / "attacks.md"
 SIZES = {"mutations": 20_000, "files": 0, "runs": 500, "damage": 200}
 """How many forgeries, runs, and places in each file; the hostile files are listed one by one."""
 

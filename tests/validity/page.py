@@ -5,7 +5,7 @@ from whole_runs import above
 HEAD = ["runs", "violated", "rate (95 % interval)", "median bound / risk"]
 
 TEXT = """\
-# Validity: how often whole runs break their word
+# Validity: how often certificates failed in simulation
 
 Made by `make validity` from tests/validity/results.json; do not edit. Every run draws its data anew, learns and
 certifies through the public interface, and computes the exact risk of the resulting model as a sum over all
@@ -62,7 +62,7 @@ with one thing broken and as it should be. Each broken one must exceed its delta
 ## Exported programs
 
 A program rounds otherwise than the model that it is made of, and its errors are counted again
-([theory.md](theory.md), section 12). Here it keeps two significant bits of every parameter, so that it often answers
+([theory.md](../docs/theory.md), section 12). Here it keeps two significant bits of every parameter, so that it often answers
 otherwise. All families that are claimed of programs, in {program_runs} of the settings above and in hold-out
 certificates as above. A run is violated if any of the program's statements lies below the truth about the program.
 
@@ -171,7 +171,7 @@ def controls_table(controls):
 
 
 def page(found):
-    """docs/validity.md."""
+    """reproduction/validity.md."""
     kept, programs = found["overflow"], found["programs"]
     fine = f"No rate is significantly above delta (level {found['level']:g}), and every control is."
     factors = [(factor, levels) for factor, levels in found["factors"].items() if factor != "kind"]

@@ -1,4 +1,4 @@
-"""`make validity`: thousands of whole runs; what was found goes to results.json and, as tables, to docs/validity.md."""
+"""`make validity`: thousands of whole runs; what was found goes to results.json and, as tables, to reproduction/validity.md."""
 
 import argparse
 import json
@@ -35,7 +35,7 @@ from whole_runs import (
 EVERY = 8
 """All families are claimed in one setting of so many."""
 RESULTS = Path(__file__).with_name("results.json")
-PAGE = Path(__file__).parents[2] / "docs" / "validity.md"
+PAGE = Path(__file__).parents[2] / "reproduction" / "validity.md"
 
 
 def called(job):
@@ -183,7 +183,7 @@ def main():
     """Simulate, record, and say whether all is as it should be; exit code 1 if not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=float, default=1.0, help="so many times as many runs")
-    parser.add_argument("--page", action="store_true", help="only write docs/validity.md again")
+    parser.add_argument("--page", action="store_true", help="only write reproduction/validity.md again")
     parser.add_argument(
         "--programs", action="store_true", help="simulate only programs again; the rest stays"
     )

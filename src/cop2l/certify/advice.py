@@ -24,7 +24,9 @@ ENOUGH = 20
 """A share of fewer examples says nothing."""
 ADAPTERS = ("cop2l.", "sklearn.", "avalanche.")
 """Whose lines are not the user's."""
-TWICE = "changing it and learning again counts as another try (docs/inputs.md, Advice)"
+TWICE = (
+    "changing it and learning again counts as another try (docs/data.md, Several settings on the same data)"
+)
 
 
 def one_class(task: int, head: Sequence[int], y: Tensor, scenario: str) -> Iterator[str]:

@@ -118,7 +118,7 @@ def without_fallen(
 
     void: tasks with certified rows that another task learned from, or with copies; all rows of a task are learned from, certified
     ones too, except those that a hold-out withholds. means: whether tasks share certified rows that none learned from. The
-    statements about a task fall in the first case, and means over tasks in both (docs/guarantees.md).
+    statements about a task fall in the first case, and means over tasks in both (docs/theory.md, section 13).
     """
     fallen = {*void, *([None] if void or means else [])}
     return [{**one, "value": 1.0} if one["task"] in fallen else dict(one) for one in stated]

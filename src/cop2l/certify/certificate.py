@@ -36,7 +36,7 @@ class Certificate:
     """
 
     content: dict[str, Any]
-    """The fields of certificate.json; docs/certificate.md explains each."""
+    """The fields of certificate.json; docs/certificates.md explains each."""
     options: Options
     tensors: "Mapping[str, Mapping[str, Tensor]] | None" = None
     """The files beside it (sets, theta_0, theta); None if it was read without them."""

@@ -73,7 +73,7 @@ class CoP2L:
         self.options: Options = choose_options(preset, **options)
         self.engine = Fast(model, self.options)
         self.ranks: ranks.Ranks | None = None
-        """The processes that share the work of `learn` and `certify`: all make the same calls (docs/ranks.md)."""
+        """The processes that share the work of `learn` and `certify`: all make the same calls (docs/integrations.md)."""
         theta_0 = parameters(model)
         self.state = State(
             theta_0,
@@ -266,7 +266,7 @@ class CoP2L:
         return state.certificate
 
     def commitment(self) -> dict[str, Any]:
-        """What is fixed before learning, to be handed to an auditor (docs/certificate.md)."""
+        """What is fixed before learning, to be handed to an auditor (docs/certificates.md)."""
         fixed = self._width, self.description, self.state.data, digest(self.state.theta_0)
         return commitment("cop2l", self.options, None, self.scenario, *fixed)
 

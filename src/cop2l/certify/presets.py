@@ -65,7 +65,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "paper": {"buffer": "uniform", "stop": "kl", "kind": "kl"},
 }  # fmt: skip
-"""docs/configuration.md says when to choose which; docs/reproduction.md has the search that led to `hybrid`."""
+"""docs/configuration.md says when to choose which; reproduction/tables.md has the search that led to `hybrid`."""
 
 FOLLOWS = {"cop2l": "paper"}
 """A preset that takes what it does not say itself from a configuration's section of another."""

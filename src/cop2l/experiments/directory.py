@@ -1,4 +1,4 @@
-"""The run directory of `docs/run_directory.md`, written so that a kill at any moment does no harm.
+"""The run directory of `docs/configuration.md`, written so that a kill at any moment does no harm.
 
 The learner's state is the commit point. Everything else of a task (certificate, trace, record) is written
 before it, and whatever is newer than the state is dropped and made again when the run is resumed. What a kill

@@ -67,7 +67,7 @@ def _join() -> Any:
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
     except (ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise UserError(f"The ranks cannot be joined ({reason}); see docs/ranks.md.") from error
+        raise UserError(f"The ranks cannot be joined ({reason}); see docs/integrations.md.") from error
     return store
 
 

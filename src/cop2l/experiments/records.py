@@ -1,7 +1,7 @@
 """The files of a run directory: their names, and what a record and the summary hold. Needs no torch.
 
 The run writes these classes, `verify` compares them with the certificates, and the report reads them;
-docs/run_directory.md says what each field means.
+docs/configuration.md says what each field means.
 """
 
 import math

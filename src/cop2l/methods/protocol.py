@@ -44,7 +44,7 @@ class Method(Protocol):
         classes: Sequence[int] | None = None,
         progress: Progress | bool | None = None,
     ) -> None:
-        """Learn the next task (docs/inputs.md). `classes`: its head, fixed in advance; needed if task-incremental."""
+        """Learn the next task (docs/data.md). `classes`: its head, fixed in advance; needed if task-incremental."""
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
         """Class of each example, int64 on the CPU; `task` (from 1) selects the head if task-incremental."""

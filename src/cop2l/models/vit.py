@@ -87,7 +87,7 @@ class ViT(nn.Module):
     """Pictures to the class token; the positions are resized to the picture's grid of patches.
 
     The published code resizes them without smoothing, by a factor that is 0.1 patch too large. With `smooth` they
-    are resized like a picture, which small pictures need (docs/features.md has the measurement).
+    are resized like a picture, which small pictures need (docs/data.md has the measurement).
     """
 
     def __init__(
