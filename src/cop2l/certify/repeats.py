@@ -2,7 +2,7 @@
 
 Every row is kept as a keyed 64-bit hash, 8 bytes, also after the data is gone. Whoever has the saved learner can tell with
 it whether a row that they have was learned from, and in which tasks; the row itself cannot be computed from it, but rows of few
-possible values can be guessed (docs/inputs.md).
+possible values can be guessed (docs/data.md).
 
 Discrete data repeats honestly. What independent draws explain is not reported:
 - within a task, repeats that few values per column explain (`_equal_by_chance`);
