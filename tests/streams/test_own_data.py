@@ -350,6 +350,12 @@ def test_domains_come_in_the_order_of_the_file_or_as_told(tmp_path):
     stream = streams.load(tmp_path / "dates.csv", domain="site", task_order="day")
     assert stream.task_names == ("Bern", "Genf", "Zürich")
     assert stream[0].x.shape[1] == 1
+    from cop2l.streams.files import examples
+
+    x, _, _ = examples(
+        tmp_path / "dates.csv", "01", stream.description["inputs"]
+    )  # the other columns are no surplus
+    assert x.shape == (40, 1)
     with pytest.raises(UserError, match="must hold a number or a date"):
         streams.load(tmp_path / "dates.csv", domain="site", task_order="site")
 

@@ -91,6 +91,7 @@ def examples(
         text_size=known.get("text_size", SIZE),
         domain=known.get("domain"),
         group=known.get("group"),
+        order=known.get("order"),
         kinds={column["name"]: column["kind"] for column in told},
     )
     path = source if isinstance(source, Path) else "The table"

@@ -175,7 +175,7 @@ def from_table(table: Any, file: Path | str, columns: Columns, *, labels: bool =
         None if name is None else _names(table[name], name, file)
         for name in (columns.label, columns.domain, columns.group)
     )
-    order = None if columns.order is None else _order(table[columns.order], columns.order, file)
+    order = None if columns.order is None or not labels else _order(table[columns.order], columns.order, file)
     forms = {name: form(table[name].type) for name in inputs}
     if len(inputs) == 1 and forms[inputs[0]] in WHOLE and inputs[0] not in columns.text:
         return Part(_whole(table[inputs[0]], inputs[0], file), y, domain, group, order)
