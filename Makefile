@@ -93,7 +93,7 @@ ci-long: demo notebooks   ## what takes long: the demo, the notebooks, the long 
 	.wheel/use/bin/pip install --disable-pip-version-check --quiet torch==$$(sed -n 's/^torch==//p' constraints.txt)
 	.wheel/use/bin/pip install --disable-pip-version-check --quiet --constraint constraints.txt dist/*.whl
 	mkdir .wheel/elsewhere && cd .wheel/elsewhere && ../use/bin/cop2l run synthetic --out run \
-		&& ../use/bin/cop2l verify --help && ../use/bin/cop2l report run --out report.html
+		&& ../use/bin/cop2l verify run --data synthetic && ../use/bin/cop2l report run --out report.html
 
 lint: $(VENV)/dev.stamp   ## rewrite what the formatter and the linter can mend
 	$(BIN)/ruff format .

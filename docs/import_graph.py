@@ -1,6 +1,6 @@
-"""The rooms of the package and who imports whom, drawn: `python docs/import_graph.py` writes figures/architecture.svg.
+"""The packages of cop2l and their imports, drawn: `python docs/import_graph.py` writes figures/architecture.svg.
 
-Rooms are read from the table of CONTRIBUTING.md, arrows from the import statements themselves.
+Packages are read from the table of CONTRIBUTING.md, arrows from the import statements themselves.
 """
 
 import ast
@@ -18,9 +18,9 @@ MARKER = (
 WIDTH, HEIGHT, GAP, LEFT, ROW = 150, 34, 22, 20, 74
 
 
-def rooms(root: Path = ROOT) -> list[list[str]]:
+def packages(root: Path = ROOT) -> list[list[str]]:
     """The rows of the table in CONTRIBUTING.md, each a list of names, from the top."""
-    section = (root / "CONTRIBUTING.md").read_text().split("## Rooms")[1].split("\n## ")[0]
+    section = (root / "CONTRIBUTING.md").read_text().split("## Packages")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     return [re.findall(r"`(\w+)/?`", row) for row in rows]
 
@@ -41,8 +41,8 @@ def imports(path: Path, root: Path = ROOT) -> Iterator[str]:
 
 
 def edges() -> set[tuple[str, str]]:
-    """(importing room, imported room), without imports inside a room."""
-    listed = {name for row in rooms() for name in row}
+    """(importing package, imported package), without imports inside a package."""
+    listed = {name for row in packages() for name in row}
     found = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
@@ -70,9 +70,9 @@ def reduced(found: set[tuple[str, str]]) -> set[tuple[str, str]]:
 
 
 def picture() -> str:
-    """The SVG: one row of boxes per row of the table, arrows from the importing to the imported room."""
+    """The SVG: one row of boxes per row of the table, arrows from the importing to the imported package."""
     place = {}
-    for number, row in enumerate(rooms()):
+    for number, row in enumerate(packages()):
         for column, name in enumerate(row):
             place[name] = (LEFT + column * (WIDTH + GAP) + (number % 2) * 90, 20 + number * ROW)
     width = max(x for x, _ in place.values()) + WIDTH + LEFT

@@ -47,9 +47,9 @@ def test_underfitting_says_what_to_change(options):
     (said,) = advice(a_learner(**options), -x, y)
     assert "of the examples of task 1" in said
     assert ("that it was trained on" in said) == ("prior" not in options)
-    assert "it is not trained out; try a larger lr" in said
+    assert "it underfits; try a larger lr" in said
     assert ("prior_epochs" in said) == ("prior" not in options)
-    assert "counts as another try" in said
+    assert "counts as another attempt" in said
     assert "adam" not in said  # it is used already
     (said,) = advice(a_learner(**options, optimiser="sgd"), -x, y)
     assert ", adam as the optimiser, or inputs of a scale near 1" in said
@@ -77,6 +77,6 @@ def test_the_command_line_shows_it_in_one_line(tmp_path, monkeypatch, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("always", Advice)
         assert main(["run", "synthetic", "prior_lr=1e-6", "lr=1e-6", "--out", "run"]) == 0
-    lines = [line for line in capsys.readouterr().err.splitlines() if "not trained out" in line]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "it underfits" in line]
     assert lines
     assert all(line.startswith("Warning: The model misclassifies") for line in lines)

@@ -57,7 +57,7 @@ def samples_for(
         if canonical(stated) != canonical(value):
             notes.fault(_otherwise(key, stated, value))
     notes.checked.append(
-        "The samples were given task by task: how they were cut is not the certificate's choice."
+        "The samples were given task by task: how they were split is not the certificate's choice."
     )
     return Samples(given, given)
 
@@ -116,7 +116,7 @@ def _cut(
         notes.claim.append(f"The cut is the issuer's, and was accepted as stated: {', '.join(accepted)}.")
     elif not any("is not the standard cut" in doubt for doubt in notes.doubts):
         how = "the one that was typed" if typed else "the standard one of the stream"
-        notes.checked.append(f"How the data was cut is {how}.")
+        notes.checked.append(f"How the data was split is {how}.")
     _check_stream(notes, certificate, stream)
     if stream.description.get("label_set") == FOUND:
         notes.word.append(

@@ -25,7 +25,7 @@ ENOUGH = 20
 ADAPTERS = ("cop2l.", "sklearn.", "avalanche.")
 """Whose lines are not the user's."""
 TWICE = (
-    "changing it and learning again counts as another try (docs/data.md, Several settings on the same data)"
+    "changing it and learning again counts as another attempt (docs/data.md, Several settings on the same data)"
 )
 
 
@@ -61,7 +61,7 @@ def after(engine: Fast, S: Examples) -> Iterator[str]:
             more = "and prior_lr, more prior_epochs" if options.prior else "or more epochs"
             more += ", adam as the optimiser" * (options.optimiser != "adam")
             yield (
-                f"The model misclassifies {100 * missed / count:.0f} % of the examples of {what}: it is not trained out; "
+                f"The model misclassifies {100 * missed / count:.0f} % of the examples of {what}: it underfits; "
                 f"try a larger lr {more}, or inputs of a scale near 1; {TWICE}."
             )
 

@@ -50,8 +50,8 @@ class Choice:
     """What is chosen before the options themselves."""
 
     preset: Literal["cop2l", "hybrid", "paper"] = "cop2l"
-    """The set of defaults: `cop2l` picks from all examples (the defaults listed here are its), `hybrid` sets a share aside to
-    train freely and picks where that pays, `paper` is CoP2L as published."""
+    """The set of defaults: `cop2l` picks from all examples (the defaults listed here are its), `hybrid` trains on
+    prior examples and picks where that pays, `paper` is CoP2L as published."""
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -92,7 +92,7 @@ def options(preset: str = Choice.preset, **changes: Any) -> Options:
         if name not in names:
             raise unknown("option", name, names)
     if preset == "hybrid" and chosen["prior"] == 0:
-        raise UserError("The preset 'hybrid' sets a share aside; for prior=0 use preset='cop2l'.")
+        raise UserError("The preset 'hybrid' needs prior examples; for prior=0 use preset='cop2l'.")
     if "kind" not in changes:
         usual = {"witness": "combined", "threshold": "preference"}
         chosen["kind"] = usual.get(str(chosen["buffer"]), chosen["kind"])

@@ -8,7 +8,7 @@ from cop2l.cli.run import WHAT
 
 DESCRIPTION = """\
 Before learning: write down everything that must be chosen before the data is seen (method, options, seed, delta, kind and
-claim, number of tasks, model and initial parameters, how the data is cut), and print the SHA-256 of it. Hand that to your
+claim, number of tasks, model and initial parameters, how the data is split), and print the SHA-256 of it. Hand that to your
 auditor; then learn with: cop2l run CONFIG --commitment FILE. The auditor gives it to: cop2l verify --commitment.
 Where more than one commitment is made for the same data, say in each how many (siblings=20): each has that part of delta."""
 EXAMPLES = """\

@@ -32,9 +32,9 @@ class Config:
     scenario: str | None = None
     """class-incremental, task-incremental or domain-incremental."""
     tasks: int | None = None
-    """Into how many tasks the classes are cut."""
+    """Into how many tasks the classes are split."""
     class_seed: int | None = None
-    """Shuffles the classes before they are cut into tasks; without it they come in label order."""
+    """Shuffles the classes before they are split into tasks; without it they come in label order."""
     order: str | None = None
     """The order of the tasks: reversed has the last one first; what is in a task stays."""
     order_seed: int | None = None

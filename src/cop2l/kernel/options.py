@@ -102,7 +102,7 @@ class Options:
     max_iterations: Annotated[int | None, maybe(whole(0, 10**9))] = None
     """Picking also stops after this many iterations."""
     prior: Annotated[float, number(0, 0.999)] = 0.0
-    """Share of each task that is set aside for free training and replay, and is not certified (rho)."""
+    """Share of each task that are prior examples: used for training and replay, not certified (rho)."""
     prior_memory: Annotated[float, number(0, 1)] = 1.0
     """Share of the memory that holds prior examples, if there is a prior part; the rest holds the buffer."""
     prior_epochs: Annotated[int, whole(0, 10**6)] = 40

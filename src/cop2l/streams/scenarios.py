@@ -28,7 +28,7 @@ class Cut(TypedDict, total=False):
     task_classes: Sequence[Sequence[Any]] | None
     """The classes of each task, all by their names or all by their numbers."""
     class_seed: int | None
-    """Shuffles the classes before they are cut into tasks: it changes which classes a task has."""
+    """Shuffles the classes before they are split into tasks: it changes which classes a task has."""
     order: str | None
     """`reversed`: the last task comes first."""
     order_seed: int | None
@@ -146,7 +146,7 @@ def class_groups(classes: int, tasks: int, class_seed: int | None = None) -> tup
     if tasks < 1 or classes % tasks:
         fitting = ", ".join(str(t) for t in range(1, classes + 1) if classes % t == 0)
         raise UserError(
-            f"{classes} classes cannot be cut into {tasks} equal tasks; choose one of: {fitting}, or list the classes of each"
+            f"{classes} classes cannot be split into {tasks} equal tasks; choose one of: {fitting}, or list the classes of each"
             " with task_classes."
         )
     order = np.arange(classes) if class_seed is None else shuffled(class_seed, "class order", n=classes)

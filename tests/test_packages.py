@@ -1,4 +1,4 @@
-"""A room imports only from rooms above it in the list of CONTRIBUTING.md."""
+"""A package imports only from packages above it in the list of CONTRIBUTING.md."""
 
 import subprocess
 import sys
@@ -6,13 +6,13 @@ import sys
 import pytest
 
 from cop2l import _HOMES
-from docs.import_graph import PACKAGE, PICTURE, edges, imports, picture, rooms
+from docs.import_graph import PACKAGE, PICTURE, edges, imports, packages, picture
 
 ANYWHERE = ("_version", "__version__")
 TOP = ("__init__", "__main__")
 
 
-def room_of(module):
+def package_of(module):
     """cop2l.bounds.kl -> bounds; cop2l.CoP2L, which is imported when used -> certify."""
     parts = _HOMES.get(module.removeprefix("cop2l."), module).split(".")
     return parts[1] if len(parts) > 1 else "__init__"
@@ -21,26 +21,26 @@ def room_of(module):
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
-def test_every_room_is_listed():
-    listed = {name for row in rooms() for name in row}
+def test_every_package_is_listed():
+    listed = {name for row in packages() for name in row}
     present = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in FILES}
     assert present - listed - {*ANYWHERE, *TOP} == set()
     assert listed <= present
-    assert len(rooms()) >= 10
+    assert len(packages()) >= 10
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_up(path):
-    place = {name: number for number, row in enumerate(rooms()) for name in row}
+    place = {name: number for number, row in enumerate(packages()) for name in row}
     here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     if here in TOP:
         return
     for module in imports(path):
-        there = room_of(module)
+        there = package_of(module)
         if there in (here, *ANYWHERE):
             continue
         assert there in place, f"{path.name} imports {module}"
-        assert place[there] <= place[here], f"{path.name} imports {module}, which is in a room below"
+        assert place[there] <= place[here], f"{path.name} imports {module}, which is in a package below"
 
 
 def test_the_check_sees_imports_inside_functions_and_relative_ones(tmp_path):
@@ -58,8 +58,8 @@ import cop2l.bounds, cop2l.console, cop2l.files, cop2l.monitor
 import cop2l.planning, cop2l.report, cop2l.streams, cop2l.kernel.arithmetic
 assert cop2l.streams.Stream.__name__ == "Stream"
 assert cop2l.Monitor.__name__ == "Monitor"
-for room in (cop2l.bounds, cop2l.monitor, cop2l.report):
-    for module in pkgutil.walk_packages(room.__path__, room.__name__ + "."):
+for package in (cop2l.bounds, cop2l.monitor, cop2l.report):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
 assert "torch" not in sys.modules
 """
@@ -70,6 +70,6 @@ def test_bounds_report_monitor_planning_console_files_and_the_names_of_streams_d
     assert done.returncode == 0, done.stderr
 
 
-def test_the_picture_of_the_rooms_is_that_of_the_imports():
+def test_the_picture_of_the_packages_is_that_of_the_imports():
     assert ("certify", "kernel") in edges()
     assert PICTURE.read_text(encoding="utf-8") == picture(), "run: python docs/import_graph.py"
