@@ -33,10 +33,16 @@ class Result(NamedTuple):
     about: str
 
 
+def certifies(group: Group) -> bool:
+    """Whether nothing is known against the certificates of a group, and all are issued at one delta."""
+    deltas = {run.delta for run in group.runs}
+    return not group.not_valid and len(deltas) == 1 and None not in deltas
+
+
 def task_rows(group: Group) -> list[TaskRow]:
     """A row for each task; none unless every run bounds every task."""
     bounds = [own for run in group.runs if (own := bounds_of(run, "bound"))]
-    if group.not_valid or len(bounds) < len(group.runs):
+    if not certifies(group) or len(bounds) < len(group.runs):
         return []
     rows = []
     for t in range(group.benchmark.tasks):
@@ -67,7 +73,7 @@ def result(group: Group) -> Result | None:
         return Result(max(row.at_most for row in rows), "error" + " on every task" * (len(rows) > 1))
     averages = [METRICS["average"].of(run) for run in group.runs]
     known = [average for average in averages if average is not None]
-    if group.not_valid or len(known) < len(averages):
+    if not certifies(group) or len(known) < len(averages):
         return None
     return Result(max(known), f"error on average over the {group.benchmark.tasks} tasks")
 
@@ -85,7 +91,7 @@ def families(group: Group) -> list[Claim]:
     Nothing where not all the runs claim the same, or where it is not valid.
     """
     about = [[(s["family"], s["task"], s["subject"]) for s in run.claims] for run in group.runs]
-    if group.not_valid or any(other != about[0] for other in about):
+    if not certifies(group) or any(other != about[0] for other in about):
         return []
     largest = [
         {**same[0], "value": max(s["value"] for s in same)}

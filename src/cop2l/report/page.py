@@ -62,6 +62,8 @@ def page(
         hashes=[_digest(text) for text in (bundle, script) if text],
         lead=sentences.lead(found.runs, groups),
         groups=groups,
+        doubtful=not_valid(groups)
+        + [(one.folder, " ".join(why)) for one in found.learners if (why := one.certificate.not_valid)],
         claimed=[one for one in claimed if one["group"] in first],
         others=[one for one in claimed if one["group"] not in first],
         commands=commands,
@@ -71,7 +73,7 @@ def page(
         notes=[
             *repeated(groups),
             *remarks,
-            *sentences.beside_claims(groups),
+            *sentences.all_exceeded(groups),
             *(note for run in found.runs for note in run.notes),
         ],
         legend=_legend(groups, compared),
@@ -174,7 +176,6 @@ def _environment() -> Environment:
         "level": f"{100 * LEVEL:g}",
         "rate_text": rate_text,
         "most_rows": MOST_ROWS,
-        "not_valid": not_valid,
         "parts_of": lambda claim, group: [
             (group.runs[0].names.put(part.about), part.bound, part.measured.replace("-", "−") or "–")
             for part in claim.parts

@@ -74,22 +74,24 @@ def headline(groups: Sequence[Group]) -> str:
 
 def claim(group: Group) -> list[str]:
     """What the runs of a group certify: the bound of each task, then the other families, a sentence each."""
-    stated, rows, names = [], task_rows(group), group.runs[0].names
-    if rows:
-        several = "each task, the largest bound of the runs: " * (len(group.runs) > 1)
-        listed = [
-            f"{rate_text(row.at_most, upwards=True)} % on task {row.task}"
-            for row in (rows if len(rows) <= MOST_LISTED else [max(rows, key=lambda row: row.at_most)])
-        ]
-        more = f"; the largest of {len(rows)} bounds" * (len(rows) > MOST_LISTED)
-        stated.append(f"Of new examples, the model misclassifies at most {several}{listing(listed)}{more}.")
-    return [unbroken(names.put(sentence)) for sentence in [*stated, *(c.sentence for c in families(group))]]
+    rows, whose = task_rows(group), "every run's" if len(group.runs) > 1 else "the"
+    over = " (the largest bound over the runs)" * (len(group.runs) > 1)
+    if len(rows) > MOST_LISTED:
+        worst = max(rows, key=lambda row: row.at_most)
+        listed = f"{rate_text(worst.at_most, upwards=True)} % on each of the {len(rows)} tasks"
+        listed += f"; the largest bound is that of task {worst.task}"
+    else:
+        listed = listing([f"{rate_text(row.at_most, upwards=True)} % on task {row.task}" for row in rows])
+    stated = [f"Of new examples, {whose} model misclassifies at most {listed}{over}."] if rows else []
+    stated += [family.sentence for family in families(group)]
+    if stated and (holdout := unpicked(group)):
+        stated.append(holdout)
+    return [unbroken(group.runs[0].names.put(sentence)) for sentence in stated]
 
 
 def meaning(group: Group) -> str:
     """With which probability a certificate holds, and of what."""
-    deltas = {run.delta for run in group.runs if run.delta is not None}
-    likely = listing([f"at least {confidence(delta)}" for delta in sorted(deltas)])
+    likely = f"at least {confidence(group.runs[0].delta or 0)}"
     who = "each run's statements" if len(group.runs) > 1 else "all of these statements"
     return unbroken(
         f"With probability {likely} over the draw of the training data, {who} hold at once: if learning were repeated with"
@@ -121,10 +123,8 @@ def unpicked(group: Group) -> str | None:
         if run.kind and run.kind != "holdout" and counts:
             said.append(nothing_picked(sum(n or 0 for n, _ in counts), sum(p or 0 for _, p in counts)))
     found = [sentence for sentence in said if sentence]
-    if not found:
-        return None
-    who = f"{len(found)} of {len(group.runs)} runs" if len(group.runs) > 1 else "one run"
-    return f"{group.label} on {group.benchmark.stream}, {who}: {_lower(found[0])}"
+    who = f"{len(found)} of {len(group.runs)} runs: " if len(found) < len(group.runs) else ""
+    return f"{who}{found[0]}" if found else None
 
 
 class Above(NamedTuple):
@@ -163,11 +163,16 @@ def exceeded(group: Group) -> str | None:
     )
 
 
+def all_exceeded(groups: Sequence[Group]) -> list[str]:
+    """Where a test error is above the claim, and what the p-value is."""
+    found = [sentence for group in groups if (sentence := exceeded(group))]
+    return [*found, P_VALUE] if found else []
+
+
 def beside_claims(groups: Sequence[Group]) -> list[str]:
-    """What must be said beside the claims: where nothing was picked, and where a test error is above the claim."""
-    found = [exceeded(group) for group in groups]
-    said = [*map(unpicked, groups), *found, P_VALUE if any(found) else None]
-    return [sentence for sentence in said if sentence]
+    """What must be said beside a table of claims: where nothing was picked, and where a test error is above the claim."""
+    picks = [f"{g.label} on {g.benchmark.stream}: {said}" for g in groups if (said := unpicked(g))]
+    return [*picks, *all_exceeded(groups)]
 
 
 def unbroken(sentence: str) -> str:
