@@ -13,6 +13,7 @@ from typing import Any
 from cop2l.errors import UserError
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.metric import metric
+from cop2l.text import rounded
 from reproduction.explanations import Explanations
 from reproduction.ours import USUAL_MODELS, Sample
 from reproduction.published import tables
@@ -50,7 +51,9 @@ def _value(quote: str, found: Sequence[Sample]) -> str:
             f"'{quote}' is no quotation; write: METRIC of METHOD [with OPTION VALUE, ...] on STREAM."
         )
     value = _published(form) if form["paper"] else _ours(form, found)
-    return rate_text(value, digits=1, upwards=metric(form["metric"]).certified)
+    if value is None or metric(form["metric"]).certified:
+        return rate_text(value, upwards=True)
+    return rounded(value, 1, "100")
 
 
 def _ours(form: re.Match[str], found: Sequence[Sample]) -> float | None:

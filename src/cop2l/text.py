@@ -29,13 +29,13 @@ def interval(low: float, high: float) -> str:
     return f"{_scaled(low, 100, 2, ROUND_FLOOR)} to {_scaled(high, 100, 2, ROUND_CEILING)}"
 
 
-def rate(measured: float, digits: int = 1) -> str:
-    """A measured rate in per cent, rounded to the nearest.
+def rate(measured: float) -> str:
+    """A measured rate, in per cent with two digits, rounded to the nearest.
 
-    >>> rate(0.951), rate(-0.0001)
-    ('95.1 %', '0.0 %')
+    >>> rate(0.951), rate(-0.00001)
+    ('95.10 %', '0.00 %')
     """
-    return f"{rounded(measured, digits, '100')} %"
+    return f"{rounded(measured, 2, '100')} %"
 
 
 def rounded(value: float, digits: int, scale: str = "1") -> str:
@@ -180,7 +180,7 @@ def above_claim(task: int, test_error: float, test_n: int, bound: float) -> str 
     if p is None:
         return None
     return (
-        f"Task {task}: the test error, {rate(test_error, 2)}, is above the claim, {percent(bound)}:"
+        f"Task {task}: the test error, {rate(test_error)}, is above the claim, {percent(bound)}:"
         f" p-value {p:.2g} ({round(test_error * test_n)} of {test_n} test examples)."
     )
 
@@ -319,7 +319,7 @@ def monitor_report(monitor: Any) -> str:
     found = monitor.as_dict()
     n, errors, batches, when = (found[name] for name in ("n", "errors", "batches", "alarmed_at"))
     start, before = found["since"]
-    share = f" ({rate(errors / n, 2)})" if n else ""
+    share = f" ({rate(errors / n)})" if n else ""
     typed = monitor.statement["kind"] is None  # a bound that was typed is shown as it was
     bound = f"{100 * monitor.bound:g} %" if typed else percent(monitor.bound)
     lines = [

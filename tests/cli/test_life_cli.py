@@ -69,7 +69,7 @@ def test_learn_adds_a_task_and_a_certificate_and_predict_uses_it(before, tmp_pat
     assert capsys.readouterr().out == "report.html: 0 runs and 1 saved learner on one page\n"
     page = Path("report.html").read_text()
     assert "<h3><code>grown</code></h3>" in page
-    assert "cop2l verify grown" in page
+    assert "<span>cop2l</span> <span>verify</span> <span>grown</span>" in page
     assert f"at most {percent(max(grown.certificate.bounds.values()))} error on every task" in page
 
     assert main(["predict", "grown", "--data", str(folder / "unlabelled.npy")]) == 0
@@ -80,7 +80,7 @@ def test_learn_adds_a_task_and_a_certificate_and_predict_uses_it(before, tmp_pat
 
     assert main(["predict", "grown", "--data", str(folder / "test.npz"), "--out", "classes.npy"]) == 0
     right = np.mean(np.array(expected) == stream.test[2].y)
-    assert capsys.readouterr().err == f"accuracy {100 * right:.1f} % on 200 examples\n"
+    assert capsys.readouterr().err == f"accuracy {100 * right:.2f} % on 200 examples\n"
     assert np.load("classes.npy").tolist() == expected
     assert main(["predict", "grown", "--data", str(folder / "test.npz"), "--out", "classes.txt"]) == 0
     assert [int(line) for line in Path("classes.txt").read_text().split()] == expected

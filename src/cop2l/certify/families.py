@@ -112,14 +112,14 @@ def _forgetting(stated: Sequence[Statement], beside: Measured) -> list[Claim]:
     lost = [s for s in tasks if s["subject"] == "lost"]
     found, parts = list[Claim](), tuple(_part(s, beside, beside.falls[s["task"] - 1]) for s in tasks)
     if lost:
-        fall = text.rate(max(beside.falls[s["task"] - 1] for s in lost), 2).replace("%", "points")
+        fall = text.rate(max(beside.falls[s["task"] - 1] for s in lost)).replace("%", "points")
         sentence = (
             f"{_worst('forgetting', tasks, len(beside.sizes))} The largest fall of a test accuracy: {fall}."
         )
         found.append(Claim("forgetting", sentence, parts))
     for one in (s for s in stated if s["task"] is None):
         rate = _weighted(beside.falls[:-1], beside.sizes[:-1])
-        words = f" (the mean fall of the test accuracies: {text.rate(rate, 2)})" if rate is not None else ""
+        words = f" (the mean fall of the test accuracies: {text.rate(rate)})" if rate is not None else ""
         found.append(Claim("forgetting", f"{said(one, beside.sizes)}{words}."))
     return found
 
@@ -165,7 +165,7 @@ def _part(s: Statement, beside: Measured, rate: float | None) -> Part:
         about,
         f"{said(s, beside.sizes)}{what}{why}.",
         text.percent(s["value"]),
-        "" if rate is None else text.rate(rate, 2),
+        "" if rate is None else text.rate(rate),
     )
 
 
@@ -183,4 +183,4 @@ def _weighted(rates: Sequence[float | None], sizes: Sequence[int]) -> float | No
 
 
 def _beside(rate: float | None) -> str:
-    return "" if rate is None else f" (measured on the test part: {text.rate(rate, 2)})"
+    return "" if rate is None else f" (measured on the test part: {text.rate(rate)})"

@@ -13,7 +13,7 @@ from cop2l.errors import UserError, missing_extra
 from cop2l.files import write_bytes
 from cop2l.report import theme
 from cop2l.report.groups import Spread
-from cop2l.text import percent, rounded
+from cop2l.text import percent, rate
 
 PLAIN, BOLD = 2.0, 4.0
 """Widths of lines."""
@@ -64,8 +64,8 @@ class Figure:
     """True if a third of the page is wide enough for a panel."""
 
 
-def rate_text(value: float | Spread | None, digits: int = 2, *, upwards: bool = False) -> str:
-    """A rate as it is written in tables and tooltips; a bound is rounded upwards, never below itself.
+def rate_text(value: float | Spread | None, *, upwards: bool = False) -> str:
+    """A rate in per cent as it is written in tables and tooltips; a bound is rounded upwards, never below itself.
 
     >>> rate_text(Spread(0.05121, 0.001, 3)), rate_text(0.05121, upwards=True)
     ('5.12 ± 0.10', '5.13')
@@ -73,9 +73,9 @@ def rate_text(value: float | Spread | None, digits: int = 2, *, upwards: bool = 
     if value is None:
         return "–"
     if isinstance(value, Spread):
-        sd = "" if value.sd is None else f" ± {rate_text(value.sd, digits)}"
-        return rate_text(value.mean, digits, upwards=upwards) + sd
-    return percent(value).removesuffix(" %") if upwards else rounded(value, digits, "100")
+        sd = "" if value.sd is None else f" ± {rate_text(value.sd)}"
+        return rate_text(value.mean, upwards=upwards) + sd
+    return (percent(value) if upwards else rate(value)).removesuffix(" %")
 
 
 def lines(
