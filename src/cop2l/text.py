@@ -323,8 +323,8 @@ def monitor_report(monitor: Any) -> str:
     typed = monitor.statement["kind"] is None  # a bound that was typed is shown as it was
     bound = f"{100 * monitor.bound:g} %" if typed else percent(monitor.bound)
     lines = [
-        f"The claim: {claim_of(monitor.statement)} is at most {bound}.",
-        f"Feedback so far: {n} examples in {batches} batches, {errors} errors{share}.",
+        f"The claim: {monitor.names.put(claim_of(monitor.statement))} is at most {bound}.",
+        f"Feedback so far: {count(n, 'example')} in {batches} batch{'es' * (batches != 1)}, {count(errors, 'error')}{share}.",
         f"Evidence against the claim: {monitor.evidence:.3g}; the alarm is at {1 / monitor.alpha:g}."
         + (f" It came after {when} examples, and stays." if when is not None else ""),
         *(

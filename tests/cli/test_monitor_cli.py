@@ -78,7 +78,7 @@ def test_json(say):
 BAD = {
     "0\n2\n": "cannot be counted: An error is 0 or 1, not '2'",
     "error\n0\n\nyes\n": "cannot be counted: An error is 0 or 1, not 'yes'",
-    "predicted,label\n1,\n": "cannot be counted: A label is a whole number or a name, not 1 or ''",
+    "predicted,label\n1,\n": "cannot be counted: The labels are whole numbers or names; not 1 or ''",
     "predicted,label\n1,cat\n": "Line 2",
     "predicted,label\n1\n": "cannot be counted: It has 1 columns",
     "predicted,true\n1,1\n": "cannot be counted: It has 2 columns",
@@ -155,7 +155,20 @@ def test_rows_of_other_tasks_groups_and_classes_are_left_out(tmp_path, capsys):
     assert "claims nothing about tasks 7" in capsys.readouterr().err
     feedback.write_text("task,predicted,label\n2,0,9\n")
     assert main(["monitor", str(folder), *words]) == 3
-    assert "A label is a whole number from 0 to 3 or a name, not 0 or 9" in capsys.readouterr().err
+    assert "The labels are 0, 1, 2, 3; not 0 or 9" in capsys.readouterr().err
+    named = folders.content(kind="holdout") | {
+        "statements": statements,
+        "data": {"class_names": ["1", "2", "5", "09"]},
+    }
+    folder = folders.write(tmp_path / "named", named)
+    words[3] = str(tmp_path / "named.json")
+    feedback.write_text("predicted,label\n5,5\n1,09\n")
+    assert main(["monitor", str(folder), *words]) == 0
+    assert json.loads(capsys.readouterr().out)["errors"] == 1
+    feedback.write_text("predicted,label\n5,5\n2,9\n")
+    assert main(["monitor", str(folder), *words]) == 3
+    assert "Line 3" in (said := capsys.readouterr().err)
+    assert "The labels are 1, 2, 5, 09; not '2' or '9'" in said
 
 
 def test_rows_of_a_group_and_of_a_class(tmp_path):

@@ -256,7 +256,7 @@ def test_gaps_categories_and_the_order_of_tasks(capsys):
     assert '\n2 ("Zürich")  ' in said_live
     assert read_json("here/summary.json")["task_names"] == ["Bern", "Zürich", "Genf"]
     assert main(["show", "here"]) == 0
-    assert '2 ("Zürich")' in capsys.readouterr().out
+    assert 'the error rate on task 2 ("Zürich") is at most' in capsys.readouterr().out
     turned = [";".join(line.split(";")[::-1]) for line in lines]  # columns are known by their names
     Path("turned.csv").write_text("\n".join(turned))
     typed = ["--domain", "branch", "--scenario", "domain-incremental", "--tasks", "3"]
@@ -272,6 +272,15 @@ def test_gaps_categories_and_the_order_of_tasks(capsys):
     Path("new.csv").write_text("city;size;age\nRom;0;\nUlm;0;51,0\nParis;0;20,5\n")
     assert main(["predict", "here", "--data", "new.csv"]) == 0
     assert capsys.readouterr().out.split() == ["no", "yes", "no"]
+    later = Path("people.csv").read_text().splitlines()[:151]
+    Path("later.csv").write_text("\n".join(later).replace("Bern", "Chur").replace(",", ",1"))
+    for file, names in (("people.csv", "'Bern', 'Zürich', 'Genf'"), ("later.csv", "")):
+        assert main(["learn", "here", "--data", file, "--out", "grown"]) == (2 if names else 0)
+        assert names in (said := capsys.readouterr()).err
+    assert '\n  4 ("Chur")  ' in said.out
+    Path("bad.csv").write_text("city;size;age\nRom;0;1e1\nUlm;0;old\n")
+    assert main(["predict", "grown", "--data", "bad.csv"]) == 2
+    assert "holds numbers, but 'old' in row 2" in capsys.readouterr().err
     listed = ["task_order=Genf,Bern,Zürich", "domain=branch", STEP, "--out", "there"]
     assert main(["run", "people.csv", *listed]) == 0
     assert read_json("there/environment.json")["stream"]["task_names"] == ["Genf", "Bern", "Zürich"]

@@ -164,7 +164,7 @@ def test_the_command_line_runs_grows_and_verifies_groups(data, tmp_path, capsys,
     np.savez("bare.npz", x=x, y=y)
     capsys.readouterr()
     assert main(["learn", "run", "--data", "bare.npz", "--out", "grown"]) != 0
-    assert "names none; add group" in capsys.readouterr().err
+    assert "names none; add an array or a column named group" in capsys.readouterr().err
     assert not (tmp_path / "grown").exists()
     assert main(["learn", "run", "--data", "third.npz", "--out", "grown", "--json"]) == 0
     issued = json.loads(capsys.readouterr().out)
@@ -172,12 +172,12 @@ def test_the_command_line_runs_grows_and_verifies_groups(data, tmp_path, capsys,
     assert {(s["task"], s["subject"]) for s in issued["claims"]} == {
         (t, g) for t in (1, 2, 3) for g in GROUPS
     }
-    lines = ["a,b,c,d,e,f,label,place"]
+    lines = ["a,b,c,d,e,f,label,group"]
     lines += [",".join(map(str, [*row, label, name])) for row, label, name in zip(x, y, group, strict=True)]
     (tmp_path / "fourth.csv").write_text("\n".join(lines))
-    assert main(["learn", "grown", "--data", "fourth.csv", "--group", "place"]) == 0
+    assert main(["learn", "grown", "--data", "fourth.csv"]) == 0
     assert "Of group south in task 4 at most" in capsys.readouterr().out
-    assert main(["predict", "grown", "--data", "fourth.csv", "--group", "place"]) == 0
+    assert main(["predict", "grown", "--data", "fourth.csv"]) == 0
 
 
 def test_groups_that_look_like_numbers_are_names(tmp_path):

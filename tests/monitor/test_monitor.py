@@ -320,7 +320,7 @@ def test_tasks_and_classes_of_a_file_go_by_their_names(tmp_path):
     file.write_text("task,predicted,label\nGenf,cat,cat\nBern,cat,dog\nGenf,cat,dog\n2,cat,dog\n")
     of_task, of_class = Monitor(0.1, task=2), Monitor(0.1, "classes", 2, 1)
     for monitor in (of_task, of_class):
-        monitor.names = Names(["Bern", "Genf"], ["cat", "dog"])
+        monitor.names, monitor._labels = Names(["Bern", "Genf"], ["cat", "dog"]), [["cat", "dog"]]
     assert read_feedback(file, of_task) == [[0, 1, 1]]
     assert read_feedback(file, of_class) == [[1, 1]]
     file.write_text("task,predicted,label\nGent,cat,cat\n")

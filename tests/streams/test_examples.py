@@ -14,7 +14,7 @@ LABELS = np.array([0, 1, 0, 1])
 def test_integer_features_are_multiplied_by_their_scale(tmp_path):
     file = tmp_path / "features.npz"
     np.savez(file, x=ROWS, y=LABELS, scale=np.float32(0.5))
-    x, y, _ = examples(file, "01", {})
+    x, y, *_ = examples(file, "01", {})
     assert x.tolist() == (0.5 * ROWS).tolist()
     assert y.tolist() == LABELS.tolist()
     np.savez(file, x=ROWS, y=LABELS, x_test=ROWS, y_test=LABELS, scale=np.float32(0.5))
@@ -24,7 +24,7 @@ def test_integer_features_are_multiplied_by_their_scale(tmp_path):
 def test_a_spreadsheets_csv_has_its_label(tmp_path):
     file = tmp_path / "table.csv"
     file.write_bytes("\ufefflabel,a\r\n1,2\r\n0,3\r\n\r\n".encode())
-    x, y, _ = examples(file, "01", {})
+    x, y, *_ = examples(file, "01", {})
     assert (x.tolist(), y.tolist()) == ([[2], [3]], [1, 0])
 
 
@@ -34,7 +34,7 @@ def test_a_column_of_arrays_is_all_of_an_example(tmp_path):
 
     file = tmp_path / "table.parquet"
     parquet.write_table(pa.table({"x": ROWS.tolist(), "label": LABELS}), file)
-    x, y, _ = examples(file, "01", {})
+    x, y, *_ = examples(file, "01", {})
     assert (x.tolist(), y.tolist()) == (ROWS.tolist(), LABELS.tolist())
 
 
@@ -63,6 +63,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
             "a,label\ncaf\u00e9,1\n".encode("latin-1"),
             "write it again as UTF-8",
         ),
+        ("header.csv", "höhe,label\n1,1\n".encode("latin-1"), "write it again as UTF-8"),
         ("array.npz", "an array", "not a readable .npz file of plain arrays"),
         ("half.npz", "half", "not a readable .npz file of plain arrays"),
         ("archive.npy", "whole", "not a readable .npy file"),

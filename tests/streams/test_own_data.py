@@ -352,7 +352,7 @@ def test_domains_come_in_the_order_of_the_file_or_as_told(tmp_path):
     assert stream[0].x.shape[1] == 1
     from cop2l.streams.files import examples
 
-    x, _, _ = examples(
+    x, *_ = examples(
         tmp_path / "dates.csv", "01", stream.description["inputs"]
     )  # the other columns are no surplus
     assert x.shape == (40, 1)
@@ -439,7 +439,7 @@ def test_dialects_of_csv(tmp_path, name, content):
     from cop2l.streams.files import examples
 
     (tmp_path / name).write_bytes(content)
-    x, y, _ = examples(tmp_path / name, "01", {})
+    x, y, *_ = examples(tmp_path / name, "01", {})
     assert (x.tolist(), y.tolist()) == ([[1.5, 2.0], [2.5, 3.0]], [0, 1])
 
 

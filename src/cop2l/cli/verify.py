@@ -149,6 +149,7 @@ def run_show(arguments: argparse.Namespace) -> None:
     from cop2l.kernel import form
     from cop2l.kernel.options import Refusal
     from cop2l.kernel.verdict import Verdict, claim_in_words
+    from cop2l.text import Names
 
     try:
         folders, run = find(arguments.path, Verdict())
@@ -167,7 +168,14 @@ def run_show(arguments: argparse.Namespace) -> None:
     else:
         assumed = ["Assumptions:", *(f"  - {sentence}" for sentence in form.ASSUMPTIONS)]
         first = [f"NOT VALID: {reason}" for reason in reasons]
-        lines = [*first, *claim_in_words(content), "", str(read(folders[-1])), "", *assumed]
+        lines = [
+            *first,
+            *map(Names.of(content["data"]).put, claim_in_words(content)),
+            "",
+            str(read(folders[-1])),
+            "",
+            *assumed,
+        ]
         print("\n".join(lines))
 
 

@@ -19,7 +19,7 @@ from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD, Learner, read_state
 from cop2l.methods.protocol import Method
 from cop2l.streams.files import examples
-from cop2l.text import Names
+from cop2l.text import Names, short_name
 
 SAVED_COP2L = "learner.safetensors"
 DATA = "data.json"
@@ -83,7 +83,7 @@ def learn(
     learner: Any = load(folder)
     known = kept_beside(folder)
     old = dict(_archived(learner, entry, known, label) for entry in archive)
-    x, y, groups = read(learner, data, known, label, labels=True)
+    x, y, groups, domains = read(learner, data, known, label, labels=True)
     if (last := getattr(learner.options, "tasks", None)) is not None and learner.tasks_seen >= last:
         raise UserError(
             f"{folder} was made for {last} tasks, and all were learned; more can be added to a run with anytime=true."
@@ -95,8 +95,9 @@ def learn(
     told = {"groups": groups} if claims_groups(learner) else {}
     if told and groups is None:
         raise UserError(
-            f"The learner claims groups and {data} names none; add group, or name the column with --group."
+            f"The learner claims groups and {data} names none; add an array or a column named group."
         )
+    _name_task(learner, known, data, domains)
     learner.learn(x, y, classes=classes, progress=progress, **told)
     if hasattr(learner, "certify") and learner.options.tasks in (None, learner.tasks_seen):
         learner.certify(data=old | {learner.tasks_seen: (x, y)})
@@ -108,6 +109,24 @@ def learn(
 
     replace_folder(target, save)
     return learner, target
+
+
+def _name_task(learner: Any, known: dict[str, Any], data: str | Path, domains: Any) -> None:
+    """Add the name of the next task, the domain of its examples, to what is known of the data and certified."""
+    found = [] if domains is None else list(dict.fromkeys(map(str, domains.tolist())))
+    if len(found) > 1:
+        raise UserError(
+            f"{data} holds the domains {', '.join(map(repr, found[:20]))}, each of which is a task; give one file for each."
+        )
+    names = [*known.get("task_names", ()), *found]
+    if not found or len(names) != learner.tasks_seen + 1:
+        return
+    known["task_names"] = names
+    state = getattr(learner, "state", None)
+    if (
+        state is not None and state.data and not state.commitment
+    ):  # a commitment names the tasks of the run alone
+        state.data = {**state.data, "task_names": [short_name(name) for name in names]}
 
 
 def _target(folder: str | Path, out: str | Path | None) -> Path:
@@ -158,7 +177,7 @@ def predicted(
     probabilities: bool = False,
 ) -> Predicted:
     """What a learner says of a file or a table of examples; `known` is what its run keeps of its data."""
-    x, y, _ = read(learner, data, known, label)
+    x, y, *_ = read(learner, data, known, label)
     several, tasks = learner.scenario == "task-incremental", range(1, learner.tasks_seen + 1)
     if task not in tasks and (task is not None or (several and hasattr(learner, "certify"))):
         raise UserError(
@@ -193,8 +212,8 @@ def read(
     label: str | None = None,
     *,
     labels: bool = False,
-) -> tuple[Any, Any, Any]:
-    """Examples for a learner: inputs of its shape, class numbers (None without `labels`), and groups or None.
+) -> tuple[Any, Any, Any, Any]:
+    """Examples for a learner: inputs of its shape, class numbers (None without `labels`), groups and domains or None.
 
     `known` says how its run read a table: which columns, by name, and which one has the label. A `label` that is named
     comes before it.
@@ -203,7 +222,7 @@ def read(
     columns |= {} if label is None else {"label": label}
     # of an export its program is known, and no model
     wanted = learner.shape if hasattr(learner, "shape") else tuple(learner.model.description["inputs"])
-    x, y, groups = examples(
+    x, y, groups, domains = examples(
         Path(data) if isinstance(data, str | Path) else data, class_names(learner, known), columns, wanted
     )
     if labels and y is None:
@@ -212,7 +231,7 @@ def read(
         raise UserError(
             f"The examples in {data} have the shape {shape}, and the learner takes {wanted}; give the inputs that it learned."
         )
-    return x, y, groups
+    return x, y, groups, domains
 
 
 def claims_groups(learner: Any) -> bool:
@@ -245,7 +264,7 @@ def _archived(
         raise UserError(
             f"There is no earlier task {number}; the learner has learned the tasks 1 to {learner.tasks_seen}."
         )
-    x, y, _ = read(learner, path, known, label, labels=True)
+    x, y, *_ = read(learner, path, known, label, labels=True)
     return int(number), (x, y)
 
 

@@ -70,7 +70,8 @@ def _errors(row: dict[str, str], monitor: Monitor) -> list[int]:
     if column in row and _numbered(row[column], names, 0, "class") != str(subject):
         return []
     if "error" not in row:
-        return [int(monitor.is_error(_label(row["predicted"]), _label(row["label"])))]
+        cells = (row[name] if monitor.names.classes else _label(row[name]) for name in ("predicted", "label"))
+        return [int(monitor.is_error(*cells))]
     if row["error"] not in ("0", "1"):
         raise UserError(f"An error is 0 or 1, not {row['error']!r}; {FORMS}.")
     return [int(row["error"])]
@@ -81,9 +82,11 @@ def _numbered(cell: str, names: Sequence[str], first: int, noun: str) -> str:
     if cell in names:
         return str(first + list(names).index(cell))
     if names and not cell.isdecimal():
-        raise UserError(f"There is no {noun} named {cell!r}; they are called {', '.join(map(repr, names[:20]))}.")
+        raise UserError(
+            f"There is no {noun} named {cell!r}; they are called {', '.join(map(repr, names[:20]))}."
+        )
     return cell
 
 
 def _label(cell: str) -> int | str:
-    return int(cell) if cell.removeprefix("-").isdecimal() else cell
+    return int(cell) if cell.isdecimal() and str(int(cell)) == cell else cell

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from numbers import Real
 from pathlib import Path
@@ -16,7 +16,7 @@ from cop2l.files import DamagedError, Lock, json_digest, read_json, write_json
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import Verdict
 from cop2l.monitor.evidence import accuser, due, log_evidence
-from cop2l.text import Names, percent
+from cop2l.text import Names, percent, short_name
 
 FORMAT, VERSION = "cop2l-monitor", 2
 COUNTS: dict[str, Any] = {"n": 0, "errors": 0, "batches": 0, "alarmed_at": None, "starts": []}
@@ -45,7 +45,7 @@ class Monitor:
         self.alpha, self.path = real("alpha", alpha), None if state is None else Path(state)
         if not 1e-300 <= self.alpha < 1:
             raise UserError(f"alpha must be a number above 0 and below 1, for example 0.01, not {alpha!r}.")
-        self._classes = identity = None
+        identity, self._labels = None, list[Sequence[str]]()
         if isinstance(claim, Real) and not isinstance(claim, bool):
             named = {"family": family, "task": task, "subject": subject}
             self.names = Names()
@@ -53,8 +53,9 @@ class Monitor:
         else:
             certificate = _certificate(claim)
             self.statement = _statement(certificate.statements, family, task, subject)
-            self._classes = certificate.content["classes"]
             self.names = Names.of(certificate.content["data"])
+            names, numbers = self.names.classes, [*map(str, range(certificate.content["classes"]))]
+            self._labels = [names or numbers, *([] if any(name.isdecimal() for name in names) else [numbers])]
             stated = {k: v for k, v in certificate.content.items() if k not in ("files", "digest")}
             identity = json_digest(stated)
         self.bound = float(self.statement["value"])
@@ -144,13 +145,14 @@ class Monitor:
                 "Labels do not tell what was forgotten: give 1 for an example that the parameters of then had right and those "
                 "of now have wrong, else 0."
             )
-        known = math.inf if self._classes is None else self._classes
-        for label in (predicted, true):
-            fits = 0 <= label < known if type(label) is int else type(label) is str and label != ""
-            if not fits or type(predicted) is not type(true):
-                below = "" if self._classes is None else f" from 0 to {known - 1}"
-                raise UserError(f"A label is a whole number{below} or a name, not {predicted!r} or {true!r}.")
-        return bool(predicted != true)
+        texts = {short_name(label) for label in (predicted, true)}
+        if self.names.classes or (self._labels and type(true) is int):
+            which, good = ", ".join(self._labels[0][:20]), any(texts <= {*known} for known in self._labels)
+        else:
+            which, good = "whole numbers or names", "" not in texts
+        if not good or type(predicted) is not type(true) or type(true) not in (int, str):
+            raise UserError(f"The labels are {which}; not {predicted!r} or {true!r}.")
+        return len(texts) == 2
 
     def _log_evidence(self, counts: Mapping[str, Any]) -> float:
         return float(log_evidence(self.bound, counts["n"], counts["errors"], *_columns(counts["starts"])))

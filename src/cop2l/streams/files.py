@@ -79,10 +79,11 @@ def read(
 
 def examples(
     source: Any, names: Sequence[str], known: Mapping[str, Any], shape: Sequence[int] = ()
-) -> tuple[Any, Any, Any]:
-    """Inputs as models take them, class numbers or None, and groups or None: of a path or a table, for a learner's classes.
+) -> tuple[Any, Any, Any, Any]:
+    """Inputs as models take them, class numbers, groups and domains (None: there are none), for a learner's classes.
 
-    `known` is what its run keeps of a table's columns. Pictures are resized to the shape of its inputs.
+    `source` is a path or a table, `known` what the run keeps of a table's columns. Pictures are
+    resized to the shape of its inputs.
     """
     told = known.get("columns") or ()
     columns = Columns(
@@ -104,7 +105,7 @@ def examples(
     if isinstance(part.x, Pictures) and len(shape) == 3:
         part = part._replace(x=Pictures(part.x.sources, "L" if shape[0] == 1 else "RGB").array(shape[2]))
     x, y, groups = prepared(str(path), part)
-    return x, None if y is None else class_numbers(y, names), groups
+    return x, None if y is None else class_numbers(y, names), groups, part.domain
 
 
 def stored(path: Path, columns: Columns | None = None) -> Stored:

@@ -270,7 +270,7 @@ def _numbered_within_tasks(
         data,
         y=number[data.y],
         y_test=number[data.y_test],
-        names=tuple(f"number {n}" for n in range(size)),
+        names=tuple(map(str, range(size))),
         description=data.description | {"task_classes": [list(group) for group in sets]},
     )
     return renumbered, (tuple(range(size)),) * len(sets)

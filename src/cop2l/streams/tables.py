@@ -17,6 +17,7 @@ from cop2l.streams.text import SIZE, hashed
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 MISSING = "Column {!r} of {} has missing values; fill or remove them."
 HEAD_BYTES = 1 << 16
+NUMBER = r"\s*[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?\s*"
 INDEX_NAMES = ("", "index", "id", "row", "row_number", "unnamed: 0", "__index_level_0__")
 WHOLE = ("arrays", "pictures")
 """A column of these is all of an example."""
@@ -136,7 +137,7 @@ def _csv(file: Path, columns: Columns | None) -> Any:
                 column_types=names, decimal_point=point, strings_can_be_null=True
             ),
         )
-        readable = not any(pa.types.is_binary(field.type) for field in table.schema)
+        readable = not any(pa.types.is_binary(field.type) for field in table.schema if field.name is not None)
     except (UnicodeDecodeError, pa.ArrowInvalid) as error:
         if "UTF8" not in str(error) and not isinstance(error, UnicodeDecodeError):
             raise
@@ -271,8 +272,11 @@ def _column(column: Any, name: str, file: Path | str, kind: str, size: int) -> n
     array, found = _array(column), form(column.type)
     if kind == "number":
         if found not in ("numbers", "empty"):
+            cells = [(row, str(cell)) for row, cell in enumerate(array.to_pylist(), 1) if cell is not None]
+            row, value = next((cell for cell in cells if not re.fullmatch(NUMBER, cell[1])), cells[0])
             raise UserError(
-                f"Column {name!r} of {file} is not numeric; choose the inputs with columns=, or name it in text= if it is text."
+                f"Column {name!r} of {file} holds numbers, but {value!r} in row {row}; leave the cell empty where a value is"
+                " missing."
             )
         with np.errstate(over="ignore"):
             values: np.ndarray = array.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float32)
@@ -287,7 +291,7 @@ def _column(column: Any, name: str, file: Path | str, kind: str, size: int) -> n
     if kind == "text":
         return hashed(texts, size)
     distinct = set(texts) - {""}
-    numeric = {text for text in distinct if re.fullmatch(r"\s*[-+]?\d*[.,]?\d+\s*", text)}
+    numeric = {text for text in distinct if re.fullmatch(NUMBER, text)}
     if found == "text" and len(distinct) > 2 and 2 * len(numeric) > len(distinct) > len(numeric):
         strange = min(distinct - numeric)
         raise UserError(
