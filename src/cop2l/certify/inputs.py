@@ -121,7 +121,7 @@ def inputs(x: Any) -> Any:
 
 def labels(y: Any) -> Tensor:
     """Y as 64-bit integers on the CPU."""
-    wanted = "y must be a one-dimensional array of integer class numbers; streams.from_arrays(x, y) numbers labels that are names."
+    wanted = "y must be a one-dimensional array of class numbers; streams.from_arrays(x, y) numbers labels that are names."
     found = y.detach().cpu() if isinstance(y, Tensor) else torch.from_numpy(np.array(_array(y, wanted)))
     if found.dim() != 1 or found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
         raise UserError(wanted)
