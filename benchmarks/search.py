@@ -27,7 +27,7 @@ def training_part(name, folder):
     """The training part of a data set, or of its features, as (x, y, how x is prepared)."""
     from cop2l.features.load import labelled as features
     from cop2l.features.store import find
-    from cop2l.streams.catalog import DATASETS, GREY
+    from cop2l.streams.datasets import DATASETS
     from cop2l.streams.loading import labelled
     from cop2l.streams.pictures import Scaled
 
@@ -40,7 +40,8 @@ def training_part(name, folder):
         if "scale" in stored:
             order = np.argsort(y, kind="stable")
             return (x * stored["scale"]).astype(np.float32)[order], y[order], None
-    return x, y, Scaled(*DATASETS[name].scale) if name in DATASETS else Scaled(*GREY, top=16)
+    published = DATASETS.get(name)
+    return x, y, Scaled(published.mean, published.std) if published else Scaled(top=16)
 
 
 @functools.cache

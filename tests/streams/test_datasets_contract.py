@@ -7,7 +7,7 @@ import pytest
 from small_data_sets import WRITERS, cifar10_binary, mnist, values
 
 from cop2l import streams
-from cop2l.streams import DATASETS, label_sets
+from cop2l.streams import DATASETS
 
 TASKS = {
     "mnist": (5, 10, (1, 28, 28)),
@@ -67,8 +67,9 @@ def test_cifar100_in_20_tasks(tmp_path):
     stream = streams.load("cifar100", folder=tmp_path, tasks=20)
     assert len(stream) == 20
     assert stream.heads[1] == (5, 6, 7, 8, 9)
-    assert len(set(label_sets.CIFAR100)) == 100
-    assert list(label_sets.CIFAR100) == sorted(label_sets.CIFAR100)
+    names = DATASETS["cifar100"].names
+    assert len(set(names)) == 100
+    assert list(names) == sorted(names)
 
 
 def test_pixels_are_scaled_by_the_published_constants(tmp_path):

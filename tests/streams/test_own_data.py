@@ -11,7 +11,7 @@ from small_data_sets import picture
 
 from cop2l import streams
 from cop2l.errors import Advice, UserError
-from cop2l.streams.text import hashed
+from cop2l.streams.encoding import hashed
 
 pa = pytest.importorskip("pyarrow")
 from pyarrow import csv, parquet  # noqa: E402

@@ -14,13 +14,13 @@ from cop2l.experiments.learners import names_of
 from cop2l.features import load_stream
 from cop2l.kernel.form import Unreadable, canonical, regular
 from cop2l.kernel.verdict import Verdict
+from cop2l.streams.encoding import TEXT_SIZE
 from cop2l.streams.files import stored_arrays
 from cop2l.streams.own import FOUND, TEST_SHARE
 from cop2l.streams.task import Stream
-from cop2l.streams.text import SIZE
 from cop2l.streams.withhold import withhold, withhold_groups
 
-USUAL = {"images": "shared", "seed": 0, "label": "label", "test_share": TEST_SHARE, "text_size": SIZE}
+USUAL = {"images": "shared", "seed": 0, "label": "label", "test_share": TEST_SHARE, "text_size": TEXT_SIZE}
 SEEDS = ("seed", "class_seed", "order_seed", "problem")
 MOST = 10**8
 """Rows that a stated cut may make up: a larger number is nobody's data."""

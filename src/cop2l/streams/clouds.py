@@ -9,8 +9,7 @@ import torch
 
 from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
-from cop2l.streams.fingerprints import fingerprint
-from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task
+from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task, fingerprint
 
 LARGEST_GRID = 1 << 20
 

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cop2l.errors import UserError
-from cop2l.streams.fingerprints import fingerprint
+from cop2l.errors import UserError, missing_extra
+from cop2l.streams.task import fingerprint
 
 MOST_VALUES = 100
 """Categories that the prior part may give a column."""
+TEXT_SIZE = 1024
+"""Numbers per column of text, unless told otherwise."""
 
 
 class Declared(NamedTuple):
@@ -162,3 +164,17 @@ def _decided(title: str, name: str, parts: Sequence[Rows], prior: Rows | None) -
                 " text, or choose the inputs with columns=."
             )
     return column | {"values": values}
+
+
+def hashed(texts: Sequence[str], size: int) -> np.ndarray:
+    """One row of length 1 per text: its words and pairs of neighbours, counted in places that a fixed hash gives them.
+
+    There is no vocabulary and there are no frequencies over the texts, so that a row depends on its own text alone.
+    """
+    try:
+        from sklearn.feature_extraction.text import HashingVectorizer
+    except ImportError:
+        raise missing_extra("scikit-learn", "data", "Reading a column of text") from None
+    rule = HashingVectorizer(n_features=size, ngram_range=(1, 2), dtype=np.float32)
+    rows: np.ndarray = rule.transform(texts).toarray()
+    return rows

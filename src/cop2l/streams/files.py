@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from cop2l.errors import UserError
-from cop2l.streams.encoding import Declared, Encoder, Rows, listed
+from cop2l.streams.encoding import TEXT_SIZE, Declared, Encoder, Rows, listed
 from cop2l.streams.own import TEST_SHARE, class_numbers, labelled, prepared
 from cop2l.streams.pictures import Pictures, class_folders, from_folders
 from cop2l.streams.scenarios import Labelled
 from cop2l.streams.tables import SUFFIXES, Columns, Part, from_frame, from_table, is_table, read_table
-from cop2l.streams.text import SIZE
 
 ARRAYS = ("x", "y", "domain", "group")
 MOST_TEXT = 2**20
@@ -31,7 +30,7 @@ def read(
     label: str = "label",
     columns: str | Sequence[str] | None = None,
     text: str | Sequence[str] | None = None,
-    text_size: int = SIZE,
+    text_size: int = TEXT_SIZE,
     domain: str | None = None,
     group: str | None = None,
     task_order: str | Sequence[str] | None = None,
@@ -89,7 +88,7 @@ def examples(
     columns = Columns(
         known.get("label", "label"),
         [] if known.get("chosen") else None,
-        text_size=known.get("text_size", SIZE),
+        text_size=known.get("text_size", TEXT_SIZE),
         domain=known.get("domain"),
         group=known.get("group"),
         order=known.get("order"),

@@ -2,14 +2,16 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from cop2l.errors import UserError, unknown
 from cop2l.plugins import imported, installed
-from cop2l.streams.catalog import DATASETS, SIDE, data_set, decoded, digits
 from cop2l.streams.clouds import synthetic
+from cop2l.streams.datasets import DATASETS, digits
 from cop2l.streams.domains import DOMAINS, IMAGES, views
+from cop2l.streams.pictures import Pictures
 from cop2l.streams.scenarios import Cut, Labelled, Prior, cut, fewer
 from cop2l.streams.task import SCENARIOS, Stream
 
@@ -18,6 +20,9 @@ NAMES = (*DATASETS, *DOMAINS, "digits", *GENERATED)
 COLUMNS = ("label", "columns", "text", "domain", "group", "missing", "categories", "task_order")
 OWN = (*COLUMNS, "text_size", "classes", "task_classes", "size", "test_share", "examples")
 """The options of own data; the first name columns of a table, or values in it."""
+
+SIDE = 64
+"""Pictures in files of many sizes are resized to this, as published, unless told otherwise."""
 
 
 def load(
@@ -79,7 +84,7 @@ def load(
             )
         source, domains = DOMAINS[source]
     stored = labelled(source, folder=folder, download=download, seed=seed, **options)
-    data = decoded(fewer(stored, examples), size, SIDE if source in DATASETS else None)
+    data = _decoded(fewer(stored, examples), size, SIDE if source in DATASETS else None)
     if domains is not None:
         if scenario not in (None, "domain-incremental") or class_seed is not None or task_classes is not None:
             raise UserError(
@@ -92,6 +97,24 @@ def load(
     how: Cut = {"tasks": tasks, "task_classes": task_classes, "class_seed": class_seed, "order": order}
     how["order_seed"] = order_seed
     return cut(data, scenario or usual, prior=prior, **how)
+
+
+def _decoded(data: Labelled, size: int | None, usual: int | None) -> Labelled:
+    """The data with its pictures decoded, at a size if one is given."""
+    if not isinstance(data.x, Pictures):
+        if size is not None:
+            raise UserError(f"{data.name} has a size of its own; leave out size={size}.")
+        return data
+    if size is not None and (not isinstance(size, int) or size < 1):
+        raise UserError(f"Give the size of the pictures in pixels, not {size!r}.")
+    side = usual if size is None else size
+    # The test part may begin with a grey picture among coloured ones: the training part decides for both.
+    x, x_test = data.x.array(side), Pictures(data.x_test.sources, data.x.mode).array(side)
+    if x.shape[1:] != x_test.shape[1:]:
+        raise UserError(
+            f"Training and test pictures of {data.name} differ in size; give size=, such as size=64."
+        )
+    return replace(data, x=x, x_test=x_test, description=data.description | {"size": x.shape[2]})
 
 
 def refuse(name: object, given: Mapping[str, Any], takes: Iterable[str]) -> None:
@@ -124,11 +147,11 @@ def labelled(
         refuse(text, {"folder": folder}, ("scenario", "domains", "images", "seed", *get_type_hints(Cut)))
         return digits()
     if known:
-        if download and folder is None and data_set(text).locate() is None:
+        if download and folder is None and DATASETS[text].locate() is None:
             from cop2l.streams.download import get
 
             get(text)
-        return data_set(text).open(folder)
+        return DATASETS[text].open(folder)
     if text in (others := installed("streams")):
         found = imported(others[text])(folder=folder, **options)
         if not isinstance(found, Labelled):

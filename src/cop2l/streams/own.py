@@ -249,7 +249,7 @@ def prepared(name: str, part: Part) -> tuple[Any, Any, Any]:
 def _inputs(name: str, x: Any) -> tuple[Any, Prepare]:
     """Inputs in the form that is stored, and how they are prepared."""
     if isinstance(x, Pictures):
-        return x, Scaled((0.5,), (0.5,))
+        return x, Scaled()
     if isinstance(x, Rows):
         return x, as_it_is
     if isinstance(x, torch.Tensor):
@@ -261,7 +261,7 @@ def _inputs(name: str, x: Any) -> tuple[Any, Prepare]:
     if x.ndim < 2 or x.dtype.kind not in "biuf":
         raise UserError(f"The inputs of {name} must be numbers, one row per example.")
     if x.dtype == np.uint8 and x.ndim in (3, 4):
-        return _channels_first(x), Scaled((0.5,), (0.5,))
+        return _channels_first(x), Scaled()
     if x.dtype != np.float32:
         x = x.astype(np.float32)
     return _finite(name, x), as_it_is

@@ -10,9 +10,8 @@ import torch
 from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
 from cop2l.streams.encoding import Encoder, Rows
-from cop2l.streams.fingerprints import fingerprint
 from cop2l.streams.pictures import Pictures
-from cop2l.streams.task import SCENARIOS, Stream, Task
+from cop2l.streams.task import SCENARIOS, Stream, Task, fingerprint
 from cop2l.streams.withhold import prior_rows
 
 Prepare = Callable[[Any], Any]

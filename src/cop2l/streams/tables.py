@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cop2l.errors import Advice, UserError, missing_extra
-from cop2l.streams.encoding import Declared, Rows
+from cop2l.streams.encoding import TEXT_SIZE, Declared, Rows, hashed
 from cop2l.streams.pictures import Pictures
-from cop2l.streams.text import SIZE, hashed
 
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 MISSING = "Column {!r} of {} has missing values; fill or remove them."
@@ -29,7 +28,7 @@ class Columns(NamedTuple):
     label: str | None = "label"
     inputs: Sequence[str] | None = None
     text: Sequence[str] = ()
-    text_size: int = SIZE
+    text_size: int = TEXT_SIZE
     domain: str | None = None
     group: str | None = None
     order: str | None = None

@@ -74,3 +74,10 @@ class Stream(Sequence[Task]):
             names = ("train", "test", "heads", "task_names", "groups", "test_groups")
             return replace(self, **{name: getattr(self, name)[index] for name in names})
         return self.train[index]
+
+
+def fingerprint(x: Any, y: Any) -> str:
+    """The fingerprint of a whole array, as certificates state it: equal data, equal text, whatever holds it."""
+    from cop2l.kernel import samples
+
+    return samples.fingerprint(len(x), samples.blocks_of(x, y))

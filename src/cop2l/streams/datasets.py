@@ -1,0 +1,89 @@
+"""The data sets by name, as datasets.toml describes them: found in a folder, read and prepared."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cop2l.errors import UserError, missing_extra
+from cop2l.streams.folders import roots
+from cop2l.streams.formats import READERS, wnids
+from cop2l.streams.own import hold_out
+from cop2l.streams.pictures import Scaled
+from cop2l.streams.scenarios import Labelled
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One data set; datasets.toml explains the fields."""
+
+    name: str
+    title: str
+    format: str
+    classes: int
+    tasks: int
+    mean: Sequence[float]
+    std: Sequence[float]
+    folders: Sequence[str]
+    urls: Sequence[str]
+    megabytes: int
+    md5: str | Mapping[str, str]
+    names: Sequence[str] | Mapping[str, str] = ()
+    files: Sequence[str] = ()
+    package: Mapping[str, Any] = field(default_factory=dict)
+
+    def found(self, folder: Path) -> list[Path] | None:
+        """Its files in a folder, plain or packed; None if they are not all there."""
+        listed = self.files or (self.md5 if isinstance(self.md5, Mapping) else ())
+        folders = (f"{part}/{name}/" for part in ("train", "val") for name in self.names)
+        found = []
+        for name in listed or folders:
+            here = [folder / name, folder / f"{name}.gz", folder / f"{name}.bin"]
+            here = [path for path in here if (path.is_dir() if name.endswith("/") else path.is_file())]
+            if not here:
+                return None
+            found.append(here[0])
+        return found
+
+    def locate(self, folder: str | Path | None = None) -> Path | None:
+        """The folder of its files, wherever that is: a data folder itself comes last."""
+        places = (root / below for root in roots(folder) for below in (*self.folders, ""))
+        return next((place for place in places if self.found(place)), None)
+
+    def open(self, folder: str | Path | None = None) -> Labelled:
+        """The labelled data as it is stored: bytes (n, channels, height, width), or pictures in files."""
+        place = self.locate(folder)
+        if place is None:
+            where = f"in {folder}" if folder is not None else "on this machine"
+            raise UserError(
+                f"{self.title} was not found {where}; get it with 'cop2l data get {self.name}', "
+                "or name a folder that holds it by the option folder or the environment variable COP2L_DATA."
+            )
+        x, y, x_test, y_test = READERS[self.format](place, self.found(place) or ())
+        for labels in (y, y_test):
+            if len(labels) and not 0 <= labels.min() <= labels.max() < self.classes:
+                raise UserError(f"{place} holds labels that {self.title} does not have; get it again.")
+        names = self.names.values() if isinstance(self.names, Mapping) else self.names or wnids(place)
+        prepare = Scaled(self.mean, self.std)
+        return Labelled(self.name, x, y, x_test, y_test, tuple(names), tasks=self.tasks, prepare=prepare)
+
+
+_TABLES = tomllib.loads((resources.files("cop2l.streams") / "datasets.toml").read_text(encoding="utf-8"))
+DATASETS = {name: DataSet(name, **table) for name, table in _TABLES.items()}
+
+
+def digits() -> Labelled:
+    """The 1797 handwritten digits of scikit-learn, 8 x 8; a fixed random fifth is for testing."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise missing_extra("scikit-learn", "data", "The data set digits") from None
+    bunch = load_digits()
+    x, y = bunch.images.astype(np.uint8)[:, None], bunch.target.astype(np.int64)
+    train, test = hold_out(len(y), 0.2, seed=0)
+    names = tuple("0123456789")
+    return Labelled("digits", x[train], y[train], x[test], y[test], names, tasks=5, prepare=Scaled(top=16))

@@ -1,0 +1,176 @@
+"""The files of the data sets: IDX (the MNIST family), CIFAR (pickles, read by a restricted unpickler, or binary), pictures."""
+
+import gzip
+import io
+import pickle
+import zlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cop2l.errors import UserError
+from cop2l.streams.pictures import Pictures, from_folders
+
+PIXELS = 3 * 32 * 32
+Arrays = tuple[Any, np.ndarray, Any, np.ndarray]
+"""Training pictures and labels, test pictures and labels; pictures are bytes (n, channels, height, width), or in files."""
+
+
+def _idx(_: Path, files: Sequence[Path]) -> Arrays:
+    x, y, x_test, y_test = (_values(file) for file in files)
+    for pictures, labels, file in ((x, y, files[0]), (x_test, y_test, files[2])):
+        if pictures.ndim != 3 or labels.ndim != 1 or len(pictures) != len(labels):
+            raise UserError(
+                f"{file} does not fit its file of labels ({len(labels)} of them); get both again."
+            )
+    if x.shape[1:] != x_test.shape[1:]:
+        raise UserError(f"The pictures of {files[0]} and {files[2]} have different sizes; get both again.")
+    return x[:, None], y.astype(np.int64), x_test[:, None], y_test.astype(np.int64)
+
+
+def _letters(folder: Path, files: Sequence[Path]) -> Arrays:
+    """EMNIST letters: the pictures are stored transposed, the labels count from 1."""
+    x, y, x_test, y_test = _idx(folder, files)
+    return x.swapaxes(2, 3), y - 1, x_test.swapaxes(2, 3), y_test - 1
+
+
+def _values(file: Path) -> np.ndarray:
+    """The unsigned bytes of one IDX file: 0, 0, the type 8, the number of dimensions, the sizes, the data."""
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+            content = stream.read()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{file} is a corrupt or truncated gzip file; delete it and get it again.") from error
+    dimensions = content[3] if len(content) > 3 else 0
+    start = 4 + 4 * dimensions
+    if content[:3] != b"\0\0\x08" or not dimensions or len(content) < start:
+        raise UserError(f"{file} is not an IDX file of unsigned bytes; put the original file in its place.")
+    shape = tuple(int(n) for n in np.frombuffer(content, ">i4", dimensions, 4))
+    if min(shape) < 1 or len(content) - start != int(np.prod(shape, dtype=np.int64)):
+        raise UserError(f"{file} does not hold the {shape} bytes that it announces; get it again.")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def _cifar(_: Path, files: Sequence[Path], label: str, label_bytes: int) -> Arrays:
+    """The last file is the test part; CIFAR-100 has its 100 fine labels."""
+    parts = [_binary(f, label_bytes) if f.suffix == ".bin" else _pickled(f, label) for f in files]
+    x, y = (np.concatenate([part[i] for part in parts[:-1]]) for i in (0, 1))
+    return x, y, *parts[-1]
+
+
+def _binary(file: Path, label_bytes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of label bytes (the fine label last) and pixels."""
+    content = np.fromfile(file, np.uint8)
+    width = label_bytes + PIXELS
+    if not len(content) or len(content) % width:
+        raise UserError(f"{file} is truncated or not a CIFAR file; get it again.")
+    rows = content.reshape(-1, width)
+    pixels = np.ascontiguousarray(rows[:, label_bytes:])
+    return pixels.reshape(-1, 3, 32, 32), rows[:, label_bytes - 1].astype(np.int64)
+
+
+def _pickled(file: Path, label: str) -> tuple[np.ndarray, np.ndarray]:
+    batch = unpickle(file)
+    fields = {k.decode("latin1") if isinstance(k, bytes) else k: v for k, v in batch.items()}
+    data, labels = fields.get("data"), np.asarray(fields.get(label, ()))
+    if (
+        not isinstance(data, np.ndarray)
+        or (data.dtype, data.ndim) != (np.uint8, 2)
+        or (data.shape[1], labels.shape) != (PIXELS, data.shape[:1])
+        or labels.dtype.kind not in "iu"
+    ):
+        raise UserError(f"{file} is not the CIFAR batch it should be; put the original file in its place.")
+    return np.ascontiguousarray(data).reshape(-1, 3, 32, 32), labels.astype(np.int64)
+
+
+def unpickle(file: Path) -> dict[Any, Any]:
+    """The dictionary in a pickle, which may hold numbers, texts, bytes, lists and numeric arrays only."""
+    try:
+        # Python 2 wrote these files: its texts, array bytes among them, are read as latin-1.
+        content = _Plain(io.BytesIO(file.read_bytes()), encoding="latin1").load()
+    except UserError:
+        raise
+    except Exception as error:  # a broken pickle can raise nearly anything
+        raise UserError(f"{file} is truncated or not a pickle; delete it and get it again.") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{file} is not a CIFAR batch; put the original file in its place.")
+    return content
+
+
+class _Plain(pickle.Unpickler):
+    """Knows how to build arrays of numbers, and nothing else that has a name."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        known = {
+            ("multiarray", "_reconstruct"): _empty_array,
+            ("numpy", "ndarray"): np.ndarray,
+            ("numpy", "dtype"): _number,
+            ("_codecs", "encode"): lambda text, _: text.encode("latin1"),
+        }
+        # numpy has moved its inner module: numpy.core.multiarray, numpy._core.multiarray.
+        inner = "multiarray" if module in ("numpy.core.multiarray", "numpy._core.multiarray") else module
+        if (inner, name) not in known:
+            raise UserError(
+                f"A data file asks for {module}.{name}, which no CIFAR file does; do not use this file."
+            )
+        return known[inner, name]
+
+
+def _empty_array(_: type, shape: tuple[int, ...], code: Any) -> np.ndarray:
+    return np.ndarray(shape, _number(code))
+
+
+def _number(code: Any, *_: Any) -> np.dtype:
+    text = code.decode("latin1") if isinstance(code, bytes) else code
+    kind = np.dtype(text)
+    if kind.kind not in "biuf":
+        raise UserError(
+            "A data file holds an array of objects, which no CIFAR file does; do not use this file."
+        )
+    return np.dtype(text, copy=True)
+
+
+def wnids(folder: Path) -> tuple[str, ...]:
+    """The classes of TinyImageNet, in the order of the labels."""
+    return tuple(sorted((folder / "wnids.txt").read_text().split()))
+
+
+def _tiny(folder: Path, _: Sequence[Path]) -> Arrays:
+    """TinyImageNet: the validation part is the test part (the test part has no labels)."""
+    names = wnids(folder)
+    annotations = folder / "val" / "val_annotations.txt"
+    if len(names) != 200 or not annotations.is_file():
+        raise UserError(
+            f"{folder} is not the whole TinyImageNet (wnids.txt, val_annotations.txt); get it again."
+        )
+    lines = [line.split("\t") for line in annotations.read_text().splitlines() if line]
+    number = {name: label for label, name in enumerate(names)}
+    try:
+        y_test = np.array([number[line[1]] for line in lines], np.int64)
+    except (KeyError, IndexError) as error:
+        raise UserError(f"{annotations} does not fit wnids.txt; get both again.") from error
+    tests = [folder / "val" / "images" / line[0] for line in lines]
+    absent = next((file for file in tests if not file.is_file()), None)
+    if absent:
+        raise UserError(f"There is no file {absent}; get TinyImageNet again.")
+    return *from_folders(folder / "train", names, "images"), Pictures(tests), y_test
+
+
+def _imagenet(folder: Path, files: Sequence[Path]) -> Arrays:
+    """Folders of pictures in train and val; labels are in the order of their names."""
+    names = sorted({file.name for file in files})
+    return *from_folders(folder / "train", names), *from_folders(folder / "val", names)
+
+
+READERS: dict[str, Callable[[Path, Sequence[Path]], Arrays]] = {
+    "idx": _idx,
+    "letters": _letters,
+    "cifar10": partial(_cifar, label="labels", label_bytes=1),
+    "cifar100": partial(_cifar, label="fine_labels", label_bytes=2),
+    "tinyimagenet": _tiny,
+    "imagenet": _imagenet,
+}
+"""From the folder and the files of a data set, by their format."""
