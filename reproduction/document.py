@@ -171,7 +171,7 @@ def bound_figures(found: Sequence[Sample], pictures: Pictures, note: str) -> lis
     """The per-task bounds of every stream."""
     intro = (
         "Bounds on every task after the last one, against the test error: a band of one standard deviation over the"
-        " seeds, and box plots. `kl` is the paper's formula."
+        " seeds. `kl` is the paper's formula."
     )
     shown = [pictures.bounds(found, stream) for stream in streams(found)]
     over = [pictures.bounds_by_memory(found, stream) for stream in streams(found)]

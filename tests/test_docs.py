@@ -20,6 +20,7 @@ NOT_RUN = {
     "make": "`make test` runs this test, `make ci-long` the demo",
     "pip": "`make ci-long` installs",
     "$": "its output is compared in test_readme.py and test_planning.py",
+    "cop2l verify certified": "README.md: test_readme.py",
     "cop2l features cifar10": "fetches a backbone's weights",
     "torchrun": "experiments/test_ranks.py starts ranks",
 }

@@ -15,14 +15,20 @@ BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
 TEXTS = [text for kind, text in BLOCKS if kind == "text"]
 
 
-def test_the_python_example_prints_the_table_shown():
-    """Counts may move by an example or two on another processor, so the bounds are compared to a few points."""
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What the Python example prints, in a folder where it saves its certificate."""
     pytest.importorskip("sklearn")
-    code = next(text for kind, text in BLOCKS if kind == "python")
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, "README.md", "exec"), {})
-    lines, expected = printed.getvalue().splitlines(), TEXTS[0].splitlines()
+    code, text = next(text for kind, text in BLOCKS if kind == "python"), io.StringIO()
+    with contextlib.chdir(tmp_path_factory.mktemp("readme")):
+        with contextlib.redirect_stdout(text):
+            exec(compile(code, "README.md", "exec"), {})
+        yield text.getvalue()
+
+
+def test_the_python_example_prints_the_table_shown(printed):
+    """Counts may move by an example or two on another processor, so the bounds are compared to a few points."""
+    lines, expected = printed.splitlines(), TEXTS[0].splitlines()
     assert [line for line in lines if "<=" in line or "%  " not in line] == [
         line for line in expected if "<=" in line or "%  " not in line
     ]
@@ -32,18 +38,14 @@ def test_the_python_example_prints_the_table_shown():
             *counts_shown, errors_shown, bound_shown, _percent, kind_shown = other.split()
             assert (counts, kind) == (counts_shown, kind_shown)
             assert abs(int(errors) - int(errors_shown)) <= 4
-            assert float(bound) < 10
+            assert float(bound) < 12
             assert abs(float(bound) - float(bound_shown)) < 3
 
 
-def test_the_verdict_shown_is_the_one_printed(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("sklearn")
-    monkeypatch.chdir(tmp_path)
-    run, verify = re.findall(r"^cop2l (?:run|verify) .*digits.*$", README, re.MULTILINE)
-    for command in (run, verify):
-        capsys.readouterr()
-        assert main(shlex.split(command, comments=True)[1:]) == 0
-    assert capsys.readouterr().out.endswith(TEXTS[1])
+def test_the_verdict_shown_is_the_one_printed(printed, capfd):
+    (command,) = re.findall(r"^cop2l (verify .*)$", README, re.MULTILINE)
+    assert main(shlex.split(command, comments=True)) == 0
+    assert capfd.readouterr().out.endswith(TEXTS[1])
 
 
 def test_the_page_is_short():

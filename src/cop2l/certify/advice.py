@@ -24,9 +24,7 @@ ENOUGH = 20
 """A share of fewer examples says nothing."""
 ADAPTERS = ("cop2l.", "sklearn.", "avalanche.")
 """Whose lines are not the user's."""
-TWICE = (
-    "changing it and learning again counts as another attempt (docs/data.md, Several settings on the same data)"
-)
+TWICE = "changing it and learning again counts as another attempt (docs/data.md, Several settings on the same data)"
 
 
 def one_class(task: int, head: Sequence[int], y: Tensor, scenario: str) -> Iterator[str]:
