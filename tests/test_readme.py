@@ -46,6 +46,7 @@ def test_the_verdict_shown_is_the_one_printed(printed, capfd):
     (command,) = re.findall(r"^cop2l (verify .*)$", README, re.MULTILINE)
     assert main(shlex.split(command, comments=True)) == 0
     assert capfd.readouterr().out.endswith(TEXTS[1])
+    assert main(shlex.split(re.sub(r"--tasks \d", "--tasks 1", command), comments=True)) == 1  # another split
 
 
 def test_the_page_is_short():
