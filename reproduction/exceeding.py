@@ -15,7 +15,7 @@ def section(runs: Sequence[Run]) -> str:
     statements = sum(run.kind in task.bounds for run in claims for task in run.tasks)
     found: dict[tuple[str, bool], list[float | None]] = {}
     for run in claims:
-        least = min((one.p for one in above(run)), default=None)
+        least = min((p for p, _ in above(run)), default=None)
         found.setdefault((str(run.kind), not run.not_valid), []).append(least)
     rows = []
     for (kind, valid), of_runs in sorted(found.items()):

@@ -1,7 +1,5 @@
 """Figures: the numbers behind them, and the pictures."""
 
-import re
-
 import pytest
 from synthetic_runs import make_run
 
@@ -197,12 +195,3 @@ def test_figures_without_data_are_left_out(tmp_path):
     assert FIGURES["iterations"](replay) is None
     with pytest.raises(UserError, match="did you mean 'bounds'"):
         draw("bound", replay[0].runs)
-
-
-def test_the_same_runs_make_the_same_picture(found, tmp_path):
-    made = []
-    for name in ("a.svg", "b.svg"):
-        save(draw("bounds", found.runs), tmp_path / name)
-        # The converter numbers its gradients and clips through the whole process.
-        made.append(re.sub(r"\d+", "0", (tmp_path / name).read_text()))
-    assert made[0] == made[1]

@@ -30,17 +30,6 @@ def test_a_finished_run_is_what_its_files_say(tmp_path):
     assert run.over_tasks("peak_memory") == 400_000_005
 
 
-def test_baselines_have_no_counts(tmp_path):
-    run = read(make_run(tmp_path / "run", "replay"))
-    assert run.tasks[0].picked is None
-    assert list(run.tasks[0].bounds) == ["holdout"]
-    assert run.trace == []
-
-
-def test_one_task_has_no_forgetting(tmp_path):
-    assert read(make_run(tmp_path / "run", tasks=1)).forgetting is None
-
-
 def test_an_unfinished_run_is_a_sentence(tmp_path):
     left = read(make_run(tmp_path / "run", finished_tasks=2))
     assert (

@@ -54,12 +54,6 @@ def test_a_bound_that_is_not_valid_is_never_the_best(found):
     assert SHARED in formats.text([table])
 
 
-def test_where_all_are_equal_none_is_best(tmp_path):
-    runs = [read(make_run(tmp_path / m, m)) for m in ("cop2l", "replay")]
-    (table,) = comparison.tables(group(runs), ["seconds"])
-    assert not any(cell.best for cell in table.filled)
-
-
 def rated(folder, method, *, accuracy=0.9, plasticity=0.95, forgetting=0.05, seed=0):
     path = make_run(folder / f"{method}-{seed}", method, seed) / "summary.json"
     summary = read_json(path)

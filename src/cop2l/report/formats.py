@@ -13,9 +13,8 @@ from cop2l.report.published import sources
 
 NOT_VALID = "†"
 TIES = (
-    "Marked as best are the best of a column and every number that differs from it by no more than the smaller of the two"
-    " standard deviations over the seeds (of single runs: the standard error on the test part; a bound or a time of a"
-    " single run has none)."
+    "Best: within the smaller of the two standard deviations over the seeds of the best of its column (of single runs: within"
+    " the standard error on the test part; for bounds and times, equal as printed)."
 )
 RECORD = (
     *("metric", "method", "setting", "stream", "scenario", "model", "tasks", "seeds", "mean", "sd"),

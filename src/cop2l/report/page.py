@@ -35,7 +35,7 @@ PAGE_FIGURES = ("bounds", "progress", "matrix", "iterations", "classes", "plasti
 MOST_ROWS = 600
 MOST_TASKS = 12
 MOST_IN_SIGHT = 3
-"""So many methods or streams have their tasks in sight; those of the others are folded."""
+"""So many tables of tasks, and commands, are in sight; the others are folded."""
 
 
 def page(
@@ -51,7 +51,7 @@ def page(
     claimed = [claimed for group in groups if (claimed := _claimed(group))]
     first = chosen(groups) or [one["group"] for one in claimed]
     result = sentences.headline(groups) if groups or not found.learners else "Saved learners"
-    commands = [command(g.runs[0].folder, g.runs[0].recipe) for g in first if g.runs[0].certificate]
+    commands = [command(run.folder, run.recipe) for g in first for run in g.runs if run.certificate]
     commands += [command(one.folder, {}) for one in found.learners]
     return _environment().get_template("page.html").render(
         title=title or result,

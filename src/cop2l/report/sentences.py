@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import NamedTuple
 
 from cop2l.report.certified import chosen, families, result, task_rows
 from cop2l.report.figures.figure import rate_text
@@ -127,39 +126,27 @@ def unpicked(group: Group) -> str | None:
     return f"{who}{found[0]}" if found else None
 
 
-class Above(NamedTuple):
-    """A task whose test error is above its claim."""
-
-    run: Run
-    task: int
-    p: float
-    """The probability of so many test errors, or more, if the true error were the claim."""
-    sentence: str
-
-
-def above(run: Run) -> list[Above]:
-    """The tasks of a run whose test error is above its claim."""
+def above(run: Run) -> list[tuple[float, str]]:
+    """The p-value and a sentence for each task of a run whose test error is above its claim."""
     found = []
     for task in run.tasks:
         if run.kind not in task.bounds or task.test_error is None or task.test_n is None:
             continue
         numbers = (task.test_error, task.test_n, task.bounds[run.kind])
         if (p := p_value(*numbers)) is not None:
-            found.append(Above(run, task.task, p, above_claim(task.task, *numbers) or ""))
+            found.append((p, run.names.put(above_claim(task.task, *numbers) or "")))
     return found
 
 
 def exceeded(group: Group) -> str | None:
     """How often the test error is above the claim in the runs of a group, and how surprising the worst of it is."""
-    found = [one for run in group.runs for one in above(run)]
+    found = [(*one, run.seed) for run in group.runs for one in above(run)]
     if not found:
         return None
-    least = min(found, key=lambda one: one.p)
-    runs = len({one.run.folder for one in found})
-    often = f"{count(len(found), 'test error')} above the claim, in {runs} of {count(len(group.runs), 'run')}"
+    _, sentence, seed = min(found)
     return unbroken(
-        f"{group.label} on {group.benchmark.stream}: {often}; the least probable, seed {least.run.seed}:"
-        f" {least.run.names.put(least.sentence)}"
+        f"{group.label} on {group.benchmark.stream}: {count(len(found), 'test error')} above the claim in"
+        f" {count(len(group.runs), 'run')}; the least probable, seed {seed}: {sentence}"
     )
 
 
