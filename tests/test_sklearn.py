@@ -54,7 +54,7 @@ def test_partial_fit_learns_a_task_per_call(digits):
     for rows in tasks:
         found.partial_fit(x[rows], y[rows], classes)
     kinds = {s["task"]: s["kind"] for s in found.certificate_.statements}
-    assert kinds == {1: "buffer", 2: "preference"}  # the first task's data was gone
+    assert kinds == {1: "buffer", 2: "combined"}  # the first task's data was gone
     again = clone(found).partial_fit(x[tasks[0]], y[tasks[0]], classes)
     again.partial_fit(x[tasks[1]], y[tasks[1]], earlier={1: (x[tasks[0]], y[tasks[0]])})
     assert again.certificate_.bounds[1] < found.certificate_.bounds[1]

@@ -11,7 +11,6 @@ from torch import nn
 from cop2l.certify import advice
 from cop2l.certify.certificate import Certificate
 from cop2l.certify.learner import CoP2L
-from cop2l.certify.presets import PRIOR
 from cop2l.certify.state import all_or_nothing
 from cop2l.errors import UserError, missing_extra
 from cop2l.models import build
@@ -26,9 +25,6 @@ try:
 except ImportError:
     raise missing_extra("scikit-learn 1.6 or newer", "data", "cop2l.sklearn") from None
 
-DEFAULTS: dict[str, Any] = {"optimiser": "adam", "lr": 0.001, "prior_lr": 0.01, "prior_epochs": 40}
-"""What differs from CoP2L's own defaults: Adam minds the scale of the inputs less."""
-
 
 class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier with a certificate: `fit` learns one task, every `partial_fit` one more.
@@ -39,24 +35,21 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        model: str | nn.Module = "mlp-head",
+        model: str | nn.Module = "mlp",
         *,
         memory: int = 2000,
         delta: float = 0.05,
         options: Mapping[str, Any] | None = None,
         random_state: Any = 0,
     ) -> None:
-        """`model`: a name of `cop2l list models`, or an nn.Module, which is copied; `options`: those of CoP2L.
-
-        With a prior part, `scale` may be "prior" there: the prior examples decide it.
-        """
+        """`model`: a name of `cop2l list models`, or an nn.Module, which is copied; `options`: those of CoP2L."""
         self.model, self.memory, self.delta, self.options = model, memory, delta, options
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
         """Forget everything, learn one task and certify it."""
         X, y = self._checked(X, y, reset=True)
-        self._begin(unique_labels(y), X, y, tasks=1)
+        self._begin(unique_labels(y), X, tasks=1)
         return self._learn(X, y, {})
 
     def partial_fit(
@@ -75,7 +68,7 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise UserError("The first call of partial_fit needs classes=, all classes that will ever come.")
         X, y = self._checked(X, y, reset=first)
         if first:
-            self._begin(unique_labels(classes), X, y, tasks=None)
+            self._begin(unique_labels(classes), X, tasks=None)
         elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
             raise UserError("classes= differ from those of the first call of partial_fit; leave them out.")
         return self._learn(X, y, dict(earlier or {}))
@@ -103,8 +96,8 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _inputs(self, X: Any) -> Any:
         return validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
 
-    def _begin(self, classes: np.ndarray, X: Any, y: np.ndarray, tasks: int | None) -> None:
-        """A learner before its first task, (X, y)."""
+    def _begin(self, classes: np.ndarray, X: Any, tasks: int | None) -> None:
+        """A learner before its first task."""
         state = self.random_state
         seed = (
             int(state)
@@ -115,7 +108,6 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model = deepcopy(self.model)
         if isinstance(model, str):
             model = build(model, inputs=(X.shape[1],), classes=len(classes), seed=seed)
-        options = dict(self.options or {})
         reasons = list(_reasons_outside())
         advice.give(reasons)
         fixed = {
@@ -125,11 +117,8 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "seed": seed,
             "not_valid": reasons,
         }
-        given: dict[str, Any] = {**fixed, **DEFAULTS, **options}
-        if given.pop("scale", None) == PRIOR:
-            self.learner_ = CoP2L.from_prior(model, X, self._numbers(y), **given)
-        else:
-            self.learner_ = CoP2L(model, **given)
+        given: dict[str, Any] = {**fixed, **(self.options or {})}
+        self.learner_ = CoP2L(model, **given)
 
     def _learn(self, X: Any, y: np.ndarray, earlier: dict[int, Any]) -> Self:
         own = X, self._numbers(y)

@@ -101,7 +101,7 @@ def test_more_work_than_is_allowed_is_refused_before_it_is_done(certificate, dat
 
 
 def issued(model, samples, folder, **options):
-    learner = CoP2L(model, memory=30, epochs=5, lr=0.3, tasks=len(samples), **options)
+    learner = CoP2L(model, preset="cop2l", memory=30, epochs=5, lr=0.3, tasks=len(samples), **options)
     for x, y in samples.values():
         learner.learn(x, y, progress=False)
     learner.certify(samples).save(folder)
@@ -149,7 +149,7 @@ def test_constants_of_the_scale_that_saw_the_data_are_a_doubt_unless_committed_t
 
     def verdict(scale, **more):
         model = build("linear", inputs=(90,), classes=2, scale=scale)
-        learner = CoP2L(model, buffer="witness", max_iterations=0, lr=1e-6, tasks=1)
+        learner = CoP2L(model, preset="cop2l", buffer="witness", max_iterations=0, lr=1e-6, tasks=1)
         learner.learn(x, y)
         found = learner.certify({1: (x, y)})
         found.save(tmp_path / f"{len(str(scale))}{len(more)}")
@@ -170,7 +170,9 @@ def test_constants_of_the_scale_that_saw_the_data_are_a_doubt_unless_committed_t
 def test_constants_of_few_channels_are_the_issuers_word(channels, tmp_path):
     x = np.random.default_rng(0).normal(size=(40, channels, 2, 2)).astype(np.float32)
     scale = [[0.5] * channels, [0.25] * channels]
-    learner = CoP2L(build("linear", inputs=x.shape[1:], classes=2, scale=scale), max_iterations=1, tasks=1)
+    learner = CoP2L(
+        build("linear", inputs=x.shape[1:], classes=2, scale=scale), preset="cop2l", max_iterations=1, tasks=1
+    )
     learner.learn(x, np.arange(40) % 2)
     learner.certify({1: (x, np.arange(40) % 2)}).save(tmp_path)
     expected = "valid" if channels == 3 else "cannot tell"
@@ -178,7 +180,9 @@ def test_constants_of_few_channels_are_the_issuers_word(channels, tmp_path):
 
 
 def test_another_learner_saved_beside_a_certificate_is_a_doubt(samples, tmp_path):
-    learner = CoP2L(build("linear", inputs=(6,), classes=4, seed=0), memory=30, epochs=5, lr=0.3)
+    learner = CoP2L(
+        build("linear", inputs=(6,), classes=4, seed=0), preset="cop2l", memory=30, epochs=5, lr=0.3
+    )
     for number, pair in samples.items():
         learner.learn(*pair)
         learner.certify({t: samples[t] for t in range(1, number + 1)})
@@ -206,7 +210,12 @@ def test_a_saved_learner_that_says_otherwise_is_a_doubt(change, tmp_path):
     data = {1: (x, np.arange(40) % 2)}
     scale = [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]
     learner = CoP2L(
-        build("linear", inputs=(3, 1, 2), classes=2, scale=scale), k=2, max_iterations=2, stop="none", tasks=1
+        build("linear", inputs=(3, 1, 2), classes=2, scale=scale),
+        preset="cop2l",
+        k=2,
+        max_iterations=2,
+        stop="none",
+        tasks=1,
     )
     learner.learn(*data[1])
     learner.certify(data)
@@ -223,12 +232,12 @@ def test_another_learner_in_the_folder_of_a_certificate_is_a_doubt(samples, tmp_
         tmp_path, certificate=False
     )
     assert verify(tmp_path, samples).status == "valid"
-    CoP2L(build("linear", inputs=(6,), classes=4, seed=1)).save(tmp_path)
+    CoP2L(build("linear", inputs=(6,), classes=4, seed=1), preset="cop2l").save(tmp_path)
     assert "saved beside the certificate is not the one" in sentences(verify(tmp_path, samples))
 
 
 def test_pretrained_parameters_pass_if_they_were_committed_to(samples, tmp_path):
-    promised = CoP2L(trained(samples), memory=30, epochs=5, lr=0.3, tasks=2).commitment()
+    promised = CoP2L(trained(samples), preset="cop2l", memory=30, epochs=5, lr=0.3, tasks=2).commitment()
     issued(trained(samples), samples, tmp_path / "c", commitment=commitment_hash(promised))
     assert verify(tmp_path / "c", samples, commitment=commitment_hash(promised)).status == "valid"
     assert verify(tmp_path / "c", samples, commitment=promised).status == "valid"
@@ -423,7 +432,9 @@ def test_withheld_copies_of_learned_rows_are_a_doubt(step, data, tmp_path):
     np.savez(tmp_path / "copies.npz", **content)
     run = made(tmp_path / "run", tmp_path / "copies.npz", method="replay", epochs=2, holdout=0.3)
     verdict = verify(run, tmp_path / "copies.npz", allowed=Allowed(repeated=0.3))
-    assert verdict.status == ("cannot tell" if step else "invalid")  # plain copies are declared by the certificate itself
+    assert verdict.status == (
+        "cannot tell" if step else "invalid"
+    )  # plain copies are declared by the certificate itself
     assert len(verdict.doubts) == 2
     for said in verdict.doubts:
         assert "are copies of other examples" in said
@@ -519,7 +530,7 @@ def test_copies_that_a_column_without_effect_hides_are_seen(tmp_path):
     x = np.concatenate([few[rows % 20], 1e-30 * rows[:, None]], 1).astype(np.float32)
     data = {1: (x, labels[rows % 20])}
     model = build("mlp", inputs=(21,), classes=2, hidden=100, dropout=0.0)
-    learner = CoP2L(model, memory=10, tasks=1, lr=0.5, epochs=20, k=1)
+    learner = CoP2L(model, preset="cop2l", memory=10, tasks=1, lr=0.5, epochs=20, k=1)
     learner.learn(*data[1])
     certificate = learner.certify(data)
     certificate.save(tmp_path)
@@ -537,7 +548,11 @@ def test_examples_that_are_answered_alike_are_no_copies(tmp_path):
     x = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
     data = {1: (x, (x[:, 0] > 0).astype(int))}
     learner = CoP2L(
-        build("mlp", inputs=(2,), classes=2, hidden=2, dropout=0.0), tasks=1, memory=10, max_iterations=2
+        build("mlp", inputs=(2,), classes=2, hidden=2, dropout=0.0),
+        preset="cop2l",
+        tasks=1,
+        memory=10,
+        max_iterations=2,
     )
     learner.learn(*data[1])
     answers = learner.probabilities(x).numpy()

@@ -283,7 +283,7 @@ def test_a_learner_planted_in_a_run_directory_is_a_doubt(runs, data, tmp_path):
     from cop2l.models import build
 
     folder = copied(runs["fixed"], tmp_path / "run")
-    CoP2L(build("mlp", inputs=(6,), classes=4, seed=1)).save(folder)
+    CoP2L(build("mlp", inputs=(6,), classes=4, seed=1), preset="cop2l").save(folder)
     assert CoP2L.load(folder).tasks_seen == 0  # that one is loaded, not the one of the run
     verdict = verify(folder, data)
     assert verdict.status == "cannot tell"

@@ -154,6 +154,7 @@ def standing(engine):
         "buffer": [held(part) for part in engine.buffer],
         "prior": [held(part) for part in engine.prior],
         "sums": digest(engine.sums),
+        "prior_counts": [count.tolist() for count in engine.prior_counts],
     }
 
 

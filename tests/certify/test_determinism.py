@@ -131,7 +131,7 @@ def test_global_settings_do_not_reach_the_bits_and_are_put_back(setting):
 
     def run():
         model = deepcopy(initial)
-        learner = CoP2L(model, **{**SMALL, "prior": 0.3, "prior_epochs": 3})
+        learner = CoP2L(model, preset="cop2l", **{**SMALL, "prior": 0.3, "prior_epochs": 3})
         learner.learn(rows, labels)
         return parameters(model), learner.certify({1: (rows, labels)}).bounds
 
@@ -204,7 +204,7 @@ def test_a_later_task_uses_the_threads_of_the_first(threads):
     case = case_of("class-incremental", [25, 25], **SMALL)
     used = []
     threads(1)
-    learner = CoP2L(model_of("mlp", case.classes), **SMALL)
+    learner = CoP2L(model_of("mlp", case.classes), preset="cop2l", **SMALL)
     learner.learn(case.x[0], case.y[0])
     threads(2)
     learner.learn(case.x[1], case.y[1], progress=lambda event: used.append(torch.get_num_threads()))
@@ -218,7 +218,7 @@ def test_a_later_task_uses_the_threads_of_the_first(threads):
 def test_modes_are_put_back():
     case = case_of("class-incremental", [25], **SMALL)
     model = model_of("normed", case.classes)
-    learner = CoP2L(model, **SMALL)
+    learner = CoP2L(model, preset="cop2l", **SMALL)
     learner.learn(case.x[0], case.y[0])
     assert not any(module.training for module in model.modules())
     model.body.train()
@@ -249,7 +249,7 @@ class Forgetful(nn.Module):
 def test_state_that_could_not_be_rolled_back_is_refused(changes):
     case = case_of("domain-incremental", [25], **SMALL)
     model = Forgetful(changes)
-    learner = CoP2L(model, **SMALL)
+    learner = CoP2L(model, preset="cop2l", **SMALL)
     if not changes:
         learner.learn(case.x[0], case.y[0])
         return

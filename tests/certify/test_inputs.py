@@ -101,7 +101,7 @@ KINDS = {
 
 def learned(kind):
     """A learner of two tasks, given so; its certificate; and what it predicts."""
-    learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), **OPTIONS)
+    learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="cop2l", **OPTIONS)
     given = {t: kind(*arrays(t)) for t in (1, 2)}
     for data in given.values():
         learner.learn(*data)
@@ -178,7 +178,7 @@ X, Y = arrays(1)
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(data, said):
-    learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), **OPTIONS)
+    learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="cop2l", **OPTIONS)
     with pytest.raises(UserError, match=said) as refused:
         learner.learn(*data)
     assert "\n" not in str(refused.value)
@@ -196,7 +196,7 @@ def test_what_has_another_width_is_not_predicted(name):
 
 
 def test_frames_say_which_column_is_wrong():
-    learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), **OPTIONS)
+    learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="cop2l", **OPTIONS)
     frame = pandas_frame(X, Y)
     with pytest.raises(UserError, match="no column 'species' for the labels; the columns are: c0, c1"):
         learner.learn(frame, "species")
@@ -228,7 +228,10 @@ def test_columns_of_a_frame_are_found_by_their_names(tmp_path, name, frame_of):
 
 def test_hugging_face_parts_streams_and_ragged_rows_are_refused():
     datasets = pytest.importorskip("datasets")
-    learner, whole = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), **OPTIONS), hugging_face(X, Y)
+    learner, whole = (
+        CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="cop2l", **OPTIONS),
+        hugging_face(X, Y),
+    )
     ragged = datasets.Dataset.from_dict({"ids": [[1], [1, 2]], "label": [0, 1]})
     for data, said in [
         (datasets.DatasetDict(train=whole, test=whole), "Choose one part of the data set: 'train', 'test'"),

@@ -53,7 +53,7 @@ REAL = np.random.default_rng(1).normal(size=(ROWS, 5)).astype(np.float32)
 @pytest.mark.parametrize("prior", [{}, {"prior": 0.3, "prior_epochs": 2, "prior_memory": 0.5}])
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
 def test_the_kernel_gives_the_same_bits(prior, precision):
-    learner = CoP2L(words_model().to(precision), **OPTIONS, **prior)
+    learner = CoP2L(words_model().to(precision), preset="cop2l", **OPTIONS, **prior)
     plain = Plain(words_model().to(precision), learner.options)
     plain.model.eval()
     for t in (1, 2):
@@ -68,7 +68,7 @@ def test_the_kernel_gives_the_same_bits(prior, precision):
 
 def test_saved_resumed_certified_and_verified(tmp_path):
     data = {t: words(t) for t in (1, 2)}
-    straight, begun = (CoP2L(words_model(), **OPTIONS) for _ in range(2))
+    straight, begun = (CoP2L(words_model(), preset="cop2l", **OPTIONS) for _ in range(2))
     for pair in data.values():
         straight.learn(*pair)
     begun.learn(*data[1])
@@ -96,7 +96,7 @@ def test_integers_are_exact_beyond_the_model_s_precision():
             return self.head((x % 2).float())
 
     x = 2**40 + np.arange(60)[:, None]
-    learner = CoP2L(Parity(), **{**OPTIONS, "tasks": 1, "lr": 1.0, "max_iterations": 30})
+    learner = CoP2L(Parity(), preset="cop2l", **{**OPTIONS, "tasks": 1, "lr": 1.0, "max_iterations": 30})
     learner.learn(x, x[:, 0] % 2)
     assert learner.engine.buffer[0].x.dtype == torch.int64
     assert (learner.predict(x).numpy() == x[:, 0] % 2).all()
@@ -106,7 +106,7 @@ def test_pixels_as_bytes_are_quantities_for_our_models():
     pixels = np.random.default_rng(0).integers(0, 9, (ROWS, 10)).astype(np.uint8)
     ends = []
     for x in (pixels, pixels.astype(np.float32)):
-        learner = CoP2L(build("mlp", inputs=(10,), classes=CLASSES, hidden=8), **OPTIONS)
+        learner = CoP2L(build("mlp", inputs=(10,), classes=CLASSES, hidden=8), preset="cop2l", **OPTIONS)
         learner.learn(x, pixels[:, 0] % CLASSES)
         ends.append(learner.model.state_dict())
     assert same_bits(*ends)
@@ -127,7 +127,7 @@ def test_half_precision_that_numpy_lacks_is_real_numbers(tmp_path):
     copies = Copies()
     assert [copies.add(rows, Y) for rows in (x.float(), x, bits)] == [(0, 0), (0, ROWS), (0, 0)]
     data = {1: (x.float(), Y), 2: (x, Y)}
-    learner = CoP2L(build("linear", inputs=(5,), classes=CLASSES), **OPTIONS)
+    learner = CoP2L(build("linear", inputs=(5,), classes=CLASSES), preset="cop2l", **OPTIONS)
     for pair in data.values():
         learner.learn(*pair)
     learner.certify(data).save(tmp_path / "certificate")
@@ -150,7 +150,7 @@ def test_a_later_block_of_another_type_is_other_data():
     ids=["beyond the table", "negative", "real numbers", "no rows"],
 )
 def test_the_auditor_s_data_that_is_not_for_the_model_is_refused_in_one_sentence(other, tmp_path):
-    learner = CoP2L(words_model(), **{**OPTIONS, "tasks": 1})
+    learner = CoP2L(words_model(), preset="cop2l", **{**OPTIONS, "tasks": 1})
     learner.learn(X, Y)
     certificate = learner.certify({1: (X, Y)})
     stated = fingerprint(ROWS, blocks_of(other, Y)) if other.ndim else "0" * 64
@@ -174,7 +174,7 @@ def test_the_auditor_s_data_that_is_not_for_the_model_is_refused_in_one_sentence
     ],
 )
 def test_wrong_inputs_are_one_sentence(x, said):
-    learner = CoP2L(words_model(), **OPTIONS)
+    learner = CoP2L(words_model(), preset="cop2l", **OPTIONS)
     with pytest.raises(UserError, match=said) as refused:
         learner.learn(x, Y)
     assert "\n" not in str(refused.value)
@@ -183,7 +183,7 @@ def test_wrong_inputs_are_one_sentence(x, said):
 
 def test_integers_for_a_model_of_real_numbers_say_what_to_do():
     with pytest.raises(UserError, match="give them as real numbers"):
-        CoP2L(nn.Sequential(nn.Linear(LENGTH, CLASSES)), **OPTIONS).learn(X, Y)
+        CoP2L(nn.Sequential(nn.Linear(LENGTH, CLASSES)), preset="cop2l", **OPTIONS).learn(X, Y)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_integers_for_a_model_of_real_numbers_say_what_to_do():
     ],
 )
 def test_a_later_task_has_the_same_form(second, said):
-    learner = CoP2L(words_model(), **OPTIONS)
+    learner = CoP2L(words_model(), preset="cop2l", **OPTIONS)
     learner.learn(X, Y)
     with pytest.raises(UserError, match=said):
         learner.learn(second, Y)

@@ -34,7 +34,7 @@ def a_case(scenario="class-incremental", sizes=(40, 35, 30)):
 
 
 def a_learner(case, kind="mlp", **more):
-    return CoP2L(model_of(kind, case.classes), scenario=case.scenario, **{**SMALL, **more})
+    return CoP2L(model_of(kind, case.classes), preset="cop2l", scenario=case.scenario, **{**SMALL, **more})
 
 
 def learn(learner, case, tasks):
@@ -132,7 +132,9 @@ def test_a_second_certificate_with_other_data_is_refused_and_the_same_one_is_not
 
 def test_the_buffer_kind_is_one_certificate_with_or_without_data():
     case = a_case()
-    learner = learn(CoP2L(model_of("mlp", case.classes), kind="buffer", **SMALL), case, (1, 2))
+    learner = learn(
+        CoP2L(model_of("mlp", case.classes), preset="cop2l", kind="buffer", **SMALL), case, (1, 2)
+    )
     assert learner.certify().bounds == learner.certify(data_of(case, 2)).bounds
 
 
@@ -220,7 +222,7 @@ def test_a_learner_without_tasks_is_saved_too(tmp_path):
 
 def test_double_precision_is_saved_and_loaded(tmp_path):
     case = a_case()
-    learner = CoP2L(model_of("mlp", case.classes).double(), **SMALL)
+    learner = CoP2L(model_of("mlp", case.classes).double(), preset="cop2l", **SMALL)
     learn(learner, case, (1,)).save(tmp_path)
     loaded = CoP2L.load(tmp_path)
     assert same_bits(parameters(loaded.model), parameters(learner.model))
@@ -239,10 +241,12 @@ def test_restore_refuses_what_does_not_fit_and_changes_nothing(tmp_path):
         "another k;": a_learner(case, k=5),
         "another lr, delta;": a_learner(case, lr=0.1, delta=0.01),
         "another commitment;": a_learner(case, commitment="0" * 64),
-        "another scenario;": CoP2L(model_of("mlp", case.classes), scenario="domain-incremental", **SMALL),
+        "another scenario;": CoP2L(
+            model_of("mlp", case.classes), preset="cop2l", scenario="domain-incremental", **SMALL
+        ),
         "does not fit the saved learner": a_learner(case, "linear"),
         "saved learner: look at its parameter head.bias": CoP2L(
-            model_of("mlp", case.classes).double(), **SMALL
+            model_of("mlp", case.classes).double(), preset="cop2l", **SMALL
         ),
     }
     for message, learner in others.items():
@@ -440,17 +444,17 @@ def test_wrong_input_is_one_sentence_and_changes_nothing(change, more, message):
 def test_wrong_constructions_and_wrong_times():
     case = a_case("task-incremental")
     with pytest.raises(UserError, match="scenario"):
-        CoP2L(model_of("mlp", 4), scenario="class incremental")
+        CoP2L(model_of("mlp", 4), preset="cop2l", scenario="class incremental")
     with pytest.raises(UserError, match="did you mean 'omega'"):
         a_learner(case, omaga=3.0)
     with pytest.raises(UserError, match=r"must be a torch module, such as .* not 'mlp'"):
-        CoP2L("mlp")
+        CoP2L("mlp", preset="cop2l")
     with pytest.raises(UserError, match="There is no preset named 3"):
         CoP2L(model_of("mlp", 4), preset=3)
     with pytest.raises(UserError, match="no parameters"):
-        CoP2L(nn.Flatten())
+        CoP2L(nn.Flatten(), preset="cop2l")
     with pytest.raises(UserError, match="no parameters"):
-        CoP2L(model_of("mlp", 4).requires_grad_(False))
+        CoP2L(model_of("mlp", 4).requires_grad_(False), preset="cop2l")
     with pytest.raises(UserError, match="memory=2 is less than the number of tasks, 3"):
         a_learner(case, memory=2, tasks=3)
     with pytest.raises(UserError, match="did you mean 'paper'"):
@@ -487,7 +491,7 @@ BAD_OPTIONS = [
 @pytest.mark.parametrize("bad", BAD_OPTIONS, ids=str)
 def test_wrong_options(bad):
     with pytest.raises(UserError) as caught:
-        CoP2L(model_of("linear", 2), **{**SMALL, **bad})
+        CoP2L(model_of("linear", 2), preset="cop2l", **{**SMALL, **bad})
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(".")
     assert any(name in str(caught.value) for name in bad)
@@ -662,7 +666,7 @@ def test_presets(preset):
     case = a_case()
     learner = CoP2L(model_of("mlp", case.classes), preset=preset, memory=40, epochs=1, max_iterations=3)
     certificate = learn(learner, case, (1,)).certify(data_of(case, 1))
-    assert certificate.kind == {"paper": "kl", "cop2l": "preference", "hybrid": "combined"}[preset]
+    assert certificate.kind == {"paper": "kl", "cop2l": "preference"}.get(preset, "combined")
     assert set(certificate.information(1)) | {certificate.kind} >= {"kl", "kl-tight"}
     assert certificate.kind not in certificate.information(1)
     for strange in (0, 2, -1, "1"):
@@ -671,9 +675,9 @@ def test_presets(preset):
 
 
 def test_the_default_sets_nothing_aside_and_claims_by_preference():
-    chosen = CoP2L(model_of("linear", 2)).options
+    chosen = CoP2L(model_of("linear", 2), preset="cop2l").options
     assert (chosen.prior, chosen.buffer, chosen.kind, chosen.grid) == (0.0, "threshold", "preference", True)
-    assert CoP2L(model_of("linear", 2), buffer="uniform").options.kind == "kl-tight"
+    assert CoP2L(model_of("linear", 2), preset="cop2l", buffer="uniform").options.kind == "kl-tight"
 
 
 def test_the_table_says_when_nothing_was_picked():
@@ -694,7 +698,7 @@ def test_the_users_data_and_the_layout_of_the_weights():
     case = a_case()
     ends = []
     for layout in (torch.contiguous_format, torch.channels_last):
-        learner = CoP2L(model_of("cnn", case.classes).to(memory_format=layout), **SMALL)
+        learner = CoP2L(model_of("cnn", case.classes).to(memory_format=layout), preset="cop2l", **SMALL)
         before = [x.copy() for x in case.x]
         ends.append(standing(learn(learner, case, (1, 2)).engine))
         assert all(np.array_equal(one, other) for one, other in zip(case.x, before, strict=True))
@@ -705,8 +709,8 @@ def test_batch_normalisation_needs_more_than_one_example():
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
     x, y = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
     with pytest.raises(UserError, match="batch=2"):
-        CoP2L(model, batch=1, memory=10).learn(x, y)
-    CoP2L(model, batch=2, k=1, memory=10, max_iterations=3).learn(x, y)
+        CoP2L(model, preset="cop2l", batch=1, memory=10).learn(x, y)
+    CoP2L(model, preset="cop2l", batch=2, k=1, memory=10, max_iterations=3).learn(x, y)
 
 
 class Masked(nn.Module):
@@ -726,7 +730,7 @@ class Masked(nn.Module):
 
 def masked_learner():
     x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
-    return CoP2L(Masked(), k=2, memory=10, max_iterations=2), x, (x[:, 0] > 0).long()
+    return CoP2L(Masked(), preset="cop2l", k=2, memory=10, max_iterations=2), x, (x[:, 0] > 0).long()
 
 
 @pytest.mark.parametrize(
@@ -773,7 +777,7 @@ class Counted(Masked):
 
 def test_a_model_that_counts_its_calls_is_refused():
     _, x, y = masked_learner()
-    learner = CoP2L(Counted(), k=2, memory=10, max_iterations=2)
+    learner = CoP2L(Counted(), preset="cop2l", k=2, memory=10, max_iterations=2)
     with pytest.raises(UserError, match="attribute 'calls' changes as the model runs"):
         learner.learn(x, y)
     assert learner.tasks_seen == 0
@@ -793,7 +797,7 @@ class Running(Masked):
 def test_a_model_with_a_running_mean_that_is_no_buffer_is_refused():
     _, x, y = masked_learner()
     with pytest.raises(UserError, match="not in its state_dict, and its answers with it"):
-        CoP2L(Running(), k=2, memory=10, max_iterations=2).learn(x, y)
+        CoP2L(Running(), preset="cop2l", k=2, memory=10, max_iterations=2).learn(x, y)
 
 
 class Extra(Masked):
@@ -803,11 +807,11 @@ class Extra(Masked):
 
 def test_what_cannot_be_stored_or_built_again_is_refused():
     with pytest.raises(UserError, match="'_extra_state' in its state_dict, which is no tensor"):
-        CoP2L(Extra())
+        CoP2L(Extra(), preset="cop2l")
     model = cop2l.models.build("random-features", inputs=(4,), classes=2, hidden=8)
     model.projection.requires_grad_(True)
     with pytest.raises(UserError, match=r"projection\.weight of this model is never trained"):
-        CoP2L(model)
+        CoP2L(model, preset="cop2l")
 
 
 def test_a_model_in_use_is_not_taken_for_a_changed_one():
@@ -845,7 +849,7 @@ def test_learning_without_gradients_is_refused():
         learner.learn(x, y)
     for model in (Masked(), None):
         with torch.inference_mode():
-            made = CoP2L(model or Masked(), k=2, memory=10, max_iterations=2)
+            made = CoP2L(model or Masked(), preset="cop2l", k=2, memory=10, max_iterations=2)
         with pytest.raises(UserError, match="make or load the learner outside"):
             made.learn(x, y)
 
@@ -853,18 +857,18 @@ def test_learning_without_gradients_is_refused():
 def test_compiled_and_coarse_models_are_refused():
     model = Masked()
     with pytest.raises(UserError, match="convert it"):
-        CoP2L(Masked().bfloat16())
+        CoP2L(Masked().bfloat16(), preset="cop2l")
     model.compile(backend="eager")
     for compiled in (model, nn.Sequential(torch.compile(nn.Linear(4, 2), backend="eager"))):
         with pytest.raises(UserError, match="not compiled"):
-            CoP2L(compiled)
+            CoP2L(compiled, preset="cop2l")
 
 
 def test_what_was_frozen_by_hand_is_frozen_again(tmp_path):
     case = a_case()
     model = model_of("mlp", case.classes)
     model.hidden.requires_grad_(False)
-    learner = CoP2L(model, k=2, memory=10, max_iterations=2)
+    learner = CoP2L(model, preset="cop2l", k=2, memory=10, max_iterations=2)
     learner.learn(case.x[0], case.y[0])
     learner.save(tmp_path / "learner")
     again = CoP2L.load(tmp_path / "learner")
@@ -879,7 +883,7 @@ def test_what_was_frozen_by_hand_is_frozen_again(tmp_path):
 
 def test_integers_and_real_numbers_are_not_mixed():
     _, x, y = masked_learner()
-    learner = CoP2L(model_of("mlp", 2, inputs=4), k=2, memory=10, max_iterations=2)
+    learner = CoP2L(model_of("mlp", 2, inputs=4), preset="cop2l", k=2, memory=10, max_iterations=2)
     learner.learn(x, y)
     with pytest.raises(UserError, match="give all tasks one type"):
         learner.learn((9 * x.abs()).to(torch.uint8), y)

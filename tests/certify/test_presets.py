@@ -43,7 +43,8 @@ def test_a_preset_is_a_set_of_options(preset):
 
 
 def test_the_kind_follows_the_buffer_unless_it_is_named():
-    assert options().kind == "preference"
+    assert options().kind == "combined"
+    assert options("cop2l").kind == "preference"
     assert options("hybrid").kind == "combined"
     assert options("paper", buffer="threshold").kind == "preference"
     assert options("hybrid", buffer="uniform").kind == "kl-tight"

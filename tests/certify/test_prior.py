@@ -7,12 +7,20 @@ from torch import nn
 
 from cop2l import CoP2L, verify
 from cop2l.certify.prior import prior_part, scale_from
-from cop2l.errors import UserError
+from cop2l.errors import Advice, UserError
 from cop2l.kernel.exact import certified_rows
 from cop2l.models import build
 from cop2l.models.scale import LIMIT
 
-ADAM = {"preset": "hybrid", "optimiser": "adam", "lr": 0.01, "prior_lr": None, "prior_epochs": 20, "tasks": 1}
+ADAM = {
+    "preset": "hybrid",
+    "optimiser": "adam",
+    "lr": 0.01,
+    "prior_lr": None,
+    "prior_epochs": 20,
+    "tasks": 1,
+    "scale": "prior",
+}
 QUICK = {**ADAM, "prior_epochs": 2}
 
 
@@ -43,6 +51,12 @@ def mlp(**options):
     return build("mlp", inputs=(6,), classes=2, seed=0, hidden=16, **options)
 
 
+def learned(model, x, y, **options):
+    learner = CoP2L(model, **{**QUICK, **options})
+    learner.learn(x, y)
+    return learner
+
+
 def own(seed=0):
     """A module of one's own, as an auditor's function builds it."""
     torch.manual_seed(seed)
@@ -63,7 +77,7 @@ def test_columns_of_any_size_come_near_one():
 
 def test_the_layer_takes_raw_inputs_and_holds_outliers():
     x, y = wild()
-    learner = CoP2L.from_prior(mlp(), x, y, **QUICK)
+    learner = learned(mlp(), x, y)
     scaled = learner.model.scale(torch.from_numpy(x))
     assert scaled.abs().max() == LIMIT
     assert scaled[:, :2].abs().max() < LIMIT
@@ -92,16 +106,15 @@ def test_pictures_have_one_scale_for_each_channel_and_huge_values_stay_finite():
 
 def test_nothing_but_the_prior_part_is_looked_at():
     x, y = wild()
-    first = CoP2L.from_prior(mlp(), x, y, **QUICK)
+    first = learned(mlp(), x, y)
     certified = certified_rows(len(y), 1, first.options)
-    x[certified], y[certified] = np.nan, 1
-    other = CoP2L.from_prior(mlp(), x, y, **QUICK)
+    x[certified], y[certified] = 1e9, 1
+    other = learned(mlp(), x, y)
     assert first.state.theta_0.keys() == other.state.theta_0.keys()
     assert all(torch.equal(value, other.state.theta_0[name]) for name, value in first.state.theta_0.items())
-    assert (first.options, first.state.data) == (other.options, other.state.data)
     x[~certified] = 2
     assert not torch.equal(
-        CoP2L.from_prior(mlp(), x, y, **QUICK).state.theta_0["scale.shift"],
+        learned(mlp(), x, y).state.theta_0["scale.shift"],
         first.state.theta_0["scale.shift"],
     )
 
@@ -109,8 +122,7 @@ def test_nothing_but_the_prior_part_is_looked_at():
 @pytest.mark.parametrize("build_model", [None, own])
 def test_learned_saved_and_verified(build_model, tmp_path):
     x, y = wild()
-    learner = CoP2L.from_prior(own() if build_model else mlp(), x, y, **ADAM)
-    learner.learn(x, y)
+    learner = learned(own() if build_model else mlp(), x, y, **ADAM)
     certificate = learner.certify({1: (x, y)})
     assert certificate.bounds[1] < 0.2
     certificate.save(tmp_path / "certificate")
@@ -128,8 +140,7 @@ def test_a_scale_from_all_examples_is_found_out(tmp_path):
     x, y = wild()
     model = mlp(scale="prior")
     model.scale.put(**scale_from(prior_part(x, y, 0.99, 0)))
-    learner = CoP2L(model, **QUICK)
-    learner.learn(x, y)
+    learner = learned(model, x, y, scale="none")
     learner.certify({1: (x, y)}).save(tmp_path)
     verdict = verify(tmp_path, {1: (x, y)})
     assert (
@@ -141,8 +152,7 @@ def test_a_scale_from_all_examples_is_found_out(tmp_path):
 @pytest.mark.parametrize("model", [lambda: mlp().double(), lambda: mlp(scale="prior")])
 def test_honest_scales_are_valid_in_double_precision_and_of_a_model_that_awaits_one(model, tmp_path):
     x, y = wild()
-    learner = CoP2L.from_prior(model(), 1.1 * x.astype(np.float64), y, **QUICK)
-    learner.learn(1.1 * x.astype(np.float64), y)
+    learner = learned(model(), 1.1 * x.astype(np.float64), y)
     learner.certify({1: (1.1 * x.astype(np.float64), y)}).save(tmp_path)
     verdict = verify(tmp_path, {1: (1.1 * x.astype(np.float64), y)})
     assert verdict.status == "valid", verdict
@@ -152,38 +162,58 @@ def test_sparse_inputs_are_verified_as_they_were_learned(tmp_path):
     sparse = pytest.importorskip("scipy.sparse")
     x, y = wild()
     x = sparse.csr_matrix(x)
-    learner = CoP2L.from_prior(mlp(), x, y, **QUICK)
-    learner.learn(x, y)
+    learner = learned(mlp(), x, y)
     learner.certify({1: (x, y)}).save(tmp_path)
     assert verify(tmp_path, {1: (x, y)}).status == "valid"
 
 
-def test_only_the_first_task_that_the_scale_comes_from_is_learned(tmp_path):
-    x, y = wild(400)
-    learner = CoP2L.from_prior(mlp(), x, y, **QUICK)
-    learner.save(tmp_path)
-    for one in (learner, CoP2L.load(tmp_path)):
-        with pytest.raises(UserError, match=r"not the one that CoP2L\.from_prior was given"):
-            one.learn(x[:200], y[:200])  # of the others, some decided the scale and would be certified
-    learner.learn(x, y)
+def test_a_learner_is_saved_and_restored_before_and_after_its_first_task(tmp_path):
+    x, y = wild()
+    new = CoP2L(own(), **QUICK)
+    new.save(tmp_path / "new")
+    later = CoP2L.load(tmp_path / "new", own())
+    for one in (new, later):
+        one.learn(x, y)
+    assert new.state.theta == later.state.theta
+    new.save(tmp_path / "learned")
+    restored = CoP2L(own(), **QUICK)
+    restored.restore(tmp_path / "learned")
+    assert restored.state.theta == new.state.theta
+    assert torch.equal(restored.predict(x), new.predict(x))
 
 
-def test_too_few_examples_leave_all_as_it_is():
+def test_a_failed_first_task_leaves_no_scale_behind_that_another_one_keeps():
+    x, y = wild()
+    again = CoP2L(mlp(), **QUICK)
+    with pytest.raises(KeyboardInterrupt):
+        again.learn(100 * x, y, progress=interrupt)
+    again.learn(x, y)
+    assert again.state.theta == learned(mlp(), x, y).state.theta
+
+
+def interrupt(_):
+    raise KeyboardInterrupt
+
+
+def test_too_few_examples_leave_the_inputs_as_they_are():
     x, y = wild(50)
-    said = []
-    learner = CoP2L.from_prior(mlp(), x, y, prior=0.1, say=said.append)
+    with pytest.warns(
+        Advice, match="The inputs stay as they are: the first task sets aside 5 examples, and 20 are needed"
+    ):
+        learner = learned(mlp(), x, y, prior=0.1)
     assert "scale" not in learner.description
-    assert said == [
-        "The inputs stay as they are: the first task sets aside 5 examples, and 20 are needed; scale them by constants.",
-    ]
 
 
 def test_what_cannot_be_is_refused_in_a_sentence():
     x, y = wild()
     with pytest.raises(UserError, match="There is no prior part to scale the inputs from; give prior="):
-        CoP2L.from_prior(mlp(), x, y)
+        CoP2L(mlp(), preset="cop2l", scale="prior")
     with pytest.raises(UserError, match="x has 240 examples and y has 9 labels"):
-        CoP2L.from_prior(mlp(), x, y[:9], prior=0.5)
+        CoP2L(mlp()).learn(x, y[:9])
+    with pytest.raises(
+        UserError, match="The first task scales the inputs, so there is nothing to commit to yet"
+    ):
+        CoP2L(mlp()).commitment()
     for scale in ("all", [1.0], [0.0, 0.0], [[0.0] * 5, [1.0] * 5], [0.0, float("inf")], {"shift": 0}):
         with pytest.raises(UserError, match="give 'prior', or a shift and a factor"):
             mlp(scale=scale)
@@ -191,7 +221,7 @@ def test_what_cannot_be_is_refused_in_a_sentence():
 
 def test_a_scale_that_was_given_stays():
     x, y = wild()
-    learner = CoP2L.from_prior(mlp(scale=[1.0, 2.0]), x, y, **QUICK)
+    learner = learned(mlp(scale=[1.0, 2.0]), x, y)
     assert learner.description["scale"] == [1.0, 2.0]
     assert learner.model.scale(torch.full((1, 6), 99.0)).unique().tolist() == [196.0]
 
@@ -200,6 +230,4 @@ def test_token_ids_reach_the_model_as_they_are():
     ids, y = np.random.default_rng(0).integers(0, 9, (120, 4)), np.arange(120) % 2
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(16, 2))
-    learner = CoP2L.from_prior(model, ids, y, **QUICK)
-    assert type(learner.model) is nn.Sequential
-    learner.learn(ids, y)
+    assert type(learned(model, ids, y).model) is nn.Sequential

@@ -110,7 +110,12 @@ def test_a_small_request_is_predicted_as_in_large_company(name):
 
 @pytest.mark.parametrize("count", [1, 16, 300])
 def test_predictions_do_not_depend_on_settings_of_torch_or_of_the_model(count):
-    learner = CoP2L(build("mlp", inputs=(48,), classes=10, seed=0, dropout=0.5), memory=20, max_iterations=1)
+    learner = CoP2L(
+        build("mlp", inputs=(48,), classes=10, seed=0, dropout=0.5),
+        preset="cop2l",
+        memory=20,
+        max_iterations=1,
+    )
     every = examples((48,), 10, torch.float32, 300)
     learner.learn(every.x, every.y, progress=False)
     expected, some = learner.probabilities(every.x[:count]), every.x[:count]
@@ -228,7 +233,9 @@ def test_a_model_that_mixes_examples_is_refused(kind, rows):
 
 
 def a_learner(model):
-    return CoP2L(model, memory=10, prior=0.0, k=8, epochs=1, max_iterations=3, stop="none", lr=0.5)
+    return CoP2L(
+        model, preset="cop2l", memory=10, prior=0.0, k=8, epochs=1, max_iterations=3, stop="none", lr=0.5
+    )
 
 
 def test_initial_weights_of_zero_hide_nothing():

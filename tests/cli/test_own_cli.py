@@ -62,7 +62,7 @@ def test_arrays_are_run_by_their_path_and_verified(make, capsys):
     assert (config["name"], config["stream"], config["tasks"]) == ("clouds", "own/clouds.npz", 2)
     assert (config["model"], config["options"]["preset"], config["options"]["optimiser"]) == (
         "mlp",
-        "hybrid",
+        "default",
         "adam",
     )
     assert (config["scale"], config["options"]["lr"]) == (["prior"], 0.001)
@@ -135,15 +135,11 @@ def test_a_domain_makes_the_tasks():
 
 def test_what_is_typed_wins_over_the_neutral_settings():
     np.savez("clouds.npz", **dict(zip("xy", arrays(), strict=True)))
-    one = grid.single(grid.read("clouds.npz"), grid.overrides(["preset=cop2l", "model=linear", "lr=.1"]))
+    one = grid.single(grid.read("clouds.npz"), grid.overrides(["preset=hybrid", "model=linear", "lr=.1"]))
     assert (one.model, one.architecture) == ("linear", {})
-    small = {"prior": 0.05, "prior_memory": 0.1}
-    assert (one.scale, one.options) == (
-        ("prior",),
-        {"preset": "cop2l", "optimiser": "adam", "lr": 0.1, **small},
-    )
+    assert (one.scale, one.options) == (("prior",), {"preset": "hybrid", "lr": 0.1})
     other = grid.single(grid.read("clouds.npz"), grid.overrides(["method=replay", "scale=0,0.5"]))
-    assert (other.scale, other.options) == ((0.0, 0.5), {})
+    assert (other.scale, other.options) == ((0.0, 0.5), {"lr": 0.1})
     assert grid.single(grid.read("clouds.npz"), grid.overrides(["scale=none"])).scale == ()
 
 
@@ -362,7 +358,7 @@ def test_every_line_of_it_that_is_commented_out_can_be_used():
     lines = [line.removeprefix("# ") if "=" in line or "[" in line else line for line in text.splitlines()]
     Path("used.toml").write_text("\n".join(lines), encoding="utf-8")
     one = grid.single(grid.read("used.toml"))
-    assert (one.tasks, one.data["classes"], one.options["preset"]) == (2, ["A", "B"], "cop2l")
+    assert (one.tasks, one.data["classes"], one.options["preset"]) == (2, ["A", "B"], "hybrid")
 
 
 def test_init_reads_no_values_and_overwrites_nothing(capsys):

@@ -72,7 +72,9 @@ def issued(scenario, ranks, data=lambda case: case.data):
         memory=100,
         claim=("tasks", "forgetting"),
     )
-    learner = CoP2L(model_of("mlp", case.classes), scenario=scenario, **case.options.as_dict())
+    learner = CoP2L(
+        model_of("mlp", case.classes), preset="cop2l", scenario=scenario, **case.options.as_dict()
+    )
     learner.ranks = ranks
     for t, (x, y) in data(case).items():
         learner.learn(x, y, classes=case.heads[t - 1])

@@ -130,7 +130,11 @@ def test_bad_groups_are_refused_before_anything_is_learned(changes, words, tmp_p
 def test_a_learner_told_wrong_groups_loses_nothing():
     x, y, group = arrays()
     learner = CoP2L(
-        build("linear", inputs=(6,), classes=4, seed=0), memory=40, claim=("tasks", "groups"), groups=GROUPS
+        build("linear", inputs=(6,), classes=4, seed=0),
+        preset="cop2l",
+        memory=40,
+        claim=("tasks", "groups"),
+        groups=GROUPS,
     )
     learner.learn(x, y, groups=group)
     before = next(iter(learner.model.state_dict().values())).clone()
@@ -145,7 +149,7 @@ def test_a_learner_told_wrong_groups_loses_nothing():
 
 def test_groups_that_nobody_claims_are_refused():
     x, y, group = arrays()
-    learner = CoP2L(build("linear", inputs=(6,), classes=4, seed=0), memory=40)
+    learner = CoP2L(build("linear", inputs=(6,), classes=4, seed=0), preset="cop2l", memory=40)
     with pytest.raises(UserError, match=r"none are claimed; leave them out, or .* groups=\('A', 'B'\)\.$"):
         learner.learn(x, y, groups=group)
     assert learner.tasks_seen == 0

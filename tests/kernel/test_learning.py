@@ -28,7 +28,7 @@ from cop2l.certify.inputs import inputs
 from cop2l.certify.scoring import Pool
 from cop2l.errors import UserError
 from cop2l.features import load_stream
-from cop2l.kernel.exact import exact_arithmetic, score
+from cop2l.kernel.exact import exact_arithmetic, join, score
 from cop2l.kernel.learning import Plain
 from cop2l.kernel.options import Refusal
 from cop2l.models import build
@@ -116,6 +116,7 @@ def wanted(engine, case):
         "a start with LDA": bool(engine.sums),
         "picks after a start with LDA": bool(engine.sums) and any(len(one.own) for one in engine.sets),
         "no balance of classes": any(len(part) for part in engine.prior) and not case.options.balance,
+        "weights of more than one": not case.options.balance and bool((engine.prior_weight(join(engine.prior)) > 1).any()),
         "another weight in picking": bool(case.options.pick_omega) and any(len(one.picked) > len(one.own) for one in engine.sets),
     }  # fmt: skip
 

@@ -62,7 +62,7 @@ def with_groups(case):
 
 def issued(folder, case, model=None, every_time=False, data=None, **chosen):
     """The folders of the certificates of a run: after every task, or after the last."""
-    learner = CoP2L(model or the_model(case), scenario=case.scenario, **{**SMALL, **chosen})
+    learner = CoP2L(model or the_model(case), preset="cop2l", scenario=case.scenario, **{**SMALL, **chosen})
     folders = []
     for t in range(1, case.tasks + 1):
         named = groups_of(case, t) if "groups" in chosen else None
@@ -121,7 +121,8 @@ PRESETS = {
 def test_presets_are_valid(tmp_path, scenario, preset, fixed):
     case = a_case(scenario)
     learner = CoP2L(
-        the_model(case), scenario=scenario, **{"memory": 40, "max_iterations": 4, **PRESETS[preset]}, tasks=2 if fixed else None
+        the_model(case), scenario=scenario, tasks=2 if fixed else None,
+        **{"memory": 40, "max_iterations": 4, **PRESETS[preset]}
     )  # fmt: skip
     for t, (x, y) in case.data.items():
         learner.learn(x, y, classes=case.heads[t - 1])

@@ -26,7 +26,7 @@ OPTIONS = {"memory": 40, "k": 4, "epochs": 2, "lr": 0.05, "max_iterations": 4}
 
 def issued(folder, samples, model, heads=None, scenario="class-incremental", **chosen):
     """An issuer's certificate after the last task."""
-    learner = CoP2L(model, scenario=scenario, **{**OPTIONS, "tasks": len(samples), **chosen})
+    learner = CoP2L(model, preset="cop2l", scenario=scenario, **{**OPTIONS, "tasks": len(samples), **chosen})
     for task, (x, y) in samples.items():
         learner.learn(x, y, classes=heads[task - 1] if heads else None)
     learner.certify(samples).save(folder)
@@ -249,7 +249,7 @@ def test_repeats_that_hide_rows_shared_between_tasks(tmp_path):
 
 def test_several_kinds_at_one_time(honest, tmp_path):
     base = honest["cop2l, domain-incremental, anytime"]
-    learner = CoP2L(base.model(), scenario=base.scenario, **base.chosen)
+    learner = CoP2L(base.model(), preset="cop2l", scenario=base.scenario, **base.chosen)
     for task, (x, y) in base.samples.items():
         learner.learn(x, y)
         learner.certify({task: (x, y)})
@@ -278,14 +278,14 @@ def test_the_best_of_many_seeds_is_the_issuers_word_without_a_commitment(tmp_pat
     x, y = noise(60, classes=2)
     best, model = None, linear((6,), 2)
     for seed in range(12):  # four hundred are no different
-        learner = CoP2L(model(), **OPTIONS, tasks=1, seed=seed)
+        learner = CoP2L(model(), preset="cop2l", **OPTIONS, tasks=1, seed=seed)
         learner.learn(x, y)
         certificate = learner.certify({1: (x, y)})
         best = certificate if best is None or certificate.bounds[1] < best.bounds[1] else best
     best.save(tmp_path / "best")
     found = verify(tmp_path / "best", {1: (x, y)})
     assert UNCOMMITTED in found.word
-    learner = CoP2L(model(), **OPTIONS, tasks=1, seed=99)
+    learner = CoP2L(model(), preset="cop2l", **OPTIONS, tasks=1, seed=99)
     learner.learn(x, y)  # what was handed over before the data was seen
     assert verify(tmp_path / "best", {1: (x, y)}, commitment=learner.commitment()).status == "invalid"
 

@@ -151,7 +151,9 @@ def certified(world, seed, n, model=None):
     """A learner of one task that learned nothing from it, the task's world and sample, and the certificate."""
     samples = tasks_of(world, (n,), np.random.default_rng([seed, 8]))
     options = {**UNTOUCHED, "tasks": 1, "seed": seed}
-    learner = CoP2L(model or model_of("memory", 2, seed), scenario=DOMAINS, delta=DELTA, **options)
+    learner = CoP2L(
+        model or model_of("memory", 2, seed), preset="cop2l", scenario=DOMAINS, delta=DELTA, **options
+    )
     list(learned(learner, world, samples))
     return learner, world, samples, learner.certify(samples)
 

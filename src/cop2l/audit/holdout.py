@@ -157,6 +157,7 @@ def _new(certificate: Mapping[str, Any], given: str | Builder | None, samples: S
         "data": certificate["data"],
         "not_valid": certificate["not_valid"],
         "commitment": certificate["commitment"],
+        "preset": "cop2l",  # every option is given
     }
     return method(name)(
         model, scenario=certificate["scenario"], **settings, **more, **(extra if name == "cop2l" else {})

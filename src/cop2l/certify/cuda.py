@@ -215,7 +215,7 @@ class Graphs:
     def update_on_prior(self, engine: "Fast", prior: Examples, epochs: int, lr: float) -> None:
         """The epochs over the prior examples before the first pick."""
         steps = self.steps(prior, len(prior))
-        steps.start(prior, engine.outside)
+        steps.start(prior, engine.prior_weight(prior), engine.outside)
         steps.plan([(0, len(prior))], epochs, lr, engine.task, "prior")
         steps.update(0, len(prior))
         steps.wait()
@@ -247,7 +247,7 @@ class Iterations:
         self._steps = graphs.steps(S, self._before + options.k * (self._last + 2))
         self._scores = graphs.scores(self._steps, starts[-1] + len(parts[-1]), engine.outside is not None)
         self._scores.load(parts, starts, weights, candidates, engine.outside)
-        self._steps.start(prior, engine.outside)
+        self._steps.start(prior, engine.prior_weight(prior), engine.outside)
         self._results = self._scores.results
         self._results.start()
         self._free, self._asked = list(range(PLACES)), deque[int]()

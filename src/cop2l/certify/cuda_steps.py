@@ -136,8 +136,8 @@ class Steps:
         if self.stream is not None:
             self.stream.synchronize()
 
-    def start(self, prior: Examples | None, outside: Tensor | None) -> None:
-        """The training set is the prior examples; every optimiser has empty state."""
+    def start(self, prior: Examples | None, weight: Tensor, outside: Tensor | None) -> None:
+        """The training set is the prior examples, with these weights unless classes are balanced; optimisers have empty state."""
         count = 0 if prior is None else len(prior)
         self._balanced, self._masked = prior is not None and self._options.balance, outside is not None
         if self.device.type == "cuda":
@@ -150,7 +150,7 @@ class Steps:
         if prior is not None:
             self.x[:count] = prior.x
             self.y[:count] = prior.y
-            self.weight[:count] = 1
+            self.weight[:count] = weight
             self.counts.copy_((prior.y[:, None] == self.labels).sum(0))
             if outside is not None:
                 self.hidden[:count] = outside[torch.from_numpy(prior.task).to(self.device)]

@@ -29,7 +29,7 @@ class Iterations:
         pool = Candidates if engine.ranks is None else engine.ranks.candidates
         self._pool = pool(model, S, B, candidates, engine.outside, engine.options)
         self._trained, self._balance = prior, prior is not None and engine.options.balance
-        self._factor = np.ones(len(prior or ()))
+        self._factor = engine.prior_weight(prior).cpu().numpy()
         self._optimiser = Optimiser(model, engine.options)
         self._theta: dict[str, Tensor] | None = None
 
@@ -119,13 +119,14 @@ class Fast(Plain):
         paid = next(point for point in points or (best,) if point >= best)
         return Outcome(np.concatenate(blocks[: best + 1]), np.concatenate(blocks), paid, j)
 
-    def train_on_prior(self, own: Examples | None) -> Examples | None:
+    def train_on_prior(self, own: Examples | None, rows: int) -> Examples | None:
         """As `Plain.train_on_prior`."""
         prior, options = join([*self.prior, own]), self.options
         graphs = self._graphs_for([prior]) if options.start == "weights" else None
-        if prior is None or graphs is None or not options.prior_epochs:
-            return super().train_on_prior(own)
-        graphs.update_on_prior(self, prior, options.prior_epochs, options.prior_lr or options.lr)
+        epochs = options.prior_passes(rows)
+        if prior is None or graphs is None or not epochs:
+            return super().train_on_prior(own, rows)
+        graphs.update_on_prior(self, prior, epochs, options.prior_lr or options.lr)
         return prior
 
     def _iterations(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from cop2l.certify.certificate import Certificate, content_of
 from cop2l.certify.commitment import commitment
 from cop2l.certify.fast import Fast
 from cop2l.certify.inputs import by_name, features, inputs, labelled, labels, wrong_shape
-from cop2l.certify.presets import Choice, OptionValues
+from cop2l.certify.presets import PRIOR, SCALES, Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.certify.repeats import MOST_REASONS, found_in_task, row_hashes
 from cop2l.certify.scoring import ErrorCount, misclassified, outputs
@@ -51,6 +51,7 @@ class CoP2L:
         *,
         scenario: str = "class-incremental",
         preset: str = Choice.preset,
+        scale: Literal["prior", "none"] | None = None,
         not_valid: Sequence[str] = (),
         data: dict[str, Any] | None = None,
         commitment: str | None = None,
@@ -59,6 +60,8 @@ class CoP2L:
     ) -> None:
         """`options` are the fields of `cop2l.kernel.options.Options`; what is not given comes from the preset.
 
+        `scale="prior"`: the prior examples of the first task scale the inputs (a module of your own is wrapped: use
+        `learner.model`); "none": inputs are as they are; None: as the preset has it, "prior" in the default.
         `not_valid` are reasons, in sentences, why the certificates' assumptions do not hold for this data. `data` says how
         the data can be had again (stream, tasks, class_seed, holdout ...), and `commitment` is the hash of a commitment made
         before: both are written into certificates. `repeats` declares that rows of a task may be equal, each drawn on its own:
@@ -71,6 +74,13 @@ class CoP2L:
             value.data = torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value.data)
         self.model, self.scenario = model.eval(), scenario
         self.options: Options = choose_options(preset, **options)
+        self.scale = scale or SCALES.get(preset, "none")
+        if self.scale not in ("none", PRIOR):
+            raise unknown("scale", self.scale, ("none", PRIOR))
+        if self.scale == PRIOR and not self.options.prior:
+            raise UserError(
+                "There is no prior part to scale the inputs from; give prior=0.05, say, or scale='none'."
+            )
         self.engine = Fast(model, self.options)
         self.ranks: ranks.Ranks | None = None
         """The processes that share the work of `learn` and `certify`: all make the same calls (docs/integrations.md)."""
@@ -85,8 +95,6 @@ class CoP2L:
             theta=digest(theta_0),
             repeats=repeats,
         )
-
-    from_prior = classmethod(prior.from_prior)
 
     def __repr__(self) -> str:
         fixed = f" of {self.options.tasks}" if self.options.tasks else ""
@@ -106,7 +114,7 @@ class CoP2L:
 
     @property
     def _model_name(self) -> str:
-        return str(self.description["name"] or type(self.model).__name__)
+        return str(self.description["name"] or self.description["class"].rpartition(".")[2])
 
     @property
     def tasks_seen(self) -> int:
@@ -167,7 +175,8 @@ class CoP2L:
                 "Groups are given and none are claimed; leave them out, or make the learner with claim=('tasks', 'groups') and"
                 " groups=('A', 'B')."
             )
-        prior.check_first(self, x, found)
+        if not self.tasks_seen and self.scale == PRIOR:
+            prior.scale_inputs(self, x, found)
         try:
             column = group_numbers(groups, self.options, len(found))
         except Refusal as refusal:
@@ -265,8 +274,18 @@ class CoP2L:
         state.certificate, state.issued = Certificate({**content, **hashes}, self.options, tensors), issued
         return state.certificate
 
+    def use_model(self, model: nn.Module) -> None:
+        """Begin with this model, before the first task."""
+        self.model = self.engine.model = model.eval()
+        self.state.theta_0, self.state.trained = parameters(model), trained(model)
+        self.state.theta = digest(self.state.theta_0)
+
     def commitment(self) -> dict[str, Any]:
         """What is fixed before learning, to be handed to an auditor (docs/certificates.md)."""
+        if self.scale == PRIOR and not self.tasks_seen:
+            raise UserError(
+                "The first task scales the inputs, so there is nothing to commit to yet; use scale='none'."
+            )
         fixed = self._width, self.description, self.state.data, digest(self.state.theta_0)
         return commitment("cop2l", self.options, None, self.scenario, *fixed)
 

@@ -8,7 +8,7 @@ from cop2l.errors import UserError, unknown
 from cop2l.kernel.options import Family, Kind, Options, Refusal
 
 PRIOR = "prior"
-"""What stands in the place of a step, or of the scale of the inputs, that the prior part is to give."""
+"""What stands in the place of the scale of the inputs where the prior part gives it."""
 
 
 class OptionValues(TypedDict, total=False):
@@ -29,7 +29,7 @@ class OptionValues(TypedDict, total=False):
     max_iterations: int | None
     prior: float
     prior_memory: float
-    prior_epochs: int
+    prior_epochs: int | None
     prior_lr: float | None
     balance: bool
     start: Literal["weights", "slda"]
@@ -49,12 +49,17 @@ class OptionValues(TypedDict, total=False):
 class Choice:
     """What is chosen before the options themselves."""
 
-    preset: Literal["cop2l", "hybrid", "paper"] = "cop2l"
-    """The set of defaults: `cop2l` picks from all examples (the defaults listed here are its), `hybrid` trains on
-    prior examples and picks where that pays, `paper` is CoP2L as published."""
+    preset: Literal["default", "cop2l", "hybrid", "paper"] = "default"
+    """The set of defaults: `default` (its values are listed here) learns half of each task, with replay, and certifies by the
+    other half; `hybrid` also picks where that pays; `cop2l` picks from all examples; `paper` is CoP2L as published."""
 
 
 PRESETS: dict[str, dict[str, Any]] = {
+    "default": {
+        "buffer": "witness", "stop": "combined", "kind": "combined",
+        "prior": 0.5, "prior_memory": 0.9, "prior_epochs": None, "prior_lr": None, "balance": False,
+        "optimiser": "adam", "lr": 0.001, "batch": 64, "max_iterations": 0, "grid": True,
+    },
     "cop2l": {
         "buffer": "threshold", "stop": "preference", "kind": "preference", "prior": 0.0, "grid": True, "max_iterations": 1024,
     },
@@ -67,6 +72,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """docs/configuration.md says when to choose which; reproduction/tables.md has the search that led to `hybrid`."""
 
+SCALES = {"default": PRIOR}
+"""The presets that scale the inputs."""
 FOLLOWS = {"cop2l": "paper"}
 """A preset that takes what it does not say itself from a configuration's section of another."""
 
@@ -91,8 +98,8 @@ def options(preset: str = Choice.preset, **changes: Any) -> Options:
     for name in changes:
         if name not in names:
             raise unknown("option", name, names)
-    if preset == "hybrid" and chosen["prior"] == 0:
-        raise UserError("The preset 'hybrid' needs prior examples; for prior=0 use preset='cop2l'.")
+    if preset in ("default", "hybrid") and chosen["prior"] == 0:
+        raise UserError(f"The preset {preset!r} needs prior examples; for prior=0 use preset='cop2l'.")
     if "kind" not in changes:
         usual = {"witness": "combined", "threshold": "preference"}
         chosen["kind"] = usual.get(str(chosen["buffer"]), chosen["kind"])

@@ -5,7 +5,6 @@ The prior part P_1 is a function of the seed and of the number of rows alone, an
 parameters and options may depend on it, and every bound holds as it is (docs/theory.md, section 5, Prior split).
 """
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.certify.inputs import check_finite, inputs, labelled, labels
-from cop2l.certify.presets import PRESETS, PRIOR, options
+from cop2l.certify import advice
+from cop2l.certify.inputs import check_finite, inputs
+from cop2l.certify.presets import PRESETS, PRIOR, Choice
 from cop2l.errors import UserError
 from cop2l.kernel.exact import Examples, certified_rows, sample
 from cop2l.kernel.options import Options
-from cop2l.kernel.samples import blocks_of, fingerprint, numbers
+from cop2l.kernel.samples import numbers
 from cop2l.models import MODELS
 from cop2l.models.scale import Scale, scale_of
 from cop2l.randomness import marks
@@ -31,7 +31,7 @@ MOST_ROWS, MOST_VALUES = 1000, 10**7
 """More examples, or more numbers in all, are not looked at."""
 LEAST_TO_SCALE = 20
 """With fewer examples there is no scale."""
-SHARE: float = PRESETS["hybrid"]["prior"]
+SHARE: float = PRESETS[Choice.preset]["prior"]
 """The prior part of methods that have none of their own: so all see the same examples."""
 ALIKE = 16
 """Columns whose factors differ by less are of like size."""
@@ -118,16 +118,6 @@ def scalable(model: nn.Module, inputs: Sequence[int]) -> Any:
     return found.to(like.device, like.dtype)
 
 
-def scaled(model: nn.Module, inputs: Sequence[int], constants: dict[str, list[float]] | None) -> Any:
-    """A copy of the model, with this scale of its inputs."""
-    own = copy.deepcopy(model)
-    if constants is None:
-        return own
-    own = scalable(own, inputs)
-    own.scale.put(**constants)
-    return own
-
-
 def prior_scale(part: Examples, say: Callable[[str], None] = lambda _: None) -> dict[str, list[float]] | None:
     """The scale that a prior part gives; `say` is told if it has too few examples for one."""
     found = scale_from(part)
@@ -139,44 +129,16 @@ def prior_scale(part: Examples, say: Callable[[str], None] = lambda _: None) -> 
     return found
 
 
-def from_prior(
-    cls: "type[CoP2L]",
-    /,
-    model: nn.Module,
-    x: Any,
-    y: Any = None,
-    *,
-    say: Callable[[str], None] = lambda _: None,
-    **given: Any,
-) -> "CoP2L":
-    """A learner with a copy of the model; the prior examples of the task that `learn(x, y)` will learn scale its inputs.
-
-    No other example is looked at, and these are not certified. `given` is what CoP2L takes, with a prior part, such as
-    prior=0.05. `say` is told if there are too few examples.
-    """
-    chosen = options(**{name: given[name] for name in ("preset", "prior", "seed") if name in given})
-    if not chosen.prior:
-        raise UserError("There is no prior part to scale the inputs from; give prior=0.05, say.")
-    x, y = labelled(x, y)
-    part = prior_part(x, labels(y), chosen.prior, chosen.seed)
+def scale_inputs(learner: "CoP2L", x: Any, y: Tensor) -> None:
+    """Scale the inputs of a learner by the prior examples of (x, y), the task that it learns first."""
+    model, chosen = learner.model, learner.options
+    part = prior_part(x, y, chosen.prior, chosen.seed)
     ids = not part.x.is_floating_point() and type(model) not in MODELS.values()
     own: Any = getattr(model, "scale", None)
-    fixed = ids or (isinstance(own, Scale) and not own.limited)
-    learner = cls(scaled(model, list(part.x.shape[1:]), None if fixed else prior_scale(part, say)), **given)
-    learner.state.first = _print(part)
-    return learner
-
-
-def check_first(learner: "CoP2L", x: Any, y: Tensor) -> None:
-    """Refuse a first task whose prior part did not give the scale: it could depend on certified examples."""
-    if learner.tasks_seen or learner.state.first is None:
+    if ids or (isinstance(own, Scale) and not own.limited):  # token ids, or constants that were given
         return
-    chosen = learner.options
-    if learner.state.first != _print(prior_part(x, y, chosen.prior, chosen.seed)):
-        raise UserError(
-            "The first task is not the one that CoP2L.from_prior was given; learn the same examples first, in the same order."
-        )
-
-
-def _print(part: Examples) -> str:
-    return fingerprint(len(part), blocks_of(part.x, part.y))
+    constants = prior_scale(part, lambda sentence: advice.give(iter([sentence])))
+    if constants is not None:
+        model = scalable(model, list(part.x.shape[1:]))
+        model.scale.put(**constants)
+        learner.use_model(model)

@@ -36,6 +36,8 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
         tensors |= {f"{name}/{key}": value for key, value in theta.items()}
     for name, parts in (("buffer", engine.buffer), ("prior", engine.prior)):
         tensors |= {f"{name}/{key}": value for key, value in _together(map(_columns, parts)).items()}
+    counts = _together({"n": count} for count in engine.prior_counts)
+    tensors |= {f"counts/{name}": value for name, value in counts.items()}
     tensors |= {f"sums/{name}": value.cpu() for name, value in engine.sums.items()}
     hashes = ({"rows": rows.view(np.int64)} for rows in state.hashes)
     tensors |= {f"hashes/{name}": value for name, value in _together(hashes).items()}
@@ -56,8 +58,8 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
         "machines": state.machines,
         "threads": state.threads,
         "issued": state.issued,
-        "first": state.first,
         "columns": state.columns,
+        "scale": learner.scale,
         "tasks": [
             {
                 "head": list(head),
@@ -105,10 +107,9 @@ def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
         )
         if note["machines"] and ", cpu, " not in note["machines"][-1] and torch.cuda.is_available():
             model = model.cuda()
-    elif note["model"].get("scale") == PRIOR:
-        model = scalable(model, note["model"]["inputs"])
-    names = ("scenario", "not_valid", "data", "commitment", "repeats")
-    learner = cls(model, **{name: note[name] for name in names}, **note["options"])
+    names = ("scenario", "scale", "not_valid", "data", "commitment", "repeats")
+    given = {name: note[name] for name in names} | note["options"]
+    learner = cls(model, preset="cop2l", **given)  # every option is given
     _put(learner, note, tensors, folder)
     return learner
 
@@ -151,6 +152,8 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> None:
+    if note["model"].get("scale") == PRIOR:
+        learner.use_model(scalable(learner.model, note["model"]["inputs"]))
     first, mine, state = _part(tensors, "theta_0/"), learner.model.state_dict(), learner.state
     wrong = [
         name
@@ -189,9 +192,9 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
         ]
         for name in ("buffer", "prior")
     )
+    engine.prior_counts = [task["n"] for task in _apart(_part(tensors, "counts/"))]
     engine.sums = {name: value.to(device) for name, value in _part(tensors, "sums/").items()}
     engine.outside = learner._outside() if tasks else None
-    state.first = note["first"]
     state.theta = digest(learner.model.state_dict())
     state.certificate = _stored_certificate(_issued(folder, len(tasks)), learner)
     learner.model.eval()

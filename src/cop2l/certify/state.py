@@ -58,8 +58,6 @@ class State:
     """Of the certificate after the newest task: family, task, subject and kind of each statement."""
     columns: list[str] | None = None
     """The names of the inputs, in order, if the first task came in a frame."""
-    first: str | None = None
-    """The fingerprint of the prior part that gave the scale of the inputs."""
 
 
 def parameters(model: nn.Module) -> dict[str, Tensor]:
@@ -113,7 +111,7 @@ def all_or_nothing(learner: "CoP2L") -> Iterator[None]:
         [m.training for m in model.modules()],
     )
     own, carried = replace(learner.state), {name: getattr(engine, name) for name in ("outside", "trace")}
-    carried |= {name: list(getattr(engine, name)) for name in ("sizes", "buffer", "prior")}
+    carried |= {name: list(getattr(engine, name)) for name in ("sizes", "buffer", "prior", "prior_counts")}
     carried |= {"sets": [replace(one) for one in engine.sets], "sums": dict(engine.sums)}
     try:
         yield

@@ -84,6 +84,7 @@ def new_learner(
     given = dict(config.options)
     if config.method == CERTIFIES_ITSELF:
         given |= options.of_the_run(config) | {
+            "scale": "none",  # it is in the model already
             "tasks": None if config.anytime else len(stream),
             "not_valid": stream.not_valid,
             "repeats": config.repeats,

@@ -12,7 +12,7 @@ BEGINNING = """\
 # A run on {name}; start it with: cop2l run {file}
 # Lines that begin with # change nothing; 'cop2l list keys' explains every key.
 
-base = "{base}"             # neutral settings; examples that certify nothing decide the scale of the inputs
+base = "{base}"             # the default settings; examples that certify nothing decide the scale of the inputs
 stream = {stream}    # as seen from the folder where the command is run
 
 # scenario = "class-incremental"  # or "task-incremental"; with domains: "domain-incremental"
@@ -39,7 +39,7 @@ END = """\
 # test_share = 0.2         # split off for testing, where there is no test part
 
 # [methods.cop2l]
-# preset = "cop2l"         # sets a twentieth aside, where "hybrid" has three fifths: nearly every example certifies
+# preset = "hybrid"        # also picks from the certified examples where that pays
 # lr = 0.001               # the learning rate
 """
 SHOWN = 40

@@ -103,6 +103,8 @@ class Plain:
     """B_1..B_t: examples of the certified parts."""
     prior: list[Examples] = field(default_factory=list)
     """The stored prior examples, task by task."""
+    prior_counts: list[Tensor] = field(default_factory=list)
+    """How many examples of each class the prior part of each task had."""
     sums: dict[str, Tensor] = field(default_factory=dict)
     """Over all prior parts and picks so far, if a task starts with LDA: `count` and `sum` of each class, and `square`."""
 
@@ -156,7 +158,7 @@ class Plain:
         rest = np.concatenate([candidates, np.ones(len(mark) - n, bool)])  # S* \ C
         certified, last = int(candidates.sum()), options.max_iterations if message is None else message
         optimiser, blocks, trained = Optimiser(model, options), [NONE], prior  # line 1: C_0 <- {}
-        factor, points, theta = weights.new_ones(len(prior or ())), options.grid_points, model.state_dict()
+        factor, points, theta = self.prior_weight(prior).to(weights), options.grid_points, model.state_dict()
         best, j, own, least, searching = 0, 0, 0, math.inf, message is None
         while True:
             scored = [score(model, part, self.outside) for part in pool]
@@ -201,7 +203,7 @@ class Plain:
         certified = certified_rows(n, t, options)
         B = self.begin()  # line 4
         own_prior = S.take(np.flatnonzero(~certified)) if options.prior else None
-        prior = self.train_on_prior(own_prior)
+        prior = self.train_on_prior(own_prior, n)
         outcome = self.mp2l(S, B, certified, prior, longest=longest)  # line 5: theta_t, C* <- mP2L(theta_{t-1}, S_t, B*)
         self.add_up(taken(S, B, outcome.kept) if options.start == "slda" else None)
         self.sizes.append((n, int(certified.sum())))
@@ -235,7 +237,7 @@ class Plain:
         rows: list[Rows] = []  # of all examples in the buffer, task by task
         for t, (found, every, own_prior) in enumerate(zip(sets, known, priors, strict=True), 1):
             B = self.begin()
-            prior = self.train_on_prior(own_prior)
+            prior = self.train_on_prior(own_prior, self.sizes[t - 1][0])
             outcome = self.mp2l(every, B, np.ones(len(every), bool), prior, message=found.iterations)  # line 4: K = mu2_t
             self.add_up(taken(every, B, outcome.kept) if self.options.start == "slda" else None)
             own = np.sort(every.row[outcome.kept[outcome.kept < len(every)]])  # found, not believed
@@ -263,19 +265,30 @@ class Plain:
         keys = marks(options.seed, "uniform", task, after, n=total)[rows]  # sample(B_i, floor(m/s))
         return np.argsort(np.argsort(keys, kind="stable")) < (options.memory - options.prior_memory_size) // after
 
-    def train_on_prior(self, own: Examples | None) -> Examples | None:
-        """Before the first pick: epochs over the prior examples, stored and own, all classes with equal total weight; or LDA."""
+    def train_on_prior(self, own: Examples | None, rows: int) -> Examples | None:
+        """Before the first pick, at a task of so many rows: epochs over the prior examples, stored and own; or LDA."""
         prior, options = join([*self.prior, own]), self.options
         if options.start == "slda":
             self.add_up(own)
             if self.sums:  # the prior part of a small task may be empty
                 self.solve()
             return prior if options.prior_memory else None
-        if prior is not None and options.prior_epochs:
-            even = balanced(prior.y) if options.balance else torch.ones(len(prior), device=prior.y.device)
-            weight = even.to(next(self.model.parameters()).dtype)
-            self.update(Optimiser(self.model, options, options.prior_lr), prior, weight, options.prior_epochs, "prior")
+        if prior is not None and (epochs := options.prior_passes(rows)):
+            weight = balanced(prior.y) if options.balance else self.prior_weight(prior)
+            weight = weight.to(next(self.model.parameters()).dtype)
+            self.update(Optimiser(self.model, options, options.prior_lr), prior, weight, epochs, "prior")
         return prior
+
+    def prior_weight(self, prior: Examples | None) -> Tensor:
+        """How many examples of its task's prior part each one stands for: n / kept of its class; one at the newest task."""
+        if prior is None:
+            return torch.ones(0, dtype=torch.float64)
+        weight = torch.ones(len(prior), dtype=torch.float64, device=prior.y.device)
+        for t, count in enumerate(self.prior_counts, 1):
+            at = torch.from_numpy(prior.task == t).to(prior.y.device)
+            y = prior.y[at]
+            weight[at] = (count.to(y.device).double() / torch.bincount(y, minlength=len(count)))[y]
+        return weight
 
     def add_up(self, part: Examples | None) -> None:
         """Add examples to the sums: how many each class has, their features, and the products of features."""
@@ -305,6 +318,7 @@ class Plain:
         """Keep an equal share of prior examples per task, balanced over its classes, in the order of their second marks."""
         if own is not None:
             self.prior.append(own)
+            self.prior_counts.append(torch.bincount(own.y).cpu())
             share = self.options.prior_memory_size // self.task
             self.prior = [part.take(balanced_order(part, self.options.seed)[:share]) for part in self.prior]
 

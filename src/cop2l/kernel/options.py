@@ -105,12 +105,13 @@ class Options:
     """Share of each task that are prior examples: used for training and replay, not certified (rho)."""
     prior_memory: Annotated[float, number(0, 1)] = 1.0
     """Share of the memory that holds prior examples, if there is a prior part; the rest holds the buffer."""
-    prior_epochs: Annotated[int, whole(0, 10**6)] = 40
-    """Passes over the prior examples (own and stored) before the first pick."""
+    prior_epochs: Annotated[int | None, maybe(whole(0, 10**6))] = 40
+    """Passes over the prior examples (own and stored) before the first pick; None: 60 000 / rows of the task, from 20 to 200."""
     prior_lr: Annotated[float | None, maybe(positive)] = None
     """Learning rate of that training; None: the same as lr."""
     balance: bool = True
-    """Where there is a prior part, every class has the same total weight in training; else every example has."""
+    """Where there is a prior part, every class has the same total weight in training; else a prior example that is kept has the
+    weight n / kept of its task and class in the prior part: one until the memory is full."""
     start: Literal["weights", "slda"] = "weights"
     """What a task begins with: the weights as they are, or the linear head that LDA gives from sums over all prior parts and
     picks so far (`slda`, for a model whose head alone is trained); then prior_epochs is not used."""
@@ -158,6 +159,10 @@ class Options:
     def prior_memory_size(self) -> int:
         """How many prior examples the memory may hold."""
         return round(self.prior_memory * self.memory) if self.prior else 0
+
+    def prior_passes(self, rows: int) -> int:
+        """Passes over the prior examples at a task of so many rows."""
+        return min(max(60_000 // max(rows, 1), 20), 200) if self.prior_epochs is None else self.prior_epochs
 
     @property
     def marked(self) -> bool:

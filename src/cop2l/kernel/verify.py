@@ -268,7 +268,7 @@ def _check_work(certificate: Content, model: nn.Module, block: int, allowed: All
         stopped, free = record["stopped"], record["prior"] + options.prior_memory_size
         scored += (stopped + 2) * (record["rows"] + options.memory) + 2 * (stopped + 10) * block
         trained += options.epochs * (options.k * stopped * (stopped + 1) // 2 + (free + options.batch) * stopped)
-        trained += options.prior_epochs * (free + options.batch) if options.prior else 0
+        trained += options.prior_passes(record["rows"]) * (free + options.batch) if options.prior else 0
     # a logit and a step cost something too
     operations = (4 * size_of(model) + 300 * certificate["classes"]) * (scored + 3 * trained) + 1e7 * trained / options.batch
     say(f"verification takes about {operations:.1e} operations ({scored} examples scored, {trained} trained on, and once more)")

@@ -86,7 +86,9 @@ class ICaRL(Learner):
         """The class with the nearest mean, among those of the task if task-incremental."""
         if "means" not in self.kept:
             return super().predict(x, task=task)
-        distance = torch.cdist(self.unit_features(features(x, self.columns)), self.kept["means"]).nan_to_num(nan=torch.inf)
+        distance = torch.cdist(self.unit_features(features(x, self.columns)), self.kept["means"]).nan_to_num(
+            nan=torch.inf
+        )
         return self.allowed(-distance, task).argmax(1).cpu()
 
 
