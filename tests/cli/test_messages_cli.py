@@ -38,7 +38,7 @@ def learned(tmp_path_factory):
     return folder
 
 
-SHAPES = "have the shape (18,), and the learner takes (4,); choose its inputs, of a table with --columns and --text."
+SHAPES = "have the shape (18,), and the learner takes (4,); give the inputs that it learned."
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ SHAPES = "have the shape (18,), and the learner takes (4,); choose its inputs, o
         ("verify fixed --data table.csv --tasks 2 --scenario class-incremental", "choose with --label among: a, b, target."),
     ],
 )  # fmt: skip
-def test_the_flags_of_the_verb_are_named(learned, monkeypatch, capsys, words, sentence):
+def test_the_options_of_the_command_are_named(learned, monkeypatch, capsys, words, sentence):
     monkeypatch.chdir(learned)
     assert main(words.split()) == (3 if words.startswith("verify") else 2)
     (said,) = capsys.readouterr().err.splitlines()
