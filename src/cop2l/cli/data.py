@@ -61,7 +61,7 @@ def path(arguments: argparse.Namespace) -> None:
     from cop2l.streams import download
     from cop2l.streams.folders import downloads
 
-    _print(downloads() if arguments.name is None else download.folder(arguments.name), arguments)
+    _print(downloads() if arguments.name is None else download.get(arguments.name, download=False), arguments)
 
 
 def _print(folder: Any, arguments: argparse.Namespace) -> None:

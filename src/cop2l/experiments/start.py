@@ -3,10 +3,13 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from cop2l.errors import UserError
 from cop2l.experiments.grid import OWN
-from cop2l.streams.outline import Outline, outline
+from cop2l.streams.files import stored
+from cop2l.streams.pictures import Pictures
+from cop2l.streams.tables import WHOLE, Part, form
 
 BEGINNING = """\
 # A run on {name}; start it with: cop2l run {file}
@@ -43,6 +46,8 @@ END = """\
 # lr = 0.001               # the learning rate
 """
 SHOWN = 40
+LABELS = ("label", "labels", "class", "target", "y", "species", "outcome", "diagnosis")
+"""Names that a column of labels often has."""
 
 
 def write(path: str | Path, out: str | Path) -> None:
@@ -59,41 +64,54 @@ def write(path: str | Path, out: str | Path) -> None:
 
 def configuration(path: str | Path, out: str | Path) -> str:
     """The text of a configuration for own data, from its names, types and shapes alone."""
-    found = outline(Path(path))
-    if found.is_table and len(found.parts) <= len(found.unread) + 1:
+    train, test, names = stored(Path(path))
+    chosen = ""
+    if not isinstance(train, Part):
+        parts = [f"{field.name!r}: {field.type!s:.60}" for field in train.schema]
+        chosen = columns(train.schema, path)
+    elif isinstance(train.x, Pictures):
+        parts = [f"pictures of the class {name!r}" for name in names or ()]
+    else:
+        both = {"": train._asdict(), "_test": test._asdict() if test else {}}
+        every = {name + end: v for end, part in both.items() for name, v in part.items() if v is not None}
+        parts = [f"{name}: {v.dtype} {v.shape}" for name, v in every.items()]
+    more = len(parts) - SHOWN
+    lines = [*parts[:SHOWN], *([f"and {more} more"] if more > 0 else [])]
+    beginning = BEGINNING.format(
+        name=Path(path).name,
+        file=out,
+        base=OWN,
+        stream=quoted(str(path)),
+        what="Its columns" if chosen else "What it holds",
+        parts="\n".join(f"#   {line}" for line in lines),
+    )
+    return beginning + chosen + END
+
+
+def columns(schema: Any, path: str | Path) -> str:
+    """Which column of a table is the label and which are inputs, as names and types suggest it."""
+    forms = {field.name: form(field.type) for field in schema}
+    named = [name for word in LABELS for name in forms if name.lower() == word]
+    whole_numbers = [field.name for field in schema if str(field.type).startswith(("int", "uint", "bool"))]
+    candidates = named or [name for name, kind in forms.items() if kind == "text" or name in whole_numbers]
+    found = candidates[0] if named or len(candidates) == 1 else None
+    inputs = {name: kind for name, kind in forms.items() if name != found}
+    whole = [name for name, kind in inputs.items() if kind in WHOLE][:1]
+    read = whole or [name for name, kind in inputs.items() if kind in ("numbers", "text", "empty")]
+    unread = [name for name in inputs if name not in read]
+    if len(forms) <= len(unread) + 1:
         raise UserError(
-            f"{path} has no column of numbers, arrays, pictures or text beside {found.label!r}; add one."
+            f"{path} has no column of numbers, arrays, pictures or text beside {found!r}; add one."
         )
-    return BEGINNING.format(
-        name=Path(path).name, file=out, base=OWN, stream=quoted(str(path)), **listed(found)
-    ) + (columns(found) + END)
-
-
-def listed(found: Outline) -> dict[str, str]:
-    """A comment about each part, up to some number."""
-    more = len(found.parts) - SHOWN
-    lines = [*found.parts[:SHOWN], *([f"and {more} more"] if more > 0 else [])]
-    return {
-        "what": "Its columns" if found.is_table else "What it holds",
-        "parts": "\n".join(f"#   {line}" for line in lines),
-    }
-
-
-def columns(found: Outline) -> str:
-    """The columns of a table that are read; of arrays and pictures there is nothing to choose."""
-    if not found.is_table:
-        return ""
-    label = f"label = {quoted(found.label or '')}    # chosen by its name and type: is it the one?"
-    if found.label is None:
-        label = (
-            f'label = "COLUMN"         # which one is to be predicted? candidates: {texts(found.candidates)}'
-        )
-    inputs = '# columns = ["A", "B"]     # the inputs; without it: all the other columns'
-    if found.columns:
-        inputs = f"columns = {texts(found.columns)}    # the inputs; not read: {texts(found.unread)}"
-    shown = TABLE.format(label=label, columns=inputs, text=texts(found.text or ["COLUMN"]))
-    only_text = found.text and len(found.text) + 1 == len(found.parts)
-    return shown.replace("# text =", "text =") if only_text else shown
+    label = f"label = {quoted(found or '')}    # chosen by its name and type: is it the one?"
+    if found is None:
+        label = f'label = "COLUMN"         # which one is to be predicted? candidates: {texts(candidates)}'
+    listed = '# columns = ["A", "B"]     # the inputs; without it: all the other columns'
+    if unread:
+        listed = f"columns = {texts(read)}    # the inputs; not read: {texts(unread)}"
+    text = [name for name in read if inputs[name] == "text"]
+    shown = TABLE.format(label=label, columns=listed, text=texts(text or ["COLUMN"]))
+    return shown.replace("# text =", "text =") if text and len(text) + 1 == len(forms) else shown
 
 
 def texts(names: Iterable[str]) -> str:

@@ -10,9 +10,9 @@ import torch
 from cop2l.errors import UserError
 from cop2l.streams.encoding import Declared, Rows
 from cop2l.streams.pictures import Pictures, Scaled
-from cop2l.streams.scenarios import Cut, Labelled, Prepare, Prior, as_it_is, cut, shuffled, take
+from cop2l.streams.scenarios import Cut, Labelled, Prepare, Prior, as_it_is, cut, shuffled
 from cop2l.streams.tables import Columns, Part, from_frame, from_table, is_frame
-from cop2l.streams.task import Stream
+from cop2l.streams.task import Stream, take
 
 TEST_SHARE = 0.2
 """The part of the data that is split off for testing where no test part is given."""

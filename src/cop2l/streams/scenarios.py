@@ -5,13 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
-import torch
 
 from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
 from cop2l.streams.encoding import Encoder, Rows
 from cop2l.streams.pictures import Pictures
-from cop2l.streams.task import SCENARIOS, Stream, Task, fingerprint
+from cop2l.streams.task import SCENARIOS, Stream, Task, fingerprint, take
 from cop2l.streams.withhold import prior_rows
 
 Prepare = Callable[[Any], Any]
@@ -106,13 +105,6 @@ class Part(Sequence[Task]):
             return Part(self.x, self.y, self.rows[index], self.prepare[index], self.numbers[index])
         rows = self.rows[index]
         return Task(self.prepare[index](take(self.x, rows)), self.y[rows], self.numbers[index])
-
-
-def take(x: Any, rows: np.ndarray) -> Any:
-    """The rows of x; a view where they are consecutive, so that a memory map stays one."""
-    if len(rows) and rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
-        return x[int(rows[0]) : int(rows[-1]) + 1]
-    return x[torch.from_numpy(rows) if isinstance(x, torch.Tensor) else rows]
 
 
 def shuffled(seed: int, purpose: str, *numbers: int, n: int) -> np.ndarray:

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, overload
 
+import numpy as np
+
 Scenario = Literal["class-incremental", "task-incremental", "domain-incremental"]
 SCENARIOS: tuple[Scenario, ...] = ("class-incremental", "task-incremental", "domain-incremental")
 
@@ -81,3 +83,10 @@ def fingerprint(x: Any, y: Any) -> str:
     from cop2l.kernel import samples
 
     return samples.fingerprint(len(x), samples.blocks_of(x, y))
+
+
+def take(x: Any, rows: np.ndarray) -> Any:
+    """The rows of x; a view where they are consecutive, so that a memory map stays one."""
+    if len(rows) and rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
+        return x[int(rows[0]) : int(rows[-1]) + 1]
+    return x[rows]

@@ -3,12 +3,11 @@
 from typing import Any
 
 import numpy as np
-import torch
 
 from cop2l.kernel.exact import certified_rows
 from cop2l.kernel.options import Options
 from cop2l.randomness import marks
-from cop2l.streams.task import Stream, Task
+from cop2l.streams.task import Stream, Task, take
 
 
 def withhold(task: Task, share: float | None, seed: int) -> tuple[Task, Task | None]:
@@ -16,7 +15,8 @@ def withhold(task: Task, share: float | None, seed: int) -> tuple[Task, Task | N
     if not share:
         return task, None
     withheld = _withheld(task.t, len(task.y), share, seed)
-    learned, rest = (Task(_rows(task.x, part), _rows(task.y, part), task.t) for part in (~withheld, withheld))
+    rows = [np.flatnonzero(part) for part in (~withheld, withheld)]
+    learned, rest = (Task(take(task.x, part), take(task.y, part), task.t) for part in rows)
     return learned, rest
 
 
@@ -38,7 +38,3 @@ def prior_rows(rows: int, share: float, seed: int, held: float) -> np.ndarray:
 def _withheld(t: int, rows: int, share: float, seed: int) -> np.ndarray:
     chosen: np.ndarray = marks(seed, "holdout", t, n=rows) < np.uint64(share * 2.0**64)
     return chosen
-
-
-def _rows(values: Any, part: np.ndarray) -> Any:
-    return values[torch.from_numpy(part) if isinstance(values, torch.Tensor) else part]
