@@ -73,7 +73,10 @@ class DataSet:
 
 
 _TABLES = tomllib.loads((resources.files("cop2l.streams") / "datasets.toml").read_text(encoding="utf-8"))
-DATASETS = {name: DataSet(name, **table) for name, table in _TABLES.items()}
+DATASETS = {
+    name: DataSet(name, **{"classes": len(table.get("names", ())), **table})
+    for name, table in _TABLES.items()
+}
 
 
 def digits() -> Labelled:

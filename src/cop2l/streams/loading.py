@@ -125,8 +125,7 @@ def refuse(name: object, given: Mapping[str, Any], takes: Iterable[str]) -> None
 
 
 def _only_known(options: dict[str, Any], known: tuple[str, ...]) -> None:
-    strange = sorted(set(options) - set(known))
-    if strange:
+    if strange := sorted(set(options) - set(known)):
         raise unknown("option of this stream", strange[0], known)
 
 

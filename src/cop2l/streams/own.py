@@ -85,16 +85,15 @@ def labelled(
     train: Part,
     test: Part | None,
     *,
-    classes: int | Sequence[Any] | None = None,
-    task_order: Sequence[Any] | None = None,
-    test_share: float = TEST_SHARE,
-    seed: int = 0,
-    description: dict[str, Any] | None = None,
+    classes: int | Sequence[Any] | None,
+    task_order: Sequence[Any] | None,
+    test_share: float,
+    seed: int,
+    description: dict[str, Any],
 ) -> Labelled:
     """The user's data, checked, with labels numbered from 0."""
     domains = _domain_names(name, train, task_order)
-    description = dict(description or {})
-    description["label_set"] = FOUND if classes is None else "given"
+    description |= {"label_set": FOUND if classes is None else "given"}
     if test is None:
         _same_length(name, train)
         first, second = hold_out(len(train.y), test_share, seed)
@@ -261,7 +260,9 @@ def _inputs(name: str, x: Any) -> tuple[Any, Prepare]:
     if x.ndim < 2 or x.dtype.kind not in "biuf":
         raise UserError(f"The inputs of {name} must be numbers, one row per example.")
     if x.dtype == np.uint8 and x.ndim in (3, 4):
-        return _channels_first(x), Scaled()
+        x = x[:, None] if x.ndim == 3 else x
+        last = x.shape[1] not in (1, 3) and x.shape[3] in (1, 3)
+        return x.transpose(0, 3, 1, 2) if last else x, Scaled()
     if x.dtype != np.float32:
         x = x.astype(np.float32)
     return _finite(name, x), as_it_is
@@ -273,12 +274,6 @@ def _finite(name: str, x: Any) -> Any:
         if not (block.isfinite() if isinstance(block, torch.Tensor) else np.isfinite(block)).all():
             raise UserError(f"The inputs of {name} hold a value that is not finite; replace or remove it.")
     return x
-
-
-def _channels_first(x: np.ndarray) -> np.ndarray:
-    if x.ndim == 3:
-        return x[:, None]
-    return x if x.shape[1] in (1, 3) or x.shape[3] not in (1, 3) else x.transpose(0, 3, 1, 2)
 
 
 def _group_names(groups: Any) -> np.ndarray | None:

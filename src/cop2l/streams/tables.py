@@ -320,7 +320,10 @@ def _whole(column: Any, name: str, file: Path | str) -> Any:
         raise UserError(MISSING.format(name, file))
     if form(array.type) == "pictures":
         folder = Path(file) if Path(file).is_dir() else Path(file).parent
-        return Pictures([_encoded(cell, folder) for cell in array.to_pylist()])
+        cells = array.to_pylist()
+        return Pictures(
+            [c if isinstance(c, bytes) else c.get("bytes") or folder / str(c["path"]) for c in cells]
+        )
     shape = [len(array)]
     while _is_list(array.type):
         inner, sizes = array.flatten(), pa.compute.list_value_length(array)
@@ -333,13 +336,6 @@ def _whole(column: Any, name: str, file: Path | str) -> Any:
     if form(array.type) != "numbers" or array.null_count:
         raise UserError(f"Column {name!r} of {file} must hold arrays of numbers without gaps; correct it.")
     return array.to_numpy(zero_copy_only=False).reshape(shape)
-
-
-def _encoded(cell: Any, folder: Path) -> Path | bytes:
-    """A picture's bytes, or the file it points to."""
-    if isinstance(cell, bytes) or cell.get("bytes"):
-        return cell if isinstance(cell, bytes) else bytes(cell["bytes"])
-    return folder / str(cell["path"])
 
 
 def form(kind: Any) -> str:
