@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Subse
 
 from cop2l import CoP2L
 from cop2l.errors import UserError
+from cop2l.experiments.life import predict
 from cop2l.methods import method
 from cop2l.models import build
 
@@ -218,8 +219,12 @@ def test_columns_of_a_frame_are_found_by_their_names(tmp_path, name, frame_of):
     learner.save(tmp_path / "saved")
     order = ["c2", "label", "c0", "c3", "c1"]
     turned = frame.select_columns(order) if hasattr(frame, "select_columns") else frame[order]
+    pandas_frame(X, Y)[order].to_csv(tmp_path / "turned.csv", index=False)
+    assert torch.equal(predict(tmp_path / "saved", tmp_path / "turned.csv").classes, learner.predict(X))
     for one in (learner, method(name).load(tmp_path / "saved")):
         assert torch.equal(one.predict(turned), one.predict(X))
+        with pytest.raises(UserError, match="x contains NaN"):
+            one.predict(np.full_like(X, np.nan))
         with pytest.raises(
             UserError, match="x lacks 'c0' and has also 'other'; give the columns that were learned: c0"
         ):

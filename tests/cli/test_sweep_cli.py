@@ -202,3 +202,12 @@ def test_a_sweep_of_six_runs_on_a_real_ray():
     assert {k: v for k, v in mine.items() if k != "seconds"} == {
         k: v for k, v in theirs.items() if k != "seconds"
     }
+
+
+def test_advice_of_a_worker_is_one_line():
+    words = ["sweep", "synthetic", *SMALL, "lr=0.000001", "seed=0"]
+    warned = subprocess.run(
+        [sys.executable, "-m", "cop2l", *words], capture_output=True, text=True, check=True
+    ).stderr
+    assert "Warning: The model misclassifies" in warned
+    assert "Advice" not in warned

@@ -14,7 +14,7 @@ from cop2l.certify.bounding import without_fallen
 from cop2l.certify.certificate import Certificate, content_of
 from cop2l.certify.commitment import commitment
 from cop2l.certify.fast import Fast
-from cop2l.certify.inputs import by_name, features, inputs, labelled, labels, wrong_shape
+from cop2l.certify.inputs import by_name, check_finite, features, inputs, labelled, labels, wrong_shape
 from cop2l.certify.presets import PRIOR, SCALES, Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.certify.repeats import MOST_REASONS, found_in_task, row_hashes
@@ -305,6 +305,7 @@ class CoP2L:
                 f"A task-incremental learner predicts for one of its tasks: give task=1..{self.tasks_seen}."
             )
         x = inputs(features(x, self.state.columns))
+        check_finite(x)
         with exact_arithmetic(torch.get_num_threads()):
             try:
                 found = [rule(logits) for logits in outputs(self.model, x, task, self._outside())]

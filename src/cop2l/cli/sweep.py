@@ -10,8 +10,8 @@ from typing import Any
 from cop2l.cli.run import WHAT
 
 EPILOG = """\
-The lists under [grid] in the configuration, and commas in key=value, make a grid. Finished runs are skipped.
-'cop2l list keys METHOD' explains every key.
+The lists under [grid] in the configuration, and commas in key=value (seed=0,1 or seed=0..4), make a grid.
+Finished runs are skipped. 'cop2l list keys METHOD' explains every key.
 A key of a table takes a list as it is (data.columns=a,b); its grid is grid.data.KEY=value,value.
 
 examples:

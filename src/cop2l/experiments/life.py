@@ -220,6 +220,8 @@ def read(
     """
     columns = {"group": "group" if claims_groups(learner) else None, **known.get("inputs", {})}
     columns |= {} if label is None else {"label": label}
+    # a frame's columns, where it learned in Python
+    columns["names"] = getattr(getattr(learner, "state", learner), "columns", None)
     # of an export its program is known, and no model
     wanted = learner.shape if hasattr(learner, "shape") else tuple(learner.model.description["inputs"])
     x, y, groups, domains = examples(

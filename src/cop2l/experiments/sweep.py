@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from cop2l.console import advice_in_one_line
 from cop2l.errors import UserError, missing_extra
 from cop2l.experiments.config import UNHASHED, Config
 from cop2l.experiments.grid import flattened
@@ -142,7 +143,8 @@ def locally(todo: Sequence[Job], workers: int) -> Generator[Ended, None, None]:
 def _work(config: Config, folder: str, answer: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent ends the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    answer.send(attempt(config, folder))
+    with advice_in_one_line():
+        answer.send(attempt(config, folder))
 
 
 def _end_with_parent() -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cop2l.certify.inputs import by_name, features, labelled, labels, wrong_shape
+from cop2l.certify.inputs import by_name, check_finite, features, labelled, labels, wrong_shape
 from cop2l.console import Progress, shown
 from cop2l.errors import UserError, unknown
 from cop2l.files import read_tensors, write_tensors
@@ -182,6 +182,7 @@ class Learner(ABC):
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
         """Class of each example, int64 on the CPU; `task` (from 1) selects the head if task-incremental."""
         x = features(x, self.columns)
+        check_finite(x)
         return self.allowed(self.logits(x), task).argmax(1).cpu()
 
     @property

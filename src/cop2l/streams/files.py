@@ -92,7 +92,7 @@ def examples(
         domain=known.get("domain"),
         group=known.get("group"),
         order=known.get("order"),
-        kinds={column["name"]: column["kind"] for column in told},
+        kinds={c["name"]: c["kind"] for c in told} or dict.fromkeys(known.get("names") or (), "number"),
     )
     path = source if isinstance(source, Path) else "The table"
     part = stored(source, columns)[0] if isinstance(source, Path) else from_frame(source)
