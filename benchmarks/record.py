@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from cop2l._version import __version__
-from cop2l.kernel.verify import processor
+from cop2l.kernel.exact import processor
 
 SIDE, LARGE, ROUNDS = 1024, 2**24, 20
 

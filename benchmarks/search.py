@@ -156,7 +156,7 @@ def machine(device):
     """Processor, device and torch, in a few words."""
     import torch
 
-    from cop2l.kernel.verify import processor
+    from cop2l.kernel.exact import processor
 
     shown = f", {torch.cuda.get_device_name()}" if device == "cuda" else ""
     return f"{processor()}, {os.cpu_count()} processors{shown}, torch {torch.__version__}"

@@ -2,28 +2,33 @@
 
 import hashlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors.torch import save_file
 
 from cop2l._version import __version__
 from cop2l.audit.cut import samples_for
-from cop2l.audit.exported import CERTIFICATE, certified_weights, stored_sets
 from cop2l.audit.finding import find
-from cop2l.certify.program import EXPORT, FORMAT, PROGRAMS, VERSION, WEIGHTS, program, recount
+from cop2l.certify import counting
+from cop2l.certify.bounding import statements
+from cop2l.certify.program import Run, answers_alone, program, wrong_rows
 from cop2l.errors import UserError
 from cop2l.experiments import life
 from cop2l.files import file_digest, replace_folder, write_bytes, write_json
-from cop2l.kernel.exact import digest
+from cop2l.kernel.building import stored_tensors, where
+from cop2l.kernel.exact import digest, withheld_rows
+from cop2l.kernel.exported import CERTIFICATE, EXPORT, FORMAT, NOT_RECOUNTED, PROGRAMS, VERSION, WEIGHTS
 from cop2l.kernel.form import TEXT_FILE
 from cop2l.kernel.form import read as read_certificate
-from cop2l.kernel.options import Refusal
+from cop2l.kernel.learning import SET_NAMES, Sets
+from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, fingerprint
-from cop2l.kernel.verdict import Verdict, in_words
-from cop2l.kernel.verify import group_numbers
+from cop2l.kernel.verdict import Verdict
 from cop2l.methods import predicts_with_its_model
+from cop2l.text import statement_text
 
 Samples = Mapping[int, tuple[Any, ...]]
 
@@ -68,9 +73,7 @@ def _with_certificate(source: Any, to: Path) -> Any:
             )
         source.certificate.save(to)
         return source
-    folders, _ = find(Path(source), Verdict())
-    if not folders:
-        raise UserError(f"There is no certificate in {source}; its run has issued none so far.")
+    folders = find(Path(source), Verdict())
     to.mkdir()
     for name in (TEXT_FILE, *read_certificate(folders[-1])["files"]):  # nothing else that lies there
         shutil.copyfile(folders[-1] / name, to / name)
@@ -84,7 +87,7 @@ def _written(new: Path, learner: Any, kind: str, data: Any, known: Mapping[str, 
             f"{certificate['method']} does not predict with its model alone, so a program of the model would answer otherwise; "
             "load it in Python."
         )
-    theta = certified_weights(certificate)
+    theta = stored_tensors(*where(certificate))
     if digest(theta) != digest(learner.model.state_dict()):
         raise UserError("The model is not the one that its last certificate is about; certify it first.")
     made = program(learner.model, shape := _inputs(learner), kind)
@@ -133,15 +136,71 @@ def _samples(certificate: Mapping[str, Any], data: Any) -> Samples:
     found = samples_for(notes, certificate, source, {}, as_stated=True)
     if notes.faults:
         raise UserError(notes.faults[0])
-    samples = found.withheld if options.kind == "holdout" else found.learned
+    recipe = certificate["data"] or {}
+    share: Any = recipe.get("holdout")
+    samples, certified = found.tasks, options.kind == "holdout"
+    for t, columns in found.tasks.items() if found.stream is not None and share else ():
+        rows = withheld_rows(len(columns[1]), t, share, recipe.get("holdout_seed", 0)) == certified
+        samples[t] = tuple(column[rows] for column in columns)
     for record in certificate["records"]:
         x, y, *groups = (*samples.get(record["task"], (None, None)), None)
         if y is None:
             raise UserError(f"The data of task {record['task']} is missing; give the data of every task.")
-        column = group_numbers(groups[0], options, len(y))
+        column = counting.group_numbers(groups[0], options, len(y))
         if len(y) != record["rows"] or fingerprint(len(y), blocks_of(x, y), column) != record["fingerprint"]:
             raise UserError(f"The data of task {record['task']} is not what the certificate was counted on.")
     return samples
+
+
+def stored_sets(certificate: Mapping[str, Any]) -> list[Sets]:
+    """The sets of each task; empty ones where nothing can be picked."""
+    records, made = certificate["records"], []
+    if certificate["options"].kind == "holdout":
+        return [Sets() for _ in records]
+    found = stored_tensors(certificate["folder"] / "sets.safetensors")
+    for record in records:
+        rows: dict[str, Any] = {name: found[f"{record['task']}/{name}"].numpy() for name in SET_NAMES}
+        made.append(Sets(**rows, iterations=record["iterations"], stopped=record["stopped"]))
+    return made
+
+
+def recount(
+    run: Run,
+    certificate: Mapping[str, Any],
+    options: Options,
+    sets: Sequence[Sets],
+    samples: Mapping[int, tuple[Any, ...]],
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The records of a certificate with the errors that a program makes, and the statements that follow from them.
+
+    Let h be the program, a function of theta_T fixed before the data was seen. With probability at least 1 - delta over the draw
+    of all samples and marks, under the assumptions of the certificate, the error rate of h on every task is at most its bound,
+    for all tasks at once (docs/theory.md, section 12). It says nothing of theta_T in another runtime, nor of what was forgotten.
+    """
+    last, records, alone = len(certificate["records"]), [], certificate["scenario"] == "task-incremental"
+    logits = {t: answers_alone(run, x) for t, (x, *_) in samples.items() if t <= last}
+    keys = {t: counting.row_numbers(found) for t, found in logits.items()}
+    used = {t: counting.used_rows(len(own), t, options, sets[t - 1]) for t, own in keys.items()}
+    same = {} if counting.declared_draws(certificate["data"]) else counting.repeated(keys, used)
+    for stated in certificate["records"]:
+        _, y, *groups = (*samples[task := stated["task"]], None)
+        labels = np.asarray(y).astype(np.int64)
+        outside = ~np.isin(np.arange(certificate["classes"]), stated["head"]) if alone else None
+        facts = {
+            "labels": labels,
+            "groups": counting.group_numbers(groups[0], options, len(labels)),
+            "wrong": np.zeros(len(labels), bool),  # of then: only forgetting asks for it
+        }
+        wrong, gone = (
+            wrong_rows(logits[task], labels, outside) | same.get(task, False),
+            stated["errors"] is None,
+        )
+        counted = counting.record(options, last, task, sets[task - 1], wrong, facts, gone)
+        counted["parts"] = [part for part in counted["parts"] if part["family"] != NOT_RECOUNTED]
+        records.append(
+            {**{name: stated[name] for name in ("task", "rows", "head", "fingerprint")}, **counted}
+        )
+    return records, statements(options, records, without=NOT_RECOUNTED)
 
 
 def sentences(content: Mapping[str, Any]) -> list[str]:
@@ -151,4 +210,4 @@ def sentences(content: Mapping[str, Any]) -> list[str]:
         return [f"{file} was not counted; the certificate speaks of the weights as cop2l runs them."]
     errors = sum(record["missed"] or 0 for record in counted["records"])
     lines = [f"{file} makes {errors} errors on the certified examples that were not picked."]
-    return lines + [f"In {file}, {in_words(one, counted['records'])}." for one in counted["statements"]]
+    return lines + [f"In {file}, {statement_text(one, counted['records'])}." for one in counted["statements"]]

@@ -159,6 +159,27 @@ def nothing_picked(n: int, picked: int) -> str | None:
     return None if picked else f"Nothing was picked: this is a hold-out certificate on {n} examples."
 
 
+STATEMENTS = {
+    "tasks": "the error rate on task {task} is at most {value}",
+    "average": "the error rate averaged over the {tasks} tasks{weighted} is at most {value}{mean}",
+    "classes": "of class {subject} in task {task} at most {value} is misclassified",
+    "groups": "of group {subject} in task {task} at most {value} is misclassified",
+    "lost": "at most {value} of task {task} was right when it was learned and is wrong now",
+    "net": "the error rate on task {task} rose by at most {value} since it was learned",
+    "forgetting": "averaged over the tasks before the last{weighted} at most {value} was right then and is wrong now",
+}
+
+
+def statement_text(stated: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
+    """A statement of a certificate, without its full stop; it speaks of new examples."""
+    key = stated["subject"] if stated["family"] == "forgetting" and stated["task"] else stated["family"]
+    weighted = ", weighted by examples," * (len({record["n"] for record in records}) > 1)
+    mean = ", the mean of the tasks' own bounds" * (stated["kind"] not in ("holdout", "combined"))
+    value = percent(stated["value"]).replace(" %", " points" if key == "net" else " %")
+    shown = {**stated, "value": value, "mean": mean, "weighted": weighted, "tasks": len(records)}
+    return STATEMENTS[key].format(**shown)
+
+
 P_VALUE = "The p-value is the probability of so many test errors, or more, if the true error were the claim."
 
 

@@ -11,9 +11,7 @@ from audit_cases import copied, forged, last_certificate, made, sentences, verif
 from cop2l import CoP2L
 from cop2l.audit.cut import task_arrays
 from cop2l.certify.commitment import commitment_hash
-from cop2l.files import read_tensors, write_tensors
 from cop2l.kernel.form import TEXT_FILE, Unreadable
-from cop2l.kernel.verify import Allowed
 from cop2l.models import build
 from cop2l.streams import load
 
@@ -39,11 +37,11 @@ def test_an_honest_certificate_is_valid_however_its_data_is_given(certificate, d
 
 def test_classes_that_were_found_in_the_data_are_the_issuers_word(certificate, data, tmp_path):
     said = "The classes were found in the data"
-    assert any(said in sentence for sentence in verify(certificate, data).word)
+    assert any(said in sentence for sentence in verify(certificate, data).assumed)
     given = made(tmp_path / "given", data, data={"classes": 4})
     verdict = verify(given, data, cut={"classes": 4})
     assert verdict.status == "valid", str(verdict)
-    assert not any(said in sentence for sentence in verdict.word)
+    assert not any(said in sentence for sentence in verdict.assumed)
 
 
 # ---- the text
@@ -87,7 +85,7 @@ def test_a_field_that_is_named_twice_is_invalid(certificate, data):
 
 def test_more_work_than_is_allowed_is_refused_before_it_is_done(certificate, data):
     with pytest.raises(Unreadable, match="operations"):
-        verify(certificate, data, allowed=Allowed(operations=10))
+        verify(certificate, data, limit=10)
 
     def larger(content):
         record = content["records"][0]
@@ -126,14 +124,16 @@ def trained(samples):
     return model
 
 
+def linear(seed):
+    return build("linear", inputs=(6,), classes=4, seed=seed)
+
+
 def test_initial_parameters_that_saw_the_data_are_a_doubt(samples, tmp_path):
     issued(trained(samples), samples, tmp_path / "c")
     verdict = verify(tmp_path / "c", samples)
     assert verdict.status == "cannot tell"
     assert "may have been fitted to the data" in sentences(verdict)
-    by_hand = verify(
-        tmp_path / "c", samples, model=lambda seed: build("linear", inputs=(6,), classes=4, seed=seed)
-    )
+    by_hand = verify(tmp_path / "c", samples, model=linear)
     assert by_hand.status == "cannot tell"
 
 
@@ -160,10 +160,10 @@ def test_constants_of_the_scale_that_saw_the_data_are_a_doubt_unless_committed_t
 
     bound, found = verdict(fitted)
     assert (bound < 0.1, found.status) == (True, "cannot tell")  # half of all new examples are wrong
-    assert "scaled by 90 shifts and factors, which may have been fitted" in sentences(found)
+    assert "scaled by many shifts and factors, which may have been fitted" in sentences(found)
     assert verdict(fitted, committed=True)[1].status == "valid"
     assert verdict([[0.0] * 90, [0.5] * 90])[1].status == "cannot tell"
-    assert "constants that scale the inputs" in "\n".join(verdict([0.0, 0.5])[1].word)
+    assert verdict([0.0, 0.5])[1].status == "valid"
 
 
 @pytest.mark.parametrize("channels", [3, 5])
@@ -177,63 +177,6 @@ def test_constants_of_few_channels_are_the_issuers_word(channels, tmp_path):
     learner.certify({1: (x, np.arange(40) % 2)}).save(tmp_path)
     expected = "valid" if channels == 3 else "cannot tell"
     assert verify(tmp_path, {1: (x, np.arange(40) % 2)}).status == expected
-
-
-def test_another_learner_saved_beside_a_certificate_is_a_doubt(samples, tmp_path):
-    learner = CoP2L(
-        build("linear", inputs=(6,), classes=4, seed=0), preset="cop2l", memory=30, epochs=5, lr=0.3
-    )
-    for number, pair in samples.items():
-        learner.learn(*pair)
-        learner.certify({t: samples[t] for t in range(1, number + 1)})
-        learner.save(tmp_path, certificate=number == 1)
-        expected = "valid" if number == 1 else "cannot tell"
-        assert verify(tmp_path, samples).status == expected
-    assert "saved beside the certificate is not the one" in sentences(verify(tmp_path, samples))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda note, _: note["model"].update(scale="prior"),  # then values beyond 10 are held there
-        lambda note, _: note["options"].update(delta=0.5),
-        lambda note, _: note["tasks"][0].update(fingerprint="0" * 64),
-        lambda note, _: note.update(scenario="domain-incremental"),
-        lambda note, _: note["not_valid"].append("It is not."),
-        lambda _, tensors: tensors["theta_0/head.bias"].add_(1),
-        lambda _, tensors: tensors["sets/own"].sub_(1),
-        lambda _, tensors: tensors["sets/own lengths"].add_(1),
-    ],
-)
-def test_a_saved_learner_that_says_otherwise_is_a_doubt(change, tmp_path):
-    x = 50 * np.random.default_rng(0).normal(size=(40, 3, 1, 2)).astype(np.float32)
-    data = {1: (x, np.arange(40) % 2)}
-    scale = [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]
-    learner = CoP2L(
-        build("linear", inputs=(3, 1, 2), classes=2, scale=scale),
-        preset="cop2l",
-        k=2,
-        max_iterations=2,
-        stop="none",
-        tasks=1,
-    )
-    learner.learn(*data[1])
-    learner.certify(data)
-    learner.save(tmp_path)
-    assert verify(tmp_path, data).status == "valid"
-    tensors, note = read_tensors(tmp_path / "learner.safetensors")
-    change(note, tensors)
-    write_tensors(tmp_path / "learner.safetensors", tensors, note)
-    assert "saved beside the certificate is not the one" in sentences(verify(tmp_path, data))
-
-
-def test_another_learner_in_the_folder_of_a_certificate_is_a_doubt(samples, tmp_path):
-    issued(build("linear", inputs=(6,), classes=4, seed=0), samples, tmp_path).save(
-        tmp_path, certificate=False
-    )
-    assert verify(tmp_path, samples).status == "valid"
-    CoP2L(build("linear", inputs=(6,), classes=4, seed=1), preset="cop2l").save(tmp_path)
-    assert "saved beside the certificate is not the one" in sentences(verify(tmp_path, samples))
 
 
 def test_pretrained_parameters_pass_if_they_were_committed_to(samples, tmp_path):
@@ -258,6 +201,14 @@ def own(seed):
     return Own(seed)
 
 
+def own_of_another_seed(seed):
+    return Own(seed + 1)
+
+
+def other(seed):
+    return torch.nn.Linear(6, 5)
+
+
 def own_without_a_seed():
     return Own(0)
 
@@ -267,8 +218,8 @@ def test_a_model_of_ones_own_is_built_from_the_seed(samples, tmp_path):
     assert verify(tmp_path / "c", samples).status == "cannot tell"
     assert verify(tmp_path / "c", samples, model=own).status == "valid"
     assert verify(tmp_path / "c", samples, model="test_audit_attacks:own").status == "valid"
-    assert verify(tmp_path / "c", samples, model=lambda seed: Own(seed + 1)).status == "cannot tell"
-    assert verify(tmp_path / "c", samples, model=lambda seed: torch.nn.Linear(6, 5)).status == "invalid"
+    assert verify(tmp_path / "c", samples, model=own_of_another_seed).status == "cannot tell"
+    assert verify(tmp_path / "c", samples, model=other).status == "invalid"
     for wrong in (
         "test_audit_attacks:own_without_a_seed",
         "test_audit_attacks:nothing",
@@ -276,8 +227,9 @@ def test_a_model_of_ones_own_is_built_from_the_seed(samples, tmp_path):
         "json:decoder",
         "x",
         Own(3),
+        lambda seed: Own(seed),
     ):
-        with pytest.raises(ValueError, match=r"seed|--model"):
+        with pytest.raises(ValueError, match=r"seed|--model|build"):
             verify(tmp_path / "c", samples, model=wrong)
 
 
@@ -316,11 +268,11 @@ def test_columns_of_the_issuers_choice_must_be_typed_or_accepted(tmp_path):
     run = made(tmp_path / "run", data, data={"columns": ["leak"]})
     verdict = verify(run, data)
     assert verdict.status == "cannot tell"
-    assert "columns=['leak'] is not the standard cut" in sentences(verdict)
-    assert "type --columns leak" in sentences(verdict)
+    assert "options of the split" in sentences(verdict)
+    assert "--columns leak" in verdict.command
     accepted = verify(run, data, cut_as_stated=True)
     assert accepted.status == "valid"
-    assert "accepted as stated: columns=['leak']" in "\n".join(accepted.claim)
+    assert 'accepted as stated: {"columns": ["leak"]}' in "\n".join(accepted.assumed)
     assert verify(run, data, cut={"columns": ["leak"]}).status == "valid"
     other = verify(run, data, cut={"columns": ["a", "b"]})
     assert other.status == "invalid"
@@ -346,8 +298,7 @@ def test_columns_of_the_issuers_choice_must_be_typed_or_accepted(tmp_path):
 def test_a_cut_of_the_issuers_choice_is_a_doubt(data, tmp_path, changes, words):
     verdict = verify(made(tmp_path / "run", data, **changes), data)
     assert verdict.status == "cannot tell"
-    for word in words:
-        assert f"type {word}" in sentences(verdict) or word in sentences(verdict)
+    assert all(word in verdict.command for word in words)
 
 
 @pytest.mark.parametrize("how", [{"class_seed": 7}, {"order_seed": 8}, {"order": "reversed"}])
@@ -399,46 +350,86 @@ def test_an_undeclared_reason_against_a_stream_is_a_fault(tmp_path):
 # ---- rows
 
 
-def test_oversampled_rows_are_a_doubt_unless_accepted(data, tmp_path):
+def data_with(data, path, change):
     content = dict(np.load(data))
+    change(content)
+    np.savez(path, **content)
+    return path
+
+
+def oversampled(content):
     content["x"][4:120:4] = content["x"][0]
-    np.savez(tmp_path / "copies.npz", **content)
-    run = made(tmp_path / "run", tmp_path / "copies.npz")
-    verdict = verify(run, tmp_path / "copies.npz")
-    assert verdict.status == "cannot tell"
-    assert "repeat another, so they are no independent draws" in sentences(verdict)
-    accepted = verify(run, tmp_path / "copies.npz", allowed=Allowed(repeated=0.5))
-    assert accepted.status == "valid"
-    assert "Accepted by the auditor: up to 50 %" in "\n".join(accepted.claim)
 
 
-def test_rows_of_two_tasks_are_a_doubt_unless_accepted(data, tmp_path):
-    content = dict(np.load(data))
+def shared(content):
     content["x"][2] = content["x"][0]  # of classes 2 and 0, so of two tasks
-    np.savez(tmp_path / "copies.npz", **content)
-    run = made(tmp_path / "run", tmp_path / "copies.npz")
-    assert "are rows of an earlier task too" in sentences(verify(run, tmp_path / "copies.npz"))
-    assert verify(run, tmp_path / "copies.npz", allowed=Allowed(shared=1)).status == "valid"
+
+
+@pytest.mark.parametrize("copy", [oversampled, shared])
+def test_copies_have_been_paid_for_or_are_a_doubt(data, tmp_path, copy, monkeypatch):
+    copies = data_with(data, tmp_path / "copies.npz", copy)
+    paid = made(tmp_path / "paid", copies)
+    verdict = verify(paid, copies)
+    assert verdict.status == "valid", str(verdict)
+    assert any("count as errors" in sentence for sentence in verdict.rows)
+    monkeypatch.setattr("cop2l.certify.counting.declared_draws", lambda data: True)
+    unpaid = made(tmp_path / "unpaid", copies)
+    verdict = verify(unpaid, copies)
+    assert verdict.status == "cannot tell"
+    assert "cannot tell from another" in sentences(verdict)
+    accepted = verify(unpaid, copies, count_repeats=True)
+    assert accepted.status == "valid"
+    for one, other in zip(accepted.statements, verify(paid, copies).statements, strict=True):
+        assert other["value"] <= one["value"] <= other["value"] + 2e-5  # in steps
+    draws = verify(unpaid, copies, repeats_are_draws=True)
+    assert draws.status == "valid"
+    assert "independent draws of discrete data" in "\n".join(draws.assumed)
 
 
 @pytest.mark.parametrize("step", [0, 1e-30])
-def test_withheld_copies_of_learned_rows_are_a_doubt(step, data, tmp_path):
-    content = dict(np.load(data))
-    half = len(content["y"]) // 2
-    content["x"][half:], content["y"][half:] = content["x"][:half], content["y"][:half]
-    for name in ("x", "x_test"):  # a number that no answer depends on
-        rows = np.arange(len(content[name]), dtype=np.float32)[:, None]
-        content[name] = np.concatenate([content[name], np.float32(step) * rows], 1)
-    np.savez(tmp_path / "copies.npz", **content)
-    run = made(tmp_path / "run", tmp_path / "copies.npz", method="replay", epochs=2, holdout=0.3)
-    verdict = verify(run, tmp_path / "copies.npz", allowed=Allowed(repeated=0.3))
-    assert verdict.status == (
-        "cannot tell" if step else "invalid"
-    )  # plain copies are declared by the certificate itself
-    assert len(verdict.doubts) == 2
-    for said in verdict.doubts:
-        assert "are copies of other examples" in said
-        assert ("Without 1 of 7 numbers, which the model does not read" in said) == bool(step)
+def test_withheld_copies_of_learned_rows_count_as_errors(step, data, tmp_path):
+    def change(content):
+        half = len(content["y"]) // 2
+        content["x"][half:], content["y"][half:] = content["x"][:half], content["y"][:half]
+        for name in ("x", "x_test"):  # a number that no answer depends on
+            rows = np.arange(len(content[name]), dtype=np.float32)[:, None]
+            content[name] = np.concatenate([content[name], np.float32(step) * rows], 1)
+
+    copies = data_with(data, tmp_path / "copies.npz", change)
+    run = made(tmp_path / "run", copies, method="replay", epochs=2, holdout=0.3)
+    verdict = verify(run, copies)
+    assert verdict.status == "valid", str(verdict)
+    assert all(one["value"] > 0.7 for one in verdict.statements)
+
+
+def test_a_test_part_can_refute(data, tmp_path):
+    def change(content):
+        content["x_test"], content["y_test"] = content["x"][:160], (content["y"][:160] + 1) % 4
+
+    other = data_with(data, tmp_path / "other.npz", change)
+    verdict = verify(made(tmp_path / "run", other, epochs=40), other)
+    assert verdict.status == "cannot tell"
+    assert "speaks against its bound" in sentences(verdict)
+
+
+def test_seeds_of_the_model_and_of_the_learner_are_one(samples, tmp_path):
+    learner = issued(build("linear", inputs=(6,), classes=4, seed=7), samples, tmp_path / "c")
+    verdict = verify(tmp_path / "c", samples)
+    assert verdict.status == "cannot tell"
+    assert "There must be one seed" in sentences(verdict)
+    assert verify(tmp_path / "c", samples, commitment=learner.commitment()).status == "valid"
+
+
+def test_what_the_issuer_wrote_is_quoted_in_a_block_of_its_own(certificate, data):
+    lie = "task 1: error at most 0.10 %"
+    forged(certificate, lambda content: content["data"].update({lie: lie}))
+    printed = str(verify(certificate, data)).splitlines()
+    said = [line for line in printed if lie in line]
+    assert {line.strip().partition(" ")[0] for line in said} == {
+        "The",
+        "data:",
+    }  # the fault, which quotes it, and the block
+    assert said[-1] in printed[printed.index("Texts of the issuer, quoted:") :]
 
 
 # ---- data that cannot be read
@@ -470,9 +461,9 @@ def test_data_that_cannot_be_read_gives_no_verdict(certificate, data, tmp_path):
 # ---- commitments
 
 
-def test_a_commitment_is_kept_or_its_differences_are_named(certificate, run, data, tmp_path):
-    from cop2l.certify.commitment import committed_by
+def test_a_commitment_is_kept_or_the_certificate_is_invalid(certificate, run, data, tmp_path):
     from cop2l.kernel.form import read
+    from cop2l.kernel.verify import committed_by
 
     promised = committed_by(read(certificate))
     file = tmp_path / "commitment.json"
@@ -480,17 +471,16 @@ def test_a_commitment_is_kept_or_its_differences_are_named(certificate, run, dat
     for given in (commitment_hash(promised), commitment_hash(promised).upper(), file, promised):
         verdict = verify(certificate, data, commitment=given)
         assert verdict.status == "valid"
-        assert any(
-            sentence.startswith("What is chosen before the first task") for sentence in verdict.checked
-        )
-        assert not any("chosen before the data was seen" in sentence for sentence in verdict.word)
-        assert "Assumed: no other commitment was made for this data." in verdict.word
-    assert any("chosen before the data was seen" in sentence for sentence in verify(certificate, data).word)
+        assert any("that were committed to" in sentence for sentence in verdict.checked)
+        assert not any("chosen before the data was seen" in sentence for sentence in verdict.assumed)
+        assert "At most 1 commitments, this one among them, were made for this data." in verdict.assumed
+    assert any(
+        "chosen before the data was seen" in sentence for sentence in verify(certificate, data).assumed
+    )
     for name, value in (("delta", 0.01), ("siblings", 20)):
         other = {**promised, "options": promised["options"] | {name: value}}
         verdict = verify(certificate, data, commitment=other)
         assert verdict.status == "invalid"
-        assert f"it differs in {name}." in sentences(verdict)
     assert verify(certificate, data, commitment="0" * 64).status == "invalid"
     for wrong in ("nowhere.json", "0" * 63, run / "config.json"):
         with pytest.raises(ValueError, match="commitment"):
@@ -499,7 +489,7 @@ def test_a_commitment_is_kept_or_its_differences_are_named(certificate, run, dat
 
 def test_a_commitment_that_the_auditor_does_not_hold_is_the_issuers_word(certificate, data):
     forged(certificate, lambda content: content.update(commitment="1" * 64))
-    assert any("1" * 64 in sentence for sentence in verify(certificate, data).word)
+    assert any("names a commitment" in sentence for sentence in verify(certificate, data).assumed)
     assert verify(certificate, data, commitment="2" * 64).status == "invalid"
 
 
@@ -524,36 +514,46 @@ def test_an_archive_that_cannot_be_opened_gives_no_verdict(tmp_path, at, value):
 # ---- copies
 
 
-def test_copies_that_a_column_without_effect_hides_are_seen(tmp_path):
+def hidden_by_a_column(x, rows):
+    return np.concatenate([x, 1e-30 * rows[:, None]], 1).astype(np.float32), {}
+
+
+def hidden_in_integers(x, rows):
+    large = np.concatenate([(1000 * x).astype(np.int64), 2**30 + rows[:, None]], 1)
+    return large, {"scale": [[0.0] * x.shape[1] + [2.0**30], [0.001] * (x.shape[1] + 1)]}
+
+
+def hidden_by_a_sign(x, rows):
+    return np.concatenate([x, np.where(rows % 2, 0.0, -0.0)[:, None]], 1).astype(np.float32), {}
+
+
+@pytest.mark.parametrize("hide", [hidden_by_a_column, hidden_in_integers, hidden_by_a_sign])
+def test_hidden_copies_are_paid_for(tmp_path, hide, monkeypatch):
     draws, rows = np.random.default_rng(0), np.arange(800)
     few, labels = draws.normal(size=(20, 20)), draws.integers(0, 2, 20)
-    x = np.concatenate([few[rows % 20], 1e-30 * rows[:, None]], 1).astype(np.float32)
+    x, more = hide(few[rows % 20], rows)
     data = {1: (x, labels[rows % 20])}
-    model = build("mlp", inputs=(21,), classes=2, hidden=100, dropout=0.0)
-    learner = CoP2L(model, preset="cop2l", memory=10, tasks=1, lr=0.5, epochs=20, k=1)
-    learner.learn(*data[1])
-    certificate = learner.certify(data)
-    certificate.save(tmp_path)
-    assert certificate.bounds[1] < 0.1  # half of all new examples are wrong
-    found = verify(tmp_path, data)
-    assert found.status == "cannot tell"
-    hidden = (
-        "Without 1 of 21 numbers, which the model does not read, 780 of the 800 rows of task 1 repeat another"
-    )
-    assert [hidden in doubt for doubt in found.doubts] == [True]
+
+    def certificate(folder):
+        model = build("mlp", inputs=(21,), classes=2, hidden=100, dropout=0.0, **more)
+        learner = CoP2L(model, preset="cop2l", memory=10, tasks=1, lr=0.5, epochs=20, k=1)
+        learner.learn(*data[1])
+        found = learner.certify(data)
+        found.save(folder)
+        return found.bounds[1]
+
+    assert certificate(tmp_path / "paid") > 0.8
+    monkeypatch.setattr("cop2l.certify.counting.declared_draws", lambda data: True)
+    assert certificate(tmp_path / "unpaid") < 0.1  # half of all new examples are wrong
+    assert verify(tmp_path / "unpaid", data).status == "cannot tell"
 
 
-def test_examples_that_are_answered_alike_are_no_copies(tmp_path):
-    """Where no hidden unit is active, a model answers alike; it reads its inputs nevertheless."""
+def test_examples_that_are_answered_alike_count_as_errors(tmp_path):
+    """Where no hidden unit is active, a model answers alike; the issuer has paid for that."""
     x = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
     data = {1: (x, (x[:, 0] > 0).astype(int))}
-    learner = CoP2L(
-        build("mlp", inputs=(2,), classes=2, hidden=2, dropout=0.0),
-        preset="cop2l",
-        tasks=1,
-        memory=10,
-        max_iterations=2,
-    )
+    model = build("mlp", inputs=(2,), classes=2, hidden=2, dropout=0.0)
+    learner = CoP2L(model, preset="cop2l", tasks=1, memory=10, max_iterations=2)
     learner.learn(*data[1])
     answers = learner.probabilities(x).numpy()
     assert len(np.unique(answers, axis=0)) < 290

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from cop2l.certify.fast import Fast
-from cop2l.kernel.exact import certified_rows, digest, exact_arithmetic, sample
-from cop2l.kernel.learning import Plain
+from cop2l.kernel.exact import certified_rows, digest, exact_arithmetic, outside_heads, sample
+from cop2l.kernel.learning import Plain, set_tensors
 from cop2l.kernel.options import Options
-from cop2l.kernel.verify import _rebuild, outside_heads, set_tensors
+from cop2l.kernel.verify import _rebuild
 from cop2l.models import build
 from cop2l.randomness import private_randomness
 

@@ -345,7 +345,8 @@ def test_reasons_survive_and_are_joined(tmp_path):
     assert "NOT VALID: the backbone saw the data." in str(certificate)
     verdict = verify(tmp_path / "certificate", data_of(case, 1), model_of("mlp", case.classes))
     assert verdict.exit_code == 1
-    assert "declares itself not valid: tasks share pictures." in str(verdict)
+    assert "declares itself not valid" in str(verdict)
+    assert '"tasks share pictures."' in str(verdict)
     learner.save(tmp_path)
     again = a_learner(case)
     again.restore(tmp_path)
@@ -539,8 +540,9 @@ def test_arrays_memory_maps_lists_and_blocks_give_the_same_certificate(tmp_path)
 @pytest.mark.parametrize("options", [SMALL, WITNESS, {**SMALL, "prior": 0.3, "prior_memory": 0.4, "prior_epochs": 1}],
                          ids=["threshold", "witness", "threshold and prior part"])  # fmt: skip
 @pytest.mark.parametrize("scenario", ["class-incremental", "task-incremental"])
-def test_the_certificate_of_the_memory_needs_no_data(options, scenario):
-    """From memory alone: the same counts and bounds as with all the data at hand, after every task."""
+def test_the_certificate_of_the_memory_needs_no_data(options, scenario, monkeypatch):
+    """From memory alone: the same counts and bounds as with all the data at hand, after every task; but for repeated rows."""
+    monkeypatch.setattr("cop2l.certify.counting.declared_draws", lambda *_: True)
     case = a_case(scenario, (60, 60, 60))
     one, other = (a_learner(case, **{**options, "memory": 120}) for _ in range(2))
     for t in range(1, case.tasks + 1):

@@ -22,10 +22,10 @@ from cop2l.bounds import (
 from cop2l.certify.bounding import bounds_of
 from cop2l.certify.fast import Fast
 from cop2l.certify.scoring import top
+from cop2l.kernel.counting import counts
 from cop2l.kernel.exact import Examples, certified_rows, exact_arithmetic, sample, score, threshold
 from cop2l.kernel.learning import Optimiser, Plain, Sets, balanced, balanced_order, criterion
 from cop2l.kernel.options import Refusal
-from cop2l.kernel.verify import counts
 from cop2l.randomness import marks
 
 SMALL = {"k": 3, "epochs": 2, "lr": 0.05, "batch": 4, "memory": 30}

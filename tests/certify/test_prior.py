@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from cop2l import CoP2L, verify
-from cop2l.certify.prior import prior_part, scale_from
+from cop2l.certify.prior import prior_part
 from cop2l.errors import Advice, UserError
 from cop2l.kernel.exact import certified_rows
+from cop2l.kernel.scale import LIMIT, scale_from
 from cop2l.models import build
-from cop2l.models.scale import LIMIT
 
 ADAM = {
     "preset": "hybrid",

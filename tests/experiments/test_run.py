@@ -10,18 +10,15 @@ import pytest
 import torch
 from run_files import configured, content
 
-from cop2l.audit.directory import check_run
 from cop2l.bounds import anytime_log_delta, holdout_certificate
 from cop2l.certify.certificate import Certificate
 from cop2l.certify.certificate import read as read_certificate
 from cop2l.console import Watcher
 from cop2l.errors import UserError
-from cop2l.experiments import grid, learners, measure, options
+from cop2l.experiments import grid, learners, measure
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.run import run
-from cop2l.files import read_json, read_lines, write_json
-from cop2l.kernel import form
-from cop2l.kernel.verdict import Verdict
+from cop2l.files import read_json, read_lines
 from cop2l.methods import REMARKS
 from cop2l.report.page import page
 from cop2l.report.runs import find
@@ -85,24 +82,6 @@ def test_the_run_directory_is_as_documented(finished):
     assert {line["task"] for line in trace} == {1, 2, 3}
     assert set(trace[0]) == {"task", "iteration", "picked", "worst_loss", "errors", "bound", "kept"}
     assert read_json(folder / "summary.json") == summary
-
-
-@pytest.mark.parametrize("pairs", [(), (*REPLAY, "holdout=0.2")], ids=["cop2l", "holdout"])
-def test_an_auditor_finds_options_that_are_not_the_certificates(tmp_path, pairs):
-    run(configured(*pairs), tmp_path / "run")
-    certificates = [form.read(folder) for folder in (tmp_path / "run" / "certificates").iterdir()]
-    good = read_json(tmp_path / "run" / "config.json")
-    assert list(good["options"]) == list(options.types(good["method"]))
-
-    def faults(**changed):
-        write_json(tmp_path / "run" / "config.json", {**good, **changed})
-        check_run(notes := Verdict(), tmp_path / "run", certificates)
-        return notes.faults
-
-    assert faults() == []
-    for wrong in ({"options": {**good["options"], "lr": 0.7}}, {"lr": 0.7}):
-        assert faults(**wrong) == ["config.json differs from the certificate in lr."]
-    assert faults(memory=31)[0] == "config.json differs from the certificate in memory."
 
 
 def test_a_run_starts_no_process(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """All families at once: every preset, old data at hand or gone, fixed T and anytime, and every method's hold-out."""
 
-import shutil
-
 import numpy as np
 import pytest
 from family_runs import FAMILIES, GROUPS, arrays, configured, made, write_data
@@ -57,12 +55,16 @@ def about(certificate):
     return [(s["family"], s["task"], s["subject"]) for s in certificate.statements]
 
 
+def linear(_):
+    return build("linear", inputs=(6,), classes=4, seed=0)
+
+
 def checked(certificate, folder):
     """The verdict of an auditor who has all the data."""
     certificate.save(folder)
     data = stream()
     samples = {t: (x, y, data.groups[t - 1]) for x, y, t in data}
-    return cop2l.verify(folder, samples, model=lambda _: build("linear", inputs=(6,), classes=4, seed=0))
+    return cop2l.verify(folder, samples, model=linear)
 
 
 @pytest.mark.parametrize("tasks", [2, None])
@@ -91,7 +93,7 @@ def test_from_the_memory_alone_every_family_still_speaks_of_the_old_task(preset,
     assert {family for family, *_ in about(certificate)} == set(FAMILIES)
     verdict = checked(certificate, tmp_path / "certificate")
     assert verdict.status == "valid", str(verdict)
-    assert any("was gone when the certificate was issued" in word for word in verdict.word)
+    assert any("was gone at the time" in said for said in verdict.assumed)
     bound = next(s["value"] for s in certificate.statements if s["family"] == "tasks" and s["task"] == 1)
     assert bound >= whole["tasks", 1, None]
 
@@ -173,18 +175,6 @@ def test_a_run_that_was_stopped_still_knows_what_was_wrong(tmp_path):
     assert resumed["claims"] == whole["claims"]
     assert any(s["family"] == "forgetting" for s in whole["claims"])
     assert cop2l.verify(tmp_path / "stopped", data, cut={"tasks": 2}).status == "valid"
-
-
-def test_a_sentence_of_the_summary_cannot_be_changed_unseen(tmp_path):
-    data = write_data(tmp_path / "mine.npz")
-    done = made(tmp_path / "run", data, method="slda", holdout=0.5)
-    from cop2l.files import read_json, write_json
-
-    shutil.copytree(done, tmp_path / "forged")
-    summary = read_json(tmp_path / "forged" / "summary.json")
-    summary["sentences"][0] = "The error rate averaged over the 2 tasks is at most 0.01 %."
-    write_json(tmp_path / "forged" / "summary.json", summary)
-    assert "sentences" in " ".join(cop2l.verify(tmp_path / "forged", data, cut={"tasks": 2}).faults)
 
 
 def test_small_and_empty_groups_get_a_bound_of_one_with_the_reason(tmp_path):

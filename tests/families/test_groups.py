@@ -83,7 +83,7 @@ def test_the_auditor_counts_every_group_again(run, data, tmp_path):
     verdict = cop2l.verify(run, data, cut={"tasks": 2})
     assert verdict.status == "valid", str(verdict)
     assert {s["family"] for s in verdict.statements} == set(FAMILIES)
-    assert any("of group north in task 1" in sentence for sentence in verdict.claim)
+    assert any('task 1, group "north"' in sentence for sentence in verdict.claim)
     by_task = tmp_path / "tasks.npz"
     stream = load(data, tasks=2)
     parts = {

@@ -16,11 +16,11 @@ from cop2l import bounds
 from cop2l.bounds.outer import down
 from cop2l.certify.bounding import statements
 from cop2l.kernel.arithmetic import follows, percent
+from cop2l.kernel.counting import counts_and_parts
 from cop2l.kernel.exact import NONE, certified_rows
 from cop2l.kernel.form import check_records
 from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
-from cop2l.kernel.verify import counts_and_parts
 
 KINDS = ("kl", "kl-tight", "preference", "combined", "buffer", "holdout")
 BUFFERS = {

@@ -9,7 +9,7 @@ import torch
 from numpy.testing import assert_allclose
 from torch.nn import functional as F
 
-from cop2l.kernel.verify import outside_heads
+from cop2l.kernel.exact import outside_heads
 from cop2l.methods import method
 from cop2l.methods.buffer import Buffer
 from cop2l.methods.cclis import contrastive, hardness

@@ -30,9 +30,10 @@ from whole_runs import (
 
 from cop2l.certify.bounding import statements
 from cop2l.certify.learner import CoP2L
-from cop2l.certify.program import recount, wrong_rows
+from cop2l.certify.program import answers_alone, wrong_rows
+from cop2l.exporting import recount
+from cop2l.kernel.counting import counts_and_parts
 from cop2l.kernel.learning import SET_NAMES, Sets
-from cop2l.kernel.verify import counts_and_parts
 
 CLAIMED = {"claim": ("tasks", "average", "classes", "groups"), "groups": GROUPS}
 """All that is claimed of programs."""
@@ -175,7 +176,7 @@ def agreeing_rows(seed, broken):
     if broken:
         options, (sets,) = certificate.options, sets_of(certificate)
         says, said = (made(torch.from_numpy(x)).argmax(1).numpy() for made in (program, learner.model))
-        wrong = wrong_rows(program, x, y, None) & (says == said)
+        wrong = wrong_rows(answers_alone(program, x), y, None) & (says == said)
         records = [{**found[0][0], **counts_and_parts(options, 1, 1, sets, wrong, {})}]
         found = records, statements(options, records)
     return judged(truths(program, learner, world, found))

@@ -6,22 +6,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cop2l.audit.flags import NO_CUT, SPLIT, flag, in_flags
+from cop2l.audit.flags import NO_CUT, in_flags
 from cop2l.certify.inputs import features
 from cop2l.certify.prior import SHARE
 from cop2l.errors import UserError
 from cop2l.experiments.learners import names_of
 from cop2l.features import load_stream
 from cop2l.kernel.form import Unreadable, canonical, regular
-from cop2l.kernel.verdict import Verdict
+from cop2l.kernel.verdict import Verdict, quoted
 from cop2l.streams.encoding import TEXT_SIZE
 from cop2l.streams.files import stored_arrays
 from cop2l.streams.own import FOUND, TEST_SHARE
 from cop2l.streams.task import Stream
-from cop2l.streams.withhold import withhold, withhold_groups
 
 USUAL = {"images": "shared", "seed": 0, "label": "label", "test_share": TEST_SHARE, "text_size": TEXT_SIZE}
 SEEDS = ("seed", "class_seed", "order_seed", "problem")
+SPLIT = "options of the split into tasks are not the standard ones of this data"
 MOST = 10**8
 """Rows that a stated cut may make up: a larger number is nobody's data."""
 BAD = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, OSError)
@@ -31,10 +31,10 @@ Pairs = dict[int, tuple[Any, ...]]
 
 @dataclass
 class Samples:
-    """What each task was learned from, and what was withheld."""
+    """The rows of each task and of its test part; of a stream they are whole, and nothing was withheld from them yet."""
 
-    learned: Pairs = field(default_factory=dict)
-    withheld: Pairs = field(default_factory=dict)
+    tasks: Pairs = field(default_factory=dict)
+    tests: Pairs = field(default_factory=dict)
     stream: Stream | None = None
 
 
@@ -59,7 +59,7 @@ def samples_for(
     notes.checked.append(
         "The samples were given task by task: how they were split is not the certificate's choice."
     )
-    return Samples(given, given)
+    return Samples(given)
 
 
 def task_arrays(path: Path) -> Pairs | None:
@@ -88,7 +88,7 @@ def _cut(
     stated = {key: value for key, value in recipe.items() if key not in NO_CUT and value is not None}
     stated.setdefault("scenario", certificate["scenario"])
     stated |= {key: [stated[key]] for key in ("columns", "text") if isinstance(stated.get(key), str)}
-    share, share_seed = (recipe.get(key) for key in SPLIT)
+    share = recipe.get("holdout")
     if "holdout" in typed and canonical(typed["holdout"]) != canonical(share):
         notes.fault(_otherwise("holdout", share, typed["holdout"]))
     typed.pop("holdout", None)
@@ -111,20 +111,20 @@ def _cut(
         except BAD as error:
             if trouble is not None:
                 raise Unreadable(f"The data cannot be loaded: {in_flags(str(trouble))}") from None
-            notes.fault(f"{source} cannot be cut as the certificate states: {error}")
+            notes.fault(f"The data cannot be split as the certificate states: {quoted(str(error))}.")
             return Samples()
     stream = _in_stated_order(notes, source, recipe.get("inputs"), stream, wanted | {"prior": prior})
     if accepted:
-        notes.claim.append(f"The cut is the issuer's, and was accepted as stated: {', '.join(accepted)}.")
-    elif not any("is not the standard cut" in doubt for doubt in notes.doubts):
+        notes.assumed.append(f"The split is the issuer's, accepted as stated: {quoted(accepted)}.")
+    elif not notes.doubts:
         how = "the one that was typed" if typed else "the standard one of the stream"
         notes.checked.append(f"How the data was split is {how}.")
     _check_stream(notes, certificate, stream)
     if stream.description.get("label_set") == FOUND:
-        notes.word.append(
+        notes.assumed.append(
             "The classes were found in the data, certified examples included: that there are no others was known before."
         )
-    return _split(notes, stream, len(certificate["records"]), share, share_seed or 0)
+    return _whole(stream, len(certificate["records"]))
 
 
 def _compare(
@@ -134,9 +134,9 @@ def _compare(
     typed: dict[str, Any],
     usual: dict[str, Any],
     as_stated: bool,
-) -> list[str]:
+) -> dict[str, Any]:
     """Every stated option must be usual or typed; those that were accepted otherwise."""
-    accepted = []
+    accepted, others = dict[str, Any](), 0
     for key in sorted({*stated, *typed}):
         told = stated.get(key, usual.get(key))
         if key in typed:
@@ -144,12 +144,13 @@ def _compare(
                 notes.fault(_otherwise(key, told, typed[key]))
         elif not _same(told, usual.get(key)):
             if as_stated:
-                accepted.append(f"{key}={told!r:.200}")
+                accepted[key] = told
             else:
-                notes.doubt(
-                    f"{key}={told!r:.200} is not the standard cut of {source}; type {flag(key, told):.300} if you know "
-                    "the data to be cut so, or accept it with --cut-as-stated."
-                )
+                others += 1
+    if others:
+        notes.doubt(
+            f"{others} {SPLIT}: type them if you know it to be so (see above), or accept all with --cut-as-stated."
+        )
     return accepted
 
 
@@ -196,19 +197,14 @@ def _check_stream(notes: Verdict, certificate: Mapping[str, Any], stream: Stream
             )
 
 
-def _split(notes: Verdict, stream: Stream, tasks: int, share: Any, seed: Any) -> Samples:
-    """The part that was learned from, and the part that was withheld."""
-    if share is not None and not (type(share) is float and 0 < share < 1 and type(seed) is int):
-        notes.fault(f"A share of {share!r:.40} cannot be withheld.")
-        return Samples()
+def _whole(stream: Stream, tasks: int) -> Samples:
+    """The rows of the first tasks and their test parts; what is withheld of them is the checker's to know."""
     found = Samples(stream=stream)
     for task in stream[:tasks]:
-        parts, groups = withhold(task, share, seed), withhold_groups(stream, task.t, share, seed)
-        for part, names, into in zip(parts, groups, (found.learned, found.withheld), strict=True):
-            if part is not None:
-                into[task.t] = (part.x, part.y, names)
-    if share:
-        notes.checked.append(f"{share:g} of each task was withheld by marks of seed {seed}: a random split.")
+        groups = [stream.groups[task.t - 1]] if stream.groups else []
+        found.tasks[task.t] = (task.x, task.y, *groups)
+    for task in stream.test[:tasks]:
+        found.tests[task.t] = (task.x, task.y)
     return found
 
 
@@ -251,8 +247,3 @@ def _same(one: Any, other: Any) -> bool:
 
 def _otherwise(key: str, stated: Any, typed: Any) -> str:
     return f"The certificate states {key}={stated!r:.200}, and {typed!r:.200} was typed."
-
-
-def only(samples: Pairs, tasks: int) -> Pairs:
-    """The samples of the first tasks."""
-    return {task: pair for task, pair in samples.items() if task <= tasks}

@@ -18,14 +18,14 @@ def is_export(path: Path) -> bool:
     return os.path.lexists(path / EXPORTED[0])
 
 
-def find(path: Path, notes: Verdict) -> tuple[list[Path], Path | None]:
-    """The folders of the certificates, in the order of their numbers, and the run directory that they lie in, if any."""
+def find(path: Path, notes: Verdict) -> list[Path]:
+    """The folders of the certificates, in the order of their numbers."""
     if not path.exists():
         raise Unreadable(f"There is nothing at {path}; give a certificate's folder or a run directory.")
     if path.name == TEXT_FILE:
-        return [path.parent], None
+        return [path.parent]
     if is_export(path):
-        return [path / "certificate"], None
+        return [path / "certificate"]
     if loose := [name for name in EXPORTED if os.path.lexists(path / name)]:
         notes.doubt(
             f"{', '.join(loose)} lies beside a certificate without {EXPORTED[0]}, which would bind it to it: it was not checked."
@@ -33,9 +33,9 @@ def find(path: Path, notes: Verdict) -> tuple[list[Path], Path | None]:
     own = os.path.lexists(path / TEXT_FILE)
     if not any(os.path.lexists(path / name) for name in FILES):
         if own:
-            return [path], None
+            return [path]
         if (path / "certificate" / TEXT_FILE).exists():
-            return [path / "certificate"], None
+            return [path / "certificate"]
         raise Unreadable(
             f"There is no certificate in {path}; give a certificate's folder or a run directory."
         )
@@ -50,4 +50,6 @@ def find(path: Path, notes: Verdict) -> tuple[list[Path], Path | None]:
             notes.fault(f"There are two certificates after task {int(match[1])}.")
         else:
             found[int(match[1])] = folder
-    return [found[number] for number in sorted(found)], path
+    if not found:
+        raise Unreadable(f"There is no certificate in {path}; its run has issued none so far.")
+    return [found[number] for number in sorted(found)]

@@ -1,110 +1,164 @@
-"""The auditor's one function: is this certificate, or this whole run, to be relied on?"""
+"""The loader: reads the data, splits it into tasks, writes arrays, and starts the checker, which decides alone."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cop2l.audit.commitment import check_commitment
-from cop2l.audit.cut import MOST, only, samples_for
-from cop2l.audit.directory import check_names, check_run, check_saved, nothing_issued
-from cop2l.audit.exported import check_export
+from cop2l.audit.commitment import given_hash
+from cop2l.audit.cut import SPLIT, Samples, samples_for
 from cop2l.audit.finding import find, is_export
-from cop2l.audit.holdout import HoldoutRun
-from cop2l.audit.model import Builder, model_for
-from cop2l.audit.prior import check_scale, put_scale
+from cop2l.audit.flags import command
 from cop2l.audit.readable import ReadableVerdict
-from cop2l.audit.unread import check_unread
-from cop2l.certify.saved import FILE as SAVED
-from cop2l.errors import printable
-from cop2l.kernel import verify as kernel
+from cop2l.errors import UserError, printable
+from cop2l.experiments.records import SUMMARY, read_summary
+from cop2l.kernel import arrays
 from cop2l.kernel.form import Unreadable, read
 from cop2l.kernel.options import Refusal
-from cop2l.kernel.verdict import PARTS, Verdict
-from cop2l.kernel.verify import Allowed, Say
+from cop2l.kernel.verdict import PARTS, Verdict, quoted
 from cop2l.streams.loading import GENERATED
-from cop2l.text import Names
+
+NO_DIGEST = "0" * 64
+BESIDE = "Nothing beside the certificates was looked at: no saved learner (its memory, prior examples, sums), record or summary."
+SPARE = 2**27
+"""Bytes that stay free on the disk that the arrays are written to."""
+
+
+def start(words: list[str], **how: Any) -> "subprocess.CompletedProcess[str]":
+    """Run the checker in a process of its own."""
+    return subprocess.run([sys.executable, "-P", "-m", "cop2l.kernel", *words], check=False, text=True, **how)
+
+
+def check(
+    path: str | Path,
+    data: str | Path | Mapping[int, tuple[Any, ...]] | None = None,
+    *,
+    model: str | Callable[[int], Any] | None = None,
+    cut: Mapping[str, Any] | None = None,
+    cut_as_stated: bool = False,
+    commitment: str | Path | Mapping[str, Any] | None = None,
+    keep_arrays: str | Path | None = None,
+    more: tuple[str, ...] = (),
+    **how: Any,
+) -> "subprocess.CompletedProcess[str]":
+    """Load the data and have the checker decide; its exit code is the verdict."""
+    notes, samples, digest, typed = Verdict(), Samples(), NO_DIGEST, None
+    path, folders = Path(path), find(Path(path), notes)
+    export = ["--export", str(path)] if is_export(path) else []
+    if path not in (folders[-1], folders[-1] / "certificate.json") and not export:
+        notes.assumed.append(BESIDE)
+    try:
+        last = read(folders[-1])
+        digest = last["digest"]
+        samples = samples_for(notes, last, data, cut or {}, cut_as_stated)
+        _check_summary(notes, path, last["not_valid"])
+        if any(SPLIT in doubt for doubt in notes.doubts):  # the data is the auditor's to name
+            typed = command(path, {**(last["data"] or {}), "stream": str(data)})
+    except Unreadable:
+        raise
+    except Refusal:  # the checker finds it, too
+        pass
+    words = [*map(str, folders), *export, *more]
+    words += ["--model", _name(model)] if model is not None else []
+    words += ["--commitment", given_hash(commitment)] if commitment is not None else []
+    said = {name: [printable(line)[:900] for line in getattr(notes, name)] for name in PARTS}
+    others = {
+        "whole": samples.stream is not None,
+        "draws": str(data) in GENERATED,
+        "command": typed,
+        "notes": said,
+    }
+    with _folder(keep_arrays, _size(samples)) as folder:
+        try:
+            arrays.write(folder, digest, samples.tasks, samples.tests, **others)
+        except (TypeError, ValueError, AttributeError, IndexError) as error:
+            raise Unreadable(f"The data cannot be written as arrays: {error!r:.200}") from None
+        del samples
+        return start([str(folder), *words], **how)
+
+
+def _check_summary(notes: Verdict, run: Path, stated: Sequence[str]) -> None:
+    """A run may know more against its claim than its certificates, which were issued before."""
+    if not (run / SUMMARY).is_file():
+        return
+    try:
+        reasons = [reason for reason in read_summary(run).not_valid if reason not in stated]
+    except UserError:
+        return
+    if reasons:
+        notes.fault("The run declares its certificate not valid; its reasons are quoted below.")
+        notes.issuer.append(f"not valid, because: {quoted(reasons, 600)}")
+
+
+def _size(samples: Samples) -> int:
+    try:
+        return arrays.size_of(samples.tasks) + arrays.size_of(samples.tests)
+    except (TypeError, ValueError, AttributeError, IndexError):  # writing them says why
+        return 0
+
+
+@contextmanager
+def _folder(kept: str | Path | None, size: int) -> Iterator[Path]:
+    """A private folder for so many bytes, removed in the end, also on Ctrl-C; or a new one that is kept."""
+    where = Path(kept).absolute().parent if kept is not None else Path(tempfile.gettempdir())
+    if (free := shutil.disk_usage(where).free) < size + SPARE:
+        sizes = f"The arrays take {size / 1e9:.1f} GB, and {where} has {free / 1e9:.1f} GB"
+        raise UserError(f"{sizes}: set TMPDIR to a larger disk, or give --keep-arrays.")
+    if kept is None:
+        with tempfile.TemporaryDirectory(prefix="cop2l-") as scratch:
+            yield Path(scratch)
+        return
+    try:
+        Path(kept).mkdir(mode=0o700)
+    except FileExistsError:
+        raise UserError(f"{kept} is there already; give --keep-arrays a new folder.") from None
+    yield Path(kept)
+
+
+def _name(model: str | Callable[[int], Any]) -> str:
+    """The name of the auditor's function, which the checker imports."""
+    if isinstance(model, str):
+        return model
+    name = f"{getattr(model, '__module__', '')}:{getattr(model, '__qualname__', '')}"
+    if (
+        not callable(model)
+        or name.startswith("__main__")
+        or "<" in name
+        or name.count(".") > name.partition(":")[0].count(".")
+    ):
+        raise UserError(
+            "Give the model as the name of a function build(seed) in a module, such as 'my_models:build'."
+        )
+    return name
 
 
 def verify(
     path: str | Path,
     data: str | Path | Mapping[int, tuple[Any, ...]] | None = None,
     *,
-    model: str | Builder | None = None,
-    cut: Mapping[str, Any] | None = None,
-    cut_as_stated: bool = False,
-    commitment: str | Path | Mapping[str, Any] | None = None,
-    allowed: Allowed | None = None,
-    say: Say = lambda _: None,
+    count_repeats: bool = False,
+    repeats_are_draws: bool = False,
+    limit: float | None = None,
+    **how: Any,
 ) -> Verdict:
-    """Check the certificate in a folder, all certificates and files of a run directory, or an export; the kernel decides.
+    """Check the certificate in a folder, all certificates of a run directory, or an export, in a process of its own.
 
     `data` is a stream's name, a file or folder of data, or a mapping from task numbers to (x, y) or
     (x, y, groups); `cut` are options of `cop2l.streams.load` that you know the data to be cut with.
-    `model` is your function build(seed), or its name as package.module:function. `commitment` is what you were
-    handed before: a hash, a file or its content. `Unreadable` or `cop2l.errors.UserError` is raised where nothing can be said.
+    `model` is your function build(seed), which must be in a module, or its name as package.module:function. `commitment` is what
+    you were handed before: a hash, a file or its content. `count_repeats` and `repeats_are_draws` say what rows are that the
+    model cannot tell from another. `Unreadable` or `cop2l.errors.UserError` is raised where nothing can be said.
     """
-    notes, accepted, committed, names = Verdict(), allowed or Allowed(), False, Names()
-    # what is generated is drawn here, independently, from few values
-    allowed = replace(accepted, repeated=1.0, shared=MOST) if str(data) in GENERATED else accepted
-    folders, run = find(Path(path), notes)
-    if run is not None and not folders:
-        return ReadableVerdict.of(nothing_issued(run))
-    try:
-        certificates = [read(folder) for folder in folders]
-        last = certificates[-1]
-        names = Names.of(last["data"])
-        committed = check_commitment(notes, last, commitment)
-        start = last.get("theta_0") if committed else None
-        samples = samples_for(notes, last, data, cut or {}, cut_as_stated)
-        left = run is not None and check_run(notes, run, certificates)
-        beside = Path(path) / SAVED
-        if beside.exists() and (Path(path) not in folders or SAVED not in last["files"]):
-            check_saved(notes, beside, last)
-        check_names(notes, Path(path), samples.stream)
-        check_scale(notes, last, samples, left, model is not None, committed)
-        if last["options"].kind == "holdout":
-            verdict = HoldoutRun(notes, certificates, samples, model, allowed, say).verdict()
-        else:
-            built = _model(notes, last, model)
-            put_scale(last, samples, built)
-            verdict = kernel.verify(folders, samples.learned, built, start=start, allowed=allowed, say=say)
-            if verdict.status == "valid":
-                check_unread(notes, only(samples.learned, len(last["records"])), built, allowed)
-        if is_export(Path(path)):
-            valid = verdict.status == "valid" and not notes.faults and not notes.doubts
-            check_export(notes, Path(path), last, samples, model, valid)
-    except Unreadable:
-        raise
-    except Refusal as refusal:  # the kernel says what is wrong with the certificates themselves
-        verdict = kernel.verify(folders)
-        if str(refusal) not in verdict.faults:
-            notes.fault(str(refusal))
-    if committed and kernel.UNCOMMITTED in verdict.word:
-        verdict.word.remove(kernel.UNCOMMITTED)
-    return ReadableVerdict.of(lowered(verdict, notes, accepted, names))
-
-
-def _model(notes: Verdict, certificate: Mapping[str, Any], given: str | Builder | None) -> Any:
-    try:
-        return model_for(certificate, given, certificate["folder"] / "theta_0.safetensors")
-    except Unreadable:
-        raise
-    except Refusal as refusal:
-        notes.fault(str(refusal))
-        return None
-
-
-def lowered(verdict: Verdict, notes: Verdict, allowed: Allowed, names: Names) -> Verdict:
-    """The kernel's verdict with everything that was found around it."""
-    for name in PARTS:
-        getattr(verdict, name).extend(printable(sentence) for sentence in getattr(notes, name))
-    usual = Allowed()
-    if (allowed.repeated, allowed.shared) != (usual.repeated, usual.shared):
-        verdict.claim.append(
-            f"Accepted by the auditor: up to {100 * allowed.repeated:g} % of the rows of a task repeat another, "
-            f"and up to {allowed.shared} are rows of an earlier task."
-        )
-    for name in PARTS:
-        setattr(verdict, name, [names.put(sentence) for sentence in getattr(verdict, name)])
-    return verdict
+    more = ["--json", *["--count-repeats"] * count_repeats, *["--repeats-are-draws"] * repeats_are_draws]
+    more += [] if limit is None else ["--limit", str(limit)]
+    done = check(path, data, more=tuple(more), capture_output=True, **how)
+    if done.returncode not in (0, 1, 2):
+        raise Unreadable(done.stderr.strip()[-500:].removeprefix("cop2l: "))
+    found = json.loads(done.stdout)
+    fields = {name: found[name] for name in (*PARTS, "statements", "command")}
+    return ReadableVerdict(**fields, _complete=found["status"] == "valid")

@@ -21,11 +21,68 @@ from cop2l.bounds import (
     preference_certificate,
 )
 from cop2l.bounds.outer import down
-from cop2l.kernel.arithmetic import counts_of, held_out, kind_of, pools, sizes
-from cop2l.kernel.form import promised
 from cop2l.kernel.options import Options
 
 Counts = Mapping[str, Any]
+
+
+def counts_of(record: Counts, family: str, subject: Any) -> Counts:
+    """The counts that a statement of a family rests on."""
+    if family in ("tasks", "average"):
+        return record
+    parts = {(part["family"], part["subject"]): part for part in record["parts"]}
+    return dict(parts[family, subject])
+
+
+def kind_of(record: Counts, options: Options) -> str:
+    """The kind of what is stated of a task: from the memory alone if its errors could not be counted."""
+    return "buffer" if record["errors"] is None else options.kind
+
+
+def held_out(kind: str, counted: Counts, options: Options) -> float:
+    """The part of delta that is left where theta_T does not depend on the sample of the task; 0 where it may."""
+    if kind == "holdout":
+        return 1.0
+    if options.buffer != "witness" or kind not in ("combined", "buffer") or counted["iterations"] > 0:
+        return 0.0
+    return 1.0 if options.grid_points == (0,) else 0.75
+
+
+def sizes(kind: str, counted: Counts) -> tuple[int, int]:
+    """How many examples a bound is counted on, and how many of them are picked or wrong."""
+    if kind != "buffer":
+        return counted["n"], counted["missed"] + counted["picked"]
+    return counted["selected"], counted["compressed"]
+
+
+def pools(record: Counts, options: Options) -> bool:
+    """Whether a task enters a mean with its errors, and not with its own bound."""
+    counted = record["errors"] is not None and options.kind != "buffer"
+    return counted and held_out(options.kind, record, options) > 0
+
+
+def promised(options: Options, records: Sequence[Counts]) -> list[tuple[str, int | None, Any, str]]:
+    """What a certificate must state, in this order: family, task, subject and kind."""
+    found: list[tuple[str, int | None, Any, str]] = []
+    for family in options.claim:
+        for task, record in enumerate(records, 1):
+            kind = kind_of(record, options)
+            if kind == "buffer" and record["errors"] is None and not options.marked:
+                continue  # nothing is known of it
+            if family == "tasks":
+                found.append((family, task, None, kind))
+            elif family == "forgetting" and task < len(records):
+                net = [(family, task, "net", kind)] if held_out(kind, record, options) else []
+                found += [(family, task, "lost", kind), *net]
+            elif family in ("classes", "groups"):
+                found += [
+                    (family, task, part["subject"], kind)
+                    for part in record["parts"]
+                    if part["family"] == family
+                ]
+        if family == "average" or (family == "forgetting" and len(records) > 1):
+            found.append((family, None, None, options.kind))
+    return found
 
 
 def log_delta(options: Options, last: int, family: str = "tasks") -> float:
@@ -154,7 +211,7 @@ def _one(
 def _net(task: int, kind: str, options: Options, records: Sequence[Counts], messages: Sequence[int]) -> float:
     counted = counts_of(records[task - 1], "forgetting", "gained")
     n, gained = sizes(kind, counted)
-    held = float(held_out(kind, counted, options))
+    held = held_out(kind, counted, options)
     share = _share("forgetting", task, kind, options, records) - math.log(len(records)) + math.log(held)
     lost = _one("forgetting", task, "lost", kind, options, records, messages)
     return net_forgetting(lost, gained_at_least(gained, n, down(share)) if n else 0.0)

@@ -15,8 +15,7 @@ from cop2l.errors import UserError
 from cop2l.files import file_digest, write_text
 from cop2l.kernel import form
 from cop2l.kernel.options import Options, Refusal
-from cop2l.kernel.verdict import in_words
-from cop2l.text import Names, confidence, nothing_picked, percent
+from cop2l.text import Names, confidence, nothing_picked, percent, statement_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,7 +70,7 @@ class Certificate:
     @property
     def sentences(self) -> list[str]:
         """Everything that is claimed, one sentence for each statement."""
-        said = (in_words(statement, self.records) for statement in self.statements)
+        said = (statement_text(statement, self.records) for statement in self.statements)
         return [f"{sentence[0].upper()}{sentence[1:]}." for sentence in said]
 
     @property

@@ -9,7 +9,7 @@ from cop2l.files import MOST_JSON, json_digest, parse, read_bytes
 from cop2l.kernel.form import canonical
 from cop2l.kernel.options import Options
 
-FORMAT, VERSION = "cop2l-commitment", 2
+FORMAT, VERSION = "cop2l-commitment", 3
 
 
 def commitment(
@@ -21,14 +21,15 @@ def commitment(
     model: Mapping[str, Any],
     data: Mapping[str, Any] | None,
     theta_0: str | None,
-    bits: int | None = None,
+    threads: int,
+    precision: str,
 ) -> dict[str, Any]:
     """What is fixed in advance: all that a certificate's validity lets nobody choose after looking at the data.
 
     `settings` are the options of a method other than CoP2L, `data` how the data will be cut, `theta_0` the hash of the initial
-    parameters (None for a hold-out certificate, which depends on none), `bits` the number of the specification of learned bits.
+    parameters (None for a hold-out certificate, which depends on none), `precision` the type of the parameters, as float32.
     """
-    from cop2l.kernel.verify import BITS
+    from cop2l.kernel.exact import BITS
 
     return {
         "format": FORMAT,
@@ -41,17 +42,15 @@ def commitment(
         "model": dict(model),
         "data": None if data is None else dict(data),
         "theta_0": theta_0,
-        "bits": BITS if bits is None else bits,
+        "threads": threads,
+        "precision": precision,
+        "bits": BITS,
     }
 
 
-def committed_by(certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """The commitment that a certificate, as the kernel reads it, fulfils: made from its own fields."""
-    fields = ("method", "options", "settings", "scenario", "classes", "model", "data")
-    number = certificate["machine"].partition(",")[0].removeprefix("bits ")
-    bits = int(number) if number.isdecimal() and len(number) < 6 else None
-    stated = {name: certificate[name] for name in fields}
-    return commitment(**stated, theta_0=certificate.get("theta_0"), bits=bits)
+def precision(model: Any) -> str:
+    """The type of a model's parameters, such as float32."""
+    return str(next(model.parameters()).dtype).removeprefix("torch.")
 
 
 def commitment_hash(content: Mapping[str, Any]) -> str:

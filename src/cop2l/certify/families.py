@@ -5,7 +5,6 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from cop2l import text
-from cop2l.kernel.verdict import in_words
 
 Statement = Mapping[str, Any]
 MOST_LISTED = 20
@@ -97,7 +96,7 @@ def _why(s: Statement, records: Sequence[Mapping[str, Any]]) -> str:
 
 def said(statement: Statement, sizes: Sequence[int]) -> str:
     """A statement as a sentence, without its full stop."""
-    words = in_words(dict(statement), [{"n": n} for n in sizes])
+    words = text.statement_text(statement, [{"n": n} for n in sizes])
     return f"{words[0].upper()}{words[1:]}"
 
 

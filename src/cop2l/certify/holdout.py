@@ -1,24 +1,26 @@
 """The hold-out certificate: what any method can carry, from examples that it never learned from."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cop2l.certify import counting
 from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.bounding import without_fallen
 from cop2l.certify.certificate import Certificate, content_of
 from cop2l.certify.repeats import MOST_REASONS
 from cop2l.errors import UserError
 from cop2l.files import file_digest
+from cop2l.kernel.exact import exact_arithmetic, machine
 from cop2l.kernel.form import HOLDOUT_FILES
 from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of, fingerprint, numbers
-from cop2l.kernel.verify import counts_and_parts, group_numbers, machine
 
 Samples = Mapping[int, tuple[Any, ...]]
 """For each task (x, y), or (x, y, groups)."""
@@ -60,16 +62,21 @@ def issue_holdout(
     before: Mapping[int, np.ndarray] | None = None,
     doubts: Sequence[tuple[set[int], str]] = (),
     not_valid: Sequence[str] = (),
+    repeats: bool = False,
+    learned: Mapping[int, Callable[[], Iterable[tuple[Any, Any]]]] | None = None,
     **fields: Any,
 ) -> HoldoutCertificate:
     """The certificate of a learner from the withheld examples of every task that it has learned.
 
     With probability at least 1 - delta over the draw of the withheld examples, the error rate on every task t is at most its
     bound, for all t at once: theorem `holdout` of docs/theory.md. `before` says which withheld rows of each task were
-    misclassified just after it was learned: needed if forgetting is claimed. `doubts` are what
-    `found_in_withheld` found. `fields` are further fields of the certificate.
+    misclassified just after it was learned: needed if forgetting is claimed. `doubts` are what `found_in_withheld` found.
+    `learned` gives blocks (x, y) of what each task was learned from: a withheld example that the model cannot tell from another
+    counts as an error, unless rows may repeat. `fields` are further fields of the certificate.
     """
     last, records = learner.tasks_seen, []
+    draws = counting.declared_draws(fields.get("data"), repeats)
+    same = {} if draws else _repeated(learner.model, withheld, learned or {}, last, threads)
     for task in range(1, last + 1):
         x, y, *groups = (*withheld[task], None)
         if not len(y):
@@ -77,10 +84,11 @@ def issue_holdout(
         told = task if learner.scenario == "task-incremental" else None
         wrong, column = (
             numbers(learner.predict(x, task=told)) != numbers(y),
-            group_numbers(groups[0], options, len(y)),
+            counting.group_numbers(groups[0], options, len(y)),
         )
         facts = {"labels": numbers(y), "groups": column, "wrong": (before or {}).get(task)}
-        counted = counts_and_parts(options, last, task, Sets(), wrong, facts)
+        wrong |= same.get(task, False)
+        counted = counting.record(options, last, task, Sets(), wrong, facts)
         found = fingerprint(len(y), blocks_of(x, np.asarray(y)), column)
         head = sorted(int(c) for c in heads[task - 1])
         records.append({"task": task, "rows": len(y), "head": head, "fingerprint": found, **counted})
@@ -101,3 +109,14 @@ def issue_holdout(
         **fields,
     )
     return HoldoutCertificate(content, options, learner=learner)
+
+
+def _repeated(
+    model: Any, withheld: Samples, learned: Mapping[int, Any], last: int, threads: int
+) -> dict[int, np.ndarray]:
+    """Which withheld examples of each task the model cannot tell from another one, withheld or learned."""
+    number, tasks = partial(counting.answer_numbers, model), range(1, last + 1)
+    with exact_arithmetic(threads):
+        keys = {t: number(withheld[t][0]) for t in tasks}
+        others = {t: np.concatenate([number(x) for x, _ in learned[t]()]) for t in tasks if t in learned}
+    return counting.repeated(keys, {t: np.zeros(len(own), bool) for t, own in keys.items()}, others)

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.certify import advice, notebook, prior, ranks, saved
+from cop2l.certify import advice, counting, notebook, prior, ranks, saved
 from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.bounding import without_fallen
 from cop2l.certify.certificate import Certificate, content_of
-from cop2l.certify.commitment import commitment
+from cop2l.certify.commitment import commitment, precision
 from cop2l.certify.fast import Fast
 from cop2l.certify.inputs import by_name, check_finite, features, inputs, labelled, labels, wrong_shape
-from cop2l.certify.presets import PRIOR, SCALES, Choice, OptionValues
+from cop2l.certify.presets import SCALES, Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.certify.repeats import MOST_REASONS, found_in_task, row_hashes
 from cop2l.certify.scoring import ErrorCount, misclassified, outputs
@@ -23,10 +23,10 @@ from cop2l.certify.state import State, all_or_nothing, check_unchanged, check_un
 from cop2l.certify.validation import Data, check_model, check_task, not_learned_from, task_blocks
 from cop2l.console import Progress, shown
 from cop2l.errors import UserError, unknown
-from cop2l.kernel.exact import Examples, check_alone, digest, exact_arithmetic, sample
-from cop2l.kernel.options import Options, Refusal
+from cop2l.kernel.exact import Examples, check_alone, digest, exact_arithmetic, machine, outside_heads, sample
+from cop2l.kernel.learning import set_tensors
+from cop2l.kernel.options import PRIOR, Options
 from cop2l.kernel.samples import blocks_of, fingerprint
-from cop2l.kernel.verify import counts_and_parts, group_numbers, machine, outside_heads, set_tensors
 from cop2l.models import Classifier
 from cop2l.streams.task import SCENARIOS
 
@@ -177,10 +177,7 @@ class CoP2L:
             )
         if not self.tasks_seen and self.scale == PRIOR:
             prior.scale_inputs(self, x, found)
-        try:
-            column = group_numbers(groups, self.options, len(found))
-        except Refusal as refusal:
-            raise UserError(str(refusal)) from None
+        column = counting.group_numbers(groups, self.options, len(found))
         engine, state, task = self.engine, self.state, self.tasks_seen + 1
         rows = blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y))
         print_of_data = fingerprint(len(found), rows, column)
@@ -287,7 +284,9 @@ class CoP2L:
                 "The first task scales the inputs, so there is nothing to commit to yet; use scale='none'."
             )
         fixed = self._width, self.description, self.state.data, digest(self.state.theta_0)
-        return commitment("cop2l", self.options, None, self.scenario, *fixed)
+        return commitment(
+            "cop2l", self.options, None, self.scenario, *fixed, self.state.threads, precision(self.model)
+        )
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
         """The class of each example, on the CPU; task-incremental learners need the task's number."""
@@ -359,6 +358,7 @@ class CoP2L:
     def _misclassified(self, data: Mapping[int, Data]) -> list[np.ndarray]:
         """Which rows of each task the model misclassifies, from one pass over its data or from the memory alone."""
         every, shared = [np.zeros(rows, bool) for rows, _ in self.engine.sizes], self.ranks
+        keys, options = dict[int, np.ndarray](), self.options
         if shared is not None:
             shared.agree(self, {"data": sorted(data)})
         with exact_arithmetic(self.state.threads):
@@ -367,17 +367,23 @@ class CoP2L:
             for task, wrong in enumerate(every, 1):
                 held = self.engine.buffer[task - 1]
                 if task in data:
-                    self._count(task, data[task], wrong, count)
+                    keys[task] = self._count(task, data[task], wrong, count)
                 elif self.options.marked:
                     count.add(held, wrong, held.row)
             count.finish()
             if shared is not None:
                 shared.unite(every)
+        if keys and not counting.declared_draws(self.state.data, self.state.repeats):
+            sets = self.engine.sets
+            used = {t: counting.used_rows(len(own), t, options, sets[t - 1]) for t, own in keys.items()}
+            for task, mask in counting.repeated(keys, used).items():
+                every[task - 1] |= mask
         return every
 
-    def _count(self, task: int, data: Data, wrong: np.ndarray, count: ErrorCount) -> None:
-        """Have the rows of a task counted; its data must be what it was learned from."""
+    def _count(self, task: int, data: Data, wrong: np.ndarray, count: ErrorCount) -> np.ndarray:
+        """Have the rows of a task counted; its data must be what it was learned from. A number for each answer."""
         device, state, start = next(self.model.parameters()).device, self.state, 0
+        keys, draws = [np.empty(0, np.uint64)], counting.declared_draws(self.state.data, self.state.repeats)
 
         def counted() -> Iterator[tuple[Any, Any]]:
             nonlocal start
@@ -387,11 +393,14 @@ class CoP2L:
                 part = Examples(x, labels(y).to(device), at, at, at)  # neither rows nor marks count here
                 count.add(part, wrong, slice(start, start + len(y)))
                 start += len(y)
+                if not draws:
+                    keys.append(counting.answer_numbers(self.model, part.x))
                 yield x, y
 
         found = fingerprint(len(wrong), counted(), state.facts[task - 1].get("groups"))
         if found != state.fingerprints[task - 1]:
             raise not_learned_from(task)
+        return np.concatenate(keys)
 
     def _record(self, task: int, gone: bool, wrong: np.ndarray) -> dict[str, Any]:
         """The integers of one task, from its data or from the memory alone."""
@@ -399,4 +408,4 @@ class CoP2L:
         head, found = list(self.state.heads[at]), self.state.fingerprints[at]
         identity = {"task": task, "rows": len(wrong), "head": head, "fingerprint": found}
         facts, last = self.state.facts[at], self.tasks_seen
-        return identity | counts_and_parts(self.options, last, task, sets, wrong, facts, gone=gone)
+        return identity | counting.record(self.options, last, task, sets, wrong, facts, gone=gone)

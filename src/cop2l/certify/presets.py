@@ -5,10 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict
 
 from cop2l.errors import UserError, unknown
-from cop2l.kernel.options import Family, Kind, Options, Refusal
-
-PRIOR = "prior"
-"""What stands in the place of the scale of the inputs where the prior part gives it."""
+from cop2l.kernel.options import PRIOR, Family, Kind, Options, Refusal
 
 
 class OptionValues(TypedDict, total=False):

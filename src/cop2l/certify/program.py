@@ -1,4 +1,4 @@
-"""The model as a program that runs without cop2l (torch.export, ONNX), and the errors that this program makes.
+"""The model as a program that runs without cop2l (torch.export, ONNX), and which examples it misclassifies.
 
 A program is a function of the parameters and of what converts them, so that an auditor makes it again, byte for byte; nothing
 of it is ever loaded from a file.
@@ -9,7 +9,7 @@ import io
 import logging
 import platform
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -21,20 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from cop2l._version import __version__
-from cop2l.certify.bounding import statements
 from cop2l.errors import UserError, missing_extra, printable, unknown
-from cop2l.kernel.exact import exact_arithmetic
-from cop2l.kernel.learning import Sets
-from cop2l.kernel.options import Options
+from cop2l.kernel.exact import exact_arithmetic, processor
+from cop2l.kernel.exported import PROGRAMS
 from cop2l.kernel.samples import blocks_of
-from cop2l.kernel.verify import counts_and_parts, group_numbers, processor
 
-EXPORT, WEIGHTS = "export.json", "weights.safetensors"
-FORMAT, VERSION = "cop2l-export", 1
-PROGRAMS = {"torch": "model.pt2", "onnx": "model.onnx"}
-"""The file of each format of programs."""
-NOT_RECOUNTED = "forgetting"
-"""The family that compares with earlier parameters, which no program is made of."""
 ALONE = "CPU, 1 thread"
 """How errors are counted: another number of threads may add in another order."""
 Run = Callable[[Tensor], Tensor]
@@ -87,12 +78,8 @@ def _torch(model: nn.Module, example: Tensor) -> Program:
     file = io.BytesIO()
     torch.export.save(exported, file)
     cpu, module, dtype = torch.backends.cpu.get_cpu_capability(), exported.module(), example.dtype
-    return Program(
-        file.getvalue(),
-        _versions("torch"),
-        f"torch {torch.__version__}, {ALONE}, {_machine()}, {cpu}",
-        lambda x: module(x.to(dtype)),
-    )
+    run_by = f"torch {torch.__version__}, {ALONE}, {_machine()}, {cpu}"
+    return Program(file.getvalue(), _versions("torch"), run_by, lambda x: module(x.to(dtype)))
 
 
 def _onnx(model: nn.Module, example: Tensor) -> Program:
@@ -104,14 +91,9 @@ def _onnx(model: nn.Module, example: Tensor) -> Program:
     import onnxruntime
 
     converted: Any = torch.onnx.export(
-        model,
-        (example,),
-        dynamo=True,
-        dynamic_shapes=({0: torch.export.Dim("batch")},),
-        input_names=["x"],
-        output_names=["logits"],
-        verbose=False,
-    )
+        model, (example,), dynamo=True, dynamic_shapes=({0: torch.export.Dim("batch")},), input_names=["x"],
+        output_names=["logits"], verbose=False,
+    )  # fmt: skip
     graph = converted.model_proto
     for part in (graph, graph.graph, *graph.graph.node):
         del part.metadata_props[:]  # the folders of this machine
@@ -171,53 +153,24 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(before)
 
 
-def wrong_rows(run: Run, x: Any, y: np.ndarray, outside: np.ndarray | None) -> np.ndarray:
-    """Which examples a program misclassifies, each asked for alone, so that its answer is a function of it alone.
+def answers_alone(run: Run, x: Any) -> np.ndarray:
+    """The logits of each example, asked for alone, so that its answer is a function of it alone."""
+    found: list[np.ndarray] = []
+    with torch.no_grad(), exact_arithmetic(1):
+        for block, _ in blocks_of(x, x):
+            rows = block if isinstance(block, Tensor) else torch.from_numpy(np.array(block))
+            found += [run(one[None])[0].numpy() for one in rows.detach().cpu()]
+    return np.stack(found)
+
+
+def wrong_rows(logits: np.ndarray, y: np.ndarray, outside: np.ndarray | None) -> np.ndarray:
+    """Which examples a program misclassifies.
 
     As in the kernel, an example is right only if its class has strictly the largest logit among those that are not `outside`.
     """
-    wrong: list[bool] = []
-    with torch.no_grad(), exact_arithmetic(1):
-        for block, labels in blocks_of(x, y):
-            rows = block if isinstance(block, Tensor) else torch.from_numpy(np.array(block))
-            for one, label in zip(rows.detach().cpu(), labels.tolist(), strict=True):
-                logits = run(one[None])[0].numpy().copy()
-                if outside is not None:
-                    logits[outside] = -np.inf
-                own, logits[label] = logits[label], -np.inf
-                wrong.append(not own > logits.max())
-    return np.array(wrong)
-
-
-def recount(
-    run: Run,
-    certificate: Mapping[str, Any],
-    options: Options,
-    sets: Sequence[Sets],
-    samples: Mapping[int, tuple[Any, ...]],
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The records of a certificate with the errors that a program makes, and the statements that follow from them.
-
-    Let h be the program, a function of theta_T fixed before the data was seen. With probability at least 1 - delta over the draw
-    of all samples and marks, under the assumptions of the certificate, the error rate of h on every task is at most its bound,
-    for all tasks at once (docs/theory.md, section 12). It says nothing of theta_T in another runtime, nor of what was forgotten.
-    """
-    last, records = len(certificate["records"]), []
-    for stated in certificate["records"]:
-        task = stated["task"]
-        x, y, *groups = (*samples[task], None)
-        labels = np.asarray(y).astype(np.int64)
-        alone = certificate["scenario"] == "task-incremental"
-        outside = ~np.isin(np.arange(certificate["classes"]), stated["head"]) if alone else None
-        facts = {
-            "labels": labels,
-            "groups": group_numbers(groups[0], options, len(labels)),
-            "wrong": np.zeros(len(labels), bool),  # of then: only forgetting asks for it
-        }
-        wrong, gone = wrong_rows(run, x, labels, outside), stated["errors"] is None
-        counted = counts_and_parts(options, last, task, sets[task - 1], wrong, facts, gone)
-        counted["parts"] = [part for part in counted["parts"] if part["family"] != NOT_RECOUNTED]
-        records.append(
-            {**{name: stated[name] for name in ("task", "rows", "head", "fingerprint")}, **counted}
-        )
-    return records, statements(options, records, without=NOT_RECOUNTED)
+    logits, rows = logits.copy(), np.arange(len(y))
+    if outside is not None:
+        logits[:, outside] = -np.inf
+    own = logits[rows, y]
+    logits[rows, y] = -np.inf
+    return np.asarray(~(own > logits.max(1)))

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from cop2l.certify import scoring
 from cop2l.certify.scoring import Candidates, Top
 from cop2l.errors import UserError
-from cop2l.kernel.exact import Examples, block_rows, digest
+from cop2l.kernel.exact import Examples, block_rows, digest, machine
+from cop2l.kernel.learning import set_tensors
 from cop2l.kernel.options import Options
-from cop2l.kernel.verify import machine, set_tensors
 
 if TYPE_CHECKING:
     from cop2l.certify.learner import CoP2L

@@ -17,7 +17,6 @@ import torch
 
 from cop2l.kernel.exact import tensor
 from cop2l.kernel.samples import ROWS
-from cop2l.kernel.verify import ALLOWED
 from cop2l.randomness import marks
 from cop2l.text import listing
 
@@ -31,6 +30,8 @@ CORRELATED = 10.0
 """Columns depend on each other: rows may be equal so many times as often as if they did not."""
 ENOUGH, VALUES = 20, 8
 """So many rows in the same order are the same data; of so many values, also in another order."""
+MOST_REPEATED = 0.002
+"""A larger share of rows that repeat another voids the bounds of a task; fewer count as errors."""
 MOST_NAMED, MOST_REASONS = 20, 100
 """A certificate takes no more reasons; what is void is void all the same."""
 COPIES = (
@@ -64,7 +65,7 @@ def copied_rows(x: Any, hashes: np.ndarray) -> int:
     """How many rows of a sample repeat another one; 0 if these are few, or if they are equal by chance."""
     _, counts = np.unique(hashes, return_counts=True)
     repeated, pairs = len(hashes) - len(counts), float((counts * (counts - 1.0)).sum())
-    if repeated <= max(FEW, ALLOWED.repeated * len(hashes)):
+    if repeated <= max(FEW, MOST_REPEATED * len(hashes)):
         return 0
     return 0 if pairs <= CORRELATED * len(hashes) ** 2 * _equal_by_chance(x) else repeated
 
@@ -96,7 +97,7 @@ def shared_rows(new: np.ndarray, old: np.ndarray) -> int:
     )
     discrete = len(a) + len(b) < len(new) + len(old)
     at_most = twice + DEVIATIONS * np.sqrt(twice + 1) if discrete else twice
-    few = FEW + ALLOWED.repeated * min(len(new), len(old))
+    few = FEW + MOST_REPEATED * min(len(new), len(old))
     return int(many[at].sum()) if once > 2 * np.sqrt(at_most.prod()) + few else 0
 
 

@@ -10,14 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from cop2l.certify.certificate import Certificate, read
-from cop2l.certify.presets import PRIOR
-from cop2l.certify.prior import scalable
 from cop2l.certify.state import load_parameters, parameters
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, read_tensors, replace_folder, standing, write_tensors
+from cop2l.kernel.building import scalable
 from cop2l.kernel.exact import Examples, digest, sample
-from cop2l.kernel.learning import SET_NAMES, Sets
-from cop2l.kernel.verify import set_tensors
+from cop2l.kernel.learning import SET_NAMES, Sets, set_tensors
+from cop2l.kernel.options import PRIOR
 from cop2l.models import rebuild
 
 if TYPE_CHECKING:

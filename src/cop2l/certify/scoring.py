@@ -26,6 +26,7 @@ from cop2l.kernel.exact import (
     seen,
     tensor,
 )
+from cop2l.kernel.models import MODELS
 from cop2l.kernel.options import Options
 
 COPIED = 2**28
@@ -51,8 +52,8 @@ def scoring_mode(model: nn.Module) -> Iterator[None]:
 
 def ours(model: nn.Module) -> bool:
     """Whether it is one of cop2l's models as built: it never changes its input, and its parameters show every product's width."""
-    return type(model).__module__.startswith("cop2l.models.") and all(
-        type(module).__module__.startswith(("cop2l.models.", "torch.nn.modules."))
+    return type(model) in MODELS.values() and all(
+        type(module).__module__.startswith(("cop2l.kernel.", "torch.nn.modules."))
         and not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
         and not getattr(module, "inplace", False)
         for module in model.modules()

@@ -101,11 +101,16 @@ def add(commands: Any) -> None:
         "--limit", metavar="OPERATIONS", type=float, help="refuse more arithmetic than this (1e14)"
     )
     limits.add_argument(
-        "--repeated", metavar="SHARE", type=float, help="rows of a task that may repeat another (0.002)"
+        "--count-repeats",
+        action="store_true",
+        help="bounds in which rows that repeat another count as errors",
     )
     limits.add_argument(
-        "--shared", metavar="N", type=int, help="rows of a task that an earlier task may have (0)"
+        "--repeats-are-draws",
+        action="store_true",
+        help="the data is discrete: equal rows are independent draws",
     )
+    verify.add_argument("--keep-arrays", metavar="DIR", help="keep what the checker is given in a new folder")
     verify.set_defaults(run=run_verify)
     show = commands.add_parser(
         "show",
@@ -121,24 +126,24 @@ def add(commands: Any) -> None:
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """Check it; the exit code is the verdict."""
-    from cop2l.audit.verify import verify
-    from cop2l.kernel.verify import Allowed
+    """Load the data and start the checker, which prints the verdict; its exit code is the verdict."""
+    from cop2l.audit.verify import check
 
-    given = {"operations": arguments.limit, "repeated": arguments.repeated, "shared": arguments.shared}
-    shown = sys.stderr.isatty()
-    verdict = verify(
+    flags = ("json", "count_repeats", "repeats_are_draws")
+    more = [f"--{name.replace('_', '-')}" for name in flags if getattr(arguments, name)]
+    more += ["--say"] if sys.stderr.isatty() else []
+    more += [] if arguments.limit is None else ["--limit", str(arguments.limit)]
+    done = check(
         arguments.path,
         arguments.data,
         model=arguments.model,
         cut=_typed(arguments),
         cut_as_stated=arguments.cut_as_stated,
         commitment=arguments.commitment,
-        allowed=Allowed(**{key: value for key, value in given.items() if value is not None}),
-        say=lambda sentence: print(sentence, file=sys.stderr, flush=True) if shown else None,
+        keep_arrays=arguments.keep_arrays,
+        more=tuple(more),
     )
-    print(json.dumps(verdict.as_dict(), indent=1) if arguments.json else verdict, flush=True)
-    return verdict.exit_code
+    return done.returncode if done.returncode in (0, 1, 2, 130) else 3
 
 
 def run_show(arguments: argparse.Namespace) -> None:
@@ -148,35 +153,26 @@ def run_show(arguments: argparse.Namespace) -> None:
     from cop2l.experiments.records import SUMMARY, read_summary
     from cop2l.kernel import form
     from cop2l.kernel.options import Refusal
-    from cop2l.kernel.verdict import Verdict, claim_in_words
-    from cop2l.text import Names
+    from cop2l.kernel.verdict import Verdict
 
     try:
-        folders, run = find(arguments.path, Verdict())
-        if not folders:
-            raise UserError(f"There is no certificate in {arguments.path}; its run has issued none so far.")
-        content = form.read(folders[-1])
-        reasons = content["not_valid"]
-        if run is not None and (run / SUMMARY).exists():
-            reasons = read_summary(run).not_valid
+        folders = find(arguments.path, Verdict())
+        found = read(folders[-1])
+        reasons = found.not_valid
+        if (arguments.path / SUMMARY).exists():
+            reasons = tuple(read_summary(arguments.path).not_valid)
     except Refusal as refusal:
         raise UserError(str(refusal)) from None
     if arguments.json:
         print((folders[-1] / form.TEXT_FILE).read_text(encoding="utf-8"), end="")
     elif arguments.brief:
-        print(read(folders[-1]))
+        print(found)
     else:
         assumed = ["Assumptions:", *(f"  - {sentence}" for sentence in form.ASSUMPTIONS)]
+        names = ("method", "scenario", "classes", "model", "data", "options")
+        told = [f"{name}: {json.dumps(found.content[name])}" for name in names]
         first = [f"NOT VALID: {reason}" for reason in reasons]
-        lines = [
-            *first,
-            *map(Names.of(content["data"]).put, claim_in_words(content)),
-            "",
-            str(read(folders[-1])),
-            "",
-            *assumed,
-        ]
-        print("\n".join(lines))
+        print("\n".join([*first, str(found), "", *told, "", *assumed]))
 
 
 def _typed(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from cop2l.certify.presets import PRIOR
 from cop2l.errors import UserError, unknown
-from cop2l.kernel.options import Options
+from cop2l.kernel.options import PRIOR, Options
 from cop2l.streams.task import SCENARIOS
 
 TABLES = ("options", "data", "architecture")

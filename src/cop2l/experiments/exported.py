@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cop2l.certify.program import EXPORT, PROGRAMS, loaded
+from cop2l.certify.program import loaded
 from cop2l.experiments import life
 from cop2l.files import read_json
+from cop2l.kernel.exported import EXPORT, PROGRAMS
 from cop2l.kernel.form import read as read_certificate
 
 CERTIFICATE = "certificate"

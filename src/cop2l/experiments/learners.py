@@ -9,15 +9,14 @@ import torch
 
 from cop2l import methods, models
 from cop2l.certify import presets
-from cop2l.certify.commitment import commitment
-from cop2l.certify.presets import PRIOR
+from cop2l.certify.commitment import commitment, precision
 from cop2l.certify.prior import SHARE, prior_part, prior_scale
 from cop2l.errors import UserError
 from cop2l.experiments import options
 from cop2l.experiments.config import Config
 from cop2l.experiments.options import CERTIFIES_ITSELF
+from cop2l.kernel.options import PRIOR, Refusal
 from cop2l.kernel.options import Options as KernelOptions
-from cop2l.kernel.options import Refusal
 from cop2l.methods.protocol import Method
 from cop2l.streams.task import Stream
 from cop2l.streams.withhold import withhold
@@ -191,7 +190,7 @@ def committed(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
             f"{config.method} certifies nothing here, so there is nothing to commit to; add holdout=0.1."
         )
     if kind != "holdout":
-        return dict(learner.commitment())
+        return {**learner.commitment(), "threads": config.threads}
     cut = recipe(config, stream.scenario, len(stream)) | names_of(stream)
     return commitment(
         config.method,
@@ -202,6 +201,8 @@ def committed(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
         described(learner),
         cut,
         None,
+        config.threads,
+        precision(learner.model),
     )
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from torch import Tensor
 
 from cop2l.certify.certificate import Certificate, certifying
-from cop2l.certify.program import EXPORT
 from cop2l.errors import UserError
 from cop2l.experiments.directory import check_certificate
 from cop2l.files import read_json, recover, replace_folder, standing, write_array, write_json, write_text
+from cop2l.kernel.exported import EXPORT
 from cop2l.kernel.form import MOST_CLASSES
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD, Learner, read_state

@@ -190,6 +190,8 @@ def by_holdout(
             for record in records
             if record.wrong
         },
+        learned=learned_from(learner, stream, config),
+        repeats=config.repeats,
         data=recipe(config, stream.scenario, len(stream)) | names_of(stream),
         doubts=doubts,
         not_valid=stream.not_valid,

@@ -80,6 +80,40 @@ def follows(stated: Counts, content: Counts) -> bool:
         return v >= lost or gain_follows(lost - v, *sizes(kind, counts_of(record, family, "gained")), share)
 
 
+def least(stated: Counts, content: Counts) -> float:
+    """The least value, up to 1e-5 and not below the stated one, that follows from the integers of this content."""
+    low, high = stated["value"], 1.0
+    if follows(stated, content):
+        return float(low)
+    while high - low > 1e-5:
+        middle = (low + high) / 2
+        low, high = (low, middle) if follows({**stated, "value": middle}, content) else (middle, high)
+    return high
+
+
+def all_least(content: Counts) -> list[dict[str, Any]]:
+    """The statements of this content, with the least values that follow; means come after the bounds that they are made of."""
+    found = [dict(stated) for stated in content["statements"]]
+    for stated in sorted(found, key=lambda one: one["task"] is None or one["subject"] == "net"):
+        stated["value"] = least(stated, {**content, "statements": found})
+    return found
+
+
+def upper_tail(bound: float, n: int, errors: int) -> Decimal:
+    """P[Bin(n, bound) >= errors]: how likely so many errors on new examples are if the error rate is at most the bound."""
+    with localcontext(EXACT):
+        v = Decimal(bound)
+        if errors <= n * v or v >= 1:
+            return Decimal(1)
+        if v == 0:
+            return Decimal(0)
+        term = total = v**n
+        for k in range(n, errors, -1):  # C(n,k-1)/C(n,k) = k/(n-k+1)
+            term *= (1 - v) / v * k / (n - k + 1)
+            total += term
+        return total
+
+
 def counts_of(record: Counts, family: str, subject: Any) -> Counts:
     """The integers behind a statement: the record's own, or those of one of its parts."""
     if family in ("tasks", "average"):
@@ -216,12 +250,6 @@ def preference_follows(v: Decimal, n: int, size: int, delta: Decimal) -> bool:
 
 
 def percent(bound: float) -> str:
-    """A bound as people read it, never rounded down.
-
-    >>> percent(0.03142), percent(0.031420000001), percent(1.0)
-    ('3.15 %', '3.15 %', '100.00 %')
-    >>> percent(0.03125)
-    '3.13 %'
-    """
+    """A bound as people read it, never rounded down."""
     with localcontext(EXACT):
         return f"{(Decimal(bound) * 100).quantize(Decimal('0.01'), ROUND_CEILING)} %"

@@ -6,9 +6,12 @@ Every forward pass that scores has the same number of rows, in full precision an
 import hashlib
 import math
 import os
+import platform
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from cop2l.kernel.options import Options, require
+from cop2l.kernel.samples import numbers
 from cop2l.randomness import marks
 
 # cuBLAS reads this when it starts; without it torch refuses to be deterministic on CUDA.
@@ -25,6 +29,8 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 Rows = np.ndarray
 NONE: Rows = np.empty(0, np.int64)
+BITS = 3
+"""The number of this specification of the learned bits: it grows when `learning` gives other ones."""
 
 # ---- exact arithmetic
 
@@ -71,6 +77,21 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 def size_of(model: nn.Module) -> int:
     """How many numbers are learned or stored as parameters."""
     return sum(p.numel() for p in model.parameters())
+
+
+def processor() -> str:
+    """The processor's name."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    found = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(found, "") or platform.processor() or "unknown"  # which starts a process
+
+
+def machine(model: nn.Module) -> str:
+    """What must be equal for the bits to be made again; the number of threads is set, and the rest changes no bits."""
+    like, cpu = next(model.parameters()), torch.backends.cpu.get_cpu_capability()
+    device = torch.cuda.get_device_name(like.device) if like.device.type == "cuda" else like.device.type
+    system = f"{platform.system()} {platform.machine()}, {processor()}, {cpu}"
+    return f"bits {BITS}, torch {torch.__version__}, {system}, {device}, {str(like.dtype).removeprefix('torch.')}"
 
 
 # ---- examples
@@ -154,6 +175,11 @@ def threshold(n: int, after: int, options: Options) -> np.uint64:
     return np.uint64(min(int(mean / (after * n) * 2.0**64), 2**64 - 1)) if n else np.uint64(0)
 
 
+def withheld_rows(rows: int, task: int, share: float, seed: int) -> np.ndarray:
+    """A mask of the rows of a task: True for those that a learner is never given."""
+    return np.asarray(marks(seed, "holdout", task, n=rows) < np.uint64(share * 2.0**64))
+
+
 # ---- scoring: every forward pass has the same number of rows
 
 
@@ -188,28 +214,68 @@ class PaddedLinear(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+def outside_heads(heads: Sequence[Sequence[int]], classes: int, scenario: str, device: Any) -> Tensor | None:
+    """Task-incremental: row t says which classes do not belong to task t's head (row 0 is unused). Otherwise None."""
+    outside = (~np.isin(np.arange(classes), head) for head in ([], *heads))
+    return torch.from_numpy(np.stack([*outside])).to(device) if scenario == "task-incremental" else None
+
+
+def logits_of(model: nn.Module, part: Examples) -> Iterator[Tensor]:
+    """The logits of every block, one column for each example, in evaluation mode, which is left on."""
+    size = block_rows(part.x)
+    with torch.no_grad():
+        block = seen(model.eval(), tensor(part.x[:0])).new_empty((size, *part.x.shape[1:]))
+        for start in range(0, len(part), size):
+            padded(tensor(part.x[start : start + size]), size, block)
+            with PaddedLinear():  # here alone: inside, every call of torch takes longer
+                logits = model(block.detach())  # it may reshape what it is given
+            yield logits.t().contiguous()
+
+
 def score(model: nn.Module, part: Examples, outside: Tensor | None = None) -> tuple[Tensor, np.ndarray]:
-    """The cross-entropy of every example, and whether it is misclassified, in evaluation mode, which is left on.
+    """The cross-entropy of every example, and whether it is misclassified.
 
     An example is right only if its class has strictly the largest logit: a tie, or a NaN, is an error. `outside` says for each
     task which classes are not in its head (task-incremental): their logits are minus infinity, after the whole head was computed.
     """
-    like, size = next(model.eval().parameters()), block_rows(part.x)
+    like, size = next(model.parameters()), block_rows(part.x)
     y = padded(part.y, (blocks := -(-len(part) // size)) * size).view(blocks, size)
     losses, wrong, at = torch.empty_like(y, dtype=like.dtype), np.empty(y.shape, bool), torch.arange(size, device=like.device)
-    with torch.no_grad():
-        block = seen(model, tensor(part.x[:0])).new_empty((size, *part.x.shape[1:]))
-        for i, labels in enumerate(y):
-            padded(tensor(part.x[i * size : (i + 1) * size]), size, block)
-            with PaddedLinear():  # here alone: inside, every call of torch takes longer
-                logits = model(block.detach()).t().contiguous()  # it may reshape what it is given
-            if outside is not None:
-                tasks = torch.from_numpy(part.task[i * size : (i + 1) * size]).to(like.device)
-                logits.masked_fill_(padded(outside[tasks], size).t(), -torch.inf)
-            losses[i] = -torch.log_softmax(logits, 0)[labels, at]
-            own, logits[labels, at] = logits[labels, at], -torch.inf
-            wrong[i] = ~(own > logits.amax(0)).cpu().numpy()
+    for i, (labels, logits) in enumerate(zip(y, logits_of(model, part), strict=True)):
+        if outside is not None:
+            tasks = torch.from_numpy(part.task[i * size : (i + 1) * size]).to(like.device)
+            logits.masked_fill_(padded(outside[tasks], size).t(), -torch.inf)
+        losses[i] = -torch.log_softmax(logits, 0)[labels, at]
+        own, logits[labels, at] = logits[labels, at], -torch.inf
+        wrong[i] = ~(own > logits.amax(0)).cpu().numpy()
     return losses.view(-1)[: len(part)], wrong.reshape(-1)[: len(part)]
+
+
+def answer_keys(model: nn.Module, part: Examples) -> np.ndarray:
+    """A 64-bit hash of the logits of every example, equal where they are, bit for bit; -0 is 0.
+
+    A model of less than single precision gives few different logits: there it is the hash of the inputs as it receives them.
+    """
+    if torch.finfo(next(model.parameters()).dtype).bits >= 32:
+        rows = (row for logits in logits_of(model, part) for row in numbers(logits.t()) + 0)
+    else:
+        size = block_rows(part.x)
+        starts = range(0, len(part), size)
+        rows = (row for i in starts for row in numbers(seen(model, tensor(part.x[i : i + size]))) + 0)
+    return np.array([hash(row.tobytes()) for row in rows][: len(part)], np.int64)
+
+
+def repeats(keys: Sequence[np.ndarray], used: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """For each task the rows with the key of another row: all but one in a task, and all that another task has too.
+
+    The one that is none is a row that was learned from (`used`), if there is one.
+    """
+    tasks, found = Counter(key for own in keys for key in np.unique(own).tolist()), []
+    for own, learned in zip(keys, used, strict=True):
+        order, first = np.argsort(~learned, kind="stable"), np.zeros(len(own), bool)
+        first[order[np.unique(own[order], return_index=True)[1]]] = True
+        found.append(~first | np.array([tasks[key] > 1 for key in own.tolist()], bool))
+    return found
 
 
 def check_alone(model: nn.Module, part: Examples, outside: Tensor | None = None) -> None:

@@ -15,7 +15,7 @@ from cop2l.kernel.arithmetic import held_out, kind_of
 from cop2l.kernel.options import RULES, Check, Family, Kind, Options, Refusal, choice, many, maybe, require, rule, short, whole
 
 FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 4, "certificate.json"
-MOST_BYTES, MOST_TENSOR_BYTES, MOST, MOST_CLASSES = 2**25, 2**33, 2**53, 2**18
+MOST_BYTES, MOST_TENSOR_BYTES, MOST, MOST_CLASSES = 2**25, 2**33, 2**53, 2**15
 SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
 FILES, HOLDOUT_FILES = ("sets.safetensors", "theta.safetensors", "theta_0.safetensors"), ("learner.safetensors",)
 ASSUMPTIONS = (
@@ -133,19 +133,19 @@ def read(folder: Path) -> Content:
 
     def unique(pairs: list[tuple[str, Any]]) -> Content:
         found = dict(pairs)
-        require(len(found) == len(pairs), f"{path} names a field twice: people and programs could read it differently.")
+        require(len(found) == len(pairs), f"{TEXT_FILE} names a field twice: people and programs could read it differently.")
         return found
 
     def refused(word: str) -> Any:
-        raise Refusal(f"{path} has {word} where a number must be.")
+        raise Refusal(f"{TEXT_FILE} has {word} where a number must be.")
 
     with regular(path) as file:
         raw = json.loads(file.read(MOST_BYTES).decode(), object_pairs_hook=unique, parse_constant=refused)
     stated = (raw.get("format"), raw.get("version")) if isinstance(raw, dict) else (None, None)
     if stated in [(FORMAT, former) for former in range(1, VERSION)]:
-        raise Unreadable(f"{path} is a certificate of format {stated[1]}: cop2l 0.1 reads it, this program format {VERSION}.")
+        raise Unreadable(f"{TEXT_FILE} is a certificate of format {stated[1]}: cop2l 0.1 reads it, this one format {VERSION}.")
     if stated != (FORMAT, VERSION):
-        raise Unreadable(f"{path} is not a cop2l certificate of format {VERSION}, the only one that this program reads.")
+        raise Unreadable(f"{TEXT_FILE} is not a cop2l certificate of format {VERSION}, the only one that this program reads.")
     holdout = options_of(raw.get("options"), "The table of options").kind == "holdout"
     content: Content = table(**CONTENT, **({} if holdout else HASHES))(raw, "The certificate")
     require(content["digest"] == content_digest(raw), "The text of the certificate was changed: its digest does not match.")

@@ -88,6 +88,11 @@ class Sets:
 SET_NAMES = ("own", "first", "second", "picked")
 
 
+def set_tensors(sets: Sequence[Sets]) -> dict[str, Tensor]:
+    """The sets of all tasks as tensors: what a certificate's file holds, and what is hashed."""
+    return {f"{t}/{name}": torch.from_numpy(getattr(one, name).copy()) for t, one in enumerate(sets, 1) for name in SET_NAMES}
+
+
 @dataclass
 class Plain:
     """CoP2L: theta is in the model, and here is what is carried from task to task beside it."""

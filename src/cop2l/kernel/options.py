@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 Kind = Literal["kl", "kl-tight", "preference", "combined", "buffer", "holdout"]
 Family = Literal["tasks", "average", "forgetting", "classes", "groups"]
+PRIOR = "prior"
+"""The scale of a model whose constants come from the prior part of the first task."""
 
 
 class Refusal(ValueError):  # noqa: N818
@@ -191,11 +193,7 @@ class Options:
 
 @cache
 def grid_points(last: int) -> tuple[int, ...]:
-    """0, 1, 2, 3, 4, 6, 8, 12, ..., two per octave, and `last` itself.
-
-    >>> grid_points(20)
-    (0, 1, 2, 3, 4, 6, 8, 12, 16, 20)
-    """
+    """0, 1, 2, 3, 4, 6, 8, 12, ..., two per octave, and `last` itself."""
     powers = [2**i for i in range(1, last.bit_length() + 1)]
     return tuple(sorted(n for n in {0, 1, last, *powers, *(3 * power // 2 for power in powers)} if n <= last))
 

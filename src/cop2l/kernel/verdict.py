@@ -1,5 +1,9 @@
-"""What a verification found. Only the kernel completes a verdict; everybody else can only lower it."""
+"""What a verification found, as people read it: the verdict first, then one statement per line.
 
+Every sentence is this program's own, with numbers in it. Texts that the issuer chose are printed in one block, quoted.
+"""
+
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,28 +14,36 @@ from cop2l.kernel.options import Options
 
 Status = Literal["valid", "invalid", "cannot tell"]
 CONCLUSIONS: dict[Status, str] = {
-    "valid": "VALID: the claim above was checked and holds, under its assumptions and the issuer's word as listed.",
+    "valid": "VALID: the bounds below were checked, and hold if what is listed as assumed is true.",
     "invalid": "INVALID: do not rely on this certificate.",
     "cannot tell": "CANNOT TELL: nothing was found wrong, but not everything could be checked.",
 }
 PARTS = {
-    "claim": "The claim", "checked": "Checked", "word": "The issuer's word", "doubts": "Could not be checked", "faults": "Wrong",
+    "faults": "Wrong", "doubts": "Could not be checked", "claim": "Bounds", "rows": "Rows",
+    "assumed": "Assumed, not checked", "checked": "Checked", "issuer": "Texts of the issuer, quoted",
 }  # fmt: skip
+MOST_LINES = 12
+"""So many bounds are printed; all of them are in the JSON."""
 
 
 @dataclass
 class Verdict:
-    """The claim in words, what was checked, what rests on the issuer's word, and what is wrong or open.
+    """The bounds, what was checked, what is assumed, and what is wrong or open.
 
     It is "cannot tell" until the kernel has completed it; a doubt takes that back for good, and a fault makes it "invalid".
     """
 
-    claim: list[str] = field(default_factory=list)
-    checked: list[str] = field(default_factory=list)
-    word: list[str] = field(default_factory=list)
-    doubts: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+    claim: list[str] = field(default_factory=list)
+    rows: list[str] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)
+    issuer: list[str] = field(default_factory=list)
     statements: list[dict[str, Any]] = field(default_factory=list)
+    """The bounds; `million` is the bound if the certificate is the best of a million settings that were fixed in advance."""
+    command: str | None = None
+    """What to type where options are missing."""
     _complete: bool = field(default=False, repr=False)
 
     def fault(self, sentence: str) -> None:
@@ -56,60 +68,77 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, for JSON."""
-        return {name: getattr(self, name) for name in ("status", "exit_code", "statements", *PARTS)}
+        return {name: getattr(self, name) for name in ("status", "exit_code", "statements", "command", *PARTS)}
 
     def __str__(self) -> str:
-        parts = [(title, getattr(self, name)) for name, title in PARTS.items()]
-        lines = [f"{title}:\n" + "\n".join(f"  - {sentence}" for sentence in found) for title, found in parts if found]
-        return "\n".join([*lines, CONCLUSIONS[self.status]])
+        lines = [CONCLUSIONS[self.status]]
+        if self.command and self.doubts and not self.faults:
+            lines += ["Type this if you know the data to be split so:", f"  {self.command}"]
+        for name, title in PARTS.items():
+            found = getattr(self, name)
+            title += ", stated and NOT confirmed" * (name == "claim" and self.status != "valid")
+            shown = found[:MOST_LINES] if name in ("claim", "rows") else found
+            lines += [f"{title}:", *(f"  {sentence}" for sentence in shown)] if found else []
+            lines += [f"  ... and {len(found) - len(shown)} more, in --json"] * (len(found) > len(shown))
+        return "\n".join(lines)
 
 
-def claim_in_words(certificate: Content) -> list[str]:
-    """What the certificate claims, of what, and under which choices: the first thing that a verdict says."""
-    options, records, last = certificate["options"], certificate["records"], len(certificate["records"])
-    together = f"after task {last}; all certificates that the run issues, at most one after each task, hold together"
-    times = f"after {last} tasks, a number fixed in advance" if options.tasks else together
-    bounds = [f"{in_words(one, records)} ({one['kind']})" for one in certificate["statements"]]
-    changed = {key: value for key, value in options.as_dict().items() if value != Options().as_dict()[key]}
-    heads = [",".join(map(str, record["head"][:20])) + "..." * (len(record["head"]) > 20) for record in records]
-    lines = [
-        f"With probability at least 1 - {options.delta!r} over the draw of the data, {times}, of new examples:",
-        f"all at once, {'; '.join(bounds)}.",
-        f"Method {certificate['method']}, {certificate['scenario']}, {certificate['classes']} classes, seed {options.seed}.",
-        f"Model: {_listed(certificate['model'])}.",
-        f"Options that differ from the defaults: {_listed(changed)}.",
-        f"Classes of each task: {'; '.join(heads)}.",
-        f"How the data was cut, as stated: {_listed(certificate['data'] or {})}.",
-    ]
+def claim_in_words(content: Content, statements: Sequence[Content]) -> list[str]:
+    """The bounds, one per line."""
+    options, records = content["options"], content["records"]
+    last = len(records)
+    when = f"after {last} tasks, a number fixed in advance" if options.tasks else f"after task {last}, as after every task"
+    head = f"All at once with probability at least 1 - {options.delta!r} over the draw of the data, {when}:"
+    lines = [head]
+    for one in statements:
+        best = f"; if it is the best of a million settings: {percent(one['million'])}" if "million" in one else ""
+        lines.append(f"{in_words(one, records)} ({one['kind']}{best})")
+    return lines
+
+
+def of_what(certificate: Content) -> list[str]:
+    """What is certified on what, in numbers."""
+    options, records = certificate["options"], certificate["records"]
+    seeds = {"seed": options.seed} | {key: value for key, value in (certificate["data"] or {}).items() if key.endswith("seed")}
+    said = ", ".join(f"{name}={value}" for name, value in seeds.items() if type(value) is int)
+    lines = [f"{certificate['scenario']}, {certificate['classes']} classes, {said}, threads={certificate['threads']}"]
     if options.kind == "holdout":
-        return [*lines, f"Certified on withheld examples, task by task: {', '.join(str(record['rows']) for record in records)}."]
-    prior, picked, kept, gone = (sum(r[name] for r in records) for name in ("prior", "picked", "compression", "evicted"))
+        return [*lines, f"withheld examples that certify: {sum(record['rows'] for record in records)}"]
+    prior, picked = (sum(record[name] for record in records) for name in ("prior", "picked"))
     n = sum((r["selected"] or 0) if r["missed"] is None else r["n"] for r in records)  # of data that is gone, what memory holds
-    lines.append(f"{n} examples certify, {prior} were set aside and learned from freely, {picked} were picked.")
-    lines.append(f"To rebuild the model, {kept + gone} picked and {prior} set-aside examples must be known.")
-    return lines if picked else [*lines, f"Nothing was picked: this is a hold-out certificate on {n} examples."]
+    lines.append(f"examples that certify: {n}; prior examples, learned from freely: {prior}; picked: {picked}")
+    return lines if picked else [*lines, "Nothing was picked: this is a hold-out certificate."]
+
+
+def issuers_texts(certificate: Content) -> list[str]:
+    """Whatever texts and keys the issuer chose, as JSON."""
+    changed = {key: value for key, value in certificate["options"].as_dict().items() if value != Options().as_dict()[key]}
+    named = {name: certificate[name] for name in ("model", "data", "machine")}
+    method = {"method": certificate["method"], **(certificate["settings"] or changed)}
+    return [f"{name}: {quoted(value)}" for name, value in ({"method": method} | named).items() if value]
+
+
+def quoted(value: Any, most: int = 300) -> str:
+    """A value of the issuer's as JSON: every text in it is in quotes."""
+    shown = json.dumps(value, ensure_ascii=True)
+    return shown if len(shown) <= most else json.dumps(shown[:most] + " ...")
 
 
 WORDS = {
-    "tasks": "the error rate on task {task} is at most {value}",
-    "average": "the error rate averaged over the {tasks} tasks{weighted} is at most {value}{mean}",
-    "classes": "of class {subject} in task {task} at most {value} is misclassified",
-    "groups": "of group {subject} in task {task} at most {value} is misclassified",
-    "lost": "at most {value} of task {task} was right when it was learned and is wrong now",
-    "net": "the error rate on task {task} rose by at most {value} since it was learned",
-    "forgetting": "averaged over the tasks before the last{weighted} at most {value} was right then and is wrong now",
+    "tasks": "task {task}: error at most {value}",
+    "average": "mean over the {tasks} tasks{weighted}: error at most {value}",
+    "classes": "task {task}, class {subject}: error at most {value}",
+    "groups": "task {task}, group {subject}: error at most {value}",
+    "lost": "task {task}: right when it was learned and wrong now: at most {value}",
+    "net": "task {task}: the error rate rose since it was learned by at most {value}",
+    "forgetting": "mean over the tasks before the last{weighted}: right then and wrong now: at most {value}",
 }
 
 
 def in_words(stated: Content, records: Sequence[Mapping[str, Any]]) -> str:
     """A statement as people read it; it speaks of new examples."""
     key = stated["subject"] if stated["family"] == "forgetting" and stated["task"] else stated["family"]
-    weighted = ", weighted by examples," * (len({record["n"] for record in records}) > 1)
-    mean = ", the mean of the tasks' own bounds" * (stated["kind"] not in ("holdout", "combined"))
-    shown = {"value": percent(stated["value"]), "mean": mean, "weighted": weighted, "tasks": len(records)}
+    weighted = ", weighted by examples" * (len({record["n"] for record in records}) > 1)
+    subject = quoted(stated["subject"], 110)
+    shown = {"value": percent(stated["value"]), "weighted": weighted, "tasks": len(records), "subject": subject}
     return WORDS[key].format(**stated | shown).replace(" %", " points" if key == "net" else " %")
-
-
-def _listed(values: dict[str, Any]) -> str:
-    shown = ", ".join(f"{key}={value!r}" for key, value in values.items() if value is not None and value != {})
-    return (shown if len(shown) <= 600 else f"{shown[:600]} ...") or "nothing"

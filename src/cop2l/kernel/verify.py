@@ -2,10 +2,8 @@
 
 import copy
 import itertools
-import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +12,40 @@ import torch
 from torch import Tensor, nn
 
 from cop2l.kernel import exact
-from cop2l.kernel.arithmetic import follows
-from cop2l.kernel.exact import Examples, Rows, digest, sample, score, seen, size_of, threshold
-from cop2l.kernel.form import ASSUMPTIONS, Content, Unreadable, read, tensors_of
-from cop2l.kernel.learning import SET_NAMES, Plain, Sets
-from cop2l.kernel.options import Options, Refusal, require
-from cop2l.kernel.samples import Copies, blocks_of, fingerprint, numbers
-from cop2l.kernel.verdict import Verdict, claim_in_words, in_words
-from cop2l.randomness import marks
+from cop2l.kernel.arithmetic import all_least, follows, percent, upper_tail
+from cop2l.kernel.arrays import Samples
+from cop2l.kernel.building import many_constants, put_scale
+from cop2l.kernel.counting import Facts, counts_and_parts, group_numbers, used_rows
+from cop2l.kernel.exact import Examples, Rows, digest, sample, score, seen, size_of
+from cop2l.kernel.form import Content, Unreadable, canonical, content_digest, read, tensors_of
+from cop2l.kernel.learning import Plain, Sets, set_tensors
+from cop2l.kernel.options import Refusal, require
+from cop2l.kernel.samples import blocks_of, fingerprint, numbers
+from cop2l.kernel.verdict import Verdict, claim_in_words, in_words, issuers_texts, of_what
 
-Samples = Mapping[int, tuple[Any, ...]]
-Facts = dict[str, Any]
-"""What is known of a task's rows, as far as claims need it: `labels`, numbers of `groups`, which were `wrong` after the task."""
 Known = dict[int, tuple[Examples, Facts]]
 """The samples that were given, and what is known of them."""
 Say = Callable[[str], None]
+Counted = tuple[Rows, np.ndarray]
 UNCOMMITTED = "Seed, options, delta, the claim and the number of tasks were chosen before the data was seen."
-BITS = 3
-"""The number of this specification of the learned bits: it grows when `learning` gives other ones."""
+OTHERS = "At most {} commitments, this one among them, were made for this data."
+CASES = (
+    "If the data is your own: the draws of each task are independent, as the certificate's assumptions say.",
+    "If the issuer gave you the data: also, no row was invented, copied, altered or put in an order by one who knew the seed.",
+)
+COPYING = "Rows repeat, if they do, by a rule that looks at each row alone (theory.md, Repeated rows)."
+UNLIKELY, MANY = 1e-6, 10**6
+"""A test part that is less likely than this, if the claim is true, speaks against it; the best of so many settings."""
 
 
 @dataclass(frozen=True)
 class Allowed:
     """What the auditor accepts."""
 
-    repeated: float = 0.002
-    """The share of a task's rows that may repeat another of its rows. A copy is no independent draw; public data sets have a
-    few (CIFAR-100 up to 1 in 500 of a task), and copies of a share r of the rows move a counted error rate by at most r."""
-    shared: int = 0
-    """How many rows of a task an earlier task may have too."""
+    count_repeats: bool = False
+    """Bounds in which every row that the model cannot tell from another counts as an error, where the stated ones do not."""
+    draws: bool = False
+    """Rows that repeat are independent draws: discrete data."""
     operations: float = 1e14
     """More arithmetic than this is refused: about an hour of one processor core; MNIST by default takes a third."""
 
@@ -50,145 +53,45 @@ class Allowed:
 ALLOWED = Allowed()
 
 
-def processor() -> str:
-    """The processor's name."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    found = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(found, "") or platform.processor() or "unknown"  # which starts a process
-
-
-def machine(model: nn.Module) -> str:
-    """What must be equal for the bits to be made again; the number of threads is set, and the rest changes no bits."""
-    like, cpu = next(model.parameters()), torch.backends.cpu.get_cpu_capability()
-    device = torch.cuda.get_device_name(like.device) if like.device.type == "cuda" else like.device.type
-    system = f"{platform.system()} {platform.machine()}, {processor()}, {cpu}"
-    return f"bits {BITS}, torch {torch.__version__}, {system}, {device}, {str(like.dtype).removeprefix('torch.')}"
-
-
-def outside_heads(heads: Sequence[Sequence[int]], classes: int, scenario: str, device: Any) -> Tensor | None:
-    """Task-incremental: row t says which classes do not belong to task t's head (row 0 is unused). Otherwise None."""
-    outside = (~np.isin(np.arange(classes), head) for head in ([], *heads))
-    return torch.from_numpy(np.stack([*outside])).to(device) if scenario == "task-incremental" else None
-
-
-def outputs_of(model: nn.Module, S: Examples) -> int:
-    """How many classes the model tells apart."""
-    return int(model.eval()(seen(model, S.take(np.zeros(2, np.int64)).x)).shape[1])
-
-
-def counts(options: Options, last: int, task: int, sets: Sets, event: Rows, among: Any = True, gone: bool = False) -> Content:
-    """The integers of the bounds of a task, or of the rows `among` it, after task `last`.
-
-    `event` marks the rows that are misclassified (or lost). If the data is gone it marks those of the buffer alone, which has
-    every example that was never picked and is `selected`: by a threshold that nothing picked can move, and that is no larger
-    than the buffer's. That is enough for |c n R_t|, and nothing else is counted.
-    """
-    rows, certified = len(event), exact.certified_rows(len(event), task, options)
-    selected = certified & (marks(options.seed, "mark", task, n=rows) < threshold(int(certified.sum()), last, options))
-    first, second, picked = np.zeros((3, rows), bool)
-    first[sets.first] = second[sets.second] = picked[sets.picked] = True
-    found = {
-        "n": certified, "prior": ~certified, "compression": first, "evicted": second, "picked": picked,
-        "errors": None if gone else event & certified & ~first & ~second,
-        "missed": None if gone else event & certified & ~picked,
-        "selected": selected if options.marked else None,
-        "compressed": selected & (event | picked) if options.marked else None,
-    }  # fmt: skip
-    integers = {name: None if mask is None else int((mask & among).sum()) for name, mask in found.items()}
-    return {**integers, "iterations": sets.iterations, "stopped": sets.stopped}
-
-
-def counts_and_parts(
-    options: Options, last: int, task: int, sets: Sets, wrong: Rows, facts: Facts, gone: bool = False
-) -> Content:
-    """All integers of a task: its own, those of every class and group, and of what was lost and gained, as far as claimed."""
-    count, found = partial(counts, options, last, task, sets, gone=gone), list[tuple[str, Any, Content]]()
-    if "classes" in options.claim:
-        found += [("classes", int(label), count(wrong, facts["labels"] == label)) for label in np.unique(facts["labels"])]
-    found += [("groups", name, count(wrong, facts["groups"] == number)) for number, name in enumerate(options.groups)]
-    if "forgetting" in options.claim and task < last:
-        before = facts["wrong"]
-        found += [("forgetting", "lost", count(wrong & ~before)), ("forgetting", "gained", count(~wrong & before))]
-    return {**count(wrong), "parts": [{"family": family, "subject": subject, **part} for family, subject, part in found]}
-
-
-def group_numbers(groups: Any, options: Options, rows: int) -> np.ndarray | None:
-    """The number of each example's group, counted in the declared names; None if no groups are declared."""
-    if not options.groups:
-        return None
-    known = {name: number for number, name in enumerate(options.groups)}
-    found = np.array([known.get(str(name), -1) for name in ([] if groups is None else groups)], np.int64)
-    require(len(found) == rows, f"Groups must be given for each of the {rows} examples; there are {len(found)}.")
-    require((found >= 0).all(), f"An example has a group that is not declared; declared are {', '.join(known):.200}.")
-    return found
-
-
 def verify(
     folders: Path | Sequence[Path], samples: Samples | None = None, model: nn.Module | None = None, *,
-    start: str | None = None, allowed: Allowed = ALLOWED, say: Say = lambda _: None,
+    tests: Samples | None = None, loaded_for: str | None = None, commitment: str | None = None,
+    allowed: Allowed = ALLOWED, say: Say = lambda _: None,
 ) -> Verdict:  # fmt: skip
     """Whether the certificate in a folder holds; several folders are the certificates of a run, in order, checked in one pass.
 
-    The verdict speaks of the last one. `samples` maps task numbers to (x, y) or (x, y, groups): what the tasks were learned from.
-    `model` is the architecture, with the initial weights that its seed gives here. `start` is a hash of initial weights that the
-    auditor was handed before the data was seen. The certificate is never asked to fetch anything, nor to name code to run.
+    The verdict speaks of the last one. `samples` maps task numbers to (x, y) or (x, y, groups): what the tasks were learned from,
+    loaded for the certificate of digest `loaded_for`; `tests` are other examples of the tasks, which can only speak against it.
+    `model` is the architecture, with the initial weights that its seed gives here. `commitment` is a hash that the auditor was
+    handed before the data was seen. The certificate is never asked to fetch anything, nor to name code to run.
     `Unreadable` is raised where no verdict can be made.
     """
 
     def decide(verdict: Verdict) -> bool:
-        run = _stated(verdict, [folders] if isinstance(folders, Path) else list(folders), allowed)
-        if model is None or run[-1]["options"].kind == "holdout":
+        run = check_text(verdict, [folders] if isinstance(folders, Path) else list(folders), loaded_for, allowed)
+        last, kept = run[-1], check_commitment(verdict, run[-1], commitment)
+        if model is None or last["options"].kind == "holdout":
             verdict.doubt("The model was not given, so neither its errors nor how it was learned could be checked.")
             return False
-        if run[-1]["theta_0"] == start:
-            verdict.checked.append("The initial parameters have the hash that was committed to before.")
-        elif run[-1]["theta_0"] == digest(model.state_dict()):
+        known = check_samples(verdict, last, samples or {}, next(model.parameters()))
+        if 1 in known:
+            put_scale(last, known[1][0], model)
+        if last["theta_0"] == digest(model.state_dict()):
             verdict.checked.append("The initial parameters are those of the model's seed.")
+        elif kept:
+            verdict.checked.append("The initial parameters have the hash that was committed to before.")
         else:  # what a seed gives, or what was promised before, does not depend on the data
             verdict.doubt("The initial parameters are not those that a seed gives here: they may have been fitted to the data.")
-        known = _checked_samples(verdict, run[-1], samples or {}, allowed, next(model.parameters()))
-        if len(known) < len(run[-1]["records"]):
+        if len(known) < len(last["records"]):
             verdict.doubt("Without the data of all tasks the model could not be learned again.")
             return False
-        _check_work(run[-1], model, exact.block_rows(known[1][0].x), allowed, say)
-        return _check_learning(verdict, run, known, model, say)
+        _check_work(last, model, exact.block_rows(known[1][0].x), allowed, say)
+        return _check_learning(verdict, run, known, model, tests or {}, allowed, say)
 
-    return _decided(decide)
-
-
-def verify_holdout(
-    folder: Path, withheld: Samples, predict: Callable[[Any, int], Any], relearned: Mapping[int, Any] | None = None,
-    allowed: Allowed = ALLOWED,
-) -> Verdict:  # fmt: skip
-    """Whether a hold-out certificate holds: errors on the withheld examples are counted again with the stored predictor.
-
-    `predict(x, task)` gives class numbers. That nothing withheld was learned from is the issuer's word, unless the caller has
-    learned again without it and got the stored predictor: `relearned` then has the classes that were predicted for the withheld
-    examples of each task just after it was learned.
-    """
-
-    def decide(verdict: Verdict) -> bool:
-        certificate = _stated(verdict, [folder], allowed)[0]
-        options, records = certificate["options"], certificate["records"]
-        require(options.kind == "holdout", "This is not a hold-out certificate.")
-        known = _checked_samples(verdict, certificate, withheld, allowed, torch.empty(0))
-        for task, (S, facts) in known.items() if relearned is not None or "forgetting" not in options.claim else ():
-            before = (relearned or {}).get(task, facts["labels"])
-            wrong, facts["wrong"] = (numbers(found) != facts["labels"] for found in (predict(S.x, task), before))
-            found = counts_and_parts(options, len(records), task, Sets(), wrong, facts)
-            good = found == {name: records[task - 1][name] for name in found}
-            require(good, f"Task {task} has {found['errors']} errors in its withheld part, or other counts than stated.")
-            verdict.checked.append(f"The errors on the withheld examples of task {task} were counted again: they are as stated.")
-        if relearned is None:
-            verdict.doubt("That the withheld examples were not learned from is the issuer's word.")
-            return False
-        verdict.checked.append("Learning again without the withheld examples gave the same predictor, bit for bit.")
-        return len(known) == len(records)
-
-    return _decided(decide)
+    return decided(decide)
 
 
-def _decided(decide: Callable[[Verdict], bool]) -> Verdict:
+def decided(decide: Callable[[Verdict], bool]) -> Verdict:
     """The only place where a verdict is completed. A refusal is a fault."""
     verdict = Verdict()
     try:
@@ -202,14 +105,16 @@ def _decided(decide: Callable[[Verdict], bool]) -> Verdict:
     return verdict
 
 
-def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list[Content]:
+def check_text(verdict: Verdict, folders: Sequence[Path], loaded_for: str | None, allowed: Allowed) -> list[Content]:
     """The certificates of one run: their form, their agreement, and the arithmetic of every statement."""
     run = [read(folder) for folder in folders]
     last, times = run[-1], [len(one["records"]) for one in run]
     # a statement is summed over its examples, and looked for among the parts of the records
     work = [1e6 * r["rows"] + 1e4 * len(one["statements"]) * (1 + len(r["parts"])) for one in run for r in one["records"]]
-    _limit(allowed, sum(work))
-    verdict.claim, verdict.statements = claim_in_words(last), last["statements"]
+    limit(allowed, sum(work))
+    verdict.statements, verdict.issuer = last["statements"], issuers_texts(last)
+    verdict.claim, verdict.rows = claim_in_words(last, last["statements"]), of_what(last)
+    require(loaded_for in (None, last["digest"]), "The data was loaded for another certificate than this one.")
     require(all(a < b for a, b in itertools.pairwise(times)), "The certificates of the run are not in the order of its tasks.")
     for one, time in zip(run, times, strict=True):
         for name in ("method", "options", "scenario", "classes", "model", "data", "theta_0", "commitment", "not_valid"):
@@ -220,22 +125,76 @@ def _stated(verdict: Verdict, folders: Sequence[Path], allowed: Allowed) -> list
         for stated in one["statements"]:
             said = in_words(stated, one["records"])
             require(follows(stated, one), f"After task {time} a stated bound is smaller than its counts allow: {said}.")
-    verdict.checked.append("Every file has the documented form, and every hash matches.")
-    verdict.checked.append(f"{sum(len(r['statements']) for r in run)} bounds follow from the stated counts (signs at 60 digits).")
-    for reason in last["not_valid"]:
-        verdict.fault(f"The certificate declares itself not valid: {reason}")
-    verdict.word += [UNCOMMITTED, *(f"Assumption: {sentence}" for sentence in ASSUMPTIONS)]
+    count = sum(len(one["statements"]) for one in run)
+    verdict.checked.append(f"Every file has its form, every hash matches; {count} bounds follow from the counts (60 digits).")
+    if last["not_valid"]:
+        verdict.issuer.append(f"not valid, because: {canonical(last['not_valid']):.600}")
+        verdict.fault("The certificate declares itself not valid; its reasons are quoted below.")
+    for name in last["options"].groups:
+        sizes = [part["n"] for record in last["records"] for part in record["parts"] if part["subject"] == name]
+        if not any(sizes):
+            verdict.doubt("A group is declared, and no example of it certifies.")
+    state(verdict, last, last["statements"])
+    verdict.assumed += [UNCOMMITTED, *CASES]
     if gone := sorted({stated["task"] for stated in last["statements"] if stated["kind"] == "buffer" != last["options"].kind}):
-        verdict.word.append(f"The data of tasks {gone} was gone when the certificate was issued, and not to get a smaller bound.")
+        verdict.assumed.append(f"The data of tasks {gone} was gone at the time, and not to get a smaller bound.")
     for record in last["records"] if not last["options"].marked and last["options"].kind != "holdout" else ():
         if record["errors"] is None:
             verdict.doubt(f"Task {record['task']} has no bound: its data was gone when the certificate was issued.")
     return run
 
 
-def _checked_samples(verdict: Verdict, certificate: Content, samples: Samples, allowed: Allowed, like: Tensor) -> Known:
-    """The sample of every task that was given, if it is what was learned from; copies may show that rows are not independent."""
-    copies, known, options = Copies(like.dtype), Known(), certificate["options"]
+def state(verdict: Verdict, content: Content, statements: Sequence[Content]) -> None:
+    """Put these bounds into the verdict, each with what it is if the certificate is the best of a million settings."""
+    options = content["options"]
+    fewer = {**content, "statements": statements, "options": replace(options, delta=max(1e-300, options.delta / MANY))}
+    millions = all_least(fewer)
+    verdict.statements = [{**one, "million": most["value"]} for one, most in zip(statements, millions, strict=True)]
+    verdict.claim = claim_in_words(content, verdict.statements)
+
+
+def committed_by(certificate: Mapping[str, Any]) -> Content:
+    """The commitment that a certificate fulfils, made from its own fields: what may not be chosen after looking at the data."""
+    fields = ("method", "settings", "scenario", "classes", "model", "data", "threads")
+    number = certificate["machine"].partition(",")[0].removeprefix("bits ")
+    found = {"format": "cop2l-commitment", "version": 3, **{name: certificate[name] for name in fields}}
+    found |= {"options": certificate["options"].as_dict(), "theta_0": certificate.get("theta_0")}
+    found["precision"] = certificate["machine"].rpartition(", ")[2]
+    return found | {"bits": int(number) if number.isdecimal() and len(number) < 6 else None}
+
+
+def check_commitment(verdict: Verdict, certificate: Content, commitment: str | None) -> bool:
+    """Whether the certificate keeps the commitment that was handed over before; seeds that nothing fixed are a doubt."""
+    options, data = certificate["options"], certificate["data"] or {}
+    if commitment is None:
+        settings = certificate["settings"] or {}
+        own = {"model": certificate["model"].get("seed"), "learner": settings.get("seed"), "hold-out": data.get("holdout_seed")}
+        if other := {name: seed for name, seed in own.items() if seed not in (None, options.seed)}:
+            verdict.doubt(f"There must be one seed, {options.seed}, unless others are committed to: {canonical(other):.100}.")
+        drawn = [key for key, value in data.items() if key in SEEDS and value not in (None, 0)]
+        verdict.assumed += [f"Not chosen by looking at results: {', '.join(drawn)}."] * bool(drawn)
+        if many_constants(certificate):
+            verdict.doubt("The inputs are scaled by many shifts and factors, which may have been fitted to the data.")
+        if certificate["commitment"]:
+            verdict.assumed.append("The certificate names a commitment: if you were handed it before, give it with --commitment.")
+        return False
+    require(certificate["commitment"] in (None, commitment), "The certificate names another commitment than the one given.")
+    kept = content_digest(committed_by(certificate)) == commitment
+    require(kept, "The certificate is not what was committed to: method, options, seeds, model, threads or split differ.")
+    verdict.assumed[verdict.assumed.index(UNCOMMITTED)] = OTHERS.format(options.siblings)
+    if certificate["scenario"] == "task-incremental" and not data.get("stream"):
+        verdict.assumed.append("The classes of each task, which no commitment names, were declared before any data was seen.")
+    verdict.checked.append(f"Method, options, seeds, model and split are those that were committed to ({commitment}).")
+    return True
+
+
+SEEDS = ("seed", "class_seed", "order_seed")
+"""Seeds of a split, beside the one of the learner; `seed` is the stream's."""
+
+
+def check_samples(verdict: Verdict, certificate: Content, samples: Samples, like: Tensor) -> Known:
+    """The sample of every task that was given, if it is what the certificate was counted on."""
+    known, options = Known(), certificate["options"]
     for record in certificate["records"]:
         task, size = record["task"], record["rows"]
         x, y, groups, *_ = (*samples.get(task, ()), None, None, None)
@@ -249,13 +208,6 @@ def _checked_samples(verdict: Verdict, certificate: Content, samples: Samples, a
         facts = {"labels": labels.astype(np.int64), "groups": group_numbers(groups, options, size)}
         good = fingerprint(size, blocks_of(x, labels), facts["groups"]) == record["fingerprint"]
         require(good, f"The data of task {task} is not the data of the certificate: its fingerprint differs.")
-        repeated, shared = copies.add(x, labels)
-        if repeated or shared:
-            verdict.claim.append(f"Task {task}: {repeated} of {size} rows repeat another, {shared} are rows of an earlier task.")
-        if repeated > allowed.repeated * size:
-            verdict.doubt(f"{repeated} of the {size} rows of task {task} repeat another, so they are no independent draws.")
-        if shared > allowed.shared:
-            verdict.doubt(f"{shared} of the {size} rows of task {task} are rows of an earlier task too.")
         known[task] = sample(x, torch.from_numpy(facts["labels"]).to(like.device), task, options.seed), facts
     verdict.checked += [f"The data of {len(known)} tasks has the stated fingerprints."] * bool(known)
     return known
@@ -272,12 +224,15 @@ def _check_work(certificate: Content, model: nn.Module, block: int, allowed: All
     # a logit and a step cost something too
     operations = (4 * size_of(model) + 300 * certificate["classes"]) * (scored + 3 * trained) + 1e7 * trained / options.batch
     say(f"verification takes about {operations:.1e} operations ({scored} examples scored, {trained} trained on, and once more)")
-    _limit(allowed, operations)
+    limit(allowed, operations)
 
 
-def _limit(allowed: Allowed, operations: float) -> None:
+def limit(allowed: Allowed, operations: float) -> None:
+    """Refuse what takes longer than allowed."""
     if operations > allowed.operations:
-        raise Unreadable(f"Verification takes about {operations:.1e} operations, and {allowed.operations:.1e} are allowed.")
+        raise Unreadable(
+            f"Verification takes about {operations:.1e} operations, and {allowed.operations:.1e} are allowed: see --limit."
+        )
 
 
 def _stored(certificate: Content, name: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -289,67 +244,163 @@ def _stored(certificate: Content, name: str, like: Mapping[str, Tensor]) -> dict
     return {key: value.to(like[key].device) for key, value in found.items()}
 
 
-def _check_learning(verdict: Verdict, run: Sequence[Content], known: Known, model: nn.Module, say: Say) -> bool:
-    """Whether learning again gives all that is stated, at the time of every certificate, and so does rebuilding."""
-    last, like, here = run[-1], next(model.parameters()), machine(model)
+def _check_learning(
+    verdict: Verdict, run: Sequence[Content], known: Known, model: nn.Module, tests: Samples, allowed: Allowed, say: Say
+) -> bool:
+    """Whether counting with the stored parameters, learning again and rebuilding give all that is stated, at every time."""
+    last, like, here = run[-1], next(model.parameters()), exact.machine(model)
     options, records, parts = last["options"], last["records"], [S for S, _ in known.values()]
     other = sorted({there for one in run for there in (one["machine"], *one["earlier"])} - {here})
     model.load_state_dict(_stored(last, "theta_0", model.state_dict()))
-    stated, made = (last["classes"], last["model"].get("parameters")), (outputs_of(model, parts[0]), size_of(model))
-    require(stated == made, f"The model has {made[0]} outputs and {made[1]} parameters, not {stated[0]} and {stated[1]!r:.40}.")
-    outside = outside_heads([record["head"] for record in records], last["classes"], last["scenario"], like.device)
-    plain, again = (Plain(own, options, outside) for own in (model, copy.deepcopy(model)))
+    outside = exact.outside_heads([record["head"] for record in records], last["classes"], last["scenario"], like.device)
+    untouched, rebuilt = copy.deepcopy(model), copy.deepcopy(model)
+    plain, again = (Plain(own, options, outside) for own in (model, rebuilt))
     try:
         with exact.exact_arithmetic(last["threads"]):
-            _learn_again(plain, run, known, bool(other), say)
+            counted = {}  # before anything is learned: what a model keeps beside its parameters cannot help it
+            for one in run:
+                fresh = _fresh(untouched, _stored(one, "theta", untouched.state_dict()))
+                counted[len(one["records"])] = [_counted(fresh, S, outside) for S in parts[: len(one["records"])]]
+            made = int(fresh(seen(fresh, parts[0].take(np.zeros(2, np.int64)).x)).shape[1]), size_of(fresh)
+            stated = last["classes"], last["model"].get("parameters")
+            require(
+                stated == made,
+                f"The model has {made[0]} outputs and {made[1]} parameters, not {stated[0]} and {stated[1]!r:.40}.",
+            )
+            check_tests(verdict, _test_errors(fresh, outside, tests, len(records)))
+            repeated = _learn_again(plain, run, known, counted, untouched, bool(other), say)
             _rebuild(again, plain, parts)
-        require(digest(again.model.state_dict()) == last["theta"], "The model rebuilt from the compression sets is another one.")
+        require(digest(rebuilt.state_dict()) == last["theta"], "The model rebuilt from the compression sets is another one.")
     except Refusal as refusal:
         if not other or isinstance(refusal, Unreadable):
             raise
-        verdict.doubt(f"{refusal} But it was made on another machine: {other[0]}; this one is: {here}.")
+        verdict.doubt(f"{refusal} But it was made on another machine, whose name is quoted below; this one is: {here}.")
         return False
+    check_repeats(verdict, last, *repeated, allowed)
     picked, free = sum(len(one.first) + len(one.second) for one in plain.sets), sum(record["prior"] for record in records)
     verdict.checked += [
-        "Learning again from all the data gave the same sets and parameters, bit for bit.",
-        f"All errors of {len(run)} certificate{'s' * (len(run) > 1)} were counted again: they are as stated.",
-        f"The model was rebuilt, bit for bit, from {picked} picked and {free} set-aside examples and the messages alone.",
+        f"All errors of {len(run)} certificate{'s' * (len(run) > 1)} were counted with the stored parameters, as stated.",
+        "Learning again from all the data gave the same sets and parameters, bit for bit;",
+        f"so did rebuilding from {picked} picked and {free} prior examples and the messages alone.",
     ]
     return True
 
 
-def _learn_again(plain: Plain, run: Sequence[Content], known: Known, elsewhere: bool, say: Say) -> None:
-    """Learn all tasks; after each that has a certificate compare sets, messages, parameters and counts."""
-    model, outside, at = plain.model, plain.outside, {len(one["records"]): one for one in run}
+def _fresh(untouched: nn.Module, theta: Mapping[str, Tensor]) -> nn.Module:
+    """These parameters in a model that was never used."""
+    own = copy.deepcopy(untouched)
+    own.load_state_dict(dict(theta))
+    return own
+
+
+def _counted(model: nn.Module, S: Examples, outside: Tensor | None) -> Counted:
+    """Which rows are misclassified, and numbers that are equal where rows are answered alike."""
+    exact.check_alone(model, S, outside)
+    return score(model, S, outside)[1], exact.answer_keys(model, S)
+
+
+def _learn_again(
+    plain: Plain, run: Sequence[Content], known: Known, counted: Mapping[int, Sequence[Counted]], untouched: nn.Module,
+    elsewhere: bool, say: Say,
+) -> tuple[list[int], list[Content], bool]:  # fmt: skip
+    """Learn all tasks; after each that has a certificate compare sets, messages, parameters and counts: see `paid_counts`."""
+    model, outside, options = plain.model, plain.outside, plain.options
+    at, found, paid = {len(one["records"]): one for one in run}, None, True
     for t, (S, facts) in known.items():
         say(f"learning task {t} of {len(known)} again")
         longest = run[-1]["records"][t - 1]["stopped"]
         exact.check_alone(model, S, outside)
         plain.learn(S, longest=2 * longest + 64 if elsewhere else longest)
-        exact.check_alone(model, S, outside)
-        facts["wrong"] = score(model, S, outside)[1]
+        if "forgetting" in options.claim:
+            own = t in at
+            facts["wrong"] = counted[t][-1][0] if own else score(_fresh(untouched, model.state_dict()), S, outside)[1]
         if t not in at:
             continue
         for name, made in (("theta", model.state_dict()), ("sets", set_tensors(plain.sets))):
             require(digest(made) == at[t][name], f"Learning again gives another {name} than that stated after task {t}.")
             _stored(at[t], name, made)
-        for stated in at[t]["records"]:
-            i, (part, more) = stated["task"], known[stated["task"]]
-            wrong = facts["wrong"] if i == t else score(model, part, outside)[1]
-            found = counts_and_parts(plain.options, t, i, plain.sets[i - 1], wrong, more, stated["errors"] is None)
-            good = found == {name: stated[name] for name in found}
-            require(good, f"The counts of task {i} after task {t} are not those that the data gives.")
+        used = [used_rows(options, i, len(known[i][0]), sets) for i, sets in enumerate(plain.sets, 1)]
+        masks = exact.repeats([keys for _, keys in counted[t]], used)
+        every = [facts for _, facts in known.values()]
+        found = paid_counts(at[t], plain.sets, [wrong for wrong, _ in counted[t]], masks, every)
+        paid = paid and found[2]
+    assert found is not None
+    return found[0], found[1], paid
+
+
+def paid_counts(
+    one: Content, sets: Sequence[Sets], wrong: Sequence[Rows], repeated: Sequence[Rows], facts: Sequence[Facts]
+) -> tuple[list[int], list[Content], bool]:
+    """How many rows repeat in each task, the records in which they count as errors, and whether these are what is stated.
+
+    Refused if a record is neither what the errors give nor what errors and repeats give.
+    """
+    records, paid, last = [], True, len(one["records"])
+    for stated, own, rows, mask, more in zip(one["records"], sets, wrong, repeated, facts, strict=False):
+        gone = stated["errors"] is None
+        plain, full = (
+            counts_and_parts(one["options"], last, stated["task"], own, event, more, gone) for event in (rows, rows | mask)
+        )
+        said = {name: stated[name] for name in plain}
+        good = f"The counts of task {stated['task']} after task {last} are not those that the data gives."
+        require(said in (plain, full), good)
+        paid = paid and said == full
+        records.append(stated | full)
+    return [int(mask.sum()) for mask in repeated], records, paid
+
+
+def check_repeats(
+    verdict: Verdict, last: Content, repeated: Sequence[int], records: Sequence[Content], paid: bool, allowed: Allowed
+) -> None:
+    """Rows that the model cannot tell from another must count as errors, unless the data is discrete (theory.md)."""
+    said = ", ".join(f"{count} of task {task}" for task, count in enumerate(repeated, 1) if count)
+    if not said:
+        verdict.checked.append("No two rows are answered alike, bit for bit: there are no copies among them.")
+        return
+    proved = last["options"].kind not in ("kl", "kl-tight")
+    if allowed.draws:
+        verdict.assumed.append(f"Rows that repeat another ({said}) are independent draws of discrete data.")
+        return
+    verdict.assumed.append(COPYING)
+    if paid and proved:
+        verdict.rows.append(f"Rows that the model cannot tell from another count as errors: {said}.")
+        return
+    content = {**last, "records": records}
+    statements = all_least(content)
+    worst = max(one["value"] for one in statements)
+    if allowed.count_repeats and proved:
+        verdict.rows.append(f"Rows that the model cannot tell from another count as errors in these bounds: {said}.")
+        state(verdict, content, statements)
+        return
+    more = f"where they count as errors the largest bound is {percent(worst)}: accept it with --count-repeats"
+    why = more if proved else "no theorem for bounds of this kind covers them"
+    verdict.doubt(f"Rows that the model cannot tell from another: {said}; {why}. Discrete data: --repeats-are-draws.")
+
+
+def check_tests(verdict: Verdict, found: Mapping[int, tuple[int, int]]) -> None:
+    """Other examples of a task can speak against its bound; they are no evidence for it."""
+    bounds = {one["task"]: one["value"] for one in verdict.statements if one["family"] == "tasks"}
+    if found:
+        verdict.rows.append(f"errors on test parts: {', '.join(f'{errors} of {n}' for errors, n in found.values())}")
+    for task in sorted(bounds.keys() & found.keys()):
+        errors, n = found[task]
+        if (p := upper_tail(bounds[task], n, errors)) < UNLIKELY:
+            verdict.doubt(
+                f"The test part of task {task} speaks against its bound: {errors} errors of {n} have probability {p:.0e} "
+                f"if at most {percent(bounds[task])} are wrong."
+            )
+
+
+def _test_errors(model: nn.Module, outside: Tensor | None, tests: Samples, last: int) -> dict[int, tuple[int, int]]:
+    device = next(model.parameters()).device
+    parts = {t: sample(x, torch.as_tensor(numbers(y)).long().to(device), t, 0) for t, (x, y, *_) in tests.items() if t <= last}
+    return {t: (int(score(model, S, outside)[1].sum()), len(S)) for t, S in parts.items()}
 
 
 def _rebuild(again: Plain, plain: Plain, parts: Sequence[Examples]) -> None:
-    """Rebuild theta_T from the compression sets, the set-aside examples and the messages alone."""
+    """Rebuild theta_T from the compression sets, the prior examples and the messages alone."""
     known = [part.take(np.union1d(sets.first, sets.second)) for part, sets in zip(parts, plain.sets, strict=True)]
     free = [np.flatnonzero(~exact.certified_rows(len(part), t, plain.options)) for t, part in enumerate(parts, 1)]
     priors = [part.take(rows) if plain.options.prior else None for part, rows in zip(parts, free, strict=True)]
     again.sizes = plain.sizes
     again.reconstruct(plain.sets, known, priors)
-
-
-def set_tensors(sets: Sequence[Sets]) -> dict[str, Tensor]:
-    """The sets of all tasks as tensors: what a certificate's file holds, and what is hashed."""
-    return {f"{t}/{name}": torch.from_numpy(getattr(one, name).copy()) for t, one in enumerate(sets, 1) for name in SET_NAMES}

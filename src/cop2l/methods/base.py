@@ -18,7 +18,7 @@ from cop2l.certify.inputs import by_name, check_finite, features, labelled, labe
 from cop2l.console import Progress, shown
 from cop2l.errors import UserError, unknown
 from cop2l.files import read_tensors, write_tensors
-from cop2l.kernel.verify import outside_heads
+from cop2l.kernel.exact import outside_heads
 from cop2l.methods.buffer import Buffer, at, cycle
 from cop2l.methods.sgd import SGD
 from cop2l.randomness import derive, generator, private_randomness

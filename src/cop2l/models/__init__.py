@@ -1,8 +1,18 @@
 """Models: mlp, cnn, heads, and frozen backbones."""
 
-from cop2l.models.classifiers import CNN, MLP, Classifier, Linear, MLPHead, MultiHead, RandomFeatures
+from cop2l.kernel.models import (
+    CNN,
+    MLP,
+    MODELS,
+    Classifier,
+    Linear,
+    MLPHead,
+    MultiHead,
+    RandomFeatures,
+    build,
+    rebuild,
+)
 from cop2l.models.packed import Unpacked, pack
-from cop2l.models.registry import MODELS, build, rebuild
 
 __all__ = [
     "CNN", "MLP", "MODELS", "Classifier", "Linear", "MLPHead", "MultiHead", "RandomFeatures", "Unpacked",

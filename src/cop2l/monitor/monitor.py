@@ -186,11 +186,9 @@ def _certificate(claim: Any) -> Certificate:
     if not isinstance(claim, str | Path):
         raise UserError(f"Give a certificate, its path, or a bound such as 0.05, not {claim!r:.60}.")
     try:
-        folders, _ = find(Path(claim), Verdict())
+        folders = find(Path(claim), Verdict())
     except Refusal as refusal:
         raise UserError(str(refusal)) from None
-    if not folders:
-        raise UserError(f"There is no certificate in {claim}; its run has issued none so far.")
     return read(folders[-1])
 
 

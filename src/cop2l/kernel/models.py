@@ -3,12 +3,18 @@
 Plain torch modules. Nothing is padded here: scoring pads where exactness asks for it.
 """
 
+import inspect
 import math
+from collections.abc import Mapping, Sequence
+from operator import index
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from cop2l.errors import UserError
+from cop2l.errors import UserError, unknown
+from cop2l.kernel.scale import scale_of
+from cop2l.randomness import uniform
 
 Inputs = tuple[int, ...]
 
@@ -108,9 +114,7 @@ class CNN(Classifier):
     def __init__(self, inputs: Inputs, classes: int, dropout: float = 0.25) -> None:
         super().__init__()
         if len(inputs) not in (2, 3) or min(inputs[-2:]) < 10:
-            raise UserError(
-                f"The model 'cnn' needs pictures of at least 10 x 10 pixels, not {inputs}; use 'mlp'."
-            )
+            raise UserError(f"The model 'cnn' needs pictures of at least 10 x 10 pixels, not {inputs}; use 'mlp'.")
         self.picture = inputs if len(inputs) == 3 else (1, *inputs)
         self.body = nn.Sequential(
             *_convolutions(self.picture[0], 32), nn.MaxPool2d(2), nn.Dropout(dropout),
@@ -135,3 +139,84 @@ class GlobalMaxPool(nn.Module):
 
 def _convolutions(before: int, after: int) -> list[nn.Module]:
     return [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.Conv2d(after, after, 3), nn.ReLU()]
+
+
+# ---- by name: built from a seed, described in JSON, built again from the description
+
+MODELS: dict[str, type[Classifier]] = {
+    "mlp": MLP, "cnn": CNN, "linear": Linear, "mlp-head": MLPHead, "multi-head": MultiHead, "random-features": RandomFeatures,
+}  # fmt: skip
+
+
+def build(name: str, *, inputs: Sequence[int], classes: int, seed: int = 0, scale: Any = None, **options: Any) -> Classifier:
+    """A new model; its initial weights are a function of `seed`.
+
+    `inputs` is the shape of one example, `classes` the number of classes of the whole stream, `scale` a shift and a
+    factor that bring inputs near 1, such as [127.5, 0.0078125], or a list of each, for columns or channels.
+
+    >>> build("mlp", inputs=(28, 28), classes=10, seed=0).description
+    {'name': 'mlp', 'inputs': [28, 28], 'classes': 10, 'seed': 0, 'hidden': 512, 'dropout': 0.5}
+    """
+    if name not in MODELS:
+        raise unknown("model", name, MODELS)
+    shape = tuple(inputs) if isinstance(inputs, Sequence) else ()
+    if not shape or not all(hasattr(size, "__index__") and size >= 1 for size in (*shape, classes)):
+        raise UserError(f"A model needs inputs, as (28, 28), the shape of one example, not {inputs!r} and {classes!r} classes.")
+    shape, classes = tuple(map(index, shape)), index(classes)
+    chosen = _defaults(name) | options
+    _check(name, chosen)
+    with torch.device("meta"):  # nothing is drawn
+        model = MODELS[name](shape, classes, **chosen)
+    model.to_empty(device="cpu")
+    initialise(model, seed)
+    model.description = {"name": name, "inputs": list(shape), "classes": classes, "seed": int(seed), **chosen}
+    if scale is not None:
+        model.scale = scale_of(scale, shape)
+        model.description["scale"] = scale
+    return model
+
+
+def initialise(model: nn.Module, seed: int) -> None:
+    """Weights and biases of linear and convolutional layers, uniform in +-1/sqrt(fan_in), the same on every machine.
+
+    Tensor i, counted from 0 in the order of the modules, has `uniform(seed, "initial weights", i)` / sqrt(fan_in), rounded to
+    single precision. (torch's own draws differ between processors.)
+    """
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    tensors = [(layer, tensor) for layer in layers for tensor in (layer.weight, layer.bias) if tensor is not None]
+    for number, (layer, tensor) in enumerate(tensors):
+        fan_in = layer.weight[0].numel()
+        values = uniform(seed, "initial weights", number, n=tensor.numel()) / math.sqrt(fan_in)
+        tensor.data.copy_(torch.from_numpy(values).float().view_as(tensor))
+
+
+def rebuild(description: Mapping[str, Any]) -> Classifier:
+    """The same architecture again; the weights are those of its seed until the caller loads others."""
+    missing = [key for key in ("name", "inputs", "classes", "seed") if key not in description]
+    if missing:
+        raise UserError(f"The description of the model lacks {', '.join(missing)}.")
+    given = dict(description)
+    frozen, model = given.pop("frozen", []), build(**given)
+    known = [name for name, _ in model.named_parameters()]
+    if not isinstance(frozen, list) or not all(name in known for name in frozen):
+        raise UserError(f"The model {given['name']!r} has no parameters {frozen!r:.60} that could be frozen.")
+    for name in frozen:
+        model.get_parameter(name).requires_grad_(False)
+    return model
+
+
+def _defaults(name: str) -> dict[str, Any]:
+    parameters = list(inspect.signature(MODELS[name]).parameters.values())[2:]  # after inputs, classes
+    return {parameter.name: parameter.default for parameter in parameters}
+
+
+def _check(name: str, options: Mapping[str, Any]) -> None:
+    known = _defaults(name)
+    for option, value in options.items():
+        if option not in known:
+            has = f"its options are: {', '.join(known)}." if known else "it has no options."
+            raise UserError(f"The model {name!r} has no option {option!r}; {has}")
+        if option == "hidden" and (type(value) is not int or value < 1):
+            raise UserError(f"The option 'hidden' of the model is a width of at least 1, not {value!r}.")
+        if option == "dropout" and (not isinstance(value, int | float) or not 0 <= value < 1):
+            raise UserError(f"The option 'dropout' of the model is a share in [0, 1), not {value!r}.")

@@ -1,0 +1,137 @@
+"""The integers of a certificate, as the learner counts them; the kernel counts again in its own way."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from cop2l.certify.scoring import input_blocks, scoring_mode
+from cop2l.errors import UserError
+from cop2l.kernel.exact import certified_rows, seen, tensor, threshold
+from cop2l.kernel.learning import Sets
+from cop2l.kernel.options import Options
+from cop2l.kernel.samples import ROWS, numbers
+from cop2l.randomness import marks
+from cop2l.streams.loading import GENERATED
+
+Facts = Mapping[str, Any]
+"""Of a task's rows, as far as claims need it: `labels`, numbers of `groups`, which were `wrong` after the task."""
+
+
+def record(
+    options: Options, last: int, task: int, sets: Sets, wrong: np.ndarray, facts: Facts, gone: bool = False
+) -> dict[str, Any]:
+    """The integers of a task after task `last`, and of its parts as far as they are claimed; `wrong` marks the errors.
+
+    Where the data is `gone`, `wrong` is known of the memory alone, and only what is selected by marks is counted.
+    """
+    certified = certified_rows(len(wrong), task, options)
+    below = marks(options.seed, "mark", task, n=len(wrong)) < threshold(int(certified.sum()), last, options)
+    selected = np.flatnonzero(certified & below)
+    picked, compressed = (np.isin(np.arange(len(wrong)), rows) for rows in (sets.picked, _both(sets)))
+
+    def integers(errors: np.ndarray, part: np.ndarray) -> dict[str, Any]:
+        own = part & certified
+        found: dict[str, Any] = {
+            "n": int(own.sum()),
+            "prior": int((part & ~certified).sum()),
+            "compression": int(part[sets.first].sum()),
+            "evicted": int(part[sets.second].sum()),
+            "picked": int(part[sets.picked].sum()),
+            "errors": None if gone else int(np.count_nonzero(errors[own & ~compressed])),
+            "missed": None if gone else int(np.count_nonzero(errors[own & ~picked])),
+            "selected": int(part[selected].sum()) if options.marked else None,
+            "compressed": int((part & (errors | picked))[selected].sum()) if options.marked else None,
+        }
+        return found | {"iterations": sets.iterations, "stopped": sets.stopped}
+
+    every, parts = np.ones(len(wrong), bool), list[dict[str, Any]]()
+    if "classes" in options.claim:
+        labels = facts["labels"]
+        for label in sorted(set(labels.tolist())):
+            parts.append({"family": "classes", "subject": label, **integers(wrong, labels == label)})
+    for number, name in enumerate(options.groups):
+        parts.append({"family": "groups", "subject": name, **integers(wrong, facts["groups"] == number)})
+    if "forgetting" in options.claim and task < last:
+        before = facts["wrong"]
+        for name, event in (("lost", wrong & ~before), ("gained", before & ~wrong)):
+            parts.append({"family": "forgetting", "subject": name, **integers(event, every)})
+    return {**integers(wrong, every), "parts": parts}
+
+
+def _both(sets: Sets) -> np.ndarray:
+    return np.concatenate([sets.first, sets.second])
+
+
+def group_numbers(groups: Any, options: Options, rows: int) -> np.ndarray | None:
+    """The number of each example's group, in the order of the declared names; None if no groups are declared."""
+    if not options.groups:
+        return None
+    order = {name: number for number, name in enumerate(options.groups)}
+    given = [] if groups is None else [str(name) for name in groups]
+    if len(given) != rows:
+        raise UserError(f"Groups must be given for each of the {rows} examples; there are {len(given)}.")
+    if set(given) - set(order):
+        raise UserError(f"An example has a group that is not declared; declared are {', '.join(order):.200}.")
+    return np.array([order[name] for name in given], np.int64)
+
+
+# ---- rows that repeat
+
+
+def declared_draws(data: Mapping[str, Any] | None, repeats: bool = False) -> bool:
+    """Whether rows that repeat are independent draws of discrete data, as a generated stream is or its user declares."""
+    return repeats or (data or {}).get("stream") in GENERATED
+
+
+def answer_numbers(model: nn.Module, x: Any) -> np.ndarray:
+    """A number for each row, equal where the logits are, bit for bit; for others with probability about 2^-64.
+
+    A model of less than single precision gives few different logits: there it is one for the inputs as it receives them.
+    """
+    if torch.finfo(next(model.parameters()).dtype).bits < 32:
+        found = [row_numbers(seen(model, tensor(x[i : i + ROWS]))) for i in range(0, len(x), ROWS)]
+    else:
+        with scoring_mode(model):
+            found = [row_numbers(model(rows)) for rows in input_blocks(model, x)]
+    return np.concatenate([*found, np.empty(0, np.uint64)])[: len(x)]
+
+
+def row_numbers(block: Any) -> np.ndarray:
+    """A number for each row of a block: a random linear function of its bits; -0 is 0."""
+    rows = (numbers(block) + 0).reshape(len(block), -1)
+    rows = rows.view(np.uint32 if rows.shape[1] * rows.itemsize % 4 == 0 else np.uint8)
+    return np.asarray(rows @ np.random.default_rng(0).integers(2**63, size=rows.shape[1], dtype=np.uint64))
+
+
+def repeated(
+    found: Mapping[int, np.ndarray],
+    used: Mapping[int, np.ndarray],
+    others: Mapping[int, np.ndarray] | None = None,
+) -> dict[int, np.ndarray]:
+    """Which rows of each task the model cannot tell from another one, by their numbers: these count as errors.
+
+    found    the numbers of the rows of each task
+    used     which of them were learned from: one of a set of equal rows is no repeat, such a row if there is one
+    others   numbers of further rows of the task that were learned from
+    """
+    whole = {t: np.concatenate([own, (others or {}).get(t, own[:0])]) for t, own in found.items()}
+    tasks = np.concatenate([np.unique(own) for own in whole.values()])
+    values, counts = np.unique(tasks, return_counts=True)
+    elsewhere, masks = values[counts > 1], dict[int, np.ndarray]()
+    for t, own in found.items():
+        mask, taken = np.isin(own, elsewhere), set((others or {}).get(t, own[:0]).tolist())
+        for row in np.argsort(~used[t], kind="stable").tolist():
+            mask[row] |= own[row].item() in taken
+            taken.add(own[row].item())
+        masks[t] = mask
+    return masks
+
+
+def used_rows(rows: int, task: int, options: Options, sets: Sets) -> np.ndarray:
+    """Which rows of a task were learned from."""
+    mask = ~certified_rows(rows, task, options)
+    mask[np.concatenate([sets.picked, _both(sets)])] = True
+    return mask
