@@ -749,7 +749,7 @@ def test_rows_that_are_copies_count_as_errors(tmp_path, kind, monkeypatch):
     folder = issued(tmp_path / "paid", case, **chosen)[0]
     verdict = verify(folder, case.data, the_model(case))
     assert verdict.status == ("cannot tell" if kind == "kl" else "valid"), str(verdict)
-    monkeypatch.setattr("cop2l.certify.counting.declared_draws", lambda data: True)
+    monkeypatch.setattr("cop2l.certify.counting.declared_draws", lambda *_: True)
     other = issued(tmp_path / "unpaid", case, **chosen)[0]
     assert "Rows that the model cannot tell from another" in doubts(other, case.data, the_model(case))
     verdict = verify(other, case.data, the_model(case), allowed=Allowed(draws=True))

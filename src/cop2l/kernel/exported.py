@@ -38,8 +38,7 @@ RECOUNTED = table(
 )  # fmt: skip
 CONTENT = table(
     format=choice(FORMAT), version=choice(VERSION), made_by=text, certificate=sha256, weights=sha256, recount=maybe(RECOUNTED),
-    data=form.described,
-    files=table(**{WEIGHTS: sha256, "program": sha256}),
+    files=table(**{WEIGHTS: sha256, "program": sha256}), data=form.described,
     program=table(format=choice(*PROGRAMS), made_by=text, inputs=many(whole(1, 2**20), least=1, most=8)),
 )  # fmt: skip
 MADE = table(sha256=sha256, made_by=text, run_by=text)
