@@ -171,7 +171,7 @@ def test_the_auditor_s_data_that_is_not_for_the_model_is_refused_in_one_sentence
     certificate.content["records"][0]["fingerprint"] = stated
     certificate.save(tmp_path / "forged")
     with pytest.raises(
-        Unreadable, match="could not be run on this data here|cannot be written as arrays"
+        Unreadable, match=r"could not be run on this data here|cannot be written as arrays"
     ) as refused:
         cop2l.verify(tmp_path / "forged", {1: (other, Y)}, model=words_model)
     assert "\n" not in str(refused.value)

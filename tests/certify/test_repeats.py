@@ -171,7 +171,9 @@ def test_a_run_says_first_that_it_disowns_its_claim(method, tmp_path, monkeypatc
     assert main(["show", "run"]) == 0
     assert capsys.readouterr().out.startswith("NOT VALID: ")
     assert main(["verify", "run", "--data", "own.npz"]) == 1
-    assert capsys.readouterr().out.startswith("Wrong:\n  - The certificate declares itself not valid: ")
+    assert capsys.readouterr().out.startswith(
+        "INVALID: do not rely on this certificate.\nWrong:\n  The certificate declares itself not valid: "
+    )
     assert main(["report", "run", "--out", "page.html"]) == 0
     assert "<h1>Not valid: no certificate here is a guarantee" in Path("page.html").read_text()
 

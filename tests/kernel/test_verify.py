@@ -476,7 +476,7 @@ def test_a_certificate_that_declares_itself_not_valid(tmp_path):
     case = a_case()
     folder = issued(tmp_path, case, not_valid=["the backbone saw the data."])[0]
     found = faults(folder, case.data, the_model(case))
-    assert found == "The certificate declares itself not valid; its reasons are quoted below."
+    assert found == 'The certificate declares itself not valid: "the backbone saw the data."'
 
 
 def test_the_wrong_model(honest):

@@ -101,7 +101,7 @@ def _cut(
     prior = _prior(certificate, share)
     standard, trouble = _standard(source, prior)
     usual = USUAL | ({"scenario": standard.scenario, "tasks": len(standard)} if standard else {})
-    accepted = _compare(notes, source, stated, typed, usual, as_stated)
+    accepted = _compare(notes, stated, typed, usual, as_stated)
     wanted = stated | typed
     stream = standard if all(_same(wanted[key], usual.get(key)) for key in wanted) else None
     if stream is None:
@@ -129,7 +129,6 @@ def _cut(
 
 def _compare(
     notes: Verdict,
-    source: str,
     stated: dict[str, Any],
     typed: dict[str, Any],
     usual: dict[str, Any],

@@ -90,9 +90,9 @@ def _check_summary(notes: Verdict, run: Path, stated: Sequence[str]) -> None:
         reasons = [reason for reason in read_summary(run).not_valid if reason not in stated]
     except UserError:
         return
-    if reasons:
-        notes.fault("The run declares its certificate not valid; its reasons are quoted below.")
-        notes.issuer.append(f"not valid, because: {quoted(reasons, 600)}")
+    notes.faults += [
+        f"The run declares its certificate not valid: {quoted(reason, 600)}" for reason in reasons
+    ]
 
 
 def _size(samples: Samples) -> int:

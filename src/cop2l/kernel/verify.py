@@ -21,7 +21,7 @@ from cop2l.kernel.form import Content, Unreadable, canonical, content_digest, re
 from cop2l.kernel.learning import Plain, Sets, set_tensors
 from cop2l.kernel.options import Refusal, require
 from cop2l.kernel.samples import blocks_of, fingerprint, numbers
-from cop2l.kernel.verdict import Verdict, claim_in_words, in_words, issuers_texts, of_what
+from cop2l.kernel.verdict import Verdict, claim_in_words, in_words, issuers_texts, of_what, quoted
 
 Known = dict[int, tuple[Examples, Facts]]
 """The samples that were given, and what is known of them."""
@@ -127,9 +127,8 @@ def check_text(verdict: Verdict, folders: Sequence[Path], loaded_for: str | None
             require(follows(stated, one), f"After task {time} a stated bound is smaller than its counts allow: {said}.")
     count = sum(len(one["statements"]) for one in run)
     verdict.checked.append(f"Every file has its form, every hash matches; {count} bounds follow from the counts (60 digits).")
-    if last["not_valid"]:
-        verdict.issuer.append(f"not valid, because: {canonical(last['not_valid']):.600}")
-        verdict.fault("The certificate declares itself not valid; its reasons are quoted below.")
+    for reason in last["not_valid"]:
+        verdict.fault(f"The certificate declares itself not valid: {quoted(reason, 600)}")
     for name in last["options"].groups:
         sizes = [part["n"] for record in last["records"] for part in record["parts"] if part["subject"] == name]
         if not any(sizes):
