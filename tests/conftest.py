@@ -2,7 +2,6 @@ import importlib
 import io
 import shutil
 import subprocess
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
@@ -31,9 +30,6 @@ def checker_in_this_process(request, monkeypatch):
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err):
             code = module.main(words[4:])
-        if not how.get("capture_output") and "stderr" not in how:
-            print(out.getvalue(), end="")
-            print(err.getvalue(), end="", file=sys.stderr)
         return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
     monkeypatch.setattr(subprocess, "run", run)

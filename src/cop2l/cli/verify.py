@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,11 @@ def run_verify(arguments: argparse.Namespace) -> int:
         commitment=arguments.commitment,
         keep_arrays=arguments.keep_arrays,
         more=tuple(more),
+        stdout=subprocess.PIPE,
+        stderr=None if sys.stderr.isatty() else subprocess.PIPE,  # on a terminal it says how far it is
     )
+    print(done.stdout, end="", flush=True)
+    print(done.stderr or "", end="", file=sys.stderr, flush=True)
     return done.returncode if done.returncode in (0, 1, 2, 130) else 3
 
 
