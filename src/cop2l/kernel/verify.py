@@ -187,8 +187,7 @@ def check_commitment(verdict: Verdict, certificate: Content, commitment: str | N
     return True
 
 
-SEEDS = ("seed", "class_seed", "order_seed")
-"""Seeds of a split, beside the one of the learner; `seed` is the stream's."""
+SEEDS = ("seed", "class_seed", "order_seed")  # of a split; `seed` is the stream's
 
 
 def check_samples(verdict: Verdict, certificate: Content, samples: Samples, like: Tensor) -> Known:
