@@ -8,10 +8,10 @@ from typing import Any
 
 from cop2l.audit.flags import NO_CUT, in_flags
 from cop2l.certify.inputs import features
-from cop2l.certify.prior import SHARE
 from cop2l.errors import UserError
 from cop2l.experiments.learners import names_of
 from cop2l.features import load_stream
+from cop2l.kernel.building import SHARE
 from cop2l.kernel.form import Unreadable, canonical, regular
 from cop2l.kernel.verdict import Verdict, quoted
 from cop2l.streams.encoding import TEXT_SIZE

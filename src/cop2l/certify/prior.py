@@ -15,7 +15,6 @@ from torch import Tensor
 from cop2l.certify import advice
 from cop2l.certify.inputs import inputs
 from cop2l.errors import UserError
-from cop2l.kernel.building import SHARE as SHARE
 from cop2l.kernel.building import scalable
 from cop2l.kernel.exact import Examples, sample
 from cop2l.kernel.samples import numbers

@@ -10,11 +10,12 @@ import torch
 from cop2l import methods, models
 from cop2l.certify import presets
 from cop2l.certify.commitment import commitment, precision
-from cop2l.certify.prior import SHARE, prior_part, prior_scale
+from cop2l.certify.prior import prior_part, prior_scale
 from cop2l.errors import UserError
 from cop2l.experiments import options
 from cop2l.experiments.config import Config
 from cop2l.experiments.options import CERTIFIES_ITSELF
+from cop2l.kernel.building import SHARE
 from cop2l.kernel.options import PRIOR, Refusal
 from cop2l.kernel.options import Options as KernelOptions
 from cop2l.methods.protocol import Method
