@@ -1,7 +1,4 @@
-"""What the loader hands to the checker: the rows of every task and test part as .npy files, and one list.
-
-x-1.npy, y-1.npy (and g-1.npy, numbers of groups) are the rows of task 1, tx-1.npy and ty-1.npy those of its test part.
-"""
+"""The rows that the loader hands over: x-1.npy, y-1.npy, g-1.npy (groups) of task 1, tx-1.npy, ty-1.npy of its test part."""
 
 import json
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""An exported folder: its weights and its program must be those that its certificate speaks of.
-
-Nothing of the folder is loaded but tensors and JSON. The program is made again from the weights in a process of its own, and
-compared by its hash; what is counted here are the answers that it gives there.
-"""
+"""Exported folders: the program is made again from the certified weights, in another process, and what it answers is counted here."""
 
 import hashlib
 import json

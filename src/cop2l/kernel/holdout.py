@@ -1,8 +1,4 @@
-"""Hold-out certificates: the method runs blindly, in processes of its own, and what it predicts is counted here.
-
-What learns again is given no withheld rows, and what predicts is given no labels. So the code of the methods need not be right
-for a bound to hold: it only must not know what it is not given.
-"""
+"""Hold-outs: methods run in processes that get no withheld rows to learn and no labels to predict; their code need not be right."""
 
 import json
 import subprocess

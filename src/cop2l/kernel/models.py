@@ -141,8 +141,6 @@ def _convolutions(before: int, after: int) -> list[nn.Module]:
     return [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.Conv2d(after, after, 3), nn.ReLU()]
 
 
-# ---- by name: built from a seed, described in JSON, built again from the description
-
 MODELS: dict[str, type[Classifier]] = {
     "mlp": MLP, "cnn": CNN, "linear": Linear, "mlp-head": MLPHead, "multi-head": MultiHead, "random-features": RandomFeatures,
 }  # fmt: skip

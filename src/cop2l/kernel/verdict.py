@@ -1,7 +1,4 @@
-"""What a verification found, as people read it: the verdict first, then one statement per line.
-
-Every sentence is this program's own, with numbers in it. Texts that the issuer chose are printed in one block, quoted.
-"""
+"""What a verification found, as people read it. Texts that the issuer chose are printed in one block, quoted."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -34,8 +34,7 @@ CASES = (
     "If the issuer gave you the data: also, no row was invented, copied, altered or put in an order by one who knew the seed.",
 )
 COPYING = "Rows repeat, if they do, by a rule that looks at each row alone (theory.md, Repeated rows)."
-UNLIKELY, MANY = 1e-6, 10**6
-"""A test part that is less likely than this, if the claim is true, speaks against it; the best of so many settings."""
+UNLIKELY, MANY = 1e-6, 10**6  # a less likely test part speaks against the claim; the best of so many settings
 
 
 @dataclass(frozen=True)
