@@ -1,4 +1,4 @@
-"""Exported folders: the program is made again from the certified weights, in another process, and what it answers is counted here."""
+"""Exported folders: the program is made again from the certified weights, in another process; what it answers is counted here."""
 
 import hashlib
 import json
