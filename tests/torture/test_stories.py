@@ -263,7 +263,7 @@ def test_several_kinds_at_one_time(honest, tmp_path):
 
 def test_the_data_of_a_task_said_to_be_gone_is_the_issuers_word(honest):
     base = honest["cop2l, class-incremental, a task's data gone"]
-    assert any("gone" in word and "1" in word for word in audited(base, base.folders[-1]).word)
+    assert any("gone" in word and "1" in word for word in audited(base, base.folders[-1]).assumed)
 
 
 @pytest.mark.parametrize("delta", [0.999999, 0.500001, 1.0, 0.0])
@@ -284,7 +284,7 @@ def test_the_best_of_many_seeds_is_the_issuers_word_without_a_commitment(tmp_pat
         best = certificate if best is None or certificate.bounds[1] < best.bounds[1] else best
     best.save(tmp_path / "best")
     found = verify(tmp_path / "best", {1: (x, y)})
-    assert UNCOMMITTED in found.word
+    assert UNCOMMITTED in found.assumed
     learner = CoP2L(model(), preset="cop2l", **OPTIONS, tasks=1, seed=99)
     learner.learn(x, y)  # what was handed over before the data was seen
     assert verify(tmp_path / "best", {1: (x, y)}, commitment=learner.commitment()).status == "invalid"
@@ -304,4 +304,4 @@ def test_rows_sorted_so_that_the_hard_ones_are_set_aside_is_the_issuers_word(tmp
     order[place] = np.argsort(~wrong, kind="stable")
     data = {1: (x[order], np.where(wrong, 1 - label, label)[order])}
     found = verify(issued(tmp_path, data, linear((6,), 2)(), seed=0), data)
-    assert any("neither rows nor seed were chosen with the other in view" in word for word in found.word)
+    assert any("neither rows nor seed were chosen with the other in view" in word for word in found.assumed)

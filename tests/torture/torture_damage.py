@@ -12,7 +12,6 @@ from torture_runs import RUNS, made
 from cop2l.audit.verify import verify
 from cop2l.errors import UserError
 from cop2l.kernel.form import Unreadable
-from cop2l.kernel.verify import Allowed
 
 UNSPOKEN = ("lock", "trace.jsonl", "environment.json")
 """Files of which nothing is claimed."""
@@ -21,7 +20,7 @@ UNSPOKEN = ("lock", "trace.jsonl", "environment.json")
 def words(folder: Path) -> str:
     """The whole verdict on a run, or the sentence that refuses it."""
     try:
-        found = verify(folder, "synthetic", cut={"tasks": 2, "n": 60}, allowed=Allowed(1.0, 1000, 1e11))
+        found = verify(folder, "synthetic", cut={"tasks": 2, "n": 60}, limit=1e11)
     except (Unreadable, UserError) as error:
         return f"refused: {error}"
     return f"{found.status}: {found}"

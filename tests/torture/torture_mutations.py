@@ -608,7 +608,7 @@ def reasons(f: Forgery, verdict: Any) -> list[str]:
                              if same_options(content, original.content) else WORD["options"])  # fmt: skip
             elif name in ("records", "statements") and (gone(content) != gone(original.content)):
                 if not all(
-                    any(f"{task}" in word and "was gone" in word for word in verdict.word)
+                    any(f"{task}" in word and "was gone" in word for word in verdict.assumed)
                     for task in gone(content)
                 ):
                     return [
@@ -624,7 +624,7 @@ def reasons(f: Forgery, verdict: Any) -> list[str]:
             else:
                 return [f"BROKEN: {'.'.join(map(str, path))} was changed"]
         if not same_options(content, original.content) and not any(
-            CHOSEN in sentence for sentence in verdict.word
+            CHOSEN in sentence for sentence in verdict.assumed
         ):
             return ["BROKEN: options were changed, and the verdict does not list them as the issuer's word"]
     return found or ["nothing that is stated differs: only the bytes of files, and so their hashes"]

@@ -1,4 +1,4 @@
-"""Hold-outs: methods run in processes that get no withheld rows to learn and no labels to predict; their code need not be right."""
+"""Hold-outs: methods run in processes that get no withheld rows to learn and no labels to predict; they need not be right."""
 
 import json
 import subprocess
