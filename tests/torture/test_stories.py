@@ -10,13 +10,11 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 from torture_bases import Certificate, linear
-from torture_damage import words
 
 from cop2l import CoP2L
 from cop2l.audit import cut
 from cop2l.audit.verify import verify
 from cop2l.errors import UserError
-from cop2l.files import read_json, read_lines, write_json, write_lines
 from cop2l.kernel.verify import UNCOMMITTED
 from cop2l.models import build
 from cop2l.streams import load
@@ -130,7 +128,7 @@ def test_a_column_that_is_a_copy_of_the_label(tmp_path):
     assert verify(folder, str(file), cut=known).status == "cannot tell"
     assert verify(folder, str(file), cut={**known, "columns": ["a", "b"]}).status == "invalid"
     accepted = verify(folder, str(file), cut=known, cut_as_stated=True)
-    assert any("columns=['copy']" in line for line in accepted.claim)  # who accepts it reads it
+    assert any('"columns": ["copy"]' in line for line in accepted.assumed)  # who accepts it reads it
 
 
 @pytest.mark.parametrize(
@@ -170,42 +168,6 @@ def test_not_valid_removed_on_images_that_are_shared(tmp_path, monkeypatch):
 def copied(runs, tmp_path, name="anytime"):
     shutil.copytree(runs / name / "0", tmp_path / "run")
     return tmp_path / "run"
-
-
-def test_an_edited_summary(runs, tmp_path):
-    folder = copied(runs, tmp_path)
-    summary = read_json(folder / "summary.json")
-    row = summary["tasks"][0]
-    row["bounds"] = dict.fromkeys(row["bounds"], 0.0023)
-    write_json(folder / "summary.json", summary)
-    assert words(folder).startswith("invalid")
-
-
-def test_newer_certificates_deleted_because_they_were_worse(runs, tmp_path):
-    folder = copied(runs, tmp_path)
-    shutil.rmtree(folder / "certificates" / "after-02")
-    assert words(folder).startswith("invalid")
-    write_lines(folder / "records.jsonl", read_lines(folder / "records.jsonl")[:1])
-    assert words(folder).startswith("invalid")
-    (folder / "summary.json").unlink()
-    assert words(folder).startswith("invalid")
-
-
-def test_a_false_certificate_beside_the_saved_learner(runs, tmp_path):
-    folder = copied(runs, tmp_path)
-    shutil.copytree(folder / "certificates" / "after-02", folder / "state" / "certificate")
-    false = Certificate.read(folder / "state" / "certificate")
-    false.content["statements"][0]["value"] = 0.0023
-    false.write(folder / "state" / "certificate")
-    assert words(folder).startswith("invalid")
-
-
-def test_another_learner_in_the_state_of_a_hold_out_run(runs, tmp_path):
-    folder = copied(runs, tmp_path, "hold-out")
-    shutil.copyfile(
-        runs / "hold-out" / "1" / "state" / "method.safetensors", folder / "state" / "method.safetensors"
-    )
-    assert words(folder).startswith("invalid")
 
 
 def hidden_by_nothing(x):
@@ -304,4 +266,4 @@ def test_rows_sorted_so_that_the_hard_ones_are_set_aside_is_the_issuers_word(tmp
     order[place] = np.argsort(~wrong, kind="stable")
     data = {1: (x[order], np.where(wrong, 1 - label, label)[order])}
     found = verify(issued(tmp_path, data, linear((6,), 2)(), seed=0), data)
-    assert any("neither rows nor seed were chosen with the other in view" in word for word in found.assumed)
+    assert any("put in an order by one who knew the seed" in word for word in found.assumed)

@@ -155,7 +155,7 @@ class Base:
         return self.honest[key]
 
     def _learner(self, scenario: str, chosen: Mapping[str, Any]) -> CoP2L:
-        return CoP2L(self.model(), preset="cop2l", scenario=scenario, **chosen)
+        return CoP2L(self.model(), scenario=scenario, **{"preset": "cop2l", **chosen})
 
 
 def linear(inputs: tuple[int, ...], classes: int) -> Callable[[], nn.Module]:
