@@ -48,8 +48,8 @@ COMMANDS = {
     "csv": "TABLE tasks=2 preset=hybrid optimiser=adam lr=0.0003 prior_lr=none prior_epochs=60",
     "csv-replay": "TABLE tasks=2 method=replay holdout=0.3 lr=0.03",
     "pictures-anytime": "PICTURES tasks=3 anytime=true preset=hybrid optimiser=adam lr=0.001 prior_lr=none prior_epochs=60",
-    "pictures-cnn-paper": "PICTURES tasks=2 model=cnn preset=paper optimiser=sgd lr=0.01 prior=0 prior_memory=0.1 max_iterations=2"
-    " k=16 epochs=1 scale=none",
+    "pictures-cnn-paper": "PICTURES tasks=2 model=cnn preset=paper optimiser=sgd lr=0.01 prior=0 prior_memory=0.1"
+    " max_iterations=2 k=16 epochs=1 scale=none",
     "pictures-permuted": "PICTURES data.domains=permuted images=disjoint tasks=3 preset=cop2l max_iterations=20"
     " prior=0.05 prior_memory=0.1 optimiser=adam lr=0.001",
 }

@@ -42,20 +42,32 @@ def mixed(_):
     draws, n = np.random.default_rng(12), 3000
     age, income = draws.uniform(18, 90, n), np.exp(draws.normal(10, 1, n))
     city, plan = draws.integers(0, 12, n), draws.integers(0, 3, n)
-    score = (age - 50) / 15 * (plan - 1) + 0.8 * np.log(income / 2e4) + draws.normal(size=12)[city] + draws.normal(0, 0.5, n)
+    score = (
+        (age - 50) / 15 * (plan - 1)
+        + 0.8 * np.log(income / 2e4)
+        + draws.normal(size=12)[city]
+        + draws.normal(0, 0.5, n)
+    )
     age[draws.random(n) < 0.15] = np.nan
-    rows = [f"{a:.1f},{i:.0f},city{c},plan{p},{int(s > 0)}" for a, i, c, p, s in zip(age, income, city, plan, score, strict=True)]
+    rows = [
+        f"{a:.1f},{i:.0f},city{c},plan{p},{int(s > 0)}"
+        for a, i, c, p, s in zip(age, income, city, plan, score, strict=True)
+    ]
     return "age,income,city,plan,label\n" + "\n".join(rows).replace("nan", "") + "\n"
 
 
 def rare(_):
     """4 % positives among 4000 rows of 20 columns."""
-    return datasets.make_classification(4000, 20, n_informative=8, weights=[0.96], flip_y=0.01, class_sep=1.5, random_state=13)
+    return datasets.make_classification(
+        4000, 20, n_informative=8, weights=[0.96], flip_y=0.01, class_sep=1.5, random_state=13
+    )
 
 
 def wild(_):
     """Six classes in 16 columns of sizes from 1e-6 to 1e6, three of them heavy-tailed."""
-    x, y = datasets.make_classification(3600, 16, n_informative=10, n_classes=6, class_sep=1.6, random_state=14)
+    x, y = datasets.make_classification(
+        3600, 16, n_informative=10, n_classes=6, class_sep=1.6, random_state=14
+    )
     draws = np.random.default_rng(14)
     x[:, :3] = np.sinh(2 * x[:, :3])
     return x * 10.0 ** draws.uniform(-6, 6, 16) + draws.normal(size=16), y
@@ -144,7 +156,10 @@ PROBLEMS = {
 def table(x, y):
     """A CSV file; a gap is empty."""
     names = ",".join(f"c{i}" for i in range(x.shape[1]))
-    rows = [",".join([*("" if np.isnan(v) else f"{v:.6g}" for v in row), str(label)]) for row, label in zip(x, y, strict=True)]
+    rows = [
+        ",".join([*("" if np.isnan(v) else f"{v:.6g}" for v in row), str(label)])
+        for row, label in zip(x, y, strict=True)
+    ]
     return "\n".join([f"{names},label", *rows, ""])
 
 
@@ -153,21 +168,31 @@ def documents(seed, n, shares, length, own):
     draws, words = np.random.default_rng(seed), 1500
     y, common = draws.choice(len(shares), n, p=shares), draws.dirichlet(np.full(words, 0.1))
     subjects = [(1 - own) * common + own * draws.dirichlet(np.full(words, 0.05)) for _ in shares]
-    texts = [" ".join(f"w{word}" for word in draws.choice(words, length, p=subjects[subject])) for subject in y]
-    return "\n".join(["text,label", *(f"{text},{subject}" for text, subject in zip(texts, y, strict=True)), ""])
+    texts = [
+        " ".join(f"w{word}" for word in draws.choice(words, length, p=subjects[subject])) for subject in y
+    ]
+    return "\n".join(
+        ["text,label", *(f"{text},{subject}" for text, subject in zip(texts, y, strict=True)), ""]
+    )
 
 
 def idx(folder, start, count):
     """Training pictures and labels from `start` on."""
-    pixels = gzip.open(folder / "train-images-idx3-ubyte.gz").read()[16 + 784 * start : 16 + 784 * (start + count)]
-    labels = gzip.open(folder / "train-labels-idx1-ubyte.gz").read()[8 + start : 8 + start + count]
-    return np.frombuffer(pixels, np.uint8).reshape(-1, 28, 28), np.frombuffer(labels, np.uint8).astype(int)
+    files = ("train-images-idx3-ubyte.gz", 16), ("train-labels-idx1-ubyte.gz", 8)
+    pixels, labels = (
+        np.frombuffer(gzip.decompress((folder / name).read_bytes()), np.uint8, offset=offset)
+        for name, offset in files
+    )
+    return pixels.reshape(-1, 28, 28)[start : start + count], labels[start : start + count].astype(int)
 
 
 def features(file, count, classes=None):
     """A sample of stored features."""
     stored = np.load(file)
-    x, y = (stored[next(name for name in names if name in stored)] for names in (("x", "x_train"), ("y", "y_train")))
+    x, y = (
+        stored[next(name for name in names if name in stored)]
+        for names in (("x", "x_train"), ("y", "y_train"))
+    )
     some = np.flatnonzero(y < (classes or y.max() + 1))
     some = np.random.default_rng(19).permutation(some)[:count]
     return x[some].astype(np.float32), y[some].astype(int)
@@ -190,7 +215,9 @@ def reference(model, stream, half, seed):
     parts = [(task.x.reshape(len(task.y), -1), np.asarray(task.y)) for task in stream]
     draws = np.random.default_rng(seed)
     kept = [draws.permutation(len(y)) < (len(y) // 2 if half else len(y)) for _, y in parts]
-    model.fit(*(np.concatenate([part[i][own] for part, own in zip(parts, kept, strict=True)]) for i in (0, 1)))
+    model.fit(
+        *(np.concatenate([part[i][own] for part, own in zip(parts, kept, strict=True)]) for i in (0, 1))
+    )
     judged = (
         [(x[~own], y[~own]) for (x, y), own in zip(parts, kept, strict=True)]
         if half else [(task.x.reshape(len(task.y), -1), np.asarray(task.y)) for task in stream.test]
@@ -199,7 +226,11 @@ def reference(model, stream, half, seed):
     if not half:
         return 1 - fmean(count / len(y) for count, (_, y) in zip(wrong, judged, strict=True))
     tasks = len(parts)
-    return fmean(float(holdout_certificate(len(y), count, tasks, np.log(DELTA))) for count, (_, y) in zip(wrong, judged, strict=True))
+    sizes = [len(y) for _, y in judged]
+    return fmean(
+        float(holdout_certificate(n, count, tasks, np.log(DELTA)))
+        for count, n in zip(wrong, sizes, strict=True)
+    )
 
 
 def predict(model, x, stream, task):
@@ -224,7 +255,10 @@ def measure(name, paths, seed):
         "problem": name, "seed": seed, "rows": sum(len(task.y) for task in stream), "seconds": round(seconds, 1),
         "accuracy": fmean(summary["matrix"][-1]), "bound": fmean(row["bounds"][summary["kind"]] for row in summary["tasks"]),
     }  # fmt: skip
-    for label, classifier in (("logistic", LogisticRegression(max_iter=500)), ("mlp", MLPClassifier(random_state=seed))):
+    for label, classifier in (
+        ("logistic", LogisticRegression(max_iter=500)),
+        ("mlp", MLPClassifier(random_state=seed)),
+    ):
         model = make_pipeline(StandardScaler(), classifier)
         found[f"{label} accuracy"] = reference(model, stream, False, seed)
         found[f"{label} bound"] = reference(model, stream, True, seed)
@@ -252,7 +286,9 @@ def main():
 
 def show(done):
     """The table: means over seeds, in %."""
-    print("| problem | rows | accuracy | logistic | MLP | bound | half held out | seconds |\n|---|---|---|---|---|---|---|---|")
+    print(
+        "| problem | rows | accuracy | logistic | MLP | bound | half held out | seconds |\n|---|---|---|---|---|---|---|---|"
+    )
     near = tight = loose = 0
     names = [name for name in PROBLEMS if any(one["problem"] == name for one in done)]
     for name in names:
@@ -262,11 +298,17 @@ def show(done):
         near += mean["accuracy"] >= max(mean["logistic accuracy"], mean["mlp accuracy"]) - 0.03
         tight += mean["bound"] <= held
         loose += mean["bound"] > 1.15 * held
-        cells = [f"{100 * mean[key]:.1f}" for key in ("accuracy", "logistic accuracy", "mlp accuracy", "bound")]
-        print(f"| {name} | {mean['rows']:.0f} |", " | ".join(cells), f"| {100 * held:.1f} | {mean['seconds']:.0f} |")
+        cells = [
+            f"{100 * mean[key]:.1f}" for key in ("accuracy", "logistic accuracy", "mlp accuracy", "bound")
+        ]
+        print(
+            f"| {name} | {mean['rows']:.0f} |",
+            " | ".join(cells),
+            f"| {100 * held:.1f} | {mean['seconds']:.0f} |",
+        )
     print(
-        f"\nWithin 3 points of the better of the two on {near} of {len(names)}; bound at most that of the better of the two, learned"
-        f" from half, on {tight}; more than 15 % above it on {loose}."
+        f"\nWithin 3 points of the better of the two on {near} of {len(names)}; bound at most that of the better of the two,"
+        f" learned from half, on {tight}; more than 15 % above it on {loose}."
     )
 
 

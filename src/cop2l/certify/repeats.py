@@ -22,6 +22,8 @@ from cop2l.text import listing
 
 MIX = np.uint64(0x9E3779B97F4A7C15)
 HALF = np.uint64(32)
+CACHED = 2**16
+"""So many numbers are hashed at once: they stay in the processor's cache, which is three times as fast."""
 FEW = 2
 """So many repeated or shared rows are never reported."""
 DEVIATIONS = 4.0
@@ -52,12 +54,14 @@ def row_hashes(x: Any, kind: torch.dtype, seed: int) -> np.ndarray:
     >>> bool(a == b != c), bool(a == row_hashes(x.astype(np.float32), torch.float32, seed=0)[0])
     (True, True)
     """
-    found = [np.empty(0, np.uint64)]
-    for start in range(0, len(x), ROWS):
-        rows = tensor(x[start : start + ROWS]).cpu()[..., None].flatten(1)
+    found, width = [np.empty(0, np.uint64)], int(np.prod(x.shape[1:]))
+    key, count = marks(seed, "row hash", n=width) | np.uint64(1), max(1, CACHED // max(1, width))
+    for start in range(0, len(x), count):
+        rows = tensor(x[start : start + count]).cpu()[..., None].flatten(1)
         words = ((rows.to(kind) if rows.is_floating_point() else rows).double() + 0).numpy().view(np.uint64)
         words = (words ^ words >> HALF) * MIX  # numbers such as 0.5 and 0.25 differ in few bits
-        found.append((words ^ words >> HALF) @ (marks(seed, "row hash", n=words.shape[1]) | np.uint64(1)))
+        words ^= words >> HALF
+        found.append(words @ key)
     return np.concatenate(found)
 
 
