@@ -1,15 +1,16 @@
 """What a dishonest issuer would try, told as stories; in none of them does `verify` say that all is well."""
 
 import json
-import shutil
+import os
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from torture_bases import Certificate, linear
+from torture_bases import Certificate, linear, wide
 
 from cop2l import CoP2L
 from cop2l.audit import cut
@@ -70,9 +71,9 @@ def test_any_bound_stated_by_a_term_that_shadows_a_field(base, tmp_path, place):
 @pytest.mark.parametrize(
     "earlier", [[], ["bits 3, torch 2.1, Linux x86_64, a foreign processor, cpu, float32"]]
 )
-def test_initial_weights_that_know_the_random_labels_by_heart(tmp_path, earlier):
+def test_initial_weights_that_know_the_random_labels_by_heart(tmp_path, earlier, monkeypatch):
     x, y = noise(200)
-    model = build("mlp", inputs=(6,), classes=8, seed=0, hidden=512, dropout=0.0)
+    model = wide(0)
     optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(400):
         optimiser.zero_grad()
@@ -89,11 +90,9 @@ def test_initial_weights_that_know_the_random_labels_by_heart(tmp_path, earlier)
     forged = Certificate.read(folder)
     forged.content["earlier"] = earlier
     forged.write(folder)
-
-    def architecture(seed):
-        return build("mlp", inputs=(6,), classes=8, seed=seed, hidden=512, dropout=0.0)
-
-    found = verify(folder, {1: (x, y)}, model=architecture)
+    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    found = verify(folder, {1: (x, y)}, model=wide)
     assert found.status == "cannot tell"
     assert any("may have been fitted to the data" in doubt for doubt in found.doubts)
 
@@ -165,11 +164,6 @@ def test_not_valid_removed_on_images_that_are_shared(tmp_path, monkeypatch):
     assert any("does not declare it" in fault for fault in found.faults)
 
 
-def copied(runs, tmp_path, name="anytime"):
-    shutil.copytree(runs / name / "0", tmp_path / "run")
-    return tmp_path / "run"
-
-
 def hidden_by_nothing(x):
     return x
 
@@ -189,13 +183,24 @@ def hidden_below_the_precision_of_the_model(x):
     "hide", [hidden_by_nothing, hidden_by_signs_of_zeros, hidden_below_the_precision_of_the_model]
 )
 def test_pure_noise_oversampled(tmp_path, hide):
+    """No bound below the truth, one half, is called valid: declared copies void it, others count as errors."""
     x, y = noise(60, classes=2)
     x, y = np.round(np.tile(x, (10, 1)), 2), np.tile(y, 10)
     data = {1: (hide(x), y)}
-    folder = issued(tmp_path, data, linear((6,), 2)())
-    found = verify(folder, data)
-    assert found.status != "valid"
-    assert any("repeat another" in doubt for doubt in found.doubts)
+    found = verify(issued(tmp_path / "open", data, linear((6,), 2)()), data)
+    if hide is hidden_by_signs_of_zeros:
+        assert found.statements[0]["value"] > 0.9
+        assert any("count as errors: 54" in line for line in found.rows)
+    else:
+        assert found.status == "invalid"
+        assert any("repeat another" in fault for fault in found.faults)
+    quiet = issued(tmp_path / "quiet", data, linear((6,), 2)(), repeats=True)  # pays nothing
+    found = verify(quiet, data)
+    assert found.status == "cannot tell"
+    assert any("cannot tell from another: 5" in doubt for doubt in found.doubts)
+    paid = verify(quiet, data, count_repeats=True)
+    assert paid.status == "valid"
+    assert paid.statements[0]["value"] > 0.9
 
 
 def test_repeats_that_hide_rows_shared_between_tasks(tmp_path):
@@ -205,13 +210,13 @@ def test_repeats_that_hide_rows_shared_between_tasks(tmp_path):
         2: (np.concatenate([x[199:200], x[201:]]), np.concatenate([y[199:200], y[201:]])),
     }
     found = verify(issued(tmp_path, data, linear((6,), 2)()), data)
-    assert found.status == "cannot tell"
-    assert any("rows of an earlier task" in doubt for doubt in found.doubts)
+    assert any("count as errors: 1 of task 1, 1 of task 2" in line for line in found.rows)
+    assert min(one["value"] for one in found.statements) > 0.5  # the truth
 
 
 def test_several_kinds_at_one_time(honest, tmp_path):
     base = honest["cop2l, domain-incremental, anytime"]
-    learner = CoP2L(base.model(), preset="cop2l", scenario=base.scenario, **base.chosen)
+    learner = CoP2L(base.model(), scenario=base.scenario, **base.chosen)
     for task, (x, y) in base.samples.items():
         learner.learn(x, y)
         learner.certify({task: (x, y)})
@@ -238,16 +243,16 @@ def test_a_delta_that_makes_every_bound_small(base, tmp_path, delta):
 
 def test_the_best_of_many_seeds_is_the_issuers_word_without_a_commitment(tmp_path):
     x, y = noise(60, classes=2)
-    best, model = None, linear((6,), 2)
+    best = None
     for seed in range(12):  # four hundred are no different
-        learner = CoP2L(model(), preset="cop2l", **OPTIONS, tasks=1, seed=seed)
+        learner = CoP2L(linear((6,), 2, seed)(), preset="cop2l", **OPTIONS, tasks=1, seed=seed)
         learner.learn(x, y)
         certificate = learner.certify({1: (x, y)})
         best = certificate if best is None or certificate.bounds[1] < best.bounds[1] else best
     best.save(tmp_path / "best")
     found = verify(tmp_path / "best", {1: (x, y)})
     assert UNCOMMITTED in found.assumed
-    learner = CoP2L(model(), preset="cop2l", **OPTIONS, tasks=1, seed=99)
+    learner = CoP2L(linear((6,), 2, 99)(), preset="cop2l", **OPTIONS, tasks=1, seed=99)
     learner.learn(x, y)  # what was handed over before the data was seen
     assert verify(tmp_path / "best", {1: (x, y)}, commitment=learner.commitment()).status == "invalid"
 

@@ -158,9 +158,14 @@ class Base:
         return CoP2L(self.model(), scenario=scenario, **{"preset": "cop2l", **chosen})
 
 
-def linear(inputs: tuple[int, ...], classes: int) -> Callable[[], nn.Module]:
-    """A builder of cop2l's own linear model."""
-    return lambda: build("linear", inputs=inputs, classes=classes, seed=0)
+def linear(inputs: tuple[int, ...], classes: int, seed: int = 0) -> Callable[[], nn.Module]:
+    """A builder of cop2l's own linear model; its seed must be the learner's."""
+    return lambda: build("linear", inputs=inputs, classes=classes, seed=seed)
+
+
+def wide(seed: int) -> nn.Module:
+    """A network that can learn random labels by heart; an auditor's function, which the checker imports by its name."""
+    return build("mlp", inputs=(6,), classes=8, seed=seed, hidden=512, dropout=0.0)
 
 
 QUICK = {"memory": 30, "k": 3, "epochs": 3, "lr": 0.05, "batch": 16, "max_iterations": 4, "seed": 3}
@@ -178,12 +183,13 @@ LDA = {**PRIOR, **ALL, "start": "slda", "stop": "none"}
 
 def planned() -> list[Base]:
     """All the honest runs before they are made, then their siblings: another seed, on other data."""
-    four, two, digits = linear((6,), 4), linear((6,), 2), linear((1, 8, 8), 10)
     ci, ti, di = "class-incremental", "task-incremental", "domain-incremental"
     made = []
     for other in (0, 1):
         data, one, pictures = clouds(other, 4, False), clouds(other + 9, 2, True), few_digits(other)
         more = {"seed": 3 + other}
+        shapes = (((6,), 4), ((6,), 2), ((1, 8, 8), 10))
+        four, two, digits = (linear(*shape, **more) for shape in shapes)
         made += [
             Base("paper, class-incremental, fixed", data, four, ci, {**PAPER, "tasks": 2, **more}),
             Base("paper kl-tight, task-incremental, anytime", data, four, ti, {**PAPER, "kind": "kl-tight", "memory": 6, **more}, HEADS),
