@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from torture_files import data_file, hostile_files
-from torture_judge import judge
+from torture_judge import Case, judge
 from torture_mutations import Tally, forged
-from torture_runs import hostile_runs
+from torture_runs import AUDITOR, RUNS, hostile_runs
 
 import torture
 
-FORGERIES, FILES, RUNS = 200, 8, 16
+FORGERIES, FILES, SOME = 200, 8, 16
 
 
 def test_forgeries(honest, tmp_path):
@@ -51,6 +51,8 @@ def test_hostile_files(name, honest, tmp_path):
     base = honest[name]
     cases = hostile_files(base, data_file(base, tmp_path / "data.npz"))
     assert len(cases) > 400
+    honest_case = Case("honest", name, lambda _: base.folders[-1], cases[0].arguments, harmless=True)
+    assert judge([honest_case], tmp_path / "honest")[0][1].code == 0
     found = judge(cases[:: len(cases) // FILES], tmp_path / "cases", busy=True)
     broken = [f"{case.kind}: {case.name[:100]}: {result.faults}" for case, result in found if result.faults]
     assert not broken, "\n".join(broken)
@@ -58,7 +60,11 @@ def test_hostile_files(name, honest, tmp_path):
 
 @UNIX_ONLY
 def test_hostile_runs(runs, tmp_path):
-    found = judge(list(hostile_runs(runs, RUNS, 1)), tmp_path / "cases", busy=True)
+    for name in RUNS:  # as they are, they are valid: an attack is refused for what it changes
+        honest = Case("honest", name, lambda _, name=name: runs / name / "0", AUDITOR, harmless=True)
+        ((_, result),) = judge([honest], tmp_path / name)
+        assert result.code == 0, result.output
+    found = judge(list(hostile_runs(runs, SOME, 1)), tmp_path / "cases", busy=True)
     broken = [f"{case.kind}: {case.name[:200]}: {result.faults}" for case, result in found if result.faults]
     assert not broken, "\n".join(broken)
 

@@ -1,28 +1,18 @@
-"""Hostile run directories: honest runs whose files were edited, dropped, exchanged or planted, with all checksums made again."""
+"""Hostile run directories: certificates of honest runs edited, dropped, exchanged or planted, with all checksums made again."""
 
 import json
 import random
 import shutil
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
 from torture_judge import Case
 from torture_mutations import SHADOWS, at, branches, leaves, other
 
 from cop2l.experiments import grid
 from cop2l.experiments.run import run
-from cop2l.files import (
-    file_digest,
-    read_json,
-    read_lines,
-    read_tensors,
-    write_json,
-    write_lines,
-    write_tensors,
-)
+from cop2l.files import file_digest
 from cop2l.kernel.form import content_digest
 from cop2l.kernel.options import Options
 
@@ -49,14 +39,10 @@ AUDITOR = (
     "2",
     "--option",
     "n=60",
-    "--repeated",
-    "1",
-    "--shared",
-    "1000",
     "--limit",
     "1e11",
 )
-"""What the auditor of these runs knows; examples on a small grid repeat."""
+"""What the auditor of these runs knows."""
 
 
 def made(folder: Path) -> None:
@@ -68,15 +54,6 @@ def made(folder: Path) -> None:
 
 
 # ---- a run directory as values
-
-
-def edit_json(file: Path, draw: Draw, path: tuple[Any, ...] | None = None) -> str:
-    """Change, remove or add something in a JSON file with a checksum."""
-    content = read_json(file)
-    where = draw.choice(list(leaves(content))) if path is None else path
-    edit(content, where, draw)
-    write_json(file, content)
-    return f"{file.name} at {'.'.join(map(str, where))}"
 
 
 def edit(content: Any, where: tuple[Any, ...], draw: Draw) -> None:
@@ -95,61 +72,9 @@ def edit(content: Any, where: tuple[Any, ...], draw: Draw) -> None:
             inner.append(draw.choice([0, 0.0001, {}]))
 
 
-BOUNDS = (
-    "bounds",
-    "kind",
-    "errors",
-    "n",
-    "picked",
-    "missed",
-    "holdout",
-    "compression",
-    "delta",
-    "bound",
-    "mean_bound",
-)
-
-
-def summary(folder: Path, _: Path, draw: Draw) -> str:
-    return edit_json(folder / "summary.json", draw)
-
-
-def summary_of_the_sibling(folder: Path, sibling: Path, _: Draw) -> str:
-    shutil.copyfile(sibling / "summary.json", folder / "summary.json")
-    return "summary.json of another run"
-
-
-def configuration(folder: Path, _: Path, draw: Draw) -> str:
-    return edit_json(folder / "config.json", draw)
-
-
-def a_record(folder: Path, _: Path, draw: Draw) -> str:
-    records = read_lines(folder / "records.jsonl")
-    number = draw.randrange(len(records))
-    paths = list(leaves(records[number]))
-    spoken = [path for path in paths if {*map(str, path)} & {*BOUNDS}]
-    where = draw.choice(spoken if draw.random() < 0.7 else paths)
-    edit(records[number], where, draw)
-    write_lines(folder / "records.jsonl", records)
-    return f"records.jsonl at {'.'.join(map(str, (number, *where)))}"
-
-
-def lines_of_records(folder: Path, sibling: Path, draw: Draw) -> str:
-    records, theirs = read_lines(folder / "records.jsonl"), read_lines(sibling / "records.jsonl")
-    how = draw.choice(["dropped", "reordered", "twice", "exchanged", "none", "more"])
-    number = draw.randrange(len(records))
-    changed = {
-        "dropped": records[:number] + records[number + 1 :], "reordered": records[::-1], "twice": [*records, records[number]],
-        "exchanged": [*records[:number], theirs[number], *records[number + 1 :]], "none": [],
-        "more": [*records, {**deepcopy(records[-1]), "task": len(records) + 1}],
-    }[how]  # fmt: skip
-    write_lines(folder / "records.jsonl", changed)
-    return f"lines of records.jsonl {how}"
-
-
 def certificate_text(folder: Path, _: Path, draw: Draw) -> str:
-    """An issued certificate, or the copy beside the saved learner, edited and signed again."""
-    every = sorted(folder.rglob("certificate.json"))
+    """An issued certificate, edited and signed again."""
+    every = sorted((folder / "certificates").rglob("certificate.json"))
     file = draw.choice(every)
     content = json.loads(file.read_text())
     values = [
@@ -165,7 +90,7 @@ def certificate_text(folder: Path, _: Path, draw: Draw) -> str:
 
 
 def smaller_bounds(folder: Path, _: Path, draw: Draw) -> str:
-    """The same smaller bound in every file that speaks of it."""
+    """The same smaller bounds in every certificate."""
     factor = draw.choice([0.1, 0.5, 0.9, 0.999])
     for file in folder.rglob("certificate.json"):
         content = json.loads(file.read_text())
@@ -173,11 +98,6 @@ def smaller_bounds(folder: Path, _: Path, draw: Draw) -> str:
             statement["value"] *= factor
         content["digest"] = content_digest(content)
         file.write_text(json.dumps(content))
-    records = read_lines(folder / "records.jsonl")
-    for record in records:
-        for row in record["tasks"]:
-            row["bounds"] = {kind: value * factor for kind, value in row["bounds"].items()}
-    write_lines(folder / "records.jsonl", records)
     return f"all bounds times {factor}"
 
 
@@ -237,46 +157,6 @@ def a_folder_of_certificates(folder: Path, sibling: Path, draw: Draw) -> str:
     return f"certificates/{one.name} {how} ({name})"
 
 
-def newest_work_deleted(folder: Path, _: Path, draw: Draw) -> str:
-    """A run cut back to an earlier time, as if it had never gone on: its later certificate was worse."""
-    shutil.rmtree(folder / "certificates" / "after-02")
-    keep = read_lines(folder / "records.jsonl")[:1]
-    what = draw.sample(["records", "summary", "state"], draw.randint(0, 3))
-    if "records" in what:
-        write_lines(folder / "records.jsonl", keep)
-    if "summary" in what:
-        (folder / "summary.json").unlink()
-    if "state" in what:
-        shutil.rmtree(folder / "state")
-    return f"the last certificate deleted, with {what}"
-
-
-def the_state(folder: Path, sibling: Path, draw: Draw) -> str:
-    """The saved learner: its parameters, its notes, or all of it."""
-    (file,) = (folder / "state").glob("*.safetensors")
-    tensors, note = read_tensors(file)
-    how = draw.choice(["parameters", "note", "of another run", "deleted", "two of them"])
-    if how == "parameters":
-        name = draw.choice(
-            sorted(key for key, value in tensors.items() if value.is_floating_point() and value.numel())
-        )
-        tensors[name] = tensors[name] + 1
-        write_tensors(file, tensors, note)
-        how = f"{name} + 1"
-    elif how == "note":
-        where = draw.choice(list(leaves(note)))
-        edit(note, where, draw)
-        write_tensors(file, tensors, note)
-        how = f"note at {'.'.join(map(str, where))}"
-    elif how == "of another run":
-        shutil.copyfile(sibling / "state" / file.name, file)
-    elif how == "deleted":
-        file.unlink()
-    else:
-        shutil.copyfile(file, file.with_name("more.safetensors"))
-    return f"state: {how}"
-
-
 def stored_tensors(folder: Path, sibling: Path, draw: Draw) -> str:
     """The tensors of a certificate exchanged for those of another, and the text signed again."""
     file = draw.choice(sorted((folder / "certificates").rglob("*.safetensors")))
@@ -298,87 +178,32 @@ def stored_tensors(folder: Path, sibling: Path, draw: Draw) -> str:
     return f"{file.relative_to(folder)} from {theirs.parent.name}"
 
 
-def what_nobody_speaks_of(folder: Path, _: Path, draw: Draw) -> str:
-    """The environment, the trace or the lock: nothing is claimed of them."""
-    name = draw.choice(["environment.json", "trace.jsonl", "lock"])
-    if name == "environment.json":
-        return edit_json(folder / name, draw)
-    (folder / name).write_text("" if name == "lock" else '{"forged": 1}\n')
-    return name
-
-
 KINDS: tuple[Callable[[Path, Path, Draw], str], ...] = (
-    summary, summary, summary_of_the_sibling, configuration, a_record, a_record, a_record, lines_of_records, certificate_text,
-    certificate_text, smaller_bounds, a_folder_of_certificates, a_folder_of_certificates, newest_work_deleted, the_state,
-    stored_tensors, what_nobody_speaks_of,
+    certificate_text, certificate_text, smaller_bounds, a_folder_of_certificates, a_folder_of_certificates, stored_tensors,
 )  # fmt: skip
 
 
 # ---- what an accepted run may differ in
 
 
-WORD = (
-    "accuracy", "classes", "test_error", "test_n", "test_groups", "matrix", "seconds", "learn_seconds", "peak_memory", "trace",
-    "forgetting", "plasticity",
-    "memory_used", "peak_cuda_allocated", "peak_cuda_reserved", "total_cuda_allocated", "n",
-)  # fmt: skip
-
-
-CONFIG = (
-    "method",
-    "scenario",
-    "stream",
-    "model",
-    "seed",
-    "delta",
-    "tasks",
-    "anytime",
-    "holdout",
-    "architecture",
-    "data",
-)
-"""What a configuration says of the claim; the rest names the run, or options that its method has not."""
-
-
-def stated(folder: Path) -> Any:
-    """Everything that a run directory states, but for what a verdict lists as the issuer's word."""
-    found: dict[str, Any] = {}
-    for file in sorted(folder.rglob("certificate.json")):
-        content = json.loads(file.read_text())
-        content["options"] = Options(
-            **content["options"]
-        ).as_dict()  # an option that is absent has its default
-        content["data"]["holdout_seed"] = content["data"].get("holdout_seed") or 0
-        found[str(file.relative_to(folder))] = {
-            key: value
-            for key, value in content.items()
-            if key not in ("made_by", "machine", "earlier", "digest", "files")
-        }
-    config = read_json(folder / "config.json")
-    found["config"] = {key: config[key] for key in CONFIG}
-    found["records"] = [spoken(record) for record in read_lines(folder / "records.jsonl")]
-    found["summary"] = spoken(read_json(folder / "summary.json"))
-    (learner,) = (folder / "state").glob("*.safetensors")
-    with safe_open(learner, framework="pt") as file:
-        names = [name for name in file.keys() if name.startswith(("theta/", "model."))]  # noqa: SIM118
-        found["theta"] = {name: file.get_tensor(name).tolist() for name in names}
-    return found
-
-
-def spoken(value: Any) -> Any:
-    """Without accuracies and times."""
-    if isinstance(value, float):
-        return round(value, 8)  # a bound may be written with other last digits
-    if isinstance(value, dict):
-        return {key: spoken(inner) for key, inner in value.items() if key not in WORD and key != "sha256"}
-    return [spoken(inner) for inner in value] if isinstance(value, list) else value
+def stated(file: Path) -> Any:
+    """Everything that a certificate states, but for what a verdict lists as the issuer's word."""
+    content = json.loads(file.read_text())
+    content["options"] = Options(**content["options"]).as_dict()  # an option that is absent has its default
+    content["data"]["holdout_seed"] = content["data"].get("holdout_seed") or 0
+    for statement in content["statements"]:
+        statement["value"] = round(statement["value"], 8)  # a bound may be written with other last digits
+    unsaid = ("made_by", "machine", "earlier", "digest", "files")
+    return {key: value for key, value in content.items() if key not in unsaid}
 
 
 def same_statements(folder: Path, honest: Path) -> bool:
-    """Whether a run directory states what the honest one states."""
+    """Whether every certificate of a run states what one of this honest run states."""
+    every, true = (sorted((one / "certificates").glob("*/certificate.json")) for one in (folder, honest))
     try:
-        return bool(stated(folder) == stated(honest))
-    except (ValueError, KeyError, OSError, TypeError):
+        known = [stated(file) for file in true]
+        return bool(every) and all(stated(file) in known for file in every)
+    except (ValueError, KeyError, OSError, TypeError, AttributeError):
         return False
 
 
@@ -401,7 +226,9 @@ def hostile_runs(honest: Path, count: int, seed: int) -> Iterator[Case]:
                 if content_of(folder) != content_of(honest / name / "0"):
                     break
             case.name += f" ({what})"
-            case.harmless = same_statements(folder, honest / name / "0")
+            case.harmless = any(
+                same_statements(folder, honest / name / one) for one in "01"
+            )  # never a mixture
             return folder
 
         case.lay = lay
