@@ -15,7 +15,9 @@ from torture_bases import Certificate, linear, wide
 from cop2l import CoP2L
 from cop2l.audit import cut
 from cop2l.audit.verify import verify
+from cop2l.certify.counting import answer_numbers
 from cop2l.errors import UserError
+from cop2l.kernel.exact import answer_keys, sample
 from cop2l.kernel.verify import UNCOMMITTED
 from cop2l.models import build
 from cop2l.streams import load
@@ -201,6 +203,16 @@ def test_pure_noise_oversampled(tmp_path, hide):
     paid = verify(quiet, data, count_repeats=True)
     assert paid.status == "valid"
     assert paid.statements[0]["value"] > 0.9
+
+
+@pytest.mark.parametrize("precision", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_signs_of_zeros_hide_no_copy_in_any_precision(precision):
+    model = torch.nn.Linear(2, 3, bias=False).to(precision)
+    x = np.array([[0.0, 1.0], [-0.0, 1.0], [2.0, 1.0]], np.float32)
+    with torch.no_grad():
+        model.weight.copy_(torch.eye(3, 2))  # the logits have the signs of the inputs
+    for keys in (answer_keys(model, sample(x, torch.zeros(3).long(), 1, 0)), answer_numbers(model, x)):
+        assert keys[0] == keys[1] != keys[2]
 
 
 def test_repeats_that_hide_rows_shared_between_tasks(tmp_path):

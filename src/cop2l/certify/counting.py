@@ -92,7 +92,7 @@ def answer_numbers(model: nn.Module, x: Any) -> np.ndarray:
     A model of less than single precision gives few different logits: there it is one for the inputs as it receives them.
     """
     if torch.finfo(next(model.parameters()).dtype).bits < 32:
-        found = [row_numbers(seen(model, tensor(x[i : i + ROWS]))) for i in range(0, len(x), ROWS)]
+        found = [row_numbers(seen(model, tensor(x[i : i + ROWS])).double()) for i in range(0, len(x), ROWS)]
     else:
         with scoring_mode(model):
             found = [row_numbers(model(rows)) for rows in input_blocks(model, x)]

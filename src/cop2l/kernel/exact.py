@@ -261,7 +261,7 @@ def answer_keys(model: nn.Module, part: Examples) -> np.ndarray:
     else:
         size = block_rows(part.x)
         starts = range(0, len(part), size)
-        rows = (row for i in starts for row in numbers(seen(model, tensor(part.x[i : i + size]))) + 0)
+        rows = (row for i in starts for row in numbers(seen(model, tensor(part.x[i : i + size])).double()) + 0)
     return np.array([hash(row.tobytes()) for row in rows][: len(part)], np.int64)
 
 
