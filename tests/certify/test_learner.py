@@ -418,7 +418,7 @@ WRONG = {
     "labels of truth": (lambda x, y: (x, y > 0), {}, "integer"),
     "labels in two dimensions": (lambda x, y: (x, y[:, None]), {}, "one-dimensional"),
     "ragged": (lambda x, y: ([[1.0], [1.0, 2.0]], y[:2]), {}, "array of numbers"),
-    "labels too long for 64 bits": (lambda x, y: (x, [2**70] * len(y)), {}, "integer"),
+    "labels too long for 64 bits": (lambda x, y: (x, [2**70] * len(y)), {}, "class numbers"),
     "labels as texts": (lambda x, y: (x, np.array(["a"] * len(y))), {}, "integer"),
     "class beyond the head": (lambda x, y: (x, y), {"classes": (0, 99)}, "outputs of the model"),
     "label outside its head": (lambda x, y: (x, y), {"classes": (0,)}, "outside the task's own classes"),

@@ -221,6 +221,7 @@ def test_blocks_give_what_the_whole_gives(name, size, monkeypatch, tmp_path):
 def test_inputs_are_read_a_block_at_a_time(name, monkeypatch):
     monkeypatch.setattr(frozen, "BLOCK", 16)
     monkeypatch.setattr(base, "BLOCK", 16)
+    monkeypatch.setattr("cop2l.kernel.samples.ROWS", 16)
     x, y = examples()
 
     class Rows:
