@@ -294,7 +294,9 @@ def test_every_kind_of_certificate_can_be_exported(data, tmp_path, changes):
     content = export(run, tmp_path / "service", data=str(data))
     assert {one["family"] for one in content["recount"]["statements"]} <= {"tasks", "average", "classes"}
     assert content["recount"]["statements"]
-    draws = changes.get("kind") == "kl"  # no theorem covers rows of equal logits there: the auditor must know them for draws
+    draws = (
+        changes.get("kind") == "kl"
+    )  # no theorem covers rows of equal logits there: the auditor must know them for draws
     verdict = verify(tmp_path / "service", data, cut_as_stated=True, repeats_are_draws=draws)
     assert verdict.status == "valid", sentences(verdict)
 

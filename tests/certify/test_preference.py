@@ -48,7 +48,7 @@ def rerun(engine, case, present, kept=None, order=None):
         free = np.setdiff1d(everything.row, certified(case, t))
         own_prior = everything.take(free) if case.options.prior else None
         with exact_arithmetic(1):
-            prior = engine.train_on_prior(own_prior)
+            prior = engine.train_on_prior(own_prior, len(everything))
             outcome = engine.mp2l(S, B, np.ones(len(S), bool), prior, message=(kept or {}).get(t))
         own[t] = picked[t] = np.sort(rows[outcome.kept[outcome.kept < len(S)]])
         at = outcome.picked[outcome.picked >= len(S)] - len(S)

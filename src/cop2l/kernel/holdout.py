@@ -26,8 +26,7 @@ from cop2l.kernel.verify import ALLOWED, Allowed, Known, Say
 
 OWN = ("delta", "siblings", "seed", "kind", "claim", "shares", "groups", "tasks")
 """The options that a hold-out certificate has; the others are those of the method, in `settings`."""
-PREDICTS = ("tasks", "classes", "heads", "outputs", "tasks_seen")
-"""What a stored learner says of itself and predicts by, beside its tensors."""
+PREDICTS = ("tasks", "classes", "heads", "outputs", "tasks_seen")  # of a stored learner, beside its tensors
 
 
 def verify_holdout(
@@ -124,6 +123,7 @@ def _predictor(file: Path) -> tuple[str, str]:
     with regular(file), safe_open(file, framework="pt") as opened:
         tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         note = json.loads((opened.metadata() or {}).get("cop2l", "{}")).get("note", {})
+    note["heads"] = [sorted(head) for head in note.get("heads") or ()]  # sets of classes, in whatever order
     return digest(tensors), canonical({name: note.get(name) for name in PREDICTS})
 
 
