@@ -78,7 +78,6 @@ def test_a_verdict_is_short_and_in_a_notebook_says_first_what_is_wrong(learner, 
     assert (
         shown.index("Invalid")
         < shown.index("<summary>Wrong")
-        < shown.index("<summary>The claim")
         < shown.index("<summary>Checked")
     )
     assert '<details style="margin:.3em 0" open><summary>Wrong' in shown
