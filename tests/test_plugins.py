@@ -142,7 +142,7 @@ def words(package):
 
     def said(*arguments, fails=False):
         done = subprocess.run(
-            [sys.executable, "-m", "cop2l", *arguments],
+            [str(Path(sys.executable).with_name("cop2l")), *arguments],
             env=environment,
             cwd=package,
             capture_output=True,
@@ -185,7 +185,7 @@ def test_a_data_set_of_a_package_on_the_command_line(package, words):
     quick = ("preset=hybrid", "prior_epochs=2")
     words("run", "harvest", *quick, "--out", "run")  # neutral settings, as for own data
     config = json.loads((package / "run" / "config.json").read_text())
-    assert (config["stream"], config["tasks"], config["options"]["optimiser"]) == ("harvest", 2, "adam")
+    assert (config["stream"], config["tasks"], config["options"]["optimiser"]) == ("harvest", 2, "sgd")
     assert "VALID" in words("verify", "run", "--data", "harvest")
     words("run", "digits", "stream=harvest", "method=finetuning", "tasks=2", "epochs=1", "--out", "run2")
     (package / "own.toml").write_text('base = "digits"\n[streams.harvest]\nseed = 5\n')

@@ -392,6 +392,5 @@ def test_the_certificate_of_a_run_is_verified_from_the_name_of_its_stream(tmp_pa
         "n=100",
         *(["--stream-seed", "3", "--scenario", "task-incremental"] if "anytime=true" in pairs else []),
     ]
-    accepted = ["--repeated", "1", "--shared", "1000"]  # the inputs of this stream are few
-    assert main(["verify", str(tmp_path / "run"), "--data", "synthetic", *typed, *accepted]) == 0
-    assert "\nVALID" in capsys.readouterr().out
+    assert main(["verify", str(tmp_path / "run"), "--data", "synthetic", *typed]) == 0
+    assert capsys.readouterr().out.startswith("VALID")

@@ -153,7 +153,12 @@ def certified(world, seed, n, model=None):
     samples = tasks_of(world, (n,), np.random.default_rng([seed, 8]))
     options = {**UNTOUCHED, "tasks": 1, "seed": seed}
     learner = CoP2L(
-        model or model_of("memory", 2, seed), preset="cop2l", scenario=DOMAINS, delta=DELTA, **options
+        model or model_of("memory", 2, seed),
+        repeats=True,
+        preset="cop2l",
+        scenario=DOMAINS,
+        delta=DELTA,
+        **options,
     )
     list(learned(learner, world, samples))
     return learner, world, samples, learner.certify(samples)

@@ -123,7 +123,9 @@ def test_what_breaks_an_assumption_is_found_out(name):
 
 def test_the_learner_refuses_what_would_spend_delta_twice():
     samples = noise((40, 40), 0)
-    learner = CoP2L(model_of("memory", 2, 0), preset="cop2l", scenario=DOMAINS, **UNTOUCHED, tasks=2)
+    learner = CoP2L(
+        model_of("memory", 2, 0), repeats=True, preset="cop2l", scenario=DOMAINS, **UNTOUCHED, tasks=2
+    )
     learner.learn(*samples[1])
     with pytest.raises(UserError, match="fixed in advance"):  # a report after every task
         learner.certify({1: samples[1]})

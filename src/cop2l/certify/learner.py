@@ -42,7 +42,7 @@ class CoP2L:
     ...     learner.learn(x, y)
     >>> certificate = learner.certify({t: (x, y) for x, y, t in stream})
     >>> learner.tasks_seen, sorted(certificate.bounds), certificate.kind
-    (2, [1, 2], 'preference')
+    (2, [1, 2], 'combined')
     """
 
     def __init__(
