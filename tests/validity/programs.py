@@ -155,6 +155,7 @@ def certified(world, seed, n, model=None):
     learner = CoP2L(
         model or model_of("memory", 2, seed),
         repeats=True,
+        data={"stream": "synthetic"},
         preset="cop2l",
         scenario=DOMAINS,
         delta=DELTA,
