@@ -141,7 +141,13 @@ def sharp_program(kind, tasks, seed, n=40):
     world = coin(ONE_HOT, DOMAINS, tasks, sharp_risk(kind, tasks, 0, n))
     samples, seen = tasks_of(world, [n] * tasks, np.random.default_rng([seed, 7])), []
     claims = partial(of_program, partial(rounded, bits=8), seen)
-    options = {**sharp_options(0), "kind": kind, "tasks": tasks, "seed": seed}
+    options = {
+        **sharp_options(0),
+        "kind": kind,
+        "tasks": tasks,
+        "seed": seed,
+        "data": {"stream": "synthetic"},
+    }
     return run(world, Close(), samples, DOMAINS, claims=claims, **options)
 
 
