@@ -216,14 +216,14 @@ class Plain:
         own = np.sort(kept[kept < n])
         for i, past in enumerate(self.sets, 1):
             if B is not None:
-                past.first = np.union1d(past.first, _rows_of(i, B, kept[kept >= n] - n))  # line 7: I_i u (C* n S_i)
-                past.picked = np.union1d(past.picked, _rows_of(i, B, picked[picked >= n] - n))
+                of_task = np.flatnonzero(B.task == i)
+                past.first = np.union1d(past.first, B.row[np.intersect1d(kept - n, of_task)])  # line 7: I_i u (C* n S_i)
+                past.picked = np.union1d(past.picked, B.row[np.intersect1d(picked - n, of_task)])
             held = self.buffer[i - 1]
             still = self.stays(held.row, i, t)  # line 8: B_i <- sample(B_i, floor(m/t))
-            if not options.marked:
-                gone = np.intersect1d(held.row[~still], past.first)  # lines 10-11
-                past.second = np.union1d(past.second, gone)  # line 12: J_i
-                past.first = np.setdiff1d(past.first, gone)  # line 13; mu1_i (line 14) is not needed: see `reconstruct`
+            gone = NONE if options.marked else np.intersect1d(held.row[~still], past.first)  # lines 10-11
+            past.second = np.union1d(past.second, gone)  # line 12: J_i
+            past.first = np.setdiff1d(past.first, gone)  # line 13; mu1_i (line 14) is not needed: see `reconstruct`
             self.buffer[i - 1] = held if still.all() else held.take(np.flatnonzero(still))
         rest = np.setdiff1d(np.flatnonzero(certified), own, assume_unique=True)
         self.store_prior(own_prior)
@@ -369,10 +369,6 @@ def balanced_order(part: Examples, seed: int) -> np.ndarray:
     return np.asarray(order[np.argsort(rank, kind="stable")])
 
 
-def _rows_of(task: int, B: Examples, at: np.ndarray) -> Rows:
-    return np.asarray(B.row[at][B.task[at] == task])
-
-
 def kl_inverse(q: float, eps: float) -> float:
     """sup{p : kl(q, p) <= eps}, by bisection to the last bit."""
     low, high = min(q, 1.0), 1.0
@@ -392,12 +388,10 @@ def criterion(options: Options, n: int, picked: int, errors: int, iterations: in
     rest, price = n - picked, -math.log(options.delta)
     if options.stop in ("none", "preference") or not n:
         return (picked + errors) / max(n, 1)
-    if options.stop == "kl" and not rest:
-        return 1.0
     if options.stop == "kl":
         price += math.lgamma(n + 1) - math.lgamma(picked + 1) - math.lgamma(rest + 1)
-        price += math.log(2 * math.sqrt(rest) * (picked + 1) ** 2 * math.pi**2 / 6)
-        return kl_inverse(errors / rest, price / rest)
+        price += math.log(2 * math.sqrt(max(rest, 1)) * (picked + 1) ** 2 * math.pi**2 / 6)
+        return kl_inverse(errors / rest, price / rest) if rest else 1.0
     price += math.log(options.tasks or 1)
     if not iterations:
         return kl_inverse(errors / n, (price + math.log(4 / 3)) / n)

@@ -29,6 +29,7 @@ Say = Callable[[str], None]
 Counted = tuple[Rows, np.ndarray]
 UNCOMMITTED = "Seed, options, delta, the claim and the number of tasks were chosen before the data was seen."
 OTHERS = "At most {} commitments, this one among them, were made for this data."
+ALONE = "No other commitment was made for this data."
 CASES = (
     "If the data is your own: the draws of each task are independent, as the certificate's assumptions say.",
     "If the issuer gave you the data: also, no row was invented, copied, altered or put in an order by one who knew the seed.",
@@ -169,7 +170,7 @@ def check_commitment(verdict: Verdict, certificate: Content, commitment: str | N
         own = {"model": certificate["model"].get("seed"), "learner": settings.get("seed"), "hold-out": data.get("holdout_seed")}
         if other := {name: seed for name, seed in own.items() if seed not in (None, options.seed)}:
             verdict.doubt(f"There must be one seed, {options.seed}, unless others are committed to: {canonical(other):.100}.")
-        drawn = [key for key, value in data.items() if key in SEEDS and value not in (None, 0)]
+        drawn = [key for key in ("seed", "class_seed", "order_seed") if data.get(key) not in (None, 0)]  # of the split
         verdict.assumed += [f"Not chosen by looking at results: {', '.join(drawn)}."] * bool(drawn)
         if many_constants(certificate):
             verdict.doubt("The inputs are scaled by many shifts and factors, which may have been fitted to the data.")
@@ -179,14 +180,11 @@ def check_commitment(verdict: Verdict, certificate: Content, commitment: str | N
     require(certificate["commitment"] in (None, commitment), "The certificate names another commitment than the one given.")
     kept = content_digest(committed_by(certificate)) == commitment
     require(kept, "The certificate is not what was committed to: method, options, seeds, model, threads or split differ.")
-    verdict.assumed[verdict.assumed.index(UNCOMMITTED)] = OTHERS.format(options.siblings)
-    if certificate["scenario"] == "task-incremental" and not data.get("stream"):
+    verdict.assumed[verdict.assumed.index(UNCOMMITTED)] = OTHERS.format(options.siblings) if options.siblings > 1 else ALONE
+    if certificate["scenario"] == "task-incremental":
         verdict.assumed.append("The classes of each task, which no commitment names, were declared before any data was seen.")
     verdict.checked.append(f"Method, options, seeds, model and split are those that were committed to ({commitment}).")
     return True
-
-
-SEEDS = ("seed", "class_seed", "order_seed")  # of a split; `seed` is the stream's
 
 
 def check_samples(verdict: Verdict, certificate: Content, samples: Samples, like: Tensor) -> Known:
@@ -227,9 +225,7 @@ def _check_work(certificate: Content, model: nn.Module, block: int, allowed: All
 def limit(allowed: Allowed, operations: float) -> None:
     """Refuse what takes longer than allowed."""
     if operations > allowed.operations:
-        raise Unreadable(
-            f"Verification takes about {operations:.1e} operations, and {allowed.operations:.1e} are allowed: see --limit."
-        )
+        raise Unreadable(f"Verification takes about {operations:.1e} operations; --limit allows {allowed.operations:.1e}.")
 
 
 def _stored(certificate: Content, name: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -260,10 +256,7 @@ def _check_learning(
                 counted[len(one["records"])] = [_counted(fresh, S, outside) for S in parts[: len(one["records"])]]
             made = int(fresh(seen(fresh, parts[0].take(np.zeros(2, np.int64)).x)).shape[1]), size_of(fresh)
             stated = last["classes"], last["model"].get("parameters")
-            require(
-                stated == made,
-                f"The model has {made[0]} outputs and {made[1]} parameters, not {stated[0]} and {stated[1]!r:.40}.",
-            )
+            require(stated == made, f"Outputs and parameters of the model are {made}, not {stated!r:.60}.")
             check_tests(verdict, _test_errors(fresh, outside, tests, len(records)))
             repeated = _learn_again(plain, run, known, counted, untouched, bool(other), say)
             _rebuild(again, plain, parts)
