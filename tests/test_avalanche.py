@@ -199,6 +199,14 @@ def test_a_certificate_after_every_experience_and_without_the_data():
     assert kinds == ["buffer", "preference"]
 
 
+def test_a_module_of_the_users_is_evaluated_behind_the_scale_of_its_inputs():
+    benchmark, learner = as_benchmark(clouds("class-incremental")), CoP2L(torch.nn.Linear(4, 6), memory=60)
+    ours = CoP2LStrategy(learner=learner, evaluator=EvaluationPlugin())
+    before = ours.model
+    ours.train(benchmark.train_stream[0])
+    assert ours.model is learner.model is not before
+
+
 def test_examples_come_through_the_evaluation_transforms():
     data = tensors(clouds("class-incremental"))
     groups = {"train": (lambda x: x + torch.randn(4), None), "eval": (lambda x: 2 * x, None)}

@@ -108,6 +108,7 @@ class CoP2LStrategy(SupervisedTemplate):  # type: ignore[misc]
             )
         data = Examples(experience, head)
         self.learner.learn(data, classes=tuple(head.values()) or None, progress=self._tick)
+        self.model = self.learner.model  # the first task may have put a scale before it
         if head:
             self.heads[label] = head
         self.learned.append(experience.current_experience)
