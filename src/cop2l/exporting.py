@@ -17,7 +17,8 @@ from cop2l.certify.bounding import statements
 from cop2l.certify.program import Run, answers_alone, program, wrong_rows
 from cop2l.errors import UserError
 from cop2l.experiments import life
-from cop2l.files import file_digest, replace_folder, write_bytes, write_json
+from cop2l.experiments.records import CONFIG
+from cop2l.files import file_digest, read_json, replace_folder, write_bytes, write_json
 from cop2l.kernel.building import stored_tensors, where
 from cop2l.kernel.exact import digest, withheld_rows
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, FORMAT, NOT_RECOUNTED, PROGRAMS, VERSION, WEIGHTS
@@ -55,7 +56,7 @@ def export(
         new.mkdir()
         learner = _with_certificate(source, new / CERTIFICATE)
         known = life.kept_beside(source) if isinstance(source, str | Path) else {}
-        content.update(_written(new, learner, format, data, known))
+        content.update(_written(new, learner, format, data, known, _repeats(source, learner)))
 
     try:
         replace_folder(folder, fill)
@@ -80,7 +81,17 @@ def _with_certificate(source: Any, to: Path) -> Any:
     return life.load(source)
 
 
-def _written(new: Path, learner: Any, kind: str, data: Any, known: Mapping[str, Any]) -> dict[str, Any]:
+def _repeats(source: Any, learner: Any) -> bool:
+    """Whether equal rows were declared to be independent draws: to the learner or, of other methods, to their run."""
+    if hasattr(learner, "state"):
+        return bool(learner.state.repeats)
+    config = Path(source) / CONFIG if isinstance(source, str | Path) else None
+    return bool(config and config.is_file() and read_json(config).get("repeats"))
+
+
+def _written(
+    new: Path, learner: Any, kind: str, data: Any, known: Mapping[str, Any], repeats: bool
+) -> dict[str, Any]:
     certificate = read_certificate(new / CERTIFICATE)
     if not predicts_with_its_model(certificate["method"]):
         raise UserError(
@@ -95,9 +106,9 @@ def _written(new: Path, learner: Any, kind: str, data: Any, known: Mapping[str, 
     write_bytes(new / PROGRAMS[kind], made.content)
     counted = None
     if data is not None or kind == "onnx":
-        samples = _samples(certificate, data)
+        samples, sets = _samples(certificate, data), stored_sets(certificate)
         options = certificate["options"]
-        records, statements = recount(made.logits, certificate, options, stored_sets(certificate), samples)
+        records, statements = recount(made.logits, certificate, options, sets, samples, repeats)
         counted = {"run_by": made.run_by, "records": records, "statements": statements}
     content = {
         "format": FORMAT,
@@ -170,6 +181,7 @@ def recount(
     options: Options,
     sets: Sequence[Sets],
     samples: Mapping[int, tuple[Any, ...]],
+    repeats: bool = False,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The records of a certificate with the errors that a program makes, and the statements that follow from them.
 
@@ -181,7 +193,7 @@ def recount(
     logits = {t: answers_alone(run, x) for t, (x, *_) in samples.items() if t <= last}
     keys = {t: counting.row_numbers(found) for t, found in logits.items()}
     used = {t: counting.used_rows(len(own), t, options, sets[t - 1]) for t, own in keys.items()}
-    same = {} if counting.declared_draws(certificate["data"]) else counting.repeated(keys, used)
+    same = {} if counting.declared_draws(certificate["data"], repeats) else counting.repeated(keys, used)
     for stated in certificate["records"]:
         _, y, *groups = (*samples[task := stated["task"]], None)
         labels = np.asarray(y).astype(np.int64)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal, localcontext
 from typing import Any, NamedTuple
 
-from cop2l.errors import printable
+from cop2l.errors import UserError, printable
 
 EXACT = Context(prec=1100)
 """Digits enough for every float and for 1 - delta."""
@@ -90,6 +90,19 @@ class Names(NamedTuple):
         """A task's name behind its number, if it has one."""
         return f' ("{self.tasks[number - 1]}")' if 0 < number <= len(self.tasks) else ""
 
+    def task_number(self, label: Any) -> Any:
+        """The number of a task, from its name or its number.
+
+        >>> names = Names(["2019", "2020"], ["cat", "dog"])
+        >>> names.task_number("2020"), names.task_number("2"), names.class_number("dog"), Names().task_number("Bern")
+        (2, 2, 1, 'Bern')
+        """
+        return _number(label, self.tasks, 1, "task")
+
+    def class_number(self, label: Any) -> Any:
+        """The number of a class, from its name or its number."""
+        return _number(label, self.classes, 0, "class")
+
     def put(self, sentence: str) -> str:
         """A sentence about tasks and classes by their numbers, with the names.
 
@@ -102,6 +115,17 @@ class Names(NamedTuple):
     def _class(self, number: int) -> str:
         name = self.classes[number] if number < len(self.classes) else str(number)
         return "" if name == str(number) else f' ("{name}")'
+
+
+def _number(label: Any, names: Sequence[str], first: int, noun: str) -> Any:
+    """The number behind a label: that of the name, if it is one; as it is, where nothing has names."""
+    if (text := str(label)) in names:
+        return first + list(names).index(text)
+    if names and label is not None and not text.isdecimal():
+        raise UserError(
+            f"There is no {noun} named {text!r}; they are called {', '.join(map(repr, names[:20]))}."
+        )
+    return int(text) if text.isdecimal() else label
 
 
 def short_name(name: object) -> str:

@@ -548,7 +548,6 @@ def test_hidden_copies_are_paid_for(tmp_path, hide, monkeypatch):
 
     assert certificate(tmp_path / "paid") > 0.8
     monkeypatch.setattr("cop2l.certify.counting.declared_draws", lambda *_: True)
-    monkeypatch.setattr("cop2l.certify.repeats.copied_rows", lambda *_: 0)
     assert certificate(tmp_path / "unpaid") < 0.1  # half of all new examples are wrong
     assert verify(tmp_path / "unpaid", data).status == "cannot tell"
 

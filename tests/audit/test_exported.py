@@ -318,6 +318,19 @@ def test_a_learner_in_python(tmp_path):
         cop2l.export(learner, tmp_path / "again", data={1: samples[1], 2: samples[1]})
 
 
+@pytest.mark.parametrize("method", [["max_iterations=2"], ["method=replay", "holdout=0.4", "epochs=5"]])
+def test_declared_draws_travel_with_the_export(method, tmp_path, monkeypatch):
+    """Discrete data that was declared is not counted as copies in the program either."""
+    monkeypatch.chdir(tmp_path)
+    draws = np.random.default_rng(0)
+    x = draws.integers(0, 3, (400, 3)).astype(np.float32)
+    np.savez("few.npz", x=x, y=(x[:, 0] > 0).astype(int))
+    assert main(["run", "few.npz", *method, "tasks=1", "classes=2", "repeats=true", "--out", "run"]) == 0
+    content = cop2l.export("run", "service", data="few.npz")
+    assert all(one["value"] < 0.5 for one in content["recount"]["statements"])
+    assert cop2l.verify("service", "few.npz", cut_as_stated=True, repeats_are_draws=True).status == "valid"
+
+
 def _zeros():
     model = torch.nn.Sequential(torch.nn.Linear(6, 4))
     for parameter in model.parameters():

@@ -187,6 +187,19 @@ def test_what_cannot_be_read_is_one_sentence(data, said):
     assert learner.tasks_seen == 0
 
 
+@pytest.mark.parametrize("classes", [["ant", "bee", "cat"], [1, 5, 9]])
+def test_names_and_gaps_among_labels_are_refused_with_the_call_that_takes_them(classes):
+    learner, y = (
+        CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="cop2l", **OPTIONS),
+        np.array(classes)[Y],
+    )
+    with pytest.raises(UserError, match=r"that will ever come: learn") as refused:
+        learner.learn(X, y)
+    call = str(refused.value).rpartition(": ")[2].rstrip(".")
+    eval(f"learner.{call}", {"learner": learner, "x": X, "y": y, "numpy": np})
+    assert learner.tasks_seen == 1
+
+
 @pytest.mark.parametrize("name", ["cop2l", "replay"])
 def test_what_has_another_width_is_not_predicted(name):
     learner = method(name)(build("mlp", inputs=(WIDTH,), classes=CLASSES))
@@ -212,7 +225,7 @@ def test_frames_say_which_column_is_wrong():
 @pytest.mark.parametrize("frame_of", [pandas_frame, polars_frame, hugging_face_columns])
 @pytest.mark.parametrize("name", ["cop2l", "replay"])
 def test_columns_of_a_frame_are_found_by_their_names(tmp_path, name, frame_of):
-    options = OPTIONS if name == "cop2l" else {"memory": 30}
+    options = OPTIONS | {"tasks": 1} if name == "cop2l" else {"memory": 30}
     learner = method(name)(build("mlp", inputs=(WIDTH,), classes=CLASSES, seed=0), **options)
     frame = frame_of(X, Y)
     learner.learn(frame)
@@ -223,6 +236,7 @@ def test_columns_of_a_frame_are_found_by_their_names(tmp_path, name, frame_of):
     assert torch.equal(predict(tmp_path / "saved", tmp_path / "turned.csv").classes, learner.predict(X))
     for one in (learner, method(name).load(tmp_path / "saved")):
         assert torch.equal(one.predict(turned), one.predict(X))
+        assert name != "cop2l" or one.certify({1: turned}).bounds
         with pytest.raises(UserError, match="x contains NaN"):
             one.predict(np.full_like(X, np.nan))
         with pytest.raises(

@@ -85,15 +85,24 @@ def test_copies_within_a_task(tmp_path):
     assert reasons(a_learner(), x[rows % 299], y[rows % 299]) == []  # a single one
     learner = a_learner()
     (said,) = reasons(learner, x[rows % 200], y[rows % 200])
-    assert said.startswith("100 of the 300 rows of task 1 repeat another: copies are no independent draws")
+    assert said.startswith("100 of the 300 rows of task 1 repeat another and count as errors")
+    assert "declare repeats=True" in said
     learner.learn(*clouds(1))
-    found = learner.certify({1: (x[rows % 200], y[rows % 200]), 2: clouds(1)})
-    assert (found.bounds[1], found.not_valid) == (1.0, (said,))
-    assert found.bounds[2] < 0.2
+    learner.save(tmp_path)
+    data = {1: (x[rows % 200], y[rows % 200]), 2: clouds(1)}
+    found = learner.certify(data)
+    assert (0.5 < found.bounds[1] < 0.8, found.bounds[2] < 0.2, found.not_valid) == (True, True, ())
+    with pytest.warns(Advice, match="Rows of task 1 repeat another, and its bound is 100 %"):
+        gone = CoP2L.load(tmp_path).certify({2: data[2]})  # what nothing can count
+    assert (gone.bounds[1], gone.bounds[2] < 0.2) == (1.0, True)
+    paper = CoP2L(model_of("linear", 2, inputs=4), preset="paper", memory=60, tasks=1, max_iterations=2)
+    reasons(paper, *data[1])
+    with pytest.warns(Advice, match="of other kinds than kl"):
+        assert paper.certify({1: data[1]}).bounds[1] == 1.0
     declared = a_learner(repeats=True)
-    assert reasons(declared, x[rows % 200], y[rows % 200]) == []
+    assert reasons(declared, *data[1]) == []
     declared.save(tmp_path)
-    assert reasons(CoP2L.load(tmp_path), *clouds(1)[:1], clouds(1)[1]) == []
+    assert reasons(CoP2L.load(tmp_path), *clouds(1)) == []
     assert CoP2L.load(tmp_path).state.repeats
 
 
@@ -105,7 +114,7 @@ def test_discrete_data_repeats_honestly(n, levels, dimensions):
         found = []
         for x, _, t in synthetic(n=n, levels=levels, dimensions=dimensions, seed=seed):
             own = row_hashes(x, torch.float32, 0)
-            assert [*found_in_task(t, x, own, found, repeats=False)] == []
+            assert [*found_in_task(t, own, found)] == []
             found.append(own)
         assert shared_rows(
             np.random.default_rng(0).permutation(found[0])[1:], found[0]
@@ -137,11 +146,11 @@ def test_withheld_rows_fall_by_what_was_learned_from_them():
     """Rows that two tasks withhold void means alone; rows that a task learned from void the task that withholds them."""
     rows = {t: clouds(t)[0] for t in range(5)}
     own = {t: row_hashes(x, torch.float32, 0) for t, x in rows.items()}
-    good = {1: (rows[1], own[1]), 2: (rows[2], own[2])}
-    assert [*found_in_withheld({1: own[3], 2: own[4]}, good, repeats=False)] == []
-    ((void, _),) = found_in_withheld({1: own[3], 2: own[1]}, good, repeats=False)
+    good = {1: own[1], 2: own[2]}
+    assert [*found_in_withheld({1: own[3], 2: own[4]}, good)] == []
+    ((void, _),) = found_in_withheld({1: own[3], 2: own[1]}, good)
     assert void == {1}
-    ((void, said),) = found_in_withheld({1: own[3], 2: own[4]}, {1: good[1], 2: good[1]}, repeats=False)
+    ((void, said),) = found_in_withheld({1: own[3], 2: own[4]}, {1: own[1], 2: own[1]})
     assert (void, "no average over these tasks holds" in said) == (set(), True)
 
 

@@ -136,7 +136,10 @@ def test_a_saved_learner_grows_in_place_and_a_baseline_too(before, tmp_path, cap
             "Write classes as numbers",
         ),
         (["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--archive", "one"], "as T=PATH"),
-        (["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--archive", "²={1.npz}"], "as T=PATH"),
+        (
+            ["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--archive", "²={1.npz}"],
+            "no earlier task ²",
+        ),
         (["predict", "{run}", "--data", "{bad.npz}"], "is not a readable .npz file of plain arrays"),
         (["predict", "{run}", "--data", "{text.csv}"], "no values that are known in advance"),
         (["predict", "{run}", "--data", "{wide.csv}"], "have the shape (5,), and the learner takes (4,)"),

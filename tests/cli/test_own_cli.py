@@ -253,6 +253,14 @@ def test_gaps_categories_and_the_order_of_tasks(capsys):
     assert read_json("here/summary.json")["task_names"] == ["Bern", "Zürich", "Genf"]
     assert main(["show", "here"]) == 0
     assert '2 ("Zürich")' in capsys.readouterr().out
+    Path("feedback.csv").write_text("task,error\nBern,1\nGenf,0\nGenf,1\n")
+    assert main(["monitor", "here", "--task", "Genf", "--state", "state.json", "feedback.csv", "--json"]) == 0
+    assert (watched := json.loads(capsys.readouterr().out))["statement"]["task"] == 3
+    assert (watched["n"], watched["errors"]) == (2, 1)
+    assert main(["monitor", "here", "--task", "Chur", "--state", "state.json"]) == 3
+    assert "no task named 'Chur'; they are called 'Bern', 'Zürich', 'Genf'" in capsys.readouterr().err
+    assert main(["report", "here", "--out", "page.html"]) == 0
+    assert ">2 (&#34;Zürich&#34;)</td>" in Path("page.html").read_text()  # in the tables of the figures
     turned = [";".join(line.split(";")[::-1]) for line in lines]  # columns are known by their names
     Path("turned.csv").write_text("\n".join(turned))
     typed = ["--domain", "branch", "--scenario", "domain-incremental", "--tasks", "3"]
@@ -270,8 +278,11 @@ def test_gaps_categories_and_the_order_of_tasks(capsys):
     assert capsys.readouterr().out.split() == ["no", "yes", "no"]
     later = Path("people.csv").read_text().splitlines()[:151]
     Path("later.csv").write_text("\n".join(later).replace("Bern", "Chur").replace(",", ",1"))
+    Path("genf.csv").write_text("\n".join([lines[0], *(line for line in lines if "Genf" in line)]))
     for file, names in (("people.csv", "'Bern', 'Zürich', 'Genf'"), ("later.csv", "")):
-        assert main(["learn", "here", "--data", file, "--out", "grown"]) == (2 if names else 0)
+        grown = ["--out", "grown", "--archive", "Bern=genf.csv"]
+        assert main(["learn", "here", "--data", file, *grown]) == 2  # not what Bern was
+        assert main(["learn", "here", "--data", file, *grown[:2]]) == (2 if names else 0)
         assert names in (said := capsys.readouterr()).err
     assert '\n  4 ("Chur")  ' in said.out
     Path("bad.csv").write_text("city;size;age\nRom;0;1e1\nUlm;0;old\n")
@@ -303,6 +314,8 @@ def test_pictures_are_resized_and_one_task_is_one(capsys):
     assert main(["run", "pictures", "size=12", "prior_epochs=1", "--out", "here"]) == 0
     assert "(class-incremental, 1 task)" in capsys.readouterr().out
     assert read_json("here/config.json")["data"]["size"] == 12
+    assert main(["predict", "here", "--data", "pictures/b"]) == 0  # pictures without labels
+    assert len(capsys.readouterr().out.split()) == 20
 
 
 @pytest.mark.parametrize(

@@ -230,14 +230,6 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, mon
         run(configured(), tmp_path / "file" / "run")
 
 
-def test_a_full_disk_is_refused_before_the_work(tmp_path, monkeypatch):
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1 << 20))
-    with pytest.raises(UserError, match=r"has 1 MiB free and the run needs about 1[67] MiB"):
-        run(configured(), tmp_path / "run")
-    assert not (tmp_path / "run" / "records.jsonl").exists()
-
-
 def test_a_disk_that_fills_up_leaves_no_half_certificate_and_the_run_goes_on_later(tmp_path, monkeypatch):
     config = configured("anytime=true")
     run(config, tmp_path / "whole")

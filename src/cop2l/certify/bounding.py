@@ -173,8 +173,9 @@ def without_fallen(
 ) -> list[dict[str, Any]]:
     """The statements where tasks share rows: one that falls says 100 %, all others hold with probability at least 1 - delta.
 
-    void: tasks with certified rows that another task learned from, or with copies; all rows of a task are learned from, certified
-    ones too, except those that a hold-out withholds. means: whether tasks share certified rows that none learned from. The
+    void: tasks with certified rows that another task learned from, or with copies that do not count as errors; all rows of a
+    task are learned from, certified ones too, except those that a hold-out withholds. means: whether tasks share certified
+    rows that none learned from. The
     statements about a task fall in the first case, and means over tasks in both (docs/theory.md, section 13).
     """
     fallen = {*void, *([None] if void or means else [])}

@@ -121,11 +121,24 @@ def inputs(x: Any) -> Any:
 
 def labels(y: Any) -> Tensor:
     """Y as 64-bit integers on the CPU."""
-    wanted = "y must be a one-dimensional array of class numbers; streams.from_arrays(x, y) numbers labels that are names."
+    wanted = "y must be a one-dimensional array of class numbers."
+    if not isinstance(y, Tensor) and isinstance(next(iter(np.ravel(np.asarray(y))), None), str):
+        raise UserError(f"y must be class numbers, and holds names; {numbering(y)}.")
     found = y.detach().cpu() if isinstance(y, Tensor) else torch.from_numpy(np.array(_array(y, wanted)))
     if found.dim() != 1 or found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
         raise UserError(wanted)
     return found.to(torch.int64)
+
+
+def numbering(y: Any) -> str:
+    """What to write where labels are names, or numbers with gaps.
+
+    >>> numbering(["dog", "cat", "dog"])
+    "number them by the sorted list of all classes that will ever come: learn(x, numpy.searchsorted(['cat', 'dog'], y))"
+    """
+    names = sorted({*np.asarray(y).tolist()}, key=str)
+    classes = names if len(names) <= 20 else "CLASSES"
+    return f"number them by the sorted list of all classes that will ever come: learn(x, numpy.searchsorted({classes}, y))"
 
 
 def wrong_shape(model: Any, x: Any) -> str | None:

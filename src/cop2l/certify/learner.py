@@ -17,7 +17,7 @@ from cop2l.certify.fast import Fast
 from cop2l.certify.inputs import by_name, check_finite, features, inputs, labelled, labels, wrong_shape
 from cop2l.certify.presets import SCALES, Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
-from cop2l.certify.repeats import MOST_REASONS, found_in_task, row_hashes
+from cop2l.certify.repeats import MOST_REASONS, copied_rows, copies, found_in_task, row_hashes
 from cop2l.certify.scoring import ErrorCount, misclassified, outputs
 from cop2l.certify.state import State, all_or_nothing, check_unchanged, check_undone, parameters, trained
 from cop2l.certify.validation import Data, check_model, check_task, not_learned_from, task_blocks
@@ -64,8 +64,8 @@ class CoP2L:
         `learner.model`); "none": inputs are as they are; None: as the preset has it, "prior" in the default.
         `not_valid` are reasons, in sentences, why the certificates' assumptions do not hold for this data. `data` says how
         the data can be had again (stream, tasks, class_seed, holdout ...), and `commitment` is the hash of a commitment made
-        before: both are written into certificates. `repeats` declares that rows of a task may be equal, each drawn on its own:
-        without it, more equal rows than few values explain are taken for copies.
+        before: both are written into certificates. `repeats` declares that rows of a task may be equal, each drawn on its own, as
+        discrete data is: without it, all but one of equal rows count as errors.
         """
         if scenario not in SCENARIOS:
             raise unknown("scenario", scenario, SCENARIOS)
@@ -183,9 +183,9 @@ class CoP2L:
         print_of_data = fingerprint(len(found), rows, column)
         device, kind = next(self.model.parameters()).device, next(self.model.parameters()).dtype
         hashes = row_hashes(x, kind, self.options.seed)
-        doubts = [*found_in_task(task, x, hashes, state.hashes, state.repeats)]
+        doubts = [*found_in_task(task, hashes, state.hashes)]
         reasons = [*(reason for _, reason in doubts), *advice.one_class(task, head, found, self.scenario)]
-        advice.give(reasons)
+        advice.give([*reasons, *(() if self._draws else copies(task, hashes))])
         if self.ranks is None:  # of several ranks each takes its own blocks there
             x = x.to(device) if isinstance(x, Tensor) else x
         else:
@@ -238,7 +238,13 @@ class CoP2L:
         wrong = self._misclassified(data)
         check_unchanged(self)  # what gives the data may have changed it, and so may running it
         records = [self._record(task, task not in data, wrong[task - 1]) for task in range(1, last + 1)]
-        statements = without_fallen(all_statements(self.options, records), self.state.void)
+        unpaid = self._unpaid(data)
+        advice.give(
+            f"Rows of task {task} repeat another, and its bound is 100 %: they count as errors where its data is given, in"
+            " bounds of other kinds than kl."
+            for task in unpaid
+        )
+        statements = without_fallen(all_statements(self.options, records), {*self.state.void, *unpaid})
         issued = [[s[name] for name in ("family", "task", "subject", "kind")] for s in statements]
         if not issued:
             raise UserError(
@@ -338,6 +344,17 @@ class CoP2L:
             )
         return int(width)
 
+    @property
+    def _draws(self) -> bool:
+        """Whether rows that repeat are independent draws."""
+        return counting.declared_draws(self.state.data, self.state.repeats)
+
+    def _unpaid(self, data: Mapping[int, Data]) -> list[int]:
+        """The tasks with rows that repeat and do not count as errors: without data, or by a bound that no theorem covers."""
+        covered = data if self.options.kind not in ("kl", "kl-tight") else ()
+        rows = () if self._draws else enumerate(self.state.hashes, 1)
+        return [task for task, hashes in rows if task not in covered and copied_rows(hashes)]
+
     def _outside(self) -> Tensor | None:
         """Task-incremental: which classes are not in the head of each task."""
         if self.scenario != "task-incremental":
@@ -373,7 +390,7 @@ class CoP2L:
             count.finish()
             if shared is not None:
                 shared.unite(every)
-        if keys and not counting.declared_draws(self.state.data, self.state.repeats):
+        if keys and not self._draws:
             sets = self.engine.sets
             used = {t: counting.used_rows(len(own), t, options, sets[t - 1]) for t, own in keys.items()}
             for task, mask in counting.repeated(keys, used).items():
@@ -383,12 +400,12 @@ class CoP2L:
     def _count(self, task: int, data: Data, wrong: np.ndarray, count: ErrorCount) -> np.ndarray:
         """Have the rows of a task counted; its data must be what it was learned from. A number for each answer."""
         device, state, start = next(self.model.parameters()).device, self.state, 0
-        keys, draws = [np.empty(0, np.uint64)], counting.declared_draws(self.state.data, self.state.repeats)
+        keys, draws = [np.empty(0, np.uint64)], self._draws
 
         def counted() -> Iterator[tuple[Any, Any]]:
             nonlocal start
             like, head = self.engine.buffer[task - 1].x, state.heads[task - 1]
-            for x, y in task_blocks(data, task, len(wrong), like, head):
+            for x, y in task_blocks(data, task, len(wrong), like, head, state.columns):
                 at = np.full(len(y), task)
                 part = Examples(x, labels(y).to(device), at, at, at)  # neither rows nor marks count here
                 count.add(part, wrong, slice(start, start + len(y)))

@@ -4,9 +4,8 @@ Every row is kept as a keyed 64-bit hash, 8 bytes, also after the data is gone. 
 it whether a row that they have was learned from, and in which tasks; the row itself cannot be computed from it, but rows of few
 possible values can be guessed (docs/data.md).
 
-Discrete data repeats honestly. What independent draws explain is not reported:
-- within a task, repeats that few values per column explain (`_equal_by_chance`);
-- between tasks, values that both have once, as far as there are as many that one has twice (`shared_rows`).
+Within a task, rows that repeat count as errors, unless they are declared to be draws (docs/theory.md, section 14). Between tasks,
+values that both have once are not reported, as far as there are as many that one has twice (`shared_rows`).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,7 +15,6 @@ import numpy as np
 import torch
 
 from cop2l.kernel.exact import tensor
-from cop2l.kernel.samples import ROWS
 from cop2l.randomness import marks
 from cop2l.text import listing
 
@@ -28,17 +26,15 @@ FEW = 2
 """So many repeated or shared rows are never reported."""
 DEVIATIONS = 4.0
 """How far counts of discrete data may be above what is expected, in standard deviations."""
-CORRELATED = 10.0
-"""Columns depend on each other: rows may be equal so many times as often as if they did not."""
 ENOUGH, VALUES = 20, 8
 """So many rows in the same order are the same data; of so many values, also in another order."""
 MOST_REPEATED = 0.002
-"""A larger share of rows that repeat another voids the bounds of a task; fewer count as errors."""
+"""A smaller share of repeated or shared rows is not reported."""
 MOST_NAMED, MOST_REASONS = 20, 100
 """A certificate takes no more reasons; what is void is void all the same."""
 COPIES = (
-    ": copies are no independent draws, so no bound on this task holds, nor a mean over it; leave them out (balance=True balances"
-    " classes without any), or declare repeats=True if each was drawn on its own."
+    " repeat another and count as errors, since copies are no independent draws: leave copies out (balance=True balances classes"
+    " without any) or, if each row was drawn on its own, as discrete data is, declare repeats=True (repeats=true in a run)."
 )
 SHARED = (
     ": what is learned from them is not paid for, so no bound on these tasks holds, nor a mean over them; learn every example"
@@ -65,20 +61,16 @@ def row_hashes(x: Any, kind: torch.dtype, seed: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-def copied_rows(x: Any, hashes: np.ndarray) -> int:
-    """How many rows of a sample repeat another one; 0 if these are few, or if they are equal by chance."""
-    _, counts = np.unique(hashes, return_counts=True)
-    repeated, pairs = len(hashes) - len(counts), float((counts * (counts - 1.0)).sum())
-    if repeated <= max(FEW, MOST_REPEATED * len(hashes)):
-        return 0
-    return 0 if pairs <= CORRELATED * len(hashes) ** 2 * _equal_by_chance(x) else repeated
+def copied_rows(hashes: np.ndarray) -> int:
+    """How many rows of a sample repeat another one; 0 if these are few."""
+    repeated = len(hashes) - len(np.unique(hashes))
+    return repeated if repeated > max(FEW, MOST_REPEATED * len(hashes)) else 0
 
 
-def _equal_by_chance(x: Any) -> float:
-    """The probability that two rows are equal, if their columns were independent: 0 if a column never repeats."""
-    rows = tensor(x[np.random.default_rng(0).permutation(len(x))[:ROWS]]).cpu()[..., None].flatten(1)
-    alike = [(rows == rows.roll(step, 0)).double().mean(0) for step in range(1, min(len(rows), 17))]
-    return float(torch.stack(alike).mean(0).prod())
+def copies(task: int, hashes: np.ndarray, noun: str = "rows") -> Iterator[str]:
+    """What to say of a sample with copies, or with discrete data."""
+    if count := copied_rows(hashes):
+        yield f"{count} of the {len(hashes)} {noun} of task {task}{COPIES}"
 
 
 def shared_rows(new: np.ndarray, old: np.ndarray) -> int:
@@ -106,11 +98,9 @@ def shared_rows(new: np.ndarray, old: np.ndarray) -> int:
 
 
 def found_in_task(
-    task: int, x: Any, hashes: np.ndarray, earlier: Sequence[np.ndarray], repeats: bool
+    task: int, hashes: np.ndarray, earlier: Sequence[np.ndarray]
 ) -> Iterator[tuple[set[int], str]]:
     """What is wrong with the rows of a new task: the tasks whose bounds fall, and why."""
-    if not repeats and (count := copied_rows(x, hashes)):
-        yield {task}, f"{count} of the {len(hashes)} rows of task {task} repeat another{COPIES}"
     known = np.repeat(np.arange(len(earlier)), [len(rows) for rows in earlier])
     touched = np.unique(known[np.isin(np.concatenate([*earlier, hashes[:0]]), hashes)])
     shared = {int(t) + 1: count for t in touched if (count := shared_rows(hashes, earlier[t]))}
@@ -123,18 +113,16 @@ def found_in_task(
 
 
 def found_in_withheld(
-    learned: Mapping[int, np.ndarray], withheld: Mapping[int, tuple[Any, np.ndarray]], repeats: bool
+    learned: Mapping[int, np.ndarray], withheld: Mapping[int, np.ndarray]
 ) -> Iterator[tuple[set[int], str]]:
     """The same for withheld rows: rows that were learned from may repeat, and rows that two tasks withhold void means alone."""
-    for task, (x, hashes) in withheld.items():
-        if not repeats and (count := copied_rows(x, hashes)):
-            yield {task}, f"{count} of the {len(hashes)} withheld rows of task {task} repeat another{COPIES}"
+    for task, hashes in withheld.items():
         if count := sum(shared_rows(hashes, rows) for rows in learned.values()):
             yield (
                 {task},
                 f"{count} of the {len(hashes)} withheld rows of task {task} were learned from as well{SHARED}",
             )
-        others = {t: rows for t, (_, rows) in withheld.items() if t < task}
+        others = {t: rows for t, rows in withheld.items() if t < task}
         if shared := [t for t, rows in others.items() if shared_rows(hashes, rows)]:
             yield (
                 set(),

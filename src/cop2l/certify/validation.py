@@ -8,7 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.certify.inputs import blocks, check_finite, in_words, inputs, labels, reader, wrong_shape
+from cop2l.certify.inputs import (
+    blocks,
+    by_name,
+    check_finite,
+    in_words,
+    inputs,
+    labels,
+    numbering,
+    reader,
+    wrong_shape,
+)
 from cop2l.certify.scoring import input_blocks, scoring_mode
 from cop2l.certify.state import trained
 from cop2l.errors import UserError
@@ -136,7 +146,7 @@ def _head(classes: Sequence[int] | None, width: int, scenario: str, y: Tensor) -
     if low < 0 or high >= width:
         raise UserError(
             f"Labels must be 0 to {width - 1} (the model has {width} outputs), but y has {low if low < 0 else high}; "
-            "make the model with all classes that will ever come."
+            f"make the model with all classes, or, where their numbers have gaps, {numbering(y)}."
         )
     if not np.isin(y.numpy(), head).all():
         raise UserError(f"y has labels outside the task's own classes {listed}.")
@@ -144,12 +154,13 @@ def _head(classes: Sequence[int] | None, width: int, scenario: str, y: Tensor) -
 
 
 def task_blocks(
-    data: Data, task: int, rows: int, like: Any, head: Sequence[int]
+    data: Data, task: int, rows: int, like: Any, head: Sequence[int], columns: Sequence[str] | None
 ) -> Iterator[tuple[Any, Any]]:
     """The data of a task that was learned, block by block; what cannot be what was learned from is refused."""
     pair = data if isinstance(data, tuple | list) else (data,)
     if len(pair) != 2 and not callable(data) and reader(data) is None:
         raise UserError(f"The data for task {task} must be (x, y), or a callable that yields such blocks.")
+    pair = by_name(pair[0], pair[-1], columns)[0], *pair[1:]
     start, whole = 0, not callable(data) and reader(pair[0]) is None
     for x, y in data() if callable(data) else blocks(*pair):
         x, y = inputs(x), y if isinstance(y, Tensor) else np.asarray(y)

@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
         metavar="T=FILE",
         action="append",
         default=[],
-        help="the data of an earlier task, to certify; without it the bound is from memory alone (see 'cop2l plan')",
+        help="the data of an earlier task (its name or number), to certify it; without it the bound is from memory alone",
     )
     parser.add_argument("--out", metavar="DIR", help="where the learner goes (default: where it was)")
     parser.add_argument("--json", action="store_true", help="print what was issued as JSON")
@@ -47,7 +47,9 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _common(parser)
-    parser.add_argument("--task", type=int, metavar="T", help="the examples' task, if task-incremental")
+    parser.add_argument(
+        "--task", metavar="T", help="the examples' task, if task-incremental: its name or number"
+    )
     parser.add_argument(
         "--probabilities",
         action="store_true",

@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
         "claim", metavar="CLAIM", help="a certificate, a run (its last certificate), or a bound: 0.05"
     )
     parser.add_argument("feedback", metavar="FEEDBACK", nargs="?", help="a file; without it, only look")
-    parser.add_argument("--task", type=int, metavar="T", help="the task that the claim is about")
+    parser.add_argument("--task", metavar="T", help="the task that the claim is about: its name or number")
     parser.add_argument(
         "--family",
         default="tasks",

@@ -73,7 +73,7 @@ class Config:
     holdout: float = 0.0
     """The share of each task that is withheld from learning, for the hold-out bound."""
     repeats: bool = False
-    """Rows of a task may be equal, each drawn on its own; else more than few values explain are taken for copies."""
+    """Rows of a task may be equal, each drawn on its own (discrete data); else all but one of equal rows count as errors."""
     seed: int = Options.seed
     """Initial weights, mini-batches, buffers and marks."""
     device: str = "cpu"

@@ -46,7 +46,7 @@ class Exported:
         """The class of each example."""
         return self.probabilities(x, task=task).argmax(1)
 
-    def answers(self, rows: Sequence[Mapping[str, Any]], *, task: int | None = None) -> list[str]:
+    def answers(self, rows: Sequence[Mapping[str, Any]], *, task: str | int | None = None) -> list[str]:
         """The name of the class of each row; a row maps the names of columns to values."""
         import pyarrow as pa
 

@@ -158,7 +158,7 @@ def predict(
     data: str | Path,
     *,
     label: str | None = None,
-    task: int | None = None,
+    task: str | int | None = None,
     probabilities: bool = False,
 ) -> Predicted:
     """The class of each example and, on request, the probabilities of all classes, of which nothing is certified."""
@@ -173,19 +173,20 @@ def predicted(
     known: Mapping[str, Any],
     *,
     label: str | None = None,
-    task: int | None = None,
+    task: str | int | None = None,
     probabilities: bool = False,
 ) -> Predicted:
     """What a learner says of a file or a table of examples; `known` is what its run keeps of its data."""
     x, y, *_ = read(learner, data, known, label)
+    number: int | None = Names.of(known).task_number(task)
     several, tasks = learner.scenario == "task-incremental", range(1, learner.tasks_seen + 1)
-    if task not in tasks and (task is not None or (several and hasattr(learner, "certify"))):
+    if number not in tasks and (number is not None or (several and hasattr(learner, "certify"))):
         raise UserError(
             f"The learner has learned the tasks {tasks[0]} to {tasks[-1]}; say whose examples these are with --task."
         )
-    classes: Tensor = learner.predict(x, task=task)
+    classes: Tensor = learner.predict(x, task=number)
     right = None if y is None else int((classes.numpy() == y).sum()) / len(y)
-    chances = _probabilities(learner, x, task) if probabilities else None
+    chances = _probabilities(learner, x, number) if probabilities else None
     return Predicted(classes, right, class_names(learner, known), chances)
 
 
@@ -257,17 +258,18 @@ def kept_beside(folder: str | Path) -> dict[str, Any]:
 def _archived(
     learner: Method, entry: str, known: Mapping[str, Any], label: str | None
 ) -> tuple[int, tuple[Any, np.ndarray]]:
-    number, equals, path = entry.partition("=")
-    if not equals or not number.isdecimal():
+    name, equals, path = entry.partition("=")
+    if not equals:
         raise UserError(
             f"Write the data of an earlier task as T=PATH, for example 1=first.npz, not {entry!r}."
         )
-    if not 1 <= int(number) <= learner.tasks_seen:
+    number = Names.of(known).task_number(name)
+    if number not in range(1, learner.tasks_seen + 1):
         raise UserError(
-            f"There is no earlier task {number}; the learner has learned the tasks 1 to {learner.tasks_seen}."
+            f"There is no earlier task {name}; the learner has learned the tasks 1 to {learner.tasks_seen}."
         )
     x, y, *_ = read(learner, path, known, label, labels=True)
-    return int(number), (x, y)
+    return number, (x, y)
 
 
 def class_numbers(text: str | None) -> list[int] | None:

@@ -15,11 +15,13 @@ import torch
 
 from cop2l import metrics
 from cop2l.bounds import holdout_certificate
+from cop2l.certify import advice
 from cop2l.certify.bounding import log_delta
 from cop2l.certify.certificate import Certificate
+from cop2l.certify.counting import declared_draws
 from cop2l.certify.families import sentences
 from cop2l.certify.holdout import issue_holdout
-from cop2l.certify.repeats import found_in_withheld, row_hashes
+from cop2l.certify.repeats import copies, found_in_withheld, row_hashes
 from cop2l.experiments.config import Config
 from cop2l.experiments.learners import (
     described,
@@ -174,7 +176,9 @@ def by_holdout(
     """The certificate of any method, from the examples that it never saw."""
     hashes = partial(row_hashes, kind=next(learner.model.parameters()).dtype, seed=config.seed)
     learned = {t: hashes(split(stream[t - 1], config)[0].x) for t in held}
-    doubts = [*found_in_withheld(learned, {t: (x, hashes(x)) for t, (x, *_) in held.items()}, config.repeats)]
+    withheld = {t: hashes(x) for t, (x, *_) in held.items()}
+    if not declared_draws({"stream": config.stream}, config.repeats):
+        advice.give(one for t, rows in withheld.items() for one in copies(t, rows, "withheld rows"))
     return issue_holdout(
         learner,
         held,
@@ -193,7 +197,7 @@ def by_holdout(
         learned=learned_from(learner, stream, config),
         repeats=config.repeats,
         data=recipe(config, stream.scenario, len(stream)) | names_of(stream),
-        doubts=doubts,
+        doubts=[*found_in_withheld(learned, withheld)],
         not_valid=stream.not_valid,
         commitment=commitment,
     )
@@ -284,13 +288,6 @@ def _peak_memory() -> int | None:
     except ImportError:
         return None
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def space(learner: Method, stream: Stream, config: Config) -> int:
-    """About how many bytes a run writes: state and certificates hold models and kept examples."""
-    model = sum(p.numel() * p.element_size() for p in learner.model.state_dict().values())
-    example = np.prod(stream[0].x.shape[1:]) * 4
-    return int(3 * model + 2 * config.memory * example) + (16 << 20)
 
 
 def summarise(config: Config, data: Mapping[str, Any], records: Sequence[Record]) -> Summary:

@@ -1,7 +1,6 @@
 """Files of feedback: one 0 or 1 per line, or CSV with a column `error`, or columns `predicted` and `label`."""
 
 import csv
-from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -64,10 +63,10 @@ def _errors(row: dict[str, str], monitor: Monitor) -> list[int]:
     """The error of a row; empty if it is not about the claim."""
     family, task, subject = (monitor.statement[name] for name in ("family", "task", "subject"))
     column = {"groups": "group", "classes": "label"}.get(family, "")
-    if task and "task" in row and _numbered(row["task"], monitor.names.tasks, 1, "task") != str(task):
+    if task and "task" in row and monitor.names.task_number(row["task"]) != task:
         return []
-    names = monitor.names.classes if family == "classes" else ()
-    if column in row and _numbered(row[column], names, 0, "class") != str(subject):
+    own = row.get(column)
+    if column in row and str(monitor.names.class_number(own) if family == "classes" else own) != str(subject):
         return []
     if "error" not in row:
         cells = (row[name] if monitor.names.classes else _label(row[name]) for name in ("predicted", "label"))
@@ -75,17 +74,6 @@ def _errors(row: dict[str, str], monitor: Monitor) -> list[int]:
     if row["error"] not in ("0", "1"):
         raise UserError(f"An error is 0 or 1, not {row['error']!r}; {FORMS}.")
     return [int(row["error"])]
-
-
-def _numbered(cell: str, names: Sequence[str], first: int, noun: str) -> str:
-    """The number of a task or a class that is told by its name; as it is, where there are no names."""
-    if cell in names:
-        return str(first + list(names).index(cell))
-    if names and not cell.isdecimal():
-        raise UserError(
-            f"There is no {noun} named {cell!r}; they are called {', '.join(map(repr, names[:20]))}."
-        )
-    return cell
 
 
 def _label(cell: str) -> int | str:

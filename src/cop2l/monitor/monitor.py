@@ -28,15 +28,16 @@ class Monitor:
     If the claim is true and `text.FEEDBACK_ASSUMPTIONS` hold, the probability that there is ever an alarm is at
     most alpha, however long the monitor lives and whenever it is looked at.
 
-    claim: a certificate, the path of one or of a run, or a bound b. family, task, subject: which of its statements. state: the
-    file that carries the counts on; without one they live as long as the object. A state is never begun again.
+    claim: a certificate, the path of one or of a run, or a bound b. family, task, subject: which of its statements, where
+    tasks and classes have names or numbers. state: the file that carries the counts on; without one they live as long as the
+    object. A state is never begun again.
     """
 
     def __init__(
         self,
         claim: Any,
         family: str = "tasks",
-        task: int | None = None,
+        task: str | int | None = None,
         subject: str | int | None = None,
         *,
         alpha: float = 0.01,
@@ -47,13 +48,15 @@ class Monitor:
             raise UserError(f"alpha must be a number above 0 and below 1, for example 0.01, not {alpha!r}.")
         identity, self._labels = None, list[Sequence[str]]()
         if isinstance(claim, Real) and not isinstance(claim, bool):
-            named = {"family": family, "task": task, "subject": subject}
             self.names = Names()
+            named = {"family": family, "task": self.names.task_number(task), "subject": subject}
             self.statement: dict[str, Any] = {**named, "kind": None, "value": float(claim)}
         else:
             certificate = _certificate(claim)
-            self.statement = _statement(certificate.statements, family, task, subject)
             self.names = Names.of(certificate.content["data"])
+            number: int | None = self.names.task_number(task)
+            subject = self.names.class_number(subject) if family == "classes" else subject
+            self.statement = _statement(certificate.statements, family, number, subject)
             names, numbers = self.names.classes, [*map(str, range(certificate.content["classes"]))]
             self._labels = [names or numbers, *([] if any(name.isdecimal() for name in names) else [numbers])]
             stated = {k: v for k, v in certificate.content.items() if k not in ("files", "digest")}

@@ -74,6 +74,10 @@ class Group:
         words = ", ".join(f"{key} {_word(value)}" for key, value in given)
         return f"{self.method} ({words})" if words else self.method
 
+    def task(self, number: int) -> str:
+        """The number of a task, with its name if it has one."""
+        return f"{number}{self.runs[0].names.task(number)}"
+
     @property
     def order(self) -> tuple[Any, ...]:
         """CoP2L first, then by name; a method's settings by size."""

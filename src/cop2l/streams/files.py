@@ -12,7 +12,7 @@ import numpy as np
 from cop2l.errors import UserError
 from cop2l.streams.encoding import TEXT_SIZE, Declared, Encoder, Rows, listed
 from cop2l.streams.own import TEST_SHARE, class_numbers, labelled, prepared
-from cop2l.streams.pictures import Pictures, class_folders, from_folders
+from cop2l.streams.pictures import Pictures, class_folders, from_folders, picture_files
 from cop2l.streams.scenarios import Labelled
 from cop2l.streams.tables import SUFFIXES, Columns, Part, from_frame, from_table, is_table, read_table
 
@@ -178,9 +178,11 @@ def _parts(arrays: dict[str, Any]) -> tuple[Part, Part | None]:
 
 
 def _picture_folder(path: Path) -> Stored:
-    """train/<class>/ and test/<class>/, or <class>/ alone."""
+    """train/<class>/ and test/<class>/, or <class>/ alone, or pictures without labels."""
     train = path / "train" if (path / "train").is_dir() else path
     names = tuple(class_folders(train))
+    if not names and (files := picture_files(path)):
+        return Part(Pictures(files), None), None, None
     if not names:
         raise UserError(
             f"There is no data in {path} that is known; give one subfolder of pictures per class."

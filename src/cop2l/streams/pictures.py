@@ -147,13 +147,17 @@ def class_folders(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
+def picture_files(folder: Path) -> list[Path]:
+    """The pictures in a folder, by name."""
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES) if folder.is_dir() else []
+
+
 def from_folders(folder: Path, names: Sequence[str], inside: str = "") -> tuple[Pictures, np.ndarray]:
     """The pictures below folder/<name>/<inside>, class by class, and their labels."""
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        below = folder / name / inside
-        here = sorted(p for p in below.iterdir() if p.suffix.lower() in SUFFIXES) if below.is_dir() else []
+        here = picture_files(folder / name / inside)
         files += here
         labels += [label] * len(here)
     if not files:

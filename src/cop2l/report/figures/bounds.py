@@ -66,7 +66,7 @@ def bounds(groups: Sequence[Group], *, every_kind: bool = False) -> Figure | Non
         tuple(
             (
                 titled(group),
-                str(task),
+                group.task(task),
                 *(
                     rate_text(series.get(key.label, {}).get(task), upwards=key is not TEST)
                     for key in (TEST, *bound_keys.values())
@@ -94,7 +94,7 @@ def iterations(groups: Sequence[Group]) -> Figure | None:
             words = ", ".join(f"seed {row['seed']} at {row['iteration']}" for row in ends) or "none recorded"
             panels.append(
                 Panel(
-                    f"{titled(group)}, task {task}",
+                    f"{titled(group)}, task {group.task(task)}",
                     partial(_curves, rows, CRITERIA.get(str(group.runs[0].settings.get("stop")), "bound")),
                     f"{group.label}, task {task}: iterations kept: {words}.",
                 )
@@ -201,7 +201,14 @@ def _stop_row(group: Group, run: Run, task: int) -> tuple[str, ...] | None:
         return None
     kept, last = run.tasks[task - 1].iterations, max(steps)
     ends = ("–", "–") if kept is None else (str(kept), rate_text(steps.get(kept), upwards=True))
-    return (group.label, str(run.seed), str(task), str(last), *ends, rate_text(steps[last], upwards=True))
+    return (
+        group.label,
+        str(run.seed),
+        group.task(task),
+        str(last),
+        *ends,
+        rate_text(steps[last], upwards=True),
+    )
 
 
 def _spaced(values: Sequence[int], most: int) -> list[int]:

@@ -42,7 +42,9 @@ def matrix(groups: Sequence[Group]) -> Figure | None:
         final = rate_text(spread(run.accuracy for run in group.runs))
         words = f"{group.label}: accuracy on each task after each task; average after the last {final} %."
         panels.append(Panel(group.label, chart, words))
-        table += [(group.label, str(row["after"]), str(row["task"]), row["accuracy"]) for row in rows]
+        table += [
+            (group.label, group.task(row["after"]), group.task(row["task"]), row["accuracy"]) for row in rows
+        ]
     return Figure(
         "matrix",
         "Accuracy on every task after every task",
@@ -84,7 +86,7 @@ def progress(groups: Sequence[Group]) -> Figure | None:
         keys,
         ("method", "after task", *(f"{title}, %" for title, *_ in measured)),
         tuple(
-            (g.label, str(s), *(rate_text(series[g.label].get(s)) for series in tables))
+            (g.label, g.task(s), *(rate_text(series[g.label].get(s)) for series in tables))
             for g in groups
             for s in range(1, g.benchmark.tasks + 1)
         ),
@@ -143,7 +145,7 @@ def classes(groups: Sequence[Group]) -> Figure | None:
             f"{group.label}: accuracy of {len(names)} classes after each of {group.benchmark.tasks} tasks."
         )
         panels.append(Panel(group.label, chart, words))
-        table += [(group.label, str(row["after"]), str(row["class"]), row["accuracy"]) for row in rows]
+        table += [(group.label, group.task(row["after"]), str(row["class"]), row["accuracy"]) for row in rows]
     return Figure(
         "classes",
         "Accuracy of each class as tasks arrive",
