@@ -5,6 +5,7 @@ before it, and whatever is newer than the state is dropped and made again when t
 cannot leave is damage: it is refused before anything is deleted or rewritten.
 """
 
+import shutil
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -134,8 +135,14 @@ class RunDirectory:
             raise DamagedError(self.path / SUMMARY, "not the summary of this run")
         return as_json(found)
 
-    def begin(self, config: dict[str, Any], environment: dict[str, Any]) -> None:
-        """Put down what is run and where."""
+    def begin(self, config: dict[str, Any], environment: dict[str, Any], needed: int) -> None:
+        """Put down what is run and where, if there is room for the bytes that the run will write."""
+        free = shutil.disk_usage(self.path).free
+        if free < needed:
+            raise UserError(
+                f"{self.path} has {free >> 20} MiB free and the run needs about {needed >> 20} MiB;"
+                " make room or choose another folder with --out."
+            )
         if first := self._environment():
             environment = {**first, "resumed": [*first.get("resumed", []), environment]}
         write_json(self.path / ENVIRONMENT, environment)

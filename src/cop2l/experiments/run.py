@@ -96,6 +96,7 @@ def prepare(
         raise UserError(
             f"This run is not what was committed to: it differs in {', '.join(names[:10])}; give what the commitment says."
         )
+    space = measure.space(learner, stream, config)
     records = directory.resume(learner)
     settings = {**resolved(config, stream, learner), "commitment": promised}
     more = {
@@ -104,6 +105,6 @@ def prepare(
         "model": learner.model.description,
     }
     where = environment(device(config), **more)
-    directory.begin(settings, where)
+    directory.begin(settings, where, space)
     tell(ranks, learner.tasks_seen)
     return stream, learner, records
