@@ -413,7 +413,7 @@ def test_a_test_part_can_refute(data, tmp_path):
     other = data_with(data, tmp_path / "other.npz", change)
     verdict = verify(made(tmp_path / "run", other, epochs=40), other)
     assert verdict.status != "valid"  # the run disowns it, too
-    assert "speaks against its bound" in sentences(verdict)
+    assert "speaks against a bound" in sentences(verdict)
 
 
 def test_seeds_of_the_model_and_of_the_learner_are_one(samples, tmp_path):

@@ -4,15 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from cop2l.certify.scoring import input_blocks, scoring_mode
 from cop2l.errors import UserError
-from cop2l.kernel.exact import certified_rows, seen, tensor, threshold
+from cop2l.kernel.exact import certified_rows, threshold
 from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
-from cop2l.kernel.samples import ROWS, numbers
+from cop2l.kernel.samples import numbers
 from cop2l.randomness import marks
 from cop2l.streams.loading import GENERATED
 
@@ -87,15 +86,9 @@ def declared_draws(data: Mapping[str, Any] | None, repeats: bool = False) -> boo
 
 
 def answer_numbers(model: nn.Module, x: Any) -> np.ndarray:
-    """A number for each row, equal where the logits are, bit for bit; for others with probability about 2^-64.
-
-    A model of less than single precision gives few different logits: there it is one for the inputs as it receives them.
-    """
-    if torch.finfo(next(model.parameters()).dtype).bits < 32:
-        found = [row_numbers(seen(model, tensor(x[i : i + ROWS])).double()) for i in range(0, len(x), ROWS)]
-    else:
-        with scoring_mode(model):
-            found = [row_numbers(model(rows)) for rows in input_blocks(model, x)]
+    """A number for each row, equal where the logits are, bit for bit; for others with probability about 2^-64."""
+    with scoring_mode(model):
+        found = [row_numbers(model(rows).double()) for rows in input_blocks(model, x)]
     return np.concatenate([*found, np.empty(0, np.uint64)])[: len(x)]
 
 

@@ -70,6 +70,8 @@ def _copied(folder: Path, to: Path, names: tuple[str, ...] = (TEXT_FILE, *FILES,
     for name in names:
         if name == TEXT_FILE or os.path.lexists(folder / name):
             with regular(folder / name) as file, (to / name).open("xb") as copy:
+                if os.fstat(file.fileno()).st_size > shutil.disk_usage(to).free:
+                    raise Unreadable(f"{name} is larger than what is free for a copy: set TMPDIR to a larger disk.")
                 shutil.copyfileobj(file, copy)
     return to
 

@@ -252,16 +252,8 @@ def score(model: nn.Module, part: Examples, outside: Tensor | None = None) -> tu
 
 
 def answer_keys(model: nn.Module, part: Examples) -> np.ndarray:
-    """A 64-bit hash of the logits of every example, equal where they are, bit for bit; -0 is 0.
-
-    A model of less than single precision gives few different logits: there it is the hash of the inputs as it receives them.
-    """
-    if torch.finfo(next(model.parameters()).dtype).bits >= 32:
-        rows = (row for logits in logits_of(model, part) for row in numbers(logits.t()) + 0)
-    else:
-        size = block_rows(part.x)
-        starts = range(0, len(part), size)
-        rows = (row for i in starts for row in numbers(seen(model, tensor(part.x[i : i + size])).double()) + 0)
+    """A 64-bit hash of the logits of every example, equal where they are, bit for bit; -0 is 0."""
+    rows = (row for logits in logits_of(model, part) for row in numbers(logits.t().double()) + 0)
     return np.array([hash(row.tobytes()) for row in rows][: len(part)], np.int64)
 
 

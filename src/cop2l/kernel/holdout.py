@@ -63,7 +63,8 @@ def verify_holdout(
             verify.check_repeats(verdict, last, found[0], found[1], paid, allowed)
         if tests:
             predicted = blind.predict(last["folder"] / HOLDOUT_FILES[0], {t: x for t, (x, *_) in tests.items() if t in known})
-            verify.check_tests(verdict, {t: (int((numbers(tests[t][1]) != own).sum()), len(own)) for t, own in predicted.items()})
+            labels = {t: numbers(tests[t][1]) for t in predicted}
+            verify.check_tests(verdict, last["records"], {t: (own != labels[t], labels[t]) for t, own in predicted.items()})
         if not again:
             verdict.doubt("That the withheld examples were not learned from was not checked: give the data as a stream.")
             return False

@@ -20,7 +20,7 @@ PARTS = {
     "assumed": "Assumed, not checked", "checked": "Checked", "issuer": "Texts of the issuer, quoted",
 }  # fmt: skip
 MOST_LINES = 12
-"""So many bounds are printed; all of them are in the JSON."""
+"""So many sentences of each part are printed, but all that is assumed; the JSON has all of them."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Verdict:
         for name, title in PARTS.items():
             found = getattr(self, name)
             title += ", stated and NOT confirmed" * (name == "claim" and self.status != "valid")
-            shown = found[:MOST_LINES] if name in ("claim", "rows") else found
+            shown = found if name == "assumed" else found[:MOST_LINES]
             lines += [f"{title}:", *(f"  {sentence}" for sentence in shown)] if found else []
             lines += [f"  ... and {len(found) - len(shown)} more, in --json"] * (len(found) > len(shown))
         return "\n".join(lines)

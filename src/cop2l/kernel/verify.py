@@ -16,7 +16,7 @@ from cop2l.kernel.arithmetic import all_least, follows, percent, upper_tail
 from cop2l.kernel.arrays import Samples
 from cop2l.kernel.building import many_constants, put_scale
 from cop2l.kernel.counting import Facts, counts_and_parts, group_numbers, used_rows
-from cop2l.kernel.exact import Examples, Rows, digest, sample, score, seen, size_of
+from cop2l.kernel.exact import NONE, Examples, Rows, digest, sample, score, seen, size_of
 from cop2l.kernel.form import Content, Unreadable, canonical, content_digest, read, tensors_of
 from cop2l.kernel.learning import Plain, Sets, set_tensors
 from cop2l.kernel.options import Refusal, require
@@ -26,8 +26,7 @@ from cop2l.kernel.verdict import Verdict, claim_in_words, in_words, issuers_text
 Known = dict[int, tuple[Examples, Facts]]
 """The samples that were given, and what is known of them."""
 Say = Callable[[str], None]
-Counted = tuple[Rows, np.ndarray]
-UNCOMMITTED = "Seed, options, delta, the claim and the number of tasks were chosen before the data was seen."
+UNCOMMITTED = "Seed, options, model, scale of its inputs, delta, claim and number of tasks were chosen before the data was seen."
 OTHERS = "At most {} commitments, this one among them, were made for this data."
 ALONE = "No other commitment was made for this data."
 CASES = (
@@ -117,7 +116,7 @@ def check_text(verdict: Verdict, folders: Sequence[Path], loaded_for: str | None
     require(loaded_for in (None, last["digest"]), "The data was loaded for another certificate than this one.")
     require(all(a < b for a, b in itertools.pairwise(times)), "The certificates of the run are not in the order of its tasks.")
     for one, time in zip(run, times, strict=True):
-        for name in ("method", "options", "scenario", "classes", "model", "data", "theta_0", "commitment", "not_valid"):
+        for name in (*committed_by(last), "commitment", "not_valid"):
             require(one.get(name) == last.get(name), f"The certificates after tasks {time} and {times[-1]} differ in {name}.")
         for early, late in zip(one["records"], last["records"], strict=False):
             good = (early["fingerprint"], early["head"]) == (late["fingerprint"], late["head"])
@@ -257,7 +256,7 @@ def _check_learning(
             made = int(fresh(seen(fresh, parts[0].take(np.zeros(2, np.int64)).x)).shape[1]), size_of(fresh)
             stated = last["classes"], last["model"].get("parameters")
             require(stated == made, f"Outputs and parameters of the model are {made}, not {stated!r:.60}.")
-            check_tests(verdict, _test_errors(fresh, outside, tests, len(records)))
+            check_tests(verdict, records, _test_errors(fresh, outside, tests, len(records)))
             repeated = _learn_again(plain, run, known, counted, untouched, bool(other), say)
             _rebuild(again, plain, parts)
         require(digest(rebuilt.state_dict()) == last["theta"], "The model rebuilt from the compression sets is another one.")
@@ -283,14 +282,14 @@ def _fresh(untouched: nn.Module, theta: Mapping[str, Tensor]) -> nn.Module:
     return own
 
 
-def _counted(model: nn.Module, S: Examples, outside: Tensor | None) -> Counted:
+def _counted(model: nn.Module, S: Examples, outside: Tensor | None) -> tuple[Rows, Rows]:
     """Which rows are misclassified, and numbers that are equal where rows are answered alike."""
     exact.check_alone(model, S, outside)
     return score(model, S, outside)[1], exact.answer_keys(model, S)
 
 
 def _learn_again(
-    plain: Plain, run: Sequence[Content], known: Known, counted: Mapping[int, Sequence[Counted]], untouched: nn.Module,
+    plain: Plain, run: Sequence[Content], known: Known, counted: Mapping[int, Sequence[tuple[Rows, Rows]]], untouched: nn.Module,
     elsewhere: bool, say: Say,
 ) -> tuple[list[int], list[Content], bool]:  # fmt: skip
     """Learn all tasks; after each that has a certificate compare sets, messages, parameters and counts: see `paid_counts`."""
@@ -367,24 +366,29 @@ def check_repeats(
     verdict.doubt(f"Rows that the model cannot tell from another: {said}; {why}. Discrete data: --repeats-are-draws.")
 
 
-def check_tests(verdict: Verdict, found: Mapping[int, tuple[int, int]]) -> None:
-    """Other examples of a task can speak against its bound; they are no evidence for it."""
-    bounds = {one["task"]: one["value"] for one in verdict.statements if one["family"] == "tasks"}
-    if found:
-        verdict.rows.append(f"errors on test parts: {', '.join(f'{errors} of {n}' for errors, n in found.values())}")
-    for task in sorted(bounds.keys() & found.keys()):
-        errors, n = found[task]
-        if (p := upper_tail(bounds[task], n, errors)) < UNLIKELY:
-            verdict.doubt(
-                f"The test part of task {task} speaks against its bound: {errors} errors of {n} have probability {p:.0e} "
-                f"if at most {percent(bounds[task])} are wrong."
-            )
+def check_tests(verdict: Verdict, records: Sequence[Content], found: Mapping[int, tuple[Rows, Rows]]) -> None:
+    """Other examples of a task, which are wrong and their labels, can speak against bounds; they are no evidence for them."""
+    said = ", ".join(f"{wrong.sum()} of {len(wrong)}" for wrong, _ in found.values())
+    verdict.rows += [f"errors on test parts: {said}"] * bool(said)
+    n = sum(record["n"] for record in records)
+    for one in verdict.statements:
+        (wrong, labels), bound = found.get(one["task"], (NONE, NONE)), one["value"]
+        if one["family"] == "classes":
+            wrong = wrong[labels == one["subject"]]
+        elif one["family"] == "average" and len(found) == len(records) and all(record["n"] for record in records):
+            wrong = np.concatenate([own for own, _ in found.values()])  # tasks may have other weights than in the sample
+            bound *= max(len(found[record["task"]][0]) / record["n"] for record in records) * n / max(1, len(wrong))
+        elif one["family"] != "tasks":
+            continue
+        if (p := upper_tail(bound, len(wrong), int(wrong.sum()))) < UNLIKELY:
+            said = f"{wrong.sum()} errors of {len(wrong)} have probability {p:.0e}"
+            verdict.doubt(f"The test part speaks against a bound: {said} if {in_words(one, records)}.")
 
 
-def _test_errors(model: nn.Module, outside: Tensor | None, tests: Samples, last: int) -> dict[int, tuple[int, int]]:
+def _test_errors(model: nn.Module, outside: Tensor | None, tests: Samples, last: int) -> dict[int, tuple[Rows, Rows]]:
     device = next(model.parameters()).device
     parts = {t: sample(x, torch.as_tensor(numbers(y)).long().to(device), t, 0) for t, (x, y, *_) in tests.items() if t <= last}
-    return {t: (int(score(model, S, outside)[1].sum()), len(S)) for t, S in parts.items()}
+    return {t: (score(model, S, outside)[1], S.y.cpu().numpy()) for t, S in parts.items()}
 
 
 def _rebuild(again: Plain, plain: Plain, parts: Sequence[Examples]) -> None:
