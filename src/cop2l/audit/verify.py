@@ -30,8 +30,12 @@ SPARE = 2**27
 
 
 def start(words: list[str], **how: Any) -> "subprocess.CompletedProcess[str]":
-    """Run the checker in a process of its own."""
-    return subprocess.run([sys.executable, "-P", "-m", "cop2l.kernel", *words], check=False, text=True, **how)
+    """Run the checker in a process of its own; whatever ends it without a verdict is exit code 3."""
+    done = subprocess.run([sys.executable, "-P", "-m", "cop2l.kernel", *words], check=False, text=True, **how)
+    if not done.stdout and done.returncode not in (3, 130):  # it was killed, or could not be imported
+        ended = f"cop2l: the checker ended without a verdict (its exit code: {done.returncode}).\n"
+        done.returncode, done.stderr = 3, f"{done.stderr or ''}{ended}"
+    return done
 
 
 def check(
