@@ -29,7 +29,7 @@ from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.kernel.verdict import Verdict
 from cop2l.methods import predicts_with_its_model
-from cop2l.text import statement_text
+from cop2l.text import Names, statement_text
 
 Samples = Mapping[int, tuple[Any, ...]]
 
@@ -222,4 +222,5 @@ def sentences(content: Mapping[str, Any]) -> list[str]:
         return [f"{file} was not counted; the certificate speaks of the weights as cop2l runs them."]
     errors = sum(record["missed"] or 0 for record in counted["records"])
     lines = [f"{file} makes {errors} errors on the certified examples that were not picked."]
-    return lines + [f"In {file}, {statement_text(one, counted['records'])}." for one in counted["statements"]]
+    stated = [f"In {file}, {statement_text(one, counted['records'])}." for one in counted["statements"]]
+    return lines + [Names.of(content["data"]).put(sentence) for sentence in stated]

@@ -163,9 +163,7 @@ def run_show(arguments: argparse.Namespace) -> None:
     try:
         folders = find(arguments.path, Verdict())
         found = read(folders[-1])
-        reasons = found.not_valid
-        if (arguments.path / SUMMARY).exists():
-            reasons = tuple(read_summary(arguments.path).not_valid)
+        reasons = read_summary(arguments.path).not_valid if (arguments.path / SUMMARY).exists() else ()
     except Refusal as refusal:
         raise UserError(str(refusal)) from None
     if arguments.json:
@@ -176,7 +174,7 @@ def run_show(arguments: argparse.Namespace) -> None:
         assumed = ["Assumptions:", *(f"  - {sentence}" for sentence in form.ASSUMPTIONS)]
         names = ("method", "scenario", "classes", "model", "data", "options")
         told = [f"{name}: {json.dumps(found.content[name])}" for name in names]
-        first = [f"NOT VALID: {reason}" for reason in reasons]
+        first = [f"NOT VALID: {reason}" for reason in reasons if reason not in found.not_valid]
         print("\n".join([*first, str(found), "", *told, "", *assumed]))
 
 

@@ -78,7 +78,8 @@ def read_table(files: Sequence[Path], columns: Columns | None = None) -> Any:
         table = pa.concat_tables(tables)
     except (pa.ArrowException, OSError, EOFError) as error:
         kind = "".join(files[0].suffixes[-2:]) if files[0].suffix == ".gz" else files[0].suffix
-        raise UserError(f"{files[0]} is not a readable {kind} file; write it again.") from error
+        why = (str(error).splitlines() or [""])[0].removeprefix("CSV parse error: ")[:100]
+        raise UserError(f"{files[0]} is not a readable {kind} file ({why}); write it again.") from error
     if twice := [name for name in table.column_names if table.column_names.count(name) > 1]:
         raise UserError(f"{files[0]} has two columns named {twice[0]!r}; rename one.")
     return table
