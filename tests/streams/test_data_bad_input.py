@@ -2,7 +2,6 @@
 
 import gzip
 import pickle
-import shutil
 
 import numpy as np
 import pytest
@@ -250,31 +249,3 @@ def test_wrong_tables(tmp_path, rows, options, match):
     pytest.importorskip("pyarrow")
     (tmp_path / "a.csv").write_text(rows)
     refused(match, tmp_path / "a.csv", **options)
-
-
-def test_wrong_dataset_folders(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    folder = tmp_path / "saved"
-    folder.mkdir()
-    (folder / "state.json").write_text("{")
-    refused("not a JSON file", folder)
-    (folder / "state.json").write_text('{"_data_files": []}')
-    refused("no Arrow file", folder)
-    (folder / "state.json").write_text('{"_data_files": [{"filename": "a.arrow"}]}')
-    refused("a.arrow is not a readable", folder)
-    (folder / "a.arrow").write_bytes(b"hello")
-    refused("a.arrow is not a readable", folder)
-    data = pa.table({"values": [[1.0, 2.0], [3.0]] * 5, "label": [0, 1] * 5})
-    with pa.ipc.new_file(str(folder / "a.arrow"), data.schema) as writer:
-        writer.write_table(data)
-    refused("differ in length", folder)
-    (folder / "dataset_info.json").write_text('{"features": {"label": {"names": ["only"]}}}')
-    with pa.ipc.new_file(str(folder / "a.arrow"), data.schema) as writer:
-        writer.write_table(pa.table({"values": [[1.0, 2.0]] * 10, "label": [0, 1] * 5}))
-    refused("not one of its 1 classes", folder)
-    (folder / "state.json").write_text('{"_indices_data_files": [{"filename": "i.arrow"}]}')
-    refused("flatten its indices", folder)
-    shutil.rmtree(folder)
-    folder.mkdir()
-    (folder / "dataset_dict.json").write_text('{"splits": ["test"]}')
-    refused("no split named train", folder)

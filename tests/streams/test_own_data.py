@@ -1,7 +1,6 @@
 """A user's own data: arrays, .npz, .npy, Parquet, CSV, folders of pictures, dataset folders."""
 
 import gzip
-import json
 
 import numpy as np
 import pytest
@@ -248,48 +247,27 @@ def test_labels_are_names_in_order(labels, names):
     ]
 
 
-def arrow_split(folder, data, features):
-    """One split as the `datasets` library writes it with save_to_disk: a stream of record batches and two JSON files."""
-    folder.mkdir(parents=True)
-    with pa.ipc.new_stream(str(folder / "data-00000-of-00001.arrow"), data.schema) as writer:
-        for batch in data.to_batches(max_chunksize=7):
-            writer.write_batch(batch)
-    (folder / "state.json").write_text(
-        json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]})
-    )
-    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
-
-
-FEATURES = {"label": {"names": ["ape", "bee", "cat", "dog"], "_type": "ClassLabel"}}
-
-
-def test_dataset_folder_with_pictures(tmp_path):
+def test_columns_of_pictures_and_of_arrays(tmp_path):
+    """As the `datasets` library writes them to Parquet."""
     cells = []
     for i in range(40):
-        file = tmp_path / "scratch.png"
-        picture(file, 6, 6, i)
-        cells.append({"bytes": file.read_bytes(), "path": None})
-    data = pa.table(
-        {"image": pa.array(cells, pa.struct([("bytes", pa.binary()), ("path", pa.string())])), "label": Y}
-    )
+        picture(tmp_path / "scratch.png", 6, 6, i)
+        cells.append({"bytes": (tmp_path / "scratch.png").read_bytes(), "path": None})
+    image = pa.array(cells, pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
+    data = pa.table({"image": image, "label": Y})
     for split, part in (("train", data), ("validation", data.slice(0, 8))):
-        arrow_split(tmp_path / "saved" / split, part, FEATURES | {"image": {"_type": "Image"}})
-    (tmp_path / "saved" / "dataset_dict.json").write_text('{"splits": ["train", "validation"]}')
-    stream = streams.load(tmp_path / "saved")
-    assert stream.description["class_names"] == ["ape", "bee", "cat", "dog"]
-    assert stream.description["label_set"] == "given"
-    assert [len(y) for _, y, _ in stream] == [20, 20]
-    assert [len(y) for _, y, _ in stream.test] == [4, 4]
+        parquet.write_table(part, tmp_path / f"{split}-00000.parquet")
+    stream = streams.load(tmp_path)
+    assert [[len(y) for _, y, _ in part] for part in (stream, stream.test)] == [[20, 20], [4, 4]]
     expected = np.asarray(Image.fromarray(np.random.default_rng(0).integers(0, 256, (6, 6, 3), np.uint8)))
     np.testing.assert_allclose(stream[0].x[0], expected.transpose(2, 0, 1) / 127.5 - 1, atol=1e-6)
-
-
-def test_dataset_folder_with_arrays_and_no_test_split(tmp_path):
-    nested = pa.array([[row.tolist(), row.tolist()] for row in X])
-    arrow_split(tmp_path / "saved", pa.table({"values": nested, "label": Y}), FEATURES)
-    stream = streams.load(tmp_path / "saved")
-    assert stream[0].x.shape[1:] == (2, 3)
-    assert sum(len(y) for _, y, _ in stream.test) == 8
+    nested = pa.table({"values": [[row.tolist(), row.tolist()] for row in X], "label": Y})
+    parquet.write_table(nested, tmp_path / "nested.parquet")
+    assert streams.load(tmp_path / "nested.parquet")[0].x.shape[1:] == (2, 3)
+    ragged = pa.table({"values": [[1.0, 2.0], [3.0]] * 20, "label": Y})
+    parquet.write_table(ragged, tmp_path / "ragged.parquet")
+    with pytest.raises(UserError, match="differ in length"):
+        streams.load(tmp_path / "ragged.parquet")
 
 
 @pytest.mark.parametrize(

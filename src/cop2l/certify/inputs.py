@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from cop2l.errors import UserError
 from cop2l.kernel.samples import ROWS, blocks_of
+from cop2l.streams.tables import refuse_columns
 
 LABEL = "label"
 """The column that holds the labels, where none is named; it is never an input."""
@@ -77,10 +78,7 @@ def by_name(x: Any, y: Any, columns: Sequence[str] | None) -> tuple[Any, list[st
     if columns is None or names == list(columns):
         return x, names
     lacking, surplus = ([n for n in a if n not in b] for a, b in ((columns, names), (names, columns)))
-    if lacking or surplus:
-        parts = (("lacks", lacking), ("has also", surplus))
-        words = " and ".join(f"{word} {', '.join(map(repr, found))}" for word, found in parts if found)
-        raise UserError(f"x {words}; give the columns that were learned: {', '.join(columns)}.")
+    refuse_columns("x", lacking, surplus, columns)
     order = [name for name in known if name in (label, LABEL)] + [
         inputs[names.index(name)] for name in columns
     ]

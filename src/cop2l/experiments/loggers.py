@@ -3,7 +3,7 @@
 import os
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from cop2l.console import Watcher
 from cop2l.errors import missing_extra, unknown
@@ -12,23 +12,13 @@ from cop2l.plugins import imported
 from cop2l.streams.task import Stream
 
 
-class Logger(Protocol):
-    """What a logger is told."""
-
-    def start(self, config: dict[str, Any]) -> None:
-        """The run begins, or goes on: then the tasks that it has learned follow first."""
-
-    def log(self, task: int, numbers: dict[str, float]) -> None:
-        """A task is learned and measured; after the last one once more, with the averages of the run."""
-
-    def end(self, finished: bool) -> None:
-        """Nothing more will come, whether the run is finished or stopped before its end."""
-
-
 class Logged(Watcher):
-    """A logger as a watcher of a run."""
+    """A logger as a watcher of a run: an object with `start(config)`, `log(task, numbers)` and `end(finished)`.
 
-    def __init__(self, logger: Logger) -> None:
+    A run that goes on starts it again, and logs the tasks that it has learned; the averages of the run are logged last.
+    """
+
+    def __init__(self, logger: Any) -> None:
         self.logger, self.begun, self.finished = logger, False, False
 
     def start(self, config: Config, stream: Stream, records: list[dict[str, Any]]) -> None:  # noqa: ARG002

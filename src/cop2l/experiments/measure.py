@@ -39,9 +39,6 @@ from cop2l.streams.task import Stream, Task
 from cop2l.streams.withhold import withhold, withhold_groups
 from cop2l.text import Names, refuted
 
-FEW = 2048
-"""How many examples of small tasks are predicted together."""
-
 
 def split(task: Task, config: Config) -> tuple[Task, Task | None]:
     """The part to learn, and the part withheld (None if nothing is)."""
@@ -62,31 +59,6 @@ def correct(learner: Method, task: Task, scenario: str) -> np.ndarray:
     return hits
 
 
-def hits(learner: Method, tasks: Sequence[Task], scenario: str) -> Iterator[tuple[Task, np.ndarray]]:
-    """Each task with what is `correct` of it; small ones are predicted together, where the task's number is not told."""
-    if scenario == "task-incremental":
-        yield from ((task, correct(learner, task, scenario)) for task in tasks)
-        return
-    for some in together(tasks):
-        x = some[0].x if len(some) == 1 else np.concatenate([np.asarray(task.x) for task in some])
-        y = np.concatenate([np.asarray(task.y) for task in some])
-        found = correct(learner, Task(x, y, some[-1].t), scenario)
-        yield from zip(some, np.split(found, np.cumsum([len(task.y) for task in some])[:-1]), strict=True)
-
-
-def together(tasks: Sequence[Task]) -> Iterator[list[Task]]:
-    """Neighbouring tasks, as many as have few examples together."""
-    some, size = list[Task](), 0
-    for task in tasks:
-        if some and size + len(task.y) > FEW:
-            yield some
-            some, size = [], 0
-        some.append(task)
-        size += len(task.y)
-    if some:
-        yield some
-
-
 def evaluate(learner: Method, stream: Stream, learned: Task, records: Sequence[Record]) -> Record:
     """The record of the newest task: sizes, and test accuracy on every task seen and on every class of them."""
     rows = [
@@ -95,8 +67,8 @@ def evaluate(learner: Method, stream: Stream, learned: Task, records: Sequence[R
     ]
     accuracy: list[float] = []
     right, seen = np.zeros(stream.classes, np.int64), np.zeros(stream.classes, np.int64)
-    found = hits(learner, stream.test[: learner.tasks_seen], stream.scenario)
-    for row, (task, good) in zip(rows, found, strict=True):
+    for row, task in zip(rows, stream.test[: learner.tasks_seen], strict=True):
+        good = correct(learner, task, stream.scenario)
         accuracy.append(int(good.sum()) / len(good))
         row.test_error, row.test_n = int((~good).sum()) / len(good), len(good)
         if stream.test_groups:

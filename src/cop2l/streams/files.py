@@ -1,6 +1,5 @@
-"""A user's own data in files: arrays, tables, folders of pictures, dataset folders of Arrow files."""
+"""A user's own data in files: arrays, tables, folders of pictures."""
 
-import json
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -120,8 +119,6 @@ def stored(path: Path, columns: Columns | None = None) -> Stored:
         raise UserError(f"There is no file or folder {path}; give the path of your data.")
     if (path / "x.npy").is_file():
         return (*_npy_folder(path), None)
-    if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
-        return _dataset_folder(path, columns)
     for folder, suffix in ((f, s) for f in (path, path / "data") for s in SUFFIXES):
         if train := sorted(folder.glob(f"train*{suffix}")):
             tests = (sorted(folder.glob(f"{name}*{suffix}")) for name in TEST_NAMES)
@@ -195,52 +192,3 @@ def _picture_folder(path: Path) -> Stored:
     pairs = [from_folders(folder, names) if folder else None for folder in (train, test)]
     parts = [pair and Part(pair[0], np.array(names)[pair[1]]) for pair in pairs]
     return parts[0], parts[1], names
-
-
-def _dataset_folder(path: Path, columns: Columns | None) -> Stored:
-    """A dataset saved to disk: per split a folder with state.json, dataset_info.json and Arrow files."""
-    train, test = path, None
-    if (path / "dataset_dict.json").is_file():
-        splits = _json(path / "dataset_dict.json").get("splits", [])
-        if "train" not in splits:
-            raise UserError(f"{path} has no split named train; save one.")
-        train, test = path / "train", next((path / name for name in TEST_NAMES if name in splits), None)
-    tables = [read_table(_arrow_files(folder)) if folder else None for folder in (train, test)]
-    feature = (
-        (_json(train / "dataset_info.json").get("features") or {}).get(columns.label) if columns else None
-    )
-    names = tuple(feature["names"]) if feature and feature.get("names") else None
-    if columns and names:
-        tables = [table and _named(table, columns.label, names, path) for table in tables]
-    return tables[0], tables[1], names
-
-
-def _named(table: Any, label: Any, names: tuple[str, ...], path: Path) -> Any:
-    """The table with the names of the classes in place of their numbers."""
-    import pyarrow as pa
-
-    if label not in table.column_names or not pa.types.is_integer(table[label].type):
-        return table
-    y = np.array(table[label].to_pylist())
-    if len(y) and not (table[label].null_count == 0 and 0 <= y.min() <= y.max() < len(names)):
-        raise UserError(f"A label in {path} is not one of its {len(names)} classes; remove such rows.")
-    return table.set_column(table.column_names.index(label), label, pa.array(np.array(names)[y]))
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except ValueError as error:
-        raise UserError(f"{file} is not a JSON file; save the dataset again.") from error
-    return content if isinstance(content, dict) else {}
-
-
-def _arrow_files(folder: Path) -> list[Path]:
-    state = _json(folder / "state.json")
-    if state.get("_indices_data_files"):
-        raise UserError(f"{folder} is stored as a selection of rows; flatten its indices and save it again.")
-    listed = [folder / str(entry.get("filename")) for entry in state.get("_data_files") or []]
-    files = listed or sorted(folder.glob("*.arrow"))
-    if not files:
-        raise UserError(f"There is no Arrow file in {folder}; save the dataset again.")
-    return files

@@ -1,4 +1,4 @@
-"""Tables: the one reader of Parquet, CSV and Arrow files and of data frames, for everything that takes a user's data."""
+"""Tables: the one reader of Parquet and CSV files and of data frames, for everything that takes a user's data."""
 
 import gzip
 import re
@@ -70,12 +70,11 @@ def read_table(files: Sequence[Path], columns: Columns | None = None) -> Any:
     pa = _pyarrow()
     from pyarrow import parquet
 
-    readers = {".parquet": lambda file: parquet.read_table(str(file)), ".arrow": _arrow}
     try:
-        tables = [
-            readers[file.suffix](file) if file.suffix in readers else _csv(file, columns) for file in files
-        ]
-        table = pa.concat_tables(tables)
+        table = pa.concat_tables(
+            parquet.read_table(str(file)) if file.suffix == ".parquet" else _csv(file, columns)
+            for file in files
+        )
     except (pa.ArrowException, OSError, EOFError) as error:
         kind = "".join(files[0].suffixes[-2:]) if files[0].suffix == ".gz" else files[0].suffix
         why = (str(error).splitlines() or [""])[0].removeprefix("CSV parse error: ")[:100]
@@ -105,17 +104,6 @@ def _pyarrow() -> Any:
     except ImportError:
         raise missing_extra("pyarrow", "data", "Reading tables and data frames") from None
     return pa
-
-
-def _arrow(file: Path) -> Any:
-    """An Arrow file in either of its two formats."""
-    pa = _pyarrow()
-    with pa.memory_map(str(file)) as source:
-        try:
-            return pa.ipc.open_stream(source).read_all()
-        except pa.ArrowInvalid:
-            source.seek(0)
-            return pa.ipc.open_file(source).read_all()
 
 
 def _csv(file: Path, columns: Columns | None) -> Any:
@@ -204,15 +192,7 @@ def _input_names(known: Sequence[str], file: Path | str, columns: Columns) -> li
     if columns.kinds:
         inputs, lacking = list(columns.kinds), [name for name in columns.kinds if name not in known]
         surplus = [name for name in known if name not in (*inputs, *beside)] if columns.inputs is None else []
-        if lacking or surplus:
-            parts = [
-                f"{word} {', '.join(map(repr, names))}"
-                for word, names in (("lacks", lacking), ("has also", surplus))
-                if names
-            ]
-            raise UserError(
-                f"{file} {' and '.join(parts)}; give the columns that were learned: {', '.join(inputs)}."
-            )
+        refuse_columns(file, lacking, surplus, inputs)
         return inputs
     named = {
         "label": [columns.label],
@@ -235,6 +215,18 @@ def _input_names(known: Sequence[str], file: Path | str, columns: Columns) -> li
         wrong = f"takes its label {columns.label!r} for an input" if inputs else "has no column of inputs"
         raise UserError(f"{file} {wrong}; choose others with columns= and text=.")
     return inputs
+
+
+def refuse_columns(
+    title: object, lacking: Sequence[str], surplus: Sequence[str], learned: Sequence[str]
+) -> None:
+    """Refuse a table that lacks columns, or has others."""
+    named = (("lacks", lacking), ("has also", surplus))
+    parts = [f"{verb} {', '.join(map(repr, names))}" for verb, names in named if names]
+    if parts:
+        raise UserError(
+            f"{title} {' and '.join(parts)}; give the columns that were learned: {', '.join(learned)}."
+        )
 
 
 def _array(column: Any) -> Any:
