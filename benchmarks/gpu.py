@@ -118,9 +118,9 @@ def main():
             "us an iteration": round(1e6 * seconds / about["iterations"]),
         }
         if arguments.eager:
-            able, cuda.able = cuda.able, lambda *_: False
+            able, cuda.can_record = cuda.can_record, lambda *_: False
             slow, other = learned(stream, tasks)
-            cuda.able = able
+            cuda.can_record = able
             row |= {"step by step": round(slow, 3), "same": other["theta"] == about["theta"]}
         print(json.dumps(row), flush=True)
         rows.append(row)

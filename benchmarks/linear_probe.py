@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from cop2l.features import Entry, find
+from cop2l.features import Entry, find_entry
 
 
 def probe(entry: Entry, decay: float) -> float:
@@ -50,11 +50,11 @@ if __name__ == "__main__":
     parser.add_argument("--decay", type=float, default=0.01, help="strength of the L2 penalty")
     parser.add_argument("--compare", metavar="NAME", help="other cached features of the same data")
     arguments = parser.parse_args()
-    entry = find(arguments.name)
+    entry = find_entry(arguments.name)
     print(f"{entry.name}: linear probe {100 * probe(entry, arguments.decay):.2f} % on the test part")
     if arguments.compare:
         for part in ("train", "test"):
-            found = cosines(entry, find(arguments.compare), part)
+            found = cosines(entry, find_entry(arguments.compare), part)
             print(
                 f"{part}: {len(found)} pictures, cosine mean {found.mean():.5f}, smallest {found.min():.5f}"
             )

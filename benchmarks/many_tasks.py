@@ -79,7 +79,7 @@ def main() -> None:
         f"data.n_test={SIZE}",
         f"methods.cop2l.max_iterations={arguments.iterations}",
     ]
-    config, clock = grid.single(grid.read("synthetic"), grid.overrides(chosen)), Clock()
+    config, clock = grid.single_run(grid.read_configuration("synthetic"), grid.overrides(chosen)), Clock()
     stream = load_stream(config)
     width = stream[0].x[0].size
     with tempfile.TemporaryDirectory() as folder:

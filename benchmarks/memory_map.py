@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cop2l.certify.fast import Fast
+from cop2l.certify.fast import FastLearner
 from cop2l.certify.learner import CoP2L
 from cop2l.certify.presets import options
 from cop2l.errors import Advice
@@ -99,7 +99,7 @@ def iteration(folder: Path, rows: int) -> dict[str, Any]:
     x, y = task(folder, 0, rows)
     times = list[tuple[float, float]]()
     chosen = options(max_iterations=ITERATIONS if rows <= 10**6 else 1, epochs=1)
-    engine = Fast(
+    engine = FastLearner(
         model(), chosen, progress=lambda _: times.append(resource.getrusage(resource.RUSAGE_SELF)[:2])
     )
     with warnings.catch_warnings():

@@ -15,7 +15,7 @@ from river.drift import ADWIN
 from river.drift.binary import DDM
 from scipy.stats import binom
 
-from cop2l.monitor.evidence import due, log_evidence
+from cop2l.monitor.evidence import log_evidence, starts_due
 
 BOUND, ALPHA, LENGTH, STREAMS, LOOK, WINDOW = 0.05, 0.01, 10_000, 1000, 20, 500
 PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
@@ -49,7 +49,7 @@ def monitored(wrong: np.ndarray) -> np.ndarray:
     total, at, starts, first = np.cumsum(wrong, 1), [], [], np.full(STREAMS, NEVER)
     for n in range(LOOK, LENGTH + 1, LOOK):
         errors = total[:, n - 1]
-        if due(n - LOOK, n):
+        if starts_due(n - LOOK, n):
             at.append(n)
             starts.append(errors)
         now = log_evidence(BOUND, n, errors, at, np.stack(starts, 1) if starts else np.empty((STREAMS, 0)))

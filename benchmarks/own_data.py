@@ -246,7 +246,9 @@ def measure(name, paths, seed):
     make, words = PROBLEMS[name]
     with tempfile.TemporaryDirectory() as folder:
         path = write(folder, make(paths))
-        config = grid.single(grid.read(path), grid.overrides([*words.split(), f"seed={seed}"]))
+        config = grid.single_run(
+            grid.read_configuration(path), grid.overrides([*words.split(), f"seed={seed}"])
+        )
         begin = time.process_time()
         summary = run(config, Path(folder) / "run")
         seconds = time.process_time() - begin

@@ -26,14 +26,14 @@ from reproduction.tries import identity, jobs, read, recorded, tries
 def training_part(name, folder):
     """The training part of a data set, or of its features, as (x, y, how x is prepared)."""
     from cop2l.features.load import labelled as features
-    from cop2l.features.store import find
+    from cop2l.features.store import find_entry
     from cop2l.streams.datasets import DATASETS
     from cop2l.streams.loading import labelled
     from cop2l.streams.pictures import Scaled
 
     if not (folder / f"{name}.npz").is_file():
         dataset, _, backbone = name.partition("-dinov2")
-        found = features(find(f"{dataset}@dinov2{backbone}")) if backbone else labelled(name)
+        found = features(find_entry(f"{dataset}@dinov2{backbone}")) if backbone else labelled(name)
         return found.x, found.y, found.prepare
     with np.load(folder / f"{name}.npz") as stored:
         x, y = stored["x_train"], stored["y_train"].astype(np.int64)
@@ -47,8 +47,8 @@ def training_part(name, folder):
 @functools.cache
 def parts(name, data, file):
     """Every task of a stream as (x, y, x_validation, y_validation), the number of classes and the scenario."""
-    from cop2l.streams import Labelled, cut
-    from cop2l.streams.domains import views
+    from cop2l.streams import Labelled, split_into_tasks
+    from cop2l.streams.domains import domain_stream
 
     declared = read(Path(file))
     stream = declared["streams"][name]
@@ -57,9 +57,9 @@ def parts(name, data, file):
     names = tuple(map(str, range(int(y.max()) + 1)))
     whole = Labelled(name, x, y, x[:0], y[:0], names, **({"prepare": prepare} if prepare else {}))
     if "domains" in stream:
-        made = views(whole, stream["domains"], tasks=stream["tasks"], images="disjoint")
+        made = domain_stream(whole, stream["domains"], tasks=stream["tasks"], images="disjoint")
     else:
-        made = cut(whole, "class-incremental", tasks=stream["tasks"])
+        made = split_into_tasks(whole, "class-incremental", tasks=stream["tasks"])
     found = []
     for x, y, t in made:
         aside = np.random.default_rng([2026, t]).random(len(y)) < declared["validation"]
@@ -131,7 +131,7 @@ def picked(learner, learned):
     return {
         "bounds": [float(certificate.bounds[t]) for t in learned],
         "n": [record["n"] for record in records],
-        "own": [len(one.own) for one in sets],
+        "own": [len(one.own_picks) for one in sets],
         "picked": [record["picked"] for record in records],
         "missed": [record["missed"] for record in records],
         "kept": [one.iterations for one in sets],

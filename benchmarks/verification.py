@@ -34,8 +34,8 @@ from cop2l.kernel import verify as kernel
 from record import record
 
 PARTS = {
-    "learning again": (learning.Plain, "learn"),
-    "rebuilding": (learning.Plain, "reconstruct"),
+    "learning again": (learning.ReferenceLearner, "learn"),
+    "rebuilding": (learning.ReferenceLearner, "reconstruct"),
     "checks of scores": (exact, "check_alone"),
     "data": (kernel, "check_samples"),
     "arithmetic": (kernel, "check_text"),
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    loader.start = here  # to see what each part takes
+    loader.start_checker = here  # to see what each part takes
     warnings.simplefilter("ignore", Advice)
     rows = []
     print("CPU s           learning  whole run  verify  ratio  of which")
@@ -89,7 +89,7 @@ def here(words: list[str], **_: Any) -> "subprocess.CompletedProcess[str]":
 
 def measured(name: str, *changes: str) -> dict[str, float]:
     """One run, verified: seconds, and what had to be computed and read."""
-    config = grid.single(grid.read(name), grid.overrides(list(changes)))
+    config = grid.single_run(grid.read_configuration(name), grid.overrides(list(changes)))
     learn, CoP2L.learn = CoP2L.learn, timed(CoP2L.learn, spent := Counter[str](), "learning")
     with tempfile.TemporaryDirectory() as folder:
         begin = time.process_time()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cop2l.errors import UserError
 from cop2l.files import write_text
-from cop2l.report.runs import find
+from cop2l.report.runs import find_runs
 from reproduction.collect import collect
 from reproduction.document import document, headline, sources
 from reproduction.families import families
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def reproduce(arguments: argparse.Namespace) -> None:
     """Read the runs, and write what is asked for."""
-    found = find(arguments.runs)
+    found = find_runs(arguments.runs)
     for left in found.left_out:
         print(f"Left out: {left.sentence}", file=sys.stderr)
     runs, beside = found.finished(), arguments.out.parent

@@ -20,7 +20,7 @@ FACTOR = 2  # the machines were not idle: times within it are level
 
 def verdicts(found: Sequence[Sample], runs: Sequence[Run]) -> list[Verdict]:
     """One for each claim of the paper."""
-    stated, best = replays(found, set()), replays(found, STEPS)
+    claimed, best = replays(found, set()), replays(found, STEPS)
     halted = [(s, pick(found, s.stream, "cop2l", (("stop", "none"),))) for s in published(found)]
     weights = [
         Pair(ours, rival)
@@ -33,12 +33,12 @@ def verdicts(found: Sequence[Sample], runs: Sequence[Run]) -> list[Verdict]:
         non_vacuous(
             [s for s in published(found) if s.spread("ratio-kl") and not any(run.not_valid for run in s.runs)]
         ),
-        more_accurate(best, stated),
+        more_accurate(best, claimed),
         less_forgetting(best),
         helps("Early stopping on the bound helps", [Pair(a, b) for a, b in halted if b], "kl"),
         helps("The weight omega of replayed examples helps", weights),
         task_order(runs),
-        cost(stated),
+        cost(claimed),
     ]
 
 
@@ -58,17 +58,17 @@ def non_vacuous(own: Sequence[Sample]) -> Verdict:
     return Verdict("Non-vacuous bounds", outcomes, words, rule, [sample.runs for sample in own])
 
 
-def more_accurate(best: Sequence[Pair], stated: Sequence[Pair]) -> Verdict:
+def more_accurate(best: Sequence[Pair], claimed: Sequence[Pair]) -> Verdict:
     """Whether CoP2L is more accurate than Replay."""
     outcomes = [pair.outcome("accuracy") for pair in best]
     kinds: dict[str, list[int]] = {pair.ours.stream.scenario: [] for pair in best}
     for pair, outcome in zip(best, outcomes, strict=True):
         kinds[pair.ours.stream.scenario].append(outcome)
     split = ", ".join(f"{own.count(1)} of {len(own)} {kind}" for kind, own in kinds.items())
-    against = score([pair.outcome("accuracy") for pair in stated], "streams")
+    against = score([pair.outcome("accuracy") for pair in claimed], "streams")
     words = f"More accurate on {score(outcomes, 'streams')}, which is {split}; {gaps(best, 'accuracy')};"
     words += f" against the stated Replay, which is the best that was run on all but {sum(bool(p.rival.changes) for p in best)},"
-    words += f" on {against}, {gaps(stated, 'accuracy')}"
+    words += f" on {against}, {gaps(claimed, 'accuracy')}"
     return Verdict("Beats Replay", outcomes, words, "average accuracy, stream by stream", runs_of(best))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from cop2l.report.runs import Run
-from cop2l.report.sentences import above
+from cop2l.report.sentences import tasks_above_claim
 from reproduction.markdown import paragraphs, table
 
 LEVEL = 0.05
@@ -15,7 +15,7 @@ def section(runs: Sequence[Run]) -> str:
     statements = sum(run.kind in task.bounds for run in claims for task in run.tasks)
     found: dict[tuple[str, bool], list[float | None]] = {}
     for run in claims:
-        least = min((p for p, _ in above(run)), default=None)
+        least = min((p for p, _ in tasks_above_claim(run)), default=None)
         found.setdefault((str(run.kind), not run.not_valid), []).append(least)
     rows = []
     for (kind, valid), of_runs in sorted(found.items()):

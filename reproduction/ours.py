@@ -134,16 +134,16 @@ def changes_of(run: Run) -> tuple[Change, ...]:
         epochs, *others = BASELINE_SETTINGS[run.method]
         if run.scenario == "task-incremental" and run.method in HALVED:
             epochs //= 2
-        stated = dict(zip(BASELINE_KEYS, (epochs, *others), strict=True)) | other.get(run.method, {})
-        found += _unequal(config, stated)
+        claimed = dict(zip(BASELINE_KEYS, (epochs, *others), strict=True)) | other.get(run.method, {})
+        found += _unequal(config, claimed)
     found += sorted((config.get("architecture") or {}).items())
     if config.get("memory") != MEMORY:
         found.append(("memory", config.get("memory")))
     if config.get("holdout"):
         found.append(("holdout", config["holdout"]))
     found += [(key, config[key]) for key in ORDERS if config.get(key) is not None]
-    if len(claimed := config.get("claim") or ["tasks"]) > 1:  # they share delta
-        found.append(("claim", ", ".join(claimed)))
+    if len(families := config.get("claim") or ["tasks"]) > 1:  # they share delta
+        found.append(("claim", ", ".join(families)))
     return tuple(found)
 
 

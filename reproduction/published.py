@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from cop2l.report.published import Published, read
+from cop2l.report.published import Published, read_published
 
 HERE = Path(__file__).parent
 BACKBONES = {"dino-vits16-64": "dino-vit", "dino-resnet50-64": "dino-resnet50"}
@@ -35,7 +35,7 @@ class Printed:
 def tables() -> tuple[Printed, ...]:
     """Every number of the paper's tables."""
     made = []
-    for row in read(HERE / "numbers.csv"):
+    for row in read_published(HERE / "numbers.csv"):
         dataset, _, features = row.benchmark.stream.partition("@")
         model = BACKBONES.get(features, row.benchmark.model)
         where = (row.benchmark.scenario, dataset, row.benchmark.tasks)

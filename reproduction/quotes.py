@@ -13,7 +13,7 @@ from typing import Any
 from cop2l.errors import UserError
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.metric import metric
-from cop2l.text import rounded
+from cop2l.text import rounded_text
 from reproduction.explanations import Explanations
 from reproduction.ours import USUAL_MODELS, Sample
 from reproduction.published import tables
@@ -53,7 +53,7 @@ def _value(quote: str, found: Sequence[Sample]) -> str:
     value = _published(form) if form["paper"] else _ours(form, found)
     if value is None or metric(form["metric"]).certified:
         return rate_text(value, upwards=True)
-    return rounded(value, 1, "100")
+    return rounded_text(value, 1, "100")
 
 
 def _ours(form: re.Match[str], found: Sequence[Sample]) -> float | None:

@@ -140,9 +140,9 @@ def benchmarks_of(data):
     """The ways in which Avalanche cuts data, old and new."""
     order = [4, 1, 0, 3, 5, 2]
     yield nc_benchmark(data, data, 3, task_labels=False, fixed_class_order=order), "class-incremental"
-    cut = class_incremental_benchmark({"train": data, "test": data}, num_experiences=3, class_order=order)
-    yield cut, "class-incremental"
-    yield task_incremental_benchmark(cut, reset_task_labels=True), "task-incremental"
+    split = class_incremental_benchmark({"train": data, "test": data}, num_experiences=3, class_order=order)
+    yield split, "class-incremental"
+    yield task_incremental_benchmark(split, reset_task_labels=True), "task-incremental"
     yield (
         nc_benchmark(
             data, data, 3, task_labels=True, class_ids_from_zero_in_each_exp=True, fixed_class_order=order
@@ -168,8 +168,8 @@ def test_any_benchmark():
         assert (stream.scenario, len(stream)) == (scenario, ours.learner.tasks_seen)
         assert all({*y.tolist()} == set(stream.heads[t - 1]) for _, y, t in (*stream.train, *stream.test))
         heads.append(stream.heads)
-    cut = ((1, 4), (0, 3), (2, 5))
-    assert heads == [cut, cut, cut, ((0, 1), (2, 3), (4, 5)), (tuple(range(6)),) * 2]
+    split = ((1, 4), (0, 3), (2, 5))
+    assert heads == [split, split, split, ((0, 1), (2, 3), (4, 5)), (tuple(range(6)),) * 2]
 
 
 def test_classes_counted_from_0_in_every_experience_have_outputs_of_their_own():

@@ -37,7 +37,7 @@ class Terminal(io.StringIO):
     ],
 )
 def test_an_event_is_one_line(event, line):
-    assert console.worded(event)[0] == line
+    assert console.event_line(event)[0] == line
 
 
 def model():

@@ -56,7 +56,7 @@ def test_other_json_is_refused(tmp_path, text, reason):
 
 @pytest.mark.parametrize(
     ("read", "most"),
-    [(files.read_json, 2**28), (files.read_lines, 2**30), (commitment.read, 2**28)],
+    [(files.read_json, 2**28), (files.read_lines, 2**30), (commitment.read_commitment, 2**28)],
 )
 def test_a_file_that_would_fill_the_memory_is_refused_unread(tmp_path, read, most):
     path = tmp_path / "records.jsonl"
@@ -81,9 +81,9 @@ def test_only_the_end_of_the_lines_may_be_unfinished(tmp_path):
     path = tmp_path / "a.jsonl"
     files.write_lines(path, LINES)
     whole = path.read_bytes()
-    for cut in range(len(whole)):
-        path.write_bytes(whole[:cut])
-        assert files.read_lines(path) == LINES[: whole[:cut].count(b"\n")]
+    for split in range(len(whole)):
+        path.write_bytes(whole[:split])
+        assert files.read_lines(path) == LINES[: whole[:split].count(b"\n")]
 
 
 def test_a_line_that_is_changed_is_refused(tmp_path):
@@ -178,7 +178,7 @@ def test_a_replacement_of_a_folder_is_undone_or_complete(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
     folder.rename(tmp_path / ".folder.old")
     filled("three")(tmp_path / ".folder.new")
-    assert files.standing(folder) == tmp_path / ".folder.old"
+    assert files.last_complete(folder) == tmp_path / ".folder.old"
     files.recover(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
     assert (folder / "file").read_text() == "two"
@@ -188,7 +188,7 @@ def test_certificates_are_ordered_by_number(tmp_path):
     for name in ("after-99", "after-100", "after-9", "after-100.old", "after-x", "after-", "after-101²"):
         files.write_text(tmp_path / "certificates" / name / "certificate.json", "{}")
     files.write_text(tmp_path / "certificates" / "after-200", "a file")
-    found = files.numbered(tmp_path / "certificates", "after-")
+    found = files.numbered_folders(tmp_path / "certificates", "after-")
     assert [path.name for path in found] == ["after-9", "after-99", "after-100"]
 
 

@@ -14,7 +14,7 @@ from cop2l.cli import main
 from cop2l.errors import UserError
 from cop2l.methods import METHODS, method
 from cop2l.models.modules import named_backbone
-from cop2l.plugins import installed
+from cop2l.plugins import installed_names
 from cop2l.streams import load
 
 CODE = '''
@@ -211,4 +211,4 @@ def test_features_of_a_package_by_a_backbone_of_a_package(package, words):
 
 
 def test_nothing_is_installed_here():
-    assert installed("streams") == {}
+    assert installed_names("streams") == {}

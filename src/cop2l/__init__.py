@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from cop2l._version import __version__
 
 if TYPE_CHECKING:
-    from cop2l.audit.verify import verify as verify
-    from cop2l.certify.learner import CoP2L as CoP2L
-    from cop2l.exporting import export as export
-    from cop2l.monitor.monitor import Monitor as Monitor
-    from cop2l.planning import plan as plan
+    from cop2l.audit.verify import verify
+    from cop2l.certify.learner import CoP2L
+    from cop2l.exporting import export
+    from cop2l.monitor.monitor import Monitor
+    from cop2l.planning import plan
 
 _HOMES = {
     "CoP2L": "cop2l.certify.learner",

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, Self, TextIO
 
 from cop2l.errors import Advice
-from cop2l.text import Names, count, duration, percent, rate
+from cop2l.text import Names, count, duration, measured_percent, percent
 
 Progress = Callable[[dict[str, Any]], None]
 """Called with one event after each mP2L iteration, epoch or batch of pictures."""
@@ -159,7 +159,7 @@ class Lines:
 
 
 @contextmanager
-def shown(progress: Progress | bool | None) -> Iterator[Progress | None]:
+def progress_display(progress: Progress | bool | None) -> Iterator[Progress | None]:
     """A callable for the events of `learn` or `extract`: the given one; if True, what fits here; if None, no plain lines."""
     if callable(progress) or progress is False:
         yield progress or None
@@ -170,7 +170,7 @@ def shown(progress: Progress | bool | None) -> Iterator[Progress | None]:
         return
     view: Any = kind("starting") if kind else Lines()
     try:
-        yield lambda event: view.show(*worded(event))
+        yield lambda event: view.show(*event_line(event))
     finally:
         view.close()
 
@@ -184,7 +184,7 @@ def in_notebook() -> bool:
     return hasattr(get_ipython(), "kernel")
 
 
-def worded(event: Mapping[str, Any], of_tasks: str = "") -> tuple[str, float, float | None]:
+def event_line(event: Mapping[str, Any], of_tasks: str = "") -> tuple[str, float, float | None]:
     """An event in one line, how much is done, and of how much (None: nobody knows)."""
     if "part" in event:
         done, total = event["done"], event["total"]
@@ -253,13 +253,13 @@ class RunView(Watcher):
     def start(self, config: Any, stream: Any, records: list[dict[str, Any]]) -> None:
         """Print what is run, and where it continues."""
         self._tasks, self._seconds = len(stream), [record["seconds"] for record in records]
-        self._names = Names.of(stream.description)
+        self._names = Names.from_description(stream.description)
         self._view.say(
             f"{config.method} on {config.stream} ({stream.scenario}, {count(len(stream), 'task')}),"
             f" {config.model}, memory {config.memory}, seed {config.seed}"
         )
         if records:
-            self._view.say(self._names.put(f"going on after task {records[-1]['task']}"))
+            self._view.say(self._names.with_names(f"going on after task {records[-1]['task']}"))
         if self._out.isatty():
             self._view = Bar("starting", out=self._out)
 
@@ -271,12 +271,12 @@ class RunView(Watcher):
         """Show the state of the current task."""
         left = self._tasks - len(self._seconds)
         soon = f", about {duration(fmean(self._seconds) * left)} left" if self._seconds else ""
-        self._view.show(*worded(event, f"/{self._tasks}{self._names.task(event['task'])}{soon}"))
+        self._view.show(*event_line(event, f"/{self._tasks}{self._names.task(event['task'])}{soon}"))
 
     def task(self, record: dict[str, Any]) -> None:
         """Print mean accuracy, and the largest bound of the claim."""
         self._seconds.append(record["seconds"])
-        kind, parts = record["kind"], [f"accuracy {rate(fmean(record['accuracy']))}"]
+        kind, parts = record["kind"], [f"accuracy {measured_percent(fmean(record['accuracy']))}"]
         if bounds := [row["bounds"][kind] for row in record["tasks"] if kind in row["bounds"]]:
             certified = f"certified error at most {percent(max(bounds))} on every task ({kind})"
             parts.append("certificate not valid" if record["not_valid"] else certified)

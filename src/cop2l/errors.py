@@ -18,7 +18,7 @@ class Advice(UserWarning):
     """
 
 
-def printable(sentence: str) -> str:
+def printable_text(sentence: str) -> str:
     """A sentence that cannot steer a terminal, whatever names and messages of others are in it."""
     return "".join(letter if letter.isprintable() else "?" for letter in sentence)
 

@@ -10,20 +10,19 @@ import numpy as np
 from safetensors.torch import save_file
 
 from cop2l._version import __version__
-from cop2l.audit.cut import samples_for
-from cop2l.audit.finding import find
+from cop2l.audit.finding import find_certificates
+from cop2l.audit.split import samples_for
 from cop2l.certify import counting
 from cop2l.certify.bounding import statements
 from cop2l.certify.program import Run, answers_alone, program, wrong_rows
 from cop2l.errors import UserError
-from cop2l.experiments import life
+from cop2l.experiments import saved_learner
 from cop2l.experiments.records import CONFIG
 from cop2l.files import file_digest, read_json, replace_folder, write_bytes, write_json
 from cop2l.kernel.building import stored_tensors, where
 from cop2l.kernel.exact import digest, withheld_rows
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, FORMAT, NOT_RECOUNTED, PROGRAMS, VERSION, WEIGHTS
-from cop2l.kernel.form import TEXT_FILE
-from cop2l.kernel.form import read as read_certificate
+from cop2l.kernel.form import TEXT_FILE, read_certificate
 from cop2l.kernel.learning import SET_NAMES, Sets
 from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, fingerprint
@@ -55,7 +54,7 @@ def export(
     def fill(new: Path) -> None:
         new.mkdir()
         learner = _with_certificate(source, new / CERTIFICATE)
-        known = life.kept_beside(source) if isinstance(source, str | Path) else {}
+        known = saved_learner.data_description(source) if isinstance(source, str | Path) else {}
         content.update(_written(new, learner, format, data, known, _repeats(source, learner)))
 
     try:
@@ -74,11 +73,11 @@ def _with_certificate(source: Any, to: Path) -> Any:
             )
         source.certificate.save(to)
         return source
-    folders = find(Path(source), Verdict())
+    folders = find_certificates(Path(source), Verdict())
     to.mkdir()
     for name in (TEXT_FILE, *read_certificate(folders[-1])["files"]):  # nothing else that lies there
         shutil.copyfile(folders[-1] / name, to / name)
-    return life.load(source)
+    return saved_learner.load(source)
 
 
 def _repeats(source: Any, learner: Any) -> bool:
@@ -108,7 +107,7 @@ def _written(
     if data is not None or kind == "onnx":
         samples, sets = _samples(certificate, data), stored_sets(certificate)
         options = certificate["options"]
-        records, statements = recount(made.logits, certificate, options, sets, samples, repeats)
+        records, statements = recount_errors(made.logits, certificate, options, sets, samples, repeats)
         counted = {"run_by": made.run_by, "records": records, "statements": statements}
     content = {
         "format": FORMAT,
@@ -145,8 +144,8 @@ def _samples(certificate: Mapping[str, Any], data: Any) -> Samples:
             "An ONNX program is counted again on the data of every task; give it with --data (data= in Python)."
         )
     found = samples_for(notes, certificate, source, {}, as_stated=True)
-    if notes.faults:
-        raise UserError(notes.faults[0])
+    if notes.invalid:
+        raise UserError(notes.invalid[0])
     recipe = certificate["data"] or {}
     share: Any = recipe.get("holdout")
     samples, certified = found.tasks, options.kind == "holdout"
@@ -175,7 +174,7 @@ def stored_sets(certificate: Mapping[str, Any]) -> list[Sets]:
     return made
 
 
-def recount(
+def recount_errors(
     run: Run,
     certificate: Mapping[str, Any],
     options: Options,
@@ -193,29 +192,29 @@ def recount(
     logits = {t: answers_alone(run, x) for t, (x, *_) in samples.items() if t <= last}
     keys = {t: counting.row_numbers(found) for t, found in logits.items()}
     used = {t: counting.used_rows(len(own), t, options, sets[t - 1]) for t, own in keys.items()}
-    same = {} if counting.declared_draws(certificate["data"], repeats) else counting.repeated(keys, used)
-    for stated in certificate["records"]:
-        _, y, *groups = (*samples[task := stated["task"]], None)
+    same = {} if counting.declared_draws(certificate["data"], repeats) else counting.repeated_rows(keys, used)
+    for claimed in certificate["records"]:
+        _, y, *groups = (*samples[task := claimed["task"]], None)
         labels = np.asarray(y).astype(np.int64)
-        outside = ~np.isin(np.arange(certificate["classes"]), stated["head"]) if alone else None
+        masked_classes = ~np.isin(np.arange(certificate["classes"]), claimed["head"]) if alone else None
         facts = {
             "labels": labels,
             "groups": counting.group_numbers(groups[0], options, len(labels)),
             "wrong": np.zeros(len(labels), bool),  # of then: only forgetting asks for it
         }
         wrong, gone = (
-            wrong_rows(logits[task], labels, outside) | same.get(task, False),
-            stated["errors"] is None,
+            wrong_rows(logits[task], labels, masked_classes) | same.get(task, False),
+            claimed["errors"] is None,
         )
-        counted = counting.record(options, last, task, sets[task - 1], wrong, facts, gone)
+        counted = counting.task_record(options, last, task, sets[task - 1], wrong, facts, gone)
         counted["parts"] = [part for part in counted["parts"] if part["family"] != NOT_RECOUNTED]
         records.append(
-            {**{name: stated[name] for name in ("task", "rows", "head", "fingerprint")}, **counted}
+            {**{name: claimed[name] for name in ("task", "rows", "head", "fingerprint")}, **counted}
         )
     return records, statements(options, records, without=NOT_RECOUNTED)
 
 
-def sentences(content: Mapping[str, Any]) -> list[str]:
+def export_sentences(content: Mapping[str, Any]) -> list[str]:
     """What an export says of its program, for people."""
     file, counted = PROGRAMS[content["program"]["format"]], content["recount"]
     if counted is None:
@@ -223,4 +222,4 @@ def sentences(content: Mapping[str, Any]) -> list[str]:
     errors = sum(record["missed"] or 0 for record in counted["records"])
     lines = [f"{file} makes {errors} errors on the certified examples that were not picked."]
     stated = [f"In {file}, {statement_text(one, counted['records'])}." for one in counted["statements"]]
-    return lines + [Names.of(content["data"]).put(sentence) for sentence in stated]
+    return lines + [Names.from_description(content["data"]).with_names(sentence) for sentence in stated]

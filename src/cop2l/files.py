@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from cop2l.errors import UserError
-from cop2l.kernel.form import canonical
+from cop2l.kernel.form import canonical_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +54,7 @@ def file_digest(path: str | Path) -> str:
 
 def json_digest(value: Any) -> str:
     """SHA-256 of a JSON value: keys sorted, no spaces, ASCII."""
-    return hashlib.sha256(canonical(value).encode()).hexdigest()
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 # ---- whole files and folders
@@ -119,7 +119,7 @@ def replace_folder(folder: str | Path, fill: Callable[[Path], object]) -> None:
         remove(old)
 
 
-def standing(folder: Path) -> Path:
+def last_complete(folder: Path) -> Path:
     """Where a folder's last whole content lies: in `.NAME.old`, if a kill came between two renames."""
     old = _beside(folder)[1]
     return old if old.exists() and not folder.exists() else folder
@@ -128,7 +128,7 @@ def standing(folder: Path) -> Path:
 def recover(folder: Path) -> None:
     """Undo a replacement of the folder that a kill interrupted."""
     new, old = _beside(folder)
-    if standing(folder) == old:
+    if last_complete(folder) == old:
         old.rename(folder)
     remove(old)
     remove(new)
@@ -147,7 +147,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def numbered(folder: Path, prefix: str) -> list[Path]:
+def numbered_folders(folder: Path, prefix: str) -> list[Path]:
     """The folders called `prefix` and digits, in the order of their numbers; what else is there is not meant."""
     found = [p for p in folder.glob(f"{prefix}*") if re.fullmatch("[0-9]+", p.name.removeprefix(prefix))]
     return sorted((p for p in found if p.is_dir()), key=lambda p: (int(p.name.removeprefix(prefix)), p.name))

@@ -168,15 +168,15 @@ def _row(asked: dict[str, Any], kind: str, gone: bool) -> Row:
         n = certified(asked["examples"])
         n = min(n, kept(asked["memory"])) if gone else n
         return Row(kind, data, asked["examples"], n, asked["memory"] if gone else None, bound(n))
-    needed = _least(lambda n: bound(n) <= target) if rate < Fraction(repr(target)) else None
+    needed = _least_good(lambda n: bound(n) <= target) if rate < Fraction(repr(target)) else None
     if needed is None:
         return Row(kind, data, None, None, None, None)
-    examples = _least(lambda examples: certified(examples) >= needed)
-    memory = _least(lambda memory: kept(memory) >= needed) if gone else None
+    examples = _least_good(lambda examples: certified(examples) >= needed)
+    memory = _least_good(lambda memory: kept(memory) >= needed) if gone else None
     return Row(kind, data, examples, needed, memory, bound(needed))
 
 
-def _least(good: Callable[[int], bool]) -> int | None:
+def _least_good(good: Callable[[int], bool]) -> int | None:
     """The end of a bisection: a number that is good while the one before it is not; None: not even 10^9 is good.
 
     Expected counts are rounded up, so that a bound is not quite monotone: a smaller number may be good, too.

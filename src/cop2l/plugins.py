@@ -7,7 +7,7 @@ from typing import Any
 from cop2l.errors import UserError
 
 
-def installed(kind: str) -> dict[str, str]:
+def installed_names(kind: str) -> dict[str, str]:
     """What installed packages declare as entry points of the group cop2l.KIND: names to package.module:Name."""
     return {entry.name: entry.value for entry in entry_points(group=f"cop2l.{kind}")}
 

@@ -109,7 +109,7 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(model, str):
             model = build(model, inputs=(X.shape[1],), classes=len(classes), seed=seed)
         reasons = list(_reasons_outside())
-        advice.give(reasons)
+        advice.warn_user(reasons)
         fixed = {
             "tasks": tasks,
             "memory": self.memory,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal, localcontext
 from typing import Any, NamedTuple
 
-from cop2l.errors import UserError, printable
+from cop2l.errors import UserError, printable_text
 
 EXACT = Context(prec=1100)
 """Digits enough for every float and for 1 - delta."""
@@ -29,16 +29,16 @@ def interval(low: float, high: float) -> str:
     return f"{_scaled(low, 100, 2, ROUND_FLOOR)} to {_scaled(high, 100, 2, ROUND_CEILING)}"
 
 
-def rate(measured: float) -> str:
+def measured_percent(measured: float) -> str:
     """A measured rate, in per cent with two digits, rounded to the nearest.
 
     >>> rate(0.951), rate(-0.00001)
     ('95.10 %', '0.00 %')
     """
-    return f"{rounded(measured, 2, '100')} %"
+    return f"{rounded_text(measured, 2, '100')} %"
 
 
-def rounded(value: float, digits: int, scale: str = "1") -> str:
+def rounded_text(value: float, digits: int, scale: str = "1") -> str:
     """A measured number times `scale`, rounded to the nearest, with no minus before a zero."""
     number = Decimal(repr(float(value))) * Decimal(scale)
     number = number.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_EVEN)
@@ -70,7 +70,7 @@ class Names(NamedTuple):
     classes: Sequence[str] = ()
 
     @classmethod
-    def of(cls, described: Mapping[str, Any] | None) -> "Names":
+    def from_description(cls, described: Mapping[str, Any] | None) -> "Names":
         """The names in the description of a stream, or in what a certificate states of its data."""
         lists = [(described or {}).get(key) for key in ("task_names", "class_names")]
         return cls(
@@ -103,10 +103,10 @@ class Names(NamedTuple):
         """The number of a class, from its name or its number."""
         return _number(label, self.classes, 0, "class")
 
-    def put(self, sentence: str) -> str:
+    def with_names(self, sentence: str) -> str:
         """A sentence about tasks and classes by their numbers, with the names.
 
-        >>> Names(["Bern", "Genf"], ["0", "dog"]).put("the error rate on class 1 of task 2")
+        >>> Names(["Bern", "Genf"], ["0", "dog"]).with_names("the error rate on class 1 of task 2")
         'the error rate on class 1 ("dog") of task 2 ("Genf")'
         """
         named = re.sub(r"\b[Tt]ask (\d{1,9})\b", lambda found: found[0] + self.task(int(found[1])), sentence)
@@ -130,7 +130,7 @@ def _number(label: Any, names: Sequence[str], first: int, noun: str) -> Any:
 
 def short_name(name: object) -> str:
     """A name as it is kept and shown: printable, and not too long."""
-    return printable(str(name))[:80]
+    return printable_text(str(name))[:80]
 
 
 def duration(seconds: float) -> str:
@@ -194,13 +194,13 @@ STATEMENTS = {
 }
 
 
-def statement_text(stated: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
+def statement_text(claimed: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
     """A statement of a certificate, without its full stop; it speaks of new examples."""
-    key = stated["subject"] if stated["family"] == "forgetting" and stated["task"] else stated["family"]
+    key = claimed["subject"] if claimed["family"] == "forgetting" and claimed["task"] else claimed["family"]
     weighted = ", weighted by examples," * (len({record["n"] for record in records}) > 1)
-    mean = ", the mean of the tasks' own bounds" * (stated["kind"] not in ("holdout", "combined"))
-    value = percent(stated["value"]).replace(" %", " points" if key == "net" else " %")
-    shown = {**stated, "value": value, "mean": mean, "weighted": weighted, "tasks": len(records)}
+    mean = ", the mean of the tasks' own bounds" * (claimed["kind"] not in ("holdout", "combined"))
+    value = percent(claimed["value"]).replace(" %", " points" if key == "net" else " %")
+    shown = {**claimed, "value": value, "mean": mean, "weighted": weighted, "tasks": len(records)}
     return STATEMENTS[key].format(**shown)
 
 
@@ -225,7 +225,7 @@ def above_claim(task: int, test_error: float, test_n: int, bound: float) -> str 
     if p is None:
         return None
     return (
-        f"Task {task}: the test error, {rate(test_error)}, is above the claim, {percent(bound)}:"
+        f"Task {task}: the test error, {measured_percent(test_error)}, is above the claim, {percent(bound)}:"
         f" p-value {p:.2g} ({round(test_error * test_n)} of {test_n} test examples)."
     )
 
@@ -234,19 +234,21 @@ REFUTES = 0.001
 """A test error that is so improbable, or less probable, if its claim holds refutes the claim."""
 
 
-def refuted(rows: Sequence[dict[str, Any]], claim: str | None) -> list[str]:
+def refuted_tasks(rows: Sequence[dict[str, Any]], claim: str | None) -> list[str]:
     """The claims on tasks that the test part refutes."""
-    stated = ((row["task"], row["test_error"], row["test_n"], row["bounds"].get(claim, 1.0)) for row in rows)
-    found = [above_claim(*one) for one in stated if (p_value(*one[1:]) or 1.0) <= REFUTES]
+    claimed = ((row["task"], row["test_error"], row["test_n"], row["bounds"].get(claim, 1.0)) for row in rows)
+    found = [above_claim(*one) for one in claimed if (p_value(*one[1:]) or 1.0) <= REFUTES]
     return [f"The test part refutes the claim. {sentence}" for sentence in found]
 
 
 def averages(summary: dict[str, Any]) -> str:
     """The averages of a finished run, in one line."""
-    parts = [f"average accuracy {rate(summary['accuracy'])}"]
+    parts = [f"average accuracy {measured_percent(summary['accuracy'])}"]
     if summary["forgetting"] is not None:
-        parts.append(f"forgetting {rate(summary['forgetting'])}")
-    return ", ".join([*parts, f"plasticity {rate(summary['plasticity'])}", duration(summary["seconds"])])
+        parts.append(f"forgetting {measured_percent(summary['forgetting'])}")
+    return ", ".join(
+        [*parts, f"plasticity {measured_percent(summary['plasticity'])}", duration(summary["seconds"])]
+    )
 
 
 def bound_text(result: Any, tasks: int, delta: float, task: int | None, *, anytime: bool) -> str:
@@ -269,12 +271,17 @@ def bound_text(result: Any, tasks: int, delta: float, task: int | None, *, anyti
 
 def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
     """A finished run as text: one line per task, the averages, and what the bounds mean."""
-    tasks, claim, names = summary["tasks"], summary["kind"], Names.of(summary)
+    tasks, claim, names = summary["tasks"], summary["kind"], Names.from_description(summary)
     kinds = list(dict.fromkeys(kind for row in tasks for kind in row["bounds"]))
     rows = [["task", "prior examples", "certified on", "picked", "test error", *kinds]]
     for row in tasks:
         bounds = [percent(row["bounds"][kind]) if kind in row["bounds"] else None for kind in kinds]
-        cells = [f"{row['task']}{names.task(row['task'])}", *_examples(row), rate(row["test_error"]), *bounds]
+        cells = [
+            f"{row['task']}{names.task(row['task'])}",
+            *_examples(row),
+            measured_percent(row["test_error"]),
+            *bounds,
+        ]
         rows.append(["" if cell is None else str(cell) for cell in cells])
     filled = [column for column in zip(*rows, strict=True) if any(column[1:])]
     aligned = [[cell.rjust(max(map(len, column))) for cell in column] for column in filled]
@@ -290,7 +297,7 @@ def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
     if others := summary["sentences"]:
         alone = f"Claimed, {likely}, all at once:"
         lines += ["Claimed as well, all of it at once:" if claim in kinds else alone, *others]
-    return "\n".join(map(names.put, lines))
+    return "\n".join(map(names.with_names, lines))
 
 
 def _examples(row: dict[str, Any]) -> tuple[int | None, int | None, int | None]:
@@ -364,11 +371,11 @@ def monitor_report(monitor: Any) -> str:
     found = monitor.as_dict()
     n, errors, batches, when = (found[name] for name in ("n", "errors", "batches", "alarmed_at"))
     start, before = found["since"]
-    share = f" ({rate(errors / n)})" if n else ""
+    share = f" ({measured_percent(errors / n)})" if n else ""
     typed = monitor.statement["kind"] is None  # a bound that was typed is shown as it was
     bound = f"{100 * monitor.bound:g} %" if typed else percent(monitor.bound)
     lines = [
-        f"The claim: {monitor.names.put(claim_of(monitor.statement))} is at most {bound}.",
+        f"The claim: {monitor.names.with_names(claim_of(monitor.statement))} is at most {bound}.",
         f"Feedback so far: {count(n, 'example')} in {batches} batch{'es' * (batches != 1)}, {count(errors, 'error')}{share}.",
         f"Evidence against the claim: {monitor.evidence:.3g}; the alarm is at {1 / monitor.alpha:g}."
         + (f" It came after {when} examples, and stays." if when is not None else ""),

@@ -26,7 +26,7 @@ def write_data(path, n=240, classes=4, seed=0):
 
 def made(folder, source, **changes):
     """A run directory."""
-    run(grid.single({"stream": str(source), **SMALL, **changes}), folder)
+    run(grid.single_run({"stream": str(source), **SMALL, **changes}), folder)
     return folder
 
 
@@ -57,4 +57,4 @@ def forged(folder, change):
 
 
 def sentences(verdict):
-    return "\n".join([*verdict.doubts, *verdict.faults])
+    return "\n".join([*verdict.unverified, *verdict.invalid])

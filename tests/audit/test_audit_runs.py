@@ -5,7 +5,7 @@ import shutil
 import pytest
 from audit_cases import copied, forged, last_certificate, made, sentences, verify
 
-from cop2l.audit.finding import find
+from cop2l.audit.finding import find_certificates
 from cop2l.kernel.form import Unreadable
 from cop2l.kernel.verdict import Verdict
 
@@ -115,7 +115,11 @@ def test_planted_names_are_ignored_and_mentioned(runs, data, tmp_path):
 def test_certificates_are_in_the_order_of_their_numbers(tmp_path):
     for number in (100, 99, 9):
         (tmp_path / "certificates" / f"after-{number:02d}").mkdir(parents=True)
-    assert [folder.name for folder in find(tmp_path, Verdict())] == ["after-09", "after-99", "after-100"]
+    assert [folder.name for folder in find_certificates(tmp_path, Verdict())] == [
+        "after-09",
+        "after-99",
+        "after-100",
+    ]
 
 
 def test_a_forged_or_deleted_hold_out_file(runs, data, tmp_path):

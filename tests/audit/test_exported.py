@@ -17,8 +17,8 @@ from cop2l.audit.finding import EXPORTED
 from cop2l.certify import program as programs
 from cop2l.cli import main
 from cop2l.errors import UserError
-from cop2l.experiments import life
-from cop2l.exporting import export, recount, stored_sets
+from cop2l.experiments import saved_learner
+from cop2l.exporting import export, recount_errors, stored_sets
 from cop2l.files import file_digest, read_json, write_json
 from cop2l.kernel import exported as checks
 from cop2l.kernel import form
@@ -66,14 +66,14 @@ def test_the_export_of_a_run_is_valid_and_says_what_was_checked(exported, data, 
     theta = load_file(exported / "weights.safetensors")
     assert programs.PROGRAMS["torch"] in {path.name for path in exported.iterdir()}
     assert {name: value.shape for name, value in theta.items()} == {
-        name: value.shape for name, value in life.load(run).model.state_dict().items()
+        name: value.shape for name, value in saved_learner.load(run).model.state_dict().items()
     }
 
 
 def test_the_program_runs_where_cop2l_is_not_and_predicts_the_same(exported, run):
     x = torch.randn(9, 6, generator=torch.Generator().manual_seed(0))
     loaded = torch.export.load(exported / "model.pt2").module()
-    assert loaded(x).argmax(1).tolist() == life.load(run).predict(x).tolist()
+    assert loaded(x).argmax(1).tolist() == saved_learner.load(run).predict(x).tolist()
     assert loaded(x[:1]).shape == (1, 4)
 
 
@@ -110,7 +110,7 @@ def test_another_program_is_invalid_and_of_another_version_not_valid(exported, d
     verdict = verify(folder, data)
     assert verdict.status == "invalid"
     assert "model.pt2 is not the program that these parameters give." in sentences(verdict)
-    mended(folder, program=lambda stated: stated | {"made_by": "torch 9.9"})
+    mended(folder, program=lambda claimed: claimed | {"made_by": "torch 9.9"})
     verdict = verify(folder, data)
     assert verdict.status == "cannot tell"
     assert "But it was made by other versions" in sentences(verdict)
@@ -183,7 +183,7 @@ def test_only_what_the_certificate_speaks_of_is_exported_with_it(run, data, tmp_
 def test_what_is_claimed_is_what_was_counted_here(exported, data, tmp_path):
     folder = copied(exported, tmp_path / "service")
     here = read_json(folder / "export.json")["recount"]["run_by"]
-    mended(folder, recount=lambda stated: stated | {"run_by": "every telephone"})
+    mended(folder, recount=lambda claimed: claimed | {"run_by": "every telephone"})
     verdict = verify(folder, data)
     assert verdict.status == "valid", sentences(verdict)  # the same counts, by something else
     assert any(f"run by {here}, one example at a time" in line for line in verdict.claim)
@@ -208,17 +208,20 @@ def test_another_certificate_is_invalid(exported, run, data, tmp_path):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda recount: None, None),
+        (lambda recount_errors: None, None),
         (
-            lambda recount: recount | {"statements": recount["statements"][:1]},
+            lambda recount_errors: recount_errors | {"statements": recount_errors["statements"][:1]},
             "what the certificate promised",
         ),
-        (lambda recount: recount | {"records": recount["records"][:1]}, "not only other errors"),
-        (lambda recount: _fewer(recount, bound=0), "are not those that are stated"),
-        (lambda recount: _fewer(recount, bound=-1e-3), "smaller than its counts allow"),
-        (lambda recount: _sized(recount), "not only other errors"),
-        (lambda recount: recount | {"extra": 1}, "documented fields"),
-        (lambda recount: recount | {"run_by": 3}, "a line of printable text"),
+        (
+            lambda recount_errors: recount_errors | {"records": recount_errors["records"][:1]},
+            "not only other errors",
+        ),
+        (lambda recount_errors: _fewer(recount_errors, bound=0), "are not those that are stated"),
+        (lambda recount_errors: _fewer(recount_errors, bound=-1e-3), "smaller than its counts allow"),
+        (lambda recount_errors: _sized(recount_errors), "not only other errors"),
+        (lambda recount_errors: recount_errors | {"extra": 1}, "documented fields"),
+        (lambda recount_errors: recount_errors | {"run_by": 3}, "a line of printable text"),
     ],
 )
 def test_a_forged_recount_is_found(exported, data, tmp_path, change, sentence):
@@ -260,13 +263,13 @@ def test_a_damaged_export_file_is_invalid(exported, data, tmp_path):
 
 def test_more_errors_give_larger_bounds(run, data):
     """The bound is that of what the program does, whatever it does; a program that is the model has the model's counts."""
-    certificate = form.read(last_certificate(run))
+    certificate = form.read_certificate(last_certificate(run))
     stream = load(str(data))
     samples = {t: (x, y) for x, y, t in stream}
-    count = lambda logits: recount(  # noqa: E731
+    count = lambda logits: recount_errors(  # noqa: E731
         logits, certificate, certificate["options"], stored_sets(certificate), samples
     )
-    model = life.load(run).model.eval()
+    model = saved_learner.load(run).model.eval()
     records, statements = count(model)
     assert records == certificate["records"]
     assert statements == certificate["statements"]
@@ -297,7 +300,7 @@ def test_every_kind_of_certificate_can_be_exported(data, tmp_path, changes):
     draws = (
         changes.get("kind") == "kl"
     )  # no theorem covers rows of equal logits there: the auditor must know them for draws
-    verdict = verify(tmp_path / "service", data, cut_as_stated=True, repeats_are_draws=draws)
+    verdict = verify(tmp_path / "service", data, split_as_stated=True, repeats_are_draws=draws)
     assert verdict.status == "valid", sentences(verdict)
 
 
@@ -416,7 +419,7 @@ def test_an_onnx_program_is_counted_again_in_its_runtime(onnx, run, data):
     session = onnxruntime.InferenceSession(onnx / "model.onnx", providers=["CPUExecutionProvider"])
     x = np.random.default_rng(0).normal(size=(9, 6)).astype(np.float32)
     (logits,) = session.run(None, {"x": x})
-    assert logits.argmax(1).tolist() == life.load(run).predict(x).tolist()
+    assert logits.argmax(1).tolist() == saved_learner.load(run).predict(x).tolist()
     verdict = verify(onnx, data)
     assert verdict.status == "valid", sentences(verdict)
     assert any("For model.onnx, run by onnxruntime" in line for line in verdict.claim)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from audit_cases import copied
 
-from cop2l.audit.flags import command
-from cop2l.cli import main, parsed
+from cop2l.audit.flags import verify_command
+from cop2l.cli import main, parse_arguments
 
 RUN = ("run", "synthetic", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
 
@@ -36,9 +36,16 @@ def test_the_exit_code_is_the_verdict(run, data, tmp_path, capsys):
     capsys.readouterr()
     assert code("verify", run, "--data", data, "--json", "--count-repeats") == 0
     found = json.loads(capsys.readouterr().out)
-    assert {"status", "exit_code", "claim", "checked", "assumed", "doubts", "faults", "statements"} < set(
-        found
-    )
+    assert {
+        "status",
+        "exit_code",
+        "claim",
+        "checked",
+        "assumed",
+        "unverified",
+        "invalid",
+        "statements",
+    } < set(found)
     assert all(one["value"] <= one["million"] <= 1 for one in found["statements"])
 
 
@@ -84,7 +91,7 @@ def test_an_interruption_is_130(run, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cop2l.audit.verify.find", interrupted)
+    monkeypatch.setattr("cop2l.audit.verify.find_certificates", interrupted)
     assert code("verify", run) == 130
 
 
@@ -126,7 +133,7 @@ def test_a_run_keeps_its_commitment_or_is_refused(tmp_path, monkeypatch, capsys,
     assert main([*RUN, *pairs, "--commitment", "commitment.json", "--out", "run"]) == 0
     assert main([*RUN, *pairs, "--out", "run"]) == 2  # it is another run without its commitment
     capsys.readouterr()
-    few = ("--cut-as-stated",)
+    few = ("--split-as-stated",)
     assert main(["verify", "run", "--data", "synthetic", "--commitment", promised, *few]) == 0
     shown = capsys.readouterr().out
     assert "are those that were committed to" in shown
@@ -142,16 +149,16 @@ def test_nothing_to_commit_to_is_said(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "bad", ["--cut-as-stated", "--model=evil:build", "-x", "a b; rm c", "\x1b[201~\nrm c"]
+    "bad", ["--split-as-stated", "--model=evil:build", "-x", "a b; rm c", "\x1b[201~\nrm c"]
 )
 @pytest.mark.parametrize("key", ["stream", "label", "columns", "task_classes", "classes", "something"])
 def test_no_statement_of_a_certificate_becomes_another_option_of_the_command(key, bad):
     """What the page and the doubts tell the auditor to type is the issuer's text."""
     for value in (bad, [bad, bad], [[0, 1], bad], [[0, 1], [bad]]):
-        line = command(Path("run"), {"tasks": 2, key: value})
+        line = verify_command(Path("run"), {"tasks": 2, key: value})
         assert line.isprintable()
-        found = parsed(shlex.split(line)[1:])
-        assert (found.cut_as_stated, found.model, found.tasks, found.path) == (False, None, 2, Path("run"))
+        found = parse_arguments(shlex.split(line)[1:])
+        assert (found.split_as_stated, found.model, found.tasks, found.path) == (False, None, 2, Path("run"))
 
 
 def test_a_commitment_that_is_not_there_is_not_called_damaged(tmp_path, capsys):

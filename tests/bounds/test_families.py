@@ -14,16 +14,16 @@ from mpmath import exp, log, mpf, pi
 from cop2l import bounds
 from cop2l.certify.bounding import statements, without_fallen
 from cop2l.errors import UserError
-from cop2l.kernel.arithmetic import follows
+from cop2l.kernel.arithmetic import bound_follows
 from cop2l.kernel.options import Options
 
 LOG = math.log(0.05)
 HAIR = 1e-9
 FAMILIES = ("tasks", "average", "forgetting", "classes", "groups")
 KINDS = [
-    *((kind, buffer) for kind in ("kl", "kl-tight") for buffer in ("uniform", "threshold", "witness")),
-    *((kind, buffer) for kind in ("preference", "buffer") for buffer in ("threshold", "witness")),
-    ("combined", "witness"),
+    *((kind, buffer) for kind in ("kl", "kl-tight") for buffer in ("uniform", "threshold", "count-only")),
+    *((kind, buffer) for kind in ("preference", "buffer") for buffer in ("threshold", "count-only")),
+    ("combined", "count-only"),
     ("holdout", "threshold"),
 ]
 
@@ -113,7 +113,7 @@ def counted(rng, n, options, kept, gone, later):
     """Counts of n examples that can be, with so many tasks learned later."""
     known = rng.choice([0, rng.randint(0, n // 2)]) if options.kind != "holdout" else 0
     leaving = rng.randint(0, known) if options.buffer == "uniform" and later else 0
-    picked = 0 if options.kind == "holdout" or (options.buffer == "witness" and not kept) else known
+    picked = 0 if options.kind == "holdout" or (options.buffer == "count-only" and not kept) else known
     selected = rng.randint(0, n)
     found = {
         "n": n, "prior": 0, "compression": known - leaving, "evicted": leaving,
@@ -165,7 +165,7 @@ def is_hold_out(kind, record, options):
     """Whether, and with how much of its share, a task is in the hold-out case."""
     if kind == "holdout":
         return mpf(1)
-    never = options.buffer == "witness" and record["iterations"] == 0
+    never = options.buffer == "count-only" and record["iterations"] == 0
     return mpf(3) / 4 if never and kind in ("combined", "buffer") else mpf(0)
 
 
@@ -199,7 +199,7 @@ def one_excess(kind, part, task, messages, options, ln_delta):
     if held := is_hold_out(kind, part, options):
         return oracle.tail_excess(n, size, ln_delta + log(held))
     ln_delta += price[task - 1]
-    if options.buffer == "witness" and kind in ("combined", "buffer"):
+    if options.buffer == "count-only" and kind in ("combined", "buffer"):
         ln_delta += (
             -log(mpf(4 * (N - 1))) if N else oracle.log_zeta(part["iterations"]) - log(mpf(4))
         ) - price[task - 1]
@@ -212,13 +212,13 @@ def part_of(record, family, subject):
     return next(part for part in record["parts"] if (part["family"], part["subject"]) == (family, subject))
 
 
-def exact(stated, content):
+def exact(claimed, content):
     """(excess, low): the increasing function whose root on (low, 1) is the bound, or (None, mean) for an exact number."""
     options, records, family, task = (
         content["options"],
         content["records"],
-        stated["family"],
-        stated["task"],
+        claimed["family"],
+        claimed["task"],
     )
     T, messages = len(records), [record["iterations"] for record in records]
     share = ln_share(family, options, T)
@@ -255,14 +255,14 @@ def exact(stated, content):
             share += log(oracle.real(weight))
         excess = oracle.tail_excess(N, X, min(share, log(mpf(1) / 4)))
         return (lambda v: excess((Fraction(v) * whole - rest) / N)), rest / whole
-    record, kind = records[task - 1], stated["kind"]
+    record, kind = records[task - 1], claimed["kind"]
     share -= log(mpf(T))
     if family in ("classes", "groups"):
         share -= log(mpf(max(1, sum(part["n"] > 0 for part in record["parts"] if part["family"] == family))))
     held = is_hold_out(kind, record, options)
     if family == "forgetting" and held:
         share -= log(mpf(2))
-    if stated["subject"] == "net":
+    if claimed["subject"] == "net":
         part, lost = part_of(record, family, "gained"), values[family, task, "lost"]
         n, gained = (
             (part["selected"], part["compressed"])
@@ -273,7 +273,7 @@ def exact(stated, content):
             return None, lost
         excess = oracle.tail_excess(n, n - gained, share + log(held))
         return (lambda v: excess(1 - (lost - v)) if v < lost else mpf(1)), Fraction(0)
-    part = part_of(record, family, stated["subject"])
+    part = part_of(record, family, claimed["subject"])
     return one_excess(kind, part, task, messages, options, share), Fraction(0)
 
 
@@ -283,18 +283,18 @@ def test_every_statement_is_the_root_of_its_theorem_and_the_kernel_decides_by_it
     rng, seen = random.Random(f"{kind} {buffer} {anytime}"), dict.fromkeys(FAMILIES, 0)
     for _ in range(12):
         content = content_of(rng, kind, buffer, anytime=anytime)
-        for stated in content["statements"]:
-            value, (excess, low) = stated["value"], exact(stated, content)
-            assert follows(stated, content), stated
-            less = {**stated, "value": value * (1 - HAIR)}
+        for claimed in content["statements"]:
+            value, (excess, low) = claimed["value"], exact(claimed, content)
+            assert bound_follows(claimed, content), claimed
+            less = {**claimed, "value": value * (1 - HAIR)}
             if excess is None:
-                number = low if stated["subject"] == "net" or not stated["task"] else Fraction(1)
-                assert number <= value <= number + Fraction(1, 10**15), stated
-                assert not value or not follows(less, content), stated
+                number = low if claimed["subject"] == "net" or not claimed["task"] else Fraction(1)
+                assert number <= value <= number + Fraction(1, 10**15), claimed
+                assert not value or not bound_follows(less, content), claimed
             else:
-                assert oracle.is_outer(value, excess, low), stated
-                assert value <= 0.01 or not follows(less, content), stated
-                seen[stated["family"]] += value < 1
+                assert oracle.is_outer(value, excess, low), claimed
+                assert value <= 0.01 or not bound_follows(less, content), claimed
+                seen[claimed["family"]] += value < 1
     assert all(
         seen[family] for family in FAMILIES if family != "average" or kind in ("holdout", "combined")
     ), seen
@@ -302,11 +302,11 @@ def test_every_statement_is_the_root_of_its_theorem_and_the_kernel_decides_by_it
 
 def test_a_class_without_examples_has_a_bound_of_one():
     rng = random.Random(0)
-    content = content_of(rng, "combined", "witness", anytime=False)
+    content = content_of(rng, "combined", "count-only", anytime=False)
     empty = [(r["task"], p["subject"]) for r in content["records"] for p in r["parts"] if not p["n"]]
     assert empty
-    stated = {(s["task"], s["subject"]): s["value"] for s in content["statements"]}
-    assert all(stated.get(one, 1.0) == 1.0 for one in empty)
+    claimed = {(s["task"], s["subject"]): s["value"] for s in content["statements"]}
+    assert all(claimed.get(one, 1.0) == 1.0 for one in empty)
 
 
 def bare(task, n, selected=0, compressed=0, errors=0):
@@ -321,43 +321,43 @@ def bare(task, n, selected=0, compressed=0, errors=0):
 def averaged(options, records, values, mean):
     """A certificate of tasks with these bounds and this average."""
     kind = options.kind
-    stated = [
+    claimed = [
         {"family": "tasks", "task": t, "subject": None, "kind": kind, "value": v}
         for t, v in enumerate(values, 1)
     ]
-    stated.append({"family": "average", "task": None, "subject": None, "kind": kind, "value": mean})
-    return stated[-1], {"options": options, "records": records, "statements": stated}
+    claimed.append({"family": "average", "task": None, "subject": None, "kind": kind, "value": mean})
+    return claimed[-1], {"options": options, "records": records, "statements": claimed}
 
 
 def test_the_mean_of_bounds_from_the_memory_is_not_pooled():
     """A memory is a part of its sample: counts on it must not be divided by the size of the whole sample."""
-    options = Options(kind="buffer", buffer="witness", tasks=2, claim=("tasks", "average"))
+    options = Options(kind="buffer", buffer="count-only", tasks=2, claim=("tasks", "average"))
     records = [bare(t, 1000, selected=100, compressed=20, errors=200) for t in (1, 2)]
     value = statements(options, records)[-1]["value"]
     assert value == statements(options, records)[0]["value"]
     for mean, good in ((value, True), (0.9 * value, False), (0.03, False)):
-        assert follows(*averaged(options, records, [value] * 2, mean)) == good
+        assert bound_follows(*averaged(options, records, [value] * 2, mean)) == good
 
 
 def test_a_mean_of_equal_bounds_is_that_bound():
     rng, options = random.Random(5), Options(kind="preference", tasks=3, claim=("tasks", "average"))
     for _ in range(300):
         records, value = [bare(t, rng.randint(100, 60_000)) for t in (1, 2, 3)], rng.random() ** 2
-        assert follows(*averaged(options, records, [value] * 3, value))
-        assert not follows(*averaged(options, records, [value] * 3, math.nextafter(value, 0.0)))
+        assert bound_follows(*averaged(options, records, [value] * 3, value))
+        assert not bound_follows(*averaged(options, records, [value] * 3, math.nextafter(value, 0.0)))
 
 
 def test_an_average_over_no_example_is_one():
     options, records = Options(tasks=1, claim=("tasks", "average")), [bare(1, 0)]
-    assert [stated["value"] for stated in statements(options, records)] == [1.0, 1.0]
-    assert follows(*averaged(options, records, [1.0], 1.0))
-    assert not follows(*averaged(options, records, [1.0], 0.5))
+    assert [claimed["value"] for claimed in statements(options, records)] == [1.0, 1.0]
+    assert bound_follows(*averaged(options, records, [1.0], 1.0))
+    assert not bound_follows(*averaged(options, records, [1.0], 0.5))
 
 
 def test_which_statements_fall_where_tasks_share_rows():
     """Of a task whose certified rows another task learned from, its own; means over tasks also where rows are counted twice."""
-    stated = [{"task": task, "value": 0.1} for task in (1, 2, 3, None)]
-    assert [one["value"] for one in without_fallen(stated, ())] == [0.1] * 4
-    assert [one["value"] for one in without_fallen(stated, {2})] == [0.1, 1, 0.1, 1]
-    assert [one["value"] for one in without_fallen(stated, (), means=True)] == [0.1] * 3 + [1]
-    assert [one["value"] for one in without_fallen(stated, {1, 2, 3})] == [1] * 4
+    claimed = [{"task": task, "value": 0.1} for task in (1, 2, 3, None)]
+    assert [one["value"] for one in without_fallen(claimed, ())] == [0.1] * 4
+    assert [one["value"] for one in without_fallen(claimed, {2})] == [0.1, 1, 0.1, 1]
+    assert [one["value"] for one in without_fallen(claimed, (), means=True)] == [0.1] * 3 + [1]
+    assert [one["value"] for one in without_fallen(claimed, {1, 2, 3})] == [1] * 4

@@ -11,7 +11,7 @@ from mpmath import loggamma, mpf, pi
 from scipy.stats import beta
 
 from cop2l.bounds import binomial
-from cop2l.bounds.outer import outer
+from cop2l.bounds.outer import point_above_root
 
 EXACT = settings(derandomize=True, deadline=None, database=None, max_examples=150)
 
@@ -94,14 +94,14 @@ def test_fractions_of_any_depth_enclose_the_truth(case, depth):
 def test_the_outer_end_does_not_depend_on_good_slopes(start, power, slope):
     """Whatever slopes and start are claimed, the result is at or above the root, by at most a hair."""
     root = 0.3
-    found = outer(lambda p: (p**power - root**power, slope), 0.0, start)
+    found = point_above_root(lambda p: (p**power - root**power, slope), 0.0, start)
     assert found**power >= root**power
     if slope != 1e3:  # a slope that is far too steep ends the search early, on the safe side
         assert found <= root + 1e-9
 
 
 def test_a_function_that_never_confirms_ends_at_one():
-    assert outer(lambda p: (-1.0, 1.0), 0.2, 0.5) == 1.0
+    assert point_above_root(lambda p: (-1.0, 1.0), 0.2, 0.5) == 1.0
 
 
 @EXACT

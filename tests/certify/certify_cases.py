@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from cop2l.certify.fast import Fast
-from cop2l.kernel.exact import certified_rows, digest, exact_arithmetic, outside_heads, sample
-from cop2l.kernel.learning import Plain, set_tensors
+from cop2l.certify.fast import FastLearner
+from cop2l.kernel.exact import certified_rows, digest, exact_arithmetic, head_masks, sample
+from cop2l.kernel.learning import ReferenceLearner, set_tensors
 from cop2l.kernel.options import Options
 from cop2l.kernel.verify import _rebuild
 from cop2l.models import build
@@ -71,10 +71,10 @@ class Case:
     def data(self):
         return {t: (self.x[t - 1], self.y[t - 1]) for t in range(1, self.tasks + 1)}
 
-    def engine(self, model, kind=Fast):
+    def engine(self, model, kind=FastLearner):
         """CoP2L with this model, before the first task."""
         place = next(model.parameters()).device
-        return kind(model, self.options, outside_heads(self.heads, self.classes, self.scenario, place))
+        return kind(model, self.options, head_masks(self.heads, self.classes, self.scenario, place))
 
     def sample(self, t, place="cpu", rows=None, raw=False):
         """Task t's sample with its marks; raw: x is handed on as it is."""
@@ -87,7 +87,7 @@ class Case:
 
 def options_of(**chosen):
     """Options that no preset's defaults reach, with a kind of bound that the buffer allows."""
-    kinds = {"threshold": "preference", "witness": "combined"}
+    kinds = {"threshold": "preference", "count-only": "combined"}
     return Options(**{"kind": kinds.get(chosen.get("buffer", "threshold"), "kl-tight"), **chosen})
 
 
@@ -111,7 +111,7 @@ def case_of(scenario, sizes, data_seed=0, inputs=SIDE * SIDE, noise=0.15, values
     return Case(x, y, heads, classes, scenario, options_of(**chosen))
 
 
-def compress(model, case, kind=Fast):
+def compress(model, case, kind=FastLearner):
     """CoP2L on the whole stream: the engine as it ends; theta_T stays in the model."""
     engine, place = case.engine(model, kind), next(model.parameters()).device
     with exact_arithmetic(1):
@@ -120,7 +120,7 @@ def compress(model, case, kind=Fast):
     return engine
 
 
-def rebuild_theta(model, engine, case, kind=Plain):
+def rebuild_theta(model, engine, case, kind=ReferenceLearner):
     """The reconstruction function: nothing of the samples but I u J and the prior parts is passed on."""
     parts = [case.sample(t, next(model.parameters()).device) for t in range(1, case.tasks + 1)]
     with exact_arithmetic(1):

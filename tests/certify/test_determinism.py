@@ -10,11 +10,11 @@ import torch
 from certify_cases import case_of, compress, model_of, parameters, same_bits
 from torch import nn
 
-from cop2l.certify.fast import Fast
+from cop2l.certify.fast import FastLearner
 from cop2l.certify.learner import CoP2L
 from cop2l.errors import UserError
 from cop2l.kernel.exact import exact_arithmetic
-from cop2l.kernel.learning import Plain
+from cop2l.kernel.learning import ReferenceLearner
 
 SMALL = {
     "prior": 0.0,
@@ -29,7 +29,7 @@ SMALL = {
 }
 
 
-def learned(seed=0, kind=Fast, **more):
+def learned(seed=0, kind=FastLearner, **more):
     case = case_of("class-incremental", [25, 25], seed=seed, **{**SMALL, **more})
     model = model_of("mlp", case.classes)
     return parameters(model), compress(model, case, kind).sets, parameters(model)
@@ -60,7 +60,7 @@ def everything_global():
     )
 
 
-@pytest.mark.parametrize("kind", [Plain, Fast])
+@pytest.mark.parametrize("kind", [ReferenceLearner, FastLearner])
 @pytest.mark.parametrize("prior", [0.0, 0.3])
 def test_same_seed_same_bits_other_seed_other_bits(prior, kind):
     start, sets, first = learned(prior=prior, kind=kind)
@@ -73,7 +73,7 @@ def test_same_seed_same_bits_other_seed_other_bits(prior, kind):
     assert not all(np.array_equal(one.picked, two.picked) for one, two in zip(sets, others, strict=True))
 
 
-@pytest.mark.parametrize("kind", [Plain, Fast])
+@pytest.mark.parametrize("kind", [ReferenceLearner, FastLearner])
 def test_the_global_generators_are_neither_read_nor_written(kind):
     *_, reference = learned(prior=0.3, kind=kind)
     for seed in (1, 2):
@@ -161,7 +161,7 @@ def test_autocast_does_not_reach_the_bits():
 def test_exact_arithmetic_is_exact_inside_and_puts_everything_back():
     threads, before = torch.get_num_threads(), everything_global()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        outside = everything_global()
+        masked_classes = everything_global()
         with suppress(KeyError), exact_arithmetic(threads + 1):
             assert torch.get_num_threads() == threads + 1
             assert torch.get_deterministic_debug_mode() == 2
@@ -169,7 +169,7 @@ def test_exact_arithmetic_is_exact_inside_and_puts_everything_back():
             assert set(precision()) - {None, "none"} <= {"ieee", True, False}
             assert (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark) == (True, False)
             raise KeyError
-        assert everything_global() == outside
+        assert everything_global() == masked_classes
     assert everything_global() == before
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Subse
 
 from cop2l import CoP2L
 from cop2l.errors import UserError
-from cop2l.experiments.life import predict
+from cop2l.experiments.saved_learner import predict
 from cop2l.methods import method
 from cop2l.models import build
 

@@ -14,7 +14,7 @@ from cop2l.errors import UserError
 from cop2l.kernel import exact
 from cop2l.kernel.exact import exact_arithmetic, sample
 from cop2l.kernel.form import Unreadable
-from cop2l.kernel.learning import Plain
+from cop2l.kernel.learning import ReferenceLearner
 from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.methods import method
 from cop2l.models import build
@@ -56,7 +56,7 @@ REAL = np.random.default_rng(1).normal(size=(ROWS, 5)).astype(np.float32)
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
 def test_the_kernel_gives_the_same_bits(prior, precision):
     learner = CoP2L(words_model().to(precision), preset="cop2l", **OPTIONS, **prior)
-    plain = Plain(words_model().to(precision), learner.options)
+    plain = ReferenceLearner(words_model().to(precision), learner.options)
     plain.model.eval()
     for t in (1, 2):
         x, y = words(t)
@@ -64,7 +64,7 @@ def test_the_kernel_gives_the_same_bits(prior, precision):
         with exact_arithmetic(learner.state.threads):
             plain.learn(sample(inputs(x), torch.from_numpy(y), t, learner.options.seed))
         assert standing(learner.engine) == standing(plain)
-    assert any(len(one.first) > len(one.own) for one in plain.sets)  # the memory was picked from
+    assert any(len(one.compression) > len(one.own_picks) for one in plain.sets)  # the memory was picked from
     assert not same_bits(plain.model.state_dict(), learner.state.theta_0)
 
 
@@ -126,14 +126,14 @@ def test_pixels_as_bytes_are_quantities_for_our_models():
 def test_copies_are_seen_in_every_type(rows):
     """As the model receives them; the kernel and the learner find the same, each in its own way."""
     model, used = build("linear", inputs=(1,), classes=CLASSES), np.zeros(3, bool)
-    assert counting.repeated({1: counting.answer_numbers(model, rows)}, {1: used})[1].tolist() == [
+    assert counting.repeated_rows({1: counting.answer_numbers(model, rows)}, {1: used})[1].tolist() == [
         False,
         False,
         True,
     ]
     keys = exact.answer_keys(model, sample(rows, torch.zeros(3).long(), 1, 0))
-    assert exact.repeats([keys], [used])[0].tolist() == [False, False, True]
-    assert exact.repeats([keys], [np.arange(3) == 2])[0].tolist() == [True, False, False]
+    assert exact.repeated_answers([keys], [used])[0].tolist() == [False, False, True]
+    assert exact.repeated_answers([keys], [np.arange(3) == 2])[0].tolist() == [True, False, False]
 
 
 def test_half_precision_that_numpy_lacks_is_real_numbers(tmp_path):
@@ -167,8 +167,8 @@ def test_the_auditor_s_data_that_is_not_for_the_model_is_refused_in_one_sentence
     learner = CoP2L(words_model(), preset="cop2l", **{**OPTIONS, "tasks": 1})
     learner.learn(X, Y)
     certificate = learner.certify({1: (X, Y)})
-    stated = fingerprint(ROWS, blocks_of(other, Y)) if other.ndim else "0" * 64
-    certificate.content["records"][0]["fingerprint"] = stated
+    claimed = fingerprint(ROWS, blocks_of(other, Y)) if other.ndim else "0" * 64
+    certificate.content["records"][0]["fingerprint"] = claimed
     certificate.save(tmp_path / "forged")
     with pytest.raises(
         Unreadable, match=r"could not be run on this data here|cannot be written as arrays"

@@ -14,7 +14,7 @@ from torch import nn
 
 import cop2l
 from cop2l.certify import saved
-from cop2l.certify.certificate import cells, read
+from cop2l.certify.certificate import read_certificate, table_cells
 from cop2l.certify.learner import CoP2L
 from cop2l.certify.presets import PRESETS
 from cop2l.errors import UserError
@@ -25,7 +25,7 @@ SMALL = {
     "prior": 0.0, "buffer": "threshold", "k": 4, "epochs": 2, "lr": 0.05, "batch": 16, "memory": 40, "max_iterations": 5,
     "omega": 4.0, "stop": "none", "grid": False,
 }  # fmt: skip
-WITNESS = {**SMALL, "buffer": "witness", "prior": 0.3, "prior_memory": 0.5, "prior_epochs": 2}
+WITNESS = {**SMALL, "buffer": "count-only", "prior": 0.3, "prior_memory": 0.5, "prior_epochs": 2}
 UNIFORM = {**SMALL, "buffer": "uniform"}
 
 
@@ -71,7 +71,7 @@ def state(learner):
 # ---- one certificate per time
 
 
-@pytest.mark.parametrize("options", [SMALL, UNIFORM, WITNESS], ids=["threshold", "uniform", "witness"])
+@pytest.mark.parametrize("options", [SMALL, UNIFORM, WITNESS], ids=["threshold", "uniform", "count-only"])
 def test_learning_issues_nothing(options):
     case = a_case()
     learner = a_learner(case, **options)
@@ -109,7 +109,7 @@ def test_anytime_gives_one_certificate_after_each_task():
     assert "of this run" not in str(fixed)
 
 
-@pytest.mark.parametrize("options", [SMALL, UNIFORM, WITNESS], ids=["threshold", "uniform", "witness"])
+@pytest.mark.parametrize("options", [SMALL, UNIFORM, WITNESS], ids=["threshold", "uniform", "count-only"])
 def test_a_second_certificate_with_other_data_is_refused_and_the_same_one_is_not(tmp_path, options):
     case = a_case()
     learner = learn(a_learner(case, **options), case, (1, 2))
@@ -144,7 +144,7 @@ def test_a_bound_from_memory_alone_is_pointed_out():
     assert "counted on the memory alone, and looser; 'cop2l plan' says" in str(gone)
     assert "cop2l plan" not in str(at_hand)
     (record,) = gone.records
-    assert cells(gone)[1][2] == record["selected"] < record["n"] == cells(at_hand)[1][2]
+    assert table_cells(gone)[1][2] == record["selected"] < record["n"] == table_cells(at_hand)[1][2]
 
 
 def test_the_certificate_that_was_issued_is_not_changed_by_learning_on(tmp_path):
@@ -185,7 +185,7 @@ def test_saved_after_each_task_and_continued_by_other_processes(tmp_path):
     assert np.array_equal(resumed.predict(case.x[0], task=1), straight.predict(case.x[0], task=1))
 
 
-@pytest.mark.parametrize("options", [SMALL, UNIFORM, WITNESS], ids=["threshold", "uniform", "witness"])
+@pytest.mark.parametrize("options", [SMALL, UNIFORM, WITNESS], ids=["threshold", "uniform", "count-only"])
 def test_saved_and_loaded_in_this_process(tmp_path, options):
     case = a_case()
     straight = learn(a_learner(case, "normed", **options), case, (1, 2, 3))
@@ -202,7 +202,7 @@ def test_saved_and_loaded_in_this_process(tmp_path, options):
     again = CoP2L.load(tmp_path, model=NormedMLP(25, case.classes))
     assert state(again)[:6] == state(learner)[:6]
     again.certificate.save(tmp_path / "copy")
-    assert read(tmp_path / "copy").content == read(tmp_path / "certificate").content
+    assert read_certificate(tmp_path / "copy").content == read_certificate(tmp_path / "certificate").content
 
 
 def test_a_run_directory_is_loaded_through_its_state(tmp_path):
@@ -341,7 +341,11 @@ def test_reasons_survive_and_are_joined(tmp_path):
     assert without.state.not_valid == CoP2L.load(tmp_path).state.not_valid == ("the backbone saw the data.",)
     certificate = learner.certify(data_of(case, 1))
     certificate.save(tmp_path / "certificate")
-    assert certificate.not_valid == read(tmp_path / "certificate").not_valid == learner.state.not_valid
+    assert (
+        certificate.not_valid
+        == read_certificate(tmp_path / "certificate").not_valid
+        == learner.state.not_valid
+    )
     assert "NOT VALID: the backbone saw the data." in str(certificate)
     verdict = verify(tmp_path / "certificate", data_of(case, 1), model_of("mlp", case.classes))
     assert verdict.exit_code == 1
@@ -356,7 +360,7 @@ def test_reasons_survive_and_are_joined(tmp_path):
 # ---- interruption
 
 
-@pytest.mark.parametrize("options", [SMALL, UNIFORM, WITNESS], ids=["threshold", "uniform", "witness"])
+@pytest.mark.parametrize("options", [SMALL, UNIFORM, WITNESS], ids=["threshold", "uniform", "count-only"])
 @pytest.mark.parametrize("at", [0, 2])
 def test_an_interruption_leaves_the_learner_as_it_was(options, at):
     case = a_case()
@@ -485,7 +489,7 @@ BAD_OPTIONS = [
     {"k": 0}, {"k": 2.5}, {"k": True}, {"lr": -1}, {"delta": 1.0}, {"prior": 1}, {"buffer": "fifo"}, {"gamma": float("nan")},
     {"kind": "kl tight"}, {"buffer": "uniform", "kind": "preference"}, {"buffer": "threshold", "kind": "combined"},
     {"claim": ()}, {"claim": ("tasks", "tasks")}, {"claim": "tasks"}, {"grid": 1}, {"grid": True, "max_iterations": None},
-    {"tasks": 0}, {"seed": 2**63}, {"batch": 2**17}, {"memory": "many"}, {"prior_lr": 0.0}, {"buffer": ["witness"]},
+    {"tasks": 0}, {"seed": 2**63}, {"batch": 2**17}, {"memory": "many"}, {"prior_lr": 0.0}, {"buffer": ["count-only"]},
 ]  # fmt: skip
 
 
@@ -538,7 +542,7 @@ def test_arrays_memory_maps_lists_and_blocks_give_the_same_certificate(tmp_path)
 
 
 @pytest.mark.parametrize("options", [SMALL, WITNESS, {**SMALL, "prior": 0.3, "prior_memory": 0.4, "prior_epochs": 1}],
-                         ids=["threshold", "witness", "threshold and prior part"])  # fmt: skip
+                         ids=["threshold", "count-only", "threshold and prior part"])  # fmt: skip
 @pytest.mark.parametrize("scenario", ["class-incremental", "task-incremental"])
 def test_the_certificate_of_the_memory_needs_no_data(options, scenario, monkeypatch):
     """From memory alone: the same counts and bounds as with all the data at hand, after every task; but for repeated rows."""
@@ -621,7 +625,7 @@ def test_a_task_whose_data_is_none_is_one_without_data(buffer):
     ]
     assert text(certificates[0]) == text(certificates[1])
     assert certificates[0].records[0]["missed"] is None
-    assert 1 not in certificates[0].bounds or certificates[0].stated[1].keys() == {"buffer"}
+    assert 1 not in certificates[0].bounds or certificates[0].claimed[1].keys() == {"buffer"}
 
 
 def test_an_example_without_its_row_is_pointed_out():
@@ -634,7 +638,7 @@ def test_a_certificate_is_written_again_only_with_its_tensors(tmp_path):
     case = a_case()
     certificate = learn(a_learner(case), case, (1,)).certify(data_of(case, 1))
     certificate.save(tmp_path)
-    found = read(tmp_path)
+    found = read_certificate(tmp_path)
     assert (found.bounds, found.records, found.options) == (
         certificate.bounds,
         certificate.records,
@@ -645,7 +649,7 @@ def test_a_certificate_is_written_again_only_with_its_tensors(tmp_path):
     assert not (tmp_path / "copy").exists()
     (tmp_path / "theta.safetensors").write_bytes(b"other")
     with pytest.raises(UserError, match=r"theta.safetensors was changed"):
-        read(tmp_path)
+        read_certificate(tmp_path)
 
 
 def test_the_trace_and_the_table():
@@ -878,7 +882,7 @@ def test_what_was_frozen_by_hand_is_frozen_again(tmp_path):
     assert again.description == learner.description
     data = {1: (case.x[0], case.y[0])}
     again.certify(data).save(tmp_path / "certificate")
-    assert cop2l.verify(tmp_path / "certificate", data=data).faults == []
+    assert cop2l.verify(tmp_path / "certificate", data=data).invalid == []
     with pytest.raises(UserError, match="trains other parameters"):
         CoP2L.load(tmp_path / "learner", model_of("mlp", case.classes))
 

@@ -20,16 +20,23 @@ from cop2l.bounds import (
     preference_certificate,
 )
 from cop2l.certify.bounding import bounds_of
-from cop2l.certify.fast import Fast
-from cop2l.certify.scoring import top
+from cop2l.certify.fast import FastLearner
+from cop2l.certify.scoring import top_block
 from cop2l.kernel.counting import counts
 from cop2l.kernel.exact import Examples, certified_rows, exact_arithmetic, sample, score, threshold
-from cop2l.kernel.learning import Optimiser, Plain, Sets, balanced, balanced_order, criterion
+from cop2l.kernel.learning import (
+    Optimiser,
+    ReferenceLearner,
+    Sets,
+    balanced_order,
+    class_balanced_weights,
+    criterion,
+)
 from cop2l.kernel.options import Refusal
 from cop2l.randomness import marks
 
 SMALL = {"k": 3, "epochs": 2, "lr": 0.05, "batch": 4, "memory": 30}
-ENGINES = [Plain, Fast]
+ENGINES = [ReferenceLearner, FastLearner]
 
 
 # ---- the criterion
@@ -117,7 +124,7 @@ def transcribed(model, S, B, options):
     pool = [("S", i) for i in range(len(S))] + [("B", i) for i in range(len(B) if B else 0)]
     source, weight = {"S": S, "B": B}, {"S": 1.0, "B": options.omega}
     in_picking = {"S": 1.0, "B": options.omega if options.pick_omega is None else options.pick_omega}
-    engine = Plain(model, options)
+    engine = ReferenceLearner(model, options)
     C, states, values = [], [], []
     optimiser, points = Optimiser(engine.model, options), options.grid_points
     for j in itertools.count():
@@ -166,7 +173,9 @@ def test_mp2l_is_its_transcription(engine, stop, kind, with_buffer, pick_omega, 
         model.load_state_dict(start)
         outcome = case.engine(model, engine).mp2l(S, B, every, None)
         assert same_bits(parameters(model), theta)
-        assert outcome.message == next(point for point in points or range(best, best + 1) if point >= best)
+        assert outcome.kept_iterations == next(
+            point for point in points or range(best, best + 1) if point >= best
+        )
 
         def positions(chosen):
             return [i if name == "S" else len(S) + i for name, i in chosen]
@@ -177,7 +186,7 @@ def test_mp2l_is_its_transcription(engine, stop, kind, with_buffer, pick_omega, 
         assert outcome.picked.tolist() == positions(states[outcome.stopped][1])
         assert outcome.stopped == len(states) - 1 or stop != "none"
         model.load_state_dict(start)
-        again = case.engine(model, engine).mp2l(S, B, every, None, message=outcome.message)
+        again = case.engine(model, engine).mp2l(S, B, every, None, kept_iterations=outcome.kept_iterations)
         assert same_bits(parameters(model), theta)
         assert np.array_equal(again.kept, outcome.kept)
 
@@ -195,7 +204,7 @@ def test_what_is_no_candidate_is_never_picked_nor_counted(engine):
 def test_p2l_ends_where_nothing_is_left_to_learn():
     case = case_of("domain-incremental", [60], noise=0.1, k=3, epochs=6, lr=0.2, batch=8, stop="none")
     model = model_of("linear", 2)
-    kept = compress(model, case, Plain).sets[0].own
+    kept = compress(model, case, ReferenceLearner).sets[0].own_picks
     losses, wrong = score(model, case.sample(1))
     rest = np.setdiff1d(np.arange(60), kept)
     assert 0 < len(rest) < 60
@@ -247,14 +256,14 @@ def test_the_top_breaks_ties_by_mark_and_never_takes_what_is_gone():
         losses = draw.choice([draw.choice([0.0, 0.5, 1.0, np.inf], n), draw.random(n)]).astype(np.float32)
         losses[~rest] = -np.inf
         expected = sorted(np.flatnonzero(rest), key=lambda i: (-float(losses[i]), mark[i]))[:k]
-        worst, found = top(torch.from_numpy(losses), rest, mark, k)
+        worst, found = top_block(torch.from_numpy(losses), rest, mark, k)
         assert found.tolist() == expected
         assert worst == max(losses[rest], default=-np.inf)
 
 
 def test_a_loss_that_is_not_a_number_is_the_worst():
     losses, rest = torch.tensor([1.0, np.nan, 3.0, 2.0]), np.ones(4, bool)
-    assert np.isnan(top(losses, rest, np.arange(4, dtype=np.uint64), 2)[0])
+    assert np.isnan(top_block(losses, rest, np.arange(4, dtype=np.uint64), 2)[0])
 
 
 # ---- training
@@ -358,7 +367,7 @@ def test_the_optimisers_are_those_of_torch(name):
 
 def test_balanced_weights():
     y = torch.tensor([0, 0, 0, 3, 3, 7])
-    weight = balanced(y)
+    weight = class_balanced_weights(y)
     assert torch.allclose(
         torch.stack([weight[y == c].sum() for c in (0, 3, 7)]), torch.tensor(2.0, dtype=torch.float64)
     )
@@ -380,19 +389,19 @@ def test_every_beginning_of_the_stored_prior_examples_is_balanced():
 # ---- buffers and the prior part
 
 
-def stays(options, task, after, n, own=()):
-    sets = [Sets(own=np.array(own, np.int64))] * after
-    engine = Plain(model_of("linear", 2), options, sizes=[(n, n)] * after, sets=sets)
+def kept_in_buffer(options, task, after, n, own=()):
+    sets = [Sets(own_picks=np.array(own, np.int64))] * after
+    engine = ReferenceLearner(model_of("linear", 2), options, sizes=[(n, n)] * after, sets=sets)
     rows = np.setdiff1d(np.arange(n), own)
-    return rows[engine.stays(rows, task, after)]
+    return rows[engine.kept_in_buffer(rows, task, after)]
 
 
-@pytest.mark.parametrize("buffer", ["threshold", "witness"])
+@pytest.mark.parametrize("buffer", ["threshold", "count-only"])
 def test_buffers_shrink_and_never_take_back(buffer):
     for seed in range(20):
         options, before = options_of(buffer=buffer, memory=60, seed=seed), np.arange(200)
         for after in range(1, 12):
-            now = stays(options, 1, after, 200, own=(3, 5, 8))
+            now = kept_in_buffer(options, 1, after, 200, own=(3, 5, 8))
             assert np.isin(now, before).all()
             assert not np.isin((3, 5, 8), now).any()
             before = now
@@ -401,10 +410,13 @@ def test_buffers_shrink_and_never_take_back(buffer):
 def test_a_threshold_looks_at_one_example_alone():
     """And at how many were picked: what those leave of the memory, others fill."""
     options, mark = options_of(memory=60, seed=4), marks(4, "mark", 2, n=200)
-    everything = stays(options, 2, 3, 200)
+    everything = kept_in_buffer(options, 2, 3, 200)
     assert len(everything) > 5
     assert mark[everything].max() < np.delete(mark, everything).min()
-    kept, others = stays(options, 2, 3, 200, own=everything[:4]), stays(options, 2, 3, 200, own=range(100))
+    kept, others = (
+        kept_in_buffer(options, 2, 3, 200, own=everything[:4]),
+        kept_in_buffer(options, 2, 3, 200, own=range(100)),
+    )
     assert set(everything[4:]) <= set(kept)
     assert np.array_equal(
         others, np.flatnonzero((mark < threshold(100, 3, options)) & (np.arange(200) >= 100))
@@ -429,14 +441,17 @@ def test_the_memory_is_divided_between_prior_examples_and_the_buffer():
     assert options.prior_memory_size == 70
     assert threshold(40, 3, options) == threshold(40, 3, options_of(memory=30))
     assert options_of(memory=100, prior_memory=0.7).prior_memory_size == 0
-    assert len(stays(options_of(memory=100, prior=0.5, prior_memory=0.7, buffer="uniform"), 1, 2, 200)) == 15
+    assert (
+        len(kept_in_buffer(options_of(memory=100, prior=0.5, prior_memory=0.7, buffer="uniform"), 1, 2, 200))
+        == 15
+    )
 
 
 def test_uniform_sampling_keeps_its_share():
     for seed in range(10):
-        assert len(stays(options_of(buffer="uniform", memory=30, seed=seed), 1, 4, 200)) == 7
+        assert len(kept_in_buffer(options_of(buffer="uniform", memory=30, seed=seed), 1, 4, 200)) == 7
     draws = np.concatenate(
-        [stays(options_of(buffer="uniform", memory=30, seed=s), 1, 4, 40) for s in range(400)]
+        [kept_in_buffer(options_of(buffer="uniform", memory=30, seed=s), 1, 4, 40) for s in range(400)]
     )
     assert np.bincount(draws, minlength=40).min() > 35  # 70 expected
 
@@ -463,7 +478,7 @@ def test_the_prior_part_is_drawn_apart_from_the_marks():
 # ---- counts
 
 
-@pytest.mark.parametrize("buffer", ["uniform", "threshold", "witness"])
+@pytest.mark.parametrize("buffer", ["uniform", "threshold", "count-only"])
 @pytest.mark.parametrize("tasks", [None, 3])
 @pytest.mark.parametrize("grid", [False, True])
 def test_counts_and_the_bounds_of_them(buffer, tasks, grid):
@@ -480,7 +495,7 @@ def test_counts_and_the_bounds_of_them(buffer, tasks, grid):
         wrong = score(model, case.sample(t))[1]
         found = {"task": t, **counts(case.options, T, t, one, wrong)}
         S = set(certified(case, t).tolist())
-        I, J, G = (set(rows.tolist()) for rows in (one.first, one.second, one.picked))
+        I, J, G = (set(rows.tolist()) for rows in (one.compression, one.evicted, one.picked))
         W = {row for row in S if wrong[row]}
         assert (found["n"], found["prior"]) == (len(S), 40 - len(S)) == (32, 8)
         assert (found["errors"], found["missed"]) == (len(W - I - J), len(W - G))
@@ -508,17 +523,17 @@ def test_counts_and_the_bounds_of_them(buffer, tasks, grid):
             assert bounds["buffer"] == buffer_certificate(len(R), len(R & (G | W)), K, T, log_delta, **more)
             assert "combined" not in bounds
         else:
-            assert set(one.own.tolist()) == G
+            assert set(one.own_picks.tolist()) == G
             assert bounds["combined"] == combined_certificate(
                 len(S), len(G), len(W - G), K, T, log_delta, **more
             )
             same = combined_certificate(len(R), 0, len(R & (G | W)), K, T, log_delta, **more)
             assert bounds["buffer"].value == same.value
-    assert buffer != "uniform" or any(len(one.second) for one in sets)
-    assert buffer == "witness" or any(len(one.picked) > len(one.own) for one in sets)
+    assert buffer != "uniform" or any(len(one.evicted) for one in sets)
+    assert buffer == "count-only" or any(len(one.picked) > len(one.own_picks) for one in sets)
 
 
-@pytest.mark.parametrize("buffer", ["threshold", "witness"])
+@pytest.mark.parametrize("buffer", ["threshold", "count-only"])
 @pytest.mark.parametrize("prior", [0.0, 0.3])
 def test_the_memory_alone_gives_the_counts_that_the_data_gives(buffer, prior):
     """After every task: what is selected and was never picked is in the buffer, which has more; the first task has all picked."""
@@ -527,7 +542,7 @@ def test_the_memory_alone_gives_the_counts_that_the_data_gives(buffer, prior):
         stop="none", max_iterations=3, **{**SMALL, "memory": 60, "gamma": 0.1},
     )  # fmt: skip
     model, selected, beyond = model_of("mlp", case.classes), 0, 0
-    engine = case.engine(model, Plain)
+    engine = case.engine(model, ReferenceLearner)
     for last in range(1, case.tasks + 1):
         engine.learn(case.sample(last))
         for t, (one, held) in enumerate(zip(engine.sets, engine.buffer, strict=True), 1):
@@ -540,7 +555,7 @@ def test_the_memory_alone_gives_the_counts_that_the_data_gives(buffer, prior):
             alone, given = (counts(case.options, last, t, one, rows, gone=True) for rows in (seen, wrong))
             assert alone == given
             assert alone["selected"] == len(R)
-    assert len(engine.sets[0].own) == len(certified(case, 1))
+    assert len(engine.sets[0].own_picks) == len(certified(case, 1))
     assert len(engine.buffer[0]) == 0
     assert selected > 20
     assert beyond > 5

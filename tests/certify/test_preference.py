@@ -8,26 +8,26 @@ import torch
 from certify_cases import SCENARIOS, case_of, certified, compress, model_of, parameters, same_bits
 
 from cop2l.kernel.exact import exact_arithmetic, score, threshold
-from cop2l.kernel.learning import Plain, Sets
+from cop2l.kernel.learning import ReferenceLearner, Sets
 from cop2l.randomness import marks
 
 BLOCKS = ("linear", "mlp", "cnn", "normed")
 
 
-class HardCap(Plain):
+class HardCap(ReferenceLearner):
     """A buffer that never exceeds its share: the smallest marks stay, and so an example depends on the others."""
 
-    def stays(self, rows, task, after):
+    def kept_in_buffer(self, rows, task, after):
         keys = marks(self.options.seed, "mark", task, n=self.sizes[task - 1][0])[rows]
         chosen = np.zeros(len(rows), bool)
         chosen[np.argsort(keys)[: self.options.memory // after]] = True
         return chosen
 
 
-class AsManyAsThereAre(Plain):
+class AsManyAsThereAre(ReferenceLearner):
     """A threshold divided by how many examples there are in the buffer, not by how many were left unpicked."""
 
-    def stays(self, rows, task, after):
+    def kept_in_buffer(self, rows, task, after):
         keys = marks(self.options.seed, "mark", task, n=self.sizes[task - 1][0])[rows]
         return np.asarray(keys < threshold(len(rows), after, self.options))
 
@@ -35,7 +35,7 @@ class AsManyAsThereAre(Plain):
 def rerun(engine, case, present, kept=None, order=None):
     """CoP2L on part of the sample: rows keep their marks, tau its nominal n; K is fixed for the tasks in `kept`.
 
-    Written apart from `Plain.learn`: it knows rows by number and may see them in any order. Returns, for each task,
+    Written apart from `ReferenceLearner.learn`: it knows rows by number and may see them in any order. Returns, for each task,
     (rows of C_t in S_t, rows of G_t).
     """
     own, picked = {}, {}
@@ -44,31 +44,33 @@ def rerun(engine, case, present, kept=None, order=None):
         everything = case.sample(t)
         rows = np.intersect1d(certified(case, t), present.get(t, everything.row))
         rows = rows if order is None else order.permutation(rows)
-        S, B = case.sample(t, rows=rows), engine.begin()
+        S, B = case.sample(t, rows=rows), engine.replayed()
         free = np.setdiff1d(everything.row, certified(case, t))
         own_prior = everything.take(free) if case.options.prior else None
         with exact_arithmetic(1):
             prior = engine.train_on_prior(own_prior, len(everything))
-            outcome = engine.mp2l(S, B, np.ones(len(S), bool), prior, message=(kept or {}).get(t))
+            outcome = engine.mp2l(S, B, np.ones(len(S), bool), prior, kept_iterations=(kept or {}).get(t))
         own[t] = picked[t] = np.sort(rows[outcome.kept[outcome.kept < len(S)]])
         at = outcome.picked[outcome.picked >= len(S)] - len(S)
         for i in range(1, t):
             picked[i] = np.union1d(picked[i], B.row[at][B.task[at] == i] if len(at) else [])
         engine.buffer.append(S.take(np.flatnonzero(~np.isin(rows, own[t]))))
         engine.store_prior(own_prior)
-        engine.sets.append(Sets(own=own[t]))  # their number is read, and what was picked at the task itself
+        engine.sets.append(
+            Sets(own_picks=own[t])
+        )  # their number is read, and what was picked at the task itself
         for i, held in enumerate(engine.buffer, start=1):
-            engine.buffer[i - 1] = held.take(np.flatnonzero(engine.stays(held.row, i, t)))
+            engine.buffer[i - 1] = held.take(np.flatnonzero(engine.kept_in_buffer(held.row, i, t)))
     return own, picked
 
 
-def missed_rows(model, case, t, picked, outside):
+def missed_rows(model, case, t, picked, masked_classes):
     """Certified rows of task t that are misclassified and were never picked."""
-    wrong = np.flatnonzero(score(model, case.sample(t), outside)[1])
+    wrong = np.flatnonzero(score(model, case.sample(t), masked_classes)[1])
     return np.setdiff1d(np.intersect1d(wrong, certified(case, t)), picked)
 
 
-def trials(runs, drops, kind=Plain, enough=math.inf, **chosen):
+def trials(runs, drops, kind=ReferenceLearner, enough=math.inf, **chosen):
     """(trials, exceptions, stops off the grid): drop examples outside c(S_t) at random, learn again with K_t fixed, compare."""
     done = exceptions = off = 0
     for number in range(runs):
@@ -92,10 +94,10 @@ def trials(runs, drops, kind=Plain, enough=math.inf, **chosen):
         model = model_of(BLOCKS[number % 4], case.classes)
         theta_0 = parameters(model)
         engine = compress(model, case, kind)
-        theta, sets, outside = parameters(model), engine.sets, engine.outside
+        theta, sets, masked_classes = parameters(model), engine.sets, engine.masked_classes
         points = case.options.grid_points
         off += any(points and one.stopped not in points and one.iterations > one.stopped for one in sets)
-        missed = {t: missed_rows(model, case, t, one.picked, outside) for t, one in enumerate(sets, 1)}
+        missed = {t: missed_rows(model, case, t, one.picked, masked_classes) for t, one in enumerate(sets, 1)}
         for _ in range(drops):
             t = 1 + int(draw.integers(case.tasks))
             outside_c = np.setdiff1d(certified(case, t), np.union1d(sets[t - 1].picked, missed[t]))
@@ -108,10 +110,10 @@ def trials(runs, drops, kind=Plain, enough=math.inf, **chosen):
                 case.engine(model, kind), case, {t: present}, {t: sets[t - 1].iterations}, draw
             )
             same = same_bits(parameters(model), theta)
-            same &= all(np.array_equal(own[s], one.own) for s, one in enumerate(sets, 1))
+            same &= all(np.array_equal(own[s], one.own_picks) for s, one in enumerate(sets, 1))
             # Picks of earlier tasks' examples at task t, beyond K_t, are no part of c(S_t): K_t is fixed.
             same &= all(np.array_equal(picked[s], one.picked) for s, one in enumerate(sets, 1) if s >= t)
-            same &= np.array_equal(missed_rows(model, case, t, picked[t], outside), missed[t])
+            same &= np.array_equal(missed_rows(model, case, t, picked[t], masked_classes), missed[t])
             done += 1
             exceptions += not same
     return done, exceptions, off
@@ -124,9 +126,9 @@ GRID = {"grid": True, "max_iterations": 24, "k": 2, "lr": 0.1, "gamma": 1.0}
     ("buffer", "runs", "chosen"),
     [
         pytest.param("threshold", 32, {}, id="threshold", marks=pytest.mark.long),
-        pytest.param("witness", 8, {}, id="witness"),
+        pytest.param("count-only", 8, {}, id="count-only"),
         pytest.param("threshold", 9, GRID, id="threshold on a grid"),
-        pytest.param("witness", 9, GRID, id="witness on a grid"),
+        pytest.param("count-only", 9, GRID, id="count-only on a grid"),
     ],
 )
 def test_dropping_examples_outside_the_compression_changes_nothing(buffer, runs, chosen):
@@ -139,7 +141,7 @@ def test_dropping_examples_outside_the_compression_changes_nothing(buffer, runs,
 
 @pytest.mark.parametrize(
     ("kind", "buffer"),
-    [(Plain, "uniform"), (HardCap, "threshold"), (AsManyAsThereAre, "threshold")],
+    [(ReferenceLearner, "uniform"), (HardCap, "threshold"), (AsManyAsThereAre, "threshold")],
     ids=["uniform", "hard cap", "as many as there are"],
 )
 def test_the_same_trials_show_exceptions_where_the_buffer_depends_on_other_examples(kind, buffer):
@@ -148,10 +150,10 @@ def test_the_same_trials_show_exceptions_where_the_buffer_depends_on_other_examp
     assert exceptions >= 3
 
 
-@pytest.mark.parametrize("kind", [Plain, HardCap])
+@pytest.mark.parametrize("kind", [ReferenceLearner, HardCap])
 def test_the_order_of_the_rows_does_not_matter(kind):
     """The rerun, which sees rows in another order, is the run itself when nothing is dropped."""
-    for number, buffer in enumerate(["threshold", "uniform", "witness", "threshold"]):
+    for number, buffer in enumerate(["threshold", "uniform", "count-only", "threshold"]):
         case = case_of(
             "class-incremental", [30, 25, 20], data_seed=number, seed=number, buffer=buffer, k=4, memory=25, lr=0.02,
             epochs=2, max_iterations=6, stop="none",
@@ -165,7 +167,7 @@ def test_the_order_of_the_rows_does_not_matter(kind):
         assert same_bits(parameters(model), theta)
         assert any(torch.count_nonzero(theta[name] - theta_0[name]) for name in theta)
         assert all(np.array_equal(picked[t], one.picked) for t, one in enumerate(engine.sets, 1))
-        assert all(np.array_equal(own[t], one.own) for t, one in enumerate(engine.sets, 1))
+        assert all(np.array_equal(own[t], one.own_picks) for t, one in enumerate(engine.sets, 1))
 
 
 def test_counting_only_the_kept_picks_would_not_be_a_preferent_compression():
@@ -180,11 +182,13 @@ def test_counting_only_the_kept_picks_would_not_be_a_preferent_compression():
         theta_0 = parameters(model)
         first = compress(model, case).sets[0]
         theta = parameters(model)
-        rolled_back = np.setdiff1d(first.picked, first.first)
+        rolled_back = np.setdiff1d(first.picked, first.compression)
         if not len(rolled_back):
             continue
         model.load_state_dict(theta_0)
         present = np.setdiff1d(np.arange(40), rolled_back)
-        _, picked = rerun(case.engine(model, Plain), case, {1: present}, {1: first.iterations})
-        exceptions += not (same_bits(parameters(model), theta) and np.isin(picked[1], first.first).all())
+        _, picked = rerun(case.engine(model, ReferenceLearner), case, {1: present}, {1: first.iterations})
+        exceptions += not (
+            same_bits(parameters(model), theta) and np.isin(picked[1], first.compression).all()
+        )
     assert exceptions >= 1

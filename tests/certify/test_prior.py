@@ -143,7 +143,7 @@ def test_a_scale_from_all_examples_is_found_out(tmp_path):
     learner.certify({1: (x, y)}).save(tmp_path)
     verdict = verify(tmp_path, {1: (x, y)})
     assert verdict.status == "cannot tell"  # it is part of the initial parameters
-    assert "may have been fitted to the data" in verdict.doubts[0]
+    assert "may be fitted to the data" in verdict.unverified[0]
 
 
 @pytest.mark.parametrize("model", [lambda: mlp().double(), lambda: mlp(scale="prior")])

@@ -9,10 +9,10 @@ from certify_cases import SCENARIOS, case_of, model_of, parameters, same_bits, s
 
 from cop2l.certify import cuda, cuda_steps
 from cop2l.certify.cuda_steps import Steps
-from cop2l.certify.fast import Fast
-from cop2l.certify.scoring import ours
+from cop2l.certify.fast import FastLearner
+from cop2l.certify.scoring import is_builtin_model
 from cop2l.kernel.exact import LARGE_BLOCK, exact_arithmetic
-from cop2l.kernel.learning import Plain
+from cop2l.kernel.learning import ReferenceLearner
 from cop2l.kernel.options import Refusal
 
 
@@ -20,7 +20,9 @@ from cop2l.kernel.options import Refusal
 def everywhere(monkeypatch):
     """What would be recorded on CUDA goes the same way here."""
     monkeypatch.setattr(
-        cuda, "able", lambda engine, parts: ours(engine.model) and engine.options.optimiser != "adam"
+        cuda,
+        "can_record",
+        lambda engine, parts: is_builtin_model(engine.model) and engine.options.optimiser != "adam",
     )
 
 
@@ -38,7 +40,7 @@ def test_learning_is_the_kernels(number):
     """Models, buffers, scenarios, stops and optimisers in turn; with and without an end that is known beforehand."""
     grid = number % 5 == 0
     case = case_of(
-        SCENARIOS[number // 2 % 3], [60, 50, 40], data_seed=number, buffer=("uniform", "threshold", "witness")[number % 3],
+        SCENARIOS[number // 2 % 3], [60, 50, 40], data_seed=number, buffer=("uniform", "threshold", "count-only")[number % 3],
         optimiser=("sgd", "momentum")[number // 3 % 2], stop=("none", "preference", "kl", "combined")[number % 4], grid=grid,
         k=(3, 8)[number % 2], epochs=(2, 5, 3)[number % 3], lr=0.1, memory=60, omega=8.0,
         max_iterations=8 if grid or number % 2 else None, batch=(7, 64)[number // 2 % 2], prior=(0.0, 0.3)[number // 3 % 2],
@@ -46,7 +48,7 @@ def test_learning_is_the_kernels(number):
     )  # fmt: skip
     model = model_of(("linear", "mlp")[number // 2 % 2], case.classes).eval()
     theta_0, ends = parameters(model), []
-    for kind in (Plain, Fast):
+    for kind in (ReferenceLearner, FastLearner):
         model.load_state_dict(theta_0)
         torch.manual_seed(number)
         engine, after = learned(model, case, kind)
@@ -65,7 +67,7 @@ def test_an_update_may_go_to_the_device_in_parts(monkeypatch, table):
     monkeypatch.setattr(cuda_steps, "TABLE", table)
     original, sent, ends = Steps._send, [], []
     monkeypatch.setattr(Steps, "_send", lambda *a: sent.append(original(*a)) or sent[-1])
-    for kind in (Plain, Fast):
+    for kind in (ReferenceLearner, FastLearner):
         model = model_of("mlp", case.classes).eval()
         ends.append((learned(model, case, kind)[1], parameters(model)))
     assert ends[0][0] == ends[1][0]
@@ -78,7 +80,7 @@ def test_divergence_is_refused_with_the_iteration():
         "class-incremental", [40], k=4, epochs=2, lr=1e12, memory=20, max_iterations=8, stop="none"
     )
     messages = []
-    for kind in (Plain, Fast):
+    for kind in (ReferenceLearner, FastLearner):
         with exact_arithmetic(1), pytest.raises(Refusal) as refused:
             case.engine(model_of("mlp", case.classes), kind).learn(case.sample(1))
         messages.append(str(refused.value).split(":")[0])
@@ -100,7 +102,7 @@ def test_a_pool_is_recorded_once_for_tasks_of_about_one_size(monkeypatch):
     )
     model = model_of("linear", case.classes).eval()
     theta_0, ends = parameters(model), []
-    for kind in (Plain, Fast):
+    for kind in (ReferenceLearner, FastLearner):
         model.load_state_dict(theta_0)
         ends.append(learned(model, case, kind)[1])
     assert ends[0] == ends[1]
@@ -115,7 +117,7 @@ def test_what_is_recorded_goes_with_the_learner():
     gc.collect()
     gc.disable()
     try:
-        engine, _ = learned(model_of("mlp", case.classes), case, Fast)
+        engine, _ = learned(model_of("mlp", case.classes), case, FastLearner)
         left = weakref.ref(engine), weakref.ref(engine._graphs)
         assert all(left)
         del engine

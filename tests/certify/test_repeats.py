@@ -14,7 +14,7 @@ from cop2l.certify.repeats import found_in_task, found_in_withheld, row_hashes, 
 from cop2l.cli import main
 from cop2l.errors import Advice
 from cop2l.streams import synthetic
-from cop2l.text import refuted
+from cop2l.text import refuted_tasks
 
 OPTIONS = {"memory": 60, "optimiser": "adam", "prior_lr": 0.05, "prior_epochs": 20, "max_iterations": 2}
 ORDER = np.random.default_rng(5).permutation(300)
@@ -66,8 +66,8 @@ def test_rows_of_an_earlier_task_void_the_bounds_of_both(guise, tmp_path):
     assert (certificate.information(1), bool(certificate.information(2))) == ({}, True)
     certificate.save(tmp_path / "issued")
     verdict = verify(tmp_path / "issued", data)
-    assert (verdict.status, len(verdict.faults)) == ("invalid", 1)
-    assert said in verdict.faults[0]
+    assert (verdict.status, len(verdict.invalid)) == ("invalid", 1)
+    assert said in verdict.invalid[0]
 
 
 def test_a_call_per_epoch_is_never_certified():
@@ -191,8 +191,8 @@ def test_a_run_says_first_that_it_disowns_its_claim(method, tmp_path, monkeypatc
 
 def test_a_test_part_that_refutes_the_claim_is_a_reason():
     row = {"task": 1, "test_error": 0.2, "test_n": 500, "bounds": {"preference": 0.1, "kl": 0.1}}
-    (reason,) = refuted([row], "preference")
+    (reason,) = refuted_tasks([row], "preference")
     assert reason.startswith(
         "The test part refutes the claim. Task 1: the test error, 20.00 %, is above the claim, 10.01 %"
     )
-    assert refuted([row | {"test_error": 0.11}], "preference") == refuted([row], None) == []
+    assert refuted_tasks([row | {"test_error": 0.11}], "preference") == refuted_tasks([row], None) == []

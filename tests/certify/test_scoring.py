@@ -336,18 +336,18 @@ def test_only_a_strictly_largest_logit_is_correct():
 
 def test_classes_outside_the_head_are_hidden_after_the_whole_head_was_computed():
     """An example counts as right if its class is the largest of its task's own."""
-    outside = torch.tensor([[False] * 4, [False, False, True, True], [True, True, False, False]])
+    masked_classes = torch.tensor([[False] * 4, [False, False, True, True], [True, True, False, False]])
     x = torch.tensor([[0.0, 1.0, 9.0, 9.0], [2.0, 1.0, 9.0, 9.0], [9.0, 9.0, 0.0, 1.0], [9.0, 9.0, 1.0, 0.0]])
     part = sample(x, torch.tensor([1, 1, 3, 3]), 1, 0)
     part.task[2:] = 2
-    losses, wrong = score(Says(), part, outside)
+    losses, wrong = score(Says(), part, masked_classes)
     assert wrong.tolist() == [False, True, False, True]
     near, far = (
         torch.tensor(z).exp().log1p() for z in (-1.0, 1.0)
     )  # -log softmax of the larger and of the smaller
     assert torch.allclose(losses, torch.stack([near, far, near, far]))
-    assert misclassified(Says(), part, outside).tolist() == wrong.tolist()
-    assert predict(Says(), x, 1, outside).tolist() == [1, 0, 0, 0]
+    assert misclassified(Says(), part, masked_classes).tolist() == wrong.tolist()
+    assert predict(Says(), x, 1, masked_classes).tolist() == [1, 0, 0, 0]
 
 
 @pytest.mark.parametrize("scored", [score, fast_score])

@@ -71,7 +71,7 @@ def test_a_verdict_is_short_and_in_a_notebook_says_first_what_is_wrong(learner, 
     verdict = verify(tmp_path)
     assert (
         repr(verdict)
-        == f"Verdict(invalid, 1 statements, {len(verdict.faults)} faults, {len(verdict.doubts)} doubts)"
+        == f"Verdict(invalid, 1 statements, {len(verdict.invalid)} invalid, {len(verdict.unverified)} unverified)"
     )
     shown = verdict._repr_html_()
     assert "the &lt;b&gt;sample&lt;/b&gt; is" in shown

@@ -7,10 +7,10 @@ from certify_cases import case_of, compress, model_of, rebuild_theta, same_bits,
 from torch import nn
 
 from cop2l import CoP2L
-from cop2l.certify.fast import Fast
+from cop2l.certify.fast import FastLearner
 from cop2l.errors import UserError
 from cop2l.kernel.exact import certified_rows
-from cop2l.kernel.learning import Plain, gram
+from cop2l.kernel.learning import ReferenceLearner, gram
 from cop2l.kernel.verify import verify
 from cop2l.methods import method
 from cop2l.models import build
@@ -36,7 +36,7 @@ def model_on(kind="linear"):
 def learned(data, model="linear", **options):
     model = model_on(model)
     chosen = {
-        "buffer": "witness",
+        "buffer": "count-only",
         "stop": "combined",
         "prior": 0.3,
         "memory": 100,
@@ -93,7 +93,7 @@ def test_the_sums_do_not_depend_on_the_order_of_the_parts():
     case = case_of("class-incremental", (60, 50, 55), prior=0.4, start="slda")
     sums = []
     for order in ((1, 2, 3), (3, 1, 2)):
-        engine = case.engine(model_of("linear", case.classes), Plain)
+        engine = case.engine(model_of("linear", case.classes), ReferenceLearner)
         for t in order:
             engine.add_up(case.sample(t))
         sums.append(engine.sums)
@@ -101,7 +101,7 @@ def test_the_sums_do_not_depend_on_the_order_of_the_parts():
         torch.testing.assert_close(value, sums[1][name], rtol=1e-12, atol=1e-9)
 
 
-@pytest.mark.parametrize("buffer", ["witness", "threshold", "uniform"])
+@pytest.mark.parametrize("buffer", ["count-only", "threshold", "uniform"])
 @pytest.mark.parametrize("prior_memory", [0.0, 0.5])
 def test_fast_path_kernel_and_reconstruction_agree(buffer, prior_memory):
     case = case_of(
@@ -109,9 +109,9 @@ def test_fast_path_kernel_and_reconstruction_agree(buffer, prior_memory):
         shrinkage=0.05, k=3, epochs=1, lr=0.02, memory=40, stop="none", max_iterations=6, batch=16,
     )  # fmt: skip
     one, other, again = (model_of("linear", case.classes) for _ in range(3))
-    fast, plain = compress(one, case, Fast), compress(other, case, Plain)
+    fast, plain = compress(one, case, FastLearner), compress(other, case, ReferenceLearner)
     assert standing(fast) == standing(plain)
-    assert sum(len(sets.own) for sets in plain.sets) > 0  # picks joined the sums
+    assert sum(len(sets.own_picks) for sets in plain.sets) > 0  # picks joined the sums
     assert float(plain.sums["count"].sum()) > sum(n - certified for n, certified in plain.sizes)
     rebuild_theta(again, plain, case)
     assert same_bits(again.state_dict(), other.state_dict())

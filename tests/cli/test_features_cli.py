@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import save_file
 
 from cop2l import cli
-from cop2l.features import find
+from cop2l.features import find_entry
 from cop2l.models.backbones import BACKBONES
 
 
@@ -48,7 +48,7 @@ def test_compute_list_and_find(tmp_path, cifar10, capsys):
     assert json.loads(capsys.readouterr().out) == [row]
     assert cli.main(["features", "list"]) == 0
     assert "cifar10:20@resnet18-32" in capsys.readouterr().out
-    assert find("cifar10:20@resnet18-32").about["class_names"][0] == "airplane"
+    assert find_entry("cifar10:20@resnet18-32").about["class_names"][0] == "airplane"
 
 
 def test_import(tmp_path, capsys):

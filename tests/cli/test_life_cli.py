@@ -24,7 +24,9 @@ def before(tmp_path_factory):
     """A run of two tasks whose learner may go on, and the files of three tasks."""
     folder = tmp_path_factory.mktemp("life")
     assert main(["run", "synthetic", *RUN, "tasks=2", "anytime=true", "--out", str(folder / "run")]) == 0
-    stream = learners.load_stream(grid.single(grid.read("synthetic"), grid.overrides([*RUN, "tasks=3"])))
+    stream = learners.load_stream(
+        grid.single_run(grid.read_configuration("synthetic"), grid.overrides([*RUN, "tasks=3"]))
+    )
     for x, y, t in stream:
         np.savez(folder / f"{t}.npz", x=x, y=y)
     x, y, _ = stream[2]

@@ -112,7 +112,7 @@ def test_text_is_run_verified_learned_further_and_predicted(capsys):
     assert main(["predict", "next", "--data", "more.csv", "--json"]) == 0
     assert exported == json.loads(capsys.readouterr().out)
     rows = [{"review": line.partition(",")[0]} for line in more[:4]]
-    assert Exported("service").answers(rows) == exported["classes"][:4]
+    assert Exported("service").predict_names(rows) == exported["classes"][:4]
     Path("other.csv").write_text("remark,label\ngood,1\n")
     assert main(["predict", "next", "--data", "other.csv"]) == 2
     assert "lacks 'review' and has also 'remark'; give the columns that were learned: review." in said(capsys)
@@ -135,12 +135,16 @@ def test_a_domain_makes_the_tasks():
 
 def test_what_is_typed_wins_over_the_neutral_settings():
     np.savez("clouds.npz", **dict(zip("xy", arrays(), strict=True)))
-    one = grid.single(grid.read("clouds.npz"), grid.overrides(["preset=hybrid", "model=linear", "lr=.1"]))
+    one = grid.single_run(
+        grid.read_configuration("clouds.npz"), grid.overrides(["preset=hybrid", "model=linear", "lr=.1"])
+    )
     assert (one.model, one.architecture) == ("linear", {})
     assert (one.scale, one.options) == (("prior",), {"preset": "hybrid", "lr": 0.1})
-    other = grid.single(grid.read("clouds.npz"), grid.overrides(["method=replay", "scale=0,0.5"]))
+    other = grid.single_run(
+        grid.read_configuration("clouds.npz"), grid.overrides(["method=replay", "scale=0,0.5"])
+    )
     assert (other.scale, other.options) == ((0.0, 0.5), {"lr": 0.1})
-    assert grid.single(grid.read("clouds.npz"), grid.overrides(["scale=none"])).scale == ()
+    assert grid.single_run(grid.read_configuration("clouds.npz"), grid.overrides(["scale=none"])).scale == ()
 
 
 def test_other_methods_have_the_same_scale(capsys):
@@ -184,11 +188,11 @@ def test_a_name_is_a_configuration_and_a_path_is_data():
     np.save("digits/x.npy", arrays()[0])
     np.save("digits/y.npy", arrays()[1])
     np.savez("clouds@home.npz", x=arrays()[0], y=arrays()[1])
-    assert grid.single(grid.read("digits")).stream == "digits"
-    assert grid.single(grid.read("digits")).memory == 200
-    assert grid.single(grid.read("./digits")).stream == "./digits"
-    assert grid.single(grid.read("./digits")).memory == 2000
-    assert grid.single(grid.read("clouds@home.npz")).model == "mlp"
+    assert grid.single_run(grid.read_configuration("digits")).stream == "digits"
+    assert grid.single_run(grid.read_configuration("digits")).memory == 200
+    assert grid.single_run(grid.read_configuration("./digits")).stream == "./digits"
+    assert grid.single_run(grid.read_configuration("./digits")).memory == 2000
+    assert grid.single_run(grid.read_configuration("clouds@home.npz")).model == "mlp"
 
 
 def test_a_class_is_reserved_and_comes_later(capsys):
@@ -375,7 +379,7 @@ def test_every_line_of_it_that_is_commented_out_can_be_used():
     assert "#   x: float32 (240, 3)\n#   y: int64 (240,)\n" in text
     lines = [line.removeprefix("# ") if "=" in line or "[" in line else line for line in text.splitlines()]
     Path("used.toml").write_text("\n".join(lines), encoding="utf-8")
-    one = grid.single(grid.read("used.toml"))
+    one = grid.single_run(grid.read_configuration("used.toml"))
     assert (one.tasks, one.data["classes"], one.options["preset"]) == (2, ["A", "B"], "hybrid")
 
 
@@ -433,5 +437,8 @@ def test_a_column_of_arrays_is_the_input_alone():
     x, y = arrays()
     parquet.write_table(pa.table({"number": y, "point": list(x), "label": y}), "points.parquet")
     assert main(["init", "points.parquet"]) == 0
-    assert grid.single(grid.read("points.toml")).data == {"label": "label", "columns": ["point"]}
+    assert grid.single_run(grid.read_configuration("points.toml")).data == {
+        "label": "label",
+        "columns": ["point"],
+    }
     assert main(["run", "points.toml", STEP, "--out", "here"]) == 0

@@ -56,10 +56,10 @@ def test_what_is_changed_may_stand_anywhere():
         "tensorboard",
         "seed=3",
     ]
-    parsed = cli.parsed(["run", *arguments])
+    parsed = cli.parse_arguments(["run", *arguments])
     assert (parsed.config, parsed.out, parsed.log) == ("synthetic", "here", "tensorboard")
     assert parsed.overrides == ["method=finetuning", *SMALL, "seed=3"]
-    parsed = cli.parsed(["commit", "synthetic", "--out", "a=b", "seed=3"])
+    parsed = cli.parse_arguments(["commit", "synthetic", "--out", "a=b", "seed=3"])
     assert (parsed.out, parsed.overrides) == ("a=b", ["seed=3"])
 
 

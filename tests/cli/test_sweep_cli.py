@@ -64,14 +64,16 @@ def broken(config, folder, answer):
 
 
 def test_a_process_that_dies_is_a_failure_of_its_run(monkeypatch):
-    jobs = sweep.jobs(grid.expand(grid.read("synthetic"), grid.overrides([*SMALL, "seed=0,1"])), "runs")
+    jobs = sweep.jobs(
+        grid.expand(grid.read_configuration("synthetic"), grid.overrides([*SMALL, "seed=0,1"])), "runs"
+    )
     monkeypatch.setattr(sweep, "_work", broken)
     outcomes = list(sweep.locally(jobs, workers=2))
     assert [outcome.error for outcome in outcomes] == ["The process ended without a word (exit code -9)."] * 2
 
 
 def test_an_unexpected_error_leaves_its_traceback_in_the_run_directory(monkeypatch):
-    config = grid.single(grid.read("synthetic"), grid.overrides(SMALL))
+    config = grid.single_run(grid.read_configuration("synthetic"), grid.overrides(SMALL))
 
     def run(config, folder):
         Path(folder).mkdir(parents=True)
@@ -85,7 +87,9 @@ def test_an_unexpected_error_leaves_its_traceback_in_the_run_directory(monkeypat
 
 
 def test_a_run_whose_last_attempt_failed_can_be_run_again():
-    config = grid.single(grid.read("synthetic"), grid.overrides([*SMALL, "method=finetuning"]))
+    config = grid.single_run(
+        grid.read_configuration("synthetic"), grid.overrides([*SMALL, "method=finetuning"])
+    )
     Path("runs/here").mkdir(parents=True)
     Path("runs/here/error.txt").write_text("Traceback")
     summary, error = sweep.attempt(config, "runs/here")
@@ -134,7 +138,7 @@ def test_a_sweep_that_is_ended_ends_its_runs(how, code, said):
 
 
 def test_a_run_that_another_process_holds_fails_with_its_name(capsys):
-    config = grid.single(grid.read("synthetic"), grid.overrides(SMALL))
+    config = grid.single_run(grid.read_configuration("synthetic"), grid.overrides(SMALL))
     with RunDirectory(Path("runs") / config.hash):
         assert main(["sweep", "synthetic", *SMALL]) == 1
     assert f"Another process (process {os.getpid()} on " in capsys.readouterr().err
@@ -196,7 +200,9 @@ def test_a_sweep_of_six_runs_on_a_real_ray():
     # The same bits as in a process of our own.
     from cop2l.experiments.run import run
 
-    config = grid.single(grid.read("synthetic"), grid.overrides([*SMALL, "method=replay", "seed=1"]))
+    config = grid.single_run(
+        grid.read_configuration("synthetic"), grid.overrides([*SMALL, "method=replay", "seed=1"])
+    )
     mine = run(config, "mine")
     theirs = read_json(Path("runs") / config.hash / "summary.json")
     assert {k: v for k, v in mine.items() if k != "seconds"} == {

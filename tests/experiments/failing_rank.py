@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-from cop2l.certify.fast import Fast
+from cop2l.certify.fast import FastLearner
 from cop2l.cli import main
 from cop2l.errors import UserError
 
@@ -22,14 +22,14 @@ def fail(how):
 
 def failing(rank, how):
     """From now on this rank fails in the middle of a task."""
-    say = Fast._say
+    say = FastLearner._say
 
     def fail_there(engine, iteration, *more):
         if os.environ["RANK"] == rank and (engine.task, iteration) == (TASK, ITERATION):
             fail(how)
         say(engine, iteration, *more)
 
-    Fast._say = fail_there
+    FastLearner._say = fail_there
 
 
 if __name__ == "__main__":

@@ -44,7 +44,9 @@ def learned(number, ranks):
             except Refusal as refusal:
                 return [*left, str(refusal)], case
             count = scoring.misclassified if ranks is None else ranks.misclassified
-            left.append([standing(engine), engine.trace, count(engine.model, S, engine.outside).tolist()])
+            left.append(
+                [standing(engine), engine.trace, count(engine.model, S, engine.masked_classes).tolist()]
+            )
     return left, case
 
 

@@ -18,7 +18,7 @@ SMALL += ("methods.cop2l.k=8",)
 def configured(*pairs, name="synthetic"):
     from cop2l.experiments import grid
 
-    return grid.single(grid.read(name), grid.overrides([*SMALL, *pairs]))
+    return grid.single_run(grid.read_configuration(name), grid.overrides([*SMALL, *pairs]))
 
 
 def content(folder):

@@ -9,7 +9,7 @@ import pytest
 from cop2l.certify.presets import PRESETS
 from cop2l.errors import UserError
 from cop2l.experiments import grid, options
-from cop2l.experiments.config import FIELDS, Config, typed
+from cop2l.experiments.config import FIELDS, Config, typed_value
 from cop2l.kernel.options import Options
 from cop2l.methods import METHODS
 from cop2l.models import build
@@ -17,12 +17,12 @@ from cop2l.text import as_typed
 
 
 def configured(table, *pairs):
-    return grid.single(table, grid.overrides(pairs))
+    return grid.single_run(table, grid.overrides(pairs))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_key_has_a_sentence_under_its_declaration(method):
-    found = options.keys(method)
+    found = options.run_keys(method)
     assert list(found) == [*FIELDS, *options.types(method)]
     assert all(key.sentence.endswith(".") for key in found.values())
 
@@ -48,7 +48,7 @@ def test_what_is_declared_by_an_options_dataclass_is_declared_nowhere_else():
 def test_the_table_of_the_documentation_is_what_is_declared():
     rows = [
         f"| `{name}` | {f'`{typed_as}`' if (typed_as := as_typed(key.default)) else ''} | {key.sentence} |"
-        for name, key in options.keys("cop2l").items()
+        for name, key in options.run_keys("cop2l").items()
     ]
     text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
     assert "\n".join(["| key | default | |", "|---|---|---|", *rows, ""]) in text
@@ -159,7 +159,7 @@ KINDS_SENTENCE = "kind must be one of kl, kl-tight, preference, combined, buffer
 )
 def test_what_is_wrong_is_said_in_a_sentence(pair, sentence):
     with pytest.raises(UserError) as error:
-        grid.expand(grid.read("synthetic"), grid.overrides([pair]))
+        grid.expand(grid.read_configuration("synthetic"), grid.overrides([pair]))
     assert str(error.value) == sentence
 
 
@@ -184,7 +184,7 @@ def test_what_is_wrong_is_said_in_a_sentence(pair, sentence):
 )
 def test_what_another_method_refuses_is_said_in_a_sentence(pairs, sentence):
     with pytest.raises(UserError) as error:
-        grid.expand(grid.read("synthetic"), grid.overrides(pairs))
+        grid.expand(grid.read_configuration("synthetic"), grid.overrides(pairs))
     assert str(error.value) == sentence
 
 
@@ -376,7 +376,7 @@ def test_a_grid_over_the_keys_of_a_table_is_written_as_one():
 def test_a_later_word_on_a_key_takes_it_out_of_the_grid(tmp_path):
     (tmp_path / "below.toml").write_text("[grid]\nseed = [0, 1]\nmemory = [10, 20]\n")
     (tmp_path / "above.toml").write_text('base = "below.toml"\nseed = 7\n')
-    table = grid.read(tmp_path / "above.toml")
+    table = grid.read_configuration(tmp_path / "above.toml")
     assert [(run.seed, run.memory) for run in grid.expand(table)] == [(7, 10), (7, 20)]
     assert configured(table, "memory=5").memory == 5
 
@@ -421,7 +421,7 @@ def test_a_stream_has_the_sections_of_its_data_of_its_features_and_of_its_name()
 def test_the_examples_of_the_documentation():
     text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
     one, many = (tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL))
-    below = grid.merged(grid.read(one.pop("base")), one)
+    below = grid.merge(grid.read_configuration(one.pop("base")), one)
     assert configured(below).memory == 500
     assert configured(below, "model=cnn", "memory=7").options["k"] == 48
     assert len(grid.expand(many)) == 3 * 2 * (2 + 1)
@@ -431,7 +431,7 @@ def test_one_run_is_wanted_and_a_grid_is_given():
     with pytest.raises(UserError, match=r"a grid of 2 runs; use cop2l sweep, or choose one: seed=0\."):
         configured({}, "seed=0,1")
     with pytest.raises(UserError, match=r"use cop2l sweep, or choose one: anytime=true\."):
-        grid.single(grid.read("synthetic"), grid.overrides(["anytime=true,false"]))
+        grid.single_run(grid.read_configuration("synthetic"), grid.overrides(["anytime=true,false"]))
     with pytest.raises(UserError, match=r"use cop2l sweep, or choose one: data\.n=50\."):
         configured({}, "grid.data.n=50,100")
 
@@ -452,19 +452,19 @@ def test_the_model_follows_from_the_stream_unless_it_is_given():
 
 @pytest.mark.parametrize("method", ["ncm", "slda", "ranpac"])
 def test_methods_for_frozen_features_have_a_linear_head_and_no_learning_rate(method):
-    config = configured(grid.read("cifar10"), f"method={method}", "scenario=task-incremental")
+    config = configured(grid.read_configuration("cifar10"), f"method={method}", "scenario=task-incremental")
     assert (config.model, config.options) == ("linear", {})
 
 
 def test_a_base_is_beneath_and_a_circle_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("one.toml").write_text('base = "mnist"\nmemory = 7\n')
-    config = configured(grid.read("one.toml"))
+    config = configured(grid.read_configuration("one.toml"))
     assert (config.name, config.memory, config.tasks) == ("one", 7, 5)
     Path("two.toml").write_text('base = "three.toml"')
     Path("three.toml").write_text('base = "two.toml"')
     with pytest.raises(UserError, match="its own base"):
-        grid.read("two.toml")
+        grid.read_configuration("two.toml")
 
 
 @pytest.mark.parametrize(
@@ -479,31 +479,35 @@ def test_configurations_that_cannot_be_read(tmp_path, monkeypatch, name, sentenc
     monkeypatch.chdir(tmp_path)
     Path("bad.toml").write_text("seed = = 3")
     with pytest.raises(UserError) as error:
-        grid.read(name)
+        grid.read_configuration(name)
     assert str(error.value).startswith(sentence)
 
 
 @pytest.mark.parametrize("name", grid.builtin_names())
 def test_every_builtin_configuration_is_one_run_of_a_known_stream(name):
-    config = grid.single(grid.read(name))
+    config = grid.single_run(grid.read_configuration(name))
     assert known_stream(config.stream)
 
 
 @pytest.mark.parametrize("name", ["digits", "synthetic", "mnist"])
 @pytest.mark.parametrize("model", ["linear", "mlp", "multi-head"])
 def test_a_configuration_takes_another_model(name, model):
-    config = grid.single(grid.read(name), {"model": model})
+    config = grid.single_run(grid.read_configuration(name), {"model": model})
     build(config.model, inputs=(1, 28, 28), classes=10, **config.architecture)
 
 
 def test_methods_that_train_alike_are_given_the_same_step_on_digits():
     alike = ("cop2l", "replay", "der++", "gdumb", "ewc", "lwf", "finetuning", "joint")
-    assert {grid.single(grid.read("digits"), {"method": name}).options["lr"] for name in alike} == {0.1}
+    assert {
+        grid.single_run(grid.read_configuration("digits"), {"method": name}).options["lr"] for name in alike
+    } == {0.1}
 
 
 def test_a_stream_of_features_stands_for_the_settings_of_features():
-    config = grid.single(grid.read("cifar10@dinov2-vits14-70"), {"method": "replay"})
-    like = grid.single(grid.read("cifar10"), {"method": "replay", "stream": "cifar10@dinov2-vits14-70"})
+    config = grid.single_run(grid.read_configuration("cifar10@dinov2-vits14-70"), {"method": "replay"})
+    like = grid.single_run(
+        grid.read_configuration("cifar10"), {"method": "replay", "stream": "cifar10@dinov2-vits14-70"}
+    )
     assert (config.stream, config.model) == ("cifar10@dinov2-vits14-70", "linear")
     assert config.options == like.options
     assert config.name == config.stream
@@ -513,8 +517,12 @@ def test_another_stream_in_the_place_of_a_configuration_says_what_to_type(tmp_pa
     monkeypatch.chdir(tmp_path)
     Path("mine.npz").touch()
     with pytest.raises(UserError, match="write: cop2l run mnist stream=emnist-letters"):
-        grid.read("emnist-letters")
-    assert grid.read("mine.npz") == {**grid.read("_own"), "name": "mine", "stream": "mine.npz"}
+        grid.read_configuration("emnist-letters")
+    assert grid.read_configuration("mine.npz") == {
+        **grid.read_configuration("_own"),
+        "name": "mine",
+        "stream": "mine.npz",
+    }
 
 
 def known_stream(name):
@@ -527,9 +535,9 @@ def known_stream(name):
 
 def test_a_type_nobody_declared():
     with pytest.raises(UserError, match="data takes a table"):
-        typed("data", 3)
+        typed_value("data", 3)
 
 
 def test_cifar100_by_its_short_name_is_the_same_run():
-    short, long = (grid.single(grid.read(name)) for name in ("cifar100", "cifar100-10"))
+    short, long = (grid.single_run(grid.read_configuration(name)) for name in ("cifar100", "cifar100-10"))
     assert (short.tasks, short.hash) == (10, long.hash)

@@ -10,11 +10,11 @@ from run_files import configured, content
 
 from cop2l.console import Watcher
 from cop2l.errors import UserError
-from cop2l.experiments import learners, life
+from cop2l.experiments import learners, saved_learner
 from cop2l.experiments.directory import RunDirectory, check_certificate
 from cop2l.experiments.run import run
 from cop2l.files import append_lines, file_digest, parse, read_json, read_lines, write_json
-from cop2l.report.runs import Run, read
+from cop2l.report.runs import Run, read_run
 
 PLACES, PLACES_IN_CERTIFICATES = 200, 40
 CONFIGS = {
@@ -68,7 +68,7 @@ def snapshot(folder):
 
 
 def damages(file):
-    """The file with one bit changed, and cut, at random places; put back afterwards."""
+    """The file with one bit changed, and split, at random places; put back afterwards."""
     whole, places = file.read_bytes(), random.Random(file.name)
     try:
         for number in range(how_many(file) if whole else 0):
@@ -140,8 +140,8 @@ def test_resuming_a_damaged_run_is_refused_before_anything_is_touched(config, ha
 
 
 def test_reading_a_damaged_finished_run(config, finished, tmp_path):
-    result, report, before = run(config, finished), read(finished), snapshot(finished)
-    whole = state(life.load(finished), tmp_path / "state")
+    result, report, before = run(config, finished), read_run(finished), snapshot(finished)
+    whole = state(saved_learner.load(finished), tmp_path / "state")
     assert isinstance(report, Run)
     for file in files_of(finished):
         where = file.relative_to(finished).parts[0]
@@ -151,13 +151,13 @@ def test_reading_a_damaged_finished_run(config, finished, tmp_path):
                 spaces = json_of(file.read_bytes()) == json_of(before[str(file)])
                 assert isinstance(found, UserError) != spaces, (file, damage)
             elif where == "state":
-                found = refused_or(lambda: life.load(finished))
+                found = refused_or(lambda: saved_learner.load(finished))
                 if not isinstance(found, UserError):
                     assert state(found, tmp_path / "state") == whole, (file, damage)
             else:
                 found = refused_or(lambda: run(config, finished))
                 assert isinstance(found, UserError) or found == result, (file, damage)
-                seen = read(finished)
+                seen = read_run(finished)
                 known = isinstance(seen, Run) and (seen == report or (seen.trace == [] and seen.notes))
                 assert known or seen.sentence.endswith("."), (file, damage)
     assert snapshot(finished) == before
@@ -296,7 +296,7 @@ def test_a_hostile_run_directory_is_refused_in_one_sentence(half, config, tmp_pa
             continue
         assert isinstance(found, UserError), (name, found)
         assert snapshot(folder) == before
-        assert read(folder).sentence.endswith(".")
+        assert read_run(folder).sentence.endswith(".")
 
 
 @UNIX_ONLY
@@ -310,7 +310,7 @@ def test_hostile_files_inside_the_folders(half, config, tmp_path, kind):
         HOSTILE[kind](folder / name)
         before = snapshot(folder)
         if kind == "a link" and name.parts[0] == "state":
-            assert life.load(folder).tasks_seen == 1
+            assert saved_learner.load(folder).tasks_seen == 1
             continue
         assert isinstance(refused_or(lambda folder=folder: run(config, folder)), UserError)
         assert snapshot(folder) == before
@@ -327,18 +327,18 @@ def test_a_summary_of_another_run_is_no_summary(finished, config, tmp_path):
 def test_a_learner_that_a_kill_left_between_two_renames_is_found(finished, tmp_path):
     shutil.copytree(finished / "state", tmp_path / ".grown.old")
     (tmp_path / ".grown.new").mkdir()
-    assert life.load(tmp_path / "grown").tasks_seen == 2
+    assert saved_learner.load(tmp_path / "grown").tasks_seen == 2
     assert [path.name for path in tmp_path.iterdir()] == ["grown"]
 
 
 def test_a_learner_is_found_from_within_its_folder(finished, monkeypatch):
     monkeypatch.chdir(finished / "state")
-    assert life.load(".").tasks_seen == 2
+    assert saved_learner.load(".").tasks_seen == 2
 
 
 def test_learning_never_replaces_a_folder_that_is_no_learner(finished, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
     with pytest.raises(UserError, match="is not a saved learner; choose another folder"):
-        life.learn(finished, "data.npz", out=tmp_path / "thesis")
+        saved_learner.learn(finished, "data.npz", out=tmp_path / "thesis")
     assert Path(tmp_path / "thesis" / "chapter.txt").exists()

@@ -11,8 +11,7 @@ import torch
 from run_files import configured, content
 
 from cop2l.bounds import anytime_log_delta, holdout_certificate
-from cop2l.certify.certificate import Certificate
-from cop2l.certify.certificate import read as read_certificate
+from cop2l.certify.certificate import Certificate, read_certificate
 from cop2l.console import Watcher
 from cop2l.errors import UserError
 from cop2l.experiments import grid, learners, measure
@@ -21,7 +20,7 @@ from cop2l.experiments.run import run
 from cop2l.files import read_json, read_lines
 from cop2l.methods import REMARKS
 from cop2l.report.page import page
-from cop2l.report.runs import find
+from cop2l.report.runs import find_runs
 from cop2l.text import run_table
 
 REPLAY = ("method=replay", "epochs=2", "lr=0.1")
@@ -37,7 +36,7 @@ def finished(tmp_path_factory):
 def test_a_task_without_test_examples_is_refused_before_anything_is_learned(tmp_path):
     x, y = np.zeros((8, 2), np.float32), np.arange(8) % 4
     np.savez(tmp_path / "own.npz", x=x, y=y, x_test=x[:2], y_test=y[:2])
-    config = grid.single(grid.read(str(tmp_path / "own.npz")), grid.overrides(["tasks=2"]))
+    config = grid.single_run(grid.read_configuration(str(tmp_path / "own.npz")), grid.overrides(["tasks=2"]))
     with pytest.raises(UserError, match="Task 2 of own has no test example"):
         run(config, tmp_path / "run")
     assert not (tmp_path / "run" / "records.jsonl").exists()
@@ -138,12 +137,12 @@ def test_small_tasks_that_are_evaluated_together_are_as_one_by_one(scenario, mon
     monkeypatch.setattr(
         learner, "predict", lambda x, task=None: asked.append(len(x)) or predict(x, task=task)
     )
-    found = list(measure.hits(learner, stream.test, stream.scenario))
+    found = list(measure.correct_by_task(learner, stream.test, stream.scenario))
     assert asked == ([100, 100] if scenario == "class-incremental" else [50] * 4)
     assert [task.t for task, _ in found] == [1, 2, 3, 4]
     for task, good in found:
-        told = task.t if scenario == "task-incremental" else None
-        assert np.array_equal(good, predict(task.x, task=told).numpy() == np.asarray(task.y))
+        task_number = task.t if scenario == "task-incremental" else None
+        assert np.array_equal(good, predict(task.x, task=task_number).numpy() == np.asarray(task.y))
 
 
 def test_a_finished_run_is_not_run_again(finished):
@@ -235,7 +234,7 @@ def test_a_full_disk_is_refused_before_the_work(method, needed, tmp_path, monkey
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1 << 20))
     with pytest.raises(UserError, match=rf"has 1 MiB free and the run needs about {needed} MiB"):
-        run(grid.single(grid.read("synthetic"), grid.overrides(method)), tmp_path / "run")
+        run(grid.single_run(grid.read_configuration("synthetic"), grid.overrides(method)), tmp_path / "run")
     assert not (tmp_path / "run" / "records.jsonl").exists()
 
 
@@ -339,7 +338,7 @@ def test_a_method_that_comes_to_less_than_its_name_says_so(tmp_path):
             run(configured(*icarl, f"model={model}"), tmp_path / model), REMARKS.get(("icarl", model))
         )
         assert ("iCaRL is herded nearest-mean" in text) == said
-        assert ("iCaRL is herded nearest-mean" in page(find([tmp_path / model]))) == said
+        assert ("iCaRL is herded nearest-mean" in page(find_runs([tmp_path / model]))) == said
 
 
 def test_one_task_has_no_forgetting(tmp_path):

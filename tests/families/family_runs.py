@@ -27,7 +27,7 @@ def write_data(path, **changes):
 
 
 def configured(source, **changes):
-    return grid.single({"stream": str(source), **SMALL, **changes})
+    return grid.single_run({"stream": str(source), **SMALL, **changes})
 
 
 def made(folder, source, **changes):

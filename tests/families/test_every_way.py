@@ -6,7 +6,7 @@ from family_runs import FAMILIES, GROUPS, arrays, configured, made, write_data
 
 import cop2l
 from cop2l import CoP2L
-from cop2l.certify.certificate import read
+from cop2l.certify.certificate import read_certificate
 from cop2l.cli import main
 from cop2l.console import Watcher
 from cop2l.errors import UserError
@@ -109,7 +109,7 @@ def test_a_sampled_memory_says_nothing_of_a_task_whose_data_is_gone(tmp_path):
     assert average >= (sizes[0] + sizes[1] * own) / sum(sizes)  # the first task enters with 1
     assert any("Of every group of tasks 2 at most" in line for line in str(certificate).splitlines())
     verdict = checked(certificate, tmp_path / "certificate")
-    assert not verdict.faults, str(verdict)
+    assert not verdict.invalid, str(verdict)
 
 
 def test_other_data_at_hand_makes_no_second_certificate():
@@ -144,13 +144,13 @@ def test_the_hold_out_of_every_method_carries_all_families(name, anytime, tmp_pa
         **kind,
         **more,
     )
-    certificates = [read(folder) for folder in sorted((done / "certificates").iterdir())]
+    certificates = [read_certificate(folder) for folder in sorted((done / "certificates").iterdir())]
     assert len(certificates) == 1 + anytime
     for certificate in certificates:
         assert certificate.kind == "holdout"
         forgets = {"forgetting"} if len(certificate.records) > 1 else set()
         assert {family for family, *_ in about(certificate)} == {*FAMILIES} - {"forgetting"} | forgets
-    verdict = cop2l.verify(done, data, cut={"tasks": 2, "scenario": scenario})
+    verdict = cop2l.verify(done, data, split={"tasks": 2, "scenario": scenario})
     assert verdict.status == "valid", str(verdict)
 
 
@@ -174,7 +174,7 @@ def test_a_run_that_was_stopped_still_knows_what_was_wrong(tmp_path):
     whole = experiment(config, tmp_path / "whole")
     assert resumed["claims"] == whole["claims"]
     assert any(s["family"] == "forgetting" for s in whole["claims"])
-    assert cop2l.verify(tmp_path / "stopped", data, cut={"tasks": 2}).status == "valid"
+    assert cop2l.verify(tmp_path / "stopped", data, split={"tasks": 2}).status == "valid"
 
 
 def test_small_and_empty_groups_get_a_bound_of_one_with_the_reason(tmp_path):
@@ -183,7 +183,7 @@ def test_small_and_empty_groups_get_a_bound_of_one_with_the_reason(tmp_path):
     group[[1, 5]] = "south"
     data = write_data(tmp_path / "mine.npz", group=group)
     done = made(tmp_path / "run", data, method="slda", holdout=0.5)
-    certificate = read(done / "certificates" / "after-02")
+    certificate = read_certificate(done / "certificates" / "after-02")
     empty = [
         s for s in certificate.statements if (s["family"], s["task"], s["subject"]) == ("groups", 2, "south")
     ]

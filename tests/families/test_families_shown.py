@@ -10,13 +10,13 @@ from family_runs import GROUPS, made, write_data
 from cop2l.certify.families import Measured, claims
 from cop2l.cli import main
 from cop2l.files import read_json, write_json
-from cop2l.report.runs import LeftOut, find, read
+from cop2l.report.runs import LeftOut, find_runs, read_run
 from cop2l.text import percent, run_table
 
 SIZES = Measured([100, 100], [0.1, 0.2], [0.05, 0.0], [{"north": 0.3}, {}], {3: 0.25})
 
 
-def stated(family, task=None, subject=None, value=0.186_001):
+def claimed(family, task=None, subject=None, value=0.186_001):
     return {"family": family, "task": task, "subject": subject, "kind": "holdout", "value": value}
 
 
@@ -30,22 +30,22 @@ def runs(tmp_path_factory):
 
 
 def test_each_family_has_one_sentence_beside_what_was_measured():
-    (average,) = claims([stated("average")], SIZES)
+    (average,) = claims([claimed("average")], SIZES)
     assert average.sentence == (
         "The error rate averaged over the 2 tasks is at most 18.61 % (measured on the test part: 15.00 %)."
     )
     lost, mean = claims(
-        [stated("forgetting", 1, "lost"), stated("forgetting", 1, "net"), stated("forgetting")], SIZES
+        [claimed("forgetting", 1, "lost"), claimed("forgetting", 1, "net"), claimed("forgetting")], SIZES
     )
     assert lost.sentence == (
         "No task lost more than 18.61 points since it was learned. The largest fall of a test accuracy: 5.00 points."
     )
     assert [part.about for part in lost.parts] == ["task 1, lost", "task 1, net"]
     assert mean.sentence.endswith("(the mean fall of the test accuracies: 5.00 %).")
-    (classes,) = claims([stated("classes", 1, 3), stated("classes", 2, 4, 0.5)], SIZES)
+    (classes,) = claims([claimed("classes", 1, 3), claimed("classes", 2, 4, 0.5)], SIZES)
     assert "Of every class of every task at most 50.00 % is misclassified" in classes.sentence
     assert [part.measured for part in classes.parts] == ["25.00 %", ""]
-    (groups,) = claims([stated("groups", 1, "north"), stated("groups", 2, "south", 1.0)], SIZES)
+    (groups,) = claims([claimed("groups", 1, "north"), claimed("groups", 2, "south", 1.0)], SIZES)
     assert groups.parts[0].sentence == (
         "Of group north in task 1 at most 18.61 % is misclassified (measured on the test part: 30.00 %)."
     )
@@ -54,14 +54,14 @@ def test_each_family_has_one_sentence_beside_what_was_measured():
 
 def test_a_part_of_the_tasks_is_not_called_every_task():
     three = Measured([1, 1, 1], [0.1, 0.1, 0.1], [0.0, 0.0, 0.0])
-    (lost,) = claims([stated("forgetting", 2, "lost")], three)
+    (lost,) = claims([claimed("forgetting", 2, "lost")], three)
     assert lost.sentence.startswith("None of the tasks 2 lost more than")
-    (classes,) = claims([stated("classes", 3, 0)], three)
+    (classes,) = claims([claimed("classes", 3, 0)], three)
     assert classes.sentence.startswith("Of every class of tasks 3 at most")
 
 
 def test_many_statements_are_not_listed_where_people_read_along():
-    (classes,) = claims([stated("classes", 1, c) for c in range(30)], SIZES)
+    (classes,) = claims([claimed("classes", 1, c) for c in range(30)], SIZES)
     assert len(classes.parts) == 30
     assert len(classes.lines) == 1
 
@@ -115,7 +115,7 @@ def test_without_tasks_no_column_is_called_the_claim(tmp_path, capsys):
     said = run_table(read_json(done / "summary.json"))
     assert "The claim is the column" not in said
     assert "Claimed, with probability at least 95 %" in said
-    (run,) = find([done]).finished()
+    (run,) = find_runs([done]).finished()
     assert all(task.bounds == {} for task in run.tasks)
 
 
@@ -129,7 +129,7 @@ def test_damaged_claims_leave_a_run_out(runs, tmp_path, bad):
     shutil.copytree(runs / "0", tmp_path / "run")
     summary = read_json(tmp_path / "run" / "summary.json")
     write_json(tmp_path / "run" / "summary.json", summary | {"claims": bad})
-    assert isinstance(read(tmp_path / "run"), LeftOut)
+    assert isinstance(read_run(tmp_path / "run"), LeftOut)
 
 
 def test_the_table_of_the_documentation_is_made_of_runs(runs, capsys):

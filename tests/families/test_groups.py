@@ -8,7 +8,7 @@ from family_runs import FAMILIES, GROUPS, QUICK, arrays, configured, made, write
 
 import cop2l
 from cop2l import CoP2L
-from cop2l.certify.certificate import read
+from cop2l.certify.certificate import read_certificate
 from cop2l.cli import main
 from cop2l.errors import UserError
 from cop2l.experiments import measure
@@ -58,7 +58,7 @@ def test_names_stay_with_their_rows_through_cuts_slices_and_a_test_part():
 def test_withholding_takes_the_groups_along(data):
     config = configured(data, method="replay", holdout=0.5, **QUICK)
     stream = load(data, tasks=2)
-    for t, (x, _, groups) in measure.withheld(stream, 2, config).items():
+    for t, (x, _, groups) in measure.withheld_examples(stream, 2, config).items():
         assert [expected()[tuple(row)] for row in x] == list(groups)
         assert 0 < len(groups) < len(stream[t - 1].y)
 
@@ -80,7 +80,7 @@ def test_a_column_names_the_groups_and_is_no_input(kind, tmp_path):
 
 
 def test_the_auditor_counts_every_group_again(run, data, tmp_path):
-    verdict = cop2l.verify(run, data, cut={"tasks": 2})
+    verdict = cop2l.verify(run, data, split={"tasks": 2})
     assert verdict.status == "valid", str(verdict)
     assert {s["family"] for s in verdict.statements} == set(FAMILIES)
     assert any('task 1, group "north"' in sentence for sentence in verdict.claim)
@@ -93,15 +93,15 @@ def test_the_auditor_counts_every_group_again(run, data, tmp_path):
     assert cop2l.verify(run, by_task).status == "valid"
     parts["g_1"] = np.array(["north" if name == "south" else "south" for name in parts["g_1"]])
     np.savez(by_task, **parts)
-    assert "fingerprint" in " ".join(cop2l.verify(run, by_task).faults)
+    assert "fingerprint" in " ".join(cop2l.verify(run, by_task).invalid)
     np.savez(by_task, **{name: value for name, value in parts.items() if name[0] != "g"})
     ungrouped = cop2l.verify(run, by_task)
     assert ungrouped.status == "cannot tell"
-    assert "group" in " ".join(ungrouped.doubts).lower()
+    assert "group" in " ".join(ungrouped.unverified).lower()
 
 
 def test_counts_of_groups_are_those_of_the_data(run, data):
-    record = read(run / "certificates" / "after-02").records[0]
+    record = read_certificate(run / "certificates" / "after-02").records[0]
     parts = {part["subject"]: part for part in record["parts"] if part["family"] == "groups"}
     assert sum(part["n"] for part in parts.values()) == record["n"]
     assert sum(part["errors"] for part in parts.values()) == record["errors"]
@@ -189,6 +189,6 @@ def test_groups_that_look_like_numbers_are_names(tmp_path):
     years = 2019 + np.arange(len(y)) % 3 // 2
     path = write_data(tmp_path / "years.npz", group=years, group_test=None)
     done = made(tmp_path / "run", path, groups=[2019, 2020], **PRIOR)
-    stated = read(done / "certificates" / "after-02").statements
-    assert {s["subject"] for s in stated if s["family"] == "groups"} == {"2019", "2020"}
-    assert cop2l.verify(done, path, cut={"tasks": 2}).status == "valid"
+    claimed = read_certificate(done / "certificates" / "after-02").statements
+    assert {s["subject"] for s in claimed if s["family"] == "groups"} == {"2019", "2020"}
+    assert cop2l.verify(done, path, split={"tasks": 2}).status == "valid"

@@ -16,7 +16,7 @@ from PIL import Image
 from tiny_backbone import TINY, pictures, weights
 
 from cop2l.errors import UserError
-from cop2l.features import entries, extract, extraction, find, load_stream
+from cop2l.features import entries, extract, extraction, find_entry, load_stream
 from cop2l.features.store import root
 from cop2l.files import Lock
 
@@ -136,7 +136,7 @@ def test_a_limit_spreads_over_the_data(file):
     whole = extract(pictures(), TINY, size=24, weights=file)
     at = np.flatnonzero(np.isin(whole.rows("train"), entry.rows("train")))
     assert entry.part("train")[0] == pytest.approx(whole.part("train")[0][at], abs=1e-4)
-    assert find("cifar10@tiny-24").key == whole.key
+    assert find_entry("cifar10@tiny-24").key == whole.key
 
 
 def test_grey_pictures_and_bfloat16(file):

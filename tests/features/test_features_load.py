@@ -8,7 +8,7 @@ import pytest
 
 from cop2l.cli import main
 from cop2l.errors import UserError
-from cop2l.features import entries, find, import_features, load_stream
+from cop2l.features import entries, find_entry, import_features, load_stream
 from cop2l.features.importing import names_from_file
 from cop2l.features.load import not_valid
 from cop2l.features.store import root
@@ -119,7 +119,7 @@ def test_several_entries_of_one_name_ask_for_a_choice(tmp_path):
     with pytest.raises(UserError, match=f"#{first.key[:6]}") as caught:
         load_stream("cifar10@dinov2-vits14-70")
     assert f"#{second.key[:6]}" in str(caught.value)
-    assert find(f"cifar10@dinov2-vits14-70#{second.key[:6]}").key == second.key
+    assert find_entry(f"cifar10@dinov2-vits14-70#{second.key[:6]}").key == second.key
 
 
 def test_missing_features_say_which_command_makes_them():

@@ -74,7 +74,7 @@ def excess(value, kind, record, messages, options):
     n, k, kept = record["n"], record["picked"] + (record["missed"] or 0), record["iterations"]
     if kind == "buffer":
         n, k = record["selected"], record["compressed"]
-    if kind == "combined" or (kind == "buffer" and options.buffer == "witness"):
+    if kind == "combined" or (kind == "buffer" and options.buffer == "count-only"):
         if kept == 0:
             declared = 1 if options.grid_points == (0,) else mpf(3) / 4
             return exp(ln_share) * declared - lower_tail(n, k, v)

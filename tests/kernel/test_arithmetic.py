@@ -13,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cop2l import bounds
-from cop2l.bounds.outer import down
+from cop2l.bounds.outer import sum_below
 from cop2l.certify.bounding import statements
-from cop2l.kernel.arithmetic import follows, percent
+from cop2l.kernel.arithmetic import bound_follows, percent
 from cop2l.kernel.counting import counts_and_parts
 from cop2l.kernel.exact import NONE, certified_rows
 from cop2l.kernel.form import check_records
@@ -24,11 +24,11 @@ from cop2l.kernel.options import Options
 
 KINDS = ("kl", "kl-tight", "preference", "combined", "buffer", "holdout")
 BUFFERS = {
-    "preference": ("threshold", "witness"),
-    "combined": ("witness",),
-    "buffer": ("threshold", "witness"),
+    "preference": ("threshold", "count-only"),
+    "combined": ("count-only",),
+    "buffer": ("threshold", "count-only"),
 }
-ALL_BUFFERS = ("uniform", "threshold", "witness")
+ALL_BUFFERS = ("uniform", "threshold", "count-only")
 HAIR = 2e-9
 
 
@@ -70,7 +70,7 @@ def case(rng: random.Random, kind: str, *, grid: bool, anytime: bool, largest: i
         )
     known = part(n)
     leaving = part(known) if options.buffer == "uniform" and t < T else 0
-    picked = 0 if options.buffer == "witness" and not messages[t - 1] else part(n)
+    picked = 0 if options.buffer == "count-only" and not messages[t - 1] else part(n)
     selected = part(n)
     record = {
         "task": t,
@@ -92,7 +92,7 @@ def issued(kind: str, record: dict, messages: list[int], options: Options) -> fl
     T, t, log_delta = (
         len(messages),
         record["task"],
-        down(math.log(options.delta) - math.log(options.siblings)),
+        sum_below(math.log(options.delta) - math.log(options.siblings)),
     )
     share = bounds.anytime_log_delta(log_delta, T) if options.anytime else log_delta
     grid = len(options.grid_points) or None
@@ -120,8 +120,8 @@ def holds(value: float, kind: str, record: dict, messages: list[int], options: O
     """Whether the bound of one task follows, in a certificate that bounds the error on every task."""
     records = [{"iterations": kept, "parts": []} for kept in messages]
     records[record["task"] - 1] |= record
-    stated = {"family": "tasks", "task": record["task"], "subject": None, "kind": kind, "value": value}
-    return follows(stated, {"options": options, "records": records, "statements": [stated]})
+    claimed = {"family": "tasks", "task": record["task"], "subject": None, "kind": kind, "value": value}
+    return bound_follows(claimed, {"options": options, "records": records, "statements": [claimed]})
 
 
 def everything(test):
@@ -192,7 +192,7 @@ RUN = {
 
 def options_for(kind: str, **changed) -> Options:
     return Options(
-        **{"kind": kind, "buffer": "witness" if kind == "combined" else "threshold", "tasks": 2} | changed
+        **{"kind": kind, "buffer": "count-only" if kind == "combined" else "threshold", "tasks": 2} | changed
     )
 
 
@@ -324,7 +324,7 @@ def a_run(rng: random.Random, kind: str, buffer: str, anytime: bool) -> tuple[Op
 
 OF_FAMILIES = [("threshold", kind) for kind in ("kl", "kl-tight", "preference", "buffer", "holdout")]
 OF_FAMILIES += [("uniform", "kl"), ("uniform", "kl-tight"), ("uniform", "holdout")]
-OF_FAMILIES += [("witness", kind) for kind in KINDS]
+OF_FAMILIES += [("count-only", kind) for kind in KINDS]
 
 
 @pytest.mark.parametrize("anytime", [False, True])
@@ -342,34 +342,34 @@ def test_every_statement_of_every_family_follows_and_nothing_smaller(buffer, kin
         }
         if content["statements"]:
             check_records(content)
-        for stated in content["statements"]:
-            assert follows(stated, content), (stated, options, records)
-            if HAIR < stated["value"] < 1:
-                assert not follows(stated | {"value": stated["value"] - HAIR}, content), (
-                    stated,
+        for claimed in content["statements"]:
+            assert bound_follows(claimed, content), (claimed, options, records)
+            if HAIR < claimed["value"] < 1:
+                assert not bound_follows(claimed | {"value": claimed["value"] - HAIR}, content), (
+                    claimed,
                     options,
                     records,
                 )
-                telling[stated["family"], stated["task"] is None, stated["subject"] == "net"] += 1
+                telling[claimed["family"], claimed["task"] is None, claimed["subject"] == "net"] += 1
     expected = {(family, False, False) for family in FAMILIES if family != "average"}
     expected |= {("average", True, False), ("forgetting", True, False)}
-    if kind == "holdout" or (buffer == "witness" and kind in ("combined", "buffer")):
+    if kind == "holdout" or (buffer == "count-only" and kind in ("combined", "buffer")):
         expected |= {("forgetting", False, True)}
     assert set(telling) >= expected, telling
 
 
 def test_the_average_is_not_pooled_over_parts_of_the_samples():
     """With the kind `buffer` the counts are of the examples that a threshold selects, and the average weighs whole samples."""
-    options = Options(kind="buffer", buffer="witness", tasks=2, claim=("tasks", "average"))
+    options = Options(kind="buffer", buffer="count-only", tasks=2, claim=("tasks", "average"))
     counted = dict.fromkeys(("prior", "compression", "evicted", "picked", "iterations", "stopped"), 0)
     counted |= {"n": 1000, "errors": 100, "missed": 100, "selected": 100, "compressed": 10, "parts": []}
     records = [{"task": t, "rows": 1000, "head": [0, 1], **counted} for t in (1, 2)]
     content = {"options": options, "records": records, "statements": statements(options, records)}
     *own, average = content["statements"]
-    assert average["value"] == pytest.approx(sum(stated["value"] for stated in own) / 2, abs=1e-12)
-    assert follows(average, content)
+    assert average["value"] == pytest.approx(sum(claimed["value"] for claimed in own) / 2, abs=1e-12)
+    assert bound_follows(average, content)
     for value in (0.0, 0.02, 0.1, 0.15, average["value"] - 1e-9):
-        assert not follows(average | {"value": value}, content)
+        assert not bound_follows(average | {"value": value}, content)
 
 
 @given(st.floats(0, 1))

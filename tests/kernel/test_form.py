@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from cop2l.kernel.form import FILES, TEXT_FILE, Unreadable, read, tensors_of
+from cop2l.kernel.form import FILES, TEXT_FILE, Unreadable, read_certificate, tensors_of
 from cop2l.kernel.options import Refusal, grid_points
 
 MANY = settings(
@@ -26,7 +26,7 @@ KINDS = ("preference", "kl", "kl-tight", "buffer", "holdout")
 
 def refused(folder, word: str | None = None, kind: type[Refusal] = Refusal) -> None:
     with pytest.raises(Refusal) as caught:
-        read(folder)
+        read_certificate(folder)
     sentence = str(caught.value)
     assert isinstance(caught.value, kind)
     assert sentence.endswith(".")
@@ -77,7 +77,7 @@ OF_PARTS = [
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_good_certificate_is_read(tmp_path, kind, made):
     given = made(kind=kind)
-    found = read(folders.write(tmp_path / "good", given))
+    found = read_certificate(folders.write(tmp_path / "good", given))
     assert found["options"].kind == kind
     assert found["folder"] == tmp_path / "good"
     assert {one["value"] for one in found["statements"]} == {0.9}
@@ -133,7 +133,7 @@ def every_place_has_a_type(tmp_path, path, given):
         if type(value) is type(good) and not isinstance(good, dict | list):
             continue
         try:
-            read(folders.write(tmp_path / "one", replaced(given, path, value)))
+            read_certificate(folders.write(tmp_path / "one", replaced(given, path, value)))
         except Refusal:
             continue
         accepted.append(value)
@@ -157,7 +157,7 @@ def test_a_bound_is_a_float_from_zero_to_one(tmp_path, value):
     path = ("statements", 1, "value")
     refused(folders.write(tmp_path / "one", replaced(folders.content(), path, value)), "statements[1].value")
     for good in (0.0, 1.0, 5e-324):
-        read(folders.write(tmp_path / "one", replaced(folders.content(), path, good)))
+        read_certificate(folders.write(tmp_path / "one", replaced(folders.content(), path, good)))
 
 
 @pytest.mark.parametrize(
@@ -322,13 +322,13 @@ def test_counts_of_the_other_buffers(tmp_path):
     uniform = folders.content(kind="kl", buffer="uniform")
     for one in uniform["records"]:
         one |= {"evicted": 5, "selected": None, "compressed": None}
-    read(folders.write(tmp_path / "uniform", uniform))
+    read_certificate(folders.write(tmp_path / "uniform", uniform))
     uniform["records"][0]["evicted"] = 90
     refused(folders.write(tmp_path / "uniform", uniform))
-    witness = folders.content(buffer="witness")
-    read(folders.write(tmp_path / "witness", witness))
+    witness = folders.content(buffer="count-only")
+    read_certificate(folders.write(tmp_path / "count-only", witness))
     witness["records"][1] |= {"iterations": 0}  # eight examples picked, in no iterations
-    refused(folders.write(tmp_path / "witness", witness), "task 2")
+    refused(folders.write(tmp_path / "count-only", witness), "task 2")
 
 
 def test_there_is_one_statement_for_each_task(tmp_path):
@@ -346,7 +346,7 @@ def test_there_is_one_statement_for_each_task(tmp_path):
     gone["records"][0] |= {"errors": None, "missed": None}
     refused(folders.write(tmp_path / "one", gone))
     gone["statements"][0]["kind"] = "buffer"
-    read(folders.write(tmp_path / "one", gone))
+    read_certificate(folders.write(tmp_path / "one", gone))
 
 
 def test_a_claim_for_a_fixed_number_of_tasks_has_that_number(tmp_path):
@@ -354,7 +354,7 @@ def test_a_claim_for_a_fixed_number_of_tasks_has_that_number(tmp_path):
         folders.write(tmp_path / "one", folders.content(tasks=2) | {"options": {"tasks": 3, "delta": 0.05}}),
         "3 tasks",
     )
-    read(folders.write(tmp_path / "any", folders.content(tasks=2) | {"options": {"tasks": None}}))
+    read_certificate(folders.write(tmp_path / "any", folders.content(tasks=2) | {"options": {"tasks": None}}))
 
 
 def test_texts_that_are_too_long_or_not_printable_are_refused(tmp_path):
@@ -362,7 +362,7 @@ def test_texts_that_are_too_long_or_not_printable_are_refused(tmp_path):
         for text in ("x" * 1001, "a\x00b", "\x1b]0;title\x07", "line\nline", "\u2028", "\ud83d", "\u200b"):
             refused(folders.write(tmp_path / "one", folders.content() | {name: text}), name)
         if name != "method":
-            read(folders.write(tmp_path / "one", folders.content() | {name: "x" * 1000}))
+            read_certificate(folders.write(tmp_path / "one", folders.content() | {name: "x" * 1000}))
     for name in ("settings", "model", "data"):
         deep: object = 1
         for _ in range(7):
@@ -453,7 +453,7 @@ def test_a_changed_text_does_not_match_its_digest(tmp_path):
     (folder / TEXT_FILE).write_text(
         json.dumps(json.loads(text), indent=2)
     )  # the same content, written otherwise
-    read(folder)
+    read_certificate(folder)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -535,7 +535,7 @@ def test_a_folder_that_is_none(tmp_path):
     refused(tmp_path / "file", kind=Unreadable)
     folder = folders.write(tmp_path / "one", folders.content())
     (tmp_path / "link").symlink_to(folder)
-    read(tmp_path / "link")
+    read_certificate(tmp_path / "link")
 
 
 def test_tensors_are_read_only_where_names_and_shapes_are_the_wanted_ones(tmp_path):
@@ -595,7 +595,7 @@ def test_any_value_in_any_place_is_read_or_refused(tmp_path, path, value):
     """With a digest that matches, so that the checks behind it are reached."""
     folder = folders.write(tmp_path / "one", replaced(folders.content(), path, value))
     try:
-        found = read(folder)
+        found = read_certificate(folder)
     except Refusal as refusal:
         assert str(refusal).endswith(".")  # noqa: PT017
         return

@@ -23,13 +23,13 @@ from certify_cases import (
 )
 from torch import nn
 
-from cop2l.certify.fast import Fast
+from cop2l.certify.fast import FastLearner
 from cop2l.certify.inputs import inputs
 from cop2l.certify.scoring import Pool
 from cop2l.errors import UserError
 from cop2l.features import load_stream
 from cop2l.kernel.exact import exact_arithmetic, join, score
-from cop2l.kernel.learning import Plain
+from cop2l.kernel.learning import ReferenceLearner
 from cop2l.kernel.options import Refusal
 from cop2l.models import build
 from cop2l.randomness import private_randomness
@@ -50,7 +50,7 @@ def compared(model, case, given=lambda x: x):
     taken_x = [inputs(x) for x in given_x]
     before = [digests(x) for x in given_x]
     ends, engines = [], []
-    for kind, x in ((Plain, given_x), (Fast, taken_x)):
+    for kind, x in ((ReferenceLearner, given_x), (FastLearner, taken_x)):
         model.load_state_dict(theta_0)
         model.eval()
         same = Case(x, case.y, case.heads, case.classes, case.scenario, case.options)
@@ -59,7 +59,9 @@ def compared(model, case, given=lambda x: x):
             for t in range(1, case.tasks + 1):
                 outcome = engine.learn(same.sample(t, place, raw=place.type == "cpu"))
                 numbers = [part.tolist() for part in (outcome.kept, outcome.picked)]
-                after.append({**standing(engine), "outcome": (*numbers, outcome.message, outcome.stopped)})
+                after.append(
+                    {**standing(engine), "outcome": (*numbers, outcome.kept_iterations, outcome.stopped)}
+                )
                 assert not any(module.training for module in model.modules())
         assert [digests(x) for x in given_x] == before
         ends.append(after)
@@ -88,7 +90,7 @@ def drawn(number):
     case = case_of(
         one(*SCENARIOS), [int(n) for n in draw.integers(low, high, tasks)], data_seed=number,
         noise=one(0.05, 0.3), values=one(2, 3, 9), k=one(1, 3, 8) if last else 8,
-        buffer=one("uniform", "threshold", "threshold", "witness"),
+        buffer=one("uniform", "threshold", "threshold", "count-only"),
         stop=one("kl", "preference", "combined", "none", "none"), grid=last is not None and one(True, False), max_iterations=last,
         optimiser=optimiser, lr=0.01 if optimiser == "adam" else one(0.05, 0.3), omega=one(1.0, 8.0),
         gamma=one(0.1, 0.6931471805599453), prior=prior, prior_memory=one(0.0, 0.5, 0.8), prior_epochs=one(0, 2),
@@ -106,18 +108,19 @@ def wanted(engine, case):
     points = case.options.grid_points
     return {
         "learned": any(one.iterations for one in engine.sets),
-        "a second set": any(len(one.second) for one in engine.sets),
-        "picks from the buffer": any(len(one.first) > len(one.own) for one in engine.sets),
-        "picks that were not kept": any(len(one.picked) > len(one.first) + len(one.second) for one in engine.sets),
+        "a second set": any(len(one.evicted) for one in engine.sets),
+        "picks from the buffer": any(len(one.compression) > len(one.own_picks) for one in engine.sets),
+        "picks that were not kept": any(len(one.picked) > len(one.compression) + len(one.evicted) for one in engine.sets),
         "an earlier iteration kept": any(one.stopped > one.iterations for one in engine.sets),
         "a stop off the grid": any(points and one.stopped not in points for one in engine.sets),
         "a stop off the grid that was kept": any(one.iterations > one.stopped for one in engine.sets),
         "stored prior examples": any(len(part) for part in engine.prior),
         "a start with LDA": bool(engine.sums),
-        "picks after a start with LDA": bool(engine.sums) and any(len(one.own) for one in engine.sets),
+        "picks after a start with LDA": bool(engine.sums) and any(len(one.own_picks) for one in engine.sets),
         "no balance of classes": any(len(part) for part in engine.prior) and not case.options.balance,
         "weights of more than one": not case.options.balance and bool((engine.prior_weight(join(engine.prior)) > 1).any()),
-        "another weight in picking": bool(case.options.pick_omega) and any(len(one.picked) > len(one.own) for one in engine.sets),
+        "another weight in picking": bool(case.options.pick_omega)
+        and any(len(one.picked) > len(one.own_picks) for one in engine.sets),
     }  # fmt: skip
 
 
@@ -141,7 +144,7 @@ def test_random_streams_are_learned_alike_and_rebuilt(part):
         assert same_bits(parameters(model), theta), number
         if number % 4 == 0:
             model.load_state_dict(theta_0)
-            rebuild_theta(model, plain, case, Fast)
+            rebuild_theta(model, plain, case, FastLearner)
             assert same_bits(parameters(model), theta), number
         seen.update(name for name, true in wanted(fast, case).items() if true)
     print(dict(seen))
@@ -158,7 +161,7 @@ def test_a_start_with_lda_from_no_example():
     plain, _ = compared(model, case)
     assert plain.sizes[0] == (2, 2)
     assert len(plain.prior[0]) == 0
-    assert plain.sums["count"].sum() == 6 + sum(len(one.first) for one in plain.sets)
+    assert plain.sums["count"].sum() == 6 + sum(len(one.compression) for one in plain.sets)
     theta = parameters(model)
     model.load_state_dict(theta_0)
     rebuild_theta(model, plain, case)
@@ -173,7 +176,7 @@ def test_a_wrong_message_or_a_missing_example_rebuilds_something_else():
     theta = parameters(model)
     assert all(one.iterations for one in engine.sets)
     for one in engine.sets:
-        for change in ({"iterations": one.iterations - 1}, {"first": one.first[1:]}):
+        for change in ({"iterations": one.iterations - 1}, {"compression": one.compression[1:]}):
             before = {name: getattr(one, name) for name in change}
             vars(one).update(change)
             model.load_state_dict(theta_0)
@@ -441,7 +444,7 @@ def test_a_model_that_reshapes_its_input_gets_every_block_in_its_shape():
     case = case_of("class-incremental", [2100], stop="none", **{**SMALL, "max_iterations": 2})
     with private_randomness(torch.device("cpu"), 0, "own model"):
         plain, _ = compared(ReshapesItsInput(), case)
-    assert len(plain.sets[0].own) == 8
+    assert len(plain.sets[0].own_picks) == 8
 
 
 def test_a_loss_that_is_gamma_but_for_its_precision_stops_both():
@@ -465,7 +468,7 @@ def five_tasks(name):
     return load_stream(name, tasks=5, download=False)
 
 
-@pytest.mark.parametrize("buffer", ["uniform", "threshold", "witness"])
+@pytest.mark.parametrize("buffer", ["uniform", "threshold", "count-only"])
 @pytest.mark.parametrize(("name", "kind"), [("mnist", "mlp"), ("cifar10@dinov2-vits14-224", "linear")])
 def test_real_data_is_learned_alike_and_rebuilt(name, kind, buffer):
     try:
@@ -475,7 +478,8 @@ def test_real_data_is_learned_alike_and_rebuilt(name, kind, buffer):
     n = 300
     chosen = options_of(
         k=8, omega=15.0, memory=100, epochs=2, lr=0.02, buffer=buffer, max_iterations=12, grid=buffer != "uniform",
-        prior=0.3 * (buffer == "witness"), prior_epochs=2, prior_memory=0.5, stop="kl" if buffer == "uniform" else "preference",
+        prior=0.3 * (buffer == "count-only"), prior_epochs=2, prior_memory=0.5,
+        stop="kl" if buffer == "uniform" else "preference",
     )  # fmt: skip
     x, y = (
         [np.array(task.x[:n], np.float32) for task in stream],

@@ -7,14 +7,14 @@ from test_preference_property import ROWS, TASKS, stream
 from torch import nn
 
 from cop2l.kernel.exact import digest, exact_arithmetic
-from cop2l.kernel.learning import Plain
+from cop2l.kernel.learning import ReferenceLearner
 from cop2l.kernel.options import Options
 
 
-class ByContent(Plain):
+class ByContent(ReferenceLearner):
     """The control: who stays in the buffer is decided by the examples' content, of which only the known part is at hand."""
 
-    def stays(self, rows, task, after):
+    def kept_in_buffer(self, rows, task, after):
         known = dict(zip(self.parts[task - 1].row, self.parts[task - 1].x[:, 0].tolist(), strict=True))
         keys = np.array([known.get(row, np.inf) for row in rows])
         return np.argsort(np.argsort(keys, kind="stable")) < self.options.memory // after
@@ -34,7 +34,7 @@ def rebuilt(kind, options, run, known):
     return digest(again.model.state_dict())
 
 
-@pytest.mark.parametrize("kind", [Plain, ByContent])
+@pytest.mark.parametrize("kind", [ReferenceLearner, ByContent])
 def test_the_model_is_rebuilt_from_one_set(kind):
     """Also where all of another class is known, as for the bounds of classes. The control is not rebuilt every time."""
     evicted, same = 0, []
@@ -49,8 +49,8 @@ def test_the_model_is_rebuilt_from_one_set(kind):
             for part in parts:
                 run.learn(part)
             theta = digest(run.model.state_dict())
-            sets = [np.union1d(one.first, one.second) for one in run.sets]
-            evicted += sum(len(one.second) for one in run.sets)
+            sets = [np.union1d(one.compression, one.evicted) for one in run.sets]
+            evicted += sum(len(one.evicted) for one in run.sets)
             known = [part.take(rows) for part, rows in zip(parts, sets, strict=True)]
             same.append(rebuilt(kind, options, run, known) == theta)
             for label in (0, 1):
@@ -60,4 +60,4 @@ def test_the_model_is_rebuilt_from_one_set(kind):
                 assert all(len(rows) < ROWS for rows in wider)
                 same.append(rebuilt(kind, options, run, known) == theta)
     assert evicted > 0
-    assert all(same) == (kind is Plain), same
+    assert all(same) == (kind is ReferenceLearner), same

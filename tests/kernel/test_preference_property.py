@@ -10,23 +10,23 @@ import torch
 from torch import nn
 
 from cop2l.kernel.exact import digest, exact_arithmetic, sample, score
-from cop2l.kernel.learning import Plain
+from cop2l.kernel.learning import ReferenceLearner
 from cop2l.kernel.options import Options
 
 ROWS, TASKS = 60, 3
 
 
-class Without(Plain):
+class Without(ReferenceLearner):
     """CoP2L as the theorem defines it: at one task some rows do not exist, and min(K, gamma stop) iterations are performed."""
 
-    def without(self, task: int, gone: np.ndarray, message: int) -> "Without":
-        self.at, self.gone, self.fixed = task, gone, message
+    def without(self, task: int, gone: np.ndarray, kept_iterations: int) -> "Without":
+        self.at, self.gone, self.fixed = task, gone, kept_iterations
         return self
 
-    def mp2l(self, S, B, candidates, prior, message=None, longest=None):
+    def mp2l(self, S, B, candidates, prior, kept_iterations=None, longest=None):
         if self.task != self.at:
             return super().mp2l(S, B, candidates, prior)
-        return super().mp2l(S, B, candidates & ~self.gone, prior, message=self.fixed)
+        return super().mp2l(S, B, candidates & ~self.gone, prior, kept_iterations=self.fixed)
 
     def learn(self, S, longest=None):
         here = self.task == self.at
@@ -52,7 +52,7 @@ def learned(options, parts, **without):
     """(theta_T, for each task its picks and which rows theta_t and theta_T misclassify)."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
-    run = Without(network, options).without(**without) if without else Plain(network, options)
+    run = Without(network, options).without(**without) if without else ReferenceLearner(network, options)
     before = []
     for part in parts:
         run.learn(part)
@@ -72,7 +72,7 @@ def events(before, now):
     return {"errs": now, "lost": now & ~before}
 
 
-@pytest.mark.parametrize("buffer", ["threshold", "witness"])
+@pytest.mark.parametrize("buffer", ["threshold", "count-only"])
 def test_what_is_outside_the_compression_of_an_event_can_be_taken_away(buffer):
     removed = lost = entered = 0
     nobody = np.zeros(ROWS, bool)
@@ -93,7 +93,7 @@ def test_what_is_outside_the_compression_of_an_event_can_be_taken_away(buffer):
                     for gone in (~c, ~c & some, ~c & (labels == 0), ~c & (labels == 1) & some):
                         removed += int(gone.sum())
                         same, again, then, after = learned(
-                            options, parts, task=t, gone=gone, message=own.iterations
+                            options, parts, task=t, gone=gone, kept_iterations=own.iterations
                         )
                         assert same == theta
                         found = compression(
@@ -102,13 +102,15 @@ def test_what_is_outside_the_compression_of_an_event_can_be_taken_away(buffer):
                         assert found.tolist() == c.tolist()
                 # a part of the sample, one more example: if the event happens on it, it enters
                 part = rng.random(ROWS) < 0.4
-                _, _, then, after = learned(options, parts, task=t, gone=~part, message=own.iterations)
+                _, _, then, after = learned(
+                    options, parts, task=t, gone=~part, kept_iterations=own.iterations
+                )
                 for name, event in events(then[t - 1], after[t - 1]).items():
                     for z in np.flatnonzero(event & ~part)[:2]:
                         more = ~part
                         more[z] = False
                         _, again, own_then, own_after = learned(
-                            options, parts, task=t, gone=more, message=own.iterations
+                            options, parts, task=t, gone=more, kept_iterations=own.iterations
                         )
                         happens = events(own_then[t - 1], own_after[t - 1])[name]
                         assert compression(again[t - 1].picked, happens, more)[z]

@@ -17,14 +17,14 @@ from torch import nn
 
 import cop2l
 from cop2l.certify.bounding import statements
-from cop2l.certify.certificate import content_of, sealed
+from cop2l.certify.certificate import content_of, with_digest
 from cop2l.certify.learner import CoP2L
 from cop2l.errors import UserError
 from cop2l.files import file_digest
 from cop2l.kernel import holdout
 from cop2l.kernel.counting import counts_and_parts
 from cop2l.kernel.exact import digest
-from cop2l.kernel.form import FILES, Unreadable, content_digest, read
+from cop2l.kernel.form import FILES, Unreadable, content_digest, read_certificate
 from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of, fingerprint
@@ -37,7 +37,7 @@ SMALL = {
     "prior": 0.0, "buffer": "threshold", "k": 4, "epochs": 2, "lr": 0.05, "batch": 16, "memory": 40, "max_iterations": 3,
     "omega": 4.0, "stop": "none", "grid": False,
 }  # fmt: skip
-WITNESS = {**SMALL, "buffer": "witness", "prior": 0.3, "prior_memory": 0.5, "prior_epochs": 2}
+WITNESS = {**SMALL, "buffer": "count-only", "prior": 0.3, "prior_memory": 0.5, "prior_epochs": 2}
 
 
 @cache
@@ -91,7 +91,7 @@ class Forgery:
             save_file(tensors, self.folder / name)
             self.content["files"][name] = file_digest(self.folder / name)
             self.content[name.partition(".")[0]] = digest(tensors)
-        (self.folder / "certificate.json").write_text(json.dumps(sealed(self.content)))
+        (self.folder / "certificate.json").write_text(json.dumps(with_digest(self.content)))
         return self.folder
 
     def mend(self):
@@ -102,7 +102,7 @@ class Forgery:
 
 def promised(folder):
     """The hash of the commitment that a certificate keeps."""
-    return content_digest(committed_by(read(folder)))
+    return content_digest(committed_by(read_certificate(folder)))
 
 
 @pytest.fixture
@@ -136,12 +136,13 @@ def test_presets_are_valid(tmp_path, scenario, preset, fixed):
     learner.certify(case.data).save(tmp_path / "certificate")
     verdict = verify(tmp_path / "certificate", case.data, the_model(case))
     assert verdict.status == "valid", str(verdict)
-    assert (verdict.exit_code, verdict.doubts, verdict.faults) == (0, [], [])
+    assert (verdict.exit_code, verdict.unverified, verdict.invalid) == (0, [], [])
 
 
 KINDS = [
     ("uniform", "kl"), ("uniform", "kl-tight"), ("threshold", "kl"), ("threshold", "kl-tight"), ("threshold", "preference"),
-    ("threshold", "buffer"), ("witness", "kl-tight"), ("witness", "preference"), ("witness", "combined"), ("witness", "buffer"),
+    ("threshold", "buffer"), ("count-only", "kl-tight"), ("count-only", "preference"), ("count-only", "combined"),
+    ("count-only", "buffer"),
 ]  # fmt: skip
 
 
@@ -168,7 +169,7 @@ def test_a_run_is_valid_in_one_pass(tmp_path, buffer, kind):
     for t, folder in enumerate(folders, 1):
         verdict = verify(folder, {s: case.data[s] for s in range(1, t + 1)}, the_model(case))
         assert verdict.status == "valid", str(verdict)
-        assert [stated["task"] for stated in verdict.statements] == list(range(1, t + 1))
+        assert [claimed["task"] for claimed in verdict.statements] == list(range(1, t + 1))
 
 
 @pytest.mark.parametrize("kind", ["cnn", "normed"])
@@ -182,8 +183,8 @@ def test_a_model_of_the_users_own(tmp_path, kind):
     )  # the architecture, other weights
     verdict = verify(folder, case.data, other)
     assert verdict.status == "cannot tell"
-    assert verdict.doubts == [
-        "The initial parameters are not those that a seed gives here: they may have been fitted to the data."
+    assert verdict.unverified == [
+        "The initial parameters could not be made from the seed here: they may be fitted to the data."
     ]
     verdict = verify(folder, case.data, other, commitment=promised(folder))
     assert verdict.status == "valid", str(verdict)
@@ -260,10 +261,10 @@ def test_the_words(tmp_path):
     assert "1 - 0.03 over the draw of the data, after 2 tasks, a number fixed in advance:" in said
     assert "class-incremental, 4 classes, seed=7, threads=" in said
     assert f"examples that certify: 38; prior examples, learned from freely: 14; picked: {picked}" in said
-    for stated in content["statements"]:
-        shown = said.split(f"task {stated['task']}: error at most ")[1].partition(" %")[0]
-        assert float(shown) >= 100 * stated["value"] > float(shown) - 0.01
-    assert '"buffer": "witness"' in said
+    for claimed in content["statements"]:
+        shown = said.split(f"task {claimed['task']}: error at most ")[1].partition(" %")[0]
+        assert float(shown) >= 100 * claimed["value"] > float(shown) - 0.01
+    assert '"buffer": "count-only"' in said
     assert len(said.splitlines()) <= 27
     assert verdict.as_dict()["exit_code"] == 0
     found = json.loads(json.dumps(verdict.as_dict()))["statements"]
@@ -284,8 +285,8 @@ def test_bounds_are_said_rounded_up(honest):
     folder, data, model = honest
     forgery = Forgery(folder)
     for value, shown in ((0.875, "87.50 %"), (0.87500000001, "87.51 %"), (0.9, "90.01 %"), (1.0, "100.00 %")):
-        for stated in forgery.content["statements"]:
-            stated["value"] = value
+        for claimed in forgery.content["statements"]:
+            claimed["value"] = value
         verdict = verify(forgery.sign(), data, model())
         assert all(f"task {t}: error at most {shown} (preference" in str(verdict) for t in (1, 2))
     assert verdict.status == "valid", str(verdict)  # a larger bound than the counts allow holds all the same
@@ -306,7 +307,7 @@ def faults(folder, data, model, **more):
     verdict = verify(folder, data, model, **more)
     assert (verdict.status, verdict.exit_code) == ("invalid", 1), str(verdict)
     assert "INVALID: do not rely on this certificate." in str(verdict)
-    return " ".join(verdict.faults)
+    return " ".join(verdict.invalid)
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.5, 0.999, 1 - 1e-9])
@@ -421,8 +422,8 @@ def test_the_head_of_a_task_matters_where_the_task_is_known(tmp_path):
 def test_a_dropped_doubled_or_exchanged_statement(honest):
     folder, data, model = honest
     for change in (
-        lambda stated: stated[:1], lambda stated: stated[1:], lambda stated: [*stated, stated[0]], lambda stated: stated[::-1],
-        lambda stated: [stated[0], {**stated[1], "kind": "buffer"}], lambda stated: [stated[0], {**stated[1], "kind": "kl"}],
+        lambda s: s[:1], lambda s: s[1:], lambda s: [*s, s[0]], lambda s: s[::-1],
+        lambda s: [s[0], {**s[1], "kind": "buffer"}], lambda s: [s[0], {**s[1], "kind": "kl"}],
     ):  # fmt: skip
         forgery = Forgery(folder)
         forgery.content["statements"] = change(forgery.content["statements"])
@@ -454,16 +455,16 @@ def test_files_that_are_not_those_of_the_hashes(honest):
     folder, data, model = honest
     for name in ("theta_0", "theta", "sets"):
         forgery = Forgery(folder)
-        stated = forgery.content[name]
+        claimed = forgery.content[name]
         tensors = forgery.tensors[f"{name}.safetensors"]
         tensors[next(key for key in sorted(tensors) if len(tensors[key]))].view(-1)[0] += 1
         forgery.sign()
-        forgery.content[name] = stated
-        (forgery.folder / "certificate.json").write_text(json.dumps(sealed(forgery.content)))
+        forgery.content[name] = claimed
+        (forgery.folder / "certificate.json").write_text(json.dumps(with_digest(forgery.content)))
         assert f"hash of {name}" in faults(forgery.folder, data, model())
 
 
-@pytest.mark.parametrize("change", [{"seed": 1}, {"lr": 0.04}, {"k": 5}, {"epochs": 3}, {"omega": 9.0}, {"buffer": "witness"},
+@pytest.mark.parametrize("change", [{"seed": 1}, {"lr": 0.04}, {"k": 5}, {"epochs": 3}, {"omega": 9.0}, {"buffer": "count-only"},
                                     {"optimiser": "adam"}, {"prior": 0.1}], ids=str)  # fmt: skip
 def test_other_options(honest, change):
     folder, data, model = honest
@@ -541,23 +542,23 @@ def test_certificates_that_claim_everything_are_valid(tmp_path, buffer, kind, fi
     folders = issued(tmp_path / "all", case, every_time=not fixed, **chosen)
     verdict = verify(folders, with_groups(case), the_model(case))
     assert verdict.status == "valid", str(verdict)
-    families = [stated["family"] for stated in verdict.statements if stated["subject"] != "net"]
+    families = [claimed["family"] for claimed in verdict.statements if claimed["subject"] != "net"]
     assert [families.count(family) for family in ALL["claim"]] == [3, 1, 3, 6, 6]
     gone = issued(tmp_path / "gone", case, data={3: case.data[3]}, **chosen)[0]
     verdict = verify(gone, with_groups(case), the_model(case))
     assert verdict.status == ("cannot tell" if buffer == "uniform" else "valid"), str(verdict)
-    families = [stated["family"] for stated in verdict.statements if stated["subject"] != "net"]
+    families = [claimed["family"] for claimed in verdict.statements if claimed["subject"] != "net"]
     expected = [1, 1, 1, 2, 2] if buffer == "uniform" else [3, 1, 3, 6, 6]
     assert [families.count(family) for family in ALL["claim"]] == expected
 
 
-@pytest.fixture(params=["threshold", "witness"])
+@pytest.fixture(params=["threshold", "count-only"])
 def everything(tmp_path, request):
     """An honest certificate that claims everything: its folder, its data and a function that builds its model."""
     case = a_case()
-    chosen = {"witness": {"buffer": "witness", "kind": "combined", "prior": 0.3, "max_iterations": 0}}.get(
-        request.param, {}
-    )
+    chosen = {
+        "count-only": {"buffer": "count-only", "kind": "combined", "prior": 0.3, "max_iterations": 0}
+    }.get(request.param, {})
     folder = issued(tmp_path, case, **chosen, **ALL, tasks=2)[0]
     return folder, with_groups(case), lambda: the_model(case)
 
@@ -566,9 +567,9 @@ def test_every_value_is_checked(everything):
     folder, data, model = everything
     for number in range(len(Forgery(folder).content["statements"])):
         forgery = Forgery(folder)
-        stated = forgery.content["statements"][number]
-        stated["value"] -= 1e-8
-        if stated["value"] >= 0:
+        claimed = forgery.content["statements"][number]
+        claimed["value"] -= 1e-8
+        if claimed["value"] >= 0:
             assert "smaller than its counts allow" in faults(forgery.sign(), data, model())
 
 
@@ -708,7 +709,7 @@ def doubts(folder, data, model, **more):
     verdict = verify(folder, data, model, **more)
     assert (verdict.status, verdict.exit_code) == ("cannot tell", 2), str(verdict)
     assert "CANNOT TELL: " in str(verdict)
-    return " ".join(verdict.doubts)
+    return " ".join(verdict.unverified)
 
 
 def test_missing_data_or_model(honest):
@@ -729,7 +730,7 @@ def test_missing_data_or_model(honest):
 def test_another_start(honest):
     folder, data, _ = honest
     other = the_model(a_case(), seed=1)
-    assert "may have been fitted to the data" in doubts(folder, data, other)
+    assert "may be fitted to the data" in doubts(folder, data, other)
 
 
 def test_initial_parameters_that_know_the_data(tmp_path, honest):
@@ -738,7 +739,7 @@ def test_initial_parameters_that_know_the_data(tmp_path, honest):
     trained = model()
     trained.load_state_dict(Forgery(folder).tensors["theta.safetensors"])
     second = issued(tmp_path / "second", a_case(), trained)[0]
-    assert "may have been fitted to the data" in doubts(second, data, model())
+    assert "may be fitted to the data" in doubts(second, data, model())
 
 
 @pytest.mark.parametrize("kind", ["preference", "combined", "kl"])
@@ -746,7 +747,7 @@ def test_rows_that_are_copies_count_as_errors(tmp_path, kind, monkeypatch):
     """Half of each task repeats the other half; for bounds of the kind kl no theorem covers that."""
     monkeypatch.setattr("cop2l.certify.learner.found_in_task", lambda *_: [])  # the issuer does not look
     case = case_of("class-incremental", [26, 26], values=9, data_seed=2)
-    chosen = {"buffer": "witness" if kind == "combined" else "threshold", "kind": kind}
+    chosen = {"buffer": "count-only" if kind == "combined" else "threshold", "kind": kind}
     folder = issued(tmp_path / "paid", case, **chosen)[0]
     verdict = verify(folder, case.data, the_model(case))
     assert verdict.status == ("cannot tell" if kind == "kl" else "valid"), str(verdict)
@@ -757,8 +758,8 @@ def test_rows_that_are_copies_count_as_errors(tmp_path, kind, monkeypatch):
     assert verdict.status == "valid", str(verdict)
     if kind != "kl":
         verdict = verify(other, case.data, the_model(case), allowed=Allowed(count_repeats=True))
-        stated = json.loads((folder / "certificate.json").read_text())["statements"]
-        assert all(one["value"] >= own["value"] for one, own in zip(verdict.statements, stated, strict=True))
+        claimed = json.loads((folder / "certificate.json").read_text())["statements"]
+        assert all(one["value"] >= own["value"] for one, own in zip(verdict.statements, claimed, strict=True))
 
 
 @pytest.mark.parametrize("shared", [1, 26])
@@ -799,7 +800,7 @@ def test_another_machine(honest):
     forgery.tensors["theta.safetensors"]["head.bias"][0] += 0.01
     found = doubts(forgery.sign(), data, model())
     assert "Learning again gives another theta" in found or "counts of task" in found
-    assert "made on another machine, whose name is quoted below; this one is: bits 3, torch" in found
+    assert "made on another machine, quoted below; this one is: bits 3, torch" in found
     forgery = Forgery(folder)
     forgery.content["earlier"] = ["another one"]
     assert verify(forgery.sign(), data, model()).status == "valid"
@@ -868,7 +869,7 @@ def a_holdout(folder, data, answers, before=None, change=None, **chosen):
         "replay", options, statements(options, records), records, scenario="class-incremental", classes=4, model={},
         machine="this one", threads=1, settings={}, files={"learner.safetensors": file_digest(folder / "learner.safetensors")},
     )  # fmt: skip
-    (folder / "certificate.json").write_text(json.dumps(sealed(content)))
+    (folder / "certificate.json").write_text(json.dumps(with_digest(content)))
     return folder
 
 
@@ -904,7 +905,7 @@ def test_hold_out_certificates(tmp_path, blind):
     assert "withheld examples that certify: 52" in str(verdict)
     verdict = blind(folder, data, answers, learned=False)
     assert verdict.status == "cannot tell"
-    assert "were not learned from was not checked" in verdict.doubts[0]
+    assert "were not learned from was not checked" in verdict.unverified[0]
     assert any("were counted again" in sentence for sentence in verdict.checked)
     assert blind(folder, {1: data[2], 2: data[1]}, answers).status == "invalid"
 
@@ -912,7 +913,7 @@ def test_hold_out_certificates(tmp_path, blind):
         records[1].update(errors=errors[1] - 1, missed=errors[1] - 1)
 
     false = a_holdout(tmp_path / "false", data, answers, change=fewer)
-    assert blind(false, data, answers).faults == [
+    assert blind(false, data, answers).invalid == [
         "The counts of task 2 after task 2 are not those that the data gives."
     ]
     assert verify(folder, data, the_model(a_case())).status == "cannot tell"
@@ -927,9 +928,9 @@ def test_hold_out_certificates_that_claim_everything(tmp_path, tasks, blind):
     folder = a_holdout(tmp_path / "honest", data, answers, before, tasks=tasks, **ALL)
     verdict = blind(folder, data, answers, before)
     assert verdict.status == "valid", str(verdict)
-    families = [stated["family"] for stated in verdict.statements]
+    families = [claimed["family"] for claimed in verdict.statements]
     assert [families.count(family) for family in ALL["claim"]] == [2, 1, 3, 4, 4]
-    assert any(stated["subject"] == "net" for stated in verdict.statements)
+    assert any(claimed["subject"] == "net" for claimed in verdict.statements)
     assert blind(folder, data, answers, answers).status == "invalid"  # nothing would have been forgotten
     for other in OTHER_GROUPS.values():
         changed = {**data, 1: (*case.data[1], *other(groups_of(case, 1)))}
@@ -952,7 +953,7 @@ def test_hold_out_certificates_that_claim_everything(tmp_path, tasks, blind):
 def test_a_certificate_of_cop2l_is_no_hold_out_certificate(honest, blind):
     folder, data, _ = honest
     save_file({"weight": torch.zeros(3)}, folder / "learner.safetensors")
-    assert blind(folder, data, {}).faults == ["This is not a hold-out certificate."]
+    assert blind(folder, data, {}).invalid == ["This is not a hold-out certificate."]
 
 
 # ---- who decides
@@ -963,9 +964,9 @@ def test_a_verdict_is_valid_only_if_completed_and_neither_doubted_nor_faulted():
     assert verdict.status == "cannot tell"
     verdict._complete = True
     assert verdict.status == "valid"
-    verdict.doubt("Who knows.")
+    verdict.add_unverified("Who knows.")
     assert verdict.status == "cannot tell"
-    verdict.fault("No.")
+    verdict.add_invalid("No.")
     assert (verdict.status, verdict.exit_code) == ("invalid", 1)
 
 
@@ -993,4 +994,4 @@ def test_only_the_kernel_completes_a_verdict():
         if isinstance(function, ast.FunctionDef)
         and any(isinstance(n, ast.Attribute) and n.attr == "_complete" for n in ast.walk(function))
     ]
-    assert setters == ["decided"]
+    assert setters == ["complete_verdict"]

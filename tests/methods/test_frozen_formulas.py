@@ -8,7 +8,7 @@ from torch import nn
 
 from cop2l.errors import UserError
 from cop2l.methods import base, frozen, method
-from cop2l.methods.ranpac import RIDGES, normal, spectrum
+from cop2l.methods.ranpac import RIDGES, normal_numbers, spectrum
 from cop2l.models import build
 from cop2l.randomness import generator
 
@@ -116,7 +116,9 @@ def test_slda_is_that_of_scikit_learn():
 
 
 def random_features(x):
-    return np.maximum(x.astype(np.float64) @ normal(0, "projection", WIDTH * 40).reshape(WIDTH, 40), 0)
+    return np.maximum(
+        x.astype(np.float64) @ normal_numbers(0, "projection", WIDTH * 40).reshape(WIDTH, 40), 0
+    )
 
 
 def test_ranpac_is_ridge_regression_on_random_features():
@@ -167,9 +169,9 @@ def test_both_ways_to_the_spectrum_solve_for_every_ridge(rows):
 def test_the_random_projection_is_standard_normal_and_a_function_of_the_seed():
     from scipy.stats import kstest
 
-    drawn = normal(1, "projection", 20000)
+    drawn = normal_numbers(1, "projection", 20000)
     assert kstest(drawn, "norm").pvalue > 1e-3
-    assert not np.array_equal(drawn, normal(2, "projection", 20000))
+    assert not np.array_equal(drawn, normal_numbers(2, "projection", 20000))
     first, second = (learn(learner("ranpac"), task).kept["P"] for task in (examples(), examples(seed=1)))
     assert torch.equal(first, second)
 
@@ -183,10 +185,10 @@ def test_the_order_of_the_tasks_does_not_matter(name):
     whole = learn(learner(name), (x, y))
     new, _ = examples(seed=1)
     for order in ([(0, 1), (2, 3), (4, 5)], [(4, 5), (0, 1), (2, 3)], [(3,), (5, 0), (4, 2, 1)]):
-        cut = learn(learner(name), *by_class(x, y, order))
-        for mine, theirs in zip(solution(cut), solution(whole), strict=True):
+        split = learn(learner(name), *by_class(x, y, order))
+        for mine, theirs in zip(solution(split), solution(whole), strict=True):
             close(mine, theirs)
-        assert torch.equal(cut.predict(new), whole.predict(new))
+        assert torch.equal(split.predict(new), whole.predict(new))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -196,8 +198,8 @@ def test_a_class_may_come_back(name):
     for rows in (slice(0, 100), slice(0, 7)):
         rest = slice(rows.stop, None)
         for parts in ((rows, rest), (rest, rows)):
-            cut = learn(learner(name, "domain-incremental"), *((x[part], y[part]) for part in parts))
-            for mine, theirs in zip(solution(cut), solution(whole), strict=True):
+            split = learn(learner(name, "domain-incremental"), *((x[part], y[part]) for part in parts))
+            for mine, theirs in zip(solution(split), solution(whole), strict=True):
                 close(mine, theirs)
 
 
@@ -245,7 +247,7 @@ def test_the_scatter_does_not_suffer_from_a_large_mean():
     x, y = examples(away=0.0)
     z = torch.tensor(x).double()
     for shift in (0.0, 1e6):
-        kept = frozen.nothing(CLASSES, z, scatter=True)
+        kept = frozen.empty_statistics(CLASSES, z, scatter=True)
         for rows in torch.arange(len(z)).split(11):
             frozen.join(kept, z[rows] + shift, torch.tensor(y)[rows])
         means = np.array([x[y == c].mean(0, dtype=np.float64) for c in range(CLASSES)])

@@ -9,7 +9,7 @@ import torch
 from numpy.testing import assert_allclose
 from torch.nn import functional as F
 
-from cop2l.kernel.exact import outside_heads
+from cop2l.kernel.exact import head_masks
 from cop2l.methods import method
 from cop2l.methods.buffer import Buffer
 from cop2l.methods.cclis import contrastive, hardness
@@ -155,7 +155,7 @@ def test_cclis_keeps_equal_shares_with_their_sampling_weights():
     learned = method("cclis")(build("linear", inputs=(3,), classes=4), memory=9, **options)
     x = torch.randn(20, 3, generator=generator(0, "x"))
     learned.learn(x, torch.arange(20) % 2)
-    logits = learned.evaluated(learned.projection(x).scores, x) / 0.5
+    logits = learned.evaluate(learned.projection(x).scores, x) / 0.5
     score = hardness(logits[:, :2], torch.arange(20) % 2)
     for c in (0, 1):
         mine = learned.buffer.rows(learned.buffer.y == c)
@@ -213,7 +213,7 @@ def test_csrel_selects_for_several_tasks_at_once_what_it_selects_for_each(scenar
         batch=8,
     )
     learned.heads, learned.outputs = [(0, 1), (2, 3), (4, 5)], 6
-    learned.outside = outside_heads(learned.heads, 6, scenario, "cpu")
+    learned.masked_classes = head_masks(learned.heads, 6, scenario, "cpu")
     tasks = [
         Buffer(
             x=torch.randn(n, 5, generator=draws),
@@ -223,11 +223,11 @@ def test_csrel_selects_for_several_tasks_at_once_what_it_selects_for_each(scenar
         )
         for t, n in enumerate([14, 14, 40])
     ]
-    together = learned.selected(tasks, 12)
+    together = learned.select(tasks, 12)
     assert together.shape == (3, 12)
     assert len({tuple(rows) for rows in together.tolist()}) == 3
     for task, rows in zip(tasks, together, strict=True):
-        assert learned.selected([task], 12)[0].tolist() == rows.tolist()
+        assert learned.select([task], 12)[0].tolist() == rows.tolist()
 
 
 def test_csrel_never_selects_the_padding_of_a_shorter_task():
@@ -239,7 +239,7 @@ def test_csrel_never_selects_the_padding_of_a_shorter_task():
         )
         for t, n in ((1, 5), (2, 9))
     ]  # fmt: skip
-    assert int(learned.selected(tasks, 4)[0].max()) < 5
+    assert int(learned.select(tasks, 4)[0].max()) < 5
 
 
 class Tied(torch.nn.Module):

@@ -26,7 +26,7 @@ class Shuffled(nn.Module):
 def test_logits_are_the_head_of_the_features(model):
     x = torch.randn(5, 4)
     split = Representation(model, x[:1])
-    features, logits = split.both(x)
+    features, logits = split.features_and_logits(x)
     assert torch.equal(split.head(features), logits)
     assert torch.equal(logits, model(x))
     assert torch.equal(split.features(x), features)

@@ -224,15 +224,15 @@ def keras_archive(path, state, drop=()):
         tensors[name] = tensors[name] + tensors[before]
     tensors["fc1000/kernel"], tensors["fc1000/bias"] = torch.zeros(2048, 3), torch.zeros(3)
     content = b"".join(value.contiguous().numpy().tobytes() for value in tensors.values())
-    cut = len(content) // 2 + 1  # shards end anywhere
+    split = len(content) // 2 + 1  # shards end anywhere
     manifest = {
         "paths": ["group1-shard1of2.bin", "group1-shard2of2.bin"],
         "weights": [{"name": n, "shape": list(v.shape), "dtype": "float32"} for n, v in tensors.items()],
     }
     files = {
         "model.json": json.dumps({"weightsManifest": [manifest]}).encode(),
-        "group1-shard1of2.bin": content[:cut],
-        "group1-shard2of2.bin": content[cut:],
+        "group1-shard1of2.bin": content[:split],
+        "group1-shard2of2.bin": content[split:],
     }
     with tarfile.open(path, "w:gz", compresslevel=0) as archive:
         for name, data in files.items():

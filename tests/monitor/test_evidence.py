@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cop2l.monitor import evidence
-from cop2l.monitor.evidence import alternatives, due, log_evidence, start_times
+from cop2l.monitor.evidence import alternatives, log_evidence, start_times, starts_due
 
 ALPHA = 0.1
 
@@ -37,7 +37,7 @@ def counted(bound: float, batches: list[list[int]]) -> float:
     at, starts = [], []
     for batch in batches:
         before, n, errors = n, n + len(batch), errors + sum(batch)
-        if due(before, n):
+        if starts_due(before, n):
             at.append(n)
             starts.append(errors)
     return float(log_evidence(bound, n, errors, at, starts))
@@ -88,7 +88,7 @@ def test_alternatives_lie_above_the_bound_and_starts_share_one_half():
         found = alternatives(bound)
         assert found
         assert all(bound < q < 1 for q in found)
-    assert len(start_times()) == evidence.STARTS == due(0, 10**18)
+    assert len(start_times()) == evidence.STARTS == starts_due(0, 10**18)
 
 
 # ---- simulation: many streams at once, looked at after every batch of 20
@@ -106,7 +106,7 @@ def alarms(rate_of, bound=0.1, seed=0, streams=STREAMS, length=LENGTH) -> np.nda
         last = rng.random(streams) < rate_of(rng.random(streams), last, now)
         errors = errors + last
         if n % BATCH == 0:
-            if due(n - BATCH, n):
+            if starts_due(n - BATCH, n):
                 at.append(n)
                 starts.append(errors)
             now = log_evidence(

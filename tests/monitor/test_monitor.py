@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cop2l import Monitor
-from cop2l.certify.certificate import Certificate, read
+from cop2l.certify.certificate import Certificate, read_certificate
 from cop2l.errors import UserError
 from cop2l.files import Lock
 from cop2l.kernel.options import Options
@@ -215,7 +215,7 @@ def test_a_state_of_another_monitor_is_refused(tmp_path):
 
 def test_a_certificate_is_the_same_in_memory_and_in_its_folder(tmp_path):
     folder = folders.write(tmp_path / "certificate", folders.content(kind="holdout"))
-    found, path = read(folder), tmp_path / "state.json"
+    found, path = read_certificate(folder), tmp_path / "state.json"
     Monitor(found, task=1, state=path).update([1])
     assert Monitor(folder, task=1, state=path).n == 1
     assert Monitor(str(folder), task=1, state=path).n == 1

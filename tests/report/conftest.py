@@ -2,7 +2,7 @@ import pytest
 from synthetic_runs import make_runs
 
 from cop2l.report.page import page
-from cop2l.report.runs import find
+from cop2l.report.runs import find_runs
 
 
 @pytest.fixture(scope="session")
@@ -13,7 +13,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def found(folder):
-    return find([folder])
+    return find_runs([folder])
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from cop2l.errors import UserError
 from cop2l.report import formats, published
 from cop2l.report.comparison import tables
 from cop2l.report.groups import group
-from cop2l.report.runs import read
+from cop2l.report.runs import read_run
 
 HEADER = "stream,tasks,scenario,model,method,metric,value,sd,source"
 ACCURACY = "mnist,5,class-incremental,mlp,cop2l,accuracy,95.12,0.18,Article 1"
@@ -35,7 +35,7 @@ def beside(rows, *runs, metrics=("accuracy",)):
 
 
 def test_a_number_stands_beside_the_runs_it_is_about(file, found):
-    rows = published.read(
+    rows = published.read_published(
         file(
             ACCURACY,
             "mnist,5,class-incremental,mlp,cop2l,forgetting,3.35,,Article 2",
@@ -69,13 +69,13 @@ def test_a_number_stands_beside_the_runs_it_is_about(file, found):
     ids=str,
 )
 def test_a_run_that_is_anything_else_has_no_published_number(file, tmp_path, other):
-    rows = published.read(file(ACCURACY))
-    assert beside(rows, read(make_run(tmp_path / "same", name="mnist"))) != [None]
-    assert beside(rows, read(make_run(tmp_path / "other", name="mnist", **other))) == [None]
+    rows = published.read_published(file(ACCURACY))
+    assert beside(rows, read_run(make_run(tmp_path / "same", name="mnist"))) != [None]
+    assert beside(rows, read_run(make_run(tmp_path / "other", name="mnist", **other))) == [None]
 
 
 def test_a_further_column_is_a_key_of_the_configuration(file, tmp_path):
-    rows = published.read(
+    rows = published.read_published(
         file(
             "mnist,5,class-incremental,mlp,cop2l,accuracy,95.12,2000,kl,",
             "mnist,5,class-incremental,mlp,cop2l,accuracy,91,500.0,,3",
@@ -84,26 +84,28 @@ def test_a_further_column_is_a_key_of_the_configuration(file, tmp_path):
     )
     settings = {"stop": "kl", "options": {"patience": 3}}
     small, large, other = (
-        read(make_run(tmp_path / name, **settings, **changed))
+        read_run(make_run(tmp_path / name, **settings, **changed))
         for name, changed in (("a", {"memory": 500}), ("b", {}), ("c", {"memory": 1000}))
     )
     found = cells(rows, small, large, other)
     assert [cell.published and cell.published.mean for cell in found] == [0.91, None, 0.9512]
-    assert beside(rows, read(make_run(tmp_path / "d", stop="none", options={"patience": 3}))) == [None]
+    assert beside(rows, read_run(make_run(tmp_path / "d", stop="none", options={"patience": 3}))) == [None]
 
 
 def test_a_column_that_no_configuration_has_is_refused(file, tmp_path):
     row = "mnist,5,class-incremental,mlp,cop2l,accuracy,95.12,2000"
-    rows = published.read(file(row, header="stream,tasks,scenario,model,method,metric,value,memmory"))
+    rows = published.read_published(
+        file(row, header="stream,tasks,scenario,model,method,metric,value,memmory")
+    )
     with pytest.raises(UserError, match=r"The column memmory \(line 2 of .*Numbers.csv\) is no key"):
-        beside(rows, read(make_run(tmp_path / "run")))
-    assert beside(rows, read(make_run(tmp_path / "other", stream="digits"))) == [None]
+        beside(rows, read_run(make_run(tmp_path / "run")))
+    assert beside(rows, read_run(make_run(tmp_path / "other", stream="digits"))) == [None]
 
 
 def test_two_numbers_for_one_run_are_refused(file, tmp_path):
-    rows = published.read(file(ACCURACY, ACCURACY.replace("95.12", "96")))
+    rows = published.read_published(file(ACCURACY, ACCURACY.replace("95.12", "96")))
     with pytest.raises(UserError, match=r"stands in line 2 of .*Numbers.csv and in line 3 of .*Numbers.csv"):
-        beside(rows, read(make_run(tmp_path / "run")))
+        beside(rows, read_run(make_run(tmp_path / "run")))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_two_numbers_for_one_run_are_refused(file, tmp_path):
 )
 def test_a_bad_file_is_one_sentence(file, header, line, sentence):
     with pytest.raises(UserError, match=sentence):
-        published.read(file(line, header=header))
+        published.read_published(file(line, header=header))
 
 
 def test_the_example_of_the_documentation(tmp_path, monkeypatch, capsys):
@@ -146,6 +148,6 @@ def test_the_example_of_the_documentation(tmp_path, monkeypatch, capsys):
 def test_a_file_that_is_no_text_is_one_sentence(tmp_path):
     (tmp_path / "numbers.csv").write_bytes(b"\xff\xfe\x00stream")
     with pytest.raises(UserError, match="is not readable as CSV"):
-        published.read(tmp_path / "numbers.csv")
+        published.read_published(tmp_path / "numbers.csv")
     with pytest.raises(UserError, match="There is no file"):
-        published.read(tmp_path / "none.csv")
+        published.read_published(tmp_path / "none.csv")

@@ -12,7 +12,7 @@ from test_report_page import EVIL
 
 from cop2l.cli import main
 from cop2l.report.page import page
-from cop2l.report.runs import find
+from cop2l.report.runs import find_runs
 
 pytestmark = pytest.mark.browser
 
@@ -172,7 +172,7 @@ def test_the_pictures_of_the_documentation(opened, tmp_path, monkeypatch):
     for name in ("cop2l", "replay", "ewc", "finetuning"):
         assert main(["run", "digits", f"method={name}", "--out", f"runs/methods/{name}"]) == 0
     for name in ("sites", "methods"):
-        Path(f"{name}.html").write_text(page(find([f"runs/{name}"])))
+        Path(f"{name}.html").write_text(page(find_runs([f"runs/{name}"])))
     for shot, (name, context) in SHOTS.items():
         tab, complaints = opened(tmp_path / f"{name}.html", unfolded=False, **context)
         assert tab.locator("h1").inner_text().startswith("Certified")
@@ -197,7 +197,7 @@ def test_html_in_files_does_nothing_in_chromium(opened, tmp_path):
     make_run(tmp_path / "runs" / "evil", stream=EVIL, not_valid=(EVIL,), preset=EVIL)
     make_run(tmp_path / "runs" / "other", stream=EVIL, preset="hybrid")
     path = tmp_path / "report.html"
-    path.write_text(page(find([tmp_path / "runs"]), title=EVIL))
+    path.write_text(page(find_runs([tmp_path / "runs"]), title=EVIL))
     tab, complaints = opened(path)
     assert tab.title() == EVIL
     box = tab.locator("[data-figure=progress] .chart").first

@@ -12,7 +12,7 @@ from cop2l.report.figures.bounds import MOST_PANELS, MOST_POINTS, iterations
 from cop2l.report.figures.figure import rate_text, save
 from cop2l.report.groups import by_benchmark, group, spread
 from cop2l.report.metric import KINDS
-from cop2l.report.runs import read
+from cop2l.report.runs import read_run
 
 SIGNS = {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}
 
@@ -124,7 +124,7 @@ def test_a_long_trace_is_thinned_and_keeps_the_early_stopping_point(tmp_path):
         for j in range(2000)
     ]
     write_lines(folder / "trace.jsonl", steps)
-    figure = iterations(group([read(folder)]))
+    figure = iterations(group([read_run(folder)]))
     assert len(figure.panels) == MOST_PANELS
     assert len(figure.rows) == MOST_PANELS + 8
     assert figure.panels[-1].title == f"cop2l, task {MOST_PANELS + 8}"
@@ -137,13 +137,13 @@ def test_a_long_trace_is_thinned_and_keeps_the_early_stopping_point(tmp_path):
 def test_tasks_without_a_curve_are_not_said_to_be_left_out(tmp_path):
     folder = make_run(tmp_path / "run", tasks=MOST_PANELS + 8)
     write_lines(folder / "trace.jsonl", [{"task": 1, "iteration": j, "bound": 0.5} for j in range(9)])
-    figure = iterations(group([read(folder)]))
+    figure = iterations(group([read_run(folder)]))
     assert (len(figure.panels), "evenly spaced" in figure.caption) == (1, False)
 
 
 def test_a_varied_setting_can_be_drawn(tmp_path):
     runs = [
-        read(make_run(tmp_path / f"{method}{m}", method, memory=m))
+        read_run(make_run(tmp_path / f"{method}{m}", method, memory=m))
         for method in ("cop2l", "replay")
         for m in (1000, 3000)
     ]
@@ -158,7 +158,7 @@ def test_a_varied_setting_can_be_drawn(tmp_path):
 
 
 def test_only_the_certified_bound_is_drawn_unless_asked(tmp_path):
-    group_of_one = group([read(make_run(tmp_path / "run"))])
+    group_of_one = group([read_run(make_run(tmp_path / "run"))])
     figure, every = FIGURES["bounds"](group_of_one), FIGURES["all-bounds"](group_of_one)
     assert [key.label for key in figure.keys] == ["test error", "certified bound"]
     assert [key.label for key in every.keys] == ["test error", *(kind.label for kind in KINDS.values())]
@@ -171,27 +171,27 @@ def test_a_flat_line_looks_flat(tmp_path):
     folder = make_run(tmp_path / "run", "replay", tasks=2)
     summary = read_json(folder / "summary.json")
     write_json(folder / "summary.json", summary | {"matrix": [[0.95], [0.95, 0.94]]})
-    (panel,) = FIGURES["progress"](group([read(folder)])).panels
+    (panel,) = FIGURES["progress"](group([read_run(folder)])).panels
     low, high = panel.spec["layer"][1]["encoding"]["y"]["scale"]["domain"]
     assert (low, high) == pytest.approx((0.8, 1.0))
 
 
 def test_the_band_of_one_run_is_the_interval_of_its_test(tmp_path):
     folder = make_run(tmp_path / "run")
-    figure = FIGURES["bounds"](group([read(folder)]))
+    figure = FIGURES["bounds"](group([read_run(folder)]))
     rows = [
         row
         for own in figure.panels[0].spec["datasets"].values()
         for row in own
         if row.get("series") == "test error"
     ]
-    for row, task in zip(rows, read(folder).tasks, strict=True):
+    for row, task in zip(rows, read_run(folder).tasks, strict=True):
         assert (row["low"], row["high"]) == clopper_pearson(round(task.test_error * task.test_n), task.test_n)
     assert "95 % interval (Clopper and Pearson)" in figure.caption
 
 
 def test_figures_without_data_are_left_out(tmp_path):
-    replay = group([read(make_run(tmp_path / "run", "replay"))])
+    replay = group([read_run(make_run(tmp_path / "run", "replay"))])
     assert FIGURES["iterations"](replay) is None
     with pytest.raises(UserError, match="did you mean 'bounds'"):
         draw("bound", replay[0].runs)

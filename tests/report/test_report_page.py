@@ -17,7 +17,7 @@ from cop2l.kernel.form import ASSUMPTIONS
 from cop2l.report import sentences
 from cop2l.report.groups import group
 from cop2l.report.page import PAGE_FIGURES, page
-from cop2l.report.runs import Found, find, read
+from cop2l.report.runs import Found, find_runs, read_run
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
 
@@ -119,9 +119,9 @@ def test_the_wording_of_certificates_is_on_the_page(outline):
 def test_a_claim_is_the_largest_bound_over_the_runs_rounded_upwards(found):
     ours = next(g for g in group(found.runs) if (g.method, g.benchmark.stream) == ("cop2l", "mnist"))
     (sentence,) = sentences.claim(ours)
-    stated = [float(number) for number in re.findall(r"([\d.]+)\s% on task", sentence)]
-    assert len(stated) == 5
-    for task, value in enumerate(stated):
+    claimed = [float(number) for number in re.findall(r"([\d.]+)\s% on task", sentence)]
+    assert len(claimed) == 5
+    for task, value in enumerate(claimed):
         largest = max(100 * run.tasks[task].bounds["preference"] for run in ours.runs)
         assert largest <= value < largest + 0.1
     assert "With probability at least 95\u00a0%" in sentences.meaning(ours)
@@ -131,7 +131,7 @@ def test_tasks_are_called_by_their_names(tmp_path):
     folder = make_run(tmp_path / "run", tasks=2)
     summary = read_json(folder / "summary.json")
     write_json(folder / "summary.json", summary | {"task_names": ["Bern", "Genf"]})
-    said = flat(page(find([tmp_path])))
+    said = flat(page(find_runs([tmp_path])))
     assert re.search(
         r'misclassifies at most [\d.]+ % on task 1 \("Bern"\) and [\d.]+ % on task 2 \("Genf"\)\.', said
     )
@@ -163,7 +163,7 @@ def test_html_in_files_stays_text(tmp_path):
         values |= {"method": EVIL, "model": EVIL, "not_valid": [EVIL], EVIL: EVIL}
         write_json(folder / name, values)
     make_run(tmp_path / EVIL.replace("/", ""), finished_tasks=1)
-    outline = Outline(page(find([tmp_path]), title=EVIL))
+    outline = Outline(page(find_runs([tmp_path]), title=EVIL))
     assert outline.all("img") == []
     assert len([s for s in outline.all("script") if s.get("type") != "application/json"]) == 2
     assert any(EVIL in text for text in outline.texts)
@@ -182,8 +182,8 @@ def test_torch_is_not_needed(tmp_path):
         f"assert main(['compare', {str(tmp_path)!r}]) == 0\n"
         f"assert main(['report', {str(tmp_path)!r}, '--out', {str(tmp_path / 'page')!r}]) == 0\n"
         "from cop2l.report.figures import draw\n"
-        "from cop2l.report.runs import find\n"
-        f"draw('matrix', find([{str(tmp_path)!r}]).runs)\n"
+        "from cop2l.report.runs import find_runs\n"
+        f"draw('matrix', find_runs([{str(tmp_path)!r}]).runs)\n"
         "import cop2l.report.page, cop2l.report.formats\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -200,13 +200,13 @@ def test_the_page_says_where_nothing_was_picked(tmp_path, html):
     said = "Nothing was picked: this is a hold-out certificate on"
     assert said not in html
     changed(tmp_path / "run", picked=0, n=400)
-    assert f"<li>{said} 2000 examples.</li>" in page(find([tmp_path]))
+    assert f"<li>{said} 2000 examples.</li>" in page(find_runs([tmp_path]))
 
 
 def test_the_page_says_where_a_test_error_is_above_its_claim(tmp_path, html):
     assert "above the claim" not in html
     changed(tmp_path / "run", bounds={"preference": 0.05}, test_error=0.06, test_n=1000)
-    said = " ".join(" ".join(Outline(page(find([tmp_path]))).texts).replace("\u00a0", " ").split())
+    said = " ".join(" ".join(Outline(page(find_runs([tmp_path]))).texts).replace("\u00a0", " ").split())
     assert "cop2l on mnist: 5 test errors above the claim in 1 run" in said
     assert (
         "the test error, 6.00 %, is above the claim, 5.01 %: p-value 0.087 (60 of 1000 test examples)" in said
@@ -222,7 +222,7 @@ def cells(html, label):
 
 def test_the_summary_says_what_was_trained_on_certified_on_and_picked(tmp_path):
     changed(tmp_path / "run", prior=30, n=400, picked=7)
-    made = page(find([tmp_path]))
+    made = page(find_runs([tmp_path]))
     names = ("prior examples, mean over tasks", "certified on, mean over tasks", "picked, mean over tasks")
     assert [cells(made, name) for name in names] == [["30"], ["400"], ["7"]]
 
@@ -239,17 +239,17 @@ def test_the_title_is_the_result(tmp_path):
     changed(tmp_path / "run", bounds={"preference": 0.08999}, test_error=0.05)
     summary = read_json(tmp_path / "run" / "summary.json")
     write_json(tmp_path / "run" / "summary.json", summary | {"accuracy": 0.95})
-    made = page(find([tmp_path]))
+    made = page(find_runs([tmp_path]))
     assert title_of(made) == "Certified: at most 9.00 % error on every task; measured 5.00 % on average"
     assert title_of(made) in re.search(r"<title>(.*?)</title>", made)[1].replace("\u00a0", " ")
-    named = page(find([tmp_path]), title="Own")
+    named = page(find_runs([tmp_path]), title="Own")
     assert title_of(named) == "Own"
     assert "Certified: at most 9.00 % error on every task" in flat(named)
 
 
 def test_the_title_of_one_task_speaks_of_no_average(tmp_path):
     make_run(tmp_path / "run", "replay", tasks=1)
-    made = title_of(page(find([tmp_path])))
+    made = title_of(page(find_runs([tmp_path])))
     assert re.fullmatch(r"Certified: at most \d+\.\d\d % error; measured \d+\.\d\d %", made)
 
 
@@ -257,9 +257,9 @@ def test_the_title_chooses_ours_by_its_name_and_not_by_its_bound(tmp_path):
     for method in ("cop2l", "replay"):
         for seed in range(2):
             make_run(tmp_path / f"{method}-{seed}", method, seed)
-    runs = find([tmp_path]).runs
+    runs = find_runs([tmp_path]).runs
     worst = max(task.bounds["preference"] for run in runs if run.method == "cop2l" for task in run.tasks)
-    said = title_of(page(find([tmp_path])))
+    said = title_of(page(find_runs([tmp_path])))
     assert said.startswith("Certified by cop2l: at most ")
     assert 100 * worst <= float(re.search(r"at most ([\d.]+) %", said)[1]) < 100 * worst + 0.1
     assert "(the worst of 2 runs)" in said
@@ -268,13 +268,13 @@ def test_the_title_chooses_ours_by_its_name_and_not_by_its_bound(tmp_path):
 
 
 def test_the_title_says_where_nothing_is_certified(tmp_path):
-    two = [read(make_run(tmp_path / model, model=model, tasks=2)) for model in ("mlp", "cnn")]
+    two = [read_run(make_run(tmp_path / model, model=model, tasks=2)) for model in ("mlp", "cnn")]
     assert sentences.headline(group(two)).startswith("Certified on 2 of 2 streams: at most ")
     changed(tmp_path / "full", bounds={"preference": 1.0})
-    full = title_of(page(find([tmp_path / "full"])))
+    full = title_of(page(find_runs([tmp_path / "full"])))
     assert full.startswith("Nothing certified: the bound reaches 100 %; measured ")
     changed(tmp_path / "none", bounds={})
-    assert title_of(page(find([tmp_path / "none"]))).startswith("Nothing certified; measured ")
+    assert title_of(page(find_runs([tmp_path / "none"]))).startswith("Nothing certified; measured ")
     assert sentences.headline([]) == "No finished run"
 
 
@@ -285,12 +285,12 @@ def test_families_alone_make_a_title(tmp_path):
         del task["bounds"]["preference"]
     average = {"family": "average", "task": None, "subject": None, "kind": "preference", "value": 0.1756}
     write_json(folder / "summary.json", summary | {"claims": [average]})
-    assert title_of(page(find([tmp_path]))).startswith(
+    assert title_of(page(find_runs([tmp_path]))).startswith(
         "Certified: at most 17.57 % error on average over the 2 tasks; measured"
     )
     classes = {"family": "classes", "task": 2, "subject": 1, "kind": "preference", "value": 0.375}
     write_json(folder / "summary.json", summary | {"claims": [classes]})
-    assert title_of(page(find([tmp_path]))) == (
+    assert title_of(page(find_runs([tmp_path]))) == (
         "Certified: of every class of tasks 2 at most 37.50 % is misclassified;"
         " the largest of these bounds is that of class 1 in task 2"
     )
@@ -298,7 +298,7 @@ def test_families_alone_make_a_title(tmp_path):
 
 def test_a_test_error_stands_beside_its_bound_with_its_interval(tmp_path):
     changed(tmp_path / "run", bounds={"preference": 0.08999}, test_error=0.05, test_n=100)
-    said = flat(page(find([tmp_path])))
+    said = flat(page(find_runs([tmp_path])))
     assert "1 9.00 5.00 1.64 to 11.29" in said
     assert "95 % interval (Clopper and Pearson, each task by itself)" in said
 
@@ -308,14 +308,14 @@ def test_only_figures_with_something_to_see(tmp_path):
         where = tmp_path / f"{'-'.join(methods)}{tasks}"
         for method in methods:
             make_run(where / method, method, tasks=tasks)
-        return [f["data-figure"] for f in Outline(page(find([where]))).all("figure")]
+        return [f["data-figure"] for f in Outline(page(find_runs([where]))).all("figure")]
 
     assert figures("replay", tasks=1) == ["classes"]
     assert figures("cop2l", tasks=1) == ["iterations", "classes"]
     alone = figures("cop2l", tasks=2)
     assert alone == ["bounds", "progress", "matrix", "iterations", "classes"]
     assert figures("cop2l", "replay", tasks=2) == [*alone, "plasticity"]
-    made = page(find([tmp_path / "cop2l2"]))
+    made = page(find_runs([tmp_path / "cop2l2"]))
     assert "Average accuracy on the tasks seen" in made
     assert "<h4>Forgetting</h4>" not in made  # two tasks give it one dot
 
@@ -341,7 +341,7 @@ def test_who_did_not_learn_is_said(html):
 def test_the_command_of_the_page_verifies_the_run(tmp_path, capsys, options):
     run = tmp_path / "a run"
     assert main(["run", "digits", "--out", str(run), "tasks=2", "epochs=1", *options]) == 0
-    (code,) = re.findall(r"<pre><code>(.*?)</code></pre><button", page(find([run])), re.DOTALL)
+    (code,) = re.findall(r"<pre><code>(.*?)</code></pre><button", page(find_runs([run])), re.DOTALL)
     words = shlex.split(entities.unescape(re.sub("<[^>]+>", "", code)))
     capsys.readouterr()
     assert words[0] == "cop2l"
@@ -351,4 +351,4 @@ def test_the_command_of_the_page_verifies_the_run(tmp_path, capsys, options):
 def test_groups_that_differ_in_a_list_make_a_page(tmp_path):
     for number, claim in enumerate((["tasks"], ["tasks", "average"], ["average"])):
         make_run(tmp_path / str(number), claim=claim)
-    assert "cop2l (claim [&#34;tasks&#34;])" in page(find([tmp_path]))
+    assert "cop2l (claim [&#34;tasks&#34;])" in page(find_runs([tmp_path]))

@@ -7,13 +7,13 @@ from cop2l.errors import UserError
 from cop2l.files import append_lines, read_json, read_lines, write_json, write_lines
 from cop2l.report.comparison import tables
 from cop2l.report.groups import group
-from cop2l.report.runs import LeftOut, Run, collection, find, read
+from cop2l.report.runs import LeftOut, Run, collection, find_runs, read_run
 
 
 def test_a_finished_run_is_what_its_files_say(tmp_path):
     folder = make_run(tmp_path / "run", seed=4)
     summary = read_json(folder / "summary.json")
-    run = read(folder)
+    run = read_run(folder)
     assert isinstance(run, Run)
     assert [list(row) for row in run.matrix] == summary["matrix"]
     assert (run.accuracy, run.forgetting, run.plasticity) == tuple(
@@ -31,7 +31,7 @@ def test_a_finished_run_is_what_its_files_say(tmp_path):
 
 
 def test_an_unfinished_run_is_a_sentence(tmp_path):
-    left = read(make_run(tmp_path / "run", finished_tasks=2))
+    left = read_run(make_run(tmp_path / "run", finished_tasks=2))
     assert (
         left.sentence
         == f"{tmp_path / 'run'} is not finished (2 tasks recorded so far); run its command again to continue."
@@ -60,7 +60,7 @@ def test_a_damaged_file_is_a_sentence(tmp_path, file, content, words):
         path.write_bytes(content)
     else:
         path.write_text(content)
-    left = read(tmp_path / "run")
+    left = read_run(tmp_path / "run")
     assert isinstance(left, LeftOut)
     assert words in left.sentence
     assert left.sentence.endswith("delete it and run its command again.")
@@ -86,7 +86,7 @@ def test_no_value_of_a_summary_can_break_the_reader(tmp_path):
     for key in whole:
         for value in JUNK:
             write_json(folder / "summary.json", whole | {key: value})
-            result = read(folder)
+            result = read_run(folder)
             kinds["whole" if isinstance(result, Run) else "left out"] += 1
             if isinstance(result, Run):
                 tables(group([result]), ["accuracy", "forgetting", "bound", "ratio-kl"])
@@ -97,7 +97,7 @@ def test_a_damaged_trace_costs_its_figure_only(tmp_path):
     folder = make_run(tmp_path / "run")
     with (folder / "trace.jsonl").open("a") as file:
         file.write('{"task": \n')
-    run = read(folder)
+    run = read_run(folder)
     assert run.trace == []
     assert "trace.jsonl" in run.notes[0]
 
@@ -107,34 +107,34 @@ def test_a_trace_that_lost_its_end_costs_its_figure_only(tmp_path):
     trace, records = read_lines(folder / "trace.jsonl"), read_lines(folder / "records.jsonl")
     counted = [record | {"trace": sum(s["task"] == record["task"] for s in trace)} for record in records]
     write_lines(folder / "records.jsonl", counted)
-    assert len(read(folder).trace) == len(trace)
+    assert len(read_run(folder).trace) == len(trace)
     write_lines(folder / "trace.jsonl", trace[:-1])
-    assert read(folder).trace == []
-    assert "trace.jsonl is damaged (lines are missing)" in read(folder).notes[0]
+    assert read_run(folder).trace == []
+    assert "trace.jsonl is damaged (lines are missing)" in read_run(folder).notes[0]
 
 
 def test_the_newest_certificate_is_the_one_of_the_largest_number(tmp_path):
     folder = make_run(tmp_path / "run")
     for name in ("after-99", "after-100", "after-100.old", "after-last"):
         (folder / "certificates" / name).mkdir()
-    assert read(folder).certificate.name == "after-100"
+    assert read_run(folder).certificate.name == "after-100"
 
 
 def test_an_iteration_written_twice_counts_once(tmp_path):
     folder = make_run(tmp_path / "run")
     first = read_lines(folder / "trace.jsonl")[0]
     append_lines(folder / "trace.jsonl", [first | {"bound": 0.875}])
-    assert read(folder).trace[0].bound == 0.875
+    assert read_run(folder).trace[0].bound == 0.875
 
 
 def test_find_reads_every_run_below_and_none_twice(folder):
-    found = find([folder, folder / "cop2l-0", folder / "." / "cop2l-1"])
+    found = find_runs([folder, folder / "cop2l-0", folder / "." / "cop2l-1"])
     assert len(found.runs) == 11
     assert [left.folder.name for left in found.left_out] == ["unfinished"]
 
 
 def test_wrong_paths_are_errors_for_the_user(tmp_path):
     with pytest.raises(UserError, match="nothing at"):
-        find([tmp_path / "nowhere"])
+        find_runs([tmp_path / "nowhere"])
     with pytest.raises(UserError, match="holds no run directory"):
-        find([tmp_path])
+        find_runs([tmp_path])

@@ -11,12 +11,12 @@ from synthetic_runs import SHARED, make_run
 from cop2l.errors import UserError
 from cop2l.files import read_json, write_json
 from cop2l.report import comparison, formats
-from cop2l.report.comparison import quoted, written
+from cop2l.report.comparison import metric_text, published_text
 from cop2l.report.groups import by_benchmark, group, repeated
 from cop2l.report.metric import KINDS, METRICS, bounds_of
 from cop2l.report.published import Published
-from cop2l.report.runs import find, read
-from cop2l.text import rounded
+from cop2l.report.runs import find_runs, read_run
+from cop2l.text import rounded_text
 
 
 def tables(found, *names):
@@ -60,7 +60,7 @@ def rated(folder, method, *, accuracy=0.9, plasticity=0.95, forgetting=0.05, see
     tasks = [task | {"test_error": 1 - accuracy, "test_n": 1000} for task in summary["tasks"]]
     numbers = {"accuracy": accuracy, "plasticity": plasticity, "forgetting": forgetting}
     write_json(path, summary | numbers | {"tasks": tasks, "seconds": 1 if method == "finetuning" else 2})
-    return read(path.parent)
+    return read_run(path.parent)
 
 
 @pytest.mark.parametrize(
@@ -116,22 +116,24 @@ def test_other_settings_are_other_rows_with_the_fewest_words(tmp_path):
             folder = tmp_path / f"{preset}-{seed}"
             options = {"patience": 3 if stop == "kl" else 4}
             runs.append(
-                read(make_run(folder, "cop2l", seed, preset=preset, stop=stop, omega=omega, options=options))
+                read_run(
+                    make_run(folder, "cop2l", seed, preset=preset, stop=stop, omega=omega, options=options)
+                )
             )
-    runs.append(read(make_run(tmp_path / "replay", "replay")))
+    runs.append(read_run(make_run(tmp_path / "replay", "replay")))
     groups = group(runs)
     assert [g.label for g in groups] == ["cop2l (preset hybrid)", "cop2l (preset paper)", "replay"]
     assert [len(g.runs) for g in groups] == [2, 2, 1]
 
 
 def test_settings_inside_tables_of_the_configuration_count(tmp_path):
-    runs = [read(make_run(tmp_path / str(p), options={"patience": p})) for p in (3, 20)]
+    runs = [read_run(make_run(tmp_path / str(p), options={"patience": p})) for p in (3, 20)]
     assert [g.label for g in group(runs)] == ["cop2l (patience 3)", "cop2l (patience 20)"]
 
 
 def test_a_setting_is_named_only_where_it_varies(tmp_path):
-    runs = [read(make_run(tmp_path / f"a{m}", memory=m)) for m in (1000, 2000)]
-    runs.append(read(make_run(tmp_path / "b", stream="fashion-mnist")))
+    runs = [read_run(make_run(tmp_path / f"a{m}", memory=m)) for m in (1000, 2000)]
+    runs.append(read_run(make_run(tmp_path / "b", stream="fashion-mnist")))
     assert [[g.label for g in groups] for groups in by_benchmark(runs)] == [
         ["cop2l"],
         ["cop2l (memory 1000)", "cop2l (memory 2000)"],
@@ -141,7 +143,7 @@ def test_a_setting_is_named_only_where_it_varies(tmp_path):
 
 
 def test_keys_to_average_over_can_be_named(tmp_path):
-    runs = [read(make_run(tmp_path / str(o), class_seed=o)) for o in (1, 2)]
+    runs = [read_run(make_run(tmp_path / str(o), class_seed=o)) for o in (1, 2)]
     assert len(group(runs)) == 2
     (only,) = group(runs, over=["seed", "class_seed"])
     assert len(only.runs) == 2
@@ -149,7 +151,7 @@ def test_keys_to_average_over_can_be_named(tmp_path):
 
 
 def test_a_seed_counted_twice_is_said(tmp_path):
-    runs = [read(make_run(tmp_path / name, seed=7)) for name in ("a", "b")]
+    runs = [read_run(make_run(tmp_path / name, seed=7)) for name in ("a", "b")]
     (sentence,) = repeated(group(runs))
     assert "counts seed 7 2 times" in sentence
 
@@ -174,7 +176,7 @@ def test_no_cell_of_a_csv_is_a_formula(tmp_path):
     names = ("=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "a=1")
     for number, name in enumerate(names):
         make_run(tmp_path / str(number), stream=name, tasks=2)
-    rows = list(csv.DictReader(io.StringIO(formats.as_csv(tables(find([tmp_path]), "accuracy")))))
+    rows = list(csv.DictReader(io.StringIO(formats.as_csv(tables(find_runs([tmp_path]), "accuracy")))))
     assert sorted(row["stream"] for row in rows) == sorted(
         ["a=1", "'=1+1", "'+1", "'-1", "'@SUM(A1)", "'\tx", "' x"]
     )
@@ -186,19 +188,19 @@ def test_a_kind_that_some_task_lacks_is_no_number(tmp_path):
     summary = read_json(folder / "summary.json")
     del summary["tasks"][2]["bounds"]["kl"]
     write_json(folder / "summary.json", summary)
-    assert METRICS["kl"].of(read(folder)) is None
+    assert METRICS["kl"].of(read_run(folder)) is None
 
 
 def test_bounds_are_rounded_upwards_and_nothing_is_minus_zero():
-    assert written(0.070001, METRICS["kl"]) == "7.01"
-    assert written(1e-300, METRICS["kl"]) == "0.01"
-    assert written(0.070001, METRICS["accuracy"]) == "7.00"
-    assert rounded(-0.00001, 2, "100") == "0.00"
+    assert metric_text(0.070001, METRICS["kl"]) == "7.01"
+    assert metric_text(1e-300, METRICS["kl"]) == "0.01"
+    assert metric_text(0.070001, METRICS["accuracy"]) == "7.00"
+    assert rounded_text(-0.00001, 2, "100") == "0.00"
 
 
 def test_a_published_bound_is_quoted_as_printed():
     """0.2968 is a little more than that in binary: rounded upwards once more it would be 29.69."""
-    assert quoted(Published(0.2968, 0.001), METRICS["kl"]) == "29.68 ± 0.10"
+    assert published_text(Published(0.2968, 0.001), METRICS["kl"]) == "29.68 ± 0.10"
 
 
 def test_csv_and_json_hold_the_same_unrounded_numbers(found):
@@ -218,14 +220,14 @@ def test_csv_and_json_hold_the_same_unrounded_numbers(found):
 
 
 def test_markdown_has_as_many_cells_as_its_header(tmp_path):
-    runs = [read(make_run(tmp_path / str(i), stream=name)) for i, name in enumerate(("a|b<c", "d"))]
+    runs = [read_run(make_run(tmp_path / str(i), stream=name)) for i, name in enumerate(("a|b<c", "d"))]
     lines = formats.markdown(comparison.tables(group(runs), ["accuracy"])).splitlines()
     assert r"| method | a\|b&lt;c | d |" in lines
     assert sum(line.startswith("|") for line in lines) == 3
 
 
 def test_latex_escapes_what_is_special(tmp_path):
-    run = read(make_run(tmp_path / "run", stream="a_b&50%"))
+    run = read_run(make_run(tmp_path / "run", stream="a_b&50%"))
     text = formats.latex(comparison.tables(group([run]), ["accuracy"]))
     assert r"a\_b\&50\%" in text
     assert text.count(r"\begin{") == text.count(r"\end{") == 2
@@ -247,7 +249,7 @@ def test_one_stream_makes_one_table_of_methods_and_metrics(found):
 @pytest.mark.parametrize("form", [formats.text, formats.markdown, formats.latex])
 def test_a_table_states_its_rule_for_ties(found, tmp_path, form):
     assert "smaller of the two standard deviations over the seeds" in form(tables(found, "accuracy"))
-    alone = comparison.tables(group([read(make_run(tmp_path / "run"))]), ["accuracy"])
+    alone = comparison.tables(group([read_run(make_run(tmp_path / "run"))]), ["accuracy"])
     assert "standard deviations" not in form(alone)
 
 
@@ -267,11 +269,11 @@ def test_unknown_names_suggest_the_nearest(found):
 def test_a_metric_that_no_run_has_is_an_error(tmp_path):
     make_run(tmp_path / "run", "replay")
     with pytest.raises(UserError, match="None of these runs has preference"):
-        tables(find([tmp_path]), "preference")
+        tables(find_runs([tmp_path]), "preference")
 
 
 def test_a_key_that_was_not_given_goes_without_saying(tmp_path):
-    runs = [read(make_run(tmp_path / str(p), preset=p)) for p in (None, "paper")]
+    runs = [read_run(make_run(tmp_path / str(p), preset=p)) for p in (None, "paper")]
     assert {g.label for g in group(runs)} == {"cop2l", "cop2l (preset paper)"}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from cop2l.experiments import grid
 from cop2l.models.backbones import BACKBONES
-from cop2l.report.published import read
+from cop2l.report.published import read_published
 from cop2l.streams import NAMES
 
 FOLDER = Path(__file__).parents[2] / "reproduction"
@@ -32,14 +32,16 @@ RUNS = {
 
 
 def seeds_of(name):
-    seeds = grid.read(FOLDER / "configs" / f"{name}.toml")["seed"]
+    seeds = grid.read_configuration(FOLDER / "configs" / f"{name}.toml")["seed"]
     return seeds if isinstance(seeds, list) else [seeds]
 
 
 @cache
 def runs_of(name):
     """The runs of the first seed; those of the others differ in nothing else."""
-    return grid.expand(grid.read(FOLDER / "configs" / f"{name}.toml"), {"seed": seeds_of(name)[0]})
+    return grid.expand(
+        grid.read_configuration(FOLDER / "configs" / f"{name}.toml"), {"seed": seeds_of(name)[0]}
+    )
 
 
 def test_every_file_is_counted():
@@ -59,7 +61,7 @@ def test_every_experiment_names_its_runs(name):
 
 @pytest.mark.long
 def test_every_published_number_is_about_runs_of_an_experiment():
-    wanted = {(row.benchmark, row.method, row.settings) for row in read(FOLDER / "numbers.csv")}
+    wanted = {(row.benchmark, row.method, row.settings) for row in read_published(FOLDER / "numbers.csv")}
     found = set()
     for name in ("table-1", "imagenette", "pictures", "domains"):
         for run in runs_of(name):

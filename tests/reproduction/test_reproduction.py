@@ -14,7 +14,7 @@ from cop2l.errors import UserError
 from cop2l.files import read_json, read_lines, write_json, write_lines
 from cop2l.report.groups import Spread
 from cop2l.report.published import Published
-from cop2l.report.runs import find
+from cop2l.report.runs import find_runs
 from reproduction import pictures, search, tries
 from reproduction.__main__ import main
 from reproduction.claims import verdicts
@@ -64,7 +64,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(root):
-    return find([root]).finished()
+    return find_runs([root]).finished()
 
 
 def test_the_page_of_tables_is_what_the_runs_say(tmp_path, monkeypatch):
@@ -152,7 +152,7 @@ def test_forgetting_is_judged_with_what_was_learned(
 ):
     run = make_run(tmp_path / "run", "cop2l", **AS_PAPER)
     set_values(run / "summary.json", accuracy=accuracy, forgetting=forgetting, plasticity=plasticity)
-    (sample,) = samples(find([run]).finished())
+    (sample,) = samples(find_runs([run]).finished())
     row = Printed("class-incremental", "mnist", 5, "cop2l", "mlp", "forgetting", Published(0.05, 0.001))
     status, words = jointly(sample, row, Published(0.95, 0.001), before)
     assert status == after
@@ -162,14 +162,14 @@ def test_forgetting_is_judged_with_what_was_learned(
 def test_a_seed_counts_once_and_the_cpu_first(tmp_path):
     for name, seed, device in (("a", 0, "cuda"), ("b", 0, "cpu"), ("c", 1, "cuda")):
         make_run(tmp_path / name, "replay", seed, **AS_REPLAY | {"device": device})
-    (sample,) = samples(find([tmp_path]).finished())
+    (sample,) = samples(find_runs([tmp_path]).finished())
     assert [run.config["device"] for run in sample.runs] == ["cpu", "cuda"]
 
 
 @pytest.mark.parametrize(("seconds", "word"), [(30, "does not hold"), (15, "cannot tell"), (4, "holds")])
 def test_times_on_one_machine(tmp_path, seconds, word):
     def verdict():
-        found = find([tmp_path]).finished()
+        found = find_runs([tmp_path]).finished()
         (cost,) = [one for one in verdicts(samples(found), found) if one.claim == "Cheaper than Replay"]
         return cost.word
 
@@ -186,7 +186,7 @@ def test_collected_runs_make_the_same_document(root, runs, tmp_path, capsys):
     assert capsys.readouterr().out.split() == [str(path) for path in written]
     names = ["cifar10-dinov2-vits14-224-5-ci-others.jsonl", "mnist-5-ci-mlp-cop2l.jsonl"]
     assert [path.name for path in written] == names
-    again = find([tmp_path]).finished()
+    again = find_runs([tmp_path]).finished()
     assert len(again) == len(runs)
     first, second = (document(sources(some, None), pictures.Pictures(None, Path())) for some in (runs, again))
     assert first.splitlines() == second.splitlines()
@@ -196,7 +196,7 @@ def test_collected_runs_make_the_same_document(root, runs, tmp_path, capsys):
     collect(runs, tmp_path)
     assert [path.read_bytes() for path in written] == before
     written[0].write_text(written[0].read_text() + '{"summary": 3}\n')
-    found = find([tmp_path])
+    found = find_runs([tmp_path])
     assert [left.folder for left in found.left_out] == [written[0]]
     assert len(found.runs) == len(runs)
     assert main([str(tmp_path / "nothing")]) == 2

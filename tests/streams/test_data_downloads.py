@@ -30,7 +30,7 @@ def server(monkeypatch):
 
     class Handler(BaseHTTPRequestHandler):
         files: ClassVar[dict[str, bytes]] = {}
-        cut: ClassVar[set[str]] = set()
+        split: ClassVar[set[str]] = set()
 
         def do_GET(self):
             content = self.files.get(self.path)
@@ -40,7 +40,7 @@ def server(monkeypatch):
             self.send_response(200)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content[: len(content) // 2] if self.path in self.cut else content)
+            self.wfile.write(content[: len(content) // 2] if self.path in self.split else content)
 
         def log_message(self, *_):
             pass
@@ -112,7 +112,7 @@ def test_a_faulty_mirror_leaves_nothing_and_the_next_source_is_tried(
     elif fault == "changed":
         server.files[path] = server.files[path][:-1] + b"x"
     elif fault == "truncated":
-        server.cut = {path}
+        server.split = {path}
     else:
         url = "http://127.0.0.1:9/"
     faulty = mirror(url, md5=good)

@@ -9,7 +9,7 @@ from small_data_sets import WRITERS, mnist, values
 from cop2l import streams
 from cop2l.errors import UserError
 from cop2l.streams.domains import Rotated, draw_angles, rotation
-from cop2l.streams.scenarios import as_it_is
+from cop2l.streams.scenarios import identity
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_rotated_bytes_are_those_of_a_sparse_product(degrees):
     rows = np.broadcast_to(np.arange(784), sources.shape)
     matrix = csr_array((weights.ravel(), (rows.ravel(), sources.ravel())), shape=(784, 784))
     expected = np.rint((matrix @ pictures.reshape(50, -1).T.astype(np.float32)).T).astype(np.uint8)
-    assert (Rotated(as_it_is, degrees, 28)(pictures).reshape(50, -1) == expected).all()
+    assert (Rotated(identity, degrees, 28)(pictures).reshape(50, -1) == expected).all()
 
 
 def test_angles_are_whole_degrees_from_the_seed():

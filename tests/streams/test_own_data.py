@@ -10,7 +10,7 @@ from small_data_sets import picture
 
 from cop2l import streams
 from cop2l.errors import Advice, UserError
-from cop2l.streams.encoding import hashed
+from cop2l.streams.encoding import hash_texts
 
 pa = pytest.importorskip("pyarrow")
 from pyarrow import csv, parquet  # noqa: E402
@@ -142,7 +142,7 @@ def test_a_column_of_text_is_hashed_by_a_rule_that_no_sample_decides(tmp_path):
     stream = streams.load(tmp_path / "reviews.csv", text="review", text_size=64)
     assert stream[0].x.shape[1] == 64
     np.testing.assert_allclose(np.linalg.norm(stream[0].x, axis=1), 1, atol=1e-6)
-    alone = hashed(reviews()[:1], 64)  # a row depends on its own text alone
+    alone = hash_texts(reviews()[:1], 64)  # a row depends on its own text alone
     assert any((row == alone[0]).all() for part in (stream, stream.test) for task in part for row in task.x)
 
 

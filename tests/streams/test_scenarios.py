@@ -1,11 +1,11 @@
-"""How labelled data is cut."""
+"""How labelled data is split."""
 
 import numpy as np
 import pytest
 import torch
 
 from cop2l.errors import UserError
-from cop2l.streams import SCENARIOS, Labelled, cut, from_arrays
+from cop2l.streams import SCENARIOS, Labelled, from_arrays, split_into_tasks
 
 
 def data(classes=6, n=60, domain=None, torch_inputs=False):
@@ -29,7 +29,7 @@ def data(classes=6, n=60, domain=None, torch_inputs=False):
 @pytest.mark.parametrize("torch_inputs", [False, True])
 @pytest.mark.parametrize("scenario", ["class-incremental", "task-incremental"])
 def test_every_example_is_in_the_task_of_its_class(scenario, torch_inputs):
-    stream = cut(data(torch_inputs=torch_inputs), scenario)
+    stream = split_into_tasks(data(torch_inputs=torch_inputs), scenario)
     assert stream.heads == ((0, 1), (2, 3), (4, 5))
     rows = []
     for x, y, t in stream:
@@ -42,7 +42,7 @@ def test_every_example_is_in_the_task_of_its_class(scenario, torch_inputs):
 
 
 def test_a_stream_is_a_list():
-    stream = cut(data(), "class-incremental")
+    stream = split_into_tasks(data(), "class-incremental")
     assert [t for *_, t in stream] == [1, 2, 3]
     nested = [(a.t, b.t) for a in stream for b in stream.test]
     assert nested == [(i, j) for i in (1, 2, 3) for j in (1, 2, 3)]
@@ -58,12 +58,12 @@ def test_a_stream_is_a_list():
 
 def test_the_order_of_classes_is_fixed_unless_a_seed_shuffles_it():
     fixed, first, again, other = (
-        cut(data(), "class-incremental", class_seed=s).heads for s in (None, 1, 1, 2)
+        split_into_tasks(data(), "class-incremental", class_seed=s).heads for s in (None, 1, 1, 2)
     )
     assert fixed == ((0, 1), (2, 3), (4, 5))
     assert first == again
     assert len({fixed, first, other}) == 3
-    shuffled = cut(data(), "class-incremental", class_seed=1)
+    shuffled = split_into_tasks(data(), "class-incremental", class_seed=1)
     assert all(set(y.tolist()) == set(head) for (_, y, _), head in zip(shuffled, shuffled.heads, strict=True))
 
 
@@ -75,7 +75,7 @@ def test_the_order_of_tasks_changes_nothing_about_what_is_in_them(scenario, doma
     given = data(n=90, domain=np.arange(90) // 30 if domains else None)
 
     def contents(**how):
-        stream = cut(given, scenario, **how)
+        stream = split_into_tasks(given, scenario, **how)
         assert [t for *_, t in stream] == [t for *_, t in stream.test] == [1, 2, 3]
         parts = zip(stream, stream.test, stream.heads, strict=True)
         return [(a.x.tobytes(), a.y.tobytes(), b.x.tobytes(), head) for a, b, head in parts]
@@ -94,8 +94,11 @@ def test_the_order_of_tasks_changes_nothing_about_what_is_in_them(scenario, doma
 
 def test_the_order_of_tasks_is_described_with_their_classes():
     lists = [[5], [0, 1, 2]]
-    assert cut(data(), "class-incremental", task_classes=lists, order="reversed").heads == ((0, 1, 2), (5,))
-    stream = cut(data(), "domain-incremental", order="reversed")
+    assert split_into_tasks(data(), "class-incremental", task_classes=lists, order="reversed").heads == (
+        (0, 1, 2),
+        (5,),
+    )
+    stream = split_into_tasks(data(), "domain-incremental", order="reversed")
     assert stream.description["task_classes"] == [[4, 5], [2, 3], [0, 1]]
     assert [stream.description[key] for key in ("class_seed", "order", "order_seed")] == [
         None,
@@ -103,14 +106,17 @@ def test_the_order_of_tasks_is_described_with_their_classes():
         None,
     ]
     with pytest.raises(UserError, match="leave out class_seed"):
-        cut(data(), "class-incremental", task_classes=lists, class_seed=1)
+        split_into_tasks(data(), "class-incremental", task_classes=lists, class_seed=1)
     with pytest.raises(UserError, match="are its domains"):
-        cut(data(domain=np.arange(60) // 20), "domain-incremental", class_seed=1)
+        split_into_tasks(data(domain=np.arange(60) // 20), "domain-incremental", class_seed=1)
 
 
 def test_groups_and_tasks():
-    assert cut(data(), "class-incremental", task_classes=[[5], [0, 1, 2]]).heads == ((5,), (0, 1, 2))
-    assert len(cut(data(), "class-incremental", tasks=6)) == 6
+    assert split_into_tasks(data(), "class-incremental", task_classes=[[5], [0, 1, 2]]).heads == (
+        (5,),
+        (0, 1, 2),
+    )
+    assert len(split_into_tasks(data(), "class-incremental", tasks=6)) == 6
     for options, word in (
         ({"tasks": 4}, "1, 2, 3, 6"),
         ({"tasks": 0}, "1, 2, 3, 6"),
@@ -120,34 +126,34 @@ def test_groups_and_tasks():
         ({"task_classes": [[0], [1]], "tasks": 3}, "2 tasks"),
     ):
         with pytest.raises(UserError, match=word):
-            cut(data(), "class-incremental", **options)
+            split_into_tasks(data(), "class-incremental", **options)
 
 
 def test_domains_of_the_data_are_the_tasks():
     site = np.arange(60) // 20
-    stream = cut(data(domain=site), "domain-incremental")
+    stream = split_into_tasks(data(domain=site), "domain-incremental")
     assert [len(y) for _, y, _ in stream] == [20, 20, 20]
     assert stream.heads == ((0, 1, 2, 3, 4, 5),) * 3
     assert stream.classes == 6
     assert np.shares_memory(stream[1].x, stream.train.x), "consecutive rows are a view"
     with pytest.raises(UserError, match="3 domains"):
-        cut(data(domain=site), "domain-incremental", tasks=2)
+        split_into_tasks(data(domain=site), "domain-incremental", tasks=2)
 
 
 def test_without_domains_the_number_in_the_group_is_the_label():
-    stream = cut(data(), "domain-incremental", class_seed=4)
+    stream = split_into_tasks(data(), "domain-incremental", class_seed=4)
     groups = stream.description["task_classes"]
     assert stream.classes == 2
     for (x, y, _), group in zip(stream, groups, strict=True):
         original = (x[:, 0].astype(int) // 4) % 6
         assert [group[number] for number in y] == original.tolist()
     with pytest.raises(UserError, match="same number"):
-        cut(data(), "domain-incremental", task_classes=[[0], [1, 2]])
+        split_into_tasks(data(), "domain-incremental", task_classes=[[0], [1, 2]])
 
 
 def test_unknown_scenario_names_the_nearest():
     with pytest.raises(UserError, match="did you mean 'class-incremental'"):
-        cut(data(), "class-incrementel")
+        split_into_tasks(data(), "class-incrementel")
 
 
 def test_a_memory_map_is_cut_without_being_read(tmp_path):

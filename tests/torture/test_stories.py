@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from torture_bases import Certificate, linear, wide
 
 from cop2l import CoP2L
-from cop2l.audit import cut
+from cop2l.audit import split
 from cop2l.audit.verify import verify
 from cop2l.certify.counting import answer_numbers
 from cop2l.errors import UserError
@@ -96,7 +96,7 @@ def test_initial_weights_that_know_the_random_labels_by_heart(tmp_path, earlier,
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     found = verify(folder, {1: (x, y)}, model=wide)
     assert found.status == "cannot tell"
-    assert any("may have been fitted to the data" in doubt for doubt in found.doubts)
+    assert any("may be fitted to the data" in doubt for doubt in found.unverified)
 
 
 def table(tmp_path, columns):
@@ -119,16 +119,16 @@ def table(tmp_path, columns):
     stream = load(str(file), **recipe)
     data = {t: (np.asarray(x), np.asarray(y)) for x, y, t in stream}
     model = build("linear", inputs=stream[0].x.shape[1:], classes=2, seed=0)
-    stated = {"stream": "table.csv", **recipe}
-    return file, issued(tmp_path / "certificate", data, model, scenario="domain-incremental", data=stated)
+    claimed = {"stream": "table.csv", **recipe}
+    return file, issued(tmp_path / "certificate", data, model, scenario="domain-incremental", data=claimed)
 
 
 def test_a_column_that_is_a_copy_of_the_label(tmp_path):
     file, folder = table(tmp_path, ["copy"])
     known = {"label": "label", "tasks": 1, "classes": 2, "scenario": "domain-incremental"}
-    assert verify(folder, str(file), cut=known).status == "cannot tell"
-    assert verify(folder, str(file), cut={**known, "columns": ["a", "b"]}).status == "invalid"
-    accepted = verify(folder, str(file), cut=known, cut_as_stated=True)
+    assert verify(folder, str(file), split=known).status == "cannot tell"
+    assert verify(folder, str(file), split={**known, "columns": ["a", "b"]}).status == "invalid"
+    accepted = verify(folder, str(file), split=known, split_as_stated=True)
     assert any('"columns": ["copy"]' in line for line in accepted.assumed)  # who accepts it reads it
 
 
@@ -147,10 +147,10 @@ def test_a_cut_that_makes_the_task_easy(tmp_path, groups):
     model = build("linear", inputs=(1, 8, 8), classes=stream.classes, seed=0)
     folder = issued(tmp_path, data, model, stream.heads, "task-incremental", data=recipe)
     assert verify(folder, "digits").status != "valid"
-    assert verify(folder, "digits", cut={"scenario": "task-incremental"}).status != "valid"
+    assert verify(folder, "digits", split={"scenario": "task-incremental"}).status != "valid"
     hidden = Certificate.read(folder)
     hidden.content["data"] = {"stream": "digits", "scenario": "task-incremental"}
-    assert verify(hidden.write(folder), "digits", cut={"scenario": "task-incremental"}).status == "invalid"
+    assert verify(hidden.write(folder), "digits", split={"scenario": "task-incremental"}).status == "invalid"
 
 
 def test_not_valid_removed_on_images_that_are_shared(tmp_path, monkeypatch):
@@ -160,10 +160,10 @@ def test_not_valid_removed_on_images_that_are_shared(tmp_path, monkeypatch):
     model = build("linear", inputs=(1, 8, 8), classes=10, seed=0)
     folder = issued(tmp_path, data, model, stream.heads, data={"stream": "digits"})
     assert verify(folder, "digits").status == "valid"
-    monkeypatch.setattr(cut, "load_stream", lambda *_, **__: shared)
+    monkeypatch.setattr(split, "load_stream", lambda *_, **__: shared)
     found = verify(folder, "digits")
     assert found.status == "invalid"
-    assert any("does not declare it" in fault for fault in found.faults)
+    assert any("does not declare it" in fault for fault in found.invalid)
 
 
 def hidden_by_nothing(x):
@@ -195,7 +195,7 @@ def test_pure_noise_oversampled(tmp_path, hide):
     quiet = issued(tmp_path / "quiet", data, linear((6,), 2)(), repeats=True)  # pays nothing
     found = verify(quiet, data)
     assert found.status == "cannot tell"
-    assert any("cannot tell from another: 5" in doubt for doubt in found.doubts)
+    assert any("cannot tell from another: 5" in doubt for doubt in found.unverified)
     paid = verify(quiet, data, count_repeats=True)
     assert paid.status == "valid"
     assert paid.statements[0]["value"] > 0.9
@@ -273,7 +273,7 @@ def test_rows_sorted_so_that_the_hard_ones_are_set_aside_is_the_issuers_word(tmp
     label, wrong = draw.integers(0, 2, 200), draw.random(200) < 0.3
     x = draw.normal(size=(200, 6)).astype(np.float32)
     x[np.arange(200), label] += 8
-    aside = np.flatnonzero(~certified_rows(200, 1, Options(prior=0.6, kind="combined", buffer="witness")))
+    aside = np.flatnonzero(~certified_rows(200, 1, Options(prior=0.6, kind="combined", buffer="count-only")))
     order = np.empty(200, np.int64)
     place = np.concatenate([aside, np.setdiff1d(np.arange(200), aside)])
     order[place] = np.argsort(~wrong, kind="stable")

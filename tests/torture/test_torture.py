@@ -29,7 +29,7 @@ def test_forgeries(honest, tmp_path):
 def test_a_broken_kernel_would_be_seen(honest, tmp_path, monkeypatch):
     from cop2l.kernel import verify
 
-    monkeypatch.setattr(verify, "follows", lambda *_: True)
+    monkeypatch.setattr(verify, "bound_follows", lambda *_: True)
     tally = Tally()
     lies = (number for number in range(2000) if "stated bounds" in forged(number, 1, honest)[0].what)
     for number in islice(lies, 24):
@@ -54,7 +54,7 @@ def test_hostile_files(name, honest, tmp_path):
     honest_case = Case("honest", name, lambda _: base.folders[-1], cases[0].arguments, harmless=True)
     assert judge([honest_case], tmp_path / "honest")[0][1].code == 0
     found = judge(cases[:: len(cases) // FILES], tmp_path / "cases", busy=True)
-    broken = [f"{case.kind}: {case.name[:100]}: {result.faults}" for case, result in found if result.faults]
+    broken = [f"{case.kind}: {case.name[:100]}: {result.invalid}" for case, result in found if result.invalid]
     assert not broken, "\n".join(broken)
 
 
@@ -65,7 +65,7 @@ def test_hostile_runs(runs, tmp_path):
         ((_, result),) = judge([honest], tmp_path / name)
         assert result.code == 0, result.output
     found = judge(list(hostile_runs(runs, SOME, 1)), tmp_path / "cases", busy=True)
-    broken = [f"{case.kind}: {case.name[:200]}: {result.faults}" for case, result in found if result.faults]
+    broken = [f"{case.kind}: {case.name[:200]}: {result.invalid}" for case, result in found if result.invalid]
     assert not broken, "\n".join(broken)
 
 

@@ -114,7 +114,7 @@ def judged(numbers: Sequence[int], seed: int, part: str) -> dict[str, Any]:
             shutil.rmtree(folder / "cases", ignore_errors=True)
             results[case.kind, f"exit code {result.code}"] += 1
             seconds, memory = max(seconds, result.seconds), max(memory, result.memory)
-            broken += [f"{case.kind}: {case.name[:200]}: {', '.join(result.faults)}"] * bool(result.faults)
+            broken += [f"{case.kind}: {case.name[:200]}: {', '.join(result.invalid)}"] * bool(result.invalid)
     return {"results": results, "broken": broken, "seconds": seconds, "memory": memory}
 
 

@@ -15,7 +15,7 @@ from cop2l import CoP2L
 from cop2l.errors import UserError
 from cop2l.files import file_digest
 from cop2l.kernel.exact import digest
-from cop2l.kernel.form import canonical, content_digest
+from cop2l.kernel.form import canonical_json, content_digest
 from cop2l.kernel.options import Options
 from cop2l.kernel.verify import Allowed, verify
 from cop2l.models import build
@@ -142,7 +142,7 @@ class Base:
         """What the learner itself issues with the options, heads and missing data that a certificate states; None if nothing."""
         heads = [record["head"] for record in content["records"]]
         gone = [record["errors"] is None for record in content["records"]]
-        key = canonical([content["scenario"], content["options"], heads, gone])
+        key = canonical_json([content["scenario"], content["options"], heads, gone])
         if key not in self.honest:
             try:
                 learner = self._learner(content["scenario"], Options(**content["options"]).as_dict())

@@ -20,7 +20,7 @@ UNSPOKEN = ("lock", "trace.jsonl", "environment.json")
 def words(folder: Path) -> str:
     """The whole verdict on a run, or the sentence that refuses it."""
     try:
-        found = verify(folder, "synthetic", cut={"tasks": 2, "n": 60}, limit=1e11)
+        found = verify(folder, "synthetic", split={"tasks": 2, "n": 60}, limit=1e11)
     except (Unreadable, UserError) as error:
         return f"refused: {error}"
     return f"{found.status}: {found}"

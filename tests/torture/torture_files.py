@@ -17,7 +17,7 @@ from torture_judge import Case
 from torture_mutations import at, leaves
 
 from cop2l.files import file_digest
-from cop2l.kernel.form import canonical, content_digest
+from cop2l.kernel.form import canonical_json, content_digest
 
 TEXT = "certificate.json"
 TENSORS = ("sets.safetensors", "theta.safetensors", "theta_0.safetensors")
@@ -56,7 +56,7 @@ def signed(folder: Path, content: dict[str, Any]) -> None:
     """Write a text with the hashes of the files as they are, and its digest."""
     content["files"] = {name: file_digest(folder / name) for name in TENSORS if (folder / name).is_file()}
     content["digest"] = content_digest(content)
-    (folder / TEXT).write_text(canonical(content))
+    (folder / TEXT).write_text(canonical_json(content))
 
 
 # ---- the text

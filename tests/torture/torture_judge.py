@@ -82,7 +82,7 @@ def judge(cases: Sequence[Case], folder: Path, busy: bool = False) -> list[tuple
         path = case.lay(place)
         result = forked(lambda path=path, case=case: main(["verify", str(path), *case.arguments]))
         result.memory = max(0, result.memory - idle)
-        result.faults = [fault for fault in faults(case, result) if not (busy and fault.endswith(" s"))]
+        result.invalid = [fault for fault in faults(case, result) if not (busy and fault.endswith(" s"))]
         found.append((case, result))
     return found
 

@@ -22,8 +22,8 @@ from torture_bases import Base, Certificate
 
 from cop2l.certify.bounding import statements
 from cop2l.certify.state import load_parameters
-from cop2l.kernel.exact import digest, seen
-from cop2l.kernel.form import SCENARIOS, Unreadable, canonical
+from cop2l.kernel.exact import digest, model_input
+from cop2l.kernel.form import SCENARIOS, Unreadable, canonical_json
 from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, fingerprint
 
@@ -77,7 +77,7 @@ def at(content: Any, path: tuple[Any, ...]) -> Any:
 
 
 WORDS = (
-    "", "cop2l", "linear", "holdout", "kl", "kl-tight", "preference", "combined", "buffer", "uniform", "threshold", "witness",
+    "", "cop2l", "linear", "holdout", "kl", "kl-tight", "preference", "combined", "buffer", "uniform", "threshold", "count-only",
     "none", "sgd", "momentum", "adam", "tasks", *SCENARIOS, "every bound is at most 0.01 %", "0" * 64, "f" * 64, "\x1b[2J", "\u202e",
 )  # fmt: skip
 NUMBERS = (0, 1, -1, 2, 3, 59, 60, 61, 2**31, 2**53, 2**53 + 1, 2**63, -(2**63), 10**30)
@@ -215,7 +215,14 @@ def sets_edited(f: Forgery, draw: Draw) -> None:
     mine = f.one(draw)
     sets, task = mine.tensors["sets"], draw.randint(1, len(mine.content["records"]))
     names = draw.choice(
-        [["first"], ["picked"], ["own"], ["second"], ["first", "own", "picked"], ["first", "picked"]]
+        [
+            ["compression"],
+            ["picked"],
+            ["own_picks"],
+            ["evicted"],
+            ["compression", "own_picks", "picked"],
+            ["compression", "picked"],
+        ]
     )
     row, how = draw.randrange(60), draw.choice(["add", "drop", "exchange", "empty", "order"])
     for name in names:
@@ -314,7 +321,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "memory": (2, 6, 29, 31, 60, 10**9), "k": (1, 2, 4, 60, 10**9), "omega": (1.0, 14.0, 16.0, 1e12),
     "pick_omega": (None, 1.0, 15.0, 1e12), "gamma": (0.5, 0.7, 1e-12, 1e12),
     "epochs": (1, 2, 4, 10**6), "batch": (1, 15, 17, 64, 2**16), "lr": (0.049, 0.051, 1e-12, 1.0), "optimiser": ("sgd", "momentum", "adam"),
-    "buffer": ("uniform", "threshold", "witness"), "stop": ("kl", "preference", "combined", "none"), "grid": (True, False),
+    "buffer": ("uniform", "threshold", "count-only"), "stop": ("kl", "preference", "combined", "none"), "grid": (True, False),
     "max_iterations": (0, 1, 3, 5, 10**9, None), "prior": (0.0, 0.1, 0.59, 0.61, 0.999, 1e-9), "prior_memory": (0.0, 0.5, 0.9, 1.0),
     "prior_epochs": (0, 5, 7, 40), "prior_lr": (None, 0.05, 0.2), "delta": (0.5, 0.1, 0.051, 0.049, 0.01, 1e-300, 0.999999),
     "seed": (0, 1, 2, 3, 4, -1, 2**63 - 1), "kind": ("kl", "kl-tight", "preference", "combined", "buffer", "holdout"),
@@ -461,7 +468,9 @@ def weights_trained_on_the_data(f: Forgery, draw: Draw) -> None:
     y = torch.from_numpy(np.concatenate([y for _, y in f.base.samples.values()]))
     for _ in range(draw.choice([1, 20])):
         gradients = torch.autograd.grad(
-            cross_entropy(model(seen(model, x)), y), list(model.parameters()), materialize_grads=True
+            cross_entropy(model(model_input(model, x)), y),
+            list(model.parameters()),
+            materialize_grads=True,
         )
         with torch.no_grad():
             for p, g in zip(model.parameters(), gradients, strict=True):
@@ -536,12 +545,12 @@ def mend(f: Forgery) -> None:
             for record in content["records"]:
                 sets = {
                     name: one.tensors["sets"][f"{record['task']}/{name}"]
-                    for name in ("first", "second", "picked")
+                    for name in ("compression", "evicted", "picked")
                 }
                 if not {"fewer errors", "a field"} & set(f.what):
                     record |= {
-                        "compression": len(sets["first"]),
-                        "evicted": len(sets["second"]),
+                        "compression": len(sets["compression"]),
+                        "evicted": len(sets["evicted"]),
                         "picked": len(sets["picked"]),
                     }
             if max(record["rows"] for record in content["records"]) < 10**5:
@@ -576,7 +585,7 @@ def changed(one: Any, two: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, .
         return [p for key in {*one, *two} for p in changed(one.get(key), two.get(key), (*path, key))]
     if isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
         return [p for i, pair in enumerate(zip(one, two, strict=True)) for p in changed(*pair, (*path, i))]
-    return [] if canonical(one) == canonical(two) else [path]
+    return [] if canonical_json(one) == canonical_json(two) else [path]
 
 
 def reasons(f: Forgery, verdict: Any) -> list[str]:
@@ -588,7 +597,7 @@ def reasons(f: Forgery, verdict: Any) -> list[str]:
         if truth is None:
             return ["BROKEN: no honest issuer can issue anything with these options"]
         for name in ("records", "theta", "theta_0", "sets"):
-            if canonical(truth[name]) != canonical(content[name]):
+            if canonical_json(truth[name]) != canonical_json(content[name]):
                 return [f"BROKEN: {name} is not what an honest issuer states"]
         for mine_of_task, true in zip(content["statements"], truth["statements"], strict=True):
             if {**mine_of_task, "value": 0} != {**true, "value": 0}:
@@ -631,7 +640,7 @@ def reasons(f: Forgery, verdict: Any) -> list[str]:
 
 
 def same_options(one: dict[str, Any], two: dict[str, Any]) -> bool:
-    return canonical(one["options"]) == canonical(two["options"])
+    return canonical_json(one["options"]) == canonical_json(two["options"])
 
 
 def gone(content: dict[str, Any]) -> list[int]:
@@ -654,7 +663,7 @@ def forged(number: int, seed: int, bases: dict[str, Base]) -> tuple[Forgery, boo
 
 def different(one: Certificate, two: Certificate) -> bool:
     """Whether the text or a tensor differs."""
-    if canonical(one.content) != canonical(two.content) or {*one.tensors} != {*two.tensors}:
+    if canonical_json(one.content) != canonical_json(two.content) or {*one.tensors} != {*two.tensors}:
         return True
     return any(digest(one.tensors[name]) != digest(two.tensors[name]) for name in one.tensors)
 

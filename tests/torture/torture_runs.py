@@ -50,7 +50,7 @@ def made(folder: Path) -> None:
     for name, pairs in RUNS.items():
         for seed in (0, 1):
             chosen = grid.overrides([*SMALL, f"seed={seed}", *pairs])
-            run(grid.single(grid.read("synthetic"), chosen), folder / name / str(seed))
+            run(grid.single_run(grid.read_configuration("synthetic"), chosen), folder / name / str(seed))
 
 
 # ---- a run directory as values
@@ -186,7 +186,7 @@ KINDS: tuple[Callable[[Path, Path, Draw], str], ...] = (
 # ---- what an accepted run may differ in
 
 
-def stated(file: Path) -> Any:
+def claimed(file: Path) -> Any:
     """Everything that a certificate states, but for what a verdict lists as the issuer's word."""
     content = json.loads(file.read_text())
     content["options"] = Options(**content["options"]).as_dict()  # an option that is absent has its default
@@ -201,8 +201,8 @@ def same_statements(folder: Path, honest: Path) -> bool:
     """Whether every certificate of a run states what one of this honest run states."""
     every, true = (sorted((one / "certificates").glob("*/certificate.json")) for one in (folder, honest))
     try:
-        known = [stated(file) for file in true]
-        return bool(every) and all(stated(file) in known for file in every)
+        known = [claimed(file) for file in true]
+        return bool(every) and all(claimed(file) in known for file in every)
     except (ValueError, KeyError, OSError, TypeError, AttributeError):
         return False
 

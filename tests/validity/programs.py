@@ -31,7 +31,7 @@ from whole_runs import (
 from cop2l.certify.bounding import statements
 from cop2l.certify.learner import CoP2L
 from cop2l.certify.program import answers_alone, wrong_rows
-from cop2l.exporting import recount
+from cop2l.exporting import recount_errors
 from cop2l.kernel.counting import counts_and_parts
 from cop2l.kernel.learning import SET_NAMES, Sets
 
@@ -95,7 +95,7 @@ def truths(program, learner, world, found):
 
 def counted(program, certificate, samples):
     """The records and statements of a program, as an export has them."""
-    return recount(program, certificate.content, certificate.options, sets_of(certificate), samples)
+    return recount_errors(program, certificate.content, certificate.options, sets_of(certificate), samples)
 
 
 def of_program(make, seen, learner, world, certificate, _, samples):

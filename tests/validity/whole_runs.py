@@ -194,7 +194,7 @@ def learned(learner, world, samples):
         yield t
 
 
-def stated(learner, world, certificate, then=None, samples=None):
+def claimed(learner, world, certificate, then=None, samples=None):
     """(truth, bound) for everything that a certificate states of the model as it is now.
 
     `then` has, for each task, which inputs with which class were misclassified just after it was learned.
@@ -231,7 +231,7 @@ def truth(one, world, records, now, then):
     return world.chance(task, wrong)
 
 
-def run(world, model, samples, scenario, *, gone=False, claims=stated, **options):
+def run(world, model, samples, scenario, *, gone=False, claims=claimed, **options):
     """Learn the samples; certify at the end or, without a fixed number of tasks, after every task.
 
     `claims` gives what is stated: of the model, or of a program that is made of it.
@@ -252,11 +252,11 @@ def run(world, model, samples, scenario, *, gone=False, claims=stated, **options
 CLAIMS = [
     *(("uniform", kind) for kind in ("kl", "kl-tight")),
     *(("threshold", kind) for kind in ("kl", "kl-tight", "preference", "buffer")),
-    *(("witness", kind) for kind in ("kl", "kl-tight", "preference", "combined", "buffer")),
+    *(("count-only", kind) for kind in ("kl", "kl-tight", "preference", "combined", "buffer")),
 ]
 FACTORS = {
     "kind": ("kl", "kl-tight", "preference", "combined", "buffer"),
-    "buffer": ("uniform", "threshold", "witness"),
+    "buffer": ("uniform", "threshold", "count-only"),
     "stop": ("kl", "preference", "combined", "none"),
     "grid": (False, True),
     "scenario": SCENARIOS,
@@ -281,7 +281,7 @@ def settings(turn=0):
         yield {"buffer": buffer, "kind": kind, **dict(zip(names, values, strict=True)), "world": world}
 
 
-def whole(setting, claimed, seed, claims=stated):
+def whole(setting, claimed, seed, claims=claimed):
     """One run of a setting; the seed gives the data and, by another way, the seeds of learner and model."""
     random = np.random.default_rng([seed, 1])
     world = world_of(setting["world"], setting["scenario"], len(SIZES))
@@ -311,7 +311,7 @@ SHARP = [
 def sharp_options(picks):
     """So many examples are picked, one after the other, whatever they are; the buffer holds all, and later tasks pick none."""
     same = {
-        "buffer": "witness",
+        "buffer": "count-only",
         "stop": "none",
         "grid": True,
         "memory": 10**4,
@@ -359,8 +359,8 @@ SEARCHES = {
     "kl": {"buffer": "uniform", "stop": "kl"},
     "kl-tight": {"buffer": "threshold", "stop": "combined"},
     "preference": {"buffer": "threshold", "stop": "preference"},
-    "combined": {"buffer": "witness", "stop": "combined"},
-    "buffer": {"buffer": "witness", "stop": "preference"},
+    "combined": {"buffer": "count-only", "stop": "combined"},
+    "buffer": {"buffer": "count-only", "stop": "preference"},
 }
 
 
@@ -380,7 +380,7 @@ def searching(kind, seed, tasks=1, n=57):
 METHODS = ("finetuning", "replay", "joint", "gdumb")
 
 
-def holdout(name, scenario, anytime, claimed, seed, sizes=(40, 60, 50), claims=stated):
+def holdout(name, scenario, anytime, claimed, seed, sizes=(40, 60, 50), claims=claimed):
     """One run of a method with half of every task withheld, certified after the last task or after each."""
     random = np.random.default_rng([seed, 4])
     world = world_of("memory", scenario, len(sizes))
@@ -408,7 +408,7 @@ def holdout(name, scenario, anytime, claimed, seed, sizes=(40, 60, 50), claims=s
 # ---- controls: the same path with one thing broken; each must be violated more often than delta
 
 FREE = {
-    "buffer": "witness", "stop": "combined", "kind": "combined", "grid": True, "max_iterations": 6, "k": 3, "epochs": 2,
+    "buffer": "count-only", "stop": "combined", "kind": "combined", "grid": True, "max_iterations": 6, "k": 3, "epochs": 2,
     "batch": 16, "lr": 0.5, "prior": 0.5, "prior_memory": 0.5, "prior_epochs": 20, "prior_lr": 2.0, "memory": 200,
 }  # fmt: skip
 PICKING = {
@@ -471,7 +471,7 @@ def best_of_commitments(options, seed, broken):
         )
         list(learned(learner, world, samples))
         certificate = learner.certify(samples)
-        runs.append((sum(certificate.bounds.values()), number, list(stated(learner, world, certificate))))
+        runs.append((sum(certificate.bounds.values()), number, list(claimed(learner, world, certificate))))
     return judged(min(runs)[2])
 
 
@@ -487,10 +487,10 @@ def second_certificate(seed, broken):
         model_of("memory", 2, seed), repeats=True, preset="cop2l", scenario=DOMAINS, delta=DELTA, **options
     )
     list(learned(learner, world, samples))
-    found = list(stated(learner, world, learner.certify(samples)))
+    found = list(claimed(learner, world, learner.certify(samples)))
     if broken:
         learner.state.issued = None  # the learner refuses a second one: this forgets the first
-        found += stated(learner, world, learner.certify())
+        found += claimed(learner, world, learner.certify())
     return judged(found)
 
 
@@ -525,7 +525,7 @@ def every_task(seed, broken):
         bounds = [float(bounds_of(r, r["task"], fixed, messages)["combined"]) for r in certificate.records]
         found += [
             (risk, bounds[task] if broken else bound)
-            for task, (risk, bound) in enumerate(stated(learner, world, certificate))
+            for task, (risk, bound) in enumerate(claimed(learner, world, certificate))
         ]
     return judged(found)
 

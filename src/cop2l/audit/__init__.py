@@ -1,7 +1,7 @@
 """What an auditor uses: everything around the kernel, which decides alone. Nothing here can raise a verdict, only lower it.
 
 verify       the one function: a certificate or a run directory in, a verdict out
-cut          the samples: loaded and cut as is usual, or as the auditor says
+cut          the samples: loaded and split as is usual, or as the auditor says
 model        the model, from its description or from the auditor's own function
 commitment   whether what was chosen is what was committed to
 holdout      hold-out certificates: the stored learner, and learning again

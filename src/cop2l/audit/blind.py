@@ -27,7 +27,7 @@ from cop2l.kernel import arrays
 from cop2l.kernel.building import model_for, put_scale, stored_tensors, where
 from cop2l.kernel.exact import sample
 from cop2l.kernel.exported import EXPORT
-from cop2l.kernel.form import HOLDOUT_FILES, Unreadable, read
+from cop2l.kernel.form import HOLDOUT_FILES, Unreadable, read_certificate
 from cop2l.kernel.options import require
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD
@@ -37,7 +37,7 @@ PASSES = ("epochs", "steps", "selections", "inner", "iterations")
 BROKEN = (UserError, RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
-def new(certificate: Mapping[str, Any], own: str | None, first: Any = None) -> Any:
+def new_method(certificate: Mapping[str, Any], own: str | None, first: Any = None) -> Any:
     """The method of a certificate with its model, before the first task, whose rows may give the scale of the inputs."""
     name, settings = certificate["method"], dict(certificate["settings"] or {})
     require(name in METHODS, "There is no such method.")
@@ -59,8 +59,8 @@ def new(certificate: Mapping[str, Any], own: str | None, first: Any = None) -> A
 
 def learn(certificate: Mapping[str, Any], rows: Path, out: Path, own: str | None, limit: float) -> None:
     """Learn again, and save the learner after each task."""
-    _, tasks, _ = arrays.read(rows)
-    learner, settings = new(certificate, own, tasks[1]), certificate["settings"] or {}
+    _, tasks, _ = arrays.read_arrays(rows)
+    learner, settings = new_method(certificate, own, tasks[1]), certificate["settings"] or {}
     passes = sum(v for k, v in settings.items() if type(v) is int and any(word in k for word in PASSES))
     size = sum(p.numel() for p in learner.model.parameters())
     operations = 12.0 * size * sum(len(y) for _, y, *_ in tasks.values()) * max(1, passes)
@@ -69,8 +69,8 @@ def learn(certificate: Mapping[str, Any], rows: Path, out: Path, own: str | None
             f"learning again takes {operations:.1e} operations, and {limit:.1e} are allowed: see --limit"
         )
     for t, (x, y, *groups) in tasks.items():
-        told = {"groups": groups[0]} if getattr(learner.options, "groups", ()) else {}
-        learner.learn(x, y, classes=certificate["records"][t - 1]["head"], progress=None, **told)
+        learn_kwargs = {"groups": groups[0]} if getattr(learner.options, "groups", ()) else {}
+        learner.learn(x, y, classes=certificate["records"][t - 1]["head"], progress=None, **learn_kwargs)
         with tempfile.TemporaryDirectory() as scratch:
             learner.save(scratch)
             shutil.copyfile(next(Path(scratch).glob("*.safetensors")), out / f"after-{t}.safetensors")
@@ -78,16 +78,18 @@ def learn(certificate: Mapping[str, Any], rows: Path, out: Path, own: str | None
 
 def predict(certificate: Mapping[str, Any], rows: Path, out: Path, file: Path, own: str | None) -> None:
     """The classes of rows, in several orders; single rows come first, each task with a learner of its own."""
-    for t, (x, *_) in arrays.read(rows)[1].items():
-        learner = new(certificate, own)
+    for t, (x, *_) in arrays.read_arrays(rows)[1].items():
+        learner = new_method(certificate, own)
         with tempfile.TemporaryDirectory() as scratch:
             shutil.copyfile(
                 file, Path(scratch) / (FILE if certificate["method"] == "cop2l" else SAVED_METHOD)
             )
             learner.restore(scratch)
-        told = t if certificate["scenario"] == "task-incremental" else None
+        task_number = t if certificate["scenario"] == "task-incremental" else None
         orders = [np.load(rows / f"order-{t}-{i}.npy") for i in range(len([*rows.glob(f"order-{t}-*.npy")]))]
-        classes = (learner.predict(x[order], task=told).cpu().numpy().astype(np.int64) for order in orders)
+        classes = (
+            learner.predict(x[order], task=task_number).cpu().numpy().astype(np.int64) for order in orders
+        )
         np.savez(out / f"{t}.npz", **{f"{i}": found for i, found in enumerate(classes)})
 
 
@@ -95,16 +97,16 @@ def make_program(
     certificate: Mapping[str, Any], rows: Path, out: Path, export: Path, own: str | None
 ) -> None:
     """The program that the certified parameters give here: its hash, what made and ran it, and the logits of each row."""
-    stated = json.loads((export / EXPORT).read_text(encoding="utf-8"))["program"]
+    claimed = json.loads((export / EXPORT).read_text(encoding="utf-8"))["program"]
     model = model_for(certificate, own, *where(certificate))
     if model is None:
         raise Unreadable("its model is the issuer's own; give the function that builds it with --model")
     model.cpu().load_state_dict(stored_tensors(*where(certificate)))
     try:
-        made = program(model, stated["inputs"], stated["format"])
+        made = program(model, claimed["inputs"], claimed["format"])
     except UserError as error:
         raise Unreadable(str(error)) from None
-    for t, (x, *_) in arrays.read(rows)[1].items():
+    for t, (x, *_) in arrays.read_arrays(rows)[1].items():
         np.save(out / f"{t}.npy", answers_alone(made.logits, x))
     found = {"sha256": sha256(made.content).hexdigest(), "made_by": made.made_by, "run_by": made.run_by}
     (out / "made.json").write_text(json.dumps(found), encoding="utf-8")
@@ -113,7 +115,7 @@ def make_program(
 def main(words: list[str] | None = None) -> int:
     """Do one of the three."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("verb", choices=("learn", "predict", "program"))
+    parser.add_argument("command", choices=("learn", "predict", "program"))
     for name in ("rows", "out", "certificate"):
         parser.add_argument(name, type=Path)
     parser.add_argument("given", type=Path, nargs="?")
@@ -121,12 +123,12 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--limit", type=float, default=1e14)
     typed = parser.parse_args(words)
     try:
-        certificate = read(typed.certificate)
+        certificate = read_certificate(typed.certificate)
         with threads(certificate["threads"]):
-            if typed.verb == "learn":
+            if typed.command == "learn":
                 learn(certificate, typed.rows, typed.out, typed.model, typed.limit)
             else:
-                do = predict if typed.verb == "predict" else make_program
+                do = predict if typed.command == "predict" else make_program
                 do(certificate, typed.rows, typed.out, typed.given, typed.model)
     except Unreadable as error:
         print(error, file=sys.stderr)

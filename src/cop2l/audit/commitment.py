@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cop2l.certify.commitment import commitment_hash, read
+from cop2l.certify.commitment import commitment_hash, read_commitment
 from cop2l.errors import UserError
 
 
@@ -20,4 +20,4 @@ def given_hash(given: str | Path | Mapping[str, Any]) -> str:
         raise UserError(
             f"{text} is neither the SHA-256 of a commitment nor its file; give the one you were handed."
         )
-    return commitment_hash(read(text))
+    return commitment_hash(read_commitment(text))

@@ -18,7 +18,7 @@ def is_export(path: Path) -> bool:
     return os.path.lexists(path / EXPORTED[0])
 
 
-def find(path: Path, notes: Verdict) -> list[Path]:
+def find_certificates(path: Path, notes: Verdict) -> list[Path]:
     """The folders of the certificates, in the order of their numbers."""
     if not path.exists():
         raise Unreadable(f"There is nothing at {path}; give a certificate's folder or a run directory.")
@@ -27,7 +27,7 @@ def find(path: Path, notes: Verdict) -> list[Path]:
     if is_export(path):
         return [path / "certificate"]
     if loose := [name for name in EXPORTED if os.path.lexists(path / name)]:
-        notes.doubt(
+        notes.add_unverified(
             f"{', '.join(loose)} lies beside a certificate without {EXPORTED[0]}, which would bind it to it: it was not checked."
         )
     own = os.path.lexists(path / TEXT_FILE)
@@ -40,14 +40,18 @@ def find(path: Path, notes: Verdict) -> list[Path]:
             f"There is no certificate in {path}; give a certificate's folder or a run directory."
         )
     if own:
-        notes.doubt(f"A {TEXT_FILE} lies beside the files of a run, which were checked instead of it.")
+        notes.add_unverified(
+            f"A {TEXT_FILE} lies beside the files of a run, which were checked instead of it."
+        )
     found: dict[int, Path] = {}
     for folder in sorted((path / "certificates").glob("*")):
         match = NUMBERED.fullmatch(folder.name)
         if match is None:
-            notes.doubt(f"certificates/{folder.name!r:.60} is not the name of a certificate and was ignored.")
+            notes.add_unverified(
+                f"certificates/{folder.name!r:.60} is not the name of a certificate and was ignored."
+            )
         elif int(match[1]) in found:
-            notes.fault(f"There are two certificates after task {int(match[1])}.")
+            notes.add_invalid(f"There are two certificates after task {int(match[1])}.")
         else:
             found[int(match[1])] = folder
     if not found:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cop2l.errors import printable
+from cop2l.errors import printable_text
 
 FLAGS = {
     "scenario": "--scenario", "tasks": "--tasks", "class_seed": "--class-seed", "order": "--order", "order_seed": "--order-seed",
@@ -19,20 +19,20 @@ FLAGS = {
 """How the auditor types an option of a cut; any other as --option KEY=VALUE."""
 SPLIT = ("holdout", "holdout_seed")
 NAMED = ("task_names", "class_names", "inputs")
-NO_CUT = ("stream", "folder", "download", *SPLIT, *NAMED)
+NOT_SPLIT = ("stream", "folder", "download", *SPLIT, *NAMED)
 """Keys of a recipe that say where data lies, which is the reader's to say, what is withheld, which a seed decides, or how things
 are called, which the data says."""
 
 
-def command(run: Path, recipe: Mapping[str, Any]) -> str:
+def verify_command(run: Path, recipe: Mapping[str, Any]) -> str:
     """What an auditor types to check a run whose certificates state this recipe of their data.
 
     >>> command(Path("runs/1"), {"stream": "mnist", "tasks": 3, "task_classes": [[0, 1], [2, 3], [4, 5]], "holdout": 0.1})
     'cop2l verify runs/1 --data mnist --tasks 3 --task-classes 0,1 2,3 4,5'
     """
     data = [_typed("--data", recipe["stream"])] if recipe.get("stream") else []
-    cut = [flag(key, value) for key, value in recipe.items() if key not in NO_CUT and value is not None]
-    return " ".join(["cop2l verify", shlex.quote(str(run)), *data, *cut])
+    split = [flag(key, value) for key, value in recipe.items() if key not in NOT_SPLIT and value is not None]
+    return " ".join(["cop2l verify", shlex.quote(str(run)), *data, *split])
 
 
 def flag(key: str, value: Any) -> str:
@@ -43,7 +43,7 @@ def flag(key: str, value: Any) -> str:
     """
     if key == "task_classes":
         # Several words: none may be an option that the issuer would have the auditor type.
-        if isinstance(value, list) and all(_whole(group) for group in value):
+        if isinstance(value, list) and all(_is_class_group(group) for group in value):
             return f"{FLAGS[key]} " + " ".join(",".join(map(str, group)) for group in value)
     elif key in FLAGS:
         return _typed(FLAGS[key], value)
@@ -67,11 +67,11 @@ def in_flags(sentence: str) -> str:
 
 def _typed(name: str, value: Any) -> str:
     """An option with its value, which is never read as another option, and cannot steer a terminal."""
-    text = printable(",".join(map(str, value)) if isinstance(value, list) else str(value))
+    text = printable_text(",".join(map(str, value)) if isinstance(value, list) else str(value))
     return f"{name}{'=' if text.startswith('-') else ' '}{shlex.quote(text)}"
 
 
-def _whole(group: Any) -> bool:
+def _is_class_group(group: Any) -> bool:
     return (
         isinstance(group, list) and bool(group) and all(type(label) is int and label >= 0 for label in group)
     )

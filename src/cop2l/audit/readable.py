@@ -4,7 +4,7 @@ from cop2l.certify import notebook
 from cop2l.kernel.verdict import CONCLUSIONS, PARTS, Verdict
 
 COLOURS = {"valid": notebook.ACCENT, "invalid": notebook.ALARM, "cannot tell": notebook.QUIET}
-IN_SIGHT = ("faults", "doubts", "claim")
+IN_SIGHT = ("invalid", "unverified", "claim")
 """What is read first; the rest is folded."""
 
 
@@ -12,15 +12,17 @@ class ReadableVerdict(Verdict):
     """A verdict with a short repr and a table for notebooks."""
 
     def __repr__(self) -> str:
-        counts = (f"{len(found)} {name}" for name in ("faults", "doubts") if (found := getattr(self, name)))
+        counts = (
+            f"{len(found)} {name}" for name in ("invalid", "unverified") if (found := getattr(self, name))
+        )
         return f"Verdict({', '.join([self.status, f'{len(self.statements)} statements', *counts])})"
 
     def _repr_html_(self) -> str:
         parts = {
-            name: notebook.listed(PARTS[name], getattr(self, name), folded=name not in IN_SIGHT)
+            name: notebook.folded_list(PARTS[name], getattr(self, name), folded=name not in IN_SIGHT)
             for name in PARTS
         }
         word, _, meaning = CONCLUSIONS[self.status].partition(": ")
         first = [parts.pop(name) for name in IN_SIGHT]
-        said = notebook.sentence(f"{meaning[0].upper()}{meaning[1:]}")
+        said = notebook.paragraph(f"{meaning[0].upper()}{meaning[1:]}")
         return notebook.card(word.capitalize(), *first, said, *parts.values(), colour=COLOURS[self.status])

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from cop2l.audit.commitment import given_hash
-from cop2l.audit.cut import SPLIT, Samples, samples_for
-from cop2l.audit.finding import find, is_export
-from cop2l.audit.flags import command
+from cop2l.audit.finding import find_certificates, is_export
+from cop2l.audit.flags import verify_command
 from cop2l.audit.readable import ReadableVerdict
-from cop2l.errors import UserError, printable
+from cop2l.audit.split import SPLIT, Samples, samples_for
+from cop2l.errors import UserError, printable_text
 from cop2l.experiments.records import SUMMARY, read_summary
 from cop2l.kernel import arrays
-from cop2l.kernel.form import Unreadable, read
+from cop2l.kernel.form import Unreadable, read_certificate
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import PARTS, Verdict, quoted
 from cop2l.streams.loading import GENERATED
@@ -29,7 +29,7 @@ SPARE = 2**27
 """Bytes that stay free on the disk that the arrays are written to."""
 
 
-def start(words: list[str], **how: Any) -> "subprocess.CompletedProcess[str]":
+def start_checker(words: list[str], **how: Any) -> "subprocess.CompletedProcess[str]":
     """Run the checker in a process of its own; whatever ends it without a verdict is exit code 3."""
     done = subprocess.run([sys.executable, "-P", "-m", "cop2l.kernel", *words], check=False, text=True, **how)
     if not done.stdout and done.returncode not in (3, 130):  # it was killed, or could not be imported
@@ -43,8 +43,8 @@ def check(
     data: str | Path | Mapping[int, tuple[Any, ...]] | None = None,
     *,
     model: str | Callable[[int], Any] | None = None,
-    cut: Mapping[str, Any] | None = None,
-    cut_as_stated: bool = False,
+    split: Mapping[str, Any] | None = None,
+    split_as_stated: bool = False,
     commitment: str | Path | Mapping[str, Any] | None = None,
     keep_arrays: str | Path | None = None,
     more: tuple[str, ...] = (),
@@ -52,17 +52,17 @@ def check(
 ) -> "subprocess.CompletedProcess[str]":
     """Load the data and have the checker decide; its exit code is the verdict."""
     notes, samples, digest, typed = Verdict(), Samples(), NO_DIGEST, None
-    path, folders = Path(path), find(Path(path), notes)
+    path, folders = Path(path), find_certificates(Path(path), notes)
     export = ["--export", str(path)] if is_export(path) else []
     if path not in (folders[-1], folders[-1] / "certificate.json") and not export:
         notes.assumed.append(BESIDE)
     try:
-        last = read(folders[-1])
+        last = read_certificate(folders[-1])
         digest = last["digest"]
-        samples = samples_for(notes, last, data, cut or {}, cut_as_stated)
+        samples = samples_for(notes, last, data, split or {}, split_as_stated)
         _check_summary(notes, path, last["not_valid"])
-        if any(SPLIT in doubt for doubt in notes.doubts):  # the data is the auditor's to name
-            typed = command(path, {**(last["data"] or {}), "stream": str(data)})
+        if any(SPLIT in doubt for doubt in notes.unverified):  # the data is the auditor's to name
+            typed = verify_command(path, {**(last["data"] or {}), "stream": str(data)})
     except Unreadable:
         raise
     except Refusal:  # the checker finds it, too
@@ -70,7 +70,7 @@ def check(
     words = [*map(str, folders), *export, *more]
     words += ["--model", _name(model)] if model is not None else []
     words += ["--commitment", given_hash(commitment)] if commitment is not None else []
-    said = {name: [printable(line)[:900] for line in getattr(notes, name)] for name in PARTS}
+    said = {name: [printable_text(line)[:900] for line in getattr(notes, name)] for name in PARTS}
     others = {
         "whole": samples.stream is not None,
         "draws": str(data) in GENERATED,
@@ -79,22 +79,22 @@ def check(
     }
     with _folder(keep_arrays, _size(samples)) as folder:
         try:
-            arrays.write(folder, digest, samples.tasks, samples.tests, **others)
+            arrays.write_arrays(folder, digest, samples.tasks, samples.tests, **others)
         except (TypeError, ValueError, AttributeError, IndexError) as error:
             raise Unreadable(f"The data cannot be written as arrays: {error!r:.200}") from None
         del samples
-        return start([str(folder), *words], **how)
+        return start_checker([str(folder), *words], **how)
 
 
-def _check_summary(notes: Verdict, run: Path, stated: Sequence[str]) -> None:
+def _check_summary(notes: Verdict, run: Path, claimed: Sequence[str]) -> None:
     """A run may know more against its claim than its certificates, which were issued before."""
     if not (run / SUMMARY).is_file():
         return
     try:
-        reasons = [reason for reason in read_summary(run).not_valid if reason not in stated]
+        reasons = [reason for reason in read_summary(run).not_valid if reason not in claimed]
     except UserError:
         return
-    notes.faults += [
+    notes.invalid += [
         f"The run declares its certificate not valid: {quoted(reason, 600)}" for reason in reasons
     ]
 
@@ -153,7 +153,7 @@ def verify(
     """Check the certificate in a folder, all certificates of a run directory, or an export, in a process of its own.
 
     `data` is a stream's name, a file or folder of data, or a mapping from task numbers to (x, y) or
-    (x, y, groups); `cut` are options of `cop2l.streams.load` that you know the data to be cut with.
+    (x, y, groups); `cut` are options of `cop2l.streams.load` that you know the data to be split with.
     `model` is your function build(seed), which must be in a module, or its name as package.module:function. `commitment` is what
     you were handed before: a hash, a file or its content. `count_repeats` and `repeats_are_draws` say what rows are that the
     model cannot tell from another. `Unreadable` or `cop2l.errors.UserError` is raised where nothing can be said.

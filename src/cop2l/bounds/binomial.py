@@ -7,7 +7,7 @@ import numpy as np
 
 from cop2l.bounds.checks import count, log_confidence, probability, within
 from cop2l.bounds.kl import ratio_inverse
-from cop2l.bounds.outer import SLACK, WIDTH, outer, up
+from cop2l.bounds.outer import SLACK, WIDTH, point_above_root, sum_above
 from cop2l.errors import UserError
 
 LOG_HALF = math.log(0.5)
@@ -75,7 +75,7 @@ def log_binomial_above(n: int, k: int) -> float:
     True
     """
     value = log_binomial(n, k)
-    return up(value) if value else 0.0
+    return sum_above(value) if value else 0.0
 
 
 def log_mass(n: int, k: int, p: float, r: float) -> tuple[float, float]:
@@ -205,10 +205,10 @@ def binomial_upper_tail(errors: int, n: int, p: float) -> float:
     if errors > n * p:  # P[n - X <= n - errors]
         mass, margin = log_mass(n, n - errors, r, p)
         _, factor = tail_factor(n, n - errors, p / r, WIDTH)
-        return min(1.0, up(math.exp(mass + margin) * factor))
+        return min(1.0, sum_above(math.exp(mass + margin) * factor))
     mass, margin = log_mass(n, errors - 1, p, r)
     factor, _ = tail_factor(n, errors - 1, r / p, WIDTH)
-    return min(1.0, up(1.0 - math.exp(mass - margin) * factor))
+    return min(1.0, sum_above(1.0 - math.exp(mass - margin) * factor))
 
 
 def clopper_pearson(errors: int, n: int, level: float = 0.95) -> tuple[float, float]:
@@ -234,7 +234,7 @@ def tail_inverse(k: int, n: int, log_delta: float) -> float:
     if log_delta == 0.0:
         return 0.0
     if k == 0:
-        return min(1.0, up(-math.expm1(log_delta / n)))
+        return min(1.0, sum_above(-math.expm1(log_delta / n)))
     if log_delta > LOG_HALF:
         return _tail_inverse_above_half(k, n, log_delta)
 
@@ -250,7 +250,7 @@ def tail_inverse(k: int, n: int, log_delta: float) -> float:
 
     # P[Bin(n, p) <= k] > 1/2 for every p <= k/n, so the root is above k/n. Chernoff's bound starts above the root.
     chernoff = ratio_inverse(k, n, -log_delta)
-    return min(chernoff, outer(excess, k / n, chernoff))
+    return min(chernoff, point_above_root(excess, k / n, chernoff))
 
 
 def _tail_inverse_above_half(k: int, n: int, log_delta: float) -> float:
@@ -272,7 +272,7 @@ def _tail_inverse_above_half(k: int, n: int, log_delta: float) -> float:
 
     # P[X > k] <= (n p)^(k+1)/(k+1)!: where that is 1 - delta we are below the root.
     start = math.exp(min(0.0, (target + math.lgamma(k + 2.0)) / (k + 1.0) - math.log(n)))
-    return outer(excess, 0.0, min(start, (k + 1.0) / n))
+    return point_above_root(excess, 0.0, min(start, (k + 1.0) / n))
 
 
 def _precision(slope: float) -> float:

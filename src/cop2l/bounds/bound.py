@@ -25,6 +25,6 @@ class Bound:
         return self.value
 
 
-def bounded(kind: str, value: float, terms: dict[str, float], reason: str) -> Bound:
+def make_bound(kind: str, value: float, terms: dict[str, float], reason: str) -> Bound:
     """A Bound of this value; the reason is kept only if the value is one."""
     return Bound(value, kind, reason if value == 1.0 else None, terms)

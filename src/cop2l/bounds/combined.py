@@ -3,9 +3,9 @@
 import math
 
 from cop2l.bounds.binomial import tail_inverse
-from cop2l.bounds.bound import Bound, bounded
+from cop2l.bounds.bound import Bound, make_bound
 from cop2l.bounds.checks import count, log_confidence, points, within
-from cop2l.bounds.outer import down
+from cop2l.bounds.outer import sum_below
 from cop2l.bounds.preference import NO_EXAMPLE, preferent
 from cop2l.bounds.sharing import log_zeta, one_of, per_task
 from cop2l.errors import UserError
@@ -25,7 +25,7 @@ def combined_certificate(
     *,
     grid: int | None = None,
 ) -> Bound:
-    """Our certificate for one task of T when no example of a past task can be picked (the witness buffer).
+    """Our certificate for one task of T when no example of a past task can be picked (buffer count-only).
 
     With probability at least 1 - delta over the draw of all T samples and their marks, for every task t at once:
 
@@ -51,14 +51,14 @@ def combined_certificate(
     confidence = log_confidence(log_delta)
     N = points(grid, kept)
     if kept:
-        rest = down(confidence + math.log1p(-UNPICKED))
+        rest = sum_below(confidence + math.log1p(-UNPICKED))
         weight = log_zeta(kept) if N is None else one_of(N - 1)
         return preferent("combined", whole, g + m, weight, T, rest, {"picked": g, "missed": m})
     if g:
         raise UserError(f"picked must be 0 where iterations = 0, not {g}.")
-    share = per_task(confidence if N == 1 else down(confidence + math.log(UNPICKED)), T)
+    share = per_task(confidence if N == 1 else sum_below(confidence + math.log(UNPICKED)), T)
     name = "ln(T/delta)" if N == 1 else "ln(4T/(3 delta))"
     terms: dict[str, float] = {"errors": m, "examples": whole, name: -share, "epsilon": -share}
     if not whole:
         return Bound(1.0, "combined", NO_EXAMPLE, terms)
-    return bounded("combined", tail_inverse(m, whole, share), terms, VACUOUS)
+    return make_bound("combined", tail_inverse(m, whole, share), terms, VACUOUS)

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from cop2l.bounds.binomial import log_binomial_above, tail_inverse
-from cop2l.bounds.bound import Bound, bounded
+from cop2l.bounds.bound import Bound, make_bound
 from cop2l.bounds.checks import count, counts, log_confidence, one_per_task, points, task_of, within
 from cop2l.bounds.kl import ratio_inverse
-from cop2l.bounds.outer import up
+from cop2l.bounds.outer import sum_above
 from cop2l.bounds.sharing import log_weight, log_zeta
 from cop2l.errors import UserError
 
@@ -109,11 +109,11 @@ def _bound(
 ) -> Bound:
     """The bound from the errors on the examples outside the compression set, at the sum of the prices, rounded up."""
     wrong = within("errors", errors, "n - compression - evicted", rest)
-    epsilon = up(math.fsum(prices.values()))
+    epsilon = sum_above(math.fsum(prices.values()))
     terms = {"complement errors": wrong, "complement size": rest, **prices, "epsilon": epsilon}
     if not rest:
         return Bound(1.0, kind, NOTHING_LEFT, terms)
-    return bounded(kind, inverse(wrong, rest, epsilon), terms, ALL_WRONG if wrong == rest else TOO_DEAR)
+    return make_bound(kind, inverse(wrong, rest, epsilon), terms, ALL_WRONG if wrong == rest else TOO_DEAR)
 
 
 @lru_cache(maxsize=4096)

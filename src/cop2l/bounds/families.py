@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from cop2l.bounds.binomial import tail_inverse
-from cop2l.bounds.bound import Bound, bounded
+from cop2l.bounds.bound import Bound, make_bound
 from cop2l.bounds.checks import count, log_confidence, within
 from cop2l.bounds.combined import VACUOUS
 from cop2l.bounds.outer import SLACK
@@ -15,7 +15,7 @@ from cop2l.errors import UserError
 LOG_QUARTER = math.log(0.25)
 
 
-def above(exact: Fraction) -> float:
+def float_above(exact: Fraction) -> float:
     """The least float in [0, 1] that is not below an exact number (1 if that is larger).
 
     >>> above(Fraction(1, 3)) >= Fraction(1, 3), above(Fraction(3, 2))
@@ -47,7 +47,7 @@ def pooled_certificate(counts: Sequence[tuple[int, int]], log_delta: float) -> B
         return Bound(1.0, "average", NO_EXAMPLE, terms)
     if X >= N - 1:
         return Bound(1.0, "average", "All examples but at most one are errors: then the bound is one.", terms)
-    return bounded("average", tail_inverse(X, N, share), terms, VACUOUS)
+    return make_bound("average", tail_inverse(X, N, share), terms, VACUOUS)
 
 
 def average_of(parts: Sequence[tuple[int, float]]) -> float:
@@ -59,7 +59,7 @@ def average_of(parts: Sequence[tuple[int, float]]) -> float:
     whole = sum(count("n", n) for n, _ in parts)
     if not whole:
         raise UserError("There is no example to average over.")
-    return above(sum((n * Fraction(value) for n, value in parts), Fraction(0)) / whole)
+    return float_above(sum((n * Fraction(value) for n, value in parts), Fraction(0)) / whole)
 
 
 def log_set_weight(tasks: int, pooled: int) -> float:
@@ -92,4 +92,4 @@ def net_forgetting(lost: float, gained: float) -> float:
 
     With probability at least 1 - delta, risk_t(theta_T) - risk_t(theta_t) <= lost - gained if each holds at delta/2.
     """
-    return above(Fraction(lost) - Fraction(gained))
+    return float_above(Fraction(lost) - Fraction(gained))

@@ -1,7 +1,7 @@
 """The certificate that needs no theory of compression: errors on examples that were withheld."""
 
 from cop2l.bounds.binomial import tail_inverse
-from cop2l.bounds.bound import Bound, bounded
+from cop2l.bounds.bound import Bound, make_bound
 from cop2l.bounds.checks import count, log_confidence, within
 from cop2l.bounds.sharing import per_task
 
@@ -36,4 +36,4 @@ def holdout_certificate(n: int, errors: int, tasks: int, log_delta: float) -> Bo
     if whole == 0:
         return Bound(1.0, "holdout", NOTHING_WITHHELD, terms)
     value = tail_inverse(wrong, whole, share)
-    return bounded("holdout", value, terms, ALL_WRONG if wrong == whole else TOO_FEW)
+    return make_bound("holdout", value, terms, ALL_WRONG if wrong == whole else TOO_FEW)

@@ -4,7 +4,7 @@ import math
 from functools import lru_cache
 
 from cop2l.bounds.checks import probability, real
-from cop2l.bounds.outer import BELOW_ONE, SLACK, TOLERANCE, ULP, up
+from cop2l.bounds.outer import BELOW_ONE, SLACK, TOLERANCE, ULP, sum_above
 from cop2l.errors import UserError
 
 TINY = 1e-300  # more than gradual underflow can lose
@@ -37,9 +37,9 @@ def kl(q: float, p: float) -> float:
     if p in {0.0, 1.0}:
         return math.inf
     if q == 0.0:
-        return up(-math.log1p(-p))
+        return sum_above(-math.log1p(-p))
     if q == 1.0:
-        return up(-math.log(p))
+        return sum_above(-math.log(p))
     value, margin = _divergence(q, p)
     return max(0.0, value) + margin
 
@@ -88,7 +88,7 @@ def upper_inverse(q: float, epsilon: float) -> float:
     if epsilon == 0.0:
         return q
     if q == 0.0:
-        return min(1.0, up(-math.expm1(-epsilon)))
+        return min(1.0, sum_above(-math.expm1(-epsilon)))
     # Three points above the root, because kl(q, p) is the integral of (s - q)/(s (1 - s)) over s from q to p, where
     # s (1 - s) is at most v, and less than p, which gives (p - q)^2 <= 2 p epsilon; and because -(1 - q) ln(1 - p)
     # is at most epsilon plus the entropy of q.

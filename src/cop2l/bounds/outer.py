@@ -16,17 +16,17 @@ WIDTH = 1e-11  # what a looser evaluation may cost in the result
 BELOW_ONE = 1.0 - ULP
 
 
-def up(x: float) -> float:
+def sum_above(x: float) -> float:
     """A non-negative sum of non-negative terms, enlarged by more than its rounding."""
     return math.nextafter(x * (1.0 + SLACK), math.inf)
 
 
-def down(x: float) -> float:
+def sum_below(x: float) -> float:
     """A sum of non-positive terms, moved away from zero by more than its rounding."""
-    return -up(-x)
+    return -sum_above(-x)
 
 
-def outer(excess: Callable[[float], tuple[float, float]], low: float, start: float) -> float:
+def point_above_root(excess: Callable[[float], tuple[float, float]], low: float, start: float) -> float:
     """A point above the root of an increasing function, by a hair.
 
     excess(p) gives a lower estimate of g(p), where g increases on (low, 1) and has one root there, and about its slope.

@@ -4,10 +4,10 @@ import math
 from functools import lru_cache
 
 from cop2l.bounds.binomial import decay, log_mass, tail_factor
-from cop2l.bounds.bound import Bound, bounded
+from cop2l.bounds.bound import Bound, make_bound
 from cop2l.bounds.checks import count, log_confidence, within
 from cop2l.bounds.kl import TINY, upper_inverse
-from cop2l.bounds.outer import SLACK, WIDTH, down, outer
+from cop2l.bounds.outer import SLACK, WIDTH, point_above_root, sum_below
 from cop2l.bounds.sharing import log_weight, per_task
 
 ALL_KEPT = "Every example is picked or misclassified, so nothing supports a bound."
@@ -65,7 +65,7 @@ def epsilon(k: int, n: int, log_delta: float) -> float:
 
     # For e >= k/n, P[X > k] is at least 1/4 and P[X = k] at most exp(-n kl(k/n, e)): a start above the root.
     start = upper_inverse(k / n, (math.log(4.0 * n) - log_delta) / n)
-    return outer(excess, k / n, start)
+    return point_above_root(excess, k / n, start)
 
 
 def preference_certificate(
@@ -133,7 +133,7 @@ def preferent(
     """The bound eps(k, n, (delta/T) weight), with its terms; the weight is what the choice of K leaves."""
     T = count("tasks", tasks, least=1)
     log_delta = log_confidence(log_delta)
-    share = down(per_task(log_delta, T) + log_weight)
+    share = sum_below(per_task(log_delta, T) + log_weight)
     terms |= {
         "compressed": k,
         "examples": n,
@@ -143,4 +143,4 @@ def preferent(
     }
     if n == 0:
         return Bound(1.0, kind, NO_EXAMPLE, terms)
-    return bounded(kind, epsilon(k, n, share), terms, ALL_KEPT if k == n else TOO_FEW)
+    return make_bound(kind, epsilon(k, n, share), terms, ALL_KEPT if k == n else TOO_FEW)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from cop2l.bounds.checks import count, log_confidence, points, real
-from cop2l.bounds.outer import down
+from cop2l.bounds.outer import sum_below
 from cop2l.errors import UserError
 from cop2l.kernel.options import grid_points
 
@@ -20,7 +20,7 @@ def log_zeta(k: int) -> float:
     >>> round(log_zeta(0), 7), round(log_zeta(9), 7)
     (-0.4977003, -5.1028705)
     """
-    return down(LOG_ZETA_0 - 2.0 * math.log(count("k", k) + 1.0))
+    return sum_below(LOG_ZETA_0 - 2.0 * math.log(count("k", k) + 1.0))
 
 
 def log_weight(iterations: int, grid: int | None = None) -> float:
@@ -56,12 +56,12 @@ def log_of_delta(delta: float) -> float:
     """The logarithm of a delta in (0, 1], rounded down."""
     if not 0 < (number := real("delta", delta)) <= 1:
         raise UserError(f"delta must be a number above 0 and at most 1, not {delta}.")
-    return down(math.log(number)) if number < 1 else 0.0
+    return sum_below(math.log(number)) if number < 1 else 0.0
 
 
 def one_of(N: int) -> float:
     """The logarithm of 1/N, rounded down."""
-    return down(-math.log(N)) if N > 1 else 0.0
+    return sum_below(-math.log(N)) if N > 1 else 0.0
 
 
 def anytime_log_delta(log_delta: float, tasks: int) -> float:
@@ -74,9 +74,9 @@ def anytime_log_delta(log_delta: float, tasks: int) -> float:
     -3.4934326
     """
     T = count("tasks", tasks, least=1)
-    return down(log_confidence(log_delta) + LOG_ZETA_0 - 2.0 * math.log(T))
+    return sum_below(log_confidence(log_delta) + LOG_ZETA_0 - 2.0 * math.log(T))
 
 
 def per_task(log_delta: float, tasks: int) -> float:
     """The logarithm of delta/T, rounded down, so that T certificates hold at once."""
-    return down(log_delta - math.log(tasks)) if tasks > 1 else log_delta
+    return sum_below(log_delta - math.log(tasks)) if tasks > 1 else log_delta

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from torch import Tensor
 
-from cop2l.certify.fast import Fast
+from cop2l.certify.fast import FastLearner
 from cop2l.certify.scoring import misclassified
 from cop2l.errors import Advice
 from cop2l.kernel.exact import Examples, certified_rows, join
@@ -38,7 +38,7 @@ def one_class(task: int, head: Sequence[int], y: Tensor, scenario: str) -> Itera
         )
 
 
-def after(engine: Fast, S: Examples) -> Iterator[str]:
+def underfitting(engine: FastLearner, S: Examples) -> Iterator[str]:
     """Underfitting: many errors on what was just trained on, or on what was replayed.
 
     What was picked is what the model finds hardest, so that many errors there are no sign: the whole task is looked at, unless
@@ -54,7 +54,9 @@ def after(engine: Fast, S: Examples) -> Iterator[str]:
     parts["earlier tasks that it replays"] = join(engine.prior[: task - 1])
     for what, held in parts.items():
         count = 0 if held is None else len(held)
-        missed = int(misclassified(engine.model, held, engine.outside).sum()) if held is not None else 0
+        missed = (
+            int(misclassified(engine.model, held, engine.masked_classes).sum()) if held is not None else 0
+        )
         if count >= ENOUGH and missed > HIGH * count:
             more = "and prior_lr, more prior_epochs" if options.prior else "or more epochs"
             more += ", adam as the optimiser" * (options.optimiser != "adam")
@@ -64,7 +66,7 @@ def after(engine: Fast, S: Examples) -> Iterator[str]:
             )
 
 
-def give(sentences: Iterable[str]) -> None:
+def warn_user(sentences: Iterable[str]) -> None:
     """Warn, as from the user's line: that which called `learn`, or `fit` of an adapter."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ADAPTERS):

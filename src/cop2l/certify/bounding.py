@@ -20,7 +20,7 @@ from cop2l.bounds import (
     pooled_certificate,
     preference_certificate,
 )
-from cop2l.bounds.outer import down
+from cop2l.bounds.outer import sum_below
 from cop2l.kernel.options import Options
 
 Counts = Mapping[str, Any]
@@ -39,29 +39,31 @@ def kind_of(record: Counts, options: Options) -> str:
     return "buffer" if record["errors"] is None else options.kind
 
 
-def held_out(kind: str, counted: Counts, options: Options) -> float:
+def is_holdout(kind: str, counted: Counts, options: Options) -> float:
     """The part of delta that is left where theta_T does not depend on the sample of the task; 0 where it may."""
     if kind == "holdout":
         return 1.0
-    if options.buffer != "witness" or kind not in ("combined", "buffer") or counted["iterations"] > 0:
+    if options.buffer != "count-only" or kind not in ("combined", "buffer") or counted["iterations"] > 0:
         return 0.0
     return 1.0 if options.grid_points == (0,) else 0.75
 
 
-def sizes(kind: str, counted: Counts) -> tuple[int, int]:
+def bound_counts(kind: str, counted: Counts) -> tuple[int, int]:
     """How many examples a bound is counted on, and how many of them are picked or wrong."""
     if kind != "buffer":
         return counted["n"], counted["missed"] + counted["picked"]
     return counted["selected"], counted["compressed"]
 
 
-def pools(record: Counts, options: Options) -> bool:
+def is_pooled(record: Counts, options: Options) -> bool:
     """Whether a task enters a mean with its errors, and not with its own bound."""
     counted = record["errors"] is not None and options.kind != "buffer"
-    return counted and held_out(options.kind, record, options) > 0
+    return counted and is_holdout(options.kind, record, options) > 0
 
 
-def promised(options: Options, records: Sequence[Counts]) -> list[tuple[str, int | None, Any, str]]:
+def promised_statements(
+    options: Options, records: Sequence[Counts]
+) -> list[tuple[str, int | None, Any, str]]:
     """What a certificate must state, in this order: family, task, subject and kind."""
     found: list[tuple[str, int | None, Any, str]] = []
     for family in options.claim:
@@ -72,7 +74,7 @@ def promised(options: Options, records: Sequence[Counts]) -> list[tuple[str, int
             if family == "tasks":
                 found.append((family, task, None, kind))
             elif family == "forgetting" and task < len(records):
-                net = [(family, task, "net", kind)] if held_out(kind, record, options) else []
+                net = [(family, task, "net", kind)] if is_holdout(kind, record, options) else []
                 found += [(family, task, "lost", kind), *net]
             elif family in ("classes", "groups"):
                 found += [
@@ -91,7 +93,7 @@ def log_delta(options: Options, last: int, family: str = "tasks") -> float:
     if options.shares and family in options.claim:
         part = options.shares[options.claim.index(family)] / sum(options.shares)
     part /= options.siblings
-    whole = down(math.log(options.delta) + math.log(part)) if part < 1 else math.log(options.delta)
+    whole = sum_below(math.log(options.delta) + math.log(part)) if part < 1 else math.log(options.delta)
     return anytime_log_delta(whole, last) if options.anytime else whole
 
 
@@ -132,12 +134,12 @@ def bounds_of(
         counts = (n, counted["picked"], counted["missed"], kept, last, share)
         if wanted("preference"):
             found["preference"] = preference_certificate(*counts, grid=grid)
-        if wanted("combined") and options.buffer == "witness":
+        if wanted("combined") and options.buffer == "count-only":
             found["combined"] = combined_certificate(*counts, grid=grid)
     selected, compressed = counted["selected"], counted["compressed"]
     if not wanted("buffer"):
         return found
-    if options.buffer == "witness":  # the same argument on R_t
+    if options.buffer == "count-only":  # the same argument on R_t
         same = combined_certificate(selected, 0, compressed, kept, last, share, grid=grid)
         found["buffer"] = replace(same, kind="buffer")
     else:
@@ -154,7 +156,7 @@ def statements(
     """
     names, messages = ("family", "task", "subject", "kind"), [record["iterations"] for record in records]
     found: list[dict[str, Any]] = []
-    for promise in promised(options, records):
+    for promise in promised_statements(options, records):
         family, task, subject, kind = promise
         if family == without:
             continue
@@ -169,7 +171,7 @@ def statements(
 
 
 def without_fallen(
-    stated: Sequence[Counts], void: Collection[int], *, means: bool = False
+    claimed: Sequence[Counts], void: Collection[int], *, means: bool = False
 ) -> list[dict[str, Any]]:
     """The statements where tasks share rows: one that falls says 100 %, all others hold with probability at least 1 - delta.
 
@@ -179,7 +181,7 @@ def without_fallen(
     statements about a task fall in the first case, and means over tasks in both (docs/theory.md, section 13).
     """
     fallen = {*void, *([None] if void or means else [])}
-    return [{**one, "value": 1.0} if one["task"] in fallen else dict(one) for one in stated]
+    return [{**one, "value": 1.0} if one["task"] in fallen else dict(one) for one in claimed]
 
 
 def _share(family: str, task: int, kind: str, options: Options, records: Sequence[Counts]) -> float:
@@ -187,9 +189,9 @@ def _share(family: str, task: int, kind: str, options: Options, records: Sequenc
     record, share = records[task - 1], log_delta(options, len(records), family)
     if family in ("classes", "groups"):
         filled = sum(part["n"] > 0 for part in record["parts"] if part["family"] == family)
-        return down(share - math.log(max(1, filled)))
-    if family == "forgetting" and held_out(kind, record, options):
-        return down(share - math.log(2))
+        return sum_below(share - math.log(max(1, filled)))
+    if family == "forgetting" and is_holdout(kind, record, options):
+        return sum_below(share - math.log(2))
     return share
 
 
@@ -203,7 +205,7 @@ def _one(
     messages: Sequence[int],
 ) -> float:
     counted = counts_of(records[task - 1], family, subject)
-    if not sizes(kind, counted)[0] and kind not in ("kl", "kl-tight"):
+    if not bound_counts(kind, counted)[0] and kind not in ("kl", "kl-tight"):
         return 1.0
     share = _share(family, task, kind, options, records)
     return float(bounds_of(counted, task, options, messages, share, kind)[kind])
@@ -211,11 +213,11 @@ def _one(
 
 def _net(task: int, kind: str, options: Options, records: Sequence[Counts], messages: Sequence[int]) -> float:
     counted = counts_of(records[task - 1], "forgetting", "gained")
-    n, gained = sizes(kind, counted)
-    held = held_out(kind, counted, options)
+    n, gained = bound_counts(kind, counted)
+    held = is_holdout(kind, counted, options)
     share = _share("forgetting", task, kind, options, records) - math.log(len(records)) + math.log(held)
     lost = _one("forgetting", task, "lost", kind, options, records, messages)
-    return net_forgetting(lost, gained_at_least(gained, n, down(share)) if n else 0.0)
+    return net_forgetting(lost, gained_at_least(gained, n, sum_below(share)) if n else 0.0)
 
 
 def _averaged(family: str, options: Options, records: Sequence[Counts], messages: Sequence[int]) -> float:
@@ -225,8 +227,8 @@ def _averaged(family: str, options: Options, records: Sequence[Counts], messages
     for record in records[:last]:
         task, counted = record["task"], counts_of(record, family, "lost")
         kind = kind_of(record, options)
-        if pools(record, options):
-            pooled.append(sizes(kind, counted))
+        if is_pooled(record, options):
+            pooled.append(bound_counts(kind, counted))
         elif kind == "buffer" and not options.marked:
             others.append((counted["n"], 1.0))
         else:
@@ -238,5 +240,5 @@ def _averaged(family: str, options: Options, records: Sequence[Counts], messages
         share -= math.log(len(records)) if family == "forgetting" else 0.0
         if options.kind != "holdout":
             share += log_set_weight(last, len(pooled))
-        others.append((sum(n for n, _ in pooled), float(pooled_certificate(pooled, down(share)))))
+        others.append((sum(n for n, _ in pooled), float(pooled_certificate(pooled, sum_below(share)))))
     return average_of(others) if any(n for n, _ in others) else 1.0

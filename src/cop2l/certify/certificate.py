@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cop2l._version import __version__
 from cop2l.certify import notebook
 from cop2l.certify.bounding import bounds_of
-from cop2l.certify.families import every_sentence
+from cop2l.certify.families import all_sentences
 from cop2l.errors import UserError
 from cop2l.files import file_digest, write_text
 from cop2l.kernel import form
@@ -58,10 +58,10 @@ class Certificate:
     @property
     def bounds(self) -> dict[int, float]:
         """The claimed bound on the error of every task that has one."""
-        return {task: value for task, own in self.stated.items() for value in own.values()}
+        return {task: value for task, own in self.claimed.items() for value in own.values()}
 
     @cached_property
-    def stated(self) -> dict[int, dict[str, float]]:
+    def claimed(self) -> dict[int, dict[str, float]]:
         """The claimed bound of every task that has one, by its kind."""
         return {
             s["task"]: {s["kind"]: s["value"]} for s in self.content["statements"] if s["family"] == "tasks"
@@ -87,10 +87,10 @@ class Certificate:
         records = self.content["records"]
         if task not in range(1, len(records) + 1):
             raise UserError(f"There is no task {task!r}; the certificate has the tasks 1 to {len(records)}.")
-        stated = [one["value"] for one in self.statements if one["task"] in (task, None)]
-        if self.not_valid and min(stated, default=1.0) == 1.0:
+        values = [one["value"] for one in self.statements if one["task"] in (task, None)]
+        if self.not_valid and min(values, default=1.0) == 1.0:
             return {}  # what makes the claim void makes the others void, too
-        claimed = {*self.stated.get(task, ())}
+        claimed = {*self.claimed.get(task, ())}
         if "tasks" not in self.options.claim:  # else it would be taken for a claim
             claimed.add(self.kind)
         every = bounds_of(records[task - 1], task, self.options, self._messages, without=claimed)
@@ -116,7 +116,7 @@ class Certificate:
 
     def _write(self, folder: Path, files: Mapping[str, str]) -> None:
         """The text, with the hashes of its files and its own."""
-        write_text(folder / form.TEXT_FILE, laid_out(sealed({**self.content, "files": files})))
+        write_text(folder / form.TEXT_FILE, certificate_text(with_digest({**self.content, "files": files})))
 
     def __str__(self) -> str:
         return table(self)
@@ -129,9 +129,9 @@ class Certificate:
         return f"Certificate({count} task{'s' * (count != 1)}, {claimed}, {self.kind}{invalid})"
 
     def _repr_html_(self) -> str:
-        head, *rows = cells(self)
+        head, *rows = table_cells(self)
         reasons = (f"NOT VALID: {reason}" for reason in self.not_valid)
-        said = (notebook.sentence(words) for words in (*reasons, *notes(self)))
+        said = (notebook.paragraph(words) for words in (*reasons, *notes(self)))
         title, colour = "Certificate", notebook.ACCENT
         if self.not_valid:
             title, colour = "Certificate, NOT VALID", notebook.ALARM
@@ -143,12 +143,12 @@ class Certificate:
         )
 
 
-def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content with its digest."""
     return {**content, "digest": form.content_digest(content)}
 
 
-def laid_out(content: Mapping[str, Any]) -> str:
+def certificate_text(content: Mapping[str, Any]) -> str:
     """The text of a certificate: a line for each field, and for each statement and record."""
     line = partial(json.dumps, sort_keys=True, allow_nan=False)
     fields = []
@@ -159,10 +159,10 @@ def laid_out(content: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
-def read(folder: str | Path) -> Certificate:
+def read_certificate(folder: str | Path) -> Certificate:
     """The certificate in a folder, checked for form and hashes only, without its tensors: see `cop2l.verify`."""
     try:
-        content = form.read(Path(folder))
+        content = form.read_certificate(Path(folder))
     except Refusal as refusal:
         raise UserError(str(refusal)) from None
     options = content["options"]
@@ -201,7 +201,7 @@ HEADS = ("task", "prior examples", "certified on", "picked", "errors", "error <=
 
 def table(certificate: Certificate) -> str:
     """A readable table: task, examples, picks, errors, bound."""
-    found = [[str(cell) for cell in row] for row in cells(certificate)]
+    found = [[str(cell) for cell in row] for row in table_cells(certificate)]
     widths = [max(map(len, column)) for column in zip(*found, strict=True)]
     rows = [
         "  ".join([*(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]])
@@ -212,24 +212,24 @@ def table(certificate: Certificate) -> str:
     )
 
 
-def certifying(record: Mapping[str, Any]) -> int:
+def certifying_examples(record: Mapping[str, Any]) -> int:
     """How many examples of a task certify: where its data is gone, those that the memory holds for it."""
     return int((record["selected"] or 0) if record["missed"] is None else record["n"])
 
 
-def cells(certificate: Certificate) -> list[tuple[Any, ...]]:
+def table_cells(certificate: Certificate) -> list[tuple[Any, ...]]:
     """The heading and the rows of the table."""
     bounds = {s["task"]: s for s in certificate.statements if s["family"] == "tasks"}
     own = certificate.kind != "holdout"  # else nothing is known of what was learned from
     why = "its data was gone" if "tasks" in certificate.options.claim else "not claimed"
     rows: list[tuple[Any, ...]] = [HEADS]
-    names = Names.of(certificate.content["data"])
+    names = Names.from_description(certificate.content["data"])
     for record in certificate.records:
-        stated, errors = bounds.get(record["task"]), record["missed"]
-        shown = (percent(stated["value"]), stated["kind"]) if stated else ("-", why)
+        claimed, errors = bounds.get(record["task"]), record["missed"]
+        shown = (percent(claimed["value"]), claimed["kind"]) if claimed else ("-", why)
         numbers = [
             record["prior"] if own else None,
-            certifying(record),
+            certifying_examples(record),
             record["picked"] if own else None,
             errors,
         ]
@@ -241,7 +241,7 @@ def cells(certificate: Certificate) -> list[tuple[Any, ...]]:
 def notes(certificate: Certificate) -> list[str]:
     """The sentences under the table."""
     options = certificate.options
-    lines = [*every_sentence(certificate.statements, certificate.records)]
+    lines = [*all_sentences(certificate.statements, certificate.records)]
     when = "of this run, one after each task at most, " if options.anytime else ""
     lines.append(
         f"With probability at least {confidence(options.delta)} over the draw of the data, "
@@ -250,6 +250,9 @@ def notes(certificate: Certificate) -> list[str]:
     if any(statement["kind"] == "buffer" for statement in certificate.statements):
         lines.append(FROM_MEMORY)
     if certificate.kind != "holdout":
-        n, picked = sum(map(certifying, certificate.records)), sum(r["picked"] for r in certificate.records)
+        n, picked = (
+            sum(map(certifying_examples, certificate.records)),
+            sum(r["picked"] for r in certificate.records),
+        )
         lines += filter(None, [nothing_picked(n, picked)])
-    return [*map(Names.of(certificate.content["data"]).put, lines)]
+    return [*map(Names.from_description(certificate.content["data"]).with_names, lines)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from cop2l.errors import UserError
 from cop2l.files import MOST_JSON, json_digest, parse, read_bytes
-from cop2l.kernel.form import canonical
+from cop2l.kernel.form import canonical_json
 from cop2l.kernel.options import Options
 
 FORMAT, VERSION = "cop2l-commitment", 3
@@ -26,7 +26,7 @@ def commitment(
 ) -> dict[str, Any]:
     """What is fixed in advance: all that a certificate's validity lets nobody choose after looking at the data.
 
-    `settings` are the options of a method other than CoP2L, `data` how the data will be cut, `theta_0` the hash of the initial
+    `settings` are the options of a method other than CoP2L, `data` how the data will be split, `theta_0` the hash of the initial
     parameters (None for a hold-out certificate, which depends on none), `precision` the type of the parameters, as float32.
     """
     from cop2l.kernel.exact import BITS
@@ -58,7 +58,7 @@ def commitment_hash(content: Mapping[str, Any]) -> str:
     return json_digest(content)
 
 
-def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def differing_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """The keys in which two tables differ, as they are typed: options by their bare names, those of other tables with theirs.
 
     >>> differing({"seed": 0, "options": {"lr": 0.1}, "data": {"n": 5}}, {"seed": 0, "options": {"lr": 0.2}, "data": {}})
@@ -68,13 +68,13 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     for key in sorted({*one, *other}):
         a, b = one.get(key), other.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
-            names += [name if key == "options" else f"{key}.{name}" for name in differing(a, b)]
-        elif canonical(a) != canonical(b):
+            names += [name if key == "options" else f"{key}.{name}" for name in differing_keys(a, b)]
+        elif canonical_json(a) != canonical_json(b):
             names.append(key)
     return names
 
 
-def read(path: str | Path) -> dict[str, Any]:
+def read_commitment(path: str | Path) -> dict[str, Any]:
     """The commitment in a file."""
     if not Path(path).exists():
         raise UserError(f"There is no commitment {path}; give the file that cop2l commit wrote.")

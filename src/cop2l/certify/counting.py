@@ -19,7 +19,7 @@ Facts = Mapping[str, Any]
 """Of a task's rows, as far as claims need it: `labels`, numbers of `groups`, which were `wrong` after the task."""
 
 
-def record(
+def task_record(
     options: Options, last: int, task: int, sets: Sets, wrong: np.ndarray, facts: Facts, gone: bool = False
 ) -> dict[str, Any]:
     """The integers of a task after task `last`, and of its parts as far as they are claimed; `wrong` marks the errors.
@@ -36,8 +36,8 @@ def record(
         found: dict[str, Any] = {
             "n": int(own.sum()),
             "prior": int((part & ~certified).sum()),
-            "compression": int(part[sets.first].sum()),
-            "evicted": int(part[sets.second].sum()),
+            "compression": int(part[sets.compression].sum()),
+            "evicted": int(part[sets.evicted].sum()),
             "picked": int(part[sets.picked].sum()),
             "errors": None if gone else int(np.count_nonzero(errors[own & ~compressed])),
             "missed": None if gone else int(np.count_nonzero(errors[own & ~picked])),
@@ -61,7 +61,7 @@ def record(
 
 
 def _both(sets: Sets) -> np.ndarray:
-    return np.concatenate([sets.first, sets.second])
+    return np.concatenate([sets.compression, sets.evicted])
 
 
 def group_numbers(groups: Any, options: Options, rows: int) -> np.ndarray | None:
@@ -99,7 +99,7 @@ def row_numbers(block: Any) -> np.ndarray:
     return np.asarray(rows @ np.random.default_rng(0).integers(2**63, size=rows.shape[1], dtype=np.uint64))
 
 
-def repeated(
+def repeated_rows(
     found: Mapping[int, np.ndarray],
     used: Mapping[int, np.ndarray],
     others: Mapping[int, np.ndarray] | None = None,

@@ -3,7 +3,7 @@
 P2L trains a small model on few examples thousands of times, so that launching kernels took nearly all the time. Here all
 memory stands still: the pool, the training set, and tables of the rows of each mini-batch. The block on top is found and
 added to the training set on the device. Iterations are asked for some ahead; what lies behind the stop is thrown away,
-and theta comes back from copies. Every product has the shapes of `Plain`, every sum its order: the bits are the same.
+and theta comes back from copies. Every product has the shapes of `ReferenceLearner`, every sum its order: the bits are the same.
 """
 
 import itertools
@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from cop2l.certify.cuda_steps import Steps, record, streams
-from cop2l.certify.scoring import Top, ours, scoring_mode
+from cop2l.certify.scoring import Top, is_builtin_model, scoring_mode
 from cop2l.kernel.exact import LARGE_BLOCK, Examples, block_rows
 
 if TYPE_CHECKING:
-    from cop2l.certify.fast import Fast
+    from cop2l.certify.fast import FastLearner
 
 AHEAD = 3
 """How many iterations are asked for before the oldest of them is judged."""
@@ -34,12 +34,14 @@ SPARE = 1.25
 """A pool may have so many times the rows that it needs: to score some more takes less than to record it again."""
 
 
-def able(engine: "Fast", parts: Sequence[Examples | None]) -> bool:
+def can_record(engine: "FastLearner", parts: Sequence[Examples | None]) -> bool:
     """Whether this learner can be recorded: float32 on CUDA, one of cop2l's models, an optimiser without a step count."""
     like, some = next(engine.model.parameters()), [part for part in parts if part is not None]
     if like.device.type != "cuda" or like.dtype != torch.float32 or engine.options.optimiser == "adam":
         return False
-    if not ours(engine.model) or not all(isinstance(part.x, Tensor) and part.x.is_cuda for part in some):
+    if not is_builtin_model(engine.model) or not all(
+        isinstance(part.x, Tensor) and part.x.is_cuda for part in some
+    ):
         return False
     free: int = torch.cuda.mem_get_info(like.device)[0]
     needed: int = 4 * like.element_size() * sum(part.x.numel() for part in some)
@@ -99,7 +101,7 @@ class Scores:
         starts: Sequence[int],
         weights: Sequence[tuple[float, float]],
         candidates: np.ndarray,
-        outside: Tensor | None,
+        masked_classes: Tensor | None,
     ) -> None:
         """Another pool, whose parts begin at these rows; each has one weight in picking and one in training."""
         mark, opened = np.zeros(len(self), np.uint64), np.zeros(len(self), bool)
@@ -113,8 +115,10 @@ class Scores:
             self._trained[start:end] = trained
             mark[start:end] = part.mark
             opened[start:end] = candidates if start == 0 else True
-            if outside is not None and self._hidden is not None and self._hidden_columns is not None:
-                self._hidden[start:end] = outside[torch.from_numpy(part.task).to(outside.device)]
+            if masked_classes is not None and self._hidden is not None and self._hidden_columns is not None:
+                self._hidden[start:end] = masked_classes[
+                    torch.from_numpy(part.task).to(masked_classes.device)
+                ]
                 self._hidden_columns[:, start:end] = self._hidden[start:end].t()
         self._closed.copy_(self._pinned(~opened), non_blocking=True)
         at = torch.arange(len(self), device=self._y.device)
@@ -182,13 +186,13 @@ def _keys(losses: Tensor, later: Tensor) -> Tensor:
 class Graphs:
     """What is recorded for one learner, from task to task. It does not hold the learner: memory is free when that is gone."""
 
-    def __init__(self, engine: "Fast") -> None:
+    def __init__(self, engine: "FastLearner") -> None:
         self._model, self._options = engine.model, engine.options
         self._steps: Steps | None = None
         self._scores: Scores | None = None
         self._places = _places(engine.model)
 
-    def fits(self, engine: "Fast") -> bool:
+    def fits(self, engine: "FastLearner") -> bool:
         """Whether the model is still where it was recorded."""
         return self._places == _places(engine.model)
 
@@ -200,22 +204,24 @@ class Graphs:
                 size, first = block_rows(like.x), next(model.parameters())
                 rows_of_x = torch.zeros((size, *shape), dtype=first.dtype, device=first.device)
                 classes = model(rows_of_x).shape[1]
-            room = 1 << max(11, (rows - 1).bit_length())
-            self._steps = Steps(model, self._options, shape, classes, room)
+            capacity = 1 << max(11, (rows - 1).bit_length())
+            self._steps = Steps(model, self._options, shape, classes, capacity)
         return self._steps
 
     def scores(self, steps: Steps, rows: int, masked: bool) -> Scores:
         """A pool with room for so many rows."""
-        found, room = self._scores, max(1, -(-rows // ROUNDED)) * ROUNDED
-        if found is None or found.steps is not steps or not rows <= len(found) <= max(SPARE * rows, room):
+        found, capacity = self._scores, max(1, -(-rows // ROUNDED)) * ROUNDED
+        if found is None or found.steps is not steps or not rows <= len(found) <= max(SPARE * rows, capacity):
             self._scores = None  # its memory first
-            self._scores = found = Scores(self._model, steps, room, masked, min(self._options.k, room))
+            self._scores = found = Scores(
+                self._model, steps, capacity, masked, min(self._options.k, capacity)
+            )
         return found
 
-    def update_on_prior(self, engine: "Fast", prior: Examples, epochs: int, lr: float) -> None:
+    def update_on_prior(self, engine: "FastLearner", prior: Examples, epochs: int, lr: float) -> None:
         """The epochs over the prior examples before the first pick."""
         steps = self.steps(prior, len(prior))
-        steps.start(prior, engine.prior_weight(prior), engine.outside)
+        steps.start(prior, engine.prior_weight(prior), engine.masked_classes)
         steps.plan([(0, len(prior))], epochs, lr, engine.task, "prior")
         steps.update(0, len(prior))
         steps.wait()
@@ -228,7 +234,7 @@ class Iterations:
     def __init__(
         self,
         graphs: Graphs,
-        engine: "Fast",
+        engine: "FastLearner",
         S: Examples,
         B: Examples | None,
         candidates: np.ndarray,
@@ -245,9 +251,11 @@ class Iterations:
         most = math.inf if options.max_iterations is None else options.max_iterations
         self._last = int(min(most, -(-self._open // options.k)))
         self._steps = graphs.steps(S, self._before + options.k * (self._last + 2))
-        self._scores = graphs.scores(self._steps, starts[-1] + len(parts[-1]), engine.outside is not None)
-        self._scores.load(parts, starts, weights, candidates, engine.outside)
-        self._steps.start(prior, engine.prior_weight(prior), engine.outside)
+        self._scores = graphs.scores(
+            self._steps, starts[-1] + len(parts[-1]), engine.masked_classes is not None
+        )
+        self._scores.load(parts, starts, weights, candidates, engine.masked_classes)
+        self._steps.start(prior, engine.prior_weight(prior), engine.masked_classes)
         self._results = self._scores.results
         self._results.start()
         self._free, self._asked = list(range(PLACES)), deque[int]()

@@ -136,10 +136,10 @@ class Steps:
         if self.stream is not None:
             self.stream.synchronize()
 
-    def start(self, prior: Examples | None, weight: Tensor, outside: Tensor | None) -> None:
+    def start(self, prior: Examples | None, weight: Tensor, masked_classes: Tensor | None) -> None:
         """The training set is the prior examples, with these weights unless classes are balanced; optimisers have empty state."""
         count = 0 if prior is None else len(prior)
-        self._balanced, self._masked = prior is not None and self._options.balance, outside is not None
+        self._balanced, self._masked = prior is not None and self._options.balance, masked_classes is not None
         if self.device.type == "cuda":
             self.stream = torch.cuda.current_stream(self.device)
         self.counts.zero_()
@@ -152,8 +152,8 @@ class Steps:
             self.y[:count] = prior.y
             self.weight[:count] = weight
             self.counts.copy_((prior.y[:, None] == self.labels).sum(0))
-            if outside is not None:
-                self.hidden[:count] = outside[torch.from_numpy(prior.task).to(self.device)]
+            if masked_classes is not None:
+                self.hidden[:count] = masked_classes[torch.from_numpy(prior.task).to(self.device)]
 
     def add(self, x: Tensor, y: Tensor, weight: Tensor, hidden: Tensor | None, real: Tensor) -> None:
         """Examples behind the others; those that are not real are counted nowhere, and overwritten or never used."""
@@ -170,7 +170,7 @@ class Steps:
         self.end.add_(len(y))
 
     def plan(self, sizes: Iterable[tuple[int, int]], epochs: int, lr: float, task: int, purpose: str) -> None:
-        """For each (iteration, n) that comes: epochs over the first n examples, as `Plain.update` has them."""
+        """For each (iteration, n) that comes: epochs over the first n examples, as `ReferenceLearner.update` has them."""
         self._epochs, self._lr, self._draw, self._there = epochs, lr, (purpose, task), 0
         self._coming.clear()
         for iteration, n in sizes:

@@ -53,7 +53,7 @@ class Claim(NamedTuple):
         return [self.sentence, *(f"  {sentence}" for sentence in shown)]
 
 
-def measured(summary: Mapping[str, Any]) -> Measured:
+def measured_values(summary: Mapping[str, Any]) -> Measured:
     """What a summary.json knows."""
     rows, matrix = summary["tasks"], summary["matrix"]
     return Measured(
@@ -64,25 +64,27 @@ def measured(summary: Mapping[str, Any]) -> Measured:
     )
 
 
-def claims(stated: Sequence[Statement], beside: Measured) -> list[Claim]:
+def claims(claimed: Sequence[Statement], beside: Measured) -> list[Claim]:
     """The families of some statements, each with its sentence; those of single tasks are said elsewhere."""
-    found = groupby((s for s in stated if s["family"] != "tasks"), key=lambda s: str(s["family"]))
+    found = groupby((s for s in claimed if s["family"] != "tasks"), key=lambda s: str(s["family"]))
     return [claim for family, own in found for claim in _MAKERS[family](list(own), beside)]
 
 
-def sentences(summary: Mapping[str, Any]) -> list[str]:
+def claim_sentences(summary: Mapping[str, Any]) -> list[str]:
     """What a finished run claims beside the bound of each task, line by line."""
-    return [line for claim in claims(summary["claims"], measured(summary)) for line in claim.lines]
+    return [line for claim in claims(summary["claims"], measured_values(summary)) for line in claim.lines]
 
 
-def every_sentence(stated: Sequence[Statement], records: Sequence[Mapping[str, Any]]) -> list[str]:
+def all_sentences(claimed: Sequence[Statement], records: Sequence[Mapping[str, Any]]) -> list[str]:
     """All that a certificate claims beside the bound of each task, each family after its sum; why a bound says nothing."""
     sizes = [record["n"] for record in records]
     lines = []
-    for family, own in groupby((s for s in stated if s["family"] != "tasks"), key=lambda s: str(s["family"])):
+    for family, own in groupby(
+        (s for s in claimed if s["family"] != "tasks"), key=lambda s: str(s["family"])
+    ):
         every = list(own)
         lines += [worst] if (worst := _worst(family, every, len(sizes))) else []
-        lines += [f"{said(s, sizes)}{_why(s, records)}." for s in every]
+        lines += [f"{statement_sentence(s, sizes)}{_why(s, records)}." for s in every]
     return lines
 
 
@@ -94,45 +96,49 @@ def _why(s: Statement, records: Sequence[Mapping[str, Any]]) -> str:
     return ""
 
 
-def said(statement: Statement, sizes: Sequence[int]) -> str:
+def statement_sentence(statement: Statement, sizes: Sequence[int]) -> str:
     """A statement as a sentence, without its full stop."""
     words = text.statement_text(statement, [{"n": n} for n in sizes])
     return f"{words[0].upper()}{words[1:]}"
 
 
-def _average(stated: Sequence[Statement], beside: Measured) -> list[Claim]:
-    (one,) = stated
+def _average(claimed: Sequence[Statement], beside: Measured) -> list[Claim]:
+    (one,) = claimed
     rate = _weighted(beside.errors, beside.sizes)
-    return [Claim("average", f"{said(one, beside.sizes)}{_beside(rate)}.")]
+    return [Claim("average", f"{statement_sentence(one, beside.sizes)}{_beside(rate)}.")]
 
 
-def _forgetting(stated: Sequence[Statement], beside: Measured) -> list[Claim]:
-    tasks = [s for s in stated if s["task"] is not None]
+def _forgetting(claimed: Sequence[Statement], beside: Measured) -> list[Claim]:
+    tasks = [s for s in claimed if s["task"] is not None]
     lost = [s for s in tasks if s["subject"] == "lost"]
     found, parts = list[Claim](), tuple(_part(s, beside, beside.falls[s["task"] - 1]) for s in tasks)
     if lost:
-        fall = text.rate(max(beside.falls[s["task"] - 1] for s in lost)).replace("%", "points")
+        fall = text.measured_percent(max(beside.falls[s["task"] - 1] for s in lost)).replace("%", "points")
         sentence = (
             f"{_worst('forgetting', tasks, len(beside.sizes))} The largest fall of a test accuracy: {fall}."
         )
         found.append(Claim("forgetting", sentence, parts))
-    for one in (s for s in stated if s["task"] is None):
+    for one in (s for s in claimed if s["task"] is None):
         rate = _weighted(beside.falls[:-1], beside.sizes[:-1])
-        words = f" (the mean fall of the test accuracies: {text.rate(rate)})" if rate is not None else ""
-        found.append(Claim("forgetting", f"{said(one, beside.sizes)}{words}."))
+        words = (
+            f" (the mean fall of the test accuracies: {text.measured_percent(rate)})"
+            if rate is not None
+            else ""
+        )
+        found.append(Claim("forgetting", f"{statement_sentence(one, beside.sizes)}{words}."))
     return found
 
 
-def _parts(stated: Sequence[Statement], beside: Measured) -> list[Claim]:
-    family = stated[0]["family"]
-    rates = [_measured_part(s, beside) for s in stated]
-    parts = tuple(_part(s, beside, rate) for s, rate in zip(stated, rates, strict=True))
-    return [Claim(family, _worst(family, stated, len(beside.sizes)), parts)]
+def _parts(claimed: Sequence[Statement], beside: Measured) -> list[Claim]:
+    family = claimed[0]["family"]
+    rates = [_measured_part(s, beside) for s in claimed]
+    parts = tuple(_part(s, beside, rate) for s, rate in zip(claimed, rates, strict=True))
+    return [Claim(family, _worst(family, claimed, len(beside.sizes)), parts)]
 
 
-def _worst(family: str, stated: Sequence[Statement], tasks: int) -> str:
+def _worst(family: str, claimed: Sequence[Statement], tasks: int) -> str:
     """The one sentence that sums up a family of statements about tasks; nothing for an average."""
-    own = [s for s in stated if s["task"] is not None and s["subject"] not in ("net", None)]
+    own = [s for s in claimed if s["task"] is not None and s["subject"] not in ("net", None)]
     if not own:
         return ""
     worst = max(own, key=lambda s: float(s["value"]))
@@ -151,8 +157,8 @@ def _worst(family: str, stated: Sequence[Statement], tasks: int) -> str:
 _MAKERS = {"average": _average, "forgetting": _forgetting, "classes": _parts, "groups": _parts}
 
 
-def _numbers(stated: Sequence[Statement]) -> str:
-    return ", ".join(str(t) for t in sorted({s["task"] for s in stated}))
+def _numbers(claimed: Sequence[Statement]) -> str:
+    return ", ".join(str(t) for t in sorted({s["task"] for s in claimed}))
 
 
 def _part(s: Statement, beside: Measured, rate: float | None) -> Part:
@@ -162,9 +168,9 @@ def _part(s: Statement, beside: Measured, rate: float | None) -> Part:
     why = f" ({VACUOUS})" if s["value"] >= 1 else ""
     return Part(
         about,
-        f"{said(s, beside.sizes)}{what}{why}.",
+        f"{statement_sentence(s, beside.sizes)}{what}{why}.",
         text.percent(s["value"]),
-        "" if rate is None else text.rate(rate),
+        "" if rate is None else text.measured_percent(rate),
     )
 
 
@@ -182,4 +188,4 @@ def _weighted(rates: Sequence[float | None], sizes: Sequence[int]) -> float | No
 
 
 def _beside(rate: float | None) -> str:
-    return "" if rate is None else f" (measured on the test part: {text.rate(rate)})"
+    return "" if rate is None else f" (measured on the test part: {text.measured_percent(rate)})"

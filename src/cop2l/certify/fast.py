@@ -1,4 +1,4 @@
-"""The learner's fast path. Its specification is `cop2l.kernel.learning.Plain`: the same bits, in less time.
+"""The learner's fast path. Its specification is `cop2l.kernel.learning.ReferenceLearner`: the same bits, in less time.
 
 What is gained: the pool is scored as `cop2l.certify.scoring` does it; on a CUDA device everything is recorded.
 """
@@ -14,8 +14,8 @@ from torch import Tensor
 
 from cop2l.certify.scoring import Candidates, Top
 from cop2l.console import Progress
-from cop2l.kernel.exact import NONE, Examples, join, taken
-from cop2l.kernel.learning import Optimiser, Outcome, Plain, balanced, criterion
+from cop2l.kernel.exact import NONE, Examples, gather, join
+from cop2l.kernel.learning import Optimiser, Outcome, ReferenceLearner, class_balanced_weights, criterion
 from cop2l.kernel.options import Refusal
 
 
@@ -23,11 +23,16 @@ class Iterations:
     """What an iteration of mP2L does: score the pool, then train on all that was picked."""
 
     def __init__(
-        self, engine: "Fast", S: Examples, B: Examples | None, candidates: np.ndarray, prior: Examples | None
+        self,
+        engine: "FastLearner",
+        S: Examples,
+        B: Examples | None,
+        candidates: np.ndarray,
+        prior: Examples | None,
     ) -> None:
         self._engine, self._S, self._B, model = engine, S, B, engine.model
         pool = Candidates if engine.ranks is None else engine.ranks.candidates
-        self._pool = pool(model, S, B, candidates, engine.outside, engine.options)
+        self._pool = pool(model, S, B, candidates, engine.masked_classes, engine.options)
         self._trained, self._balance = prior, prior is not None and engine.options.balance
         self._factor = engine.prior_weight(prior).cpu().numpy()
         self._optimiser = Optimiser(model, engine.options)
@@ -42,10 +47,10 @@ class Iterations:
         """Iteration j: the block is picked, and all that was picked is trained on."""
         engine, options = self._engine, self._engine.options
         self._pool.close(block)
-        self._trained = join([self._trained, taken(self._S, self._B, block)])
+        self._trained = join([self._trained, gather(self._S, self._B, block)])
         self._factor = np.concatenate([self._factor, np.where(block < len(self._S), 1.0, options.omega)])
         assert self._trained is not None
-        even = balanced(self._trained.y) if self._balance else torch.from_numpy(self._factor)
+        even = class_balanced_weights(self._trained.y) if self._balance else torch.from_numpy(self._factor)
         like = next(engine.model.parameters())
         weight = even.to(like.device, like.dtype)
         engine.update(self._optimiser, self._trained, weight, options.epochs, "update", j)
@@ -66,8 +71,8 @@ class Iterations:
 
 
 @dataclass
-class Fast(Plain):
-    """CoP2L with the bits of `Plain`."""
+class FastLearner(ReferenceLearner):
+    """CoP2L with the bits of `ReferenceLearner`."""
 
     progress: Progress | None = None
     ranks: Any = None
@@ -82,12 +87,12 @@ class Fast(Plain):
         B: Examples | None,
         candidates: np.ndarray,
         prior: Examples | None,
-        message: int | None = None,
+        kept_iterations: int | None = None,
         longest: int | None = None,
     ) -> Outcome:
-        """Algorithm 2, as `Plain.mp2l` has it."""
-        if message is not None or longest is not None:
-            return super().mp2l(S, B, candidates, prior, message, longest)
+        """Algorithm 2, as `ReferenceLearner.mp2l` has it."""
+        if kept_iterations is not None or longest is not None:
+            return super().mp2l(S, B, candidates, prior, kept_iterations, longest)
         options, points, certified = self.options, self.options.grid_points, int(candidates.sum())
         iterations = self._iterations(S, B, candidates, prior)
         blocks, own, j, best, least = [NONE], 0, 0, 0, math.inf
@@ -120,7 +125,7 @@ class Fast(Plain):
         return Outcome(np.concatenate(blocks[: best + 1]), np.concatenate(blocks), paid, j)
 
     def train_on_prior(self, own: Examples | None, rows: int) -> Examples | None:
-        """As `Plain.train_on_prior`."""
+        """As `ReferenceLearner.train_on_prior`."""
         prior, options = join([*self.prior, own]), self.options
         graphs = self._graphs_for([prior]) if options.start == "weights" else None
         epochs = options.prior_passes(rows)
@@ -144,7 +149,7 @@ class Fast(Plain):
         """What is recorded for this learner; None where nothing can be."""
         from cop2l.certify import cuda
 
-        if not cuda.able(self, parts):
+        if not cuda.can_record(self, parts):
             self._graphs = None
         elif self._graphs is None or not self._graphs.fits(self):
             self._graphs = cuda.Graphs(self)

@@ -60,7 +60,7 @@ def issue_holdout(
     model: Mapping[str, Any],
     threads: int,
     before: Mapping[int, np.ndarray] | None = None,
-    doubts: Sequence[tuple[set[int], str]] = (),
+    findings: Sequence[tuple[set[int], str]] = (),
     not_valid: Sequence[str] = (),
     repeats: bool = False,
     learned: Mapping[int, Callable[[], Iterable[tuple[Any, Any]]]] | None = None,
@@ -81,19 +81,19 @@ def issue_holdout(
         x, y, *groups = (*withheld[task], None)
         if not len(y):
             raise UserError(f"Nothing is withheld of task {task}; choose a larger holdout share.")
-        told = task if learner.scenario == "task-incremental" else None
+        task_number = task if learner.scenario == "task-incremental" else None
         wrong, column = (
-            numbers(learner.predict(x, task=told)) != numbers(y),
+            numbers(learner.predict(x, task=task_number)) != numbers(y),
             counting.group_numbers(groups[0], options, len(y)),
         )
         facts = {"labels": numbers(y), "groups": column, "wrong": (before or {}).get(task)}
         wrong |= same.get(task, False)
-        counted = counting.record(options, last, task, Sets(), wrong, facts)
+        counted = counting.task_record(options, last, task, Sets(), wrong, facts)
         found = fingerprint(len(y), blocks_of(x, np.asarray(y)), column)
         head = sorted(int(c) for c in heads[task - 1])
         records.append({"task": task, "rows": len(y), "head": head, "fingerprint": found, **counted})
-    void = {number for tasks, _ in doubts for number in tasks}
-    statements = without_fallen(all_statements(options, records), void, means=bool(doubts))
+    void = {number for tasks, _ in findings for number in tasks}
+    statements = without_fallen(all_statements(options, records), void, means=bool(findings))
     content = content_of(
         method,
         options,
@@ -105,7 +105,7 @@ def issue_holdout(
         model=dict(model),
         machine=machine(learner.model),
         threads=threads,
-        not_valid=[*not_valid, *(reason for _, reason in doubts)][:MOST_REASONS],
+        not_valid=[*not_valid, *(reason for _, reason in findings)][:MOST_REASONS],
         **fields,
     )
     return HoldoutCertificate(content, options, learner=learner)
@@ -119,4 +119,4 @@ def _repeated(
     with exact_arithmetic(threads):
         keys = {t: number(withheld[t][0]) for t in tasks}
         others = {t: np.concatenate([number(x) for x, _ in learned[t]()]) for t in tasks if t in learned}
-    return counting.repeated(keys, {t: np.zeros(len(own), bool) for t, own in keys.items()}, others)
+    return counting.repeated_rows(keys, {t: np.zeros(len(own), bool) for t, own in keys.items()}, others)

@@ -13,17 +13,24 @@ from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.bounding import without_fallen
 from cop2l.certify.certificate import Certificate, content_of
 from cop2l.certify.commitment import commitment, precision
-from cop2l.certify.fast import Fast
+from cop2l.certify.fast import FastLearner
 from cop2l.certify.inputs import by_name, check_finite, features, inputs, labelled, labels, wrong_shape
 from cop2l.certify.presets import SCALES, Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.certify.repeats import MOST_REASONS, copied_rows, copies, found_in_task, row_hashes
 from cop2l.certify.scoring import ErrorCount, misclassified, outputs
-from cop2l.certify.state import State, all_or_nothing, check_unchanged, check_undone, parameters, trained
+from cop2l.certify.state import (
+    State,
+    all_or_nothing,
+    check_unchanged,
+    check_undone,
+    parameters,
+    trained_names,
+)
 from cop2l.certify.validation import Data, check_model, check_task, not_learned_from, task_blocks
-from cop2l.console import Progress, shown
+from cop2l.console import Progress, progress_display
 from cop2l.errors import UserError, unknown
-from cop2l.kernel.exact import Examples, check_alone, digest, exact_arithmetic, machine, outside_heads, sample
+from cop2l.kernel.exact import Examples, check_alone, digest, exact_arithmetic, head_masks, machine, sample
 from cop2l.kernel.learning import set_tensors
 from cop2l.kernel.options import PRIOR, Options
 from cop2l.kernel.samples import blocks_of, fingerprint
@@ -81,13 +88,13 @@ class CoP2L:
             raise UserError(
                 "There is no prior part to scale the inputs from; give prior=0.05, say, or scale='none'."
             )
-        self.engine = Fast(model, self.options)
+        self.engine = FastLearner(model, self.options)
         self.ranks: ranks.Ranks | None = None
         """The processes that share the work of `learn` and `certify`: all make the same calls (docs/integrations.md)."""
         theta_0 = parameters(model)
         self.state = State(
             theta_0,
-            trained(model),
+            trained_names(model),
             torch.get_num_threads(),
             tuple(not_valid),
             data,
@@ -183,34 +190,38 @@ class CoP2L:
         print_of_data = fingerprint(len(found), rows, column)
         device, kind = next(self.model.parameters()).device, next(self.model.parameters()).dtype
         hashes = row_hashes(x, kind, self.options.seed)
-        doubts = [*found_in_task(task, hashes, state.hashes)]
-        reasons = [*(reason for _, reason in doubts), *advice.one_class(task, head, found, self.scenario)]
-        advice.give([*reasons, *(() if self._draws else copies(task, hashes))])
+        findings = [*found_in_task(task, hashes, state.hashes)]
+        reasons = [*(reason for _, reason in findings), *advice.one_class(task, head, found, self.scenario)]
+        advice.warn_user([*reasons, *(() if self._draws else copies(task, hashes))])
         if self.ranks is None:  # of several ranks each takes its own blocks there
             x = x.to(device) if isinstance(x, Tensor) else x
         else:
-            self.ranks.agree(self, {"data": print_of_data, "classes": head})
-            progress = progress if self.ranks.first or callable(progress) else False
+            self.ranks.check_agreement(self, {"data": print_of_data, "classes": head})
+            progress = progress if self.ranks.is_first or callable(progress) else False
         engine.ranks = self.ranks
-        with all_or_nothing(self), shown(progress) as engine.progress, exact_arithmetic(state.threads):
+        with (
+            all_or_nothing(self),
+            progress_display(progress) as engine.progress,
+            exact_arithmetic(state.threads),
+        ):
             state.heads, state.classes, state.columns = [*state.heads, head], width, columns
-            engine.outside = self._outside()
+            engine.masked_classes = self._outside()
             S = sample(x, found.to(device), task, self.options.seed)
             if task == 1:
-                check_alone(self.model, S, engine.outside)
+                check_alone(self.model, S, engine.masked_classes)
             engine.learn(S)
             if task == 1:  # once more: initial weights of zero would show nothing
-                check_alone(self.model, S, engine.outside)
+                check_alone(self.model, S, engine.masked_classes)
                 check_undone(self.model, S, self.options.seed)
             state.fingerprints, state.hashes = [*state.fingerprints, print_of_data], [*state.hashes, hashes]
-            state.void = tuple(sorted({*state.void, *(number for tasks, _ in doubts for number in tasks)}))
+            state.void = tuple(sorted({*state.void, *(number for tasks, _ in findings for number in tasks)}))
             state.not_valid = tuple(dict.fromkeys([*state.not_valid, *reasons]))[:MOST_REASONS]
             state.facts = [*state.facts, self._facts(S, column)]
             here = machine(self.model)
             state.machines = [other for other in state.machines if other != here] + [here]
             state.issued = state.certificate = None
             state.theta = digest(self.model.state_dict())
-            advice.give(advice.after(engine, S))
+            advice.warn_user(advice.underfitting(engine, S))
 
     def certify(self, data: Mapping[int, Data] | None = None) -> Certificate:
         """The certificate for every task seen; `data` maps task numbers to (x, y) or to a callable that yields blocks.
@@ -239,7 +250,7 @@ class CoP2L:
         check_unchanged(self)  # what gives the data may have changed it, and so may running it
         records = [self._record(task, task not in data, wrong[task - 1]) for task in range(1, last + 1)]
         unpaid = self._unpaid(data)
-        advice.give(
+        advice.warn_user(
             f"Rows of task {task} repeat another, and its bound is 100 %: they count as errors where its data is given, in"
             " bounds of other kinds than kl."
             for task in unpaid
@@ -280,7 +291,7 @@ class CoP2L:
     def use_model(self, model: nn.Module) -> None:
         """Begin with this model, before the first task."""
         self.model = self.engine.model = model.eval()
-        self.state.theta_0, self.state.trained = parameters(model), trained(model)
+        self.state.theta_0, self.state.trained = parameters(model), trained_names(model)
         self.state.theta = digest(self.state.theta_0)
 
     def commitment(self) -> dict[str, Any]:
@@ -360,7 +371,7 @@ class CoP2L:
         if self.scenario != "task-incremental":
             return None
         device = next(self.model.parameters()).device
-        return outside_heads(self.state.heads, self._width, self.scenario, device)
+        return head_masks(self.state.heads, self._width, self.scenario, device)
 
     def _facts(self, S: Examples, groups: np.ndarray | None) -> dict[str, np.ndarray]:
         """What must be known later of the rows of a task that was just learned."""
@@ -369,7 +380,7 @@ class CoP2L:
             found["labels"] = S.y.cpu().numpy()
         if "forgetting" in self.options.claim:
             count = misclassified if self.ranks is None else self.ranks.misclassified
-            found["wrong"] = count(self.model, S, self.engine.outside)
+            found["wrong"] = count(self.model, S, self.engine.masked_classes)
         return found
 
     def _misclassified(self, data: Mapping[int, Data]) -> list[np.ndarray]:
@@ -377,9 +388,9 @@ class CoP2L:
         every, shared = [np.zeros(rows, bool) for rows, _ in self.engine.sizes], self.ranks
         keys, options = dict[int, np.ndarray](), self.options
         if shared is not None:
-            shared.agree(self, {"data": sorted(data)})
+            shared.check_agreement(self, {"data": sorted(data)})
         with exact_arithmetic(self.state.threads):
-            given = self.model, self.engine.outside
+            given = self.model, self.engine.masked_classes
             count = ErrorCount(*given) if shared is None else ranks.ErrorCount(shared, *given)
             for task, wrong in enumerate(every, 1):
                 held = self.engine.buffer[task - 1]
@@ -389,11 +400,11 @@ class CoP2L:
                     count.add(held, wrong, held.row)
             count.finish()
             if shared is not None:
-                shared.unite(every)
+                shared.union(every)
         if keys and not self._draws:
             sets = self.engine.sets
             used = {t: counting.used_rows(len(own), t, options, sets[t - 1]) for t, own in keys.items()}
-            for task, mask in counting.repeated(keys, used).items():
+            for task, mask in counting.repeated_rows(keys, used).items():
                 every[task - 1] |= mask
         return every
 
@@ -425,4 +436,4 @@ class CoP2L:
         head, found = list(self.state.heads[at]), self.state.fingerprints[at]
         identity = {"task": task, "rows": len(wrong), "head": head, "fingerprint": found}
         facts, last = self.state.facts[at], self.tasks_seen
-        return identity | counting.record(self.options, last, task, sets, wrong, facts, gone=gone)
+        return identity | counting.task_record(self.options, last, task, sets, wrong, facts, gone=gone)

@@ -40,12 +40,12 @@ def table(
     return f'<table style="{style}">{"".join(lines)}</table>'
 
 
-def sentence(words: str, *, quiet: bool = False) -> str:
+def paragraph(words: str, *, quiet: bool = False) -> str:
     """A paragraph."""
     return f'<p style="margin:.3em 0{f";color:{QUIET}" * quiet}">{escape(words)}</p>'
 
 
-def listed(title: str, sentences: Sequence[str], *, folded: bool = True) -> str:
+def folded_list(title: str, sentences: Sequence[str], *, folded: bool = True) -> str:
     """Sentences under a title, folded away or not; nothing if there are none."""
     if not sentences:
         return ""

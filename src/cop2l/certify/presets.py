@@ -20,7 +20,7 @@ class OptionValues(TypedDict, total=False):
     batch: int
     lr: float
     optimiser: Literal["sgd", "momentum", "adam"]
-    buffer: Literal["uniform", "threshold", "witness"]
+    buffer: Literal["uniform", "threshold", "count-only"]
     stop: Literal["kl", "preference", "combined", "none"]
     grid: bool
     max_iterations: int | None
@@ -53,7 +53,7 @@ class Choice:
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {
-        "buffer": "witness", "stop": "combined", "kind": "combined",
+        "buffer": "count-only", "stop": "combined", "kind": "combined",
         "prior": 0.5, "prior_memory": 0.9, "prior_epochs": None, "prior_lr": None, "balance": False,
         "optimiser": "adam", "lr": 0.001, "batch": 64, "max_iterations": 0, "grid": True,
     },
@@ -61,7 +61,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "buffer": "threshold", "stop": "preference", "kind": "preference", "prior": 0.0, "grid": True, "max_iterations": 1024,
     },
     "hybrid": {
-        "buffer": "witness", "stop": "combined", "kind": "combined",
+        "buffer": "count-only", "stop": "combined", "kind": "combined",
         "prior": 0.6, "prior_memory": 0.9, "prior_epochs": 20, "prior_lr": 0.05,
         "k": 16, "epochs": 1, "batch": 64, "lr": 0.005, "max_iterations": 20, "grid": True,
     },
@@ -75,7 +75,7 @@ FOLLOWS = {"cop2l": "paper"}
 """A preset that takes what it does not say itself from a configuration's section of another."""
 
 
-def known(preset: str) -> str:
+def check_preset(preset: str) -> str:
     """The name of a preset; another is refused with a pointer."""
     if preset == "certified":
         raise UserError("There is no preset 'certified' any more; its settings are preset='hybrid'.")
@@ -90,7 +90,7 @@ def options(preset: str = Choice.preset, **changes: Any) -> Options:
     >>> options("paper", k=4).buffer
     'uniform'
     """
-    chosen = {**PRESETS[known(preset)], **changes}
+    chosen = {**PRESETS[check_preset(preset)], **changes}
     names = {field.name for field in fields(Options)}
     for name in changes:
         if name not in names:
@@ -98,7 +98,7 @@ def options(preset: str = Choice.preset, **changes: Any) -> Options:
     if preset in ("default", "hybrid") and chosen["prior"] == 0:
         raise UserError(f"The preset {preset!r} needs prior examples; for prior=0 use preset='cop2l'.")
     if "kind" not in changes:
-        usual = {"witness": "combined", "threshold": "preference"}
+        usual = {"count-only": "combined", "threshold": "preference"}
         chosen["kind"] = usual.get(str(chosen["buffer"]), chosen["kind"])
         if chosen["kind"] in ("preference", "combined") and chosen["buffer"] == "uniform":
             chosen["kind"] = "kl-tight"

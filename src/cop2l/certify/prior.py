@@ -52,7 +52,7 @@ def scale_inputs(learner: "CoP2L", x: Any, y: Tensor) -> None:
     own: Any = getattr(model, "scale", None)
     if ids or (isinstance(own, Scale) and not own.limited):  # token ids, or constants that were given
         return
-    constants = prior_scale(part, lambda sentence: advice.give(iter([sentence])))
+    constants = prior_scale(part, lambda sentence: advice.warn_user(iter([sentence])))
     if constants is not None:
         model = scalable(model, list(part.x.shape[1:]))
         model.scale.put(**constants)

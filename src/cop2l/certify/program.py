@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from cop2l._version import __version__
-from cop2l.errors import UserError, missing_extra, printable, unknown
+from cop2l.errors import UserError, missing_extra, printable_text, unknown
 from cop2l.kernel.exact import exact_arithmetic, processor
 from cop2l.kernel.exported import PROGRAMS
 from cop2l.kernel.samples import blocks_of
@@ -62,7 +62,7 @@ def program(model: nn.Module, inputs: Sequence[int], form: str = "torch") -> Pro
         cause: BaseException = error
         while cause.__cause__:  # a converter wraps what went wrong in what it was doing
             cause = cause.__cause__
-        why = printable((str(cause).splitlines() or [type(cause).__name__])[0][:200])
+        why = printable_text((str(cause).splitlines() or [type(cause).__name__])[0][:200])
         raise UserError(f"The model cannot be turned into a program of the format {form}: {why}") from None
 
 
@@ -116,7 +116,7 @@ def _session(content: bytes) -> Run:
     return lambda x: torch.from_numpy(session.run(None, {"x": x.to(kind).numpy()})[0])
 
 
-def loaded(file: Path, form: str) -> Run:
+def load_program(file: Path, form: str) -> Run:
     """What gives the logits of a batch, from the file of a program."""
     if form == "onnx":
         return _session(file.read_bytes())
@@ -163,14 +163,14 @@ def answers_alone(run: Run, x: Any) -> np.ndarray:
     return np.stack(found)
 
 
-def wrong_rows(logits: np.ndarray, y: np.ndarray, outside: np.ndarray | None) -> np.ndarray:
+def wrong_rows(logits: np.ndarray, y: np.ndarray, masked_classes: np.ndarray | None) -> np.ndarray:
     """Which examples a program misclassifies.
 
     As in the kernel, an example is right only if its class has strictly the largest logit among those that are not `outside`.
     """
     logits, rows = logits.copy(), np.arange(len(y))
-    if outside is not None:
-        logits[:, outside] = -np.inf
+    if masked_classes is not None:
+        logits[:, masked_classes] = -np.inf
     own = logits[rows, y]
     logits[rows, y] = -np.inf
     return np.asarray(~(own > logits.max(1)))

@@ -1,6 +1,6 @@
 """Several processes, the ranks of torch.distributed, share the work on one learner; each ends with the bits of one process alone.
 
-Every rank has the task at hand and makes the same calls. The pool is cut between whole blocks, so that every row is scored in the
+Every rank has the same task and makes the same calls. The pool is split between whole blocks, so that every row is scored in the
 block and the place that it has in one process; each rank scores its own blocks. What travels in an iteration is each rank's
 largest losses, where they stand, and how many errors it counted: from these every rank picks the same block, and trains on
 it as if alone.
@@ -44,7 +44,7 @@ class Ranks:
         """How many bytes this rank has sent to each of the others."""
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """Whether this rank is the one that writes and speaks."""
         return self.rank == 0
 
@@ -59,7 +59,7 @@ class Ranks:
         self.sent += row.nbytes
         return torch.stack(every).cpu().numpy()
 
-    def agree(self, learner: "CoP2L", more: Mapping[str, Any]) -> None:
+    def check_agreement(self, learner: "CoP2L", more: Mapping[str, Any]) -> None:
         """Refuse to go on where a rank has something else: then bits would differ, or ranks wait for each other."""
         facts = {
             "options": learner.options,
@@ -79,7 +79,7 @@ class Ranks:
                 f"The ranks do not have the same {', '.join(names)}; give the same to every rank."
             )
 
-    def unite(self, masks: Sequence[np.ndarray]) -> None:
+    def union(self, masks: Sequence[np.ndarray]) -> None:
         """Each mask becomes True where it is on any rank."""
         every = np.bitwise_or.reduce(self.gather(np.packbits(np.concatenate(masks))))
         whole = np.unpackbits(every, count=sum(len(mask) for mask in masks)).astype(bool)
@@ -89,7 +89,7 @@ class Ranks:
             mask[:] = found
 
     def shares(self, x: Any, lengths: Sequence[int]) -> list[slice]:
-        """Which rows of each part of a pool are this rank's: all parts together are cut between blocks, about evenly."""
+        """Which rows of each part of a pool are this rank's: all parts together are split between blocks, about evenly."""
         size = block_rows(x)
         blocks = [-(-length // size) for length in lengths]
         first, last = (sum(blocks) * rank // self.size for rank in (self.rank, self.rank + 1))
@@ -100,12 +100,12 @@ class Ranks:
             before += count
         return found
 
-    def misclassified(self, model: nn.Module, part: Examples, outside: Tensor | None) -> np.ndarray:
+    def misclassified(self, model: nn.Module, part: Examples, masked_classes: Tensor | None) -> np.ndarray:
         """Which examples are misclassified."""
         (own,), wrong = self.shares(part.x, [len(part)]), np.zeros(len(part), bool)
         if own.start < own.stop:
-            wrong[own] = scoring.misclassified(model, _rows(part, own), outside)
-        self.unite([wrong])
+            wrong[own] = scoring.misclassified(model, _rows(part, own), masked_classes)
+        self.union([wrong])
         return wrong
 
     def candidates(self, *pool: Any) -> "SharedCandidates":
@@ -129,14 +129,14 @@ class SharedCandidates:
         S: Examples,
         B: Examples | None,
         mask: np.ndarray,
-        outside: Tensor | None,
+        masked_classes: Tensor | None,
         options: Options,
     ) -> None:
         self._ranks, self._k, parts = ranks, options.k, [S] if B is None else [S, B]
         own = ranks.shares(S.x, [len(part) for part in parts])
         mine = [_rows(part, rows) for part, rows in zip(parts, own, strict=True)]
         self._own = Candidates(
-            model, mine[0], mine[1] if B is not None else None, mask[own[0]], outside, options
+            model, mine[0], mine[1] if B is not None else None, mask[own[0]], masked_classes, options
         )
         self._marks = np.concatenate([part.mark for part in parts])
         starts = np.cumsum([0, *(len(part) for part in parts)])
@@ -166,8 +166,8 @@ class SharedCandidates:
 class ErrorCount(scoring.ErrorCount):
     """Which examples of many tasks are misclassified: what one process scores in one go, one of the ranks does, in turn."""
 
-    def __init__(self, ranks: Ranks, model: nn.Module, outside: Tensor | None) -> None:
-        super().__init__(model, outside)
+    def __init__(self, ranks: Ranks, model: nn.Module, masked_classes: Tensor | None) -> None:
+        super().__init__(model, masked_classes)
         self._ranks, self._turn = ranks, 0
 
     def finish(self) -> None:

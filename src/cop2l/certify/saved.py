@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.certify.certificate import Certificate, read
+from cop2l.certify.certificate import Certificate, read_certificate
 from cop2l.certify.state import load_parameters, parameters
 from cop2l.errors import UserError
-from cop2l.files import DamagedError, read_tensors, replace_folder, standing, write_tensors
+from cop2l.files import DamagedError, last_complete, read_tensors, replace_folder, write_tensors
 from cop2l.kernel.building import scalable
 from cop2l.kernel.exact import Examples, digest, sample
 from cop2l.kernel.learning import SET_NAMES, Sets, set_tensors
@@ -30,16 +30,18 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
     """Write the learner and, if there is one and it is wanted, its certificate."""
     engine, state = learner.engine, learner.state
     sets = ({name: getattr(one, name) for name in SET_NAMES} for one in engine.sets)
-    tensors = {f"sets/{name}": value for name, value in _together(sets).items()}
+    tensors = {f"sets/{name}": value for name, value in _concatenate_columns(sets).items()}
     for name, theta in (("theta_0", state.theta_0), ("theta", parameters(learner.model))):
         tensors |= {f"{name}/{key}": value for key, value in theta.items()}
     for name, parts in (("buffer", engine.buffer), ("prior", engine.prior)):
-        tensors |= {f"{name}/{key}": value for key, value in _together(map(_columns, parts)).items()}
-    counts = _together({"n": count} for count in engine.prior_counts)
+        tensors |= {
+            f"{name}/{key}": value for key, value in _concatenate_columns(map(_columns, parts)).items()
+        }
+    counts = _concatenate_columns({"n": count} for count in engine.prior_counts)
     tensors |= {f"counts/{name}": value for name, value in counts.items()}
     tensors |= {f"sums/{name}": value.cpu() for name, value in engine.sums.items()}
     hashes = ({"rows": rows.view(np.int64)} for rows in state.hashes)
-    tensors |= {f"hashes/{name}": value for name, value in _together(hashes).items()}
+    tensors |= {f"hashes/{name}": value for name, value in _concatenate_columns(hashes).items()}
     for number, facts in enumerate(state.facts):
         tensors |= {f"facts/{number}/{name}": torch.from_numpy(rows.copy()) for name, rows in facts.items()}
     note = {
@@ -101,7 +103,7 @@ def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
             raise UserError(
                 f"The learner in {folder} has a model of your own; pass it: CoP2L.load(folder, model=...)."
             )
-        model = rebuilt(
+        model = rebuild_model(
             note["model"], {name: value for name, value in tensors.items() if name.startswith("theta/")}
         )
         if note["machines"] and ", cpu, " not in note["machines"][-1] and torch.cuda.is_available():
@@ -113,9 +115,9 @@ def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
     return learner
 
 
-def certified(note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def certified_content(note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """All that a certificate repeats of a saved learner; only what it remembers is its own."""
-    sets = enumerate(_apart(_part(tensors, "sets/")), 1)
+    sets = enumerate(_split_columns(_part(tensors, "sets/")), 1)
     tasks, machines = note["tasks"], note["machines"]
     fields = ("options", "scenario", "model", "classes", "data", "commitment", "threads", "not_valid")
     return {
@@ -129,7 +131,7 @@ def certified(note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[st
     }
 
 
-def rebuilt(description: dict[str, Any], theta: dict[str, Tensor]) -> nn.Module:
+def rebuild_model(description: dict[str, Any], theta: dict[str, Tensor]) -> nn.Module:
     """One of cop2l's own models with its seed's weights, in the precision of theta."""
     model = rebuild({key: value for key, value in description.items() if key != "parameters"})
     kinds = [value.dtype for value in theta.values() if value.is_floating_point()]
@@ -171,7 +173,7 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     state.threads, state.issued, state.columns = note["threads"], note["issued"], note["columns"]
     state.not_valid = tuple(dict.fromkeys([*note["not_valid"], *state.not_valid]))
     state.repeats, state.void = note["repeats"], tuple(note["void"])
-    state.hashes = [one["rows"].numpy().view(np.uint64) for one in _apart(_part(tensors, "hashes/"))]
+    state.hashes = [one["rows"].numpy().view(np.uint64) for one in _split_columns(_part(tensors, "hashes/"))]
     state.heads = [tuple(task["head"]) for task in tasks]
     state.fingerprints = [task["fingerprint"] for task in tasks]
     state.facts = [
@@ -180,20 +182,20 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     ]
     engine.sizes = [tuple(task["sizes"]) for task in tasks]
     engine.sets = []
-    for task, columns in zip(tasks, _apart(_part(tensors, "sets/")), strict=True):
+    for task, columns in zip(tasks, _split_columns(_part(tensors, "sets/")), strict=True):
         rows: dict[str, Any] = {name: value.numpy() for name, value in columns.items()}
         engine.sets.append(Sets(**rows, iterations=task["numbers"][0], stopped=task["numbers"][1]))
     device, seed = next(learner.model.parameters()).device, learner.options.seed
     engine.buffer, engine.prior = (
         [
             sample(held["x"].to(device), held["y"].to(device), number, seed, held["row"].numpy())
-            for number, held in enumerate(_apart(_part(tensors, f"{name}/")), 1)
+            for number, held in enumerate(_split_columns(_part(tensors, f"{name}/")), 1)
         ]
         for name in ("buffer", "prior")
     )
-    engine.prior_counts = [task["n"] for task in _apart(_part(tensors, "counts/"))]
+    engine.prior_counts = [task["n"] for task in _split_columns(_part(tensors, "counts/"))]
     engine.sums = {name: value.to(device) for name, value in _part(tensors, "sums/").items()}
-    engine.outside = learner._outside() if tasks else None
+    engine.masked_classes = learner._outside() if tasks else None
     state.theta = digest(learner.model.state_dict())
     state.certificate = _stored_certificate(_issued(folder, len(tasks)), learner)
     learner.model.eval()
@@ -204,7 +206,7 @@ def _columns(part: Examples) -> dict[str, Any]:
     return {"x": part.x, "y": part.y, "row": part.row}
 
 
-def _together(every: Iterable[Mapping[str, Any]]) -> dict[str, Tensor]:
+def _concatenate_columns(every: Iterable[Mapping[str, Any]]) -> dict[str, Tensor]:
     """The columns of all tasks one behind the other, and how long each is: few large tensors instead of many small ones."""
     found, parts = dict[str, Tensor](), list(every)
     for name in parts[0] if parts else ():
@@ -217,7 +219,7 @@ def _together(every: Iterable[Mapping[str, Any]]) -> dict[str, Tensor]:
     return found
 
 
-def _apart(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+def _split_columns(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
     """The columns of each task again, each in memory of its own."""
     if not tensors:
         return []
@@ -235,8 +237,8 @@ def _form(value: Tensor) -> tuple[Any, Any]:
 
 def _issued(folder: Path, tasks: int) -> Path:
     """Where a learner's certificate lies: beside it or, in a run directory, among all that were issued."""
-    own = standing(folder / "certificate")
-    return own if own.exists() else standing(folder.parent / "certificates" / f"after-{tasks:02d}")
+    own = last_complete(folder / "certificate")
+    return own if own.exists() else last_complete(folder.parent / "certificates" / f"after-{tasks:02d}")
 
 
 def _stored_certificate(folder: Path, learner: "CoP2L") -> Certificate | None:
@@ -244,7 +246,7 @@ def _stored_certificate(folder: Path, learner: "CoP2L") -> Certificate | None:
     if learner.state.issued is None or not folder.exists():
         return None
     try:
-        found, theta = read(folder), parameters(learner.model)
+        found, theta = read_certificate(folder), parameters(learner.model)
     except UserError as error:
         raise DamagedError(folder, str(error).rstrip(".")) from None
     tensors = {"theta_0": learner.state.theta_0, "theta": theta, "sets": set_tensors(learner.engine.sets)}

@@ -22,8 +22,8 @@ from cop2l.kernel.exact import (
     PaddedLinear,
     block_rows,
     join,
-    padded,
-    seen,
+    model_input,
+    pad_rows,
     tensor,
 )
 from cop2l.kernel.models import MODELS
@@ -39,7 +39,9 @@ Top = tuple[float, int, np.ndarray]
 def scoring_mode(model: nn.Module) -> Iterator[None]:
     """Inside: evaluation mode, no gradients, padded linear layers where a width asks for it; then all is as before."""
     training = [module for module in model.modules() if module.training]
-    narrow = not ours(model) or any(p.dim() == 2 and p.shape[1] % WIDTH for p in model.parameters())
+    narrow = not is_builtin_model(model) or any(
+        p.dim() == 2 and p.shape[1] % WIDTH for p in model.parameters()
+    )
     try:
         for module in training:
             module.training = False
@@ -50,7 +52,7 @@ def scoring_mode(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def ours(model: nn.Module) -> bool:
+def is_builtin_model(model: nn.Module) -> bool:
     """Whether it is one of cop2l's models as built: it never changes its input, and its parameters show every product's width."""
     return type(model) in MODELS.values() and all(
         type(module).__module__.startswith(("cop2l.kernel.", "torch.nn.modules."))
@@ -70,13 +72,13 @@ def input_blocks(model: nn.Module, x: Any, size: int | None = None) -> Iterator[
 
     A model of the user's own, which may write into its input, gets copies.
     """
-    size, trusted, scratch = size or block_rows(x), ours(model), None
+    size, trusted, scratch = size or block_rows(x), is_builtin_model(model), None
     for start in range(0, len(x), size):
-        rows = seen(model, tensor(x[start : start + size]))
+        rows = model_input(model, tensor(x[start : start + size]))
         if not (trusted and len(rows) == size) or rows.data_ptr() % 64 or not row_major(rows):
             if scratch is None:
                 scratch = rows.new_empty((size, *rows.shape[1:]))
-            rows = padded(rows, size, scratch)
+            rows = pad_rows(rows, size, scratch)
         yield rows if trusted else rows.detach()  # it may reshape what it is given
 
 
@@ -85,7 +87,7 @@ def kept_blocks(model: nn.Module, x: Any) -> list[Tensor] | None:
     like, size = next(model.parameters()), block_rows(x)
     if not isinstance(x, Tensor) or (x.device, x.dtype) != (like.device, like.dtype):
         return None
-    if not row_major(x) or not ours(model):
+    if not row_major(x) or not is_builtin_model(model):
         return None
     whole = range(0, len(x) - size + 1, size)
     if any((x.data_ptr() + start * x[:1].nbytes) % 64 for start in whole):
@@ -104,7 +106,11 @@ class Pool:
     """
 
     def __init__(
-        self, model: nn.Module, parts: Sequence[Examples], outside: Tensor | None, weights: Sequence[float]
+        self,
+        model: nn.Module,
+        parts: Sequence[Examples],
+        masked_classes: Tensor | None,
+        weights: Sequence[float],
     ) -> None:
         self._model, self._parts, self._size = model, parts, block_rows(parts[0].x)
         like, size = next(model.parameters()), self._size
@@ -120,9 +126,9 @@ class Pool:
         self._losses, self._closed = torch.empty_like(self._weight), torch.zeros_like(y, dtype=torch.bool)
         self._blocks = [kept_blocks(model, part.x) for part in parts]
         self._outside = None
-        if outside is not None:
-            task = torch.from_numpy(self.laid_out([part.task for part in parts], 0)).to(outside.device)
-            self._outside = outside.index_fill(0, task.new_zeros(1), False)[task]
+        if masked_classes is not None:
+            task = torch.from_numpy(self.laid_out([part.task for part in parts], 0)).to(masked_classes.device)
+            self._outside = masked_classes.index_fill(0, task.new_zeros(1), False)[task]
 
     def __len__(self) -> int:
         return len(self._own)
@@ -168,7 +174,7 @@ class Pool:
         return self._losses.masked_fill_(self._closed, -torch.inf), found_wrong
 
 
-def top(losses: Tensor, rest: np.ndarray, mark: np.ndarray, k: int) -> tuple[float, np.ndarray]:
+def top_block(losses: Tensor, rest: np.ndarray, mark: np.ndarray, k: int) -> tuple[float, np.ndarray]:
     """The largest loss, and the positions of the k largest: largest first, ties by the smaller mark. Closed rows are -inf."""
     largest = torch.topk(losses, min(k + 1, len(losses)))
     found = largest.values.tolist()
@@ -196,12 +202,12 @@ class Candidates:
         S: Examples,
         B: Examples | None,
         mask: np.ndarray,
-        outside: Tensor | None,
+        masked_classes: Tensor | None,
         options: Options,
     ) -> None:
         parts = [S] if B is None else [S, B]
         weights = [1.0, options.pick_omega or options.omega][: len(parts)]
-        self._pool, self._n, self._k = Pool(model, parts, outside, weights), len(S), options.k
+        self._pool, self._n, self._k = Pool(model, parts, masked_classes, weights), len(S), options.k
         self._mark = self._pool.laid_out([part.mark for part in parts], 0)
         self._rest = self._pool.laid_out([mask, *(np.ones(len(part), bool) for part in parts[1:])], False)
         self._pool.close(np.flatnonzero(~self._rest))
@@ -209,7 +215,7 @@ class Candidates:
     def top(self) -> Top:
         """Score the pool: the largest weighted loss, the number of errors in S, and the block on top."""
         losses, wrong = self._pool.score()
-        worst, picked = top(losses, self._rest, self._mark, self._k)
+        worst, picked = top_block(losses, self._rest, self._mark, self._k)
         errors = int(np.count_nonzero(wrong & self._rest[: len(wrong)]))
         return worst, errors, np.where(picked < self._n, picked, picked - self._pool.starts[1] + self._n)
 
@@ -228,7 +234,7 @@ class Candidates:
 
 
 def outputs(
-    model: nn.Module, x: Any, task: int | None = None, outside: Tensor | None = None
+    model: nn.Module, x: Any, task: int | None = None, masked_classes: Tensor | None = None
 ) -> Iterator[Tensor]:
     """The logits, block by block, on the CPU; those outside the head of the task are minus infinity.
 
@@ -239,21 +245,21 @@ def outputs(
         for rows in input_blocks(model, x, min(left, block_rows(x))):
             logits = model(rows)[:left]
             left -= len(rows)
-            if task is not None and outside is not None:
-                logits = logits.masked_fill(outside[task], -torch.inf)
+            if task is not None and masked_classes is not None:
+                logits = logits.masked_fill(masked_classes[task], -torch.inf)
             yield logits.cpu()
 
 
-def misclassified(model: nn.Module, part: Examples, outside: Tensor | None) -> np.ndarray:
+def misclassified(model: nn.Module, part: Examples, masked_classes: Tensor | None) -> np.ndarray:
     """Which examples are misclassified, as the kernel counts them."""
-    return Pool(model, [part], outside, [1.0]).score()[1]
+    return Pool(model, [part], masked_classes, [1.0]).score()[1]
 
 
 class ErrorCount:
     """Which examples of many tasks are misclassified: small tasks share a forward pass."""
 
-    def __init__(self, model: nn.Module, outside: Tensor | None) -> None:
-        self._model, self._outside = model, outside
+    def __init__(self, model: nn.Module, masked_classes: Tensor | None) -> None:
+        self._model, self._outside = model, masked_classes
         self._waiting: list[tuple[Examples, np.ndarray, Any]] = []
         self._rows = 0
 
@@ -269,7 +275,7 @@ class ErrorCount:
         waiting, self._waiting, self._rows = [one for one in self._waiting if len(one[0])], [], 0
         parts, start = [part for part, *_ in waiting], 0
         if len(parts) > 1:
-            parts = [replace(part, x=seen(self._model, tensor(part.x[:]))) for part in parts]
+            parts = [replace(part, x=model_input(self._model, tensor(part.x[:]))) for part in parts]
         every = (
             misclassified(self._model, found, self._outside)
             if (found := _joined(parts))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cop2l.certify.certificate import Certificate
 from cop2l.errors import UserError
-from cop2l.kernel.exact import Examples, digest, score, seen
+from cop2l.kernel.exact import Examples, digest, model_input, score
 from cop2l.kernel.options import Refusal
 from cop2l.randomness import private_randomness
 
@@ -71,7 +71,7 @@ def load_parameters(model: nn.Module, theta: Mapping[str, Tensor]) -> None:
     model.load_state_dict({name: value.to(device) for name, value in theta.items()})
 
 
-def trained(model: nn.Module) -> list[str]:
+def trained_names(model: nn.Module) -> list[str]:
     """The names of the parameters that are trained."""
     return [name for name, value in model.named_parameters() if value.requires_grad]
 
@@ -91,7 +91,7 @@ def check_undone(model: nn.Module, S: Examples, seed: int) -> None:
     some = S.take(np.arange(PROBED) % len(S))
     theta, (before, _) = parameters(model), score(model, some)
     with private_randomness(some.y.device, seed, "undone"):
-        model.train()(seen(model, some.take(np.arange(PROBED)).x))  # it may write into its input
+        model.train()(model_input(model, some.take(np.arange(PROBED)).x))  # it may write into its input
     load_parameters(model, theta)
     if not torch.equal(score(model, some)[0], before):
         raise UserError(
@@ -107,15 +107,18 @@ def all_or_nothing(learner: "CoP2L") -> Iterator[None]:
     theta, hidden, numbers, modes = (
         parameters(model),
         _unsaved(model),
-        _own_numbers(model),
+        _plain_numbers(model),
         [m.training for m in model.modules()],
     )
-    own, carried = replace(learner.state), {name: getattr(engine, name) for name in ("outside", "trace")}
+    own, carried = (
+        replace(learner.state),
+        {name: getattr(engine, name) for name in ("masked_classes", "trace")},
+    )
     carried |= {name: list(getattr(engine, name)) for name in ("sizes", "buffer", "prior", "prior_counts")}
     carried |= {"sets": [replace(one) for one in engine.sets], "sums": dict(engine.sums)}
     try:
         yield
-        for name, number in _own_numbers(model).items():
+        for name, number in _plain_numbers(model).items():
             if numbers.get(name, number) != number:
                 raise UserError(
                     f"The model's attribute {name!r} changes as the model runs, and its answers may change with it; make it "
@@ -148,7 +151,7 @@ def _unsaved(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in model.named_buffers() if name not in kept}
 
 
-def _own_numbers(model: nn.Module) -> dict[str, str]:
+def _plain_numbers(model: nn.Module) -> dict[str, str]:
     """Numbers, as texts, that modules of the user's own keep as plain attributes, such as a count of calls."""
     return {
         f"{name}.{key}".lstrip("."): repr(value)

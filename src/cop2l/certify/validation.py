@@ -20,7 +20,7 @@ from cop2l.certify.inputs import (
     wrong_shape,
 )
 from cop2l.certify.scoring import input_blocks, scoring_mode
-from cop2l.certify.state import trained
+from cop2l.certify.state import trained_names
 from cop2l.errors import UserError
 from cop2l.kernel.exact import tensor
 from cop2l.models import Classifier
@@ -43,7 +43,7 @@ def check_model(model: Any) -> None:
     """Refuse a model that cannot be learned, stored or made again bit for bit."""
     if not isinstance(model, nn.Module):
         raise UserError(f"The model must be a torch module, such as models.build(...), not {model!r:.60}.")
-    if not trained(model):
+    if not trained_names(model):
         raise UserError("The model has no parameters to learn.")
     fixed = model.fixed if isinstance(model, Classifier) else ()
     if any(model.get_parameter(name).requires_grad for name in fixed):
@@ -74,7 +74,7 @@ def check_task(
             "Learning needs gradients; call learn outside torch.no_grad() and torch.inference_mode(), and make or load the"
             " learner outside the latter."
         )
-    if trained(model) != learner.state.trained:
+    if trained_names(model) != learner.state.trained:
         raise UserError(
             "Other parameters are to be trained than when the learner was made; put requires_grad back."
         )
@@ -104,7 +104,7 @@ def check_task(
 
 def _outputs(model: nn.Module, x: Any, earlier: Any) -> int:
     """How many outputs the model has: found by running it once on such inputs, which must be like those of earlier tasks."""
-    shape, integers = form(x)
+    shape, integers = example_form(x)
     try:
         with scoring_mode(model):
             logits = model(next(input_blocks(model, x[:1])))
@@ -116,13 +116,13 @@ def _outputs(model: nn.Module, x: Any, earlier: Any) -> int:
         if (said := wrong_shape(model, x)) is not None:
             raise UserError(said) from None
         raise UserError(f"The model cannot take inputs of shape {shape}: {in_words(error)}.") from None
-    if earlier is not None and form(earlier)[1] != integers:
+    if earlier is not None and example_form(earlier)[1] != integers:
         raise UserError(
             "Earlier tasks held other integers, or real numbers where these are integers: give all tasks one type."
         )
-    if earlier is not None and form(earlier)[0] != shape:
+    if earlier is not None and example_form(earlier)[0] != shape:
         raise UserError(
-            f"The inputs have the shape {shape}; earlier tasks had {form(earlier)[0]}: give all tasks one shape."
+            f"The inputs have the shape {shape}; earlier tasks had {example_form(earlier)[0]}: give all tasks one shape."
         )
     if logits.dim() != 2:
         raise UserError("The model must return one row of logits per example.")
@@ -172,7 +172,7 @@ def task_blocks(
                 f"The data given for task {task} has {len(x)} inputs and {len(y)} labels from row {start} on; "
                 f"it was learned from {rows} examples."
             )
-        if form(x)[0] != form(like)[0] or not frozenset(head).issuperset(found.tolist()):
+        if example_form(x)[0] != example_form(like)[0] or not frozenset(head).issuperset(found.tolist()):
             raise not_learned_from(task)
         start += len(y)
         yield x, y
@@ -187,7 +187,7 @@ def not_learned_from(task: int) -> UserError:
     )
 
 
-def form(x: Any) -> tuple[tuple[int, ...], str]:
+def example_form(x: Any) -> tuple[tuple[int, ...], str]:
     """The shape of one example, and the type of integers; none of real numbers."""
     kind = str(x.dtype)
     return tuple(x.shape[1:]), kind if "int" in kind or "bool" in kind else ""

@@ -21,8 +21,8 @@ COMMANDS = {
     "learn": {
         "run": ("run", "run one experiment; the same command continues a stopped run"),
         "sweep": ("sweep", "run a grid of experiments, in local processes or on a Ray cluster"),
-        "learn": ("life", "add a task to a saved learner, with a new certificate"),
-        "predict": ("life", "predict with a saved learner"),
+        "learn": ("saved_learner", "add a task to a saved learner, with a new certificate"),
+        "predict": ("saved_learner", "predict with a saved learner"),
     },
     "certify and check": {
         "verify": ("verify", "check a certificate, a run or an export"),
@@ -95,14 +95,14 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     return top
 
 
-def named(words: Sequence[str]) -> str | None:
+def command_name(words: Sequence[str]) -> str | None:
     """The command among the words of a command line: the first that is no option."""
     return next((word for word in words if not word.startswith("-")), None)
 
 
-def parsed(words: Sequence[str]) -> argparse.Namespace:
+def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
     """The arguments; what is to be changed in a configuration (key=value) may stand anywhere."""
-    top = parser(named(words))
+    top = parser(command_name(words))
     arguments, rest = top.parse_known_args(words)
     words_left = [word for word in rest if not word.startswith("-")]
     if len(rest) == len(words_left) == 1 and getattr(arguments, "feedback", "") is None:
@@ -120,10 +120,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Where nobody reads the output any more, it is 141, and 3 for these two.
     """
     given = list(sys.argv[1:] if argv is None else argv)
-    judging = named(given) in JUDGES
+    judging = command_name(given) in JUDGES
     failed = CANNOT_JUDGE if judging else 2
     try:
-        arguments = parsed(given)
+        arguments = parse_arguments(given)
     except SystemExit as end:
         raise SystemExit(failed if end.code == 2 else end.code) from None
     try:

@@ -38,11 +38,11 @@ def commit(arguments: argparse.Namespace) -> None:
     """Write the commitment and print its hash."""
     from cop2l.certify.commitment import commitment_hash
     from cop2l.experiments import grid
-    from cop2l.experiments.learners import committed, load_stream, new_learner
+    from cop2l.experiments.learners import load_stream, new_learner, run_commitment
     from cop2l.files import write_text
 
-    config = grid.single(grid.read(arguments.config), grid.overrides(arguments.overrides))
+    config = grid.single_run(grid.read_configuration(arguments.config), grid.overrides(arguments.overrides))
     stream = load_stream(config)
-    content = committed(config, stream, new_learner(config, stream))
+    content = run_commitment(config, stream, new_learner(config, stream))
     write_text(arguments.out, json.dumps(content, indent=1, allow_nan=False) + "\n")
     print(commitment_hash(content))

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from cop2l.cli.runs import add_runs, find
+from cop2l.cli.runs import add_runs, find_runs
 
 DEFAULT_METRICS = ["accuracy", "forgetting", "bound", "average"]
 
@@ -48,8 +48,8 @@ def compare(arguments: argparse.Namespace) -> None:
     from cop2l.report.sentences import beside_claims
 
     write = formats.writer_of(arguments.format)
-    beside = published.read(arguments.beside) if arguments.beside else ()
-    found = find(arguments)
+    beside = published.read_published(arguments.beside) if arguments.beside else ()
+    found = find_runs(arguments)
     groups = group(found.finished(), arguments.over)
     for sentence in [*repeated(groups), *beside_claims(groups)]:
         print(sentence, file=sys.stderr)

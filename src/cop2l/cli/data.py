@@ -35,7 +35,7 @@ def show(arguments: argparse.Namespace) -> None:
     """List the data sets."""
     from cop2l.streams import catalogue, download
 
-    rows = download.state()
+    rows = download.data_state()
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return

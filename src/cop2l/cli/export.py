@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
 def export(arguments: argparse.Namespace) -> None:
     """Write it, and say what is claimed of it."""
     from cop2l.exporting import export as write
-    from cop2l.exporting import sentences
+    from cop2l.exporting import export_sentences
 
     content = write(arguments.source, arguments.to, format=arguments.format, data=arguments.data)
-    print("\n".join([f"Exported to {arguments.to}.", *sentences(content)]))
+    print("\n".join([f"Exported to {arguments.to}.", *export_sentences(content)]))

@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def make_entry(arguments: argparse.Namespace) -> Any:
     """Import a file, or compute what is not there yet, with a bar."""
-    from cop2l.console import shown
+    from cop2l.console import progress_display
     from cop2l.features import extract, import_features
 
     if arguments.file is not None:
@@ -94,7 +94,7 @@ def make_entry(arguments: argparse.Namespace) -> Any:
     names = ("folder", "weights", "device", "precision", "limit", "pretrained_on")
     options = {name: getattr(arguments, name) for name in names}
     size = 224 if arguments.size is None else arguments.size
-    with shown(True) as progress:
+    with progress_display(True) as progress:
         return extract(
             arguments.what, arguments.backbone or "dinov2-vits14", size=size, progress=progress, **options
         )
@@ -118,9 +118,9 @@ def show(arguments: argparse.Namespace) -> None:
 def backbones(arguments: argparse.Namespace) -> None:
     """List the backbones."""
     from cop2l.models.backbones import BACKBONES
-    from cop2l.plugins import installed
+    from cop2l.plugins import installed_names
 
-    others = {name: path for name, path in installed("backbones").items() if name not in BACKBONES}
+    others = {name: path for name, path in installed_names("backbones").items() if name not in BACKBONES}
     rows: list[dict[str, Any]] = [
         {
             "name": b.name,

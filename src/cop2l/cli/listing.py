@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     from cop2l.text import as_typed
 
     if arguments.what == "keys":
-        found = options.keys(arguments.method or Config.method)
+        found = options.run_keys(arguments.method or Config.method)
         rows = [[name, as_typed(key.default), key.sentence] for name, key in found.items()]
         as_json: dict[str, Any] = {name: key._asdict() for name, key in found.items()}
     elif arguments.method:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from cop2l.cli.runs import add_runs, find
+from cop2l.cli.runs import add_runs, find_runs
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -32,7 +32,7 @@ def plot(arguments: argparse.Namespace) -> None:
     from cop2l.report.figures import draw
     from cop2l.report.figures.figure import save
 
-    runs = find(arguments).finished()
+    runs = find_runs(arguments).finished()
     figures = draw(arguments.figure, runs, arguments.over, key=arguments.key, metric=arguments.metric)
     save(figures, arguments.out)
     print(arguments.out)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from cop2l.cli.runs import add_runs, find
+from cop2l.cli.runs import add_runs, find_runs
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -28,8 +28,8 @@ def report(arguments: argparse.Namespace) -> None:
     from cop2l.report.page import page
     from cop2l.text import count
 
-    beside = published.read(arguments.beside) if arguments.beside else ()
-    found = find(arguments)
+    beside = published.read_published(arguments.beside) if arguments.beside else ()
+    found = find_runs(arguments)
     runs = count(len(found.runs if found.learners else found.finished()), "run")
     runs += f" and {count(len(found.learners), 'saved learner')}" if found.learners else ""
     write_text(arguments.out, page(found, arguments.over, arguments.title, beside))

@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        with ranks.joined() as shared:
+        with ranks.join_ranks() as shared:
             return run_shared(arguments, shared)
     except KeyboardInterrupt:
         print("Stopped; run the same command again to go on after the last finished task.", file=sys.stderr)
@@ -78,12 +78,12 @@ def run_shared(arguments: argparse.Namespace, shared: Any) -> int:
     from cop2l.text import run_table
 
     given = grid.overrides(arguments.overrides)
-    config = grid.single(grid.read(arguments.config), given)
-    promised = commitment.read(arguments.commitment) if arguments.commitment else None
+    config = grid.single_run(grid.read_configuration(arguments.config), given)
+    promised = commitment.read_commitment(arguments.commitment) if arguments.commitment else None
     folder = Path(arguments.out or Path("runs") / config.hash)
     if shared is not None:
         ranks.check(config)
-        if not shared.first:
+        if not shared.is_first:
             ranks.follow(config, folder, shared, promised)
             return 0
     watchers: list[Watcher] = [RunView(sys.stderr if arguments.json else None)]

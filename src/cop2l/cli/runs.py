@@ -24,11 +24,11 @@ def add_runs(parser: argparse.ArgumentParser, *, beside: bool = False) -> None:
         )
 
 
-def find(arguments: argparse.Namespace) -> "Found":
+def find_runs(arguments: argparse.Namespace) -> "Found":
     """The runs, once it is said which folders are left out."""
     from cop2l.report import runs
 
-    found = runs.find(arguments.runs)
+    found = runs.find_runs(arguments.runs)
     for left in found.left_out:
         print(f"Left out: {left.sentence}", file=sys.stderr)
     return found

@@ -45,10 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the list, run what is not finished, and list what failed."""
     from cop2l.errors import UserError
     from cop2l.experiments import grid, sweep
-    from cop2l.experiments.ranks import launched
+    from cop2l.experiments.ranks import is_launched
     from cop2l.text import averages, count
 
-    if launched():
+    if is_launched():
         raise UserError(
             "Ranks share one run; start a sweep without torchrun (--ray spreads it over machines)."
         )
@@ -57,7 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.workers < 1:
         raise UserError(f"--workers is {arguments.workers}; give at least 1.")
     every = sweep.jobs(
-        grid.expand(grid.read(arguments.config), grid.overrides(arguments.overrides)), arguments.out
+        grid.expand(grid.read_configuration(arguments.config), grid.overrides(arguments.overrides)),
+        arguments.out,
     )
     todo = [job for job in every if not job.finished]
     out = sys.stderr if arguments.json else sys.stdout

@@ -83,19 +83,19 @@ def add(commands: Any) -> None:
         "--commitment", metavar="HASH|FILE", help="the commitment that you were handed before"
     )
     verify.add_argument("--json", action="store_true", help="print one JSON object")
-    cut = verify.add_argument_group(
-        "how you know the data to be cut, where that is not the stream's standard"
+    split = verify.add_argument_group(
+        "how you know the data to be split, where that is not the stream's standard"
     )
     for name, (metavar, kind, words) in CUT.items():
-        cut.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, type=kind, help=words)
-    cut.add_argument(
+        split.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, type=kind, help=words)
+    split.add_argument(
         "--task-classes", metavar="0,1", nargs="+", type=numbers, help="the classes of each task"
     )
-    cut.add_argument(
+    split.add_argument(
         "--option", metavar="KEY=VALUE", action="append", default=[], help="any other option of the stream"
     )
-    cut.add_argument(
-        "--cut-as-stated", action="store_true", help="accept the issuer's cut; the claim then lists it"
+    split.add_argument(
+        "--split-as-stated", action="store_true", help="accept the issuer's cut; the claim then lists it"
     )
     limits = verify.add_argument_group("what you accept")
     limits.add_argument(
@@ -138,8 +138,8 @@ def run_verify(arguments: argparse.Namespace) -> int:
         arguments.path,
         arguments.data,
         model=arguments.model,
-        cut=_typed(arguments),
-        cut_as_stated=arguments.cut_as_stated,
+        split=_typed(arguments),
+        split_as_stated=arguments.split_as_stated,
         commitment=arguments.commitment,
         keep_arrays=arguments.keep_arrays,
         more=tuple(more),
@@ -153,16 +153,16 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
 def run_show(arguments: argparse.Namespace) -> None:
     """Print a certificate."""
-    from cop2l.audit.finding import find
-    from cop2l.certify.certificate import read
+    from cop2l.audit.finding import find_certificates
+    from cop2l.certify.certificate import read_certificate
     from cop2l.experiments.records import SUMMARY, read_summary
     from cop2l.kernel import form
     from cop2l.kernel.options import Refusal
     from cop2l.kernel.verdict import Verdict
 
     try:
-        folders = find(arguments.path, Verdict())
-        found = read(folders[-1])
+        folders = find_certificates(arguments.path, Verdict())
+        found = read_certificate(folders[-1])
         reasons = read_summary(arguments.path).not_valid if (arguments.path / SUMMARY).exists() else ()
     except Refusal as refusal:
         raise UserError(str(refusal)) from None
@@ -173,14 +173,14 @@ def run_show(arguments: argparse.Namespace) -> None:
     else:
         assumed = ["Assumptions:", *(f"  - {sentence}" for sentence in form.ASSUMPTIONS)]
         names = ("method", "scenario", "classes", "model", "data", "options")
-        told = [f"{name}: {json.dumps(found.content[name])}" for name in names]
+        fields = [f"{name}: {json.dumps(found.content[name])}" for name in names]
         first = [f"NOT VALID: {reason}" for reason in reasons if reason not in found.not_valid]
-        print("\n".join([*first, str(found), "", *told, "", *assumed]))
+        print("\n".join([*first, str(found), "", *fields, "", *assumed]))
 
 
 def _typed(arguments: argparse.Namespace) -> dict[str, Any]:
     """The cut that was typed, by the names of `cop2l.streams.load`."""
-    from cop2l.experiments.config import loose
+    from cop2l.experiments.config import parse_untyped
 
     given = {LOADED_AS.get(name, name): getattr(arguments, name) for name in CUT} | {
         "task_classes": arguments.task_classes
@@ -190,5 +190,5 @@ def _typed(arguments: argparse.Namespace) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if not equals:
             raise UserError(f"Write --option as KEY=VALUE, for example n=100, not {pair!r}.")
-        typed[key] = loose(value)
+        typed[key] = parse_untyped(value)
     return typed

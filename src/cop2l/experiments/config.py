@@ -142,7 +142,7 @@ def from_toml(text: str) -> Any:
         return None
 
 
-def loose(value: Any) -> Any:
+def parse_untyped(value: Any) -> Any:
     """A value whose type nobody declared: text that reads as TOML is taken as such."""
     parsed = from_toml(value) if isinstance(value, str) else value
     if parsed is None:
@@ -159,7 +159,7 @@ def is_plain(value: Any) -> bool:
     )
 
 
-def typed(key: str, value: Any) -> Any:
+def typed_value(key: str, value: Any) -> Any:
     """The value as its field's type, or an error that says which type that is."""
     if key in TABLES:
         if value in (False, "false"):

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from cop2l.certify.certificate import Certificate
-from cop2l.certify.commitment import differing
+from cop2l.certify.commitment import differing_keys
 from cop2l.errors import UserError
 from cop2l.experiments.config import Config
-from cop2l.experiments.grid import flattened
+from cop2l.experiments.grid import flatten
 from cop2l.experiments.records import (
     AFTER,
     CERTIFICATES,
@@ -36,14 +36,14 @@ from cop2l.files import (
     Lock,
     append_lines,
     is_leftover,
-    numbered,
+    last_complete,
+    numbered_folders,
     read_json,
     read_lines,
     recover,
     remove,
     replace_folder,
     require,
-    standing,
     write_json,
     write_lines,
 )
@@ -98,7 +98,7 @@ class RunDirectory:
         """
         for name in FILES:
             require(self.path / name)
-        for folder in (self.state, standing(self.state), self.certificates):
+        for folder in (self.state, last_complete(self.state), self.certificates):
             require(folder, "folder")
         file = self.path / CONFIG
         if not file.exists():
@@ -112,10 +112,12 @@ class RunDirectory:
         if found.get("hash") != config.hash:
             wanted = config.as_record()
             # What is not given was resolved, and may be anything.
-            given = flattened(
+            given = flatten(
                 {key: value for key, value in wanted.items() if value is not None and key != "hash"}
             )
-            names = [name for name in differing(wanted, found) if name in given] or ["what it leaves open"]
+            names = [name for name in differing_keys(wanted, found) if name in given] or [
+                "what it leaves open"
+            ]
             raise UserError(
                 f"{self.path} holds another run (it differs in {', '.join(names)});"
                 " choose another folder with --out."
@@ -155,7 +157,7 @@ class RunDirectory:
         Damage is refused first; then what a kill left beyond the state is dropped from the disk.
         """
         self._environment()
-        state = standing(self.state)
+        state = last_complete(self.state)
         if state.exists():
             check_certificate(state / "certificate")
             learner.restore(state)
@@ -206,7 +208,7 @@ class RunDirectory:
             if record.trace != sum(line.get("task") == record.task for line in trace):
                 raise DamagedError(self.path / TRACE, f"lines of task {record.task} are missing")
             if record.kind is not None:
-                issued = standing(self._issued(record.task))
+                issued = last_complete(self._issued(record.task))
                 require(issued, "folder")
                 if not issued.exists():
                     raise DamagedError(issued, "missing")
@@ -217,7 +219,7 @@ class RunDirectory:
         recover(self.state)
         for left in (*self.certificates.glob(f".{AFTER}*.old"), *self.certificates.glob(f".{AFTER}*.new")):
             recover(left.with_name(left.stem.removeprefix(".")))
-        for folder in numbered(self.certificates, AFTER):
+        for folder in numbered_folders(self.certificates, AFTER):
             if int(folder.name.removeprefix(AFTER)) > finished:
                 remove(folder)
         for left in filter(is_leftover, self.path.iterdir()):
@@ -230,6 +232,6 @@ def check_certificate(folder: Path) -> None:
         for file in folder.iterdir():
             require(file)
         try:
-            form.read(folder)
+            form.read_certificate(folder)
         except Refusal as refusal:
             raise DamagedError(folder, str(refusal).rstrip(".")) from None

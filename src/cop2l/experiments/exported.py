@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cop2l.certify.program import loaded
-from cop2l.experiments import life
+from cop2l.certify.program import load_program
+from cop2l.experiments import saved_learner
 from cop2l.files import read_json
 from cop2l.kernel.exported import EXPORT, PROGRAMS
-from cop2l.kernel.form import read as read_certificate
+from cop2l.kernel.form import read_certificate
 
 CERTIFICATE = "certificate"
 
@@ -27,7 +27,7 @@ class Exported:
         self.folder = Path(folder)
         content, certificate = read_json(self.folder / EXPORT), read_certificate(self.folder / CERTIFICATE)
         kind = content["program"]["format"]
-        self._logits = loaded(self.folder / PROGRAMS[kind], kind)
+        self._logits = load_program(self.folder / PROGRAMS[kind], kind)
         self.scenario, self.options = certificate["scenario"], certificate["options"]
         self.heads = [record["head"] for record in certificate["records"]]
         self.tasks_seen, self.outputs = len(self.heads), certificate["classes"]
@@ -46,11 +46,14 @@ class Exported:
         """The class of each example."""
         return self.probabilities(x, task=task).argmax(1)
 
-    def answers(self, rows: Sequence[Mapping[str, Any]], *, task: str | int | None = None) -> list[str]:
+    def predict_names(self, rows: Sequence[Mapping[str, Any]], *, task: str | int | None = None) -> list[str]:
         """The name of the class of each row; a row maps the names of columns to values."""
         import pyarrow as pa
 
-        found = life.predicted(
-            self, pa.Table.from_pylist([*map(dict, rows)]), life.kept_beside(self.folder), task=task
+        found = saved_learner.predict_part(
+            self,
+            pa.Table.from_pylist([*map(dict, rows)]),
+            saved_learner.data_description(self.folder),
+            task=task,
         )
         return [found.names[number] for number in found.classes.tolist()]

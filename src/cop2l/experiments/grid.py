@@ -25,8 +25,8 @@ from cop2l.certify import presets
 from cop2l.certify.presets import FOLLOWS, PRESETS, Choice
 from cop2l.errors import UserError, unknown
 from cop2l.experiments import options
-from cop2l.experiments.config import FIELDS, HINTS, TABLES, Config, from_toml, loose, typed
-from cop2l.plugins import installed
+from cop2l.experiments.config import FIELDS, HINTS, TABLES, Config, from_toml, parse_untyped, typed_value
+from cop2l.plugins import installed_names
 from cop2l.streams.loading import COLUMNS
 from cop2l.streams.loading import OWN as OWN_DATA
 from cop2l.streams.task import SCENARIOS
@@ -59,7 +59,7 @@ def builtin_names() -> list[str]:
     return sorted(n.removesuffix(".toml") for n in names if n.endswith(".toml") and not n.startswith(HIDDEN))
 
 
-def read(name: str | Path) -> dict[str, Any]:
+def read_configuration(name: str | Path) -> dict[str, Any]:
     """The tables of a configuration, by built-in name or by path, with its bases beneath it."""
     return _read(str(name), ())
 
@@ -76,7 +76,7 @@ def _read(name: str, above: tuple[str, ...]) -> dict[str, Any]:
     if path.suffix == ".toml" and not path.is_file():
         raise UserError(f"There is no file {name}; give one, or one of: {', '.join(builtin_names())}.")
     if path.suffix != ".toml" and not builtin.is_file():
-        if name in installed("streams"):
+        if name in installed_names("streams"):
             return _read(OWN, (*above, name)) | {"name": name, "stream": name}
         if name in choices("stream"):
             raise UserError(f"{name} is a stream and no configuration; write: cop2l run mnist stream={name}.")
@@ -94,10 +94,10 @@ def _read(name: str, above: tuple[str, ...]) -> dict[str, Any]:
     if str(base).endswith(".toml"):
         base = path.parent / base
     below = _read(str(base), (*above, name)) if base is not None else {}
-    return merged(below, {"name": path.stem, **placed(table)})
+    return merge(below, {"name": path.stem, **place_grids(table)})
 
 
-def placed(table: Mapping[str, Any]) -> dict[str, Any]:
+def place_grids(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table with every list of its [grid], and of the grids of its sections, at its key.
 
     >>> placed({"memory": 500, "grid": {"seed": [0, 1]}})
@@ -115,20 +115,20 @@ def placed(table: Mapping[str, Any]) -> dict[str, Any]:
         for name, inner in here.get(section, {}).items():
             if not isinstance(inner, dict):
                 raise UserError(f"{section}.{name} is {inner!r}; write a table, [{section}.{name}].")
-            here[section] = {**here[section], name: placed(inner)}
-    for key, values in flattened(grid).items():
+            here[section] = {**here[section], name: place_grids(inner)}
+    for key, values in flatten(grid).items():
         first, dot, rest = key.partition(".")
         if first in SECTIONS:
             raise UserError(f"Write the grid of a section inside it: [{key}.grid], not [grid.{key}].")
         if not isinstance(values, list):
             raise UserError(f"{key} is {values!r} under [grid]; give a list there, or one value outside.")
-        if key in flattened(here):
+        if key in flatten(here):
             raise UserError(f"{key} is given twice, as a value and under [grid]; keep one.")
-        here = merged(here, {first: {rest: Values(values)} if dot else Values(values)})
+        here = merge(here, {first: {rest: Values(values)} if dot else Values(values)})
     return here
 
 
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Two nested tables as one; where both say something, the second wins.
 
     >>> merged({"a": 1, "t": {"x": 1}}, {"t": {"y": 2}})
@@ -137,7 +137,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
-        result[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        result[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return result
 
 
@@ -160,12 +160,12 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
             raise UserError(f"Write an override as key=value, for example seed=3; {pair!r} is not.")
         *above, last = key.strip().split(".")
         path = [part for part in above if part != GRID] or ["data"] * (last in OWN_DATA)
-        value = listed(text.strip())
+        value = value_list(text.strip())
         if GRID in above:
             value = Values(value if isinstance(value, list) else [value])
         elif isinstance(value, list):
             lists = not path and is_listed(last)  # its parts have a declared type; those of a table have none
-            one = column if last in COLUMNS else loose
+            one = column if last in COLUMNS else parse_untyped
             value = (
                 value if lists else list(map(one, value)) if path and path[-1] in TABLES else Values(value)
             )
@@ -178,7 +178,7 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
     return table
 
 
-def listed(text: str) -> Any:
+def value_list(text: str) -> Any:
     """A value, or the list of values that commas, brackets or a range of whole numbers make of it.
 
     >>> listed("5"), listed("a, b"), listed("3..5")
@@ -199,13 +199,13 @@ def listed(text: str) -> Any:
 
 def expand(table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> list[Config]:
     """Every run of the grid that a table and the overrides make; one run if there is no grid."""
-    given = placed(given or {})
+    given = place_grids(given or {})
     sections = {key: value for key, value in given.items() if key in SECTIONS}
     plain = {key: value for key, value in given.items() if key not in SECTIONS}
-    whole = merged(placed(table), sections)
+    whole = merge(place_grids(table), sections)
     check(whole)
-    single_values(flattened(plain))
-    runs = map(build, settings(whole, flattened(plain)))
+    single_values(flatten(plain))
+    runs = map(build, settings(whole, flatten(plain)))
     return list({config.hash: config for config in runs}.values())
 
 
@@ -217,12 +217,16 @@ def build(flat: Mapping[str, Any]) -> Config:
     for key, value in flat.items():
         table, _, rest = key.partition(".")
         if key in FIELDS:
-            values.setdefault(key, typed(key, value))
+            values.setdefault(key, typed_value(key, value))
             continue
-        if declared(key):
-            found = column(value) if rest in COLUMNS else loose(value)
+        if is_declared(key):
+            found = column(value) if rest in COLUMNS else parse_untyped(value)
         else:
-            table, rest, found = "options", key, options.typed(flat.get("method", Config.method), key, value)
+            table, rest, found = (
+                "options",
+                key,
+                options.typed_option(flat.get("method", Config.method), key, value),
+            )
         if flat.get(table) not in (False, "false"):
             values.setdefault(table, {})[rest] = found
     config = Config(**values)
@@ -236,16 +240,16 @@ def column(value: Any) -> Any:
     >>> column("64"), column("species")
     ('64', 'species')
     """
-    found = loose(value)
+    found = parse_untyped(value)
     return found if isinstance(found, str | list) else value
 
 
-def single(table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> Config:
+def single_run(table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> Config:
     """The one run that a table and the overrides make; a grid is refused."""
     runs = expand(table, given)
     if len(runs) == 1:
         return runs[0]
-    records = [flattened(asdict(run)) for run in runs]
+    records = [flatten(asdict(run)) for run in runs]
     varied = [key for key in records[0] if len({json.dumps(record.get(key)) for record in records}) > 1]
     example = " ".join(f"{key}={as_typed(records[0][key])}" for key in varied)
     raise UserError(
@@ -274,12 +278,12 @@ def flat_settings(table: Mapping[str, Any], given: dict[str, Any]) -> dict[str, 
         chosen = {key: flat.get(key, getattr(Config, key, None)) for key in SECTIONS.values()}
         has_presets = chosen["method"] == options.CERTIFIES_ITSELF
         chosen["preset"] = flat.get("preset", Choice.preset) if has_presets else None
-        flat = applying(table, chosen) | given
+        flat = applying_keys(table, chosen) | given
         flat["model"] = flat.get("model") or usual_model(flat)
     return flat
 
 
-def applying(table: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+def applying_keys(table: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The flat keys of a table and of the sections in it that apply; the deeper section wins."""
     found = sorted(_levels(table, chosen, 0), key=lambda level: level[0])
     return {key: value for _, flat in found for key, value in flat.items()}
@@ -288,7 +292,7 @@ def applying(table: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, A
 def _levels(
     table: Mapping[str, Any], chosen: Mapping[str, Any], depth: int
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    yield depth, flattened({key: value for key, value in table.items() if key not in SECTIONS})
+    yield depth, flatten({key: value for key, value in table.items() if key not in SECTIONS})
     for section, key in SECTIONS.items():
         for name in section_names(key, chosen[key]):
             if name in table.get(section, {}):
@@ -314,7 +318,7 @@ def section_names(key: str, choice: Any) -> Sequence[str]:
     return (data, at + features, choice) if key == "stream" and at else (choice,)
 
 
-def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
+def flatten(table: Mapping[str, Any]) -> dict[str, Any]:
     """Tables within as dotted keys, and the method's options by their bare names.
 
     >>> flattened({"seed": 3, "data": {"n": 5}, "options": {"lr": 0.1}})
@@ -339,7 +343,7 @@ def usual_model(flat: Mapping[str, Any]) -> str | None:
     return "multi-head" if flat.get("scenario") == "task-incremental" else "linear"
 
 
-def declared(key: str) -> bool:
+def is_declared(key: str) -> bool:
     """Whether a key is one of every run: a field, or a key of the stream's table or the model's."""
     table, dot, _ = key.partition(".")
     return table in TABLES if dot else key in FIELDS
@@ -347,11 +351,13 @@ def declared(key: str) -> bool:
 
 def check(table: Mapping[str, Any], methods: Sequence[str] = ()) -> None:
     """Refuse what no run would read: sections of unknown names, and unknown keys in any section."""
-    flat = flattened({key: value for key, value in table.items() if key not in SECTIONS})
+    flat = flatten({key: value for key, value in table.items() if key not in SECTIONS})
     single_values(flat)
     for key in flat:
         named = [flat["method"]] if ":" in str(flat.get("method")) else []
-        if not declared(key) and key not in (own := options.names(methods or [*choices("method"), *named])):
+        if not is_declared(key) and key not in (
+            own := options.option_names(methods or [*choices("method"), *named])
+        ):
             raise unknown("key", key, [*FIELDS, *own])
     for section, choice in SECTIONS.items():
         for name, inner in table.get(section, {}).items():
@@ -383,7 +389,7 @@ def check_choice(key: str, name: str | None) -> None:
 
         method(name)
     elif key == "preset":
-        presets.known(name)
+        presets.check_preset(name)
     elif name not in (known := choices(key)):
         raise unknown(key, name, known)
 
@@ -394,6 +400,6 @@ def choices(key: str) -> Collection[str]:
     from cop2l.models import MODELS
     from cop2l.streams import NAMES
 
-    streams = (*NAMES, *installed("streams"))
+    streams = (*NAMES, *installed_names("streams"))
     known = {"stream": streams, "method": METHODS, "scenario": SCENARIOS, "model": MODELS, "preset": PRESETS}
     return known[key]

@@ -47,7 +47,7 @@ def prior_share(config: Config) -> float:
     """The share of each task that certifies nothing; of methods that have none, the share that scales the inputs."""
     if config.method != CERTIFIES_ITSELF:
         return SHARE
-    return presets.options(**config.options, **options.of_the_run(config)).prior
+    return presets.options(**config.options, **options.run_options(config)).prior
 
 
 def check_groups(config: Config, stream: Stream) -> None:
@@ -83,7 +83,7 @@ def new_learner(
     options.check(config)
     given = dict(config.options)
     if config.method == CERTIFIES_ITSELF:
-        given |= options.of_the_run(config) | {
+        given |= options.run_options(config) | {
             "scale": "none",  # it is in the model already
             "tasks": None if config.anytime else len(stream),
             "not_valid": stream.not_valid,
@@ -143,15 +143,15 @@ def recipe(config: Config, scenario: str, tasks: int) -> dict[str, Any]:
     known |= {"images": config.images} if config.images != "shared" else {}
     known |= {"seed": config.stream_seed} if config.stream_seed else {}
     known |= {"holdout_seed": config.seed} if config.holdout else {}
-    stated = {"stream": config.stream, "scenario": scenario, "tasks": tasks, **known, **config.data}
-    return {key: value for key, value in stated.items() if value is not None}
+    claimed = {"stream": config.stream, "scenario": scenario, "tasks": tasks, **known, **config.data}
+    return {key: value for key, value in claimed.items() if value is not None}
 
 
 def names_of(stream: Stream) -> dict[str, Any]:
     """What the user calls the tasks, the classes and the columns of a table: what a certificate says beside the recipe."""
     columns = stream.description.get("inputs", {}).get("columns", ())
     named = {"inputs": [short_name(column["name"]) for column in columns]} if columns else {}
-    return Names.of(stream.description).as_dict() | named
+    return Names.from_description(stream.description).as_dict() | named
 
 
 def holdout_options(config: Config, tasks: int) -> KernelOptions:
@@ -178,12 +178,12 @@ def settings_of(learner: Any) -> dict[str, Any]:
     return {"memory": learner.memory, **asdict(chosen)}
 
 
-def described(learner: Any) -> dict[str, Any]:
+def model_description(learner: Any) -> dict[str, Any]:
     """The description of a learner's model."""
     return dict(learner.model.description)
 
 
-def committed(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
+def run_commitment(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
     """The commitment of a run, before its first task."""
     kind = kind_of(config, learner)
     if kind is None:
@@ -192,22 +192,22 @@ def committed(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
         )
     if kind != "holdout":
         return {**learner.commitment(), "threads": config.threads}
-    cut = recipe(config, stream.scenario, len(stream)) | names_of(stream)
+    split = recipe(config, stream.scenario, len(stream)) | names_of(stream)
     return commitment(
         config.method,
         holdout_options(config, len(stream)),
         settings_of(learner),
         stream.scenario,
         stream.classes,
-        described(learner),
-        cut,
+        model_description(learner),
+        split,
         None,
         config.threads,
         precision(learner.model),
     )
 
 
-def resolved(config: Config, stream: Stream, learner: Method) -> dict[str, Any]:
+def resolved_config(config: Config, stream: Stream, learner: Method) -> dict[str, Any]:
     """What config.json holds: every key with its value, the defaults of the method and the stream included."""
     chosen = options.defaults(config.method) | config.options | settings_of(learner)
     record = config.as_record() | {"options": {name: chosen[name] for name in options.types(config.method)}}

@@ -19,15 +19,15 @@ from cop2l.certify import advice
 from cop2l.certify.bounding import log_delta
 from cop2l.certify.certificate import Certificate
 from cop2l.certify.counting import declared_draws
-from cop2l.certify.families import sentences
+from cop2l.certify.families import claim_sentences
 from cop2l.certify.holdout import issue_holdout
 from cop2l.certify.repeats import copies, found_in_withheld, row_hashes
 from cop2l.experiments.config import Config
 from cop2l.experiments.learners import (
-    described,
     device,
     holdout_options,
     kind_of,
+    model_description,
     names_of,
     recipe,
     settings_of,
@@ -37,7 +37,7 @@ from cop2l.kernel.samples import blocks_of
 from cop2l.methods.protocol import Method
 from cop2l.streams.task import Stream, Task
 from cop2l.streams.withhold import withhold, withhold_groups
-from cop2l.text import Names, refuted
+from cop2l.text import Names, refuted_tasks
 
 
 def split(task: Task, config: Config) -> tuple[Task, Task | None]:
@@ -45,17 +45,17 @@ def split(task: Task, config: Config) -> tuple[Task, Task | None]:
     return withhold(task, config.holdout, config.seed)
 
 
-def told(learner: Method, stream: Stream, t: int, config: Config) -> dict[str, Any]:
+def learn_kwargs(learner: Method, stream: Stream, t: int, config: Config) -> dict[str, Any]:
     """What a learner is told beside the examples of task t: its classes and, if it claims groups, the groups."""
     claimed = getattr(learner.options, "groups", ())
     groups = {"groups": withhold_groups(stream, t, config.holdout, config.seed)[0]} if claimed else {}
     return {"classes": stream.heads[t - 1], **groups}
 
 
-def correct(learner: Method, task: Task, scenario: str) -> np.ndarray:
+def correct_rows(learner: Method, task: Task, scenario: str) -> np.ndarray:
     """For each example whether it is classified rightly; the task's number is told if task-incremental."""
-    told = task.t if scenario == "task-incremental" else None
-    hits: np.ndarray = learner.predict(task.x, task=told).numpy() == np.asarray(task.y)
+    task_number = task.t if scenario == "task-incremental" else None
+    hits: np.ndarray = learner.predict(task.x, task=task_number).numpy() == np.asarray(task.y)
     return hits
 
 
@@ -68,7 +68,7 @@ def evaluate(learner: Method, stream: Stream, learned: Task, records: Sequence[R
     accuracy: list[float] = []
     right, seen = np.zeros(stream.classes, np.int64), np.zeros(stream.classes, np.int64)
     for row, task in zip(rows, stream.test[: learner.tasks_seen], strict=True):
-        good = correct(learner, task, stream.scenario)
+        good = correct_rows(learner, task, stream.scenario)
         accuracy.append(int(good.sum()) / len(good))
         row.test_error, row.test_n = int((~good).sum()) / len(good), len(good)
         if stream.test_groups:
@@ -88,7 +88,7 @@ def by_group(hits: np.ndarray, groups: np.ndarray) -> dict[str, float]:
     return {name: int((~part).sum()) / len(part) for name, part in parts.items()}
 
 
-def due(learner: Method, stream: Stream, config: Config) -> str | None:
+def due_kind(learner: Method, stream: Stream, config: Config) -> str | None:
     """The kind of the certificate that is due after the newest task; None if none is."""
     return kind_of(config, learner) if config.anytime or learner.tasks_seen == len(stream) else None
 
@@ -101,10 +101,10 @@ def certify(
     There is one after the last task or, `anytime`, one after each: either the method's own or the hold-out one, since delta is
     spent once. Bounds of other kinds are information.
     """
-    kind = due(learner, stream, config)
+    kind = due_kind(learner, stream, config)
     if kind is None:
         return None
-    held = withheld(stream, learner.tasks_seen, config) if config.holdout else {}
+    held = withheld_examples(stream, learner.tasks_seen, config) if config.holdout else {}
     certificate: Certificate
     if kind == "holdout":
         certificate = by_holdout(learner, stream, config, held, records, commitment)
@@ -112,17 +112,17 @@ def certify(
         certificate = learner.certify(learned_from(learner, stream, config))
         for row in records[-1].tasks if held else ():
             x, y, _ = held[row.task]
-            good = correct(learner, Task(x, y, row.task), stream.scenario)
+            good = correct_rows(learner, Task(x, y, row.task), stream.scenario)
             row.holdout = Withheld(n=len(y), errors=int((~good).sum()))
-    records[-1] = repeating(records[-1], certificate)
+    records[-1] = with_certificate(records[-1], certificate)
     return certificate
 
 
-def repeating(record: Record, certificate: Certificate) -> Record:
+def with_certificate(record: Record, certificate: Certificate) -> Record:
     """A record with the claims, counts and bounds of its certificate."""
     rows, kind = list[TaskRow](), certificate.kind
     for row, counted in zip(record.tasks, certificate.records, strict=True):
-        bounds = {**certificate.stated.get(row.task, {}), **certificate.information(row.task)}
+        bounds = {**certificate.claimed.get(row.task, {}), **certificate.information(row.task)}
         if kind == "holdout":
             held = Withheld(n=counted["rows"], errors=counted["errors"])
             rows.append(replace(row, bounds=bounds, holdout=held))
@@ -150,7 +150,7 @@ def by_holdout(
     learned = {t: hashes(split(stream[t - 1], config)[0].x) for t in held}
     withheld = {t: hashes(x) for t, (x, *_) in held.items()}
     if not declared_draws({"stream": config.stream}, config.repeats):
-        advice.give(one for t, rows in withheld.items() for one in copies(t, rows, "withheld rows"))
+        advice.warn_user(one for t, rows in withheld.items() for one in copies(t, rows, "withheld rows"))
     return issue_holdout(
         learner,
         held,
@@ -159,7 +159,7 @@ def by_holdout(
         settings=settings_of(learner),
         classes=stream.classes,
         heads=stream.heads,
-        model=described(learner),
+        model=model_description(learner),
         threads=config.threads,
         before={
             record.task: unpacked(record.wrong, len(held[record.task][1]))
@@ -169,18 +169,18 @@ def by_holdout(
         learned=learned_from(learner, stream, config),
         repeats=config.repeats,
         data=recipe(config, stream.scenario, len(stream)) | names_of(stream),
-        doubts=[*found_in_withheld(learned, withheld)],
+        findings=[*found_in_withheld(learned, withheld)],
         not_valid=stream.not_valid,
         commitment=commitment,
     )
 
 
-def wrong(learner: Method, stream: Stream, task: Task, config: Config) -> str | None:
+def withheld_errors(learner: Method, stream: Stream, task: Task, config: Config) -> str | None:
     """Which withheld examples of the newest task are misclassified, if forgetting is claimed of a hold-out: packed bits."""
     _, held = split(task, config)
     if held is None or "forgetting" not in config.claim or kind_of(config, learner) != "holdout":
         return None
-    return np.packbits(~correct(learner, held, stream.scenario)).tobytes().hex()
+    return np.packbits(~correct_rows(learner, held, stream.scenario)).tobytes().hex()
 
 
 def unpacked(bits: str, rows: int) -> np.ndarray:
@@ -188,7 +188,7 @@ def unpacked(bits: str, rows: int) -> np.ndarray:
     return np.unpackbits(np.frombuffer(bytes.fromhex(bits), np.uint8))[:rows].astype(bool)
 
 
-def withheld(stream: Stream, last: int, config: Config) -> dict[int, tuple[Any, Any, Any]]:
+def withheld_examples(stream: Stream, last: int, config: Config) -> dict[int, tuple[Any, Any, Any]]:
     """The examples of the first tasks that were withheld, with their groups."""
     found = {}
     for task in stream[:last]:
@@ -201,10 +201,10 @@ def withheld(stream: Stream, last: int, config: Config) -> dict[int, tuple[Any, 
 
 def learned_from(learner: Method, stream: Stream, config: Config) -> dict[int, Any]:
     """What every task so far was learned from."""
-    return {t: archived(stream, t, config) for t in range(1, learner.tasks_seen + 1)}
+    return {t: training_data(stream, t, config) for t in range(1, learner.tasks_seen + 1)}
 
 
-def archived(stream: Stream, t: int, config: Config) -> Callable[[], Iterator[tuple[Any, Any]]]:
+def training_data(stream: Stream, t: int, config: Config) -> Callable[[], Iterator[tuple[Any, Any]]]:
     """What task t was learned from, read again when it is its turn: one task at a time is in memory."""
 
     def blocks() -> Iterator[tuple[Any, Any]]:
@@ -214,14 +214,14 @@ def archived(stream: Stream, t: int, config: Config) -> Callable[[], Iterator[tu
     return blocks
 
 
-def finite(event: dict[str, Any]) -> dict[str, Any]:
+def finite_event(event: dict[str, Any]) -> dict[str, Any]:
     """An event as JSON takes it: what is not finite (the worst loss when nothing is left to pick) is None."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in event.items()}
 
 
 def trace(learner: Method) -> list[dict[str, Any]]:
     """The iterations of the newest task, where a method records them."""
-    return [finite(step) for step in getattr(learner, "trace", [])]
+    return [finite_event(step) for step in getattr(learner, "trace", [])]
 
 
 class Meter:
@@ -292,7 +292,7 @@ def summarise(config: Config, data: Mapping[str, Any], records: Sequence[Record]
         delta=config.delta,
         kind=last.kind,
         claims=last.claims,
-        not_valid=[*last.not_valid, *refuted(as_json(last)["tasks"], last.kind)],
-        **Names.of(data).as_dict(),
+        not_valid=[*last.not_valid, *refuted_tasks(as_json(last)["tasks"], last.kind)],
+        **Names.from_description(data).as_dict(),
     )
-    return replace(summary, sentences=sentences(as_json(summary)))
+    return replace(summary, sentences=claim_sentences(as_json(summary)))

@@ -46,12 +46,12 @@ def _types(declared: tuple[type, ...]) -> dict[str, Any]:
     return {name: hints[cls][name] for cls, name in names if name not in FIELDS}
 
 
-def names(of: Iterable[str]) -> list[str]:
+def option_names(of: Iterable[str]) -> list[str]:
     """The names of all the options of some methods."""
     return sorted({name for method in of for name in types(method)})
 
 
-def typed(method: str, name: str, value: Any) -> Any:
+def typed_option(method: str, name: str, value: Any) -> Any:
     """The value as the type of the method's option; an option of other methods, or of none, is refused."""
     if name in (own := types(method)):
         return as_type(own[name], value)
@@ -63,7 +63,7 @@ def typed(method: str, name: str, value: Any) -> Any:
 def check(config: Config) -> None:
     """Refuse what the method's declaration does, and a claim that the method cannot make: before any data is loaded."""
     for name, value in config.options.items():
-        typed(config.method, name, value)
+        typed_option(config.method, name, value)
     if bool(config.groups) != ("groups" in config.claim):
         raise UserError("A claim of groups names them: give both claim=groups and groups=A,B, or neither.")
     if config.kind == "holdout" and not config.holdout:
@@ -73,7 +73,7 @@ def check(config: Config) -> None:
     if config.method == CERTIFIES_ITSELF:
         tasks = None if config.anytime else config.tasks
         chosen = presets.options(
-            **config.options, **of_the_run(config), tasks=tasks, memory=config.memory, seed=config.seed
+            **config.options, **run_options(config), tasks=tasks, memory=config.memory, seed=config.seed
         )
         if PRIOR in config.scale and not chosen.prior:
             raise UserError(
@@ -85,7 +85,7 @@ def check(config: Config) -> None:
     declarations(config.method)[0](**config.options)
 
 
-def of_the_run(config: Config) -> dict[str, Any]:
+def run_options(config: Config) -> dict[str, Any]:
     """What CoP2L takes from the keys of the run that other methods do not."""
     kind = {"kind": config.kind} if config.kind not in (None, "holdout") else {}
     return {"delta": config.delta, **claims(config), **kind}
@@ -105,19 +105,20 @@ def defaults(method: str) -> dict[str, Any]:
     return {name: every[name] for name in types(method)}
 
 
-def keys(method: str) -> dict[str, Explained]:
+def run_keys(method: str) -> dict[str, Explained]:
     """Every key of a run of a method: those of all runs, then the method's options."""
     run = {
-        name: Explained(getattr(Config, name, {}), sentence) for name, sentence in sentences(Config).items()
+        name: Explained(getattr(Config, name, {}), sentence)
+        for name, sentence in field_sentences(Config).items()
     }
-    said = {name: text for cls in declarations(method) for name, text in sentences(cls).items()}
+    said = {name: text for cls in declarations(method) for name, text in field_sentences(cls).items()}
     for name, kind in types(method).items():
         if get_origin(kind) is Literal:
             said[name] += f" One of: {', '.join(get_args(kind))}."
     return run | {name: Explained(value, said[name]) for name, value in defaults(method).items()}
 
 
-def sentences(declared: type) -> dict[str, str]:
+def field_sentences(declared: type) -> dict[str, str]:
     """The sentence under each field of a dataclass, those of its bases included."""
     found: dict[str, str] = {}
     for cls in reversed(declared.__mro__[:-1]):

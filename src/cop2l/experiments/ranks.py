@@ -24,22 +24,22 @@ from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.environment import threads
 from cop2l.experiments.learners import load_stream, new_learner
 from cop2l.experiments.options import CERTIFIES_ITSELF
-from cop2l.files import standing
+from cop2l.files import last_complete
 
 MINUTES = 30.0
 """A rank that does not answer for so long is lost; COP2L_RANKS_MINUTES changes it."""
 FINISHED = -1
 
 
-def launched() -> bool:
+def is_launched() -> bool:
     """Whether torchrun has started this process."""
     return dist.is_available() and dist.is_torchelastic_launched()
 
 
 @contextmanager
-def joined() -> Iterator[Ranks | None]:
+def join_ranks() -> Iterator[Ranks | None]:
     """The ranks that torchrun has started, or None. Whatever ends them, only the first to notice says so."""
-    if not launched():
+    if not is_launched():
         yield None
         return
     store = _join()
@@ -87,16 +87,16 @@ def check(config: Config) -> None:
         raise UserError(f"Ranks share the work of method=cop2l alone; run {config.method} without torchrun.")
 
 
-def tell(ranks: Ranks | None, number: int) -> None:
+def send_progress(ranks: Ranks | None, number: int) -> None:
     """Rank 0 tells the others how many tasks are learned already, or that all is finished."""
     if ranks is not None:
         ranks.gather(np.array([number]))
 
 
-def told_finished(ranks: Ranks | None, summary: dict[str, Any] | None) -> dict[str, Any] | None:
+def wait_until_finished(ranks: Ranks | None, summary: dict[str, Any] | None) -> dict[str, Any] | None:
     """The summary of a run, if it is finished; then the others are told."""
     if summary is not None:
-        tell(ranks, FINISHED)
+        send_progress(ranks, FINISHED)
     return summary
 
 
@@ -114,7 +114,7 @@ def follow(
         learner: Any = new_learner(config, stream, promised)
         learner.ranks = ranks
         if learned:
-            state = standing(RunDirectory(folder).state)
+            state = last_complete(RunDirectory(folder).state)
             if not state.exists():
                 raise UserError(
                     f"Rank {ranks.rank} cannot read {state}; let every rank reach the run directory."
@@ -122,6 +122,8 @@ def follow(
             learner.restore(state)
         for task in stream[learned:]:
             part, _ = measure.split(task, config)
-            learner.learn(part.x, part.y, progress=False, **measure.told(learner, stream, task.t, config))
-            if measure.due(learner, stream, config) not in (None, "holdout"):
+            learner.learn(
+                part.x, part.y, progress=False, **measure.learn_kwargs(learner, stream, task.t, config)
+            )
+            if measure.due_kind(learner, stream, config) not in (None, "holdout"):
                 learner.certify(measure.learned_from(learner, stream, config))

@@ -160,15 +160,15 @@ def as_json(value: Record | Summary) -> dict[str, Any]:
 def read_records(folder: Path) -> list[Record]:
     """The records of a run directory; none before its first task is finished."""
     path = folder / RECORDS
-    return [decode(Record, line, path) for line in read_lines(path)]
+    return [decode_record(Record, line, path) for line in read_lines(path)]
 
 
 def read_summary(folder: Path) -> Summary:
     """The summary of a finished run."""
-    return decode(Summary, read_json(folder / SUMMARY), folder / SUMMARY)
+    return decode_record(Summary, read_json(folder / SUMMARY), folder / SUMMARY)
 
 
-def decode(kind: type[T], value: Any, path: str | Path) -> T:
+def decode_record(kind: type[T], value: Any, path: str | Path) -> T:
     """What a JSON object of a file says, as a class declares it; anything else is damage."""
     try:
         made: T = _typed(kind, value, "it")

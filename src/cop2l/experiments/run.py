@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cop2l.certify.commitment import commitment_hash, differing
+from cop2l.certify.commitment import commitment_hash, differing_keys
 from cop2l.certify.ranks import Ranks
 from cop2l.console import Watcher, Watchers
 from cop2l.errors import UserError
@@ -18,13 +18,13 @@ from cop2l.experiments.environment import environment, threads
 from cop2l.experiments.learners import (
     check_groups,
     check_tests,
-    committed,
     device,
     load_stream,
     new_learner,
-    resolved,
+    resolved_config,
+    run_commitment,
 )
-from cop2l.experiments.ranks import tell, told_finished
+from cop2l.experiments.ranks import send_progress, wait_until_finished
 from cop2l.experiments.records import Record, as_json
 from cop2l.streams.task import Stream
 
@@ -46,18 +46,18 @@ def run(
     promised = None if commitment is None else commitment_hash(commitment)
     with RunDirectory(folder) as directory, threads(config.threads), Watchers(watchers) as watch:
         directory.check(config, promised)
-        if (finished := told_finished(ranks, directory.summary(config))) is not None:
+        if (finished := wait_until_finished(ranks, directory.summary(config))) is not None:
             return finished
         stream, learner, records = prepare(config, directory, commitment, ranks, watch.note)
         watch.start(config, stream, [as_json(record) for record in records])
         for task in stream[learner.tasks_seen :]:
             meter = measure.Meter(config)
             learned, _ = measure.split(task, config)
-            told = measure.told(learner, stream, task.t, config)
-            learner.learn(learned.x, learned.y, progress=watch.progress, **told)
+            learn_kwargs = measure.learn_kwargs(learner, stream, task.t, config)
+            learner.learn(learned.x, learned.y, progress=watch.progress, **learn_kwargs)
             meter.learned()
             record = measure.evaluate(learner, stream, learned, records)
-            record.wrong = measure.wrong(learner, stream, task, config)
+            record.wrong = measure.withheld_errors(learner, stream, task, config)
             records.append(record)
             certificate = measure.certify(learner, stream, config, records, promised)
             meter.read(records[-1], learner)
@@ -92,13 +92,15 @@ def prepare(
     learner: Any = new_learner(config, stream, promised, say)
     if ranks is not None:
         learner.ranks = ranks
-    if commitment is not None and (names := differing(committed(config, stream, learner), commitment)):
+    if commitment is not None and (
+        names := differing_keys(run_commitment(config, stream, learner), commitment)
+    ):
         raise UserError(
             f"This run is not what was committed to: it differs in {', '.join(names[:10])}; give what the commitment says."
         )
     space = measure.space(learner, stream, config)
     records = directory.resume(learner)
-    settings = {**resolved(config, stream, learner), "commitment": promised}
+    settings = {**resolved_config(config, stream, learner), "commitment": promised}
     more = {
         "ranks": ranks.size if ranks else 1,
         "stream": stream.description,
@@ -106,5 +108,5 @@ def prepare(
     }
     where = environment(device(config), **more)
     directory.begin(settings, where, space)
-    tell(ranks, learner.tasks_seen)
+    send_progress(ranks, learner.tasks_seen)
     return stream, learner, records

@@ -7,9 +7,9 @@ from typing import Any
 
 from cop2l.errors import UserError
 from cop2l.experiments.grid import OWN
-from cop2l.streams.files import stored
+from cop2l.streams.files import read_columns
 from cop2l.streams.pictures import Pictures
-from cop2l.streams.tables import WHOLE, Part, form
+from cop2l.streams.tables import WHOLE, Part, value_form
 
 BEGINNING = """\
 # A run on {name}; start it with: cop2l run {file}
@@ -64,7 +64,7 @@ def write(path: str | Path, out: str | Path) -> None:
 
 def configuration(path: str | Path, out: str | Path) -> str:
     """The text of a configuration for own data, from its names, types and shapes alone."""
-    train, test, names = stored(Path(path))
+    train, test, names = read_columns(Path(path))
     chosen = ""
     if not isinstance(train, Part):
         parts = [f"{field.name!r}: {field.type!s:.60}" for field in train.schema]
@@ -90,7 +90,7 @@ def configuration(path: str | Path, out: str | Path) -> str:
 
 def columns(schema: Any, path: str | Path) -> str:
     """Which column of a table is the label and which are inputs, as names and types suggest it."""
-    forms = {field.name: form(field.type) for field in schema}
+    forms = {field.name: value_form(field.type) for field in schema}
     named = [name for word in LABELS for name in forms if name.lower() == word]
     whole_numbers = [field.name for field in schema if str(field.type).startswith(("int", "uint", "bool"))]
     candidates = named or [name for name, kind in forms.items() if kind == "text" or name in whole_numbers]

@@ -16,7 +16,7 @@ from typing import Any
 from cop2l.console import advice_in_one_line
 from cop2l.errors import UserError, missing_extra
 from cop2l.experiments.config import UNHASHED, Config
-from cop2l.experiments.grid import flattened
+from cop2l.experiments.grid import flatten
 from cop2l.files import write_text
 from cop2l.text import as_typed
 
@@ -46,12 +46,12 @@ class Ended:
 
 def jobs(configs: Sequence[Config], folder: str | Path) -> list[Job]:
     """Each run with its directory below the folder, named by its hash."""
-    return [Job(c, Path(folder) / c.hash, name) for c, name in zip(configs, names(configs), strict=True)]
+    return [Job(c, Path(folder) / c.hash, name) for c, name in zip(configs, run_names(configs), strict=True)]
 
 
-def names(configs: Sequence[Config]) -> list[str]:
+def run_names(configs: Sequence[Config]) -> list[str]:
     """What tells the runs of a sweep apart: the method, and what varies between the runs of one method."""
-    flat = [flattened({k: v for k, v in asdict(config).items() if k not in UNHASHED}) for config in configs]
+    flat = [flatten({k: v for k, v in asdict(config).items() if k not in UNHASHED}) for config in configs]
     values: dict[tuple[str, str], set[str]] = {}
     for settings in flat:
         for key, value in settings.items():

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cop2l.console import Progress
 from cop2l.errors import UserError
-from cop2l.features.store import PARTS, Entry, Writer, content_hash, lookup, names
+from cop2l.features.store import PARTS, Entry, Writer, content_hash, data_names, lookup
 from cop2l.files import Lock, read_tensors, write_tensors
 from cop2l.models.backbones import Backbone
 from cop2l.models.modules import from_module, named_backbone
@@ -81,7 +81,7 @@ def extract(
             shutil.rmtree(writer.folder / part)
         saw = backbone.pretrained_on if pretrained_on is None else pretrained_on
         return writer.finish(
-            pretrained_on=names(saw),
+            pretrained_on=data_names(saw),
             classes=data.classes,
             class_names=list(data.names),
             seconds=round(time.monotonic() - start, 1),

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from cop2l.errors import UserError
-from cop2l.features.store import CHUNK, PARTS, Entry, Writer, content_hash, lookup, names
+from cop2l.features.store import CHUNK, PARTS, Entry, Writer, content_hash, data_names, lookup
 from cop2l.files import file_digest
 from cop2l.models.backbones import BACKBONES
 from cop2l.models.modules import named_backbone
-from cop2l.plugins import installed
-from cop2l.streams.files import read
+from cop2l.plugins import installed_names
+from cop2l.streams.files import read_data
 
 
 def import_features(
@@ -29,7 +29,7 @@ def import_features(
     """
     path = Path(file)
     dataset, backbone, size = names_from_file(path, dataset, backbone, size)
-    data = read(path)
+    data = read_data(path)
     x_train, x_test = np.asarray(data.x), np.asarray(data.x_test)
     if x_train.ndim != 2:
         raise UserError(f"{path} must hold rows of features, not arrays of shape {x_train.shape[1:]}.")
@@ -41,7 +41,7 @@ def import_features(
     }
     if (entry := lookup(content_hash(spec))) is not None:
         return entry.trained_on(pretrained_on)
-    known = named_backbone(backbone) if backbone in (*BACKBONES, *installed("backbones")) else None
+    known = named_backbone(backbone) if backbone in (*BACKBONES, *installed_names("backbones")) else None
     saw = pretrained_on if pretrained_on is not None else known.pretrained_on if known else ()
     writer = Writer(spec)
     try:
@@ -49,7 +49,7 @@ def import_features(
             writer.write(part, y, (x[start : start + CHUNK] for start in range(0, len(x), CHUNK)))
         usual = data.names == tuple(map(str, range(data.classes)))
         called = {} if usual else {"class_names": list(data.names)}
-        return writer.finish(pretrained_on=names(saw), classes=data.classes, file=path.name, **called)
+        return writer.finish(pretrained_on=data_names(saw), classes=data.classes, file=path.name, **called)
     except BaseException:
         writer.discard()
         raise
@@ -68,7 +68,9 @@ def names_from_file(
     if match:
         size = size or int(match["size"])
     for name in (
-        (backbone,) if backbone else sorted((*BACKBONES, *installed("backbones")), key=len, reverse=True)
+        (backbone,)
+        if backbone
+        else sorted((*BACKBONES, *installed_names("backbones")), key=len, reverse=True)
     ):
         if rest.endswith(f"-{name}"):
             backbone, dataset = name, dataset or rest.removesuffix(f"-{name}")

@@ -8,11 +8,11 @@ from typing import Any, get_type_hints
 
 from cop2l import streams
 from cop2l.errors import unknown
-from cop2l.features.store import Entry, find
-from cop2l.streams import DATASETS, Labelled, Stream, cut
+from cop2l.features.store import Entry, find_entry
+from cop2l.streams import DATASETS, Labelled, Stream, split_into_tasks
 from cop2l.streams.loading import refuse
 from cop2l.streams.own import usual_tasks
-from cop2l.streams.scenarios import Cut
+from cop2l.streams.scenarios import Split
 
 _IMAGENET = {"imagenet", "imagenet1k", "imagenet21k", "imagenet22k", "lvd142m"}
 PART_OF = dict.fromkeys(("imagenet", "imagenet1k", "tinyimagenet", "imagenette", "imagewoof"), _IMAGENET)
@@ -28,18 +28,18 @@ def load_stream(name: str | Path, **options: Any) -> Stream:
     """
     if "@" not in str(name) or Path(name).exists():
         return streams.load(name, **options)
-    return _features(find(str(name)), **{k: v for k, v in options.items() if k not in UNMOVED})
+    return _features(find_entry(str(name)), **{k: v for k, v in options.items() if k not in UNMOVED})
 
 
 def _features(
     entry: Entry, *, scenario: str | None = None, images: Any = None, folder: Any = None, **how: Any
 ) -> Stream:
-    known = get_type_hints(Cut)
+    known = get_type_hints(Split)
     refuse(entry.name, {"images": images, "folder": folder}, ("scenario", *known))
     for option in how:
         if option not in known:
             raise unknown("option of a stream of features", option, ("scenario", *known))
-    stream = cut(labelled(entry), scenario or "class-incremental", **how)
+    stream = split_into_tasks(labelled(entry), scenario or "class-incremental", **how)
     saw = tuple(entry.about["pretrained_on"])
     reasons = not_valid(entry.about["spec"]["dataset"], saw)
     return replace(stream, pretrained_on=saw, not_valid=stream.not_valid + reasons)

@@ -67,7 +67,7 @@ class Entry:
 
     def trained_on(self, data: str | Iterable[str] | None) -> "Entry":
         """The entry, with a new word on what its backbone was trained on, if one is given: that is no part of the key."""
-        if data is None or (said := names(data)) == self.about["pretrained_on"]:
+        if data is None or (said := data_names(data)) == self.about["pretrained_on"]:
             return self
         about = {**self.about, "pretrained_on": said}
         write_json(self.folder / "entry.json", about)
@@ -79,7 +79,7 @@ class Entry:
         return numbers
 
 
-def names(data: str | Iterable[str]) -> list[str]:
+def data_names(data: str | Iterable[str]) -> list[str]:
     """One name of a data set, or several."""
     return [data] if isinstance(data, str) else list(data)
 
@@ -97,7 +97,7 @@ def entries() -> Iterator[Entry]:
             yield Entry(file.parent, about)
 
 
-def find(name: str) -> Entry:
+def find_entry(name: str) -> Entry:
     """The entry with this name; `#` and the first digits of its key choose between several."""
     plain, _, key = name.partition("#")
     found = [entry for entry in entries() if entry.name == plain and entry.key.startswith(key)]

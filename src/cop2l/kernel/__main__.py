@@ -17,7 +17,7 @@ from cop2l.errors import UserError
 from cop2l.kernel import arrays, exact
 from cop2l.kernel.building import model_for
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, PROGRAMS, WEIGHTS, check_export
-from cop2l.kernel.form import FILES, HOLDOUT_FILES, TEXT_FILE, Content, Unreadable, read, regular
+from cop2l.kernel.form import FILES, HOLDOUT_FILES, TEXT_FILE, Content, Unreadable, open_regular, read_certificate
 from cop2l.kernel.holdout import Blind, verify_holdout
 from cop2l.kernel.options import Refusal, require
 from cop2l.kernel.verdict import PARTS, Verdict
@@ -29,13 +29,13 @@ def check(
     allowed: Allowed | None = None, export: Path | None = None, say: Say = lambda _: None,
 ) -> Verdict:  # fmt: skip
     """The verdict on the certificates of a run, lowered by what the loader found; all files are copied once, then read."""
-    loaded, tasks, tests = arrays.read(folder)
+    loaded, tasks, tests = arrays.read_arrays(folder)
     allowed = allowed or Allowed()
     allowed = Allowed(allowed.count_repeats, allowed.draws or loaded["draws"], allowed.operations)
     folders = [_copied(one, scratch / f"{i}" / CERTIFICATE) for i, one in enumerate(certificates)]
     (blind := scratch / "blind").mkdir()
     try:
-        last = read(folders[-1])
+        last = read_certificate(folders[-1])
         learned, withheld = split(last, tasks) if loaded["whole"] else (tasks, tasks)
         given = {"tests": tests, "loaded_for": loaded["certificate"], "commitment": commitment, "allowed": allowed, "say": say}
         if last["options"].kind == "holdout":
@@ -53,7 +53,7 @@ def check(
     except Unreadable:
         raise
     except Refusal as refusal:
-        verdict = Verdict(faults=[str(refusal)])
+        verdict = Verdict(invalid=[str(refusal)])
         _lower(verdict, loaded)
     return verdict
 
@@ -69,7 +69,7 @@ def _copied(folder: Path, to: Path, names: tuple[str, ...] = (TEXT_FILE, *FILES,
     to.mkdir(parents=True, exist_ok=True)
     for name in names:
         if name == TEXT_FILE or os.path.lexists(folder / name):
-            with regular(folder / name) as file, (to / name).open("xb") as copy:
+            with open_regular(folder / name) as file, (to / name).open("xb") as copy:
                 if os.fstat(file.fileno()).st_size > shutil.disk_usage(to).free:
                     raise Unreadable(f"{name} is larger than what is free for a copy: set TMPDIR to a larger disk.")
                 shutil.copyfileobj(file, copy)
@@ -85,7 +85,7 @@ def split(certificate: Content, tasks: arrays.Samples) -> tuple[arrays.Samples, 
     require(type(share) is float and 0 < share < 1 and type(seed) is int, "No such share can be withheld.")
     masks = {t: exact.withheld_rows(len(y), t, share, seed) for t, (_, y, *_) in tasks.items()}
     learned, withheld = ({t: np.flatnonzero(mask == own) for t, mask in masks.items()} for own in (False, True))
-    return arrays.take(tasks, learned), arrays.take(tasks, withheld)
+    return arrays.take_rows(tasks, learned), arrays.take_rows(tasks, withheld)
 
 
 def main(words: list[str] | None = None) -> int:

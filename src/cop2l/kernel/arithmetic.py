@@ -51,12 +51,12 @@ def share_of_task(family: str, kind: str, task: int, content: Counts) -> Decimal
     share, record = share_of_family(family, options, len(records)) / len(records), records[task - 1]
     if family in ("classes", "groups"):  # a partition, known from what is recorded: its empty parts cost nothing
         return share / max(1, sum(1 for part in record["parts"] if part["family"] == family and part["n"]))
-    if family == "forgetting" and held_out(kind, record, options):
+    if family == "forgetting" and holdout_share(kind, record, options):
         return share / 2  # one half for what was lost, the other for what was gained
     return share
 
 
-def follows(stated: Counts, content: Counts) -> bool:
+def bound_follows(claimed: Counts, content: Counts) -> bool:
     """Whether a statement of a certificate follows from its integers.
 
     With probability at least 1 - delta over the draw of all samples and marks, every statement for which this is true holds,
@@ -64,38 +64,38 @@ def follows(stated: Counts, content: Counts) -> bool:
     tasks; the same on a part of the sample (classes, groups) or of another event (forgetting); `average` for what is pooled.
     """
     records, options = content["records"], content["options"]
-    family, task, subject, kind = (stated[name] for name in ("family", "task", "subject", "kind"))
+    family, task, subject, kind = (claimed[name] for name in ("family", "task", "subject", "kind"))
     if options.grid_points and any(record["iterations"] not in options.grid_points for record in records):
         return False  # a number outside the grid has no share of delta
-    if stated["value"] == 1:
+    if claimed["value"] == 1:
         return True
     with localcontext(EXACT):
-        v = Decimal(stated["value"])
+        v = Decimal(claimed["value"])
         if task is None:
             return average_follows(v, family, content)
         share, record = share_of_task(family, kind, task, content), records[task - 1]
         if subject != "net":
             return event_follows(v, kind, counts_of(record, family, subject), task, content, share)
-        lost, share = values_of(content, family, "lost")[task], share * held_out(kind, record, options)
-        return v >= lost or gain_follows(lost - v, *sizes(kind, counts_of(record, family, "gained")), share)
+        lost, share = values_of(content, family, "lost")[task], share * holdout_share(kind, record, options)
+        return v >= lost or gain_follows(lost - v, *bound_counts(kind, counts_of(record, family, "gained")), share)
 
 
-def least(stated: Counts, content: Counts) -> float:
+def least_bound(claimed: Counts, content: Counts) -> float:
     """The least value, up to 1e-5 and not below the stated one, that follows from the integers of this content."""
-    low, high = stated["value"], 1.0
-    if follows(stated, content):
+    low, high = claimed["value"], 1.0
+    if bound_follows(claimed, content):
         return float(low)
     while high - low > 1e-5:
         middle = (low + high) / 2
-        low, high = (low, middle) if follows({**stated, "value": middle}, content) else (middle, high)
+        low, high = (low, middle) if bound_follows({**claimed, "value": middle}, content) else (middle, high)
     return high
 
 
-def all_least(content: Counts) -> list[dict[str, Any]]:
+def least_bounds(content: Counts) -> list[dict[str, Any]]:
     """The statements of this content, with the least values that follow; means come after the bounds that they are made of."""
-    found = [dict(stated) for stated in content["statements"]]
-    for stated in sorted(found, key=lambda one: one["task"] is None or one["subject"] == "net"):
-        stated["value"] = least(stated, {**content, "statements": found})
+    found = [dict(claimed) for claimed in content["statements"]]
+    for claimed in sorted(found, key=lambda one: one["task"] is None or one["subject"] == "net"):
+        claimed["value"] = least_bound(claimed, {**content, "statements": found})
     return found
 
 
@@ -133,10 +133,10 @@ def kind_of(counted: Counts, options: Options) -> str:
 
 def zero_is_holdout(kind: str, options: Options) -> bool:
     """Whether a task that keeps no iteration is in the hold-out case: no example of a past task can be picked."""
-    return options.buffer == "witness" and kind in ("combined", "buffer")
+    return options.buffer == "count-only" and kind in ("combined", "buffer")
 
 
-def held_out(kind: str, counted: Counts, options: Options) -> Decimal:
+def holdout_share(kind: str, counted: Counts, options: Options) -> Decimal:
     """How much of a statement's share is left if theta_T does not depend on the sample at all; 0 if it may.
 
     All of it if 0 is the only number of iterations that was declared: there is no other to pay for.
@@ -148,16 +148,16 @@ def held_out(kind: str, counted: Counts, options: Options) -> Decimal:
     return Decimal(1 if options.grid_points == (0,) else "0.75")
 
 
-def sizes(kind: str, counted: Counts) -> tuple[int, int]:
+def bound_counts(kind: str, counted: Counts) -> tuple[int, int]:
     """The size of the sample, and of what it is compressed to: picked examples and those of the event."""
     if kind == "buffer":
         return counted["selected"], counted["compressed"]
     return counted["n"], counted["picked"] + counted["missed"]
 
 
-def pools(counted: Counts, options: Options) -> bool:
+def is_pooled(counted: Counts, options: Options) -> bool:
     """Whether the examples of a task can be pooled with others: all of a sample that theta_T does not depend on."""
-    return options.kind != "buffer" and counted["errors"] is not None and held_out(options.kind, counted, options) > 0
+    return options.kind != "buffer" and counted["errors"] is not None and holdout_share(options.kind, counted, options) > 0
 
 
 def event_follows(v: Decimal, kind: str, counted: Counts, t: int, content: Counts, share: Decimal) -> bool:
@@ -165,8 +165,8 @@ def event_follows(v: Decimal, kind: str, counted: Counts, t: int, content: Count
     options = content["options"]
     if kind in ("kl", "kl-tight"):
         return compression_follows(v, kind, counted, t, content, share)
-    n, size = sizes(kind, counted)
-    if held := held_out(kind, counted, options):
+    n, size = bound_counts(kind, counted)
+    if held := holdout_share(kind, counted, options):
         return tail_follows(v, n, size, -(share * held).ln())
     weight = weight_beside_zero if zero_is_holdout(kind, options) else weight_of_iterations
     return preference_follows(v, n, size, share * weight(counted["iterations"], options))
@@ -195,10 +195,10 @@ def average_follows(v: Decimal, family: str, content: Counts) -> bool:
         share, own, subject = share / len(records), values_of(content, family, "lost"), "lost"
         records = records[:-1]
     counted = {record["task"]: counts_of(record, family, subject) for record in records}
-    pooled = [sizes(options.kind, one) for one in counted.values() if pools(one, options)]
+    pooled = [bound_counts(options.kind, one) for one in counted.values() if is_pooled(one, options)]
     N, X, m = sum(n for n, _ in pooled), sum(errors for _, errors in pooled), len(counted)
     # what is left for the sum over the pooled tasks; equal bounds must cancel before anything is rounded
-    rest = sum((v - (0 if pools(one, options) else own.get(t, 1))) * one["n"] for t, one in counted.items())
+    rest = sum((v - (0 if is_pooled(one, options) else own.get(t, 1))) * one["n"] for t, one in counted.items())
     if X >= N - 1 or rest >= N:
         return rest >= N and any(one["n"] for one in counted.values())
     if options.kind != "holdout":

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cop2l.kernel.form import Content, regular, sha256, table, text
+from cop2l.kernel.form import Content, open_regular, sha256, table, text
 from cop2l.kernel.options import choice, many, maybe
 from cop2l.kernel.samples import ROWS, numbers
 from cop2l.kernel.verdict import PARTS
@@ -28,7 +28,7 @@ def size_of(tasks: Samples) -> int:
     return sum(len(x) * (numbers(x[:1]).nbytes + 16) for x, *_ in tasks.values() if len(x))
 
 
-def write(folder: Path, certificate: str, tasks: Samples, tests: Samples | None = None, **others: Any) -> None:
+def write_arrays(folder: Path, certificate: str, tasks: Samples, tests: Samples | None = None, **others: Any) -> None:
     """Write the rows of each task and of its test part, for the certificate with this digest.
 
     `whole`: nothing was withheld from them yet. `draws`: rows that repeat are independent draws of discrete data.
@@ -55,9 +55,9 @@ def _write(path: Path, x: Any) -> None:
             file.write(numbers(x[start : start + ROWS]).tobytes())
 
 
-def read(folder: Path) -> tuple[Content, dict[int, tuple[Any, ...]], dict[int, tuple[Any, ...]]]:
+def read_arrays(folder: Path) -> tuple[Content, dict[int, tuple[Any, ...]], dict[int, tuple[Any, ...]]]:
     """The list, the rows of each task, and those of its test part; inputs are memory maps."""
-    with regular(folder / LIST) as file:
+    with open_regular(folder / LIST) as file:
         content: Content = CONTENT(json.loads(file.read(MOST)), LIST)
     names = np.array(content["groups"], dtype=object)
 
@@ -90,6 +90,6 @@ class Subset:
         return self.x[self.rows[at]]
 
 
-def take(samples: Samples, rows: Mapping[int, np.ndarray]) -> dict[int, tuple[Any, ...]]:
+def take_rows(samples: Samples, rows: Mapping[int, np.ndarray]) -> dict[int, tuple[Any, ...]]:
     """These rows of each task."""
     return {t: (Subset(x, rows[t]), *(column[rows[t]] for column in others)) for t, (x, *others) in samples.items()}

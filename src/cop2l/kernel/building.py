@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cop2l.errors import UserError
 from cop2l.kernel.exact import Examples
-from cop2l.kernel.form import HOLDOUT_FILES, regular
+from cop2l.kernel.form import HOLDOUT_FILES, open_regular
 from cop2l.kernel.models import MODELS, rebuild
 from cop2l.kernel.options import PRIOR, require
 from cop2l.kernel.scale import Scale, prior_rows, scale_from, scale_of
@@ -86,14 +86,14 @@ def described_shapes(described: Mapping[str, Any]) -> Shapes:
 
 def stored_shapes(path: Path, prefix: str) -> Shapes:
     """The names and shapes of the tensors in a file that begin so; none is read."""
-    with regular(path), safe_open(path, framework="pt") as file:
+    with open_regular(path), safe_open(path, framework="pt") as file:
         names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
         return {name.removeprefix(prefix): tuple(file.get_slice(name).get_shape()) for name in names}
 
 
 def stored_tensors(path: Path, prefix: str = "") -> dict[str, Tensor]:
     """The tensors of a file whose names begin so, by the rest of their names."""
-    with regular(path), safe_open(path, framework="pt") as file:
+    with open_regular(path), safe_open(path, framework="pt") as file:
         names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
         return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
 
@@ -164,6 +164,6 @@ def put_scale(certificate: Mapping[str, Any], first: Examples, model: Any) -> No
 
 def many_constants(certificate: Mapping[str, Any]) -> bool:
     """Whether the stated constants that scale inputs are so many that they could be fitted to the data."""
-    stated, inputs = certificate["model"].get("scale"), certificate["model"].get("inputs")
-    most = max((len(part) for part in stated if isinstance(part, list)), default=1) if isinstance(stated, list) else 0
+    claimed, inputs = certificate["model"].get("scale"), certificate["model"].get("inputs")
+    most = max((len(part) for part in claimed if isinstance(part, list)), default=1) if isinstance(claimed, list) else 0
     return most > (MOST_CHANNELS if isinstance(inputs, list) and len(inputs) == 3 else 1)

@@ -25,7 +25,7 @@ def counts(options: Options, last: int, task: int, sets: Sets, event: Rows, amon
     rows, certified = len(event), certified_rows(len(event), task, options)
     selected = certified & (marks(options.seed, "mark", task, n=rows) < threshold(int(certified.sum()), last, options))
     first, second, picked = np.zeros((3, rows), bool)
-    first[sets.first] = second[sets.second] = picked[sets.picked] = True
+    first[sets.compression] = second[sets.evicted] = picked[sets.picked] = True
     found = {
         "n": certified, "prior": ~certified, "compression": first, "evicted": second, "picked": picked,
         "errors": None if gone else event & certified & ~first & ~second,
@@ -65,5 +65,5 @@ def group_numbers(groups: Any, options: Options, rows: int) -> np.ndarray | None
 def used_rows(options: Options, task: int, rows: int, sets: Sets) -> np.ndarray:
     """A mask of the rows of a task that were learned from."""
     mask = ~certified_rows(rows, task, options)
-    mask[np.concatenate([sets.picked, sets.first, sets.second])] = True
+    mask[np.concatenate([sets.picked, sets.compression, sets.evicted])] = True
     return mask

@@ -142,7 +142,7 @@ def join(parts: Sequence[Examples | None]) -> Examples | None:
     return Examples(torch.cat([part.x for part in some]), torch.cat([part.y for part in some]), *columns)
 
 
-def taken(S: Examples, B: Examples | None, C: Rows) -> Examples | None:
+def gather(S: Examples, B: Examples | None, C: Rows) -> Examples | None:
     """The examples at these positions of the pool, S first, then B, in this order."""
     of_S, of_B = np.flatnonzero(len(S) > C), np.flatnonzero(len(S) <= C)
     if B is None or not len(of_B):
@@ -191,14 +191,14 @@ def block_rows(x: Any) -> int:
     return LARGE_BLOCK if math.prod(x.shape[1:]) <= FEW else SMALL_BLOCK
 
 
-def padded(rows: Tensor, size: int, memory: Tensor | None = None) -> Tensor:
+def pad_rows(rows: Tensor, size: int, memory: Tensor | None = None) -> Tensor:
     """So many rows: these, then zeros; in memory that is there already, if it is given."""
     memory = rows.new_empty((size, *rows.shape[1:])) if memory is None else memory
     memory[: len(rows)], memory[len(rows) :] = rows, 0
     return memory
 
 
-def seen(model: nn.Module, x: Tensor) -> Tensor:
+def model_input(model: nn.Module, x: Tensor) -> Tensor:
     """These rows where the model is: real numbers in its own precision, and integers as they are."""
     like = next(model.parameters())
     return x.to(like.device, like.dtype if x.is_floating_point() else x.dtype)
@@ -214,37 +214,37 @@ class PaddedLinear(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def outside_heads(heads: Sequence[Sequence[int]], classes: int, scenario: str, device: Any) -> Tensor | None:
+def head_masks(heads: Sequence[Sequence[int]], classes: int, scenario: str, device: Any) -> Tensor | None:
     """Task-incremental: row t says which classes do not belong to task t's head (row 0 is unused). Otherwise None."""
-    outside = (~np.isin(np.arange(classes), head) for head in ([], *heads))
-    return torch.from_numpy(np.stack([*outside])).to(device) if scenario == "task-incremental" else None
+    masked_classes = (~np.isin(np.arange(classes), head) for head in ([], *heads))
+    return torch.from_numpy(np.stack([*masked_classes])).to(device) if scenario == "task-incremental" else None
 
 
 def logits_of(model: nn.Module, part: Examples) -> Iterator[Tensor]:
     """The logits of every block, one column for each example, in evaluation mode, which is left on."""
     size = block_rows(part.x)
     with torch.no_grad():
-        block = seen(model.eval(), tensor(part.x[:0])).new_empty((size, *part.x.shape[1:]))
+        block = model_input(model.eval(), tensor(part.x[:0])).new_empty((size, *part.x.shape[1:]))
         for start in range(0, len(part), size):
-            padded(tensor(part.x[start : start + size]), size, block)
+            pad_rows(tensor(part.x[start : start + size]), size, block)
             with PaddedLinear():  # here alone: inside, every call of torch takes longer
                 logits = model(block.detach())  # it may reshape what it is given
             yield logits.t().contiguous()
 
 
-def score(model: nn.Module, part: Examples, outside: Tensor | None = None) -> tuple[Tensor, np.ndarray]:
+def score(model: nn.Module, part: Examples, masked_classes: Tensor | None = None) -> tuple[Tensor, np.ndarray]:
     """The cross-entropy of every example, and whether it is misclassified.
 
     An example is right only if its class has strictly the largest logit: a tie, or a NaN, is an error. `outside` says for each
     task which classes are not in its head (task-incremental): their logits are minus infinity, after the whole head was computed.
     """
     like, size = next(model.parameters()), block_rows(part.x)
-    y = padded(part.y, (blocks := -(-len(part) // size)) * size).view(blocks, size)
+    y = pad_rows(part.y, (blocks := -(-len(part) // size)) * size).view(blocks, size)
     losses, wrong, at = torch.empty_like(y, dtype=like.dtype), np.empty(y.shape, bool), torch.arange(size, device=like.device)
     for i, (labels, logits) in enumerate(zip(y, logits_of(model, part), strict=True)):
-        if outside is not None:
+        if masked_classes is not None:
             tasks = torch.from_numpy(part.task[i * size : (i + 1) * size]).to(like.device)
-            logits.masked_fill_(padded(outside[tasks], size).t(), -torch.inf)
+            logits.masked_fill_(pad_rows(masked_classes[tasks], size).t(), -torch.inf)
         losses[i] = -torch.log_softmax(logits, 0)[labels, at]
         own, logits[labels, at] = logits[labels, at], -torch.inf
         wrong[i] = ~(own > logits.amax(0)).cpu().numpy()
@@ -257,7 +257,7 @@ def answer_keys(model: nn.Module, part: Examples) -> np.ndarray:
     return np.array([hash(row.tobytes()) for row in rows][: len(part)], np.int64)
 
 
-def repeats(keys: Sequence[np.ndarray], used: Sequence[np.ndarray]) -> list[np.ndarray]:
+def repeated_answers(keys: Sequence[np.ndarray], used: Sequence[np.ndarray]) -> list[np.ndarray]:
     """For each task the rows with the key of another row: all but one in a task, and all that another task has too.
 
     The one that is none is a row that was learned from (`used`), if there is one.
@@ -270,17 +270,17 @@ def repeats(keys: Sequence[np.ndarray], used: Sequence[np.ndarray]) -> list[np.n
     return found
 
 
-def check_alone(model: nn.Module, part: Examples, outside: Tensor | None = None) -> None:
+def check_alone(model: nn.Module, part: Examples, masked_classes: Tensor | None = None) -> None:
     """Score some examples alone, in another order and in smaller company; refuse if a single bit changes.
 
     That fixed blocks make scores independent of each other is a fact about a machine and a model, and no theorem.
     """
     n, scattered = min(len(part), block_rows(part.x) + 37), np.random.default_rng(0)
     some = part.take(np.linspace(0, len(part) - 1, n).astype(np.int64))
-    losses, wrong = score(model, some, outside)
+    losses, wrong = score(model, some, masked_classes)
     orders = [scattered.permutation(n), scattered.permutation(n)[: max(1, n // 3)]]
     for order in [*orders, *(scattered.integers(n, size=1) for _ in range(4))]:
-        again, wrong_again = score(model, some.take(order), outside)
+        again, wrong_again = score(model, some.take(order), masked_classes)
         expected = losses[torch.from_numpy(order).to(losses.device)]
         good = ((expected == again) | (expected.isnan() & again.isnan())).all() and (wrong[order] == wrong_again).all()
         require(good, "Scores depend on the examples scored together (this model, this machine): use another model or device.")

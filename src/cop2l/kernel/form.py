@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from safetensors import SafetensorError, safe_open
 
-from cop2l.kernel.arithmetic import held_out, kind_of
+from cop2l.kernel.arithmetic import holdout_share, kind_of
 from cop2l.kernel.options import RULES, Check, Family, Kind, Options, Refusal, choice, many, maybe, require, rule, short, whole
 
 FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 4, "certificate.json"
@@ -53,27 +53,27 @@ def table(**columns: Check) -> Check:
     return check
 
 
-def plain(value: Any, where: str, depth: int = 6) -> Any:
+def plain_value(value: Any, where: str, depth: int = 6) -> Any:
     """Texts, finite numbers, truth values, null, and lists and objects of them."""
     if isinstance(value, dict) and depth:
-        return {text(key, where): plain(inner, where, depth - 1) for key, inner in value.items()}
+        return {text(key, where): plain_value(inner, where, depth - 1) for key, inner in value.items()}
     if isinstance(value, list) and depth:
-        return [plain(inner, where, depth - 1) for inner in value]
+        return [plain_value(inner, where, depth - 1) for inner in value]
     number = type(value) in (int, float) and abs(value) <= MOST  # neither NaN nor infinite
     return value if value is None or type(value) is bool or number else text(value, where)
 
 
-def described(value: Any, where: str) -> Content:
+def plain_object(value: Any, where: str) -> Content:
     """An object of plain values."""
-    return dict(plain(an_object(value, where), where))
+    return dict(plain_value(an_object(value, where), where))
 
 
 def options_of(value: Any, where: str) -> Options:
     """Options; one that is absent has its default, and 1, 1.0 and true are not the same."""
     require(set(an_object(value, where)) <= set(RULES), f"{where} must have no other options than the documented ones.")
     found = Options(**value)
-    stated = {key: inner for key, inner in found.as_dict().items() if key in value}
-    require(canonical(stated) == canonical(value), f"{where} must be written with the types of its options.")
+    claimed = {key: inner for key, inner in found.as_dict().items() if key in value}
+    require(canonical_json(claimed) == canonical_json(value), f"{where} must be written with the types of its options.")
     return found
 
 
@@ -89,11 +89,11 @@ SAMPLE = {"task": whole(1), "rows": whole(1), "head": many(whole(0, MOST_CLASSES
 NAMED = {"family": choice(*get_args(Family)), "task": maybe(whole(1)), "subject": maybe(subject), "kind": choice(*get_args(Kind))}
 CONTENT = {
     "format": choice(FORMAT), "version": choice(VERSION), "made_by": text, "method": text, "options": options_of,
-    "settings": maybe(described), "scenario": choice(*SCENARIOS), "classes": whole(1, MOST_CLASSES), "model": described,
-    "data": maybe(described), "machine": text, "earlier": many(text, most=100), "threads": whole(1, 512),
+    "settings": maybe(plain_object), "scenario": choice(*SCENARIOS), "classes": whole(1, MOST_CLASSES), "model": plain_object,
+    "data": maybe(plain_object), "machine": text, "earlier": many(text, most=100), "threads": whole(1, 512),
     "not_valid": many(text, most=100), "assumptions": choice(list(ASSUMPTIONS)), "commitment": maybe(sha256),
     "records": many(table(**SAMPLE, **COUNTED), least=1), "statements": many(table(**NAMED, value=share), least=1),
-    "files": described, "digest": sha256,
+    "files": plain_object, "digest": sha256,
 }  # fmt: skip
 HASHES = {"theta_0": sha256, "theta": sha256, "sets": sha256}
 
@@ -101,18 +101,18 @@ HASHES = {"theta_0": sha256, "theta": sha256, "sets": sha256}
 # ---- files
 
 
-def canonical(value: Any) -> str:
+def canonical_json(value: Any) -> str:
     """The one text of a JSON value: what is hashed, and what tells 1, 1.0 and true apart."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def content_digest(content: Mapping[str, Any]) -> str:
     """SHA-256 of the certificate's text without its digest."""
-    return hashlib.sha256(canonical({k: v for k, v in content.items() if k != "digest"}).encode()).hexdigest()
+    return hashlib.sha256(canonical_json({k: v for k, v in content.items() if k != "digest"}).encode()).hexdigest()
 
 
 @contextmanager
-def regular(path: Path) -> Iterator[Any]:
+def open_regular(path: Path) -> Iterator[Any]:
     """A regular file, opened without waiting for anybody at its other end; if it cannot be read, `Unreadable`."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -127,7 +127,7 @@ def regular(path: Path) -> Iterator[Any]:
         raise Unreadable(f"{path} cannot be read ({getattr(error, 'strerror', None) or type(error).__name__}).") from None
 
 
-def read(folder: Path) -> Content:
+def read_certificate(folder: Path) -> Content:
     """The certificate in a folder, checked for form and hashes; nothing is recomputed. Its folder is added to it."""
     path = folder / TEXT_FILE
 
@@ -139,12 +139,12 @@ def read(folder: Path) -> Content:
     def refused(word: str) -> Any:
         raise Refusal(f"{TEXT_FILE} has {word} where a number must be.")
 
-    with regular(path) as file:
+    with open_regular(path) as file:
         raw = json.loads(file.read(MOST_BYTES).decode(), object_pairs_hook=unique, parse_constant=refused)
-    stated = (raw.get("format"), raw.get("version")) if isinstance(raw, dict) else (None, None)
-    if stated in [(FORMAT, former) for former in range(1, VERSION)]:
-        raise Unreadable(f"{TEXT_FILE} is a certificate of format {stated[1]}: cop2l 0.1 reads it, this one format {VERSION}.")
-    if stated != (FORMAT, VERSION):
+    claimed = (raw.get("format"), raw.get("version")) if isinstance(raw, dict) else (None, None)
+    if claimed in [(FORMAT, former) for former in range(1, VERSION)]:
+        raise Unreadable(f"{TEXT_FILE} is a certificate of format {claimed[1]}: cop2l 0.1 reads it, this one format {VERSION}.")
+    if claimed != (FORMAT, VERSION):
         raise Unreadable(f"{TEXT_FILE} is not a cop2l certificate of format {VERSION}, the only one that this program reads.")
     holdout = options_of(raw.get("options"), "The table of options").kind == "holdout"
     content: Content = table(**CONTENT, **({} if holdout else HASHES))(raw, "The certificate")
@@ -152,7 +152,7 @@ def read(folder: Path) -> Content:
     names = HOLDOUT_FILES if holdout else FILES
     require(set(content["files"]) == set(names), f"The certificate must name the files {', '.join(names)}, and no others.")
     for name in names:
-        with regular(folder / name) as file:
+        with open_regular(folder / name) as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         require(found == content["files"][name], f"The file {name} was changed: its hash does not match.")
     good = holdout or (content["method"] == "cop2l" and content["settings"] is None)
@@ -163,7 +163,7 @@ def read(folder: Path) -> Content:
 
 def tensors_of(path: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """The tensors of a file, if their names and shapes are the wanted ones; looked at before they are read."""
-    with regular(path), safe_open(path, framework="pt") as file:
+    with open_regular(path), safe_open(path, framework="pt") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
         require(shapes == wanted, f"{path.name} does not have the tensors and shapes that it must have.")
         return {name: file.get_tensor(name) for name in wanted}
@@ -175,8 +175,9 @@ def check_records(content: Content) -> None:
     require(options.tasks in (None, last), f"The claim is for {options.tasks} tasks, and the certificate has {last}.")
     for number, record in enumerate(content["records"], 1):
         require(all(rules_of_record(record, number, content)), f"The record of task {number} is impossible.")
-    stated = [tuple(statement[key] for key in NAMED) for statement in content["statements"]]
-    require(stated == promised(options, content["records"]), "The certificate must make the promised statements, once, in order.")
+    claimed = [tuple(statement[key] for key in NAMED) for statement in content["statements"]]
+    promised = promised_statements(options, content["records"])
+    require(claimed == promised, "The certificate must make the promised statements, once, in order.")
 
 
 def rules_of_record(record: Content, number: int, content: Content) -> Iterator[bool]:
@@ -202,12 +203,12 @@ def rules_of_counts(part: Content, record: Content, options: Options) -> Iterato
     yield (errors is None) == (part["missed"] is None) == (record["errors"] is None)
     yield part["compression"] + part["evicted"] + (errors or 0) <= n and picked + (part["missed"] or 0) <= n
     yield not (options.marked and part["evicted"])  # marks: nothing moves to J
-    yield options.buffer != "witness" or picked == 0 or record["iterations"] > 0
+    yield options.buffer != "count-only" or picked == 0 or record["iterations"] > 0
     yield options.marked == (selected is not None) == (part["compressed"] is not None)
     yield (part["compressed"] or 0) <= (selected or 0) <= n
 
 
-def promised(options: Options, records: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+def promised_statements(options: Options, records: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
     """The family, task, subject and kind of every statement. Where a task's data is gone its kind is `buffer`, if that can be."""
     found: list[tuple[Any, ...]] = []
     for family in options.claim:
@@ -215,7 +216,7 @@ def promised(options: Options, records: Sequence[Mapping[str, Any]]) -> list[tup
             kind = kind_of(record, options)
             subjects = [None] if family == "tasks" else [part["subject"] for part in record["parts"] if part["family"] == family]
             if family == "forgetting" and subjects:
-                subjects = ["lost", "net"] if held_out(kind, record, options) else ["lost"]
+                subjects = ["lost", "net"] if holdout_share(kind, record, options) else ["lost"]
             if record["errors"] is not None or options.marked:
                 found += [(family, number, subject, kind) for subject in subjects]
         if family == "average" or (family == "forgetting" and len(records) > 1):

@@ -17,7 +17,7 @@ from cop2l.kernel import arrays, exact, verify
 from cop2l.kernel.arrays import Samples
 from cop2l.kernel.building import model_for, stored_tensors, where
 from cop2l.kernel.exact import Rows, digest, sample
-from cop2l.kernel.form import HOLDOUT_FILES, Content, Unreadable, canonical, regular
+from cop2l.kernel.form import HOLDOUT_FILES, Content, Unreadable, canonical_json, open_regular
 from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options, require
 from cop2l.kernel.samples import numbers
@@ -48,7 +48,7 @@ def verify_holdout(
         verify.check_commitment(verdict, last, commitment)
         known = verify.check_samples(verdict, last, withheld, torch.empty(0))
         if not known:
-            verdict.doubt("Without the withheld examples nothing was counted.")
+            verdict.add_unverified("Without the withheld examples nothing was counted.")
             return False
         blind = Blind(scratch, model, last, allowed.operations, say)
         again = blind.learn(learned)
@@ -66,12 +66,12 @@ def verify_holdout(
             labels = {t: numbers(tests[t][1]) for t in predicted}
             verify.check_tests(verdict, last["records"], {t: (own != labels[t], labels[t]) for t, own in predicted.items()})
         if not again:
-            verdict.doubt("That the withheld examples were not learned from was not checked: give the data as a stream.")
+            verdict.add_unverified("That the withheld examples were not learned from was not checked: give the data as a stream.")
             return False
         verdict.checked.append("Learning again, in a process without the withheld rows, gave the same predictor, bit for bit.")
         return len(known) == len(last["records"])
 
-    return verify.decided(decide)
+    return verify.complete_verdict(decide)
 
 
 def _count(
@@ -94,7 +94,7 @@ def _count(
             own = [exact.answer_keys(model, sample(x, torch.zeros(len(x)).long(), t, 0)) for x in rows]
             keys.append(np.concatenate(own))
             used.append(np.arange(len(keys[-1])) < len(keys[-1]) - len(S))
-    masks = [mask[~own] for mask, own in zip(exact.repeats(keys, used), used, strict=True)]
+    masks = [mask[~own] for mask, own in zip(exact.repeated_answers(keys, used), used, strict=True)]
     return verify.paid_counts(one, [Sets()] * last, wrong, masks, [facts for _, facts in parts.values()])
 
 
@@ -114,18 +114,18 @@ def _compare(verdict: Verdict, one: Content, made: Path) -> None:
         here = exact.machine(predicting_model(one, None)) if one["model"].get("name") else one["machine"]
         sentence = f"Learning again without the withheld rows gives another predictor after task {len(one['records'])}."
         if here == one["machine"]:
-            verdict.fault(sentence)
+            verdict.add_invalid(sentence)
         else:
-            verdict.doubt(f"{sentence} But it was made on another machine, whose name is quoted below; this one is: {here}.")
+            verdict.add_unverified(f"{sentence} But it was made on another machine, quoted below; this one is: {here}.")
 
 
 def _predictor(file: Path) -> tuple[str, str]:
     """What a stored learner predicts by: its tensors, and what it says of classes."""
-    with regular(file), safe_open(file, framework="pt") as opened:
+    with open_regular(file), safe_open(file, framework="pt") as opened:
         tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         note = json.loads((opened.metadata() or {}).get("cop2l", "{}")).get("note", {})
     note["heads"] = [sorted(head) for head in note.get("heads") or ()]  # sets of classes, in whatever order
-    return digest(tensors), canonical({name: note.get(name) for name in PREDICTS})
+    return digest(tensors), canonical_json({name: note.get(name) for name in PREDICTS})
 
 
 @dataclass
@@ -138,10 +138,10 @@ class Blind:
     operations: float
     say: Say
 
-    def run(self, verb: str, given: Path, made: Path, file: Path | None = None) -> None:
+    def run(self, command: str, given: Path, made: Path, file: Path | None = None) -> None:
         """Have it done; what it cannot do is said."""
         made.mkdir()
-        words = [verb, given, made, self.certificate["folder"], *([file] if file else [])]
+        words = [command, given, made, self.certificate["folder"], *([file] if file else [])]
         own = ["--model", self.model] if self.model else []
         done = subprocess.run(
             [sys.executable, "-P", "-m", "cop2l.audit.blind", *map(str, words), *own, "--limit", str(self.operations)],
@@ -158,7 +158,7 @@ class Blind:
             return {}
         given, made = self.folder / "learned", self.folder / "made"
         given.mkdir()
-        arrays.write(given, self.certificate["digest"], samples)
+        arrays.write_arrays(given, self.certificate["digest"], samples)
         self.say("learning again, without the withheld rows")
         self.run("learn", given, made)
         return {t: made / f"after-{t}.safetensors" for t in samples}
@@ -175,10 +175,10 @@ class Blind:
             orders[t] = [*few, scattered.permutation(n)[: max(1, n // 3)], scattered.permutation(n), np.arange(n)]
             for i, order in enumerate(orders[t]):
                 np.save(given / f"order-{t}-{i}.npy", order)
-        arrays.write(given, self.certificate["digest"], {t: (x, np.zeros(len(x), np.int64)) for t, x in rows.items()})
+        arrays.write_arrays(given, self.certificate["digest"], {t: (x, np.zeros(len(x), np.int64)) for t, x in rows.items()})
         self.run("predict", given, made, file)
         for t, own in orders.items():
-            with regular(made / f"{t}.npz") as opened:
+            with open_regular(made / f"{t}.npz") as opened:
                 stored = np.load(opened)
                 classes = [stored[f"{i}"] for i in range(len(own))]
             good = all(one.shape == order.shape and one.dtype == np.int64 for one, order in zip(classes, own, strict=True))

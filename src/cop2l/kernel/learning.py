@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cop2l.kernel.exact import FEW, NONE, Examples, Rows, block_rows, certified_rows, join, score, seen, taken, threshold
+from cop2l.kernel.exact import FEW, NONE, Examples, Rows, block_rows, certified_rows, gather, join, model_input, score, threshold
 from cop2l.kernel.options import Options, require
 from cop2l.randomness import generator, marks, private_randomness
 
@@ -61,7 +61,7 @@ class Outcome:
     """C: positions picked in the kept iterations, in picking order."""
     picked: Rows
     """Positions picked in any iteration up to the stop: the whole trajectory."""
-    message: int
+    kept_iterations: int
     """K, as it is paid for: how many iterations were kept or, on a grid, the next number of the grid."""
     stopped: int
     """How many iterations the trajectory has."""
@@ -71,11 +71,11 @@ class Outcome:
 class Sets:
     """The book-keeping of one task: row numbers of its sample, sorted, and the messages."""
 
-    own: Rows = field(default_factory=lambda: NONE)
+    own_picks: Rows = field(default_factory=lambda: NONE)
     """C_t n S_t: picked and kept at the task itself."""
-    first: Rows = field(default_factory=lambda: NONE)
+    compression: Rows = field(default_factory=lambda: NONE)
     """I_t, the first compression set."""
-    second: Rows = field(default_factory=lambda: NONE)
+    evicted: Rows = field(default_factory=lambda: NONE)
     """J_t, the second: examples of I_t that left the buffer. Only the paper's bound tells it from I_t."""
     picked: Rows = field(default_factory=lambda: NONE)
     """G_t: picked and kept at the task itself, or picked from the buffer in any iteration of a later task."""
@@ -85,7 +85,7 @@ class Sets:
     """How many iterations the trajectory of the task has."""
 
 
-SET_NAMES = ("own", "first", "second", "picked")
+SET_NAMES = ("own_picks", "compression", "evicted", "picked")
 
 
 def set_tensors(sets: Sequence[Sets]) -> dict[str, Tensor]:
@@ -94,12 +94,12 @@ def set_tensors(sets: Sequence[Sets]) -> dict[str, Tensor]:
 
 
 @dataclass
-class Plain:
+class ReferenceLearner:
     """CoP2L: theta is in the model, and here is what is carried from task to task beside it."""
 
     model: nn.Module
     options: Options
-    outside: Tensor | None = None
+    masked_classes: Tensor | None = None
     """Task-incremental: row t says which classes do not belong to task t's head (row 0 is unused)."""
     sets: list[Sets] = field(default_factory=list)
     sizes: list[tuple[int, int]] = field(default_factory=list)
@@ -125,8 +125,8 @@ class Plain:
         zero, so that batch normalisation sees rows of the training set only. A single mini-batch is not shuffled.
         """
         n, size, like, seed = len(trained), self.options.batch, next(self.model.parameters()), self.options.seed
-        hidden = None if self.outside is None else self.outside[torch.from_numpy(trained.task).to(like.device)]
-        order, x = generator(seed, f"{purpose} order", self.task, j), seen(self.model, trained.x)
+        hidden = None if self.masked_classes is None else self.masked_classes[torch.from_numpy(trained.task).to(like.device)]
+        order, x = generator(seed, f"{purpose} order", self.task, j), model_input(self.model, trained.x)
         self.model.train()
         with private_randomness(like.device, seed, purpose, self.task, j):
             for _ in range(epochs):
@@ -143,30 +143,30 @@ class Plain:
 
     def mp2l(
         self, S: Examples, B: Examples | None, candidates: np.ndarray, prior: Examples | None,
-        message: int | None = None, longest: int | None = None,
+        kept_iterations: int | None = None, longest: int | None = None,
     ) -> Outcome:  # fmt: skip
         r"""Algorithm 2, mP2L(theta, S, B, gamma, K), in blocks of k: pick the largest losses, train on all picked, repeat.
 
         The block is a function of theta and of the pool S u B \ C as a set: the largest by (weight * loss, then smaller mark).
-        Without a message it runs to the stop and keeps the iteration of the least criterion, which reads S alone. With one it
-        performs that many iterations, or fewer if gamma stops it first.
+        Without `kept_iterations` it runs to the stop and keeps the iteration of the least criterion, which reads S alone.
+        Else it performs that many iterations, or fewer if gamma stops it first.
 
         candidates   mask over S: True for the certified part; the prior part is never picked nor counted
         prior        examples that every update trains on beside C
         longest      more iterations than this are refused
         """
         model, options, n, like = self.model, self.options, len(S), next(self.model.parameters())
-        pool = [S] if B is None else [S, B] if message is None else [join([S, B]) or S]  # line 2: S* <- S u B*
+        pool = [S] if B is None else [S, B] if kept_iterations is None else [join([S, B]) or S]  # line 2: S* <- S u B*
         mark = np.concatenate([part.mark for part in pool])
         columns = [np.repeat([1.0, w], [n, len(mark) - n]) for w in (options.omega, options.pick_omega or options.omega)]
         weights, in_picking = (torch.from_numpy(column).to(like.device, like.dtype) for column in columns)
         rest = np.concatenate([candidates, np.ones(len(mark) - n, bool)])  # S* \ C
-        certified, last = int(candidates.sum()), options.max_iterations if message is None else message
+        certified, last = int(candidates.sum()), options.max_iterations if kept_iterations is None else kept_iterations
         optimiser, blocks, trained = Optimiser(model, options), [NONE], prior  # line 1: C_0 <- {}
         factor, points, theta = self.prior_weight(prior).to(weights), options.grid_points, model.state_dict()
-        best, j, own, least, searching = 0, 0, 0, math.inf, message is None
+        best, j, own, least, searching = 0, 0, 0, math.inf, kept_iterations is None
         while True:
-            scored = [score(model, part, self.outside) for part in pool]
+            scored = [score(model, part, self.masked_classes) for part in pool]
             losses = np.where(rest, (torch.cat([loss for loss, _ in scored]) * in_picking).cpu().numpy(), -math.inf)
             worst = float(losses.max(initial=-math.inf))  # line 3: the largest l * w
             require(not math.isnan(worst), f"Training diverged at task {self.task}, iteration {j}: the loss is not a number.")
@@ -186,10 +186,10 @@ class Plain:
             picked = left[np.lexsort((mark[left], -losses[left]))[: options.k]]
             rest[picked], own = False, own + int((picked < n).sum())
             blocks.append(picked)  # line 6: C_k <- C_{k-1} u {...}
-            trained = join([trained, taken(S, B, picked)])
+            trained = join([trained, gather(S, B, picked)])
             assert trained is not None
             factor = torch.cat([factor, weights[torch.from_numpy(picked).to(like.device)]])
-            weight = balanced(trained.y).to(like.dtype) if prior is not None and options.balance else factor
+            weight = class_balanced_weights(trained.y).to(like.dtype) if prior is not None and options.balance else factor
             j += 1
             self.update(optimiser, trained, weight, options.epochs, "update", j)  # line 7: theta_k <- update(theta_{k-1}, C_k)
         if searching:  # lines 10-12: k <- argmin of the criterion; all state goes back to it
@@ -206,29 +206,29 @@ class Plain:
         """
         t, n, options = self.task, len(S), self.options
         certified = certified_rows(n, t, options)
-        B = self.begin()  # line 4
+        B = self.replayed()  # line 4
         own_prior = S.take(np.flatnonzero(~certified)) if options.prior else None
         prior = self.train_on_prior(own_prior, n)
         outcome = self.mp2l(S, B, certified, prior, longest=longest)  # line 5: theta_t, C* <- mP2L(theta_{t-1}, S_t, B*)
-        self.add_up(taken(S, B, outcome.kept) if options.start == "slda" else None)
+        self.add_up(gather(S, B, outcome.kept) if options.start == "slda" else None)
         self.sizes.append((n, int(certified.sum())))
         kept, picked = outcome.kept, outcome.picked
         own = np.sort(kept[kept < n])
         for i, past in enumerate(self.sets, 1):
             if B is not None:
                 of_task = np.flatnonzero(B.task == i)
-                past.first = np.union1d(past.first, B.row[np.intersect1d(kept - n, of_task)])  # line 7: I_i u (C* n S_i)
+                past.compression = np.union1d(past.compression, B.row[np.intersect1d(kept - n, of_task)])  # line 7: I_i
                 past.picked = np.union1d(past.picked, B.row[np.intersect1d(picked - n, of_task)])
             held = self.buffer[i - 1]
-            still = self.stays(held.row, i, t)  # line 8: B_i <- sample(B_i, floor(m/t))
-            gone = NONE if options.marked else np.intersect1d(held.row[~still], past.first)  # lines 10-11
-            past.second = np.union1d(past.second, gone)  # line 12: J_i
-            past.first = np.setdiff1d(past.first, gone)  # line 13; mu1_i (line 14) is not needed: see `reconstruct`
+            still = self.kept_in_buffer(held.row, i, t)  # line 8: B_i <- sample(B_i, floor(m/t))
+            gone = NONE if options.marked else np.intersect1d(held.row[~still], past.compression)  # lines 10-11
+            past.evicted = np.union1d(past.evicted, gone)  # line 12: J_i
+            past.compression = np.setdiff1d(past.compression, gone)  # line 13; mu1_i (line 14) is not needed: see `reconstruct`
             self.buffer[i - 1] = held if still.all() else held.take(np.flatnonzero(still))
         rest = np.setdiff1d(np.flatnonzero(certified), own, assume_unique=True)
         self.store_prior(own_prior)
-        self.sets.append(Sets(own, own, picked=own, iterations=outcome.message, stopped=outcome.stopped))  # line 6: mu2_t
-        self.buffer.append(S.take(rest[self.stays(rest, t, t)]))  # line 9: B_t
+        self.sets.append(Sets(own, own, picked=own, iterations=outcome.kept_iterations, stopped=outcome.stopped))  # line 6: mu2_t
+        self.buffer.append(S.take(rest[self.kept_in_buffer(rest, t, t)]))  # line 9: B_t
         return outcome
 
     def reconstruct(self, sets: Sequence[Sets], known: Sequence[Examples], priors: Sequence[Examples | None]) -> None:
@@ -241,30 +241,30 @@ class Plain:
         """
         rows: list[Rows] = []  # of all examples in the buffer, task by task
         for t, (found, every, own_prior) in enumerate(zip(sets, known, priors, strict=True), 1):
-            B = self.begin()
+            B = self.replayed()
             prior = self.train_on_prior(own_prior, self.sizes[t - 1][0])
-            outcome = self.mp2l(every, B, np.ones(len(every), bool), prior, message=found.iterations)  # line 4: K = mu2_t
-            self.add_up(taken(every, B, outcome.kept) if self.options.start == "slda" else None)
+            outcome = self.mp2l(every, B, np.ones(len(every), bool), prior, kept_iterations=found.iterations)  # line 4: K = mu2_t
+            self.add_up(gather(every, B, outcome.kept) if self.options.start == "slda" else None)
             own = np.sort(every.row[outcome.kept[outcome.kept < len(every)]])  # found, not believed
             rows.append(np.setdiff1d(np.flatnonzero(certified_rows(self.sizes[t - 1][0], t, self.options)), own))
             self.buffer.append(every)  # line 5
             self.store_prior(own_prior)
-            self.sets.append(replace(found, own=own))
+            self.sets.append(replace(found, own_picks=own))
             for i, held in enumerate(self.buffer):  # lines 6-11
-                rows[i] = rows[i][self.stays(rows[i], i + 1, t)]
+                rows[i] = rows[i][self.kept_in_buffer(rows[i], i + 1, t)]
                 self.buffer[i] = held.take(np.flatnonzero(np.isin(held.row, rows[i])))
 
-    def begin(self) -> Examples | None:
-        """B*: what can be picked beside the new sample; witnesses never are."""
-        return None if self.options.buffer == "witness" else join(self.buffer)
+    def replayed(self) -> Examples | None:
+        """B*: what can be picked beside the new sample; examples of a count-only buffer never are."""
+        return None if self.options.buffer == "count-only" else join(self.buffer)
 
-    def stays(self, rows: Rows, task: int, after: int) -> np.ndarray:
+    def kept_in_buffer(self, rows: Rows, task: int, after: int) -> np.ndarray:
         """Which of these rows of `task` are in the buffer after task `after` (a mask over `rows`).
 
         A function of (seed, task, after), of row numbers and of how many examples were picked at the task itself: of no other
         example, and of no content.
         """
-        (total, n), own, options = self.sizes[task - 1], len(self.sets[task - 1].own), self.options
+        (total, n), own, options = self.sizes[task - 1], len(self.sets[task - 1].own_picks), self.options
         if options.marked:
             return np.asarray(marks(options.seed, "mark", task, n=total)[rows] < threshold(n - own, after, options))
         keys = marks(options.seed, "uniform", task, after, n=total)[rows]  # sample(B_i, floor(m/s))
@@ -279,7 +279,7 @@ class Plain:
                 self.solve()
             return prior if options.prior_memory else None
         if prior is not None and (epochs := options.prior_passes(rows)):
-            weight = balanced(prior.y) if options.balance else self.prior_weight(prior)
+            weight = class_balanced_weights(prior.y) if options.balance else self.prior_weight(prior)
             weight = weight.to(next(self.model.parameters()).dtype)
             self.update(Optimiser(self.model, options, options.prior_lr), prior, weight, epochs, "prior")
         return prior
@@ -353,7 +353,7 @@ def gram(z: Tensor) -> Tensor:
     return upper + upper.triu(1).T
 
 
-def balanced(y: Tensor) -> Tensor:
+def class_balanced_weights(y: Tensor) -> Tensor:
     """Weights that give every class present the same total weight, with mean one."""
     counts = torch.bincount(y)
     return len(y) / ((counts > 0).sum() * counts[y]).double()

@@ -94,8 +94,8 @@ class Options:
     """Learning rate."""
     optimiser: Literal["sgd", "momentum", "adam"] = "sgd"
     """Plain SGD as in the paper, SGD with momentum 0.9, or Adam; its state starts fresh at each task."""
-    buffer: Literal["uniform", "threshold", "witness"] = "threshold"
-    """How the past is kept: sampled (the paper), by a threshold on marks, or `witness`: by a threshold on marks, for
+    buffer: Literal["uniform", "threshold", "count-only"] = "threshold"
+    """How the past is kept: sampled (the paper), by a threshold on marks, or `count-only`: by a threshold on marks, for
     counting errors only, never to be picked."""
     stop: Literal["kl", "preference", "combined", "none"] = "preference"
     """Which iteration is kept: that of the least kl bound (the paper), (picked + errors)/n or combined bound; or the last."""
@@ -141,11 +141,11 @@ class Options:
 
     def __post_init__(self) -> None:
         for key in RULES:
-            value = checked(key, getattr(self, key))
+            value = checked_option(key, getattr(self, key))
             object.__setattr__(self, key, tuple(value) if isinstance(value, list) else value)
-        require(self.kind != "combined" or self.buffer == "witness", "The kind 'combined' needs buffer='witness'.")
+        require(self.kind != "combined" or self.buffer == "count-only", "The kind 'combined' needs buffer='count-only'.")
         good = self.kind not in ("preference", "buffer") or self.marked
-        require(good, f"The kind {self.kind!r} needs buffer='threshold' or 'witness', not {self.buffer!r}; or claim 'kl-tight'.")
+        require(good, f"The kind {self.kind!r} needs buffer='threshold' or 'count-only', not {self.buffer!r}; or 'kl-tight'.")
         good = all(len(set(names)) == len(names) for names in (self.claim, self.groups))
         require(good, "What is claimed, and the groups, must each be named once.")
         require(bool(self.groups) == ("groups" in self.claim), "Declare groups=[...] if and only if 'groups' is claimed.")
@@ -169,7 +169,7 @@ class Options:
     @property
     def marked(self) -> bool:
         """Whether an example's own mark decides if it stays: what the preference certificate needs."""
-        return self.buffer in ("threshold", "witness")
+        return self.buffer in ("threshold", "count-only")
 
     @property
     def paid_families(self) -> int:
@@ -207,6 +207,6 @@ def rule_of(hint: Any) -> Check:
 RULES = {key: rule_of(hint) for key, hint in get_type_hints(Options, include_extras=True).items()}
 
 
-def checked(key: str, value: Any) -> Any:
+def checked_option(key: str, value: Any) -> Any:
     """The value of an option, or a refusal that says what it must be."""
     return RULES[key](value, key)

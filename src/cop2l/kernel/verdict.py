@@ -16,7 +16,7 @@ CONCLUSIONS: dict[Status, str] = {
     "cannot tell": "CANNOT TELL: nothing was found wrong, but not everything could be checked.",
 }
 PARTS = {
-    "faults": "Wrong", "doubts": "Could not be checked", "claim": "Bounds", "rows": "Rows",
+    "invalid": "Wrong", "unverified": "Could not be checked", "claim": "Bounds", "rows": "Rows",
     "assumed": "Assumed, not checked", "checked": "Checked", "issuer": "Texts of the issuer, quoted",
 }  # fmt: skip
 MOST_LINES = 12
@@ -30,8 +30,8 @@ class Verdict:
     It is "cannot tell" until the kernel has completed it; a doubt takes that back for good, and a fault makes it "invalid".
     """
 
-    faults: list[str] = field(default_factory=list)
-    doubts: list[str] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)
+    unverified: list[str] = field(default_factory=list)
     claim: list[str] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
@@ -43,20 +43,20 @@ class Verdict:
     """What to type where options are missing."""
     _complete: bool = field(default=False, repr=False)
 
-    def fault(self, sentence: str) -> None:
+    def add_invalid(self, sentence: str) -> None:
         """Something is wrong."""
-        self.faults.append(sentence)
+        self.invalid.append(sentence)
 
-    def doubt(self, sentence: str) -> None:
+    def add_unverified(self, sentence: str) -> None:
         """Something could not be checked, here or with what was given."""
-        self.doubts.append(sentence)
+        self.unverified.append(sentence)
 
     @property
     def status(self) -> Status:
         """Valid only if everything was checked and nothing was found."""
-        if self.faults:
+        if self.invalid:
             return "invalid"
-        return "valid" if self._complete and not self.doubts else "cannot tell"
+        return "valid" if self._complete and not self.unverified else "cannot tell"
 
     @property
     def exit_code(self) -> int:
@@ -69,7 +69,7 @@ class Verdict:
 
     def __str__(self) -> str:
         lines = [CONCLUSIONS[self.status]]
-        if self.command and self.doubts and not self.faults:
+        if self.command and self.unverified and not self.invalid:
             lines += ["Type this if you know the data to be split so:", f"  {self.command}"]
         for name, title in PARTS.items():
             found = getattr(self, name)
@@ -89,11 +89,11 @@ def claim_in_words(content: Content, statements: Sequence[Content]) -> list[str]
     lines = [head]
     for one in statements:
         best = f"; if it is the best of a million settings: {percent(one['million'])}" if "million" in one else ""
-        lines.append(f"{in_words(one, records)} ({one['kind']}{best})")
+        lines.append(f"{statement_sentence(one, records)} ({one['kind']}{best})")
     return lines
 
 
-def of_what(certificate: Content) -> list[str]:
+def claim_subject(certificate: Content) -> list[str]:
     """What is certified on what, in numbers."""
     options, records = certificate["options"], certificate["records"]
     seeds = {"seed": options.seed} | {key: value for key, value in (certificate["data"] or {}).items() if key.endswith("seed")}
@@ -132,10 +132,10 @@ WORDS = {
 }
 
 
-def in_words(stated: Content, records: Sequence[Mapping[str, Any]]) -> str:
+def statement_sentence(claimed: Content, records: Sequence[Mapping[str, Any]]) -> str:
     """A statement as people read it; it speaks of new examples."""
-    key = stated["subject"] if stated["family"] == "forgetting" and stated["task"] else stated["family"]
+    key = claimed["subject"] if claimed["family"] == "forgetting" and claimed["task"] else claimed["family"]
     weighted = ", weighted by examples" * (len({record["n"] for record in records}) > 1)
-    subject = quoted(stated["subject"], 110)
-    shown = {"value": percent(stated["value"]), "weighted": weighted, "tasks": len(records), "subject": subject}
-    return WORDS[key].format(**stated | shown).replace(" %", " points" if key == "net" else " %")
+    subject = quoted(claimed["subject"], 110)
+    shown = {"value": percent(claimed["value"]), "weighted": weighted, "tasks": len(records), "subject": subject}
+    return WORDS[key].format(**claimed | shown).replace(" %", " points" if key == "net" else " %")

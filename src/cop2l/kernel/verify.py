@@ -12,16 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from cop2l.kernel import exact
-from cop2l.kernel.arithmetic import all_least, follows, percent, upper_tail
+from cop2l.kernel.arithmetic import bound_follows, least_bounds, percent, upper_tail
 from cop2l.kernel.arrays import Samples
 from cop2l.kernel.building import many_constants, put_scale
 from cop2l.kernel.counting import Facts, counts_and_parts, group_numbers, used_rows
-from cop2l.kernel.exact import NONE, Examples, Rows, digest, sample, score, seen, size_of
-from cop2l.kernel.form import Content, Unreadable, canonical, content_digest, read, tensors_of
-from cop2l.kernel.learning import Plain, Sets, set_tensors
+from cop2l.kernel.exact import NONE, Examples, Rows, digest, model_input, sample, score, size_of
+from cop2l.kernel.form import Content, Unreadable, canonical_json, content_digest, read_certificate, tensors_of
+from cop2l.kernel.learning import ReferenceLearner, Sets, set_tensors
 from cop2l.kernel.options import Refusal, require
 from cop2l.kernel.samples import blocks_of, fingerprint, numbers
-from cop2l.kernel.verdict import Verdict, claim_in_words, in_words, issuers_texts, of_what, quoted
+from cop2l.kernel.verdict import Verdict, claim_in_words, claim_subject, issuers_texts, quoted, statement_sentence
 
 Known = dict[int, tuple[Examples, Facts]]
 """The samples that were given, and what is known of them."""
@@ -70,7 +70,7 @@ def verify(
         run = check_text(verdict, [folders] if isinstance(folders, Path) else list(folders), loaded_for, allowed)
         last, kept = run[-1], check_commitment(verdict, run[-1], commitment)
         if model is None or last["options"].kind == "holdout":
-            verdict.doubt("The model was not given, so neither its errors nor how it was learned could be checked.")
+            verdict.add_unverified("The model was not given, so neither its errors nor how it was learned could be checked.")
             return False
         known = check_samples(verdict, last, samples or {}, next(model.parameters()))
         if 1 in known:
@@ -80,17 +80,17 @@ def verify(
         elif kept:
             verdict.checked.append("The initial parameters have the hash that was committed to before.")
         else:  # what a seed gives, or what was promised before, does not depend on the data
-            verdict.doubt("The initial parameters are not those that a seed gives here: they may have been fitted to the data.")
+            verdict.add_unverified("The initial parameters could not be made from the seed here: they may be fitted to the data.")
         if len(known) < len(last["records"]):
-            verdict.doubt("Without the data of all tasks the model could not be learned again.")
+            verdict.add_unverified("Without the data of all tasks the model could not be learned again.")
             return False
         _check_work(last, model, exact.block_rows(known[1][0].x), allowed, say)
         return _check_learning(verdict, run, known, model, tests or {}, allowed, say)
 
-    return decided(decide)
+    return complete_verdict(decide)
 
 
-def decided(decide: Callable[[Verdict], bool]) -> Verdict:
+def complete_verdict(decide: Callable[[Verdict], bool]) -> Verdict:
     """The only place where a verdict is completed. A refusal is a fault."""
     verdict = Verdict()
     try:
@@ -98,7 +98,7 @@ def decided(decide: Callable[[Verdict], bool]) -> Verdict:
     except Unreadable:
         raise
     except Refusal as refusal:
-        verdict.fault(str(refusal))
+        verdict.add_invalid(str(refusal))
     except Exception as error:  # of torch or of the model itself: examples that are not for it, or too little memory
         raise Unreadable(f"The model could not be run on this data here: {error!r:.200}") from error
     return verdict
@@ -106,13 +106,13 @@ def decided(decide: Callable[[Verdict], bool]) -> Verdict:
 
 def check_text(verdict: Verdict, folders: Sequence[Path], loaded_for: str | None, allowed: Allowed) -> list[Content]:
     """The certificates of one run: their form, their agreement, and the arithmetic of every statement."""
-    run = [read(folder) for folder in folders]
+    run = [read_certificate(folder) for folder in folders]
     last, times = run[-1], [len(one["records"]) for one in run]
     # a statement is summed over its examples, and looked for among the parts of the records
     work = [1e6 * r["rows"] + 1e4 * len(one["statements"]) * (1 + len(r["parts"])) for one in run for r in one["records"]]
     limit(allowed, sum(work))
     verdict.statements, verdict.issuer = last["statements"], issuers_texts(last)
-    verdict.claim, verdict.rows = claim_in_words(last, last["statements"]), of_what(last)
+    verdict.claim, verdict.rows = claim_in_words(last, last["statements"]), claim_subject(last)
     require(loaded_for in (None, last["digest"]), "The data was loaded for another certificate than this one.")
     require(all(a < b for a, b in itertools.pairwise(times)), "The certificates of the run are not in the order of its tasks.")
     for one, time in zip(run, times, strict=True):
@@ -121,32 +121,32 @@ def check_text(verdict: Verdict, folders: Sequence[Path], loaded_for: str | None
         for early, late in zip(one["records"], last["records"], strict=False):
             good = (early["fingerprint"], early["head"]) == (late["fingerprint"], late["head"])
             require(good, f"The certificates of the run speak of different data for task {early['task']}.")
-        for stated in one["statements"]:
-            said = in_words(stated, one["records"])
-            require(follows(stated, one), f"After task {time} a stated bound is smaller than its counts allow: {said}.")
+        for claimed in one["statements"]:
+            said = statement_sentence(claimed, one["records"])
+            require(bound_follows(claimed, one), f"After task {time} a stated bound is smaller than its counts allow: {said}.")
     count = sum(len(one["statements"]) for one in run)
     verdict.checked.append(f"Every file has its form, every hash matches; {count} bounds follow from the counts (60 digits).")
     for reason in last["not_valid"]:
-        verdict.fault(f"The certificate declares itself not valid: {quoted(reason, 600)}")
+        verdict.add_invalid(f"The certificate declares itself not valid: {quoted(reason, 600)}")
     for name in last["options"].groups:
         sizes = [part["n"] for record in last["records"] for part in record["parts"] if part["subject"] == name]
         if not any(sizes):
-            verdict.doubt("A group is declared, and no example of it certifies.")
-    state(verdict, last, last["statements"])
+            verdict.add_unverified("A group is declared, and no example of it certifies.")
+    state_bounds(verdict, last, last["statements"])
     verdict.assumed += [UNCOMMITTED, *CASES]
-    if gone := sorted({stated["task"] for stated in last["statements"] if stated["kind"] == "buffer" != last["options"].kind}):
+    if gone := sorted({claimed["task"] for claimed in last["statements"] if claimed["kind"] == "buffer" != last["options"].kind}):
         verdict.assumed.append(f"The data of tasks {gone} was gone at the time, and not to get a smaller bound.")
     for record in last["records"] if not last["options"].marked and last["options"].kind != "holdout" else ():
         if record["errors"] is None:
-            verdict.doubt(f"Task {record['task']} has no bound: its data was gone when the certificate was issued.")
+            verdict.add_unverified(f"Task {record['task']} has no bound: its data was gone when the certificate was issued.")
     return run
 
 
-def state(verdict: Verdict, content: Content, statements: Sequence[Content]) -> None:
+def state_bounds(verdict: Verdict, content: Content, statements: Sequence[Content]) -> None:
     """Put these bounds into the verdict, each with what it is if the certificate is the best of a million settings."""
     options = content["options"]
     fewer = {**content, "statements": statements, "options": replace(options, delta=max(1e-300, options.delta / MANY))}
-    millions = all_least(fewer)
+    millions = least_bounds(fewer)
     verdict.statements = [{**one, "million": most["value"]} for one, most in zip(statements, millions, strict=True)]
     verdict.claim = claim_in_words(content, verdict.statements)
 
@@ -168,11 +168,11 @@ def check_commitment(verdict: Verdict, certificate: Content, commitment: str | N
         settings = certificate["settings"] or {}
         own = {"model": certificate["model"].get("seed"), "learner": settings.get("seed"), "hold-out": data.get("holdout_seed")}
         if other := {name: seed for name, seed in own.items() if seed not in (None, options.seed)}:
-            verdict.doubt(f"There must be one seed, {options.seed}, unless others are committed to: {canonical(other):.100}.")
+            verdict.add_unverified(f"Seeds other than {options.seed} need a commitment: {canonical_json(other):.100}.")
         drawn = [key for key in ("seed", "class_seed", "order_seed") if data.get(key) not in (None, 0)]  # of the split
         verdict.assumed += [f"Not chosen by looking at results: {', '.join(drawn)}."] * bool(drawn)
         if many_constants(certificate):
-            verdict.doubt("The inputs are scaled by many shifts and factors, which may have been fitted to the data.")
+            verdict.add_unverified("The inputs are scaled by many shifts and factors, which may have been fitted to the data.")
         if certificate["commitment"]:
             verdict.assumed.append("The certificate names a commitment: if you were handed it before, give it with --commitment.")
         return False
@@ -193,7 +193,7 @@ def check_samples(verdict: Verdict, certificate: Content, samples: Samples, like
         task, size = record["task"], record["rows"]
         x, y, groups, *_ = (*samples.get(task, ()), None, None, None)
         if y is None or (options.groups and groups is None):
-            verdict.doubt(f"The {'data' if y is None else 'group of each example'} of task {task} was not given.")
+            verdict.add_unverified(f"The {'data' if y is None else 'group of each example'} of task {task} was not given.")
             continue
         labels = numbers(y)
         good = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer) and len(x) == len(labels) == size
@@ -244,29 +244,29 @@ def _check_learning(
     options, records, parts = last["options"], last["records"], [S for S, _ in known.values()]
     other = sorted({there for one in run for there in (one["machine"], *one["earlier"])} - {here})
     model.load_state_dict(_stored(last, "theta_0", model.state_dict()))
-    outside = exact.outside_heads([record["head"] for record in records], last["classes"], last["scenario"], like.device)
+    masked_classes = exact.head_masks([record["head"] for record in records], last["classes"], last["scenario"], like.device)
     untouched, rebuilt = copy.deepcopy(model), copy.deepcopy(model)
-    plain, again = (Plain(own, options, outside) for own in (model, rebuilt))
+    plain, again = (ReferenceLearner(own, options, masked_classes) for own in (model, rebuilt))
     try:
         with exact.exact_arithmetic(last["threads"]):
             counted = {}  # before anything is learned: what a model keeps beside its parameters cannot help it
             for one in run:
-                fresh = _fresh(untouched, _stored(one, "theta", untouched.state_dict()))
-                counted[len(one["records"])] = [_counted(fresh, S, outside) for S in parts[: len(one["records"])]]
-            made = int(fresh(seen(fresh, parts[0].take(np.zeros(2, np.int64)).x)).shape[1]), size_of(fresh)
+                fresh = _fresh_model(untouched, _stored(one, "theta", untouched.state_dict()))
+                counted[len(one["records"])] = [_count_errors(fresh, S, masked_classes) for S in parts[: len(one["records"])]]
+            made = int(fresh(model_input(fresh, parts[0].take(np.zeros(2, np.int64)).x)).shape[1]), size_of(fresh)
             stated = last["classes"], last["model"].get("parameters")
             require(stated == made, f"Outputs and parameters of the model are {made}, not {stated!r:.60}.")
-            check_tests(verdict, records, _test_errors(fresh, outside, tests, len(records)))
+            check_tests(verdict, records, _test_errors(fresh, masked_classes, tests, len(records)))
             repeated = _learn_again(plain, run, known, counted, untouched, bool(other), say)
             _rebuild(again, plain, parts)
         require(digest(rebuilt.state_dict()) == last["theta"], "The model rebuilt from the compression sets is another one.")
     except Refusal as refusal:
         if not other or isinstance(refusal, Unreadable):
             raise
-        verdict.doubt(f"{refusal} But it was made on another machine, whose name is quoted below; this one is: {here}.")
+        verdict.add_unverified(f"{refusal} But it was made on another machine, quoted below; this one is: {here}.")
         return False
     check_repeats(verdict, last, *repeated, allowed)
-    picked, free = sum(len(one.first) + len(one.second) for one in plain.sets), sum(record["prior"] for record in records)
+    picked, free = sum(len(one.compression) + len(one.evicted) for one in plain.sets), sum(record["prior"] for record in records)
     verdict.checked += [
         f"All errors of {len(run)} certificate{'s' * (len(run) > 1)} were counted with the stored parameters, as stated.",
         "Learning again from all the data gave the same sets and parameters, bit for bit;",
@@ -275,41 +275,42 @@ def _check_learning(
     return True
 
 
-def _fresh(untouched: nn.Module, theta: Mapping[str, Tensor]) -> nn.Module:
+def _fresh_model(untouched: nn.Module, theta: Mapping[str, Tensor]) -> nn.Module:
     """These parameters in a model that was never used."""
     own = copy.deepcopy(untouched)
     own.load_state_dict(dict(theta))
     return own
 
 
-def _counted(model: nn.Module, S: Examples, outside: Tensor | None) -> tuple[Rows, Rows]:
+def _count_errors(model: nn.Module, S: Examples, masked_classes: Tensor | None) -> tuple[Rows, Rows]:
     """Which rows are misclassified, and numbers that are equal where rows are answered alike."""
-    exact.check_alone(model, S, outside)
-    return score(model, S, outside)[1], exact.answer_keys(model, S)
+    exact.check_alone(model, S, masked_classes)
+    return score(model, S, masked_classes)[1], exact.answer_keys(model, S)
 
 
 def _learn_again(
-    plain: Plain, run: Sequence[Content], known: Known, counted: Mapping[int, Sequence[tuple[Rows, Rows]]], untouched: nn.Module,
-    elsewhere: bool, say: Say,
+    plain: ReferenceLearner, run: Sequence[Content], known: Known, counted: Mapping[int, Sequence[tuple[Rows, Rows]]],
+    untouched: nn.Module, elsewhere: bool, say: Say,
 ) -> tuple[list[int], list[Content], bool]:  # fmt: skip
     """Learn all tasks; after each that has a certificate compare sets, messages, parameters and counts: see `paid_counts`."""
-    model, outside, options = plain.model, plain.outside, plain.options
+    model, masked_classes, options = plain.model, plain.masked_classes, plain.options
     at, found, paid = {len(one["records"]): one for one in run}, None, True
     for t, (S, facts) in known.items():
         say(f"learning task {t} of {len(known)} again")
         longest = run[-1]["records"][t - 1]["stopped"]
-        exact.check_alone(model, S, outside)
+        exact.check_alone(model, S, masked_classes)
         plain.learn(S, longest=2 * longest + 64 if elsewhere else longest)
         if "forgetting" in options.claim:
             own = t in at
-            facts["wrong"] = counted[t][-1][0] if own else score(_fresh(untouched, model.state_dict()), S, outside)[1]
+            fresh = model if own else _fresh_model(untouched, model.state_dict())
+            facts["wrong"] = counted[t][-1][0] if own else score(fresh, S, masked_classes)[1]
         if t not in at:
             continue
         for name, made in (("theta", model.state_dict()), ("sets", set_tensors(plain.sets))):
             require(digest(made) == at[t][name], f"Learning again gives another {name} than that stated after task {t}.")
             _stored(at[t], name, made)
         used = [used_rows(options, i, len(known[i][0]), sets) for i, sets in enumerate(plain.sets, 1)]
-        masks = exact.repeats([keys for _, keys in counted[t]], used)
+        masks = exact.repeated_answers([keys for _, keys in counted[t]], used)
         every = [facts for _, facts in known.values()]
         found = paid_counts(at[t], plain.sets, [wrong for wrong, _ in counted[t]], masks, every)
         paid = paid and found[2]
@@ -325,16 +326,16 @@ def paid_counts(
     Refused if a record is neither what the errors give nor what errors and repeats give.
     """
     records, paid, last = [], True, len(one["records"])
-    for stated, own, rows, mask, more in zip(one["records"], sets, wrong, repeated, facts, strict=False):
-        gone = stated["errors"] is None
+    for claimed, own, rows, mask, more in zip(one["records"], sets, wrong, repeated, facts, strict=False):
+        gone = claimed["errors"] is None
         plain, full = (
-            counts_and_parts(one["options"], last, stated["task"], own, event, more, gone) for event in (rows, rows | mask)
+            counts_and_parts(one["options"], last, claimed["task"], own, event, more, gone) for event in (rows, rows | mask)
         )
-        said = {name: stated[name] for name in plain}
-        good = f"The counts of task {stated['task']} after task {last} are not those that the data gives."
+        said = {name: claimed[name] for name in plain}
+        good = f"The counts of task {claimed['task']} after task {last} are not those that the data gives."
         require(said in (plain, full), good)
         paid = paid and said == full
-        records.append(stated | full)
+        records.append(claimed | full)
     return [int(mask.sum()) for mask in repeated], records, paid
 
 
@@ -355,15 +356,15 @@ def check_repeats(
         verdict.rows.append(f"Rows that the model cannot tell from another count as errors: {said}.")
         return
     content = {**last, "records": records}
-    statements = all_least(content)
+    statements = least_bounds(content)
     worst = max(one["value"] for one in statements)
     if allowed.count_repeats and proved:
         verdict.rows.append(f"Rows that the model cannot tell from another count as errors in these bounds: {said}.")
-        state(verdict, content, statements)
+        state_bounds(verdict, content, statements)
         return
     more = f"where they count as errors the largest bound is {percent(worst)}: accept it with --count-repeats"
     why = more if proved else "no theorem for bounds of this kind covers them"
-    verdict.doubt(f"Rows that the model cannot tell from another: {said}; {why}. Discrete data: --repeats-are-draws.")
+    verdict.add_unverified(f"Rows that the model cannot tell from another: {said}; {why}. Discrete data: --repeats-are-draws.")
 
 
 def check_tests(verdict: Verdict, records: Sequence[Content], found: Mapping[int, tuple[Rows, Rows]]) -> None:
@@ -382,18 +383,18 @@ def check_tests(verdict: Verdict, records: Sequence[Content], found: Mapping[int
             continue
         if (p := upper_tail(bound, len(wrong), int(wrong.sum()))) < UNLIKELY:
             said = f"{wrong.sum()} errors of {len(wrong)} have probability {p:.0e}"
-            verdict.doubt(f"The test part speaks against a bound: {said} if {in_words(one, records)}.")
+            verdict.add_unverified(f"The test part speaks against a bound: {said} if {statement_sentence(one, records)}.")
 
 
-def _test_errors(model: nn.Module, outside: Tensor | None, tests: Samples, last: int) -> dict[int, tuple[Rows, Rows]]:
+def _test_errors(model: nn.Module, masked_classes: Tensor | None, tests: Samples, last: int) -> dict[int, tuple[Rows, Rows]]:
     device = next(model.parameters()).device
     parts = {t: sample(x, torch.as_tensor(numbers(y)).long().to(device), t, 0) for t, (x, y, *_) in tests.items() if t <= last}
-    return {t: (score(model, S, outside)[1], S.y.cpu().numpy()) for t, S in parts.items()}
+    return {t: (score(model, S, masked_classes)[1], S.y.cpu().numpy()) for t, S in parts.items()}
 
 
-def _rebuild(again: Plain, plain: Plain, parts: Sequence[Examples]) -> None:
+def _rebuild(again: ReferenceLearner, plain: ReferenceLearner, parts: Sequence[Examples]) -> None:
     """Rebuild theta_T from the compression sets, the prior examples and the messages alone."""
-    known = [part.take(np.union1d(sets.first, sets.second)) for part, sets in zip(parts, plain.sets, strict=True)]
+    known = [part.take(np.union1d(sets.compression, sets.evicted)) for part, sets in zip(parts, plain.sets, strict=True)]
     free = [np.flatnonzero(~exact.certified_rows(len(part), t, plain.options)) for t, part in enumerate(parts, 1)]
     priors = [part.take(rows) if plain.options.prior else None for part, rows in zip(parts, free, strict=True)]
     again.sizes = plain.sizes

@@ -5,7 +5,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from cop2l.errors import UserError, unknown
-from cop2l.plugins import imported, installed
+from cop2l.plugins import imported, installed_names
 
 if TYPE_CHECKING:
     from cop2l.methods.protocol import Method
@@ -16,7 +16,7 @@ OWN = {"cop2l": "cop2l.certify.learner"} | {
     file.name: f"cop2l.methods.{file.name}" for file in iter_modules(__path__) if file.name not in SHARED
 }
 OWN["der++"] = OWN.pop("der")  # no file of Python's can bear this name
-METHODS = OWN | {name: path for name, path in installed("methods").items() if name not in OWN}
+METHODS = OWN | {name: path for name, path in installed_names("methods").items() if name not in OWN}
 """The module of each method (of an installed package: module:Class), which is imported when its method is asked for."""
 
 _ICARL_LINEAR = (

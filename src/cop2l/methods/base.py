@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cop2l.certify.inputs import by_name, check_finite, features, labelled, labels, wrong_shape
-from cop2l.console import Progress, shown
+from cop2l.console import Progress, progress_display
 from cop2l.errors import UserError, unknown
 from cop2l.files import read_tensors, write_tensors
-from cop2l.kernel.exact import outside_heads
-from cop2l.methods.buffer import Buffer, at, cycle
+from cop2l.kernel.exact import head_masks
+from cop2l.methods.buffer import Buffer, cycle, index_columns
 from cop2l.methods.sgd import SGD
 from cop2l.randomness import derive, generator, private_randomness
 from cop2l.streams.task import SCENARIOS, Scenario
@@ -111,7 +111,7 @@ class Learner(ABC):
         """The names of the inputs, in order, if the first task came in a frame."""
         self.heads: list[tuple[int, ...]] = []
         self.outputs = 0  # of the model: known at the first task
-        self.outside: Tensor | None = None
+        self.masked_classes: Tensor | None = None
         self.losses: list[Tensor] = []
         self.progress: Progress | None = None
         self.initial = {k: v.detach().clone() for k, v in model.state_dict().items()} if self.restarts else {}
@@ -158,10 +158,10 @@ class Learner(ABC):
                 f"Task {t} has classes {head}, but the model has outputs 0 to {self.outputs - 1} only; build it with all."
             )
         self.heads = [*self.heads[: t - 1], head]
-        self.outside = outside_heads(self.heads, self.outputs, self.scenario, self.device)
+        self.masked_classes = head_masks(self.heads, self.outputs, self.scenario, self.device)
         self.losses.clear()
         with (
-            shown(progress) as self.progress,
+            progress_display(progress) as self.progress,
             self.modes(),
             private_randomness(self.device, self.seed, "learn", t),
         ):
@@ -183,7 +183,7 @@ class Learner(ABC):
         """Class of each example, int64 on the CPU; `task` (from 1) selects the head if task-incremental."""
         x = features(x, self.columns)
         check_finite(x)
-        return self.allowed(self.logits(x), task).argmax(1).cpu()
+        return self.mask_logits(self.logits(x), task).argmax(1).cpu()
 
     @property
     def memory_used(self) -> int:
@@ -249,13 +249,15 @@ class Learner(ABC):
 
     def own_head(self, logits: Tensor, t: int | Tensor) -> Tensor:
         """The logits, with those outside the head of task t at -inf if task-incremental."""
-        return logits if self.outside is None else logits.masked_fill(self.outside[t], -torch.inf)
+        return (
+            logits if self.masked_classes is None else logits.masked_fill(self.masked_classes[t], -torch.inf)
+        )
 
     def logits(self, x: Any) -> Tensor:
         """The model's outputs in eval mode."""
-        return self.evaluated(self.model, x)
+        return self.evaluate(self.model, x)
 
-    def evaluated(self, function: Callable[[Tensor], Tensor], x: Any) -> Tensor:
+    def evaluate(self, function: Callable[[Tensor], Tensor], x: Any) -> Tensor:
         """A function of inputs, with the model in eval mode, in blocks, without gradients."""
         with self.modes(), torch.no_grad():
             self.model.eval()
@@ -269,10 +271,10 @@ class Learner(ABC):
 
     def inputs(self, x: Any) -> Tensor:
         """Inputs as a tensor on the model's device, in the model's precision if they are real numbers."""
-        tensor = shared(x).to(self.device)
+        tensor = shared_tensor(x).to(self.device)
         return tensor.to(next(self.model.parameters()).dtype) if tensor.is_floating_point() else tensor
 
-    def allowed(self, logits: Tensor, task: int | None) -> Tensor:
+    def mask_logits(self, logits: Tensor, task: int | None) -> Tensor:
         """The logits that may be predicted for a task: its own head if task-incremental, else all."""
         if task is not None and not 1 <= task <= self.tasks_seen:
             raise UserError(f"Task {task} has not been learned; give a task from 1 to {self.tasks_seen}.")
@@ -289,7 +291,7 @@ class Learner(ABC):
         self.restart()
         sgd = self.sgd(o.lr)
         for i in self.batches(len(x), o.batch, o.epochs):
-            inputs, labels, own = at(i, x, y, tasks)
+            inputs, labels, own = index_columns(i, x, y, tasks)
             sgd.step(self.loss(self.model(inputs), labels, own))
 
     @contextmanager
@@ -344,7 +346,7 @@ class Learner(ABC):
         self.tasks_seen = note["tasks_seen"]
         self.heads = [tuple(head) for head in note["heads"]]
         self.outputs, self.columns = note["outputs"], note["columns"]
-        self.outside = outside_heads(self.heads, self.outputs, self.scenario, self.device)
+        self.masked_classes = head_masks(self.heads, self.outputs, self.scenario, self.device)
 
     def identity(self) -> dict[str, Any]:
         """What must agree between a saved method and the one that goes on."""
@@ -379,7 +381,7 @@ class Learner(ABC):
         return loaded
 
 
-def shared(data: Any) -> Tensor:
+def shared_tensor(data: Any) -> Tensor:
     """A tensor over the same memory, also of a read-only array (a memory map): nothing here writes to data."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")

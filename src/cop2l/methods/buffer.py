@@ -9,7 +9,7 @@ from cop2l.errors import UserError
 class Buffer:
     """Columns `x`, `y`, `t` (the task, from 1) and whatever else a method stores per example.
 
-    >>> buffer = Buffer().joined(x=torch.zeros(3, 2), y=torch.tensor([0, 1, 1]), t=torch.tensor([1, 1, 1]))
+    >>> buffer = Buffer().join(x=torch.zeros(3, 2), y=torch.tensor([0, 1, 1]), t=torch.tensor([1, 1, 1]))
     >>> len(buffer), buffer.rows(torch.tensor([0, 2])).y
     (3, tensor([0, 1]))
     """
@@ -35,7 +35,7 @@ class Buffer:
         index = index.to(self.y.device) if self.columns else index
         return Buffer(**{name: column[index] for name, column in self.columns.items()})
 
-    def joined(self, **columns: Tensor) -> "Buffer":
+    def join(self, **columns: Tensor) -> "Buffer":
         """These examples followed by others."""
         if not len(self) or not columns:
             return Buffer(**(columns or self.columns))
@@ -51,7 +51,7 @@ class Buffer:
         return self.rows(self.t == t) if self.columns else self
 
 
-def at(index: Tensor, *columns: Tensor) -> list[Tensor]:
+def index_columns(index: Tensor, *columns: Tensor) -> list[Tensor]:
     """The rows of each column at an index tensor: `column[index]`, in a fifth of the time."""
     return [column.index_select(0, index) for column in columns]
 
@@ -74,8 +74,8 @@ def shares(buffer: Buffer, new: Buffer, t: int, memory: int, generator: torch.Ge
     kept = Buffer()
     for task in range(1, t):
         old = buffer.of_task(task)
-        kept = kept.joined(**old.rows(uniform(len(old), share, generator)).columns)
-    return kept.joined(**new.rows(uniform(len(new), share, generator)).columns)
+        kept = kept.join(**old.rows(uniform(len(old), share, generator)).columns)
+    return kept.join(**new.rows(uniform(len(new), share, generator)).columns)
 
 
 def class_balanced(buffer: Buffer, memory: int) -> Buffer:

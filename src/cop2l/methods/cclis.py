@@ -71,10 +71,10 @@ class CCLIS(Learner):
         """Learn task t."""
         o = self.options
         new = Buffer(x=x, y=y, t=torch.full_like(y, t), weight=torch.ones_like(y, dtype=x.dtype))
-        xs, ys, tasks, weights = new.joined(**self.buffer.columns).values("x", "y", "t", "weight")
+        xs, ys, tasks, weights = new.join(**self.buffer.columns).values("x", "y", "t", "weight")
         parts = self.parts = self.projection(x[:1])
         old = sorted({c for head in self.heads[:-1] for c in head})
-        before = self.evaluated(parts.scores, xs)[:, old] / o.temperature_old if old else None
+        before = self.evaluate(parts.scores, xs)[:, old] / o.temperature_old if old else None
         body = SGD(
             parts.below_prototypes, o.lr, self.losses, momentum=o.momentum, weight_decay=o.weight_decay
         )
@@ -97,12 +97,12 @@ class CCLIS(Learner):
             prototypes.values[0].copy_(F.normalize(prototypes.values[0], dim=1))
         self.kept = parts.state_dict()
         self.fit_head(xs, ys, tasks, total)
-        self.keep(x, y, t, self.evaluated(parts.scores, x) / o.temperature)
+        self.keep(x, y, t, self.evaluate(parts.scores, x) / o.temperature)
 
     def fit_head(self, x: Tensor, y: Tensor, tasks: Tensor, total: int) -> None:
         """Train the linear head on the representation as it is now."""
         o, parts = self.options, self.parts
-        represented = self.evaluated(parts.represent, x)
+        represented = self.evaluate(parts.represent, x)
         head = parts.model.head
         names = {id(p): name for name, p in self.model.named_parameters()}
         with torch.no_grad():
@@ -127,7 +127,7 @@ class CCLIS(Learner):
                 if task < t:
                     old = self.buffer.of_task(task)
                     old = old.rows(old.y == c) if len(old) else old
-                    kept = kept.joined(**old.rows(uniform(len(old), share, draws)).columns)
+                    kept = kept.join(**old.rows(uniform(len(old), share, draws)).columns)
                     continue
                 rows = (y == c).nonzero().flatten()
                 weight = score[rows] / score[rows].sum()
@@ -136,15 +136,13 @@ class CCLIS(Learner):
                     torch.multinomial(weight.cpu(), size, generator=draws).to(x.device) if size else rows[:0]
                 )
                 chosen = rows[drawn]
-                kept = kept.joined(
-                    x=x[chosen], y=y[chosen], t=torch.full_like(chosen, t), weight=weight[drawn]
-                )
+                kept = kept.join(x=x[chosen], y=y[chosen], t=torch.full_like(chosen, t), weight=weight[drawn])
         self.buffer = kept
 
     def projection(self, example: Tensor) -> "Projection":
         """The projection as it was kept, or a new one at the first task."""
         model = Representation(self.model, example)
-        features = self.evaluated(model.features, example)
+        features = self.evaluate(model.features, example)
         with private_randomness(self.device, self.seed, "projection"):
             parts = Projection(model, features.shape[1], self.options.dimensions, self.outputs).to(features)
         if self.kept:
@@ -157,7 +155,7 @@ class CCLIS(Learner):
             return super().logits(x)
         parts = self.projection(self.inputs(x[:1]))
         head: Callable[[Tensor], Tensor] = parts.model.head
-        return self.evaluated(lambda block: head(parts.represent(block)), x)
+        return self.evaluate(lambda block: head(parts.represent(block)), x)
 
 
 class Projection(nn.Module):

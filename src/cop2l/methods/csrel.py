@@ -50,7 +50,7 @@ class CSReL(Learner):
     """CE(new) + alpha CE(buffer); each task keeps a coreset of floor(m/t) examples, chosen by reducible loss.
 
     The reducible loss of x is L(model trained on the coreset so far, x) - L(reference model trained on the
-    whole task, x). Old coresets are cut to their new share by the same selection among themselves, with their
+    whole task, x). Old coresets are split to their new share by the same selection among themselves, with their
     stored reference losses.
     """
 
@@ -60,7 +60,7 @@ class CSReL(Learner):
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:
         """Learn task t."""
         o = self.options
-        every = Buffer(x=x, y=y, t=torch.full_like(y, t)).joined(**self.buffer.columns)
+        every = Buffer(x=x, y=y, t=torch.full_like(y, t)).join(**self.buffer.columns)
         xs, ys, tasks = every.values("x", "y", "t")
         total = o.epochs + o.reference_epochs
         sgd = self.sgd(o.lr)
@@ -72,15 +72,15 @@ class CSReL(Learner):
                 loss = loss + o.alpha * self.loss(logits[here:], ys[i[here:]], tasks[i[here:]])
             sgd.step(loss)
         candidates = [self.buffer.of_task(task) for task in range(1, t)]
-        candidates.append(self.referenced(x, y, t, total))
+        candidates.append(self.reference_losses(x, y, t, total))
         kept = Buffer()
         for mine, rows in zip(candidates, self.coresets(candidates, self.memory // t), strict=True):
-            kept = kept.joined(**mine.rows(rows).columns)
+            kept = kept.join(**mine.rows(rows).columns)
         self.buffer = kept
 
-    def referenced(self, x: Tensor, y: Tensor, t: int, total: int) -> Buffer:
+    def reference_losses(self, x: Tensor, y: Tensor, t: int, total: int) -> Buffer:
         """The candidates of task t with their losses under a reference model trained on the task alone."""
-        o, model = self.options, self.fresh()
+        o, model = self.options, self.fresh_model()
         sgd = SGD(model.parameters(), o.reference_lr, self.losses)
         for i in self.batches(len(x), o.batch, o.reference_epochs, first=o.epochs, total=total):
             sgd.step(self.loss(model(x[i]), y[i], t))
@@ -96,28 +96,28 @@ class CSReL(Learner):
         """
         rows = [torch.arange(min(share, len(some))) for some in candidates]
         contested = [k for k, some in enumerate(candidates) if len(some) > share > 0]
-        found = self.every_selected([candidates[k] for k in contested], share)
+        found = self.select_all([candidates[k] for k in contested], share)
         for k, mine in zip(contested, found, strict=True):
             rows[k] = mine
         return rows
 
-    def every_selected(self, candidates: list[Buffer], share: int) -> list[Tensor]:
+    def select_all(self, candidates: list[Buffer], share: int) -> list[Tensor]:
         """`selected` for each task, together if that is quicker and can be done."""
         if self.device.type == "cuda" and len(candidates) > 1:
             with suppress(RuntimeError):  # too little memory for all, or a model that cannot be stacked
-                return list(self.selected(candidates, share))
-        return [self.selected([one], share)[0] for one in candidates]
+                return list(self.select(candidates, share))
+        return [self.select([one], share)[0] for one in candidates]
 
-    def selected(self, candidates: list[Buffer], share: int) -> Tensor:
+    def select(self, candidates: list[Buffer], share: int) -> Tensor:
         """A share of the rows of each task's candidates, added in rounds by their reducible loss, the largest first.
 
         Each task has a small model of its own.
         """
         o, t, count = self.options, self.tasks_seen + 1, len(candidates)
-        models = SideBySide(self.fresh(), count)
+        models = SideBySide(self.fresh_model(), count)
         tasks = [int(some.t[0]) for some in candidates]
         draws = [generator(self.seed, "coreset", t, task) for task in tasks]
-        x, y, reference = padded(candidates).values("x", "y", "reference")
+        x, y, reference = pad_buffers(candidates).values("x", "y", "reference")
         heads = torch.tensor(tasks, device=self.device)[:, None]
         begins = torch.arange(0, y.numel(), y.shape[1], device=self.device)[:, None]  # of each task's rows
 
@@ -147,7 +147,7 @@ class CSReL(Learner):
             chosen = torch.cat([chosen, best[:, : min(part, share - so_far)]], 1)
         return chosen.sort(1).values
 
-    def fresh(self) -> nn.Module:
+    def fresh_model(self) -> nn.Module:
         """A copy of the model with the initial weights."""
         model = deepcopy(self.model)
         model.load_state_dict(self.initial)
@@ -156,7 +156,7 @@ class CSReL(Learner):
     def example_losses(self, model: nn.Module, x: Tensor, y: Tensor, t: int) -> Tensor:
         """The cross-entropy of each example in eval mode."""
         model.eval()
-        losses = F.cross_entropy(self.own_head(self.evaluated(model, x), t), y, reduction="none")
+        losses = F.cross_entropy(self.own_head(self.evaluate(model, x), t), y, reduction="none")
         model.train()
         return losses
 
@@ -198,7 +198,7 @@ class SideBySide:
         return logits
 
 
-def padded(buffers: list[Buffer]) -> Buffer:
+def pad_buffers(buffers: list[Buffer]) -> Buffer:
     """One row of examples per buffer; the shorter are filled up with an example that is never selected."""
     longest = torch.arange(max(map(len, buffers)), device=buffers[0].y.device)
     rows = []

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cop2l.methods.base import CommonOptions, Learner
-from cop2l.methods.buffer import Buffer, at, class_balanced
+from cop2l.methods.buffer import Buffer, class_balanced, index_columns
 from cop2l.randomness import generator
 
 
@@ -35,23 +35,23 @@ class DERPlusPlus(Learner):
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:
         """Learn task t."""
         o, old = self.options, self.buffer
-        xs = Buffer(x=x, y=y).joined(**old.columns).x
+        xs = Buffer(x=x, y=y).join(**old.columns).x
         sgd = self.sgd(o.lr)
         for i in self.batches(len(x), o.batch, o.epochs, replay=len(old)):
             logits = self.model(xs[i])
             here = len(i) // 2 if len(old) else len(i)
             loss = self.loss(logits[:here], y[i[:here]], t)
             if len(old):
-                labels, tasks, stored = at(i[here:] - len(x), old.y, old.t, old.logits)
+                labels, tasks, stored = index_columns(i[here:] - len(x), old.y, old.t, old.logits)
                 replayed = logits[here:]
                 loss = loss + o.beta * self.loss(replayed, labels, tasks)
                 loss = loss + o.alpha * self.distance(replayed, stored, tasks)
             sgd.step(loss)
         marks = torch.rand(len(x), generator=generator(self.seed, "buffer", t), dtype=torch.float64)
         task = Buffer(x=x, y=y, t=torch.full_like(y, t), mark=marks.to(self.device), logits=self.logits(x))
-        self.buffer = class_balanced(self.buffer.joined(**task.columns), self.memory)
+        self.buffer = class_balanced(self.buffer.join(**task.columns), self.memory)
 
     def distance(self, logits: Tensor, stored: Tensor, tasks: Tensor) -> Tensor:
         """Mean squared difference over the outputs that count."""
         squares = (logits - stored).square()
-        return squares.mean() if self.outside is None else squares[~self.outside[tasks]].mean()
+        return squares.mean() if self.masked_classes is None else squares[~self.masked_classes[tasks]].mean()

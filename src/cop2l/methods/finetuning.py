@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from cop2l.methods.base import CommonOptions, Learner
-from cop2l.methods.buffer import at
+from cop2l.methods.buffer import index_columns
 
 
 @dataclass(frozen=True)
@@ -26,5 +26,5 @@ class Finetuning(Learner):
         o = self.options
         sgd = self.sgd(o.lr)
         for i in self.batches(len(x), o.batch, o.epochs):
-            inputs, labels = at(i, x, y)
+            inputs, labels = index_columns(i, x, y)
             sgd.step(self.loss(self.model(inputs), labels, t))

@@ -16,7 +16,7 @@ from cop2l.methods.representation import Representation
 class FrozenFeatures(Learner):
     """Keeps statistics of the features in double precision, and no examples; nothing is trained by gradients.
 
-    Sums do not depend on the order of the tasks nor on how they are cut into blocks, up to rounding. A method defines `absorb`.
+    Sums do not depend on the order of the tasks nor on how they are split into blocks, up to rounding. A method defines `absorb`.
     """
 
     in_blocks = True
@@ -42,7 +42,7 @@ class FrozenFeatures(Learner):
 
     def features(self, x: Any) -> Tensor:
         """Features in double precision, with the model in eval mode."""
-        return self.evaluated(self.parts(x).features, x).double()
+        return self.evaluate(self.parts(x).features, x).double()
 
     def blocks(self, x: Any, y: Tensor, part: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Features and labels, a block of rows at a time; with a mask, of its rows."""
@@ -78,18 +78,18 @@ class FrozenFeatures(Learner):
         """What is kept, with a task added: the count and mean of each class, and the scatter where asked for."""
         statistics = {name: value.clone() for name, value in self.kept.items()}
         for z, labels in self.blocks(x, y):
-            statistics = statistics or nothing(self.outputs, z, scatter=scatter)
+            statistics = statistics or empty_statistics(self.outputs, z, scatter=scatter)
             join(statistics, z, labels)
         return statistics
 
 
-def numbered(y: Tensor) -> tuple[Tensor, Tensor]:
+def number_classes(y: Tensor) -> tuple[Tensor, Tensor]:
     """The classes that occur, in order, and for each example the index of its class among them."""
     classes, own = y.unique(return_inverse=True)  # type: ignore[no-untyped-call]
     return classes, own
 
 
-def nothing(classes: int, z: Tensor, *, scatter: bool) -> dict[str, Tensor]:
+def empty_statistics(classes: int, z: Tensor, *, scatter: bool) -> dict[str, Tensor]:
     """Statistics of no examples with features like z."""
     width = z.shape[1]
     statistics = {"count": z.new_zeros(classes), "mean": z.new_zeros(classes, width)}
@@ -109,7 +109,7 @@ def join(statistics: dict[str, Tensor], z: Tensor, y: Tensor) -> None:
     >>> kept["count"].tolist(), kept["mean"].tolist(), kept["scatter"].tolist()
     ([2.0, 1.0], [[2.0], [5.0]], [[2.0]])
     """
-    classes, own = numbered(y)
+    classes, own = number_classes(y)
     members = F.one_hot(own, len(classes)).double()
     new = members.sum(0)
     means = members.T @ z / new[:, None]

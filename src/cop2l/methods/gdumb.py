@@ -27,7 +27,7 @@ class GDumb(Learner):
         """Learn task t."""
         draws = generator(self.seed, "buffer", t)
         order = torch.randperm(len(y), generator=draws).to(self.device)
-        everything = self.buffer.joined(x=x[order], y=y[order], t=torch.full_like(y, t))
+        everything = self.buffer.join(x=x[order], y=y[order], t=torch.full_like(y, t))
         self.buffer = everything.rows(
             greedy_balance(everything.y.tolist(), len(self.buffer), self.memory, draws)
         )

@@ -48,7 +48,7 @@ class ICaRL(Learner):
             raise UserError(
                 f"iCaRL needs one exemplar of each of {len(old + new)} classes; raise the memory."
             )
-        xs, ys = Buffer(x=x, y=y).joined(**self.buffer.columns).values("x", "y")
+        xs, ys = Buffer(x=x, y=y).join(**self.buffer.columns).values("x", "y")
         targets = F.one_hot(ys, self.outputs).to(xs.dtype)
         if old:
             targets[:, old] = self.logits(xs)[:, old].sigmoid()
@@ -66,7 +66,7 @@ class ICaRL(Learner):
             rows = (y == c).nonzero().flatten()
             rows = rows[herd(features[rows], share)]
             rank = torch.arange(len(rows), device=y.device)
-            kept = kept.joined(x=x[rows], y=y[rows], t=torch.full_like(y[rows], t), rank=rank)
+            kept = kept.join(x=x[rows], y=y[rows], t=torch.full_like(y[rows], t), rank=rank)
         self.buffer = kept
 
     def class_means(self) -> Tensor:
@@ -80,7 +80,7 @@ class ICaRL(Learner):
     def unit_features(self, x: Any) -> Tensor:
         """Features at length 1, in eval mode."""
         model = Representation(self.model, self.inputs(x[:1]))
-        return F.normalize(self.evaluated(model.features, x), dim=1)
+        return F.normalize(self.evaluate(model.features, x), dim=1)
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
         """The class with the nearest mean, among those of the task if task-incremental."""
@@ -89,7 +89,7 @@ class ICaRL(Learner):
         distance = torch.cdist(self.unit_features(features(x, self.columns)), self.kept["means"]).nan_to_num(
             nan=torch.inf
         )
-        return self.allowed(-distance, task).argmax(1).cpu()
+        return self.mask_logits(-distance, task).argmax(1).cpu()
 
 
 def herd(features: Tensor, size: int) -> Tensor:

@@ -24,5 +24,5 @@ class Joint(Learner):
 
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:
         """Learn tasks 1..t."""
-        self.buffer = self.buffer.joined(x=x, y=y, t=torch.full_like(y, t))
+        self.buffer = self.buffer.join(x=x, y=y, t=torch.full_like(y, t))
         self.fit_buffer()

@@ -52,7 +52,7 @@ class LaMAML(Learner):
         o = self.options
         marks = torch.rand(len(x), generator=generator(self.seed, "buffer", t), dtype=torch.float64)
         new = Buffer(x=x, y=y, t=torch.full_like(y, t), mark=marks.to(self.device))
-        every = new.joined(**self.buffer.columns)
+        every = new.join(**self.buffer.columns)
         xs, ys, tasks = every.values("x", "y", "t")
         theta: Weights = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         alpha = {
@@ -67,8 +67,8 @@ class LaMAML(Learner):
             self.losses.append(loss.detach())
             gradients = torch.autograd.grad(loss, [*theta.values(), *alpha.values()], materialize_grads=True)
             with torch.no_grad():
-                for_theta = clipped(gradients[: len(theta)], o.clip)
-                for_alpha = clipped(gradients[len(theta) :], o.clip)
+                for_theta = clip_gradients(gradients[: len(theta)], o.clip)
+                for_alpha = clip_gradients(gradients[len(theta) :], o.clip)
                 for p, a, g, h in zip(theta.values(), alpha.values(), for_theta, for_alpha, strict=True):
                     a.sub_(o.lr_alpha * h)
                     p.sub_(F.relu(a) * g)
@@ -97,7 +97,7 @@ class LaMAML(Learner):
         return torch.stack(losses).mean()
 
 
-def clipped(gradients: tuple[Tensor, ...], norm: float) -> tuple[Tensor, ...]:
+def clip_gradients(gradients: tuple[Tensor, ...], norm: float) -> tuple[Tensor, ...]:
     """The gradients, scaled down to a norm if they are longer."""
     length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     return torch._foreach_mul(gradients, (norm / (length + 1e-6)).clamp(max=1))

@@ -52,6 +52,6 @@ class LFL(Learner):
         for i in self.batches(len(x), o.batch, o.epochs):
             with torch.random.fork_rng(devices), torch.no_grad():  # afterwards the same masks are drawn again
                 before = old.features(x[i]) if t > 1 else None
-            features, logits = model.both(x[i])
+            features, logits = model.features_and_logits(x[i])
             loss = self.loss(logits, y[i], t)
             sgd.step(loss if before is None else loss + o.strength * F.mse_loss(features, before))

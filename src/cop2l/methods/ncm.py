@@ -42,4 +42,4 @@ class NCM(FrozenFeatures):
     def logits(self, x: Any) -> Tensor:
         """The head's outputs for these features."""
         head, like = self.parts(x).head, next(self.model.parameters())
-        return self.evaluated(lambda block: head(self.features(block).to(like.dtype)), x)
+        return self.evaluate(lambda block: head(self.features(block).to(like.dtype)), x)

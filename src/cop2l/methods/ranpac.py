@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cop2l.methods.base import MethodOptions
-from cop2l.methods.frozen import FrozenFeatures, numbered
+from cop2l.methods.frozen import FrozenFeatures, number_classes
 from cop2l.randomness import generator, marks
 
 RIDGES = [10.0**power for power in range(-8, 9)]
@@ -49,7 +49,7 @@ class RanPAC(FrozenFeatures):
         held = torch.zeros(n, dtype=torch.bool)
         held[torch.randperm(n, generator=generator(self.seed, "ridge", t))[: n // HELD]] = True
         held = held.to(self.device)
-        classes, own = numbered(y)
+        classes, own = number_classes(y)
         G, C = self.kept["G"].new_zeros(M, M), self.kept["C"].new_zeros(M, len(classes))
         few: list[tuple[Tensor, Tensor]] | None = [] if n - n // HELD < M else None
         for h, Y in self.hidden_blocks(x, own, ~held):
@@ -77,7 +77,11 @@ class RanPAC(FrozenFeatures):
     def begin(self, width: int) -> None:
         """The random projection, and sums of nothing; lambda is 1 until a task is large enough to choose."""
         M = self.options.random_features
-        P = torch.from_numpy(normal(self.seed, "projection", width * M)).view(width, M).to(self.device)
+        P = (
+            torch.from_numpy(normal_numbers(self.seed, "projection", width * M))
+            .view(width, M)
+            .to(self.device)
+        )
         self.kept = {
             "P": P,
             "G": P.new_zeros(M, M),
@@ -100,7 +104,7 @@ class RanPAC(FrozenFeatures):
         """The products h W, and -inf for classes without an example; the model's own before the first task."""
         if "W" not in self.kept:
             return super().logits(x)
-        outputs = self.evaluated(lambda block: self.hidden(self.features(block)) @ self.kept["W"], x)
+        outputs = self.evaluate(lambda block: self.hidden(self.features(block)) @ self.kept["W"], x)
         return outputs.masked_fill(~self.classes_seen(), -torch.inf)
 
 
@@ -126,7 +130,7 @@ def squared_errors(h: Tensor, Y: Tensor, basis: list[Tensor], values: Tensor, on
     return torch.stack([(h @ (onto / (values + ridge)[:, None]) - Y).square().sum() for ridge in RIDGES])
 
 
-def normal(seed: int, purpose: str, n: int) -> np.ndarray:
+def normal_numbers(seed: int, purpose: str, n: int) -> np.ndarray:
     """Standard normal numbers by Box and Muller's formula, from marks: the same on every machine, up to rounding.
 
     >>> normal(0, "projection", 3).round(6).tolist()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cop2l.methods.base import CommonOptions, Learner
-from cop2l.methods.buffer import Buffer, at, shares
+from cop2l.methods.buffer import Buffer, index_columns, shares
 from cop2l.randomness import generator
 
 
@@ -27,9 +27,9 @@ class Replay(Learner):
         """Learn task t."""
         o = self.options
         new = Buffer(x=x, y=y, t=torch.full_like(y, t))
-        xs, ys, tasks = new.joined(**self.buffer.columns).values("x", "y", "t")
+        xs, ys, tasks = new.join(**self.buffer.columns).values("x", "y", "t")
         sgd = self.sgd(o.lr)
         for i in self.batches(len(x), o.batch, o.epochs, replay=len(self.buffer)):
-            inputs, labels, own = at(i, xs, ys, tasks)
+            inputs, labels, own = index_columns(i, xs, ys, tasks)
             sgd.step(self.loss(self.model(inputs), labels, own))
         self.buffer = shares(self.buffer, new, t, self.memory, generator(self.seed, "buffer", t))

@@ -21,7 +21,7 @@ class Representation:
         )
         self.head: nn.Module = model.head if self.own else last_linear(model, example)  # type: ignore[assignment]
 
-    def both(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def features_and_logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Features (n, d) and logits (n, classes) of a batch."""
         if self.own:
             features: Tensor = self.model.features(x)  # type: ignore[operator]
@@ -40,7 +40,7 @@ class Representation:
 
     def features(self, x: Tensor) -> Tensor:
         """Features (n, d) of a batch."""
-        return self.model.features(x) if self.own else self.both(x)[0]  # type: ignore[operator]
+        return self.model.features(x) if self.own else self.features_and_logits(x)[0]  # type: ignore[operator]
 
     @property
     def parameters(self) -> list[nn.Parameter]:

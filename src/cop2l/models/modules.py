@@ -11,7 +11,7 @@ from torch import nn
 
 from cop2l.errors import UserError, unknown
 from cop2l.models.backbones import BACKBONES, Backbone
-from cop2l.plugins import imported, installed
+from cop2l.plugins import imported, installed_names
 from cop2l.randomness import private_randomness
 
 _USUAL = {"mean": Backbone.mean, "std": Backbone.std}
@@ -22,7 +22,7 @@ def named_backbone(name: str) -> Backbone:
     """The backbone of that name: one of ours or of an installed package, or the path package.module:Name of your own."""
     if name in BACKBONES:
         return BACKBONES[name]
-    if name in (others := installed("backbones")):
+    if name in (others := installed_names("backbones")):
         return from_path(others[name], name)
     if ":" not in name:
         raise unknown("backbone", name, [*BACKBONES, *others])
@@ -39,7 +39,7 @@ def from_module(
 ) -> Backbone:
     """A module as a backbone: it takes pictures (n, 3, side, side) and gives one row of features for each.
 
-    Pictures in [0, 1] are shifted by `mean` and divided by `std`: those of timm's modules unless told otherwise, else those
+    Pictures in [0, 1] are shifted by `mean` and divided by `std`: those of timm's modules by default, else those
     usual for ImageNet. Without `pretrained_on`, certificates on its features are not valid.
     """
     if not isinstance(module, nn.Module):

@@ -42,7 +42,7 @@ def start_times() -> np.ndarray:
     return np.array(times)
 
 
-def due(before: int, n: int) -> int:
+def starts_due(before: int, n: int) -> int:
     """How many later starts fall on the end of a batch that went from `before` to n examples."""
     return int(np.searchsorted(start_times(), n, "right") - np.searchsorted(start_times(), before, "right"))
 
@@ -64,12 +64,12 @@ def log_evidence(bound: float, n: int, errors: Any, start_n: Any = (), start_err
     terms = _log_terms(bound, n, errors, start_n, start_errors)
     terms = terms.reshape(*terms.shape[:-2], -1)
     # Starts that are still to come stand at one.
-    waiting = 0.5 - due(0, max(start_n, default=0)) / (2.0 * STARTS)
+    waiting = 0.5 - starts_due(0, max(start_n, default=0)) / (2.0 * STARTS)
     top = np.maximum(terms.max(-1), -10.0)
     return top + np.log(np.exp(terms - top[..., None]).sum(-1) + (waiting * (1 - SLACK)) * np.exp(-top))
 
 
-def accuser(bound: float, n: int, errors: int, start_n: Any = (), start_errors: Any = ()) -> int:
+def strongest_start(bound: float, n: int, errors: int, start_n: Any = (), start_errors: Any = ()) -> int:
     """Which start has the largest term: 0 is the first example, k the k-th of start_n."""
     return int(_log_terms(bound, n, errors, start_n, start_errors).max(-1).argmax())
 
@@ -82,7 +82,7 @@ def _log_terms(bound: float, n: int, errors: Any, start_n: Any, start_errors: An
     x = -d / (1.0 - bound)
     loss = np.where(x >= -0.5, np.log1p(np.maximum(x, -0.5)), np.log((1.0 - q) / (1.0 - bound)))
     ends = np.array([0, *start_n], dtype=np.int64)
-    shares = [due(int(a), int(b)) / (2.0 * STARTS) for a, b in pairwise(ends)]
+    shares = [starts_due(int(a), int(b)) / (2.0 * STARTS) for a, b in pairwise(ends)]
     weights = np.array([0.5, *shares])
     wrong = np.asarray(errors, np.float64)[..., None]
     wrong = wrong - np.concatenate(

@@ -8,14 +8,14 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from cop2l.audit.finding import find
+from cop2l.audit.finding import find_certificates
 from cop2l.bounds.checks import real
-from cop2l.certify.certificate import Certificate, read
+from cop2l.certify.certificate import Certificate, read_certificate
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, Lock, json_digest, read_json, write_json
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import Verdict
-from cop2l.monitor.evidence import accuser, due, log_evidence
+from cop2l.monitor.evidence import log_evidence, starts_due, strongest_start
 from cop2l.text import Names, percent, short_name
 
 FORMAT, VERSION = "cop2l-monitor", 2
@@ -53,14 +53,14 @@ class Monitor:
             self.statement: dict[str, Any] = {**named, "kind": None, "value": float(claim)}
         else:
             certificate = _certificate(claim)
-            self.names = Names.of(certificate.content["data"])
+            self.names = Names.from_description(certificate.content["data"])
             number: int | None = self.names.task_number(task)
             subject = self.names.class_number(subject) if family == "classes" else subject
             self.statement = _statement(certificate.statements, family, number, subject)
             names, numbers = self.names.classes, [*map(str, range(certificate.content["classes"]))]
             self._labels = [names or numbers, *([] if any(name.isdecimal() for name in names) else [numbers])]
-            stated = {k: v for k, v in certificate.content.items() if k not in ("files", "digest")}
-            identity = json_digest(stated)
+            claimed = {k: v for k, v in certificate.content.items() if k not in ("files", "digest")}
+            identity = json_digest(claimed)
         self.bound = float(self.statement["value"])
         if not 1e-12 <= self.bound <= 1 - 1e-12:
             raise UserError(
@@ -105,7 +105,7 @@ class Monitor:
         """What was found, for JSON; `since`: the counts (examples, errors) from which on the evidence is largest."""
         counts = dict(self._counts)
         starts = counts.pop("starts")
-        which = accuser(self.bound, self.n, self.errors, *_columns(starts))
+        which = strongest_start(self.bound, self.n, self.errors, *_columns(starts))
         found = {name: self._identity[name] for name in ("certificate", "statement", "alpha")} | counts
         found |= {"evidence": self.evidence, "log_evidence": self.log_evidence, "alarm": self.alarm}
         return found | {"since": [[0, 0], *starts][which]}
@@ -123,7 +123,7 @@ class Monitor:
             counts["n"] += len(found)
             counts["errors"] += int(sum(found))
             counts["batches"] += 1
-            if due(before, counts["n"]):
+            if starts_due(before, counts["n"]):
                 counts["starts"] = [*counts["starts"], [counts["n"], counts["errors"]]]
             if counts["alarmed_at"] is None and self._log_evidence(counts) >= -math.log(self.alpha):
                 counts["alarmed_at"] = counts["n"]
@@ -189,10 +189,10 @@ def _certificate(claim: Any) -> Certificate:
     if not isinstance(claim, str | Path):
         raise UserError(f"Give a certificate, its path, or a bound such as 0.05, not {claim!r:.60}.")
     try:
-        folders = find(Path(claim), Verdict())
+        folders = find_certificates(Path(claim), Verdict())
     except Refusal as refusal:
         raise UserError(str(refusal)) from None
-    return read(folders[-1])
+    return read_certificate(folders[-1])
 
 
 def _statement(

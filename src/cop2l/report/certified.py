@@ -78,7 +78,7 @@ def result(group: Group) -> Result | None:
     return Result(max(known), f"error on average over the {group.benchmark.tasks} tasks")
 
 
-def chosen(groups: Sequence[Group]) -> list[Group]:
+def certifying_groups(groups: Sequence[Group]) -> list[Group]:
     """The groups that certify something, on each stream CoP2L's if there are such: chosen by method, not by bound."""
     able = [group for group in groups if (found := result(group)) and found.at_most < 1]
     ours = {group.benchmark for group in able if group.method == OURS}

@@ -9,7 +9,7 @@ from cop2l.errors import UserError
 from cop2l.report.groups import Benchmark, Group, Spread
 from cop2l.report.metric import SCALES, Metric, metric, test_errors
 from cop2l.report.published import Published, Row, published
-from cop2l.text import count, percent, rounded
+from cop2l.text import count, percent, rounded_text
 
 FAR_BEHIND = 0.5
 """Less than this share of the best accuracy, or plasticity, of a stream is not to have learned."""
@@ -84,7 +84,7 @@ def _table(title: str, shared: str, heads: Sequence[str], columns: Sequence[dict
 
 def _column(groups: Sequence[Group], metric: Metric, beside: Sequence[Row]) -> dict[str, Cell]:
     """The methods on one stream, by their labels."""
-    idle = {id(group) for group in unlearned(groups)}
+    idle = {id(group) for group in failed_groups(groups)}
     cells = [
         Cell(
             group,
@@ -117,7 +117,7 @@ def column_names(benchmarks: Sequence[Benchmark]) -> tuple[tuple[str, ...], str]
     return names, ", ".join(common)
 
 
-def written(value: float, metric: Metric) -> str:
+def metric_text(value: float, metric: Metric) -> str:
     """A number of this metric in its display unit; bounds are rounded upwards.
 
     >>> from cop2l.report.metric import METRICS
@@ -126,20 +126,20 @@ def written(value: float, metric: Metric) -> str:
     """
     if metric.certified and metric.unit == "%":
         return percent(value).removesuffix(" %")
-    return rounded(value, DIGITS[metric.unit], SCALES[metric.unit])
+    return rounded_text(value, DIGITS[metric.unit], SCALES[metric.unit])
 
 
-def quoted(number: Published, metric: Metric) -> str:
+def published_text(number: Published, metric: Metric) -> str:
     """A published mean and its deviation as they were printed: not rounded upwards once more."""
-    return rounded(number.mean, DIGITS[metric.unit], SCALES[metric.unit]) + written_sd(number.sd, metric)
+    return rounded_text(number.mean, DIGITS[metric.unit], SCALES[metric.unit]) + written_sd(number.sd, metric)
 
 
 def written_sd(value: float | None, metric: Metric) -> str:
     """A deviation behind a mean; nothing if there is none."""
-    return "" if value is None else f" ± {rounded(value, DIGITS[metric.unit], SCALES[metric.unit])}"
+    return "" if value is None else f" ± {rounded_text(value, DIGITS[metric.unit], SCALES[metric.unit])}"
 
 
-def unlearned(groups: Sequence[Group]) -> list[Group]:
+def failed_groups(groups: Sequence[Group]) -> list[Group]:
     """The groups on one stream that did not learn: near guessing, or far behind in accuracy or plasticity."""
     found = []
     for name in ("accuracy", "plasticity"):
@@ -168,7 +168,7 @@ def _best(cells: Sequence[Cell], metric: Metric) -> list[Cell]:
         return []
     best = (max if metric.better == "higher" else min)(able, key=_worth)
     level = [cell for cell in able if _level(cell, best)]
-    displays = {written(cell.ours.mean, metric) for cell in cells}
+    displays = {metric_text(cell.ours.mean, metric) for cell in cells}
     return level if len(level) < len(cells) and len(displays) > 1 else []
 
 
@@ -179,7 +179,7 @@ def _worth(cell: Cell) -> float:
 
 def _level(cell: Cell, best: Cell) -> bool:
     """Whether a number is displayed as the best one is, or differs from it by no more than either varies."""
-    if written(cell.ours.mean, cell.metric) == written(best.ours.mean, best.metric):
+    if metric_text(cell.ours.mean, cell.metric) == metric_text(best.ours.mean, best.metric):
         return True
     return abs(_worth(cell) - _worth(best)) <= min(_noise(cell), _noise(best))
 

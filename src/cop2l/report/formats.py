@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cop2l.errors import unknown
-from cop2l.report.comparison import Cell, Table, quoted, written, written_sd
+from cop2l.report.comparison import Cell, Table, metric_text, published_text, written_sd
 from cop2l.report.groups import not_valid
 from cop2l.report.published import sources
 
@@ -143,9 +143,9 @@ def _rows(table: Table, mark: Callable[[str], str], escaped: Callable[[str], str
     def cell_text(cell: Cell | None) -> str:
         if cell is None:
             return escaped("–")
-        words = written(cell.ours.mean, cell.metric) + written_sd(cell.ours.sd, cell.metric)
+        words = metric_text(cell.ours.mean, cell.metric) + written_sd(cell.ours.sd, cell.metric)
         words += f" [{cell.ours.seeds}]" * (cell.ours.seeds < most) + NOT_VALID * (not cell.valid)
-        beside = f" ({quoted(cell.published, cell.metric)})" if cell.published else ""
+        beside = f" ({published_text(cell.published, cell.metric)})" if cell.published else ""
         return (mark(escaped(words)) if cell.best else escaped(words)) + escaped(beside)
 
     return [

@@ -37,7 +37,7 @@ FIRST_METHODS = ("cop2l", "joint")
 
 
 class Benchmark(NamedTuple):
-    """What runs are compared on: the stream, how it was cut, and the model that learns it."""
+    """What runs are compared on: the stream, how it was split, and the model that learns it."""
 
     stream: str
     scenario: str

@@ -93,7 +93,7 @@ def test_errors(run: Run) -> list[float]:
     ]
 
 
-def averaged(family: str) -> Callable[[Run], float | None]:
+def average_metric(family: str) -> Callable[[Run], float | None]:
     """The claimed average over tasks: of the error rate, or of what was lost."""
     return lambda run: next(
         (s["value"] for s in run.claims if (s["family"], s["task"]) == (family, None)), None
@@ -159,8 +159,15 @@ METRICS = {
         Metric("seconds", "time", "s", "lower", lambda run: run.seconds),
         Metric("peak-memory", "peak memory", "MB", "lower", lambda run: run.over_tasks("peak_memory")),
         *_bound_metrics(),
-        Metric("average", "certified average error", "%", "lower", averaged("average"), certified=True),
-        Metric("lost", "certified forgetting, average", "%", "lower", averaged("forgetting"), certified=True),
+        Metric("average", "certified average error", "%", "lower", average_metric("average"), certified=True),
+        Metric(
+            "lost",
+            "certified forgetting, average",
+            "%",
+            "lower",
+            average_metric("forgetting"),
+            certified=True,
+        ),
         Metric("worst-lost", "certified forgetting, worst task", "%", "lower", most_lost, certified=True),
     )
 }

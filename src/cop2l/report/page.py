@@ -12,12 +12,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from cop2l import __version__
-from cop2l.audit.flags import command
+from cop2l.audit.flags import verify_command
 from cop2l.kernel.form import ASSUMPTIONS
 from cop2l.methods import REMARKS
 from cop2l.report import sentences, theme
-from cop2l.report.certified import LEVEL, chosen, families, task_rows
-from cop2l.report.comparison import Table, column_names, quoted, tables, written, written_sd
+from cop2l.report.certified import LEVEL, certifying_groups, families, task_rows
+from cop2l.report.comparison import Table, column_names, metric_text, published_text, tables, written_sd
 from cop2l.report.figures import FIGURES
 from cop2l.report.figures.figure import Figure, interactive, rate_text, vega_lite
 from cop2l.report.figures.learning import against
@@ -49,10 +49,10 @@ def page(
     bundle, script = _bundle(), Markup(_text("page.js"))  # noqa: S704 (a file of ours)
     remarks = dict.fromkeys(REMARKS[key] for run in found.runs if (key := (run.method, run.model)) in REMARKS)
     claimed = [claimed for group in groups if (claimed := _claimed(group))]
-    first = chosen(groups) or [one["group"] for one in claimed]
+    first = certifying_groups(groups) or [one["group"] for one in claimed]
     result = sentences.headline(groups) if groups or not found.learners else "Saved learners"
-    commands = [command(run.folder, run.recipe) for g in first for run in g.runs if run.certificate]
-    commands += [command(one.folder, {}) for one in found.learners]
+    commands = [verify_command(run.folder, run.recipe) for g in first for run in g.runs if run.certificate]
+    commands += [verify_command(one.folder, {}) for one in found.learners]
     return _environment().get_template("page.html").render(
         title=title or result,
         result=result if title else "",
@@ -60,7 +60,7 @@ def page(
         bundle=bundle,
         script=script,
         hashes=[_digest(text) for text in (bundle, script) if text],
-        lead=sentences.lead(found.runs, groups),
+        lead=sentences.opening(found.runs, groups),
         groups=groups,
         doubtful=not_valid(groups)
         + [(one.folder, " ".join(why)) for one in found.learners if (why := one.certificate.not_valid)],
@@ -85,13 +85,13 @@ def page(
 
 def _claimed(group: Group) -> dict[str, Any] | None:
     """What a group certifies: in sentences, task by task, and the other families; None if nothing."""
-    if not (stated := sentences.claim(group)):
+    if not (claimed := sentences.claim(group)):
         return None
     rows = task_rows(group)
     ends = [row.interval[1] if row.interval else row.measured for row in rows]
     return {
         "group": group,
-        "stated": stated,
+        "claimed": claimed,
         "rows": rows,
         "scale": min(1.0, 1.08 * max([*(row.at_most for row in rows), *ends], default=1.0)) or 1.0,
         "families": [claim for claim in families(group) if claim.parts],
@@ -134,8 +134,8 @@ def _runs(groups: Sequence[Group]) -> Iterator[tuple[Any, ...]]:
                 group.label,
                 run.stream,
                 run.seed,
-                written(run.accuracy, METRICS["accuracy"]),
-                written(run.seconds, METRICS["seconds"]),
+                metric_text(run.accuracy, METRICS["accuracy"]),
+                metric_text(run.seconds, METRICS["seconds"]),
                 "not valid" if run.not_valid else run.kind or "none",
             )
 
@@ -177,13 +177,13 @@ def _environment() -> Environment:
         "rate_text": rate_text,
         "most_rows": MOST_ROWS,
         "parts_of": lambda claim, group: [
-            (group.runs[0].names.put(part.about), part.bound, part.measured.replace("-", "−") or "–")
+            (group.runs[0].names.with_names(part.about), part.bound, part.measured.replace("-", "−") or "–")
             for part in claim.parts
         ],
-        "quoted": quoted,
+        "quoted": published_text,
         "theme": theme,
         "sentences": sentences,
-        "written": written,
+        "written": metric_text,
         "written_sd": written_sd,
     }
     return made

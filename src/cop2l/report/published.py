@@ -59,7 +59,7 @@ class Row:
         return value == (own if isinstance(own, str) else json.dumps(own))
 
 
-def read(path: str | Path) -> tuple[Row, ...]:
+def read_published(path: str | Path) -> tuple[Row, ...]:
     """The rows of a CSV file of published numbers; docs/report.md describes its columns."""
     path = Path(path)
     if not path.is_file():

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from cop2l.certify.certificate import Certificate
-from cop2l.certify.certificate import read as read_certificate
+from cop2l.certify.certificate import Certificate, read_certificate
 from cop2l.errors import UserError
 from cop2l.experiments.records import (
     AFTER,
@@ -19,7 +18,7 @@ from cop2l.experiments.records import (
     Count,
     Record,
     Summary,
-    decode,
+    decode_record,
     read_records,
     read_summary,
 )
@@ -27,7 +26,7 @@ from cop2l.files import (
     MOST_JSON,
     MOST_LINES,
     DamagedError,
-    numbered,
+    numbered_folders,
     parse,
     read_bytes,
     read_json,
@@ -127,7 +126,7 @@ class Found:
         return self.runs
 
 
-def find(paths: Iterable[str | Path]) -> Found:
+def find_runs(paths: Iterable[str | Path]) -> Found:
     """Read every run directory among the paths and below them, and every file of collected runs."""
     found: dict[Path, None] = {}
     files: dict[Path, None] = {}
@@ -140,7 +139,7 @@ def find(paths: Iterable[str | Path]) -> Found:
             raise UserError(f"{path} holds no run directory; 'cop2l run' makes one.")
         found.update(dict.fromkeys(below))
         files.update(dict.fromkeys(collected))
-    results: list[Run | SavedLearner | LeftOut] = [read(folder) for folder in _once(found)]
+    results: list[Run | SavedLearner | LeftOut] = [read_run(folder) for folder in _once(found)]
     results += [result for file in _once(files) for result in collection(file)]
     return Found(
         tuple(r for r in results if isinstance(r, Run)),
@@ -149,7 +148,7 @@ def find(paths: Iterable[str | Path]) -> Found:
     )
 
 
-def read(folder: str | Path) -> Run | SavedLearner | LeftOut:
+def read_run(folder: str | Path) -> Run | SavedLearner | LeftOut:
     """One run directory, or one saved learner."""
     folder = Path(folder)
     try:
@@ -173,10 +172,10 @@ def collection(file: Path) -> list[Run | LeftOut]:
     results: list[Run | LeftOut] = []
     try:
         for line in _plain_lines(file):
-            summary = decode(Summary, line["summary"], file)
+            summary = decode_record(Summary, line["summary"], file)
             rows = zip(summary.matrix, line["records"], strict=True)
             records = [
-                decode(Record, {"task": s, "accuracy": row, "tasks": [], **found}, file)
+                decode_record(Record, {"task": s, "accuracy": row, "tasks": [], **found}, file)
                 for s, (row, found) in enumerate(rows, 1)
             ]
             more = {name: dict(line[name]) for name in ("config", "environment")}
@@ -220,7 +219,7 @@ def _once(folders: Iterable[Path]) -> list[Path]:
 def _unfinished(folder: Path) -> str:
     """The sentence for a directory without summary.json."""
     records = folder / RECORDS
-    # A last line without its end is being written at this moment, or was cut short.
+    # A last line without its end is being written at this moment, or was split short.
     done = read_bytes(records, MOST_LINES).count(b"\n") if records.exists() else 0
     count = f"{done} task{'s' if done != 1 else ''} recorded so far" if done else "no task recorded yet"
     return f"{folder} is not finished ({count}); run its command again to continue."
@@ -237,7 +236,7 @@ def _run(folder: Path) -> Run:
     except UserError as damage:  # it is for one figure only
         words = str(damage).rstrip(".")
         run.notes.append(f"The figure of bounds against iterations leaves out {folder}: {words}.")
-    if issued := numbered(folder / CERTIFICATES, AFTER):
+    if issued := numbered_folders(folder / CERTIFICATES, AFTER):
         run.certificate, run.recipe = issued[-1], _recipe(issued[-1])
     return run
 
@@ -253,7 +252,7 @@ def _trace(path: Path, recorded: int) -> list[Step]:
     if len(lines) < recorded:
         raise DamagedError(path, "lines are missing")
     known = [{name: line.get(name) for name in names} for line in lines if line.get("bound") is not None]
-    steps = [decode(Step, line, path) for line in known]
+    steps = [decode_record(Step, line, path) for line in known]
     found = {(step.task, step.iteration): step for step in steps}
     return [found[key] for key in sorted(found)]
 
@@ -264,8 +263,8 @@ def _recipe(certificate: Path) -> dict[str, Any]:
         content = parse(read_bytes(certificate / TEXT_FILE, MOST_JSON))
     except (UserError, OSError, ValueError):
         return {}
-    stated = content.get("data") if isinstance(content, dict) else None
-    return stated if isinstance(stated, dict) else {}
+    claimed = content.get("data") if isinstance(content, dict) else None
+    return claimed if isinstance(claimed, dict) else {}
 
 
 def _plain_lines(path: Path) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from cop2l.report.certified import chosen, families, result, task_rows
+from cop2l.report.certified import certifying_groups, families, result, task_rows
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Group, not_valid
 from cop2l.report.metric import KINDS, METRICS
@@ -48,14 +48,14 @@ def headline(groups: Sequence[Group]) -> str:
         return "No finished run"
     if doubtful := not_valid(groups):
         return f"Not valid: the certificates of {listing([who for who, _ in doubtful])} guarantee nothing"
-    certain = chosen(groups)
+    certain = certifying_groups(groups)
     measured = f"; measured {_span(map(_measured, certain or groups))} %"
     measured += " on average" * (groups[0].benchmark.tasks > 1)
     if not certain:
         if any(map(result, groups)):
-            return unbroken(f"Nothing certified: the bound reaches 100 %{measured} error")
+            return no_break(f"Nothing certified: the bound reaches 100 %{measured} error")
         others = [claim.sentence for group in groups for claim in families(group)]
-        return unbroken(
+        return no_break(
             f"Certified: {_lower(others[0])[:-1]}" if others else f"Nothing certified{measured} error"
         )
     results = [found for group in certain if (found := result(group))]
@@ -66,7 +66,7 @@ def headline(groups: Sequence[Group]) -> str:
     streams = len({group.benchmark for group in groups})
     where = f" on {len({group.benchmark for group in certain})} of {streams} streams" if streams > 1 else ""
     at_most = _span((found.at_most for found in results), upwards=True)
-    return unbroken(
+    return no_break(
         f"Certified{where}{who}: at most {at_most} % {about.pop() if len(about) == 1 else 'error'}{worst}{measured}"
     )
 
@@ -81,18 +81,18 @@ def claim(group: Group) -> list[str]:
         listed += f"; the largest bound is that of task {worst.task}"
     else:
         listed = listing([f"{rate_text(row.at_most, upwards=True)} % on task {row.task}" for row in rows])
-    stated = [f"Of new examples, {whose} model misclassifies at most {listed}{over}."] if rows else []
-    stated += [family.sentence for family in families(group)]
-    if stated and (holdout := unpicked(group)):
-        stated.append(holdout)
-    return [unbroken(group.runs[0].names.put(sentence)) for sentence in stated]
+    claimed = [f"Of new examples, {whose} model misclassifies at most {listed}{over}."] if rows else []
+    claimed += [family.sentence for family in families(group)]
+    if claimed and (holdout := nothing_picked_sentence(group)):
+        claimed.append(holdout)
+    return [no_break(group.runs[0].names.with_names(sentence)) for sentence in claimed]
 
 
 def meaning(group: Group) -> str:
     """With which probability a certificate holds, and of what."""
     likely = f"at least {confidence(group.runs[0].delta or 0)}"
     who = "each run's statements" if len(group.runs) > 1 else "all of these statements"
-    return unbroken(
+    return no_break(
         f"With probability {likely} over the draw of the training data, {who} hold at once: if learning were repeated with"
         f" fresh data from the same sources, {likely} of the certificates would hold in the long run. A new example comes"
         " from the source of the task's training data."
@@ -111,10 +111,10 @@ def context(group: Group) -> str:
                 f"Averaged over tasks it is {rate_text(ours, upwards=True)} %;"
                 f" {name} gives {rate_text(other, upwards=True)} % for the same runs."
             )
-    return unbroken(" ".join(said))
+    return no_break(" ".join(said))
 
 
-def unpicked(group: Group) -> str | None:
+def nothing_picked_sentence(group: Group) -> str | None:
     """That the runs of a group that picked nothing are hold-out certificates."""
     said = []
     for run in group.runs:
@@ -126,7 +126,7 @@ def unpicked(group: Group) -> str | None:
     return f"{who}{found[0]}" if found else None
 
 
-def above(run: Run) -> list[tuple[float, str]]:
+def tasks_above_claim(run: Run) -> list[tuple[float, str]]:
     """The p-value and a sentence for each task of a run whose test error is above its claim."""
     found = []
     for task in run.tasks:
@@ -134,17 +134,17 @@ def above(run: Run) -> list[tuple[float, str]]:
             continue
         numbers = (task.test_error, task.test_n, task.bounds[run.kind])
         if (p := p_value(*numbers)) is not None:
-            found.append((p, run.names.put(above_claim(task.task, *numbers) or "")))
+            found.append((p, run.names.with_names(above_claim(task.task, *numbers) or "")))
     return found
 
 
-def exceeded(group: Group) -> str | None:
+def exceeded_sentence(group: Group) -> str | None:
     """How often the test error is above the claim in the runs of a group, and how surprising the worst of it is."""
-    found = [(*one, run.seed) for run in group.runs for one in above(run)]
+    found = [(*one, run.seed) for run in group.runs for one in tasks_above_claim(run)]
     if not found:
         return None
     _, sentence, seed = min(found)
-    return unbroken(
+    return no_break(
         f"{group.label} on {group.benchmark.stream}: {count(len(found), 'test error')} above the claim in"
         f" {count(len(group.runs), 'run')}; the least probable, seed {seed}: {sentence}"
     )
@@ -152,22 +152,24 @@ def exceeded(group: Group) -> str | None:
 
 def all_exceeded(groups: Sequence[Group]) -> list[str]:
     """Where a test error is above the claim, and what the p-value is."""
-    found = [sentence for group in groups if (sentence := exceeded(group))]
+    found = [sentence for group in groups if (sentence := exceeded_sentence(group))]
     return [*found, P_VALUE] if found else []
 
 
 def beside_claims(groups: Sequence[Group]) -> list[str]:
     """What must be said beside a table of claims: where nothing was picked, and where a test error is above the claim."""
-    picks = [f"{g.label} on {g.benchmark.stream}: {said}" for g in groups if (said := unpicked(g))]
+    picks = [
+        f"{g.label} on {g.benchmark.stream}: {said}" for g in groups if (said := nothing_picked_sentence(g))
+    ]
     return [*picks, *all_exceeded(groups)]
 
 
-def unbroken(sentence: str) -> str:
+def no_break(sentence: str) -> str:
     """A sentence whose lines do not break between a number and its unit or deviation."""
     return sentence.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
 
 
-def lead(runs: Sequence[Run], groups: Sequence[Group]) -> str:
+def opening(runs: Sequence[Run], groups: Sequence[Group]) -> str:
     """What the page is about, under its title."""
     if not groups:
         return ""

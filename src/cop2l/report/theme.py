@@ -41,7 +41,7 @@ def variables(dark: bool) -> str:
     return " ".join(f"--{name}: {pair[dark]};" for name, pair in COLOURS.items())
 
 
-def light(spec: dict[str, Any]) -> dict[str, Any]:
+def in_light_colours(spec: dict[str, Any]) -> dict[str, Any]:
     """A chart's description with the light colours in place of their names."""
     text = json.dumps(spec)
     for name, (value, _) in COLOURS.items():

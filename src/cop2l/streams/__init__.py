@@ -1,4 +1,4 @@
-"""Streams of tasks: how labelled data is cut, and where it comes from.
+"""Streams of tasks: how labelled data is split, and where it comes from.
 
 Names are imported when they are first used, so that `import cop2l.streams` reads no reader and no torch.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cop2l.streams.loading import NAMES, catalogue, labelled, load
     from cop2l.streams.own import from_arrays
     from cop2l.streams.pictures import Pictures
-    from cop2l.streams.scenarios import Labelled, cut
+    from cop2l.streams.scenarios import Labelled, split_into_tasks
     from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task, fingerprint
 
 _HOMES = {
@@ -23,7 +23,7 @@ _HOMES = {
     "loading": ("NAMES", "catalogue", "labelled", "load"),
     "own": ("from_arrays",),
     "pictures": ("Pictures",),
-    "scenarios": ("Labelled", "cut"),
+    "scenarios": ("Labelled", "split_into_tasks"),
     "task": ("SCENARIOS", "Scenario", "Stream", "Task", "fingerprint"),
 }
 """Which module a name comes from."""
@@ -39,12 +39,12 @@ __all__ = [
     "Synthetic",
     "Task",
     "catalogue",
-    "cut",
     "fingerprint",
     "from_arrays",
     "home",
     "labelled",
     "load",
+    "split_into_tasks",
     "synthetic",
 ]
 

@@ -36,7 +36,7 @@ class DataSet:
     files: Sequence[str] = ()
     package: Mapping[str, Any] = field(default_factory=dict)
 
-    def found(self, folder: Path) -> list[Path] | None:
+    def find_files(self, folder: Path) -> list[Path] | None:
         """Its files in a folder, plain or packed; None if they are not all there."""
         listed = self.files or (self.md5 if isinstance(self.md5, Mapping) else ())
         folders = (f"{part}/{name}/" for part in ("train", "val") for name in self.names)
@@ -52,7 +52,7 @@ class DataSet:
     def locate(self, folder: str | Path | None = None) -> Path | None:
         """The folder of its files, wherever that is: a data folder itself comes last."""
         places = (root / below for root in roots(folder) for below in (*self.folders, ""))
-        return next((place for place in places if self.found(place)), None)
+        return next((place for place in places if self.find_files(place)), None)
 
     def open(self, folder: str | Path | None = None) -> Labelled:
         """The labelled data as it is stored: bytes (n, channels, height, width), or pictures in files."""
@@ -63,7 +63,7 @@ class DataSet:
                 f"{self.title} was not found {where}; get it with 'cop2l data get {self.name}', "
                 "or name a folder that holds it by the option folder or the environment variable COP2L_DATA."
             )
-        x, y, x_test, y_test = READERS[self.format](place, self.found(place) or ())
+        x, y, x_test, y_test = READERS[self.format](place, self.find_files(place) or ())
         for labels in (y, y_test):
             if len(labels) and not 0 <= labels.min() <= labels.max() < self.classes:
                 raise UserError(f"{place} holds labels that {self.title} does not have; get it again.")

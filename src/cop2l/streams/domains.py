@@ -6,7 +6,16 @@ import numpy as np
 
 from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
-from cop2l.streams.scenarios import Cut, Labelled, Part, Prepare, describe, grouped, ordered, shuffled
+from cop2l.streams.scenarios import (
+    Labelled,
+    Part,
+    Prepare,
+    Split,
+    describe,
+    shuffled_order,
+    task_groups,
+    task_sequence,
+)
 from cop2l.streams.task import Stream
 
 IMAGES = ("shared", "disjoint")
@@ -16,7 +25,7 @@ DOMAINS = {"permuted-mnist": ("mnist", "permuted"), "rotated-mnist": ("mnist", "
 SHARED = "Tasks share examples: the same pictures are in every task, so the tasks are not independent."
 
 
-def views(
+def domain_stream(
     data: Labelled,
     kind: str,
     *,
@@ -40,14 +49,14 @@ def views(
         raise UserError(f"{data.name} does not hold square pictures; leave out domains={kind}.")
     if not 1 <= tasks <= len(data.x):
         raise UserError(f"Choose between 1 and {len(data.x)} tasks, not {tasks}.")
-    how: Cut = {"order": order, "order_seed": order_seed}
-    places = ordered(tasks, how)
-    prepare, detail = _prepared(data, kind, places, seed)
+    how: Split = {"order": order, "order_seed": order_seed}
+    places = task_sequence(tasks, how)
+    prepare, detail = _task_views(data, kind, places, seed)
     everything = np.arange(len(data.x))
     if images == "shared":
         rows = [everything] * tasks
     else:
-        parts = np.array_split(shuffled(seed, "disjoint images", n=len(data.x)), tasks)
+        parts = np.array_split(shuffled_order(seed, "disjoint images", n=len(data.x)), tasks)
         rows = [np.sort(parts[t]) for t in places]
     numbers = range(1, tasks + 1)
     return Stream(
@@ -57,8 +66,8 @@ def views(
         test=Part(data.x_test, data.y_test, [np.arange(len(data.x_test))] * tasks, prepare, numbers),
         classes=data.classes,
         heads=(tuple(range(data.classes)),) * tasks,
-        groups=grouped(data.group, rows),
-        test_groups=grouped(data.group_test, [np.arange(len(data.x_test))] * tasks),
+        groups=task_groups(data.group, rows),
+        test_groups=task_groups(data.group_test, [np.arange(len(data.x_test))] * tasks),
         not_valid=(SHARED,) if images == "shared" and tasks > 1 else (),
         description=describe(data, "domain-incremental", tasks, how)
         | {"domains": kind, "images": images, "seed": seed}
@@ -66,7 +75,7 @@ def views(
     )
 
 
-def _prepared(
+def _task_views(
     data: Labelled, kind: str, places: list[int], seed: int
 ) -> tuple[list[Prepare], dict[str, Any]]:
     """How the pictures of each task are seen, and what is written down of it."""
@@ -87,7 +96,7 @@ class Permuted:
 
     def __init__(self, prepare: Prepare, seed: int, task: int, shape: tuple[int, ...]) -> None:
         self.prepare = prepare
-        self.order = shuffled(seed, "pixel order", task, n=int(np.prod(shape)))
+        self.order = shuffled_order(seed, "pixel order", task, n=int(np.prod(shape)))
 
     def __call__(self, x: np.ndarray) -> Any:
         return self.prepare(x.reshape(len(x), -1)[:, self.order].reshape(x.shape))

@@ -54,7 +54,7 @@ class Source:
 
 
 def get(name: str, *, download: bool = True) -> Path:
-    """The folder of a data set's files, after downloading it where it is not there yet, unless told otherwise."""
+    """The folder of a data set's files, after downloading it where it is not there yet, by default."""
     if name in ("digits", "synthetic"):
         raise UserError(f"The data set {name} has no files; use it as it is.")
     if name not in DATASETS and name not in DOMAINS:
@@ -94,7 +94,7 @@ def _download(wanted: DataSet) -> Path:
                 note(f"  {error}")
                 reasons.append(f"{source.label}: {error}")
                 continue
-            if not any(wanted.found(content / below) for below in wanted.folders):
+            if not any(wanted.find_files(content / below) for below in wanted.folders):
                 raise AssertionError(f"{source.label} did not give {wanted.title}")
             _install(content, target)
         found = wanted.locate()
@@ -120,7 +120,7 @@ def _install(content: Path, target: Path) -> None:
             _install(source, final)
 
 
-def state() -> list[dict[str, object]]:
+def data_state() -> list[dict[str, object]]:
     """What `cop2l data list` shows: each data set, its cut, where it is, and how it is got."""
     rows: list[dict[str, object]] = []
     for name, data in DATASETS.items():

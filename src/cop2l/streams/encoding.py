@@ -17,7 +17,7 @@ from cop2l.streams.task import fingerprint
 MOST_VALUES = 100
 """Categories that the prior part may give a column."""
 TEXT_SIZE = 1024
-"""Numbers per column of text, unless told otherwise."""
+"""Numbers per column of text, by default."""
 
 
 class Declared(NamedTuple):
@@ -36,13 +36,13 @@ class Declared(NamedTuple):
         Declared(missing=('age',), categories={'zip': (), 'city': ('Bern', 'Genf')})
         """
         if not isinstance(categories, Mapping):
-            pairs = [str(text).partition("=") for text in listed(categories)]
+            pairs = [str(text).partition("=") for text in name_list(categories)]
             categories = {name: tuple(values.split("|")) if values else () for name, _, values in pairs}
         values = {str(name): tuple(map(str, values or ())) for name, values in categories.items()}
-        return cls(tuple(listed(missing)), values)
+        return cls(tuple(name_list(missing)), values)
 
 
-def listed(given: Any) -> list[str]:
+def name_list(given: Any) -> list[str]:
     """One name or several; what reads as a number is a name here, too."""
     several = given if isinstance(given, list | tuple) else [] if given is None else [given]
     return [str(name) for name in several]
@@ -166,7 +166,7 @@ def _decided(title: str, name: str, parts: Sequence[Rows], prior: Rows | None) -
     return column | {"values": values}
 
 
-def hashed(texts: Sequence[str], size: int) -> np.ndarray:
+def hash_texts(texts: Sequence[str], size: int) -> np.ndarray:
     """One row of length 1 per text: its words and pairs of neighbours, counted in places that a fixed hash gives them.
 
     There is no vocabulary and there are no frequencies over the texts, so that a row depends on its own text alone.

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from cop2l.errors import UserError
-from cop2l.streams.encoding import TEXT_SIZE, Declared, Encoder, Rows, listed
-from cop2l.streams.own import TEST_SHARE, class_numbers, labelled, prepared
+from cop2l.streams.encoding import TEXT_SIZE, Declared, Encoder, Rows, name_list
+from cop2l.streams.own import TEST_SHARE, class_numbers, labelled, prepare_part
 from cop2l.streams.pictures import Pictures, class_folders, from_folders, picture_files
 from cop2l.streams.scenarios import Labelled
 from cop2l.streams.tables import SUFFIXES, Columns, Part, from_frame, from_table, is_table, read_table
@@ -23,7 +23,7 @@ Stored = tuple[Any, Any, tuple[str, ...] | None]
 BAD_ARCHIVE = (ValueError, OSError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
-def read(
+def read_data(
     path: Path,
     *,
     label: str = "label",
@@ -44,15 +44,15 @@ def read(
         raise UserError(f"text_size is {text_size}; give a whole number from 1 to {MOST_TEXT}.")
     chosen = Columns(
         str(label),
-        None if columns is None else listed(columns),
-        listed(text),
+        None if columns is None else name_list(columns),
+        name_list(text),
         text_size,
         None if domain is None else str(domain),
         None if group is None else str(group),
         task_order if isinstance(task_order, str) else None,
         Declared.of(missing, categories),
     )
-    train, test, names = stored(path, chosen)
+    train, test, names = read_columns(path, chosen)
     description: dict[str, Any] = {"source": str(path)}
     if not isinstance(train, Part):
         train = from_table(train, path, chosen)
@@ -83,7 +83,7 @@ def examples(
     `source` is a path or a table, `known` what the run keeps of a table's columns. Pictures are
     resized to the shape of its inputs.
     """
-    told = known.get("columns") or ()
+    saved_columns = known.get("columns") or ()
     columns = Columns(
         known.get("label", "label"),
         [] if known.get("chosen") else None,
@@ -91,22 +91,23 @@ def examples(
         domain=known.get("domain"),
         group=known.get("group"),
         order=known.get("order"),
-        kinds={c["name"]: c["kind"] for c in told} or dict.fromkeys(known.get("names") or (), "number"),
+        kinds={c["name"]: c["kind"] for c in saved_columns}
+        or dict.fromkeys(known.get("names") or (), "number"),
     )
     path = source if isinstance(source, Path) else "The table"
-    part = stored(source, columns)[0] if isinstance(source, Path) else from_frame(source)
+    part = read_columns(source, columns)[0] if isinstance(source, Path) else from_frame(source)
     if not isinstance(part, Part):
         part = from_table(part, path, columns, labels=False)
         if isinstance(part.x, Rows):
-            encoder = Encoder(told) if told else Encoder.fit(str(path), [part.x], None)
+            encoder = Encoder(saved_columns) if saved_columns else Encoder.fit(str(path), [part.x], None)
             part = part._replace(x=encoder(part.x))
     if isinstance(part.x, Pictures) and len(shape) == 3:
         part = part._replace(x=Pictures(part.x.sources, "L" if shape[0] == 1 else "RGB").array(shape[2]))
-    x, y, groups = prepared(str(path), part)
+    x, y, groups = prepare_part(str(path), part)
     return x, None if y is None else class_numbers(y, names), groups, part.domain
 
 
-def stored(path: Path, columns: Columns | None = None) -> Stored:
+def read_columns(path: Path, columns: Columns | None = None) -> Stored:
     """What a file or a folder holds, as it is."""
     if path.is_file():
         if is_table(path):

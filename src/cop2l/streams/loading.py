@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from cop2l.errors import UserError, unknown
-from cop2l.plugins import imported, installed
+from cop2l.plugins import imported, installed_names
 from cop2l.streams.clouds import synthetic
 from cop2l.streams.datasets import DATASETS, digits
-from cop2l.streams.domains import DOMAINS, IMAGES, views
+from cop2l.streams.domains import DOMAINS, IMAGES, domain_stream
 from cop2l.streams.pictures import Pictures
-from cop2l.streams.scenarios import Cut, Labelled, Prior, cut, fewer
+from cop2l.streams.scenarios import Labelled, Prior, Split, draw_examples, split_into_tasks
 from cop2l.streams.task import SCENARIOS, Stream
 
 GENERATED: dict[str, Callable[..., Stream]] = {"synthetic": synthetic}
@@ -22,7 +22,7 @@ OWN = (*COLUMNS, "text_size", "classes", "task_classes", "size", "test_share", "
 """The options of own data; the first name columns of a table, or values in it."""
 
 SIDE = 64
-"""Pictures in files of many sizes are resized to this, as published, unless told otherwise."""
+"""Pictures in files of many sizes are resized to this, as published, by default."""
 
 
 def load(
@@ -44,7 +44,7 @@ def load(
 
     `folder` is where a named data set lies; without it, $COP2L_DATA and the downloads are searched, and what
     is nowhere is downloaded, with a word on stderr, unless `download` is False. `class_seed`
-    shuffles the classes before they are cut; `task_classes` lists the classes of each task. `order="reversed"` or
+    shuffles the classes before they are split; `task_classes` lists the classes of each task. `order="reversed"` or
     an `order_seed` changes the order of the tasks, and nothing about what is in them. `domains`
     ("permuted" or "rotated") makes a domain-incremental stream of a data set of square pictures; then
     `images` are "shared" between the tasks or "disjoint", and `seed` draws the domains. `size` resizes
@@ -84,19 +84,21 @@ def load(
             )
         source, domains = DOMAINS[source]
     stored = labelled(source, folder=folder, download=download, seed=seed, **options)
-    data = _decoded(fewer(stored, examples), size, SIDE if source in DATASETS else None)
+    data = _decoded(draw_examples(stored, examples), size, SIDE if source in DATASETS else None)
     if domains is not None:
         if scenario not in (None, "domain-incremental") or class_seed is not None or task_classes is not None:
             raise UserError(
                 "Permuted and rotated domains leave no choice of scenario, class_seed or task_classes; leave them out."
             )
-        return views(data, domains, tasks=tasks, images=images, seed=seed, order=order, order_seed=order_seed)
+        return domain_stream(
+            data, domains, tasks=tasks, images=images, seed=seed, order=order, order_seed=order_seed
+        )
     if images != IMAGES[0]:
         raise UserError(f"images={images} is for permuted and rotated domains alone; leave it out.")
     usual = "class-incremental" if data.domain is None else "domain-incremental"
-    how: Cut = {"tasks": tasks, "task_classes": task_classes, "class_seed": class_seed, "order": order}
+    how: Split = {"tasks": tasks, "task_classes": task_classes, "class_seed": class_seed, "order": order}
     how["order_seed"] = order_seed
-    return cut(data, scenario or usual, prior=prior, **how)
+    return split_into_tasks(data, scenario or usual, prior=prior, **how)
 
 
 def _decoded(data: Labelled, size: int | None, usual: int | None) -> Labelled:
@@ -143,7 +145,7 @@ def labelled(
     if known and options:
         raise UserError(f"{text} has its labels and its test part; leave out {', '.join(sorted(options))}.")
     if text == "digits":
-        refuse(text, {"folder": folder}, ("scenario", "domains", "images", "seed", *get_type_hints(Cut)))
+        refuse(text, {"folder": folder}, ("scenario", "domains", "images", "seed", *get_type_hints(Split)))
         return digits()
     if known:
         if download and folder is None and DATASETS[text].locate() is None:
@@ -151,7 +153,7 @@ def labelled(
 
             get(text)
         return DATASETS[text].open(folder)
-    if text in (others := installed("streams")):
+    if text in (others := installed_names("streams")):
         found = imported(others[text])(folder=folder, **options)
         if not isinstance(found, Labelled):
             raise UserError(
@@ -167,7 +169,7 @@ def labelled(
         raise UserError(f"{path} is found by its path; leave out folder.")
     from cop2l.streams import files
 
-    return files.read(path, seed=seed, **options)
+    return files.read_data(path, seed=seed, **options)
 
 
 def catalogue() -> dict[str, str]:
@@ -177,4 +179,6 @@ def catalogue() -> dict[str, str]:
     lines["rotated-mnist"] = "MNIST, turned by another angle in each of 10 tasks (domain-incremental)"
     lines["digits"] = "1797 digits of 8 x 8 pixels, inside scikit-learn: 10 classes, 5 tasks"
     lines["synthetic"] = "clouds on a grid, with risks known exactly: 6 classes, 3 tasks"
-    return {name: f"of an installed package: {path}" for name, path in installed("streams").items()} | lines
+    return {
+        name: f"of an installed package: {path}" for name, path in installed_names("streams").items()
+    } | lines

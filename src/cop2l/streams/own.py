@@ -10,9 +10,17 @@ import torch
 from cop2l.errors import UserError
 from cop2l.streams.encoding import Declared, Rows
 from cop2l.streams.pictures import Pictures, Scaled
-from cop2l.streams.scenarios import Cut, Labelled, Prepare, Prior, as_it_is, cut, shuffled
+from cop2l.streams.scenarios import (
+    Labelled,
+    Prepare,
+    Prior,
+    Split,
+    identity,
+    shuffled_order,
+    split_into_tasks,
+)
 from cop2l.streams.tables import Columns, Part, from_frame, from_table, is_frame
-from cop2l.streams.task import Stream, take
+from cop2l.streams.task import Stream, take_rows
 
 TEST_SHARE = 0.2
 """The part of the data that is split off for testing where no test part is given."""
@@ -39,7 +47,7 @@ def from_arrays(
     test_share: float = TEST_SHARE,
     seed: int = 0,
     prior: Prior | None = None,
-    **how: Unpack[Cut],
+    **how: Unpack[Split],
 ) -> Stream:
     """A stream from arrays, tensors or data frames.
 
@@ -50,7 +58,7 @@ def from_arrays(
     `task_order` lists them. A data frame may have gaps and categories (`missing`, `categories`). `groups` names the
     group of each example, for certificates
     that speak of groups; those of the test part are for measuring alone. `tasks`, `task_classes`, `class_seed`,
-    `order` and `order_seed` say how it is cut.
+    `order` and `order_seed` say how it is split.
 
     >>> x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 4
     >>> stream = from_arrays(x, y, tasks=2)
@@ -77,7 +85,7 @@ def from_arrays(
         seed=seed,
     )
     usual = "class-incremental" if domain is None else "domain-incremental"
-    return cut(data, scenario or usual, prior=prior, **how)
+    return split_into_tasks(data, scenario or usual, prior=prior, **how)
 
 
 def labelled(
@@ -140,7 +148,7 @@ def hold_out(n: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
         raise UserError(
             f"A test part of {share} of {n} examples leaves one part empty; choose another share."
         )
-    order = shuffled(seed, "test part", n=n)
+    order = shuffled_order(seed, "test part", n=n)
     return np.sort(order[test:]), np.sort(order[:test])
 
 
@@ -161,7 +169,7 @@ def _rows(part: Part, rows: np.ndarray) -> Part:
     x, *others = part
     stored = isinstance(x, Pictures | Rows) or hasattr(x, "shape")
     return Part(
-        take(x if stored else np.asarray(x), rows),
+        take_rows(x if stored else np.asarray(x), rows),
         *(None if values is None else np.asarray(_numpy(values))[rows] for values in others),
     )
 
@@ -237,7 +245,7 @@ def _label_texts(labels: Any) -> tuple[list[str], np.ndarray]:
     raise UserError("Give one label per example, a whole number or a name, and none missing.")
 
 
-def prepared(name: str, part: Part) -> tuple[Any, Any, Any]:
+def prepare_part(name: str, part: Part) -> tuple[Any, Any, Any]:
     """Inputs of one part as models take them, labels or None as they are, and groups or None."""
     x, prepare = _inputs(name, part.x)
     if part.y is not None:
@@ -250,11 +258,11 @@ def _inputs(name: str, x: Any) -> tuple[Any, Prepare]:
     if isinstance(x, Pictures):
         return x, Scaled()
     if isinstance(x, Rows):
-        return x, as_it_is
+        return x, identity
     if isinstance(x, torch.Tensor):
         x = x.detach().cpu()
         if x.dtype == torch.float32:
-            return _finite(name, x), as_it_is
+            return _finite(name, x), identity
         x = x.to(torch.float32).numpy() if x.dtype == torch.bfloat16 else x.numpy()
     x = x if isinstance(x, np.ndarray) else np.asarray(x)
     if x.ndim < 2 or x.dtype.kind not in "biuf":
@@ -265,7 +273,7 @@ def _inputs(name: str, x: Any) -> tuple[Any, Prepare]:
         return x.transpose(0, 3, 1, 2) if last else x, Scaled()
     if x.dtype != np.float32:
         x = x.astype(np.float32)
-    return _finite(name, x), as_it_is
+    return _finite(name, x), identity
 
 
 def _finite(name: str, x: Any) -> Any:

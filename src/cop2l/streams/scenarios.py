@@ -1,4 +1,4 @@
-"""How labelled data is cut into a stream: class-, task- and domain-incremental."""
+"""How labelled data is split into a stream: class-, task- and domain-incremental."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
 from cop2l.streams.encoding import Encoder, Rows
 from cop2l.streams.pictures import Pictures
-from cop2l.streams.task import SCENARIOS, Stream, Task, fingerprint, take
+from cop2l.streams.task import SCENARIOS, Stream, Task, fingerprint, take_rows
 from cop2l.streams.withhold import prior_rows
 
 Prepare = Callable[[Any], Any]
@@ -19,8 +19,8 @@ Prior = tuple[float, int, float]
 REVERSED = "reversed"
 
 
-class Cut(TypedDict, total=False):
-    """How data is cut into tasks, and in which order these come."""
+class Split(TypedDict, total=False):
+    """How data is split into tasks, and in which order these come."""
 
     tasks: int | None
     task_classes: Sequence[Sequence[Any]] | None
@@ -35,14 +35,14 @@ class Cut(TypedDict, total=False):
     """So many training examples are drawn from all of them, for a short run."""
 
 
-def as_it_is(x: Any) -> Any:
+def identity(x: Any) -> Any:
     """The preparation of data that is ready to use."""
     return x
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Labelled data with a test part, before it is cut. Labels are 0..classes-1."""
+    """Labelled data with a test part, before it is split. Labels are 0..classes-1."""
 
     name: str
     x: Any
@@ -53,8 +53,8 @@ class Labelled:
     names: tuple[str, ...]
     """The label set, fixed in advance: the name of each class."""
     tasks: int = 1
-    """Into how many tasks it is cut unless told otherwise."""
-    prepare: Prepare = as_it_is
+    """Into how many tasks it is split by default."""
+    prepare: Prepare = identity
     """From stored rows (pictures are uint8) to what a model reads (float32)."""
     domain: np.ndarray | None = None
     """The domain of each example, as its place among `domain_names`."""
@@ -104,16 +104,16 @@ class Part(Sequence[Task]):
         if isinstance(index, slice):
             return Part(self.x, self.y, self.rows[index], self.prepare[index], self.numbers[index])
         rows = self.rows[index]
-        return Task(self.prepare[index](take(self.x, rows)), self.y[rows], self.numbers[index])
+        return Task(self.prepare[index](take_rows(self.x, rows)), self.y[rows], self.numbers[index])
 
 
-def shuffled(seed: int, purpose: str, *numbers: int, n: int) -> np.ndarray:
+def shuffled_order(seed: int, purpose: str, *numbers: int, n: int) -> np.ndarray:
     """0..n-1 in an order that is a function of (seed, purpose, numbers, n)."""
     return np.argsort(marks(seed, purpose, *numbers, n=n), kind="stable")
 
 
-def ordered(tasks: int, how: Cut) -> list[int]:
-    """The tasks, numbered from 0 as they are cut, in the order in which they come.
+def task_sequence(tasks: int, how: Split) -> list[int]:
+    """The tasks, numbered from 0 as they are split, in the order in which they come.
 
     >>> ordered(3, {}), ordered(3, {"order": "reversed"})
     ([0, 1, 2], [2, 1, 0])
@@ -125,7 +125,7 @@ def ordered(tasks: int, how: Cut) -> list[int]:
         return list(range(tasks))[:: -1 if order else 1]
     if order:
         raise UserError("The order of the tasks is reversed or drawn; leave out order or order_seed.")
-    return [int(task) for task in shuffled(seed, "task order", n=tasks)]
+    return [int(task) for task in shuffled_order(seed, "task order", n=tasks)]
 
 
 def class_groups(classes: int, tasks: int, class_seed: int | None = None) -> tuple[tuple[int, ...], ...]:
@@ -140,22 +140,24 @@ def class_groups(classes: int, tasks: int, class_seed: int | None = None) -> tup
             f"{classes} classes cannot be split into {tasks} equal tasks; choose one of: {fitting}, or list the classes of each"
             " with task_classes."
         )
-    order = np.arange(classes) if class_seed is None else shuffled(class_seed, "class order", n=classes)
+    order = np.arange(classes) if class_seed is None else shuffled_order(class_seed, "class order", n=classes)
     return tuple(tuple(int(c) for c in group) for group in order.reshape(tasks, -1))
 
 
-def fewer(data: Labelled, examples: int | None) -> Labelled:
+def draw_examples(data: Labelled, examples: int | None) -> Labelled:
     """The data with so many training examples, drawn from all; the test part stays."""
     if examples is None:
         return data
     if not isinstance(examples, int) or not 1 <= examples <= len(data.y):
         raise UserError(f"examples is {examples!r}; give a whole number from 1 to {len(data.y)}.")
-    rows = np.sort(shuffled(0, "examples", n=len(data.y))[:examples])
+    rows = np.sort(shuffled_order(0, "examples", n=len(data.y))[:examples])
     domain, group = (None if values is None else values[rows] for values in (data.domain, data.group))
-    return replace(data, x=take(data.x, rows), y=data.y[rows], domain=domain, group=group)
+    return replace(data, x=take_rows(data.x, rows), y=data.y[rows], domain=domain, group=group)
 
 
-def cut(data: Labelled, scenario: str, *, prior: Prior | None = None, **how: Unpack[Cut]) -> Stream:
+def split_into_tasks(
+    data: Labelled, scenario: str, *, prior: Prior | None = None, **how: Unpack[Split]
+) -> Stream:
     """The stream of one scenario.
 
     Class- and task-incremental: each task brings new classes. Domain-incremental: the same classes in every task,
@@ -165,9 +167,9 @@ def cut(data: Labelled, scenario: str, *, prior: Prior | None = None, **how: Unp
     """
     if scenario not in SCENARIOS:
         raise unknown("scenario", scenario, SCENARIOS)
-    if strange := sorted(set(how) - set(Cut.__annotations__)):
-        raise unknown("option of a stream", strange[0], Cut.__annotations__)
-    data = fewer(data, how.get("examples"))
+    if strange := sorted(set(how) - set(Split.__annotations__)):
+        raise unknown("option of a stream", strange[0], Split.__annotations__)
+    data = draw_examples(data, how.get("examples"))
     names: tuple[str, ...] = ()
     if scenario == "domain-incremental" and data.domain is not None and data.domain_test is not None:
         order = _domain_order(data, how)
@@ -190,7 +192,7 @@ def cut(data: Labelled, scenario: str, *, prior: Prior | None = None, **how: Unp
     prepare: Prepare = data.prepare
     described = describe(data, scenario, len(train), how)
     if isinstance(data.x, Rows):
-        known = take(data.x, train[0][prior_rows(len(train[0]), *prior)]) if prior else None
+        known = take_rows(data.x, train[0][prior_rows(len(train[0]), *prior)]) if prior else None
         prepare = Encoder.fit(data.name, [data.x, data.x_test], known)
         described["inputs"] = {**described["inputs"], "columns": prepare.columns}
     numbers = range(1, len(train) + 1)
@@ -202,13 +204,13 @@ def cut(data: Labelled, scenario: str, *, prior: Prior | None = None, **how: Unp
         classes=data.classes,
         heads=heads,
         task_names=names,
-        groups=grouped(data.group, train),
-        test_groups=grouped(data.group_test, test),
+        groups=task_groups(data.group, train),
+        test_groups=task_groups(data.group_test, test),
         description=described | ({"task_names": list(names)} if names else {}),
     )
 
 
-def _domain_order(data: Labelled, how: Cut) -> list[int]:
+def _domain_order(data: Labelled, how: Split) -> list[int]:
     number = len(data.domain_names)
     if how.get("tasks") not in (None, number):
         raise UserError(
@@ -218,14 +220,14 @@ def _domain_order(data: Labelled, how: Cut) -> list[int]:
         raise UserError(
             f"The tasks of {data.name} are its domains, not groups of classes; leave out class_seed and task_classes."
         )
-    return ordered(number, how)
+    return task_sequence(number, how)
 
 
-def _task_classes(data: Labelled, how: Cut) -> tuple[tuple[int, ...], ...]:
+def _task_classes(data: Labelled, how: Split) -> tuple[tuple[int, ...], ...]:
     tasks, class_seed, listed = how.get("tasks"), how.get("class_seed"), how.get("task_classes")
     if listed is None:
         groups = class_groups(data.classes, data.tasks if tasks is None else tasks, class_seed)
-        return tuple(groups[task] for task in ordered(len(groups), how))
+        return tuple(groups[task] for task in task_sequence(len(groups), how))
     if class_seed is not None:
         raise UserError("task_classes lists the classes of each task; leave out class_seed.")
     places = {name: number for number, name in enumerate(data.names)}
@@ -242,7 +244,7 @@ def _task_classes(data: Labelled, how: Cut) -> tuple[tuple[int, ...], ...]:
         )
     if tasks not in (None, len(given)):
         raise UserError(f"{len(given)} lists of classes make {len(given)} tasks; leave out tasks={tasks}.")
-    return tuple(given[task] for task in ordered(len(given), how))
+    return tuple(given[task] for task in task_sequence(len(given), how))
 
 
 def _numbered_within_tasks(
@@ -267,12 +269,12 @@ def _numbered_within_tasks(
     return renumbered, (tuple(range(size)),) * len(sets)
 
 
-def grouped(names: np.ndarray | None, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def task_groups(names: np.ndarray | None, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """The groups of each task's examples; nothing where there are no groups."""
     return () if names is None else tuple(names[part] for part in rows)
 
 
-def describe(data: Labelled, scenario: str, tasks: int, how: Cut) -> dict[str, Any]:
+def describe(data: Labelled, scenario: str, tasks: int, how: Split) -> dict[str, Any]:
     """How the stream was made, with the fingerprints of the stored data."""
     return data.description | {
         "name": data.name,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cop2l.errors import Advice, UserError, missing_extra
-from cop2l.streams.encoding import TEXT_SIZE, Declared, Rows, hashed
+from cop2l.streams.encoding import TEXT_SIZE, Declared, Rows, hash_texts
 from cop2l.streams.pictures import Pictures
 
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
@@ -165,7 +165,7 @@ def from_table(table: Any, file: Path | str, columns: Columns, *, labels: bool =
         for name in (columns.label, columns.domain, columns.group)
     )
     order = None if columns.order is None or not labels else _order(table[columns.order], columns.order, file)
-    forms = {name: form(table[name].type) for name in inputs}
+    forms = {name: value_form(table[name].type) for name in inputs}
     if len(inputs) == 1 and forms[inputs[0]] in WHOLE and inputs[0] not in columns.text:
         return Part(_whole(table[inputs[0]], inputs[0], file), y, domain, group, order)
     if any(kind in WHOLE for kind in forms.values()):
@@ -249,7 +249,7 @@ def _names(column: Any, name: str, file: Path | str) -> np.ndarray:
 
 def _order(column: Any, name: str, file: Path | str) -> np.ndarray:
     types = _pyarrow().types
-    if not (types.is_temporal(column.type) or form(column.type) == "numbers") or column.null_count:
+    if not (types.is_temporal(column.type) or value_form(column.type) == "numbers") or column.null_count:
         raise UserError(
             f"Column {name!r} of {file} must hold a number or a date such as 2024-01-31 in each row; or list the tasks in"
             " task_order."
@@ -261,7 +261,7 @@ def _order(column: Any, name: str, file: Path | str) -> np.ndarray:
 def _column(column: Any, name: str, file: Path | str, kind: str, size: int) -> np.ndarray:
     """One column as it is stored: numbers, texts of categories, or hashed text."""
     pa = _pyarrow()
-    array, found = _array(column), form(column.type)
+    array, found = _array(column), value_form(column.type)
     if kind == "number":
         if found not in ("numbers", "empty"):
             cells = [(row, str(cell)) for row, cell in enumerate(array.to_pylist(), 1) if cell is not None]
@@ -281,7 +281,7 @@ def _column(column: Any, name: str, file: Path | str, kind: str, size: int) -> n
         raise UserError(f"Column {name!r} of {file} is not text; leave it out of text=.")
     texts = ["" if value is None else str(value) for value in array.to_pylist()]
     if kind == "text":
-        return hashed(texts, size)
+        return hash_texts(texts, size)
     distinct = set(texts) - {""}
     numeric = {text for text in distinct if re.fullmatch(NUMBER, text)}
     if found == "text" and len(distinct) > 2 and 2 * len(numeric) > len(distinct) > len(numeric):
@@ -311,7 +311,7 @@ def _whole(column: Any, name: str, file: Path | str) -> Any:
     array = _array(column)
     if array.null_count:
         raise UserError(MISSING.format(name, file))
-    if form(array.type) == "pictures":
+    if value_form(array.type) == "pictures":
         folder = Path(file) if Path(file).is_dir() else Path(file).parent
         cells = array.to_pylist()
         return Pictures(
@@ -326,12 +326,12 @@ def _whole(column: Any, name: str, file: Path | str) -> Any:
             )
         shape.append(len(inner) // len(array))
         array = inner
-    if form(array.type) != "numbers" or array.null_count:
+    if value_form(array.type) != "numbers" or array.null_count:
         raise UserError(f"Column {name!r} of {file} must hold arrays of numbers without gaps; correct it.")
     return array.to_numpy(zero_copy_only=False).reshape(shape)
 
 
-def form(kind: Any) -> str:
+def value_form(kind: Any) -> str:
     """What the values of a column are, by their type: numbers, arrays, pictures, text, empty, or something else."""
     types = _pyarrow().types
     if types.is_null(kind):

@@ -85,7 +85,7 @@ def fingerprint(x: Any, y: Any) -> str:
     return samples.fingerprint(len(x), samples.blocks_of(x, y))
 
 
-def take(x: Any, rows: np.ndarray) -> Any:
+def take_rows(x: Any, rows: np.ndarray) -> Any:
     """The rows of x; a view where they are consecutive, so that a memory map stays one."""
     if len(rows) and rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
         return x[int(rows[0]) : int(rows[-1]) + 1]

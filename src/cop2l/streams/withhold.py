@@ -7,7 +7,7 @@ import numpy as np
 from cop2l.kernel.exact import certified_rows
 from cop2l.kernel.options import Options
 from cop2l.randomness import marks
-from cop2l.streams.task import Stream, Task, take
+from cop2l.streams.task import Stream, Task, take_rows
 
 
 def withhold(task: Task, share: float | None, seed: int) -> tuple[Task, Task | None]:
@@ -16,7 +16,7 @@ def withhold(task: Task, share: float | None, seed: int) -> tuple[Task, Task | N
         return task, None
     withheld = _withheld(task.t, len(task.y), share, seed)
     rows = [np.flatnonzero(part) for part in (~withheld, withheld)]
-    learned, rest = (Task(take(task.x, part), take(task.y, part), task.t) for part in rows)
+    learned, rest = (Task(take_rows(task.x, part), take_rows(task.y, part), task.t) for part in rows)
     return learned, rest
 
 

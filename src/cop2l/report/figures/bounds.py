@@ -52,7 +52,7 @@ def bounds(groups: Sequence[Group], *, every_kind: bool = False) -> Figure | Non
             upwards=[key.label for key in keys[1:]],
             bands={TEST.label: spans},
         )
-        panels.append(Panel(titled(group), draw, f"{group.label}, mean over tasks: {words}."))
+        panels.append(Panel(panel_title(group), draw, f"{group.label}, mean over tasks: {words}."))
     table = [_series(group, bound_keys) for group in shown]
     return Figure(
         "all-bounds" if every_kind else "bounds",
@@ -65,7 +65,7 @@ def bounds(groups: Sequence[Group], *, every_kind: bool = False) -> Figure | Non
         ("method", "task", TEST.label, *(key.label for key in bound_keys.values())),
         tuple(
             (
-                titled(group),
+                panel_title(group),
                 group.task(task),
                 *(
                     rate_text(series.get(key.label, {}).get(task), upwards=key is not TEST)
@@ -94,7 +94,7 @@ def iterations(groups: Sequence[Group]) -> Figure | None:
             words = ", ".join(f"seed {row['seed']} at {row['iteration']}" for row in ends) or "none recorded"
             panels.append(
                 Panel(
-                    f"{titled(group)}, task {group.task(task)}",
+                    f"{panel_title(group)}, task {group.task(task)}",
                     partial(_curves, rows, CRITERIA.get(str(group.runs[0].settings.get("stop")), "bound")),
                     f"{group.label}, task {task}: iterations kept: {words}.",
                 )
@@ -145,7 +145,7 @@ def _curves(rows: Sequence[dict[str, Any]], criterion: str) -> dict[str, Any]:
     return made
 
 
-def titled(group: Group) -> str:
+def panel_title(group: Group) -> str:
     """The title of a group's panel; certificates that are not valid say so."""
     return f"{group.label} – not valid" if group.not_valid else group.label
 

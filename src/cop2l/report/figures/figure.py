@@ -13,7 +13,7 @@ from cop2l.errors import UserError, missing_extra
 from cop2l.files import write_bytes
 from cop2l.report import theme
 from cop2l.report.groups import Spread
-from cop2l.text import percent, rate
+from cop2l.text import measured_percent, percent
 
 PLAIN, BOLD = 2.0, 4.0
 """Widths of lines."""
@@ -75,7 +75,7 @@ def rate_text(value: float | Spread | None, *, upwards: bool = False) -> str:
     if isinstance(value, Spread):
         sd = "" if value.sd is None else f" ± {rate_text(value.sd)}"
         return rate_text(value.mean, upwards=upwards) + sd
-    return (percent(value) if upwards else rate(value)).removesuffix(" %")
+    return (percent(value) if upwards else measured_percent(value)).removesuffix(" %")
 
 
 def lines(
@@ -111,7 +111,7 @@ def lines(
         x=alt.X("x:O", title=x, sort=positions, axis=alt.Axis(labelOverlap=True)),
         color=alt.Color("series:N", scale=colour_scale(keys), legend=None),
     )
-    spanned = widened([row[name] for row in banded for name in ("low", "high")])
+    spanned = widen_domain([row[name] for row in banded for name in ("low", "high")])
     scale = alt.Scale(domain=domain or spanned, nice=5)
     band = base.mark_area(fillOpacity=0.14).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q")
     means = alt.Y("mean:Q", title=y, scale=scale, axis=alt.Axis(format="~%", tickCount=5))
@@ -149,7 +149,7 @@ def _banded(
             yield {"x": position, "series": label, "mean": s.mean, "low": low, "high": high}
 
 
-def widened(values: Sequence[float]) -> tuple[float, float]:
+def widen_domain(values: Sequence[float]) -> tuple[float, float]:
     """A domain that holds some rates, with room on both sides where it would be short.
 
     >>> widened([0.93, 0.95]), widened([0.2, 0.9])
@@ -239,7 +239,7 @@ def picture(figures: Sequence[Figure]) -> dict[str, Any]:
         "config": theme.config() | {"background": "#ffffff"},
         "padding": 16,
     }
-    return theme.light(made)
+    return theme.in_light_colours(made)
 
 
 def _add_legend(encoding: dict[str, Any], keys: Sequence[Key]) -> None:

@@ -15,7 +15,7 @@ from cop2l.report.figures.figure import (
     lines,
     rate_text,
     series_keys,
-    widened,
+    widen_domain,
 )
 from cop2l.report.groups import Group, Spread, spread
 from cop2l.report.metric import Metric
@@ -197,7 +197,7 @@ def _dots(rows: Sequence[dict[str, Any]], keys: Sequence[Key]) -> dict[str, Any]
 
     axis = alt.Axis(format="~%", tickCount=5, grid=True)
     scales = {
-        name: alt.Scale(domain=widened([row[name] for row in rows]), nice=5)
+        name: alt.Scale(domain=widen_domain([row[name] for row in rows]), nice=5)
         for name in ("forgetting", "plasticity")
     }
     made: dict[str, Any] = (

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from cop2l.certify.certificate import Certificate, certifying
+from cop2l.certify.certificate import Certificate, certifying_examples
 from cop2l.errors import UserError
 from cop2l.experiments.directory import check_certificate
-from cop2l.files import read_json, recover, replace_folder, standing, write_array, write_json, write_text
+from cop2l.files import last_complete, read_json, recover, replace_folder, write_array, write_json, write_text
 from cop2l.kernel.exported import EXPORT
 from cop2l.kernel.form import MOST_CLASSES
 from cop2l.methods import METHODS, method
@@ -49,7 +49,7 @@ def load(folder: str | Path) -> Method:
     raise UserError(f"There is no saved learner in {folder}; give a run directory or a folder saved before.")
 
 
-def saved(folder: Path) -> bool:
+def holds_learner(folder: Path) -> bool:
     """Whether a folder holds a saved learner itself."""
     return (folder / SAVED_COP2L).exists() or (folder / SAVED_METHOD).exists()
 
@@ -57,10 +57,10 @@ def saved(folder: Path) -> bool:
 def state_of(folder: str | Path) -> Path:
     """Where the learner itself lies."""
     folder = Path(folder)
-    state = standing(folder / "state")
+    state = last_complete(folder / "state")
     if state.is_dir():
         return state
-    if standing(folder) != folder:  # a kill came between two renames
+    if last_complete(folder) != folder:  # a kill came between two renames
         recover(folder)
     return folder
 
@@ -81,9 +81,9 @@ def learn(
     """
     target = _target(folder, out)
     learner: Any = load(folder)
-    known = kept_beside(folder)
+    known = data_description(folder)
     old = dict(_archived(learner, entry, known, label) for entry in archive)
-    x, y, groups, domains = read(learner, data, known, label, labels=True)
+    x, y, groups, domains = read_examples(learner, data, known, label, labels=True)
     if (last := getattr(learner.options, "tasks", None)) is not None and learner.tasks_seen >= last:
         raise UserError(
             f"{folder} was made for {last} tasks, and all were learned; more can be added to a run with anytime=true."
@@ -92,13 +92,13 @@ def learn(
         raise UserError(
             "A task-incremental task needs its own classes; give them with --classes, as in --classes 4,5."
         )
-    told = {"groups": groups} if claims_groups(learner) else {}
-    if told and groups is None:
+    learn_kwargs = {"groups": groups} if claims_groups(learner) else {}
+    if learn_kwargs and groups is None:
         raise UserError(
             f"The learner claims groups and {data} names none; add an array or a column named group."
         )
     _name_task(learner, known, data, domains)
-    learner.learn(x, y, classes=classes, progress=progress, **told)
+    learner.learn(x, y, classes=classes, progress=progress, **learn_kwargs)
     if hasattr(learner, "certify") and learner.options.tasks in (None, learner.tasks_seen):
         learner.certify(data=old | {learner.tasks_seen: (x, y)})
 
@@ -137,7 +137,7 @@ def _target(folder: str | Path, out: str | Path | None) -> Path:
             raise UserError(f"{folder} belongs to a run, which stays as it is; name a new folder with --out.")
         return target
     target = Path(out)
-    if target.exists() and not saved(target) and (not target.is_dir() or any(target.iterdir())):
+    if target.exists() and not holds_learner(target) and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"{target} exists and is not a saved learner; choose another folder with --out.")
     return target
 
@@ -162,12 +162,12 @@ def predict(
     probabilities: bool = False,
 ) -> Predicted:
     """The class of each example and, on request, the probabilities of all classes, of which nothing is certified."""
-    return predicted(
-        load(folder), data, kept_beside(folder), label=label, task=task, probabilities=probabilities
+    return predict_part(
+        load(folder), data, data_description(folder), label=label, task=task, probabilities=probabilities
     )
 
 
-def predicted(
+def predict_part(
     learner: Any,
     data: Any,
     known: Mapping[str, Any],
@@ -177,8 +177,8 @@ def predicted(
     probabilities: bool = False,
 ) -> Predicted:
     """What a learner says of a file or a table of examples; `known` is what its run keeps of its data."""
-    x, y, *_ = read(learner, data, known, label)
-    number: int | None = Names.of(known).task_number(task)
+    x, y, *_ = read_examples(learner, data, known, label)
+    number: int | None = Names.from_description(known).task_number(task)
     several, tasks = learner.scenario == "task-incremental", range(1, learner.tasks_seen + 1)
     if number not in tasks and (number is not None or (several and hasattr(learner, "certify"))):
         raise UserError(
@@ -196,7 +196,7 @@ def _probabilities(learner: Any, x: Any, task: int | None) -> Tensor:
         return found
     if (type(learner).predict, type(learner).logits) != (Learner.predict, Learner.logits):
         raise UserError(f"{type(learner).__name__} does not predict by probabilities; leave them out.")
-    chances: Tensor = learner.allowed(learner.logits(x), task).softmax(1).cpu()
+    chances: Tensor = learner.mask_logits(learner.logits(x), task).softmax(1).cpu()
     return chances
 
 
@@ -206,7 +206,7 @@ def class_names(learner: Any, known: Mapping[str, Any]) -> list[str]:
     return [*known.get("class_names", ())][:outputs] or [str(number) for number in range(outputs)]
 
 
-def read(
+def read_examples(
     learner: Any,
     data: str | Path,
     known: Mapping[str, Any],
@@ -242,7 +242,7 @@ def claims_groups(learner: Any) -> bool:
     return bool(getattr(learner.options, "groups", ()))
 
 
-def kept_beside(folder: str | Path) -> dict[str, Any]:
+def data_description(folder: str | Path) -> dict[str, Any]:
     """What lies beside a learner about its data: names of classes and tasks, and the columns of its table."""
     folder = Path(folder)
     run = folder.parent if folder.name == "state" else folder
@@ -263,12 +263,12 @@ def _archived(
         raise UserError(
             f"Write the data of an earlier task as T=PATH, for example 1=first.npz, not {entry!r}."
         )
-    number = Names.of(known).task_number(name)
+    number = Names.from_description(known).task_number(name)
     if number not in range(1, learner.tasks_seen + 1):
         raise UserError(
             f"There is no earlier task {name}; the learner has learned the tasks 1 to {learner.tasks_seen}."
         )
-    x, y, *_ = read(learner, path, known, label, labels=True)
+    x, y, *_ = read_examples(learner, path, known, label, labels=True)
     return number, (x, y)
 
 
@@ -290,10 +290,10 @@ def class_numbers(text: str | None) -> list[int] | None:
     return [number for run in runs for number in run]
 
 
-def issued(learner: Method) -> dict[str, Any]:
+def certificate_json(learner: Method) -> dict[str, Any]:
     """What a learner certifies, for JSON."""
     certificate: Certificate | None = getattr(learner, "certificate", None)
-    names = Names.of(certificate.content["data"]).tasks if certificate else ()
+    names = Names.from_description(certificate.content["data"]).tasks if certificate else ()
     rows = (
         []
         if certificate is None
@@ -301,8 +301,8 @@ def issued(learner: Method) -> dict[str, Any]:
             {
                 "task": t,
                 **({"name": names[t - 1]} if t <= len(names) else {}),
-                "n": certifying(record),
-                "bounds": certificate.stated.get(t, {}) | certificate.information(t),
+                "n": certifying_examples(record),
+                "bounds": certificate.claimed.get(t, {}) | certificate.information(t),
             }
             for t, record in enumerate(certificate.records, 1)
         ]
@@ -319,13 +319,13 @@ def issued(learner: Method) -> dict[str, Any]:
 def write_predicted(path: str | Path, predicted: Predicted) -> None:
     """Predictions as a file: an array for .npy, of probabilities if there are any; else lines."""
     if Path(path).suffix != ".npy":
-        write_text(Path(path), "".join(f"{line}\n" for line in lines(predicted)))
+        write_text(Path(path), "".join(f"{line}\n" for line in prediction_lines(predicted)))
         return
     found = predicted.classes if predicted.probabilities is None else predicted.probabilities
     write_array(Path(path), found.numpy())
 
 
-def lines(predicted: Predicted) -> list[str]:
+def prediction_lines(predicted: Predicted) -> list[str]:
     """The name of the class of each example; with probabilities, CSV with a column for each class."""
     names = [predicted.names[number] for number in predicted.classes.tolist()]
     if predicted.probabilities is None:

@@ -1,4 +1,4 @@
-"""The samples of the tasks: given one by one, or loaded and cut as is usual or as the auditor says, never as the issuer likes."""
+"""The samples of the tasks: passed one by one, or loaded and split by the stream's default or as the auditor says."""
 
 import stat
 from collections.abc import Mapping
@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cop2l.audit.flags import NO_CUT, in_flags
+from cop2l.audit.flags import NOT_SPLIT, in_flags
 from cop2l.certify.inputs import features
 from cop2l.errors import UserError
 from cop2l.experiments.learners import names_of
 from cop2l.features import load_stream
 from cop2l.kernel.building import SHARE
-from cop2l.kernel.form import Unreadable, canonical, regular
+from cop2l.kernel.form import Unreadable, canonical_json, open_regular
 from cop2l.kernel.verdict import Verdict, quoted
 from cop2l.streams.encoding import TEXT_SIZE
 from cop2l.streams.files import stored_arrays
@@ -45,17 +45,17 @@ def samples_for(
     typed: Mapping[str, Any],
     as_stated: bool = False,
 ) -> Samples:
-    """The samples, from a mapping, an .npz file of arrays by task, or a stream that is cut; none if nothing is given."""
+    """The samples, from a mapping, an .npz file of arrays by task, or a stream that is split; none if nothing is given."""
     if data is None:
         return Samples()
     given = dict(data) if isinstance(data, Mapping) else task_arrays(Path(data))
     given = given and {task: (features(x), *others) for task, (x, *others) in given.items()}
     if given is None:
-        return _cut(notes, certificate, str(data), dict(typed), as_stated)
+        return _split_data(notes, certificate, str(data), dict(typed), as_stated)
     for key, value in typed.items():
-        stated = certificate["scenario"] if key == "scenario" else (certificate["data"] or {}).get(key)
-        if canonical(stated) != canonical(value):
-            notes.fault(_otherwise(key, stated, value))
+        claimed = certificate["scenario"] if key == "scenario" else (certificate["data"] or {}).get(key)
+        if canonical_json(claimed) != canonical_json(value):
+            notes.add_invalid(_otherwise(key, claimed, value))
     notes.checked.append(
         "The samples were given task by task: how they were split is not the certificate's choice."
     )
@@ -67,7 +67,7 @@ def task_arrays(path: Path) -> Pairs | None:
     if path.suffix != ".npz" or not path.exists():
         return None
     try:
-        with regular(path):
+        with open_regular(path):
             pass
         content = stored_arrays(path)
     except UserError as error:
@@ -80,29 +80,29 @@ def task_arrays(path: Path) -> Pairs | None:
     } or None
 
 
-def _cut(
+def _split_data(
     notes: Verdict, certificate: Mapping[str, Any], source: str, typed: dict[str, Any], as_stated: bool
 ) -> Samples:
     _refuse_special(Path(source))
     recipe = certificate["data"] or {}
-    stated = {key: value for key, value in recipe.items() if key not in NO_CUT and value is not None}
-    stated.setdefault("scenario", certificate["scenario"])
-    stated |= {key: [stated[key]] for key in ("columns", "text") if isinstance(stated.get(key), str)}
+    claimed = {key: value for key, value in recipe.items() if key not in NOT_SPLIT and value is not None}
+    claimed.setdefault("scenario", certificate["scenario"])
+    claimed |= {key: [claimed[key]] for key in ("columns", "text") if isinstance(claimed.get(key), str)}
     share = recipe.get("holdout")
-    if "holdout" in typed and canonical(typed["holdout"]) != canonical(share):
-        notes.fault(_otherwise("holdout", share, typed["holdout"]))
+    if "holdout" in typed and canonical_json(typed["holdout"]) != canonical_json(share):
+        notes.add_invalid(_otherwise("holdout", share, typed["holdout"]))
     typed.pop("holdout", None)
     if certificate["data"] is None:  # a certificate from Python states no split: the auditor's counts
-        stated |= typed
-    if stated["scenario"] != certificate["scenario"]:
-        notes.fault(
-            f"The certificate is {certificate['scenario']}, and its data is said to be cut {stated['scenario']}."
+        claimed |= typed
+    if claimed["scenario"] != certificate["scenario"]:
+        notes.add_invalid(
+            f"The certificate is {certificate['scenario']}, and its data is said to be split {claimed['scenario']}."
         )
     prior = _prior(certificate, share)
     standard, trouble = _standard(source, prior)
     usual = USUAL | ({"scenario": standard.scenario, "tasks": len(standard)} if standard else {})
-    accepted = _compare(notes, stated, typed, usual, as_stated)
-    wanted = stated | typed
+    accepted = _compare(notes, claimed, typed, usual, as_stated)
+    wanted = claimed | typed
     stream = standard if all(_same(wanted[key], usual.get(key)) for key in wanted) else None
     if stream is None:
         try:
@@ -111,12 +111,12 @@ def _cut(
         except BAD as error:
             if trouble is not None:
                 raise Unreadable(f"The data cannot be loaded: {in_flags(str(trouble))}") from None
-            notes.fault(f"The data cannot be split as the certificate states: {quoted(str(error))}.")
+            notes.add_invalid(f"The data cannot be split as the certificate states: {quoted(str(error))}.")
             return Samples()
     stream = _in_stated_order(notes, source, recipe.get("inputs"), stream, wanted | {"prior": prior})
     if accepted:
         notes.assumed.append(f"The split is the issuer's, accepted as stated: {quoted(accepted)}.")
-    elif not notes.doubts:
+    elif not notes.unverified:
         how = "the one that was typed" if typed else "the standard one of the stream"
         notes.checked.append(f"How the data was split is {how}.")
     _check_stream(notes, certificate, stream)
@@ -124,82 +124,86 @@ def _cut(
         notes.assumed.append(
             "The classes were found in the data, certified examples included: that there are no others was known before."
         )
-    return _whole(stream, len(certificate["records"]))
+    return _tasks_and_tests(stream, len(certificate["records"]))
 
 
 def _compare(
     notes: Verdict,
-    stated: dict[str, Any],
+    claimed: dict[str, Any],
     typed: dict[str, Any],
     usual: dict[str, Any],
     as_stated: bool,
 ) -> dict[str, Any]:
     """Every stated option must be usual or typed; those that were accepted otherwise."""
     accepted, others = dict[str, Any](), 0
-    for key in sorted({*stated, *typed}):
-        told = stated.get(key, usual.get(key))
+    for key in sorted({*claimed, *typed}):
+        stated_value = claimed.get(key, usual.get(key))
         if key in typed:
-            if not _same(told, typed[key]):
-                notes.fault(_otherwise(key, told, typed[key]))
-        elif not _same(told, usual.get(key)):
+            if not _same(stated_value, typed[key]):
+                notes.add_invalid(_otherwise(key, stated_value, typed[key]))
+        elif not _same(stated_value, usual.get(key)):
             if as_stated:
-                accepted[key] = told
+                accepted[key] = stated_value
             else:
                 others += 1
     if others:
-        notes.doubt(
-            f"{others} {SPLIT}: type them if you know it to be so (see above), or accept all with --cut-as-stated."
+        notes.add_unverified(
+            f"{others} {SPLIT}: type them if you know it to be so (see above), or accept all with --split-as-stated."
         )
     return accepted
 
 
 def _in_stated_order(
-    notes: Verdict, source: str, stated: Any, stream: Stream, wanted: Mapping[str, Any]
+    notes: Verdict, source: str, claimed: Any, stream: Stream, wanted: Mapping[str, Any]
 ) -> Stream:
     """The stream with the columns of its table in the order of the certificate: they are known by their names."""
     found = names_of(stream).get("inputs")
-    if not isinstance(stated, list) or found is None or stated == found or "columns" in wanted:
+    if not isinstance(claimed, list) or found is None or claimed == found or "columns" in wanted:
         return stream
-    lacking, surplus = ([name for name in a if name not in b] for a, b in ((stated, found), (found, stated)))
+    lacking, surplus = (
+        [name for name in a if name not in b] for a, b in ((claimed, found), (found, claimed))
+    )
     if lacking or surplus:
-        notes.fault(
+        notes.add_invalid(
             f"{source} lacks the columns {lacking!r:.300}, and has {surplus!r:.300} beside those of the certificate."
         )
         return stream
     notes.assumed.append(
         "The order of the columns, not that of the file, was not chosen by looking at results."
     )
-    return load_stream(source, **wanted, columns=stated)
+    return load_stream(source, **wanted, columns=claimed)
 
 
 def _check_stream(notes: Verdict, certificate: Mapping[str, Any], stream: Stream) -> None:
     """The tasks of the certificate must be tasks of the stream, with their classes."""
     if stream.scenario != certificate["scenario"]:
-        notes.fault(f"The stream is {stream.scenario}, and the certificate {certificate['scenario']}.")
+        notes.add_invalid(f"The stream is {stream.scenario}, and the certificate {certificate['scenario']}.")
     if stream.classes != certificate["classes"]:
-        notes.fault(f"The stream has {stream.classes} classes, and the certificate {certificate['classes']}.")
+        notes.add_invalid(
+            f"The stream has {stream.classes} classes, and the certificate {certificate['classes']}."
+        )
     # `learn(x, y)` without `classes` states all classes: they matter to no task that is not task-incremental
     alike = [] if stream.scenario == "task-incremental" else [list(range(stream.classes))]
     for record in certificate["records"]:
         head = sorted(stream.heads[record["task"] - 1]) if record["task"] <= len(stream) else None
         if head is None:
-            notes.fault(
+            notes.add_invalid(
                 f"The stream has {len(stream)} tasks, and the certificate speaks of task {record['task']}."
             )
         elif record["head"] not in (head, *alike):
-            notes.fault(f"The classes of task {record['task']} are not those that the stream gives it.")
-    named, stated = names_of(stream), certificate["data"] or {}
+            notes.add_invalid(f"The classes of task {record['task']} are not those that the stream gives it.")
+    named, claimed = names_of(stream), certificate["data"] or {}
     for key, what in (("task_names", "tasks"), ("class_names", "classes")):
-        if key in stated and stated[key] != named.get(key):
-            notes.fault(f"The names of the {what} are not those of the data.")
+        if key in claimed and claimed[key] != named.get(key):
+            notes.add_invalid(f"The names of the {what} are not those of the data.")
     for reason in stream.not_valid:
         if reason not in certificate["not_valid"]:
-            notes.fault(
+            notes.add_invalid(
                 f"On this stream no certificate is valid: {reason} The certificate does not declare it."
             )
 
 
-def _whole(stream: Stream, tasks: int) -> Samples:
+def _tasks_and_tests(stream: Stream, tasks: int) -> Samples:
     """The rows of the first tasks and their test parts; what is withheld of them is the checker's to know."""
     found = Samples(stream=stream)
     for task in stream[:tasks]:
@@ -219,7 +223,7 @@ def _prior(certificate: Mapping[str, Any], withheld: Any) -> tuple[float, int, f
 
 
 def _standard(source: str, prior: tuple[float, int, float]) -> tuple[Stream | None, Exception | None]:
-    """The stream as it is cut without any option; or why it cannot be."""
+    """The stream as it is split without any option; or why it cannot be."""
     try:
         return load_stream(source, prior=prior), None
     except BAD as error:
@@ -244,8 +248,8 @@ def _refuse_sizes(wanted: Mapping[str, Any]) -> None:
 
 
 def _same(one: Any, other: Any) -> bool:
-    return canonical(one) == canonical(other)
+    return canonical_json(one) == canonical_json(other)
 
 
-def _otherwise(key: str, stated: Any, typed: Any) -> str:
-    return f"The certificate states {key}={stated!r:.200}, and {typed!r:.200} was typed."
+def _otherwise(key: str, claimed: Any, typed: Any) -> str:
+    return f"The certificate states {key}={claimed!r:.200}, and {typed!r:.200} was typed."

@@ -79,18 +79,18 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 def learn(arguments: argparse.Namespace) -> int:
     """Learn one more task."""
-    from cop2l.experiments import life
+    from cop2l.experiments import saved_learner
 
-    learner, folder = life.learn(
+    learner, folder = saved_learner.learn(
         arguments.state,
         arguments.data,
         out=arguments.out,
         label=arguments.label,
-        classes=life.class_numbers(arguments.classes),
+        classes=saved_learner.class_numbers(arguments.classes),
         archive=arguments.archive,
     )
     if arguments.json:
-        print(json.dumps(life.issued(learner), indent=1))
+        print(json.dumps(saved_learner.certificate_json(learner), indent=1))
         return 0
     print(f"Learned task {learner.tasks_seen}; saved in {folder}.")
     if getattr(learner, "certificate", None) is not None:
@@ -100,10 +100,10 @@ def learn(arguments: argparse.Namespace) -> int:
 
 def predict(arguments: argparse.Namespace) -> int:
     """Predict the class of each example."""
-    from cop2l.experiments import life
-    from cop2l.text import rate
+    from cop2l.experiments import saved_learner
+    from cop2l.text import measured_percent
 
-    found = life.predict(
+    found = saved_learner.predict(
         arguments.state,
         arguments.data,
         label=arguments.label,
@@ -111,7 +111,7 @@ def predict(arguments: argparse.Namespace) -> int:
         probabilities=arguments.probabilities,
     )
     if arguments.out:
-        life.write_predicted(arguments.out, found)
+        saved_learner.write_predicted(arguments.out, found)
     if arguments.json:
         content: dict[str, Any] = {
             "classes": [found.names[number] for number in found.classes.tolist()],
@@ -123,7 +123,9 @@ def predict(arguments: argparse.Namespace) -> int:
         print(json.dumps(content))
         return 0
     if not arguments.out:
-        print("\n".join(life.lines(found)))
+        print("\n".join(saved_learner.prediction_lines(found)))
     if found.accuracy is not None:
-        print(f"accuracy {rate(found.accuracy)} on {len(found.classes)} examples", file=sys.stderr)
+        print(
+            f"accuracy {measured_percent(found.accuracy)} on {len(found.classes)} examples", file=sys.stderr
+        )
     return 0
