@@ -43,16 +43,14 @@ def test_list(capsys):
     }
 
 
-def test_get_then_path_then_list(capsys, home):
+def test_get_then_list(capsys, home):
     assert main(["data", "get", "mnist"]) == 0
     captured = capsys.readouterr()
     folder = home / "data" / "MNIST" / "raw"
     assert captured.out == f"{folder}\n"
     assert "Trying a mirror for MNIST (1 MB)." in captured.err
-    assert main(["data", "path", "permuted-mnist", "--json"]) == 0
+    assert main(["data", "get", "permuted-mnist", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"name": "permuted-mnist", "folder": str(folder)}
-    assert main(["data", "path"]) == 0
-    assert capsys.readouterr().out == f"{home / 'data'}\n"
     assert main(["data", "list"]) == 0
     assert str(folder) in capsys.readouterr().out.splitlines()[0]
 
@@ -62,7 +60,6 @@ def test_get_then_path_then_list(capsys, home):
     [
         (["get", "minst"], "did you mean 'mnist'?"),
         (["get", "digits"], "has no files"),
-        (["path", "cifar10"], "get it with 'cop2l data get cifar10'"),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_2(arguments, sentence, capsys):

@@ -125,26 +125,6 @@ def test_the_accuracies_are_those_of_the_stored_learner(finished):
         assert accuracy == (learner.predict(task.x).numpy() == task.y).mean()
 
 
-@pytest.mark.parametrize("scenario", ["class-incremental", "task-incremental"])
-def test_small_tasks_that_are_evaluated_together_are_as_one_by_one(scenario, monkeypatch):
-    config = configured("tasks=4", f"scenario={scenario}", "data.n_test=50")
-    stream = learners.load_stream(config)
-    learner = learners.new_learner(config, stream)
-    for task in stream:
-        learner.learn(task.x, task.y, classes=stream.heads[task.t - 1], progress=False)
-    monkeypatch.setattr(measure, "FEW", 120)  # two tasks fit, three do not
-    asked, predict = [], learner.predict
-    monkeypatch.setattr(
-        learner, "predict", lambda x, task=None: asked.append(len(x)) or predict(x, task=task)
-    )
-    found = list(measure.correct_by_task(learner, stream.test, stream.scenario))
-    assert asked == ([100, 100] if scenario == "class-incremental" else [50] * 4)
-    assert [task.t for task, _ in found] == [1, 2, 3, 4]
-    for task, good in found:
-        task_number = task.t if scenario == "task-incremental" else None
-        assert np.array_equal(good, predict(task.x, task=task_number).numpy() == np.asarray(task.y))
-
-
 def test_a_finished_run_is_not_run_again(finished):
     folder, summary = finished
     before = content(folder)

@@ -92,11 +92,9 @@ def test_a_mirror_that_works(monkeypatch, server, good, private_home, capsys):
     assert "Trying 127.0.0.1" in captured.err
     assert "MNIST is verified and in" in captured.err
     assert not leftovers(private_home)
-    assert sorted(p.name for p in download.get("mnist", download=False).iterdir()) == sorted(
-        f"{name}.gz" for name in FILES
-    )
+    assert sorted(p.name for p in download.get("mnist").iterdir()) == sorted(f"{name}.gz" for name in FILES)
     server.files = {}
-    assert download.get("permuted-mnist") == download.get("rotated-mnist", download=False), (
+    assert download.get("permuted-mnist") == download.get("rotated-mnist"), (
         "what is there is not downloaded again"
     )
 
@@ -297,5 +295,3 @@ def test_names_without_files():
         download.get("digits")
     with pytest.raises(UserError, match="did you mean 'mnist'"):
         download.get("mnis")
-    with pytest.raises(UserError, match="cop2l data get cifar10"):
-        download.get("cifar10", download=False)
