@@ -342,7 +342,10 @@ class CoP2L:
 
     @classmethod
     def load(cls, folder: str | Path, model: nn.Module | None = None) -> "CoP2L":
-        """A learner from its folder; `model` (same architecture) is needed only for a model of your own."""
+        """A learner from its folder; `model` (same architecture) is needed only for a model of your own.
+
+        What it learns and certifies rests on the memory, prior examples and sums in the file, which nothing checks.
+        """
         return saved.load(cls, Path(folder), model)
 
     @property

@@ -89,7 +89,7 @@ def claim_in_words(content: Content, statements: Sequence[Content]) -> list[str]
     lines = [head]
     for one in statements:
         best = f"; if it is the best of a million settings: {percent(one['million'])}" if "million" in one else ""
-        lines.append(f"{statement_sentence(one, records)} ({one['kind']}{best})")
+        lines.append(f"{statement_sentence(one, records, (content['data'] or {}).get('task_names'))} ({one['kind']}{best})")
     return lines
 
 
@@ -132,10 +132,12 @@ WORDS = {
 }
 
 
-def statement_sentence(claimed: Content, records: Sequence[Mapping[str, Any]]) -> str:
-    """A statement as people read it; it speaks of new examples."""
+def statement_sentence(claimed: Content, records: Sequence[Mapping[str, Any]], names: Any = None) -> str:
+    """A statement as people read it, with the names of tasks if there are any; it speaks of new examples."""
     key = claimed["subject"] if claimed["family"] == "forgetting" and claimed["task"] else claimed["family"]
     weighted = ", weighted by examples" * (len({record["n"] for record in records}) > 1)
     subject = quoted(claimed["subject"], 110)
     shown = {"value": percent(claimed["value"]), "weighted": weighted, "tasks": len(records), "subject": subject}
+    if isinstance(names, list) and 0 < (claimed["task"] or 0) <= len(names):
+        shown["task"] = f"{claimed['task']} ({quoted(names[claimed['task'] - 1], 60)})"
     return WORDS[key].format(**claimed | shown).replace(" %", " points" if key == "net" else " %")

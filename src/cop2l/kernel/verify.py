@@ -109,7 +109,7 @@ def check_text(verdict: Verdict, folders: Sequence[Path], loaded_for: str | None
     run = [read_certificate(folder) for folder in folders]
     last, times = run[-1], [len(one["records"]) for one in run]
     # a statement is summed over its examples, and looked for among the parts of the records
-    work = [1e6 * r["rows"] + 1e4 * len(one["statements"]) * (1 + len(r["parts"])) for one in run for r in one["records"]]
+    work = [4e6 * r["rows"] + 1e4 * len(one["statements"]) * (1 + len(r["parts"])) for one in run for r in one["records"]]
     limit(allowed, sum(work))
     verdict.statements, verdict.issuer = last["statements"], issuers_texts(last)
     verdict.claim, verdict.rows = claim_in_words(last, last["statements"]), claim_subject(last)
@@ -128,10 +128,9 @@ def check_text(verdict: Verdict, folders: Sequence[Path], loaded_for: str | None
     verdict.checked.append(f"Every file has its form, every hash matches; {count} bounds follow from the counts (60 digits).")
     for reason in last["not_valid"]:
         verdict.add_invalid(f"The certificate declares itself not valid: {quoted(reason, 600)}")
-    for name in last["options"].groups:
-        sizes = [part["n"] for record in last["records"] for part in record["parts"] if part["subject"] == name]
-        if not any(sizes):
-            verdict.add_unverified("A group is declared, and no example of it certifies.")
+    parts = [part for record in last["records"] for part in record["parts"] if part["family"] == "groups" and part["n"]]
+    if {*last["options"].groups} - {part["subject"] for part in parts}:
+        verdict.add_unverified("A group is declared, and no example of it certifies.")
     state_bounds(verdict, last, last["statements"])
     verdict.assumed += [UNCOMMITTED, *CASES]
     if gone := sorted({claimed["task"] for claimed in last["statements"] if claimed["kind"] == "buffer" != last["options"].kind}):

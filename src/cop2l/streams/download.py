@@ -53,17 +53,19 @@ class Source:
     fetch: Callable[[Path], None]
 
 
-def get(name: str) -> Path:
-    """The folder of a data set's files, after downloading it where it is not there yet."""
+def get(name: str, *, download: bool = True) -> Path:
+    """The folder of a data set's files, after downloading it where it is not there yet, by default."""
     if name in ("digits", "synthetic"):
         raise UserError(f"The data set {name} has no files; use it as it is.")
     if name not in DATASETS and name not in DOMAINS:
         raise unknown("data set", name, (*DATASETS, *DOMAINS))
     wanted = DATASETS[DOMAINS[name][0] if name in DOMAINS else name]
-    if (found := wanted.locate()) is None:
-        return _download(wanted)
-    note(f"{wanted.title} is in {found}.")
-    return found
+    found = wanted.locate()
+    if found is None and not download:
+        raise UserError(f"{wanted.title} is not on this machine; get it with 'cop2l data get {wanted.name}'.")
+    if found is not None and download:
+        note(f"{wanted.title} is in {found}.")
+    return found or _download(wanted)
 
 
 def sources(data: DataSet) -> list[Source]:
