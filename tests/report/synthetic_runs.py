@@ -54,19 +54,6 @@ def invented_task(chance: random.Random, task: int, seen: int, error: float, cer
     return record
 
 
-def invented_trace(chance: random.Random, task: int, kept: int) -> list[dict]:
-    steps = []
-    for j in range(kept + 16):
-        bound = 0.05 + 0.4 * math.exp(-j / 9) + 0.0012 * abs(j - kept) + 0.002 * chance.random()
-        if j == kept:
-            bound -= 0.003
-        steps.append(
-            {"task": task, "iteration": j, "picked": 4 * j, "worst_loss": 4 / (1 + j), "errors": 900 - 10 * j}
-            | {"bound": bound, "kept": j == kept}
-        )
-    return steps
-
-
 def make_run(
     folder: Path,
     method: str = "cop2l",
@@ -83,7 +70,7 @@ def make_run(
     loss, start = SKILL.get(method, SKILL["replay"])
     certified = method == CERTIFYING
     luck = 1 + 0.3 * chance.random()
-    matrix, records, trace = [], [], []
+    matrix, records = [], []
     for s in range(1, (finished_tasks or tasks) + 1):
         row = []
         for t in range(1, s + 1):
@@ -97,8 +84,6 @@ def make_run(
             | {"peak_memory": 400_000_000 + s, "peak_cuda_allocated": None, "peak_cuda_reserved": None}
             | {"memory_used": 1990, "tasks": own}
         )
-        if certified:
-            trace += invented_trace(chance, s, own[-1]["iterations"])
     config = {"method": method, "stream": stream, "scenario": scenario, "model": "mlp", "seed": seed}
     config |= {"memory": 2000, "hash": folder.name, "delta": 0.05, "holdout": 0.1}
     config["options"] = {"preset": "cop2l", "omega": 15} if certified else {}
@@ -112,8 +97,6 @@ def make_run(
         {"python": "3.12.1", "torch": "2.13.0", "cpu": "an invented CPU", "threads": 1},
     )
     write_lines(folder, "records.jsonl", records)
-    if certified:
-        write_lines(folder, "trace.jsonl", trace)
     for s in range(1, len(matrix) + 1):
         write(folder / "certificates" / f"after-{s:02d}", "certificate.json", {"schema": 1})
     if finished_tasks is None:

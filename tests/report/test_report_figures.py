@@ -5,10 +5,9 @@ from synthetic_runs import make_run
 
 from cop2l.bounds import clopper_pearson
 from cop2l.errors import UserError
-from cop2l.files import read_json, write_json, write_lines
+from cop2l.files import read_json, write_json
 from cop2l.report import theme
 from cop2l.report.figures import FIGURES, draw
-from cop2l.report.figures.bounds import MOST_PANELS, MOST_POINTS, iterations
 from cop2l.report.figures.figure import rate_text, save
 from cop2l.report.groups import by_benchmark, group, spread
 from cop2l.report.metric import KINDS
@@ -29,8 +28,7 @@ def test_every_figure_draws(mnist, name, tmp_path):
     svg = (tmp_path / "figure.svg").read_text()
     assert "var(--" not in svg
     assert figure.title in svg
-    if name != "iterations":  # its two keys are explained in the caption
-        assert "role-legend" in svg
+    assert "role-legend" in svg
     assert all(panel.description.endswith(".") for panel in figure.panels)
     assert figure.rows
     assert all(len(row) == len(figure.header) for row in figure.rows)
@@ -112,35 +110,6 @@ def test_forgetting_is_that_of_the_summary(mnist):
     assert last[3] == rate_text(spread(run.forgetting for run in replay.runs))
 
 
-def test_a_long_trace_is_thinned_and_keeps_the_early_stopping_point(tmp_path):
-    folder = make_run(tmp_path / "run", tasks=MOST_PANELS + 8)
-    summary = read_json(folder / "summary.json")
-    for task in summary["tasks"]:
-        task["iterations"] = 1234
-    write_json(folder / "summary.json", summary)
-    steps = [
-        {"task": t, "iteration": j, "bound": 0.5, "picked": j, "errors": 0}
-        for t in range(1, MOST_PANELS + 9)
-        for j in range(2000)
-    ]
-    write_lines(folder / "trace.jsonl", steps)
-    figure = iterations(group([read_run(folder)]))
-    assert len(figure.panels) == MOST_PANELS
-    assert len(figure.rows) == MOST_PANELS + 8
-    assert figure.panels[-1].title == f"cop2l, task {MOST_PANELS + 8}"
-    for panel in figure.panels:
-        (points,) = panel.spec["datasets"].values()
-        assert len(points) <= 1.1 * MOST_POINTS + 2
-        assert [p["iteration"] for p in points if p["kept"]] == [1234]
-
-
-def test_tasks_without_a_curve_are_not_said_to_be_left_out(tmp_path):
-    folder = make_run(tmp_path / "run", tasks=MOST_PANELS + 8)
-    write_lines(folder / "trace.jsonl", [{"task": 1, "iteration": j, "bound": 0.5} for j in range(9)])
-    figure = iterations(group([read_run(folder)]))
-    assert (len(figure.panels), "evenly spaced" in figure.caption) == (1, False)
-
-
 def test_a_varied_setting_can_be_drawn(tmp_path):
     runs = [
         read_run(make_run(tmp_path / f"{method}{m}", method, memory=m))
@@ -192,6 +161,5 @@ def test_the_band_of_one_run_is_the_interval_of_its_test(tmp_path):
 
 def test_figures_without_data_are_left_out(tmp_path):
     replay = group([read_run(make_run(tmp_path / "run", "replay"))])
-    assert FIGURES["iterations"](replay) is None
     with pytest.raises(UserError, match="did you mean 'bounds'"):
         draw("bound", replay[0].runs)

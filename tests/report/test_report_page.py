@@ -311,9 +311,9 @@ def test_only_figures_with_something_to_see(tmp_path):
         return [f["data-figure"] for f in Outline(page(find_runs([where]))).all("figure")]
 
     assert figures("replay", tasks=1) == ["classes"]
-    assert figures("cop2l", tasks=1) == ["iterations", "classes"]
+    assert figures("cop2l", tasks=1) == ["classes"]
     alone = figures("cop2l", tasks=2)
-    assert alone == ["bounds", "progress", "matrix", "iterations", "classes"]
+    assert alone == ["bounds", "progress", "matrix", "classes"]
     assert figures("cop2l", "replay", tasks=2) == [*alone, "plasticity"]
     made = page(find_runs([tmp_path / "cop2l2"]))
     assert "Average accuracy on the tasks seen" in made

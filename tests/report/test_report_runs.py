@@ -4,7 +4,7 @@ import pytest
 from synthetic_runs import make_run
 
 from cop2l.errors import UserError
-from cop2l.files import append_lines, read_json, read_lines, write_json, write_lines
+from cop2l.files import read_json, write_json
 from cop2l.report.comparison import tables
 from cop2l.report.groups import group
 from cop2l.report.runs import LeftOut, Run, collection, find_runs, read_run
@@ -26,7 +26,6 @@ def test_a_finished_run_is_what_its_files_say(tmp_path):
     assert run.seed == 4
     assert len(run.classes[-1]) == 10
     assert run.certificate == folder / "certificates" / "after-05"
-    assert len(run.trace) == len((folder / "trace.jsonl").read_text().splitlines())
     assert run.over_tasks("peak_memory") == 400_000_005
 
 
@@ -93,38 +92,11 @@ def test_no_value_of_a_summary_can_break_the_reader(tmp_path):
     assert min(kinds.values()) > 10
 
 
-def test_a_damaged_trace_costs_its_figure_only(tmp_path):
-    folder = make_run(tmp_path / "run")
-    with (folder / "trace.jsonl").open("a") as file:
-        file.write('{"task": \n')
-    run = read_run(folder)
-    assert run.trace == []
-    assert "trace.jsonl" in run.notes[0]
-
-
-def test_a_trace_that_lost_its_end_costs_its_figure_only(tmp_path):
-    folder = make_run(tmp_path / "run")
-    trace, records = read_lines(folder / "trace.jsonl"), read_lines(folder / "records.jsonl")
-    counted = [record | {"trace": sum(s["task"] == record["task"] for s in trace)} for record in records]
-    write_lines(folder / "records.jsonl", counted)
-    assert len(read_run(folder).trace) == len(trace)
-    write_lines(folder / "trace.jsonl", trace[:-1])
-    assert read_run(folder).trace == []
-    assert "trace.jsonl is damaged (lines are missing)" in read_run(folder).notes[0]
-
-
 def test_the_newest_certificate_is_the_one_of_the_largest_number(tmp_path):
     folder = make_run(tmp_path / "run")
     for name in ("after-99", "after-100", "after-100.old", "after-last"):
         (folder / "certificates" / name).mkdir()
     assert read_run(folder).certificate.name == "after-100"
-
-
-def test_an_iteration_written_twice_counts_once(tmp_path):
-    folder = make_run(tmp_path / "run")
-    first = read_lines(folder / "trace.jsonl")[0]
-    append_lines(folder / "trace.jsonl", [first | {"bound": 0.875}])
-    assert read_run(folder).trace[0].bound == 0.875
 
 
 def test_find_reads_every_run_below_and_none_twice(folder):

@@ -31,7 +31,7 @@ from cop2l.text import count, interval, listing
 RESULTS = ("worst-bound", "bound", "average", "lost", "accuracy", "forgetting", "plasticity")
 COSTS = ("prior-examples", "certified-on", "picked", "seconds")
 """The metrics of the comparison: what is certified first, then what was measured, then what it took."""
-PAGE_FIGURES = ("bounds", "progress", "matrix", "iterations", "classes", "plasticity")
+PAGE_FIGURES = ("bounds", "progress", "matrix", "classes", "plasticity")
 MOST_ROWS = 600
 MOST_TASKS = 12
 MOST_IN_SIGHT = 3
@@ -70,12 +70,7 @@ def page(
         tables=compared,
         figures=[(name, list(_figures(own))) for name, own in zip(names, by_stream, strict=True)],
         left_out=[left.sentence for left in found.left_out],
-        notes=[
-            *repeated(groups),
-            *remarks,
-            *sentences.all_exceeded(groups),
-            *(note for run in found.runs for note in run.notes),
-        ],
+        notes=[*repeated(groups), *remarks, *sentences.all_exceeded(groups)],
         legend=_legend(groups, compared),
         learners=[(one.folder, Markup(one.certificate._repr_html_())) for one in found.learners],  # noqa: S704
         rows=list(_runs(groups)),

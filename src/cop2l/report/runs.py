@@ -14,8 +14,6 @@ from cop2l.experiments.records import (
     ENVIRONMENT,
     RECORDS,
     SUMMARY,
-    TRACE,
-    Count,
     Record,
     Summary,
     decode_record,
@@ -30,24 +28,12 @@ from cop2l.files import (
     parse,
     read_bytes,
     read_json,
-    read_lines,
 )
 from cop2l.kernel.form import TEXT_FILE
 from cop2l.text import Names
 
 SAVED = "certificate"
 """Where a saved learner has its certificate."""
-
-
-@dataclass(kw_only=True)
-class Step:
-    """One mP2L iteration: a line of trace.jsonl."""
-
-    task: Count
-    iteration: Count
-    bound: float
-    picked: int | None = None
-    errors: int | None = None
 
 
 @dataclass(kw_only=True)
@@ -58,13 +44,10 @@ class Run(Summary):
     records: list[Record]
     config: dict[str, Any]
     environment: dict[str, Any]
-    trace: list[Step] = field(default_factory=list)
     certificate: Path | None = None
     """The newest certificate's folder."""
     recipe: dict[str, Any] = field(default_factory=dict)
     """How the certificate says that its data can be had again."""
-    notes: list[str] = field(default_factory=list)
-    """What is odd about this run and does not keep it out of the tables."""
 
     @property
     def names(self) -> Names:
@@ -231,11 +214,6 @@ def _run(folder: Path) -> Run:
     if [record.task for record in records] != [row.task for row in summary.tasks]:
         raise DamagedError(folder / RECORDS, f"{len(records)} lines for {len(summary.matrix)} tasks")
     run = _assembled(folder, summary, records, config=config, environment=environment)
-    try:
-        run.trace = _trace(folder / TRACE, sum(record.trace for record in records))
-    except UserError as damage:  # it is for one figure only
-        words = str(damage).rstrip(".")
-        run.notes.append(f"The figure of bounds against iterations leaves out {folder}: {words}.")
     if issued := numbered_folders(folder / CERTIFICATES, AFTER):
         run.certificate, run.recipe = issued[-1], _recipe(issued[-1])
     return run
@@ -244,17 +222,6 @@ def _run(folder: Path) -> Run:
 def _assembled(folder: Path, summary: Summary, records: list[Record], **more: dict[str, Any]) -> Run:
     known: dict[str, Any] = {f.name: getattr(summary, f.name) for f in fields(summary)} | more
     return Run(folder=folder, records=records, **known)
-
-
-def _trace(path: Path, recorded: int) -> list[Step]:
-    """The iterations, in order; of one that a resumed task wrote again, the last line counts."""
-    lines, names = read_lines(path), [f.name for f in fields(Step)]
-    if len(lines) < recorded:
-        raise DamagedError(path, "lines are missing")
-    known = [{name: line.get(name) for name in names} for line in lines if line.get("bound") is not None]
-    steps = [decode_record(Step, line, path) for line in known]
-    found = {(step.task, step.iteration): step for step in steps}
-    return [found[key] for key in sorted(found)]
 
 
 def _recipe(certificate: Path) -> dict[str, Any]:

@@ -17,7 +17,6 @@ FIGURES: dict[str, Callable[[Sequence[Group]], Figure | None]] = {
     "all-bounds": partial(bounds.bounds, every_kind=True),
     "progress": learning.progress,
     "matrix": learning.matrix,
-    "iterations": bounds.iterations,
     "classes": learning.classes,
     "plasticity": learning.plasticity,
 }

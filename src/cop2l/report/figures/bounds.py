@@ -1,26 +1,16 @@
-"""Figures about certificates: bounds against test error, bounds against iterations."""
+"""The figure of bounds against test error, task by task."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
-from typing import Any
 
-from cop2l.report import theme
 from cop2l.report.certified import LEVEL, interval
 from cop2l.report.figures.figure import BOLD, Figure, Key, Panel, lines, rate_text
 from cop2l.report.groups import Group, Spread, spread
 from cop2l.report.metric import KINDS, test_errors
-from cop2l.report.runs import Run, Step
-from cop2l.text import percent
 
 TEST, CLAIM = Key("test error", "ink", (2, 2)), Key("certified bound", "blue", width=BOLD)
-MOST_POINTS = 120
-FEWEST_POINTS = 3
-MOST_PANELS = 12
-CRITERIA = {"kl": "kl bound", "combined": "combined bound", "preference": "picked or misclassified"}
-"""What a trace holds under each way of early stopping."""
 
 
 def bounds(groups: Sequence[Group], *, every_kind: bool = False) -> Figure | None:
@@ -78,73 +68,6 @@ def bounds(groups: Sequence[Group], *, every_kind: bool = False) -> Figure | Non
     )
 
 
-def iterations(groups: Sequence[Group]) -> Figure | None:
-    """The bound on the current task while it is learned, and the iteration that was kept."""
-    shown = [group for group in groups if _traced(group)]
-    if not shown:
-        return None
-    keys = (Key("one run", "blue"), Key("kept by early stopping", "orange", mark="dot"))
-    panels, table = [], []
-    most = max(3, MOST_PANELS // len(shown))
-    for group in shown:
-        tasks = _traced(group)
-        for task in _spaced(tasks, most):
-            rows = [_step_row(step, run) for run in group.runs for step in _thinned(run, task)]
-            ends = [row for row in rows if row["kept"]]
-            words = ", ".join(f"seed {row['seed']} at {row['iteration']}" for row in ends) or "none recorded"
-            panels.append(
-                Panel(
-                    f"{panel_title(group)}, task {group.task(task)}",
-                    partial(_curves, rows, CRITERIA.get(str(group.runs[0].settings.get("stop")), "bound")),
-                    f"{group.label}, task {task}: iterations kept: {words}.",
-                )
-            )
-        table += [row for run in group.runs for task in tasks if (row := _stop_row(group, run, task))]
-    left_out = any(len(_traced(group)) > most for group in shown)
-    return Figure(
-        "iterations",
-        "Bound against iteration, and where early stopping lands",
-        "What early stopping minimises while a task is learned, one line per seed; the dot is the iteration that"
-        " was kept." + (" Some tasks, evenly spaced; the table has all of them." if left_out else ""),
-        tuple(panels),
-        keys,
-        ("method", "seed", "task", "iterations run", "kept", "minimised, there", "at the last"),
-        tuple(table),
-        narrow=True,
-    )
-
-
-def _traced(group: Group) -> list[int]:
-    """The tasks whose iterations make a curve."""
-    steps = Counter((step.task, run.folder) for run in group.runs for step in run.trace)
-    return sorted({task for (task, _), points in steps.items() if points >= FEWEST_POINTS})
-
-
-def _curves(rows: Sequence[dict[str, Any]], criterion: str) -> dict[str, Any]:
-    import altair as alt
-
-    percents = alt.Axis(format="~%", tickCount=4)
-    base = alt.Chart({"values": rows}).encode(
-        x=alt.X("iteration:Q", axis=alt.Axis(tickCount=4, tickMinStep=1, labelFlush=False)),
-        y=alt.Y("bound:Q", title=criterion, scale=alt.Scale(zero=True, nice=4), axis=percents),
-    )
-    curve = base.mark_line(strokeWidth=1.5, color=theme.colour("blue"), opacity=0.75).encode(detail="seed:O")
-    kept = base.transform_filter("datum.kept").mark_point(
-        filled=True, size=70, opacity=1, color=theme.colour("orange")
-    )
-    tooltip = [
-        "seed:O",
-        "iteration:Q",
-        alt.Tooltip("shown:N", title=criterion),
-        "picked:Q",
-        "errors:Q",
-        "kept:N",
-    ]
-    cover = base.mark_point(size=120, opacity=0, filled=True).encode(tooltip=tooltip)
-    made: dict[str, Any] = alt.layer(curve, kept, cover).properties(height=150).to_dict()
-    return made
-
-
 def panel_title(group: Group) -> str:
     """The title of a group's panel; certificates that are not valid say so."""
     return f"{group.label} – not valid" if group.not_valid else group.label
@@ -180,39 +103,3 @@ def _spread_words(groups: Sequence[Group]) -> str:
     return (
         f" One seed; the band around the test error is its {100 * LEVEL:g} % interval (Clopper and Pearson)."
     )
-
-
-def _thinned(run: Run, task: int) -> list[Step]:
-    """A curve of about MOST_POINTS points at most, which passes through the kept iteration and the last."""
-    steps = [step for step in run.trace if step.task == task]
-    every = max(1, -(-len(steps) // MOST_POINTS))
-    kept = run.tasks[task - 1].iterations
-    return [s for i, s in enumerate(steps) if i % every == 0 or i == len(steps) - 1 or s.iteration == kept]
-
-
-def _step_row(step: Step, run: Run) -> dict[str, Any]:
-    kept = step.iteration == run.tasks[step.task - 1].iterations
-    return vars(step) | {"shown": percent(step.bound), "seed": run.seed, "kept": kept}
-
-
-def _stop_row(group: Group, run: Run, task: int) -> tuple[str, ...] | None:
-    steps = {step.iteration: step.bound for step in run.trace if step.task == task}
-    if not steps:
-        return None
-    kept, last = run.tasks[task - 1].iterations, max(steps)
-    ends = ("–", "–") if kept is None else (str(kept), rate_text(steps.get(kept), upwards=True))
-    return (
-        group.label,
-        str(run.seed),
-        group.task(task),
-        str(last),
-        *ends,
-        rate_text(steps[last], upwards=True),
-    )
-
-
-def _spaced(values: Sequence[int], most: int) -> list[int]:
-    """At most so many values, evenly spaced, the first and the last among them."""
-    if len(values) <= most:
-        return list(values)
-    return [values[round(i * (len(values) - 1) / (most - 1))] for i in range(most)]
