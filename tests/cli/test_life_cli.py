@@ -132,10 +132,13 @@ def test_a_saved_learner_grows_in_place_and_a_baseline_too(before, tmp_path, cap
             ["learn", "{run}", "--out", "x", "--data", "{run}/summary.json"],
             "is not a kind of data file that is known",
         ),
-        (["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--classes", "a"], "Write classes as numbers"),
         (
-            ["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--classes", "5-3"],
-            "Write classes as numbers",
+            ["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--classes", "a"],
+            "classes must be class numbers",
+        ),
+        (
+            ["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--classes", "0,9"],
+            "classes must name outputs of the model",
         ),
         (["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--archive", "one"], "as T=PATH"),
         (

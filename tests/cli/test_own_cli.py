@@ -288,6 +288,8 @@ def test_gaps_categories_and_the_order_of_tasks(capsys):
     later = Path("people.csv").read_text().splitlines()[:151]
     Path("later.csv").write_text("\n".join(later).replace("Bern", "Chur").replace(",", ",1"))
     Path("genf.csv").write_text("\n".join([lines[0], *(line for line in lines if "Genf" in line)]))
+    assert main(["learn", "here", "--data", "later.csv", "--out", "grown", "--classes", "no,maybe"]) == 2
+    assert "no class named 'maybe'; they are called 'no', 'yes'" in capsys.readouterr().err
     for file, names in (("people.csv", "'Bern', 'Zürich', 'Genf'"), ("later.csv", "")):
         grown = ["--out", "grown", "--archive", "Bern=genf.csv"]
         assert main(["learn", "here", "--data", file, *grown]) == 2  # not what Bern was

@@ -5,6 +5,8 @@ import json
 import sys
 from typing import Any
 
+from cop2l.cli.verify import names
+
 LEARN = """\
 examples:
   cop2l learn runs/mine --data new.csv --out mine            the bounds of earlier tasks are from memory alone
@@ -26,8 +28,9 @@ def add(commands: Any) -> None:
     _common(parser)
     parser.add_argument(
         "--classes",
-        metavar="0,1,...",
-        help="the task's own classes, fixed in advance, as 4,5 or 0-9; those that the model lacks are added to it",
+        metavar="A,B,...",
+        type=names,
+        help="the task's own classes, fixed in advance, by name or number",
     )
     parser.add_argument(
         "--archive",
@@ -86,7 +89,7 @@ def learn(arguments: argparse.Namespace) -> int:
         arguments.data,
         out=arguments.out,
         label=arguments.label,
-        classes=saved_learner.class_numbers(arguments.classes),
+        classes=arguments.classes,
         archive=arguments.archive,
     )
     if arguments.json:

@@ -14,7 +14,6 @@ from cop2l.errors import UserError
 from cop2l.experiments.directory import check_certificate
 from cop2l.files import last_complete, read_json, recover, replace_folder, write_array, write_json, write_text
 from cop2l.kernel.exported import EXPORT
-from cop2l.kernel.form import MOST_CLASSES
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD, Learner, read_state
 from cop2l.methods.protocol import Method
@@ -71,7 +70,7 @@ def learn(
     *,
     out: str | Path | None = None,
     label: str | None = None,
-    classes: Sequence[int] | None = None,
+    classes: Sequence[str | int] | None = None,
     archive: Sequence[str] = (),
     progress: Any = None,
 ) -> tuple[Any, Path]:
@@ -82,6 +81,7 @@ def learn(
     target = _target(folder, out)
     learner: Any = load(folder)
     known = data_description(folder)
+    numbers = classes and [Names.from_description(known).class_number(name) for name in classes]
     old = dict(_archived(learner, entry, known, label) for entry in archive)
     x, y, groups, domains = read_examples(learner, data, known, label, labels=True)
     if (last := getattr(learner.options, "tasks", None)) is not None and learner.tasks_seen >= last:
@@ -98,7 +98,7 @@ def learn(
             f"The learner claims groups and {data} names none; add an array or a column named group."
         )
     _name_task(learner, known, data, domains)
-    learner.learn(x, y, classes=classes, progress=progress, **learn_kwargs)
+    learner.learn(x, y, classes=numbers, progress=progress, **learn_kwargs)
     if hasattr(learner, "certify") and learner.options.tasks in (None, learner.tasks_seen):
         learner.certify(data=old | {learner.tasks_seen: (x, y)})
 
@@ -270,24 +270,6 @@ def _archived(
         )
     x, y, *_ = read_examples(learner, path, known, label, labels=True)
     return number, (x, y)
-
-
-def class_numbers(text: str | None) -> list[int] | None:
-    """The classes of a task from text such as 0,1 or 0-9."""
-    if text is None:
-        return None
-    try:
-        ends = [[int(number) for number in part.split("-")] for part in text.split(",")]
-        runs = [range(first, last + 1) for first, last in (end if len(end) > 1 else end * 2 for end in ends)]
-    except ValueError:
-        runs = []
-    if not runs or not all(runs):
-        raise UserError(f"Write classes as numbers, for example 4,5 or 0-9, not {text!r}.")
-    if max(run[-1] for run in runs) >= MOST_CLASSES:
-        raise UserError(
-            f"A model may have {MOST_CLASSES} classes; declare no more than 0-{MOST_CLASSES - 1}."
-        )
-    return [number for run in runs for number in run]
 
 
 def certificate_json(learner: Method) -> dict[str, Any]:
