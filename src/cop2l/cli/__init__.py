@@ -40,7 +40,7 @@ COMMANDS = {
     },
     "data": {
         "init": ("init", "write a configuration for your own data"),
-        "data": ("data", "list the data sets, download one, or print its folder"),
+        "data": ("data", "list the data sets, or download one"),
         "features": ("features", "compute and store the features of a frozen backbone"),
         "list": ("listing", "list methods, streams, models, configurations or keys"),
     },

@@ -9,26 +9,20 @@ def add(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "data",
-        description="The data sets of the experiments: list them, download and verify one, show its folder. Data of your own "
+        description="The data sets of the experiments: list them, download and verify one. Data of your own "
         "needs no command: give its path wherever a data set's name is expected.",
         epilog="Example: cop2l data get mnist",
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
     for name, run, text in (
         ("list", show, "every data set, and where it lies on this machine"),
-        ("get", get, "download and verify a data set, unless it is on this machine"),
-        ("path", path, "the folder of a data set, or of all downloads"),
+        ("get", get, "download and verify a data set, unless it is on this machine; print its folder"),
     ):
         action = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         action.add_argument("--json", action="store_true", help="print JSON on stdout")
         action.set_defaults(run=run)
-        if name != "list":
-            action.add_argument(
-                "name",
-                metavar="NAME",
-                nargs=None if name == "get" else "?",
-                help="a name from 'cop2l data list'",
-            )
+        if name == "get":
+            action.add_argument("name", metavar="NAME", help="a name from 'cop2l data list'")
 
 
 def show(arguments: argparse.Namespace) -> None:
@@ -50,19 +44,8 @@ def show(arguments: argparse.Namespace) -> None:
 
 
 def get(arguments: argparse.Namespace) -> None:
-    """Download one data set."""
+    """Download one data set, unless it is there, and print its folder."""
     from cop2l.streams import download
 
-    _print(download.get(arguments.name), arguments)
-
-
-def path(arguments: argparse.Namespace) -> None:
-    """Show where a data set, or everything downloaded, lies."""
-    from cop2l.streams import download
-    from cop2l.streams.folders import downloads
-
-    _print(downloads() if arguments.name is None else download.get(arguments.name, download=False), arguments)
-
-
-def _print(folder: Any, arguments: argparse.Namespace) -> None:
+    folder = download.get(arguments.name)
     print(json.dumps({"name": arguments.name, "folder": str(folder)}) if arguments.json else folder)

@@ -11,10 +11,8 @@ from torch import Tensor
 from cop2l.certify.program import load_program
 from cop2l.experiments import saved_learner
 from cop2l.files import read_json
-from cop2l.kernel.exported import EXPORT, PROGRAMS
+from cop2l.kernel.exported import CERTIFICATE, EXPORT, PROGRAMS
 from cop2l.kernel.form import read_certificate
-
-CERTIFICATE = "certificate"
 
 
 class Exported:

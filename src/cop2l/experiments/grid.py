@@ -278,15 +278,10 @@ def flat_settings(table: Mapping[str, Any], given: dict[str, Any]) -> dict[str, 
         chosen = {key: flat.get(key, getattr(Config, key, None)) for key in SECTIONS.values()}
         has_presets = chosen["method"] == options.CERTIFIES_ITSELF
         chosen["preset"] = flat.get("preset", Choice.preset) if has_presets else None
-        flat = applying_keys(table, chosen) | given
+        levels = sorted(_levels(table, chosen, 0), key=lambda level: level[0])  # the deeper section wins
+        flat = {key: value for _, level in levels for key, value in level.items()} | given
         flat["model"] = flat.get("model") or usual_model(flat)
     return flat
-
-
-def applying_keys(table: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The flat keys of a table and of the sections in it that apply; the deeper section wins."""
-    found = sorted(_levels(table, chosen, 0), key=lambda level: level[0])
-    return {key: value for _, flat in found for key, value in flat.items()}
 
 
 def _levels(

@@ -178,11 +178,6 @@ def settings_of(learner: Any) -> dict[str, Any]:
     return {"memory": learner.memory, **asdict(chosen)}
 
 
-def model_description(learner: Any) -> dict[str, Any]:
-    """The description of a learner's model."""
-    return dict(learner.model.description)
-
-
 def run_commitment(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
     """The commitment of a run, before its first task."""
     kind = kind_of(config, learner)
@@ -199,7 +194,7 @@ def run_commitment(config: Config, stream: Stream, learner: Any) -> dict[str, An
         settings_of(learner),
         stream.scenario,
         stream.classes,
-        model_description(learner),
+        dict(learner.model.description),
         split,
         None,
         config.threads,

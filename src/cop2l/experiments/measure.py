@@ -4,7 +4,7 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,6 @@ from cop2l.experiments.learners import (
     device,
     holdout_options,
     kind_of,
-    model_description,
     names_of,
     recipe,
     settings_of,
@@ -72,7 +71,9 @@ def evaluate(learner: Method, stream: Stream, learned: Task, records: Sequence[R
         accuracy.append(int(good.sum()) / len(good))
         row.test_error, row.test_n = int((~good).sum()) / len(good), len(good)
         if stream.test_groups:
-            row.test_groups = by_group(good, stream.test_groups[row.task - 1])
+            groups = stream.test_groups[row.task - 1]
+            parts = {str(name): good[groups == name] for name in np.unique(groups)}
+            row.test_groups = {name: int((~part).sum()) / len(part) for name, part in parts.items()}
         labels = np.asarray(task.y)
         right += np.bincount(labels[good], minlength=stream.classes)
         seen += np.bincount(labels, minlength=stream.classes)
@@ -80,12 +81,6 @@ def evaluate(learner: Method, stream: Stream, learned: Task, records: Sequence[R
     return Record(
         task=len(rows), accuracy=accuracy, classes=classes, tasks=rows, not_valid=list(stream.not_valid)
     )
-
-
-def by_group(hits: np.ndarray, groups: np.ndarray) -> dict[str, float]:
-    """The test error of each group."""
-    parts = {str(name): hits[groups == name] for name in np.unique(groups)}
-    return {name: int((~part).sum()) / len(part) for name, part in parts.items()}
 
 
 def due_kind(learner: Method, stream: Stream, config: Config) -> str | None:
@@ -159,7 +154,7 @@ def by_holdout(
         settings=settings_of(learner),
         classes=stream.classes,
         heads=stream.heads,
-        model=model_description(learner),
+        model=dict(learner.model.description),
         threads=config.threads,
         before={
             record.task: unpacked(record.wrong, len(held[record.task][1]))
@@ -200,28 +195,24 @@ def withheld_examples(stream: Stream, last: int, config: Config) -> dict[int, tu
 
 
 def learned_from(learner: Method, stream: Stream, config: Config) -> dict[int, Any]:
-    """What every task so far was learned from."""
-    return {t: training_data(stream, t, config) for t in range(1, learner.tasks_seen + 1)}
+    """What every task so far was learned from, read again when it is its turn: one task at a time is in memory."""
 
-
-def training_data(stream: Stream, t: int, config: Config) -> Callable[[], Iterator[tuple[Any, Any]]]:
-    """What task t was learned from, read again when it is its turn: one task at a time is in memory."""
-
-    def blocks() -> Iterator[tuple[Any, Any]]:
-        learned, _ = split(stream[t - 1], config)
+    def blocks(task: int) -> Iterator[tuple[Any, Any]]:
+        learned, _ = split(stream[task - 1], config)
         yield from blocks_of(learned.x, learned.y)
 
-    return blocks
-
-
-def finite_event(event: dict[str, Any]) -> dict[str, Any]:
-    """An event as JSON takes it: what is not finite (the worst loss when nothing is left to pick) is None."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in event.items()}
+    return {task: partial(blocks, task) for task in range(1, learner.tasks_seen + 1)}
 
 
 def trace(learner: Method) -> list[dict[str, Any]]:
-    """The iterations of the newest task, where a method records them."""
-    return [finite_event(step) for step in getattr(learner, "trace", [])]
+    """The iterations of the newest task, where a method records them; what is not finite is None, as JSON takes it.
+
+    The worst loss is infinite when nothing is left to pick.
+    """
+    return [
+        {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in step.items()}
+        for step in getattr(learner, "trace", [])
+    ]
 
 
 class Meter:

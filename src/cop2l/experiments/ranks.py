@@ -93,13 +93,6 @@ def send_progress(ranks: Ranks | None, number: int) -> None:
         ranks.gather(np.array([number]))
 
 
-def wait_until_finished(ranks: Ranks | None, summary: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The summary of a run, if it is finished; then the others are told."""
-    if summary is not None:
-        send_progress(ranks, FINISHED)
-    return summary
-
-
 def follow(
     config: Config, folder: str | Path, ranks: Ranks, commitment: dict[str, Any] | None = None
 ) -> None:

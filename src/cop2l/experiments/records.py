@@ -179,7 +179,7 @@ def decode_record(kind: type[T], value: Any, path: str | Path) -> T:
 
 def _typed(kind: Any, value: Any, name: str) -> Any:
     """A JSON value as a declared type; a ValueError names the field that is none."""
-    origin, parts = _parts(kind)
+    origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         if value is None and NoneType in parts:
             return None
@@ -211,11 +211,6 @@ def _fields(kind: Any, value: Any, name: str) -> dict[str, Any]:
     if unknown := value.keys() - hints.keys():
         raise ValueError(f"{min(unknown)[:60]!r} is no documented field")
     return {key: _typed(hints[key], item, key) for key, item in value.items()}
-
-
-@cache
-def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    return get_origin(kind), get_args(kind)
 
 
 @cache

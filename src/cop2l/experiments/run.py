@@ -24,7 +24,7 @@ from cop2l.experiments.learners import (
     resolved_config,
     run_commitment,
 )
-from cop2l.experiments.ranks import send_progress, wait_until_finished
+from cop2l.experiments.ranks import FINISHED, send_progress
 from cop2l.experiments.records import Record, as_json
 from cop2l.streams.task import Stream
 
@@ -46,7 +46,8 @@ def run(
     promised = None if commitment is None else commitment_hash(commitment)
     with RunDirectory(folder) as directory, threads(config.threads), Watchers(watchers) as watch:
         directory.check(config, promised)
-        if (finished := wait_until_finished(ranks, directory.summary(config))) is not None:
+        if (finished := directory.summary(config)) is not None:
+            send_progress(ranks, FINISHED)
             return finished
         stream, learner, records = prepare(config, directory, commitment, ranks, watch.note)
         watch.start(config, stream, [as_json(record) for record in records])
@@ -56,9 +57,8 @@ def run(
             learn_kwargs = measure.learn_kwargs(learner, stream, task.t, config)
             learner.learn(learned.x, learned.y, progress=watch.progress, **learn_kwargs)
             meter.learned()
-            record = measure.evaluate(learner, stream, learned, records)
-            record.wrong = measure.withheld_errors(learner, stream, task, config)
-            records.append(record)
+            records.append(measure.evaluate(learner, stream, learned, records))
+            records[-1].wrong = measure.withheld_errors(learner, stream, task, config)
             certificate = measure.certify(learner, stream, config, records, promised)
             meter.read(records[-1], learner)
             directory.store(records[-1], measure.trace(learner), certificate, learner)

@@ -128,9 +128,13 @@ def locally(todo: Sequence[Job], workers: int) -> Generator[Ended, None, None]:
                 process.start()
                 theirs.close()
                 running[ours] = job, process
+            ready: Any
             for ready in wait(list(running)):
                 job, process = running.pop(ready)
-                answer = _answer(ready)
+                answer: Answer | None = None
+                with contextlib.suppress(EOFError):
+                    answer = ready.recv()
+                ready.close()
                 process.join()
                 died = f"The process ended without a word (exit code {process.exitcode})."
                 yield Ended(job, *(answer or (None, died)))
@@ -152,16 +156,6 @@ def _end_with_parent() -> None:
     if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
         os._exit(143)
-
-
-def _answer(connection: Any) -> Answer | None:
-    try:
-        answer: Answer = connection.recv()
-    except EOFError:
-        return None
-    finally:
-        connection.close()
-    return answer
 
 
 def on_ray(todo: Sequence[Job], address: str | None) -> Generator[Ended, None, None]:

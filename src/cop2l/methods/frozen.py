@@ -103,7 +103,7 @@ def join(statistics: dict[str, Tensor], z: Tensor, y: Tensor) -> None:
     Golub and LeVeque, 1983): no large numbers are subtracted.
 
     >>> z = torch.tensor([[1.0], [5.0], [3.0]], dtype=torch.float64)
-    >>> kept = nothing(2, z, scatter=True)
+    >>> kept = empty_statistics(2, z, scatter=True)
     >>> join(kept, z[:2], torch.tensor([0, 1]))
     >>> join(kept, z[2:], torch.tensor([0]))
     >>> kept["count"].tolist(), kept["mean"].tolist(), kept["scatter"].tolist()

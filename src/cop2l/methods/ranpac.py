@@ -133,7 +133,7 @@ def squared_errors(h: Tensor, Y: Tensor, basis: list[Tensor], values: Tensor, on
 def normal_numbers(seed: int, purpose: str, n: int) -> np.ndarray:
     """Standard normal numbers by Box and Muller's formula, from marks: the same on every machine, up to rounding.
 
-    >>> normal(0, "projection", 3).round(6).tolist()
+    >>> normal_numbers(0, "projection", 3).round(6).tolist()
     [-0.288331, 1.245299, 1.005781]
     """
     uniform = (marks(seed, purpose, n=2 * n) >> 11) * 2.0**-53

@@ -121,7 +121,7 @@ def metric_text(value: float, metric: Metric) -> str:
     """A number of this metric in its display unit; bounds are rounded upwards.
 
     >>> from cop2l.report.metric import METRICS
-    >>> written(0.95121, METRICS["accuracy"]), written(0.05121, METRICS["kl"])
+    >>> metric_text(0.95121, METRICS["accuracy"]), metric_text(0.05121, METRICS["kl"])
     ('95.12', '5.13')
     """
     if metric.certified and metric.unit == "%":

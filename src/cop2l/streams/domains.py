@@ -51,7 +51,12 @@ def domain_stream(
         raise UserError(f"Choose between 1 and {len(data.x)} tasks, not {tasks}.")
     how: Split = {"order": order, "order_seed": order_seed}
     places = task_sequence(tasks, how)
-    prepare, detail = _task_views(data, kind, places, seed)
+    prepare: list[Prepare] = [Permuted(data.prepare, seed, t + 1, data.x.shape[1:]) for t in places]
+    detail: dict[str, Any] = {}
+    if kind == "rotated":
+        drawn = draw_angles(tasks, seed)
+        detail["angles"] = [drawn[t] for t in places]
+        prepare = [Rotated(data.prepare, angle, data.x.shape[2]) for angle in detail["angles"]]
     everything = np.arange(len(data.x))
     if images == "shared":
         rows = [everything] * tasks
@@ -73,17 +78,6 @@ def domain_stream(
         | {"domains": kind, "images": images, "seed": seed}
         | detail,
     )
-
-
-def _task_views(
-    data: Labelled, kind: str, places: list[int], seed: int
-) -> tuple[list[Prepare], dict[str, Any]]:
-    """How the pictures of each task are seen, and what is written down of it."""
-    if kind == "permuted":
-        return [Permuted(data.prepare, seed, t + 1, data.x.shape[1:]) for t in places], {}
-    drawn = draw_angles(len(places), seed)
-    angles = [drawn[t] for t in places]
-    return [Rotated(data.prepare, angle, data.x.shape[2]) for angle in angles], {"angles": angles}
 
 
 def draw_angles(tasks: int, seed: int) -> tuple[int, ...]:

@@ -53,19 +53,17 @@ class Source:
     fetch: Callable[[Path], None]
 
 
-def get(name: str, *, download: bool = True) -> Path:
-    """The folder of a data set's files, after downloading it where it is not there yet, by default."""
+def get(name: str) -> Path:
+    """The folder of a data set's files, after downloading it where it is not there yet."""
     if name in ("digits", "synthetic"):
         raise UserError(f"The data set {name} has no files; use it as it is.")
     if name not in DATASETS and name not in DOMAINS:
         raise unknown("data set", name, (*DATASETS, *DOMAINS))
     wanted = DATASETS[DOMAINS[name][0] if name in DOMAINS else name]
-    found = wanted.locate()
-    if found is None and not download:
-        raise UserError(f"{wanted.title} is not on this machine; get it with 'cop2l data get {wanted.name}'.")
-    if found is not None and download:
-        note(f"{wanted.title} is in {found}.")
-    return found or _download(wanted)
+    if (found := wanted.locate()) is None:
+        return _download(wanted)
+    note(f"{wanted.title} is in {found}.")
+    return found
 
 
 def sources(data: DataSet) -> list[Source]:

@@ -152,7 +152,7 @@ def _banded(
 def widen_domain(values: Sequence[float]) -> tuple[float, float]:
     """A domain that holds some rates, with room on both sides where it would be short.
 
-    >>> widened([0.93, 0.95]), widened([0.2, 0.9])
+    >>> widen_domain([0.93, 0.95]), widen_domain([0.2, 0.9])
     ((0.8, 1.0), (0.2, 0.9))
     """
     low, high = min(values), max(values)
