@@ -94,6 +94,8 @@ TIGHTER = {
 """With the uniform buffer kl-tight pays for one set: these values change on purpose, and only these."""
 CHANGED = {"csv-replay": ("",)}
 """The inputs of a baseline are scaled by as many examples as the default learns from, a half and no longer three fifths."""
+RENAMED = {"/own": "/own_picks", "/first": "/compression", "/second": "/evicted"}
+"""Tensors of a certificate that have another name in the new tree; the buffer `witness` is `count-only` there."""
 NEVER = (
     "seconds",
     "peak",
@@ -187,16 +189,27 @@ def compared(key):
     )
 
 
+def renamed(key, value):
+    """The key and the value in the new tree."""
+    key = next((key.removesuffix(end) + now for end, now in RENAMED.items() if key.endswith(end)), key)
+    return key, "count-only" if value == "witness" else value
+
+
 def record(only, device):
     """Run the settings with the cop2l of this process; print what they give as JSON."""
     import torch
 
     from cop2l.cli import main
+    from cop2l.kernel import learning
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     results, folder = {}, Path(tempfile.mkdtemp())
     names = files(folder)
+    if "evicted" in learning.SET_NAMES:
+        names["buffer=witness"] = "buffer=count-only"
+        for _, options, _ in LEARNERS.values():
+            options |= {"buffer": "count-only"} if options.get("buffer") == "witness" else {}
     os.chdir(folder)
     for name in only or [*COMMANDS, *LEARNERS]:
         print(name, file=sys.stderr, flush=True)
@@ -241,7 +254,7 @@ def main():
     ]
     started = [subprocess.Popen(words, stdout=subprocess.PIPE) for words in running]
     old, new = (json.loads(process.communicate()[0]) for process in started)
-    old = {name: old[name] for name in old if name in new}
+    old = {name: dict(map(renamed, *zip(*old[name].items(), strict=True))) for name in old if name in new}
     changed = [
         f"{name}: {key}: {str(old[name].get(key))[:60]} -> {str(new[name].get(key))[:60]}"
         for name in old for key in sorted(old[name].keys() | new[name].keys()) if old[name].get(key) != new[name].get(key)
