@@ -32,7 +32,7 @@ def interval(low: float, high: float) -> str:
 def measured_percent(measured: float) -> str:
     """A measured rate, in per cent with two digits, rounded to the nearest.
 
-    >>> rate(0.951), rate(-0.00001)
+    >>> measured_percent(0.951), measured_percent(-0.00001)
     ('95.10 %', '0.00 %')
     """
     return f"{rounded_text(measured, 2, '100')} %"

@@ -62,8 +62,6 @@ def test_wrong_names_and_values_are_one_sentence():
         assert str(refused.value).count("\n") == 0
     with pytest.raises(UserError, match="preset"):
         options("papers")
-    with pytest.raises(UserError, match="its settings are preset='hybrid'"):
-        options("certified")
     with pytest.raises(UserError, match="use preset='cop2l'"):
         options("hybrid", prior=0)
 

@@ -237,14 +237,6 @@ def test_cop2l_has_the_sections_of_paper_for_what_it_does_not_say_itself(monkeyp
     assert configured(table, "preset=paper").options == {"preset": "paper", "lr": 1.0, "k": 6, "epochs": 7}
 
 
-def test_the_former_name_of_a_preset_is_refused_with_a_pointer():
-    for table, pairs in (({}, ["preset=certified"]), ({"presets": {"certified": {"k": 3}}}, [])):
-        with pytest.raises(
-            UserError, match="There is no preset 'certified' any more; its settings are preset='hybrid'"
-        ):
-            configured(table, *pairs)
-
-
 def test_deeper_sections_win_and_the_command_line_wins_over_all():
     table = tomllib.loads("""
         lr = 1.0

@@ -14,13 +14,14 @@ from cop2l.bounds import anytime_log_delta, holdout_certificate
 from cop2l.certify.certificate import Certificate, read_certificate
 from cop2l.console import Watcher
 from cop2l.errors import UserError
-from cop2l.experiments import grid, learners, measure
+from cop2l.experiments import grid, learners
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.run import run
 from cop2l.files import read_json, read_lines
 from cop2l.methods import REMARKS
 from cop2l.report.page import page
 from cop2l.report.runs import find_runs
+from cop2l.streams.withhold import withhold
 from cop2l.text import run_table
 
 REPLAY = ("method=replay", "epochs=2", "lr=0.1")
@@ -253,7 +254,7 @@ def test_what_is_held_out_is_not_learned_and_bounds_the_risk(tmp_path, pairs):
 
     summary = run(config, tmp_path / "run", [Look()])
     for task, row in zip(stream, summary["tasks"], strict=True):
-        learned, withheld = measure.split(task, config)
+        learned, withheld = withhold(task, config.holdout, config.seed)
         assert len(learned.y) + len(withheld.y) == len(task.y)
         assert 5 < len(withheld.y) < 35
         assert row["n"] == len(learned.y)
@@ -287,11 +288,11 @@ def test_the_withheld_rows_are_a_function_of_the_row_and_the_seed():
     stream = learners.load_stream(config)
     x, y, t = stream[0]
     whole, part = (
-        measure.split(stream[0], config)[1],
-        measure.split(type(stream[0])(x[:20], y[:20], t), config)[1],
+        withhold(stream[0], config.holdout, config.seed)[1],
+        withhold(type(stream[0])(x[:20], y[:20], t), config.holdout, config.seed)[1],
     )
     assert np.array_equal(whole.x[: len(part.x)], part.x)
-    other = measure.split(stream[0], configured("holdout=0.3", "seed=1"))[1]
+    other = withhold(stream[0], 0.3, 1)[1]
     assert len(other.y) != len(whole.y) or not np.array_equal(other.x, whole.x)
 
 

@@ -17,9 +17,9 @@ FLAGS = {
     "test_share": "--test-share", "holdout": "--holdout",
 }  # fmt: skip
 """How the auditor types an option of a cut; any other as --option KEY=VALUE."""
-SPLIT = ("holdout", "holdout_seed")
+HOLDOUT_KEYS = ("holdout", "holdout_seed")
 NAMED = ("task_names", "class_names", "inputs")
-NOT_SPLIT = ("stream", "folder", "download", *SPLIT, *NAMED)
+NOT_SPLIT = ("stream", "folder", "download", *HOLDOUT_KEYS, *NAMED)
 """Keys of a recipe that say where data lies, which is the reader's to say, what is withheld, which a seed decides, or how things
 are called, which the data says."""
 
@@ -27,7 +27,7 @@ are called, which the data says."""
 def verify_command(run: Path, recipe: Mapping[str, Any]) -> str:
     """What an auditor types to check a run whose certificates state this recipe of their data.
 
-    >>> command(Path("runs/1"), {"stream": "mnist", "tasks": 3, "task_classes": [[0, 1], [2, 3], [4, 5]], "holdout": 0.1})
+    >>> verify_command(Path("runs/1"), {"stream": "mnist", "tasks": 3, "task_classes": [[0, 1], [2, 3], [4, 5]], "holdout": 0.1})
     'cop2l verify runs/1 --data mnist --tasks 3 --task-classes 0,1 2,3 4,5'
     """
     data = [_typed("--data", recipe["stream"])] if recipe.get("stream") else []

@@ -21,7 +21,7 @@ from cop2l.streams.task import Stream
 
 USUAL = {"images": "shared", "seed": 0, "label": "label", "test_share": TEST_SHARE, "text_size": TEXT_SIZE}
 SEEDS = ("seed", "class_seed", "order_seed", "problem")
-SPLIT = "options of the split into tasks are not the standard ones of this data"
+SPLIT_NOT_STANDARD = "options of the split into tasks are not the standard ones of this data"
 MOST = 10**8
 """Rows that a stated cut may make up: a larger number is nobody's data."""
 BAD = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, OSError)
@@ -148,7 +148,7 @@ def _compare(
                 others += 1
     if others:
         notes.add_unverified(
-            f"{others} {SPLIT}: type them if you know it to be so (see above), or accept all with --split-as-stated."
+            f"{others} {SPLIT_NOT_STANDARD}: type them if you know it to be so (see above), or accept all with --split-as-stated."
         )
     return accepted
 

@@ -14,7 +14,7 @@ from cop2l.audit.commitment import given_hash
 from cop2l.audit.finding import find_certificates, is_export
 from cop2l.audit.flags import verify_command
 from cop2l.audit.readable import ReadableVerdict
-from cop2l.audit.split import SPLIT, Samples, samples_for
+from cop2l.audit.split import SPLIT_NOT_STANDARD, Samples, samples_for
 from cop2l.errors import UserError, printable_text
 from cop2l.experiments.records import SUMMARY, read_summary
 from cop2l.kernel import arrays
@@ -61,7 +61,9 @@ def check(
         digest = last["digest"]
         samples = samples_for(notes, last, data, split or {}, split_as_stated)
         _check_summary(notes, path, last["not_valid"])
-        if any(SPLIT in doubt for doubt in notes.unverified):  # the data is the auditor's to name
+        if any(
+            SPLIT_NOT_STANDARD in sentence for sentence in notes.unverified
+        ):  # the data is the auditor's to name
             typed = verify_command(path, {**(last["data"] or {}), "stream": str(data)})
     except Unreadable:
         raise
@@ -153,7 +155,7 @@ def verify(
     """Check the certificate in a folder, all certificates of a run directory, or an export, in a process of its own.
 
     `data` is a stream's name, a file or folder of data, or a mapping from task numbers to (x, y) or
-    (x, y, groups); `cut` are options of `cop2l.streams.load` that you know the data to be split with.
+    (x, y, groups); `split` are options of `cop2l.streams.load` that you know the data to be split with.
     `model` is your function build(seed), which must be in a module, or its name as package.module:function. `commitment` is what
     you were handed before: a hash, a file or its content. `count_repeats` and `repeats_are_draws` say what rows are that the
     model cannot tell from another. `Unreadable` or `cop2l.errors.UserError` is raised where nothing can be said.

@@ -1,4 +1,4 @@
-"""What every certificate of this room returns."""
+"""What every certificate of this package returns."""
 
 from dataclasses import dataclass
 

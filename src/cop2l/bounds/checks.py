@@ -10,7 +10,7 @@ import numpy as np
 
 from cop2l.errors import UserError
 
-LARGEST = 10**12  # the margins of this room were worked out for counts up to this
+LARGEST = 10**12  # the margins of this package were worked out for counts up to this
 
 
 def count(name: str, value: Any, least: int = 0) -> int:

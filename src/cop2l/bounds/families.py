@@ -18,7 +18,7 @@ LOG_QUARTER = math.log(0.25)
 def float_above(exact: Fraction) -> float:
     """The least float in [0, 1] that is not below an exact number (1 if that is larger).
 
-    >>> above(Fraction(1, 3)) >= Fraction(1, 3), above(Fraction(3, 2))
+    >>> float_above(Fraction(1, 3)) >= Fraction(1, 3), float_above(Fraction(3, 2))
     (True, 1.0)
     """
     nearest = float(min(max(exact, Fraction(0)), Fraction(1)))

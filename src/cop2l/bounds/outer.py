@@ -1,4 +1,4 @@
-"""The outer end of a bracket: where every inversion of this room ends.
+"""The outer end of a bracket: where every inversion of this package ends.
 
 Rounding. Every estimate below comes with a margin that is at least its distance from the true number. The margins
 assume u = 2^-53 for the four operations and 4 u for log, log1p, exp, expm1 and sqrt (C libraries stay within that),

@@ -61,7 +61,7 @@ def commitment_hash(content: Mapping[str, Any]) -> str:
 def differing_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """The keys in which two tables differ, as they are typed: options by their bare names, those of other tables with theirs.
 
-    >>> differing({"seed": 0, "options": {"lr": 0.1}, "data": {"n": 5}}, {"seed": 0, "options": {"lr": 0.2}, "data": {}})
+    >>> differing_keys({"seed": 0, "options": {"lr": 0.1}, "data": {"n": 5}}, {"seed": 0, "options": {"lr": 0.2}, "data": {}})
     ['data.n', 'lr']
     """
     names: list[str] = []

@@ -77,8 +77,6 @@ FOLLOWS = {"cop2l": "paper"}
 
 def check_preset(preset: str) -> str:
     """The name of a preset; another is refused with a pointer."""
-    if preset == "certified":
-        raise UserError("There is no preset 'certified' any more; its settings are preset='hybrid'.")
     if preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
     return preset

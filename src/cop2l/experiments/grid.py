@@ -100,7 +100,7 @@ def _read(name: str, above: tuple[str, ...]) -> dict[str, Any]:
 def place_grids(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table with every list of its [grid], and of the grids of its sections, at its key.
 
-    >>> placed({"memory": 500, "grid": {"seed": [0, 1]}})
+    >>> place_grids({"memory": 500, "grid": {"seed": [0, 1]}})
     {'memory': 500, 'seed': [0, 1]}
     """
     here, grid = dict(table), table.get(GRID, {})
@@ -131,7 +131,7 @@ def place_grids(table: Mapping[str, Any]) -> dict[str, Any]:
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Two nested tables as one; where both say something, the second wins.
 
-    >>> merged({"a": 1, "t": {"x": 1}}, {"t": {"y": 2}})
+    >>> merge({"a": 1, "t": {"x": 1}}, {"t": {"y": 2}})
     {'a': 1, 't': {'x': 1, 'y': 2}}
     """
     result = dict(below)
@@ -181,7 +181,7 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
 def value_list(text: str) -> Any:
     """A value, or the list of values that commas, brackets or a range of whole numbers make of it.
 
-    >>> listed("5"), listed("a, b"), listed("3..5")
+    >>> value_list("5"), value_list("a, b"), value_list("3..5")
     ('5', ['a', 'b'], ['3', '4', '5'])
     """
     if ends := re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", text, re.ASCII):
@@ -316,7 +316,7 @@ def section_names(key: str, choice: Any) -> Sequence[str]:
 def flatten(table: Mapping[str, Any]) -> dict[str, Any]:
     """Tables within as dotted keys, and the method's options by their bare names.
 
-    >>> flattened({"seed": 3, "data": {"n": 5}, "options": {"lr": 0.1}})
+    >>> flatten({"seed": 3, "data": {"n": 5}, "options": {"lr": 0.1}})
     {'seed': 3, 'data.n': 5, 'lr': 0.1}
     """
     flat: dict[str, Any] = {}

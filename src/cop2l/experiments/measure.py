@@ -39,11 +39,6 @@ from cop2l.streams.withhold import withhold, withhold_groups
 from cop2l.text import Names, refuted_tasks
 
 
-def split(task: Task, config: Config) -> tuple[Task, Task | None]:
-    """The part to learn, and the part withheld (None if nothing is)."""
-    return withhold(task, config.holdout, config.seed)
-
-
 def learn_kwargs(learner: Method, stream: Stream, t: int, config: Config) -> dict[str, Any]:
     """What a learner is told beside the examples of task t: its classes and, if it claims groups, the groups."""
     claimed = getattr(learner.options, "groups", ())
@@ -142,7 +137,7 @@ def by_holdout(
 ) -> Certificate:
     """The certificate of any method, from the examples that it never saw."""
     hashes = partial(row_hashes, kind=next(learner.model.parameters()).dtype, seed=config.seed)
-    learned = {t: hashes(split(stream[t - 1], config)[0].x) for t in held}
+    learned = {t: hashes(withhold(stream[t - 1], config.holdout, config.seed)[0].x) for t in held}
     withheld = {t: hashes(x) for t, (x, *_) in held.items()}
     if not declared_draws({"stream": config.stream}, config.repeats):
         advice.warn_user(one for t, rows in withheld.items() for one in copies(t, rows, "withheld rows"))
@@ -172,7 +167,7 @@ def by_holdout(
 
 def withheld_errors(learner: Method, stream: Stream, task: Task, config: Config) -> str | None:
     """Which withheld examples of the newest task are misclassified, if forgetting is claimed of a hold-out: packed bits."""
-    _, held = split(task, config)
+    _, held = withhold(task, config.holdout, config.seed)
     if held is None or "forgetting" not in config.claim or kind_of(config, learner) != "holdout":
         return None
     return np.packbits(~correct_rows(learner, held, stream.scenario)).tobytes().hex()
@@ -187,7 +182,7 @@ def withheld_examples(stream: Stream, last: int, config: Config) -> dict[int, tu
     """The examples of the first tasks that were withheld, with their groups."""
     found = {}
     for task in stream[:last]:
-        _, part = split(task, config)
+        _, part = withhold(task, config.holdout, config.seed)
         if part is not None:
             groups = withhold_groups(stream, task.t, config.holdout, config.seed)[1]
             found[task.t] = (part.x, part.y, groups)
@@ -198,7 +193,7 @@ def learned_from(learner: Method, stream: Stream, config: Config) -> dict[int, A
     """What every task so far was learned from, read again when it is its turn: one task at a time is in memory."""
 
     def blocks(task: int) -> Iterator[tuple[Any, Any]]:
-        learned, _ = split(stream[task - 1], config)
+        learned, _ = withhold(stream[task - 1], config.holdout, config.seed)
         yield from blocks_of(learned.x, learned.y)
 
     return {task: partial(blocks, task) for task in range(1, learner.tasks_seen + 1)}

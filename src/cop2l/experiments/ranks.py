@@ -25,6 +25,7 @@ from cop2l.experiments.environment import threads
 from cop2l.experiments.learners import load_stream, new_learner
 from cop2l.experiments.options import CERTIFIES_ITSELF
 from cop2l.files import last_complete
+from cop2l.streams.withhold import withhold
 
 MINUTES = 30.0
 """A rank that does not answer for so long is lost; COP2L_RANKS_MINUTES changes it."""
@@ -114,7 +115,7 @@ def follow(
                 )
             learner.restore(state)
         for task in stream[learned:]:
-            part, _ = measure.split(task, config)
+            part, _ = withhold(task, config.holdout, config.seed)
             learner.learn(
                 part.x, part.y, progress=False, **measure.learn_kwargs(learner, stream, task.t, config)
             )

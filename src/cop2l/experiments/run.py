@@ -27,6 +27,7 @@ from cop2l.experiments.learners import (
 from cop2l.experiments.ranks import FINISHED, send_progress
 from cop2l.experiments.records import Record, as_json
 from cop2l.streams.task import Stream
+from cop2l.streams.withhold import withhold
 
 
 def run(
@@ -53,7 +54,7 @@ def run(
         watch.start(config, stream, [as_json(record) for record in records])
         for task in stream[learner.tasks_seen :]:
             meter = measure.Meter(config)
-            learned, _ = measure.split(task, config)
+            learned, _ = withhold(task, config.holdout, config.seed)
             learn_kwargs = measure.learn_kwargs(learner, stream, task.t, config)
             learner.learn(learned.x, learned.y, progress=watch.progress, **learn_kwargs)
             meter.learned()

@@ -115,7 +115,7 @@ def shuffled_order(seed: int, purpose: str, *numbers: int, n: int) -> np.ndarray
 def task_sequence(tasks: int, how: Split) -> list[int]:
     """The tasks, numbered from 0 as they are split, in the order in which they come.
 
-    >>> ordered(3, {}), ordered(3, {"order": "reversed"})
+    >>> task_sequence(3, {}), task_sequence(3, {"order": "reversed"})
     ([0, 1, 2], [2, 1, 0])
     """
     order, seed = how.get("order"), how.get("order_seed")
