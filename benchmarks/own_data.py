@@ -1,8 +1,10 @@
 """The default settings on data as it comes, beside scikit-learn on all data at once, and beside holding out half of it.
 
-`python benchmarks/own_data.py DATA FEATURES [--seeds 3] [--only NAME ...]` appends every run to
-benchmarks/results/own_data.jsonl and prints the table of docs/results.md. DATA holds mnist/ and fashion-mnist/, FEATURES the
-.npz files of features. None of these problems chose a setting.
+`python benchmarks/own_data.py DATA FEATURES [--seeds 3]` appends every run to benchmarks/results/own_data.jsonl and prints the
+table of docs/results.md. DATA holds mnist/ and fashion-mnist/, FEATURES the .npz files of features. None of these problems chose
+a setting. A seed draws the test part (a fifth), the prior part, the weights and the halves.
+`--samples N` draws N new samples of the messages of `text, a tenth spam` instead, and compares each bound with the error on
+10 000 further messages: benchmarks/results/own_data_samples.jsonl.
 """
 
 import argparse
@@ -11,10 +13,13 @@ import json
 import tempfile
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
+import pandas as pd
+from scipy.stats import binom
 from sklearn import datasets
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
@@ -26,7 +31,7 @@ from cop2l.experiments import grid
 from cop2l.experiments.learners import load_stream
 from cop2l.experiments.run import run
 
-RESULTS = Path(__file__).parent / "results" / "own_data.jsonl"
+RESULTS = Path(__file__).parent / "results"
 DELTA = 0.05
 
 
@@ -34,7 +39,7 @@ def gaps(_):
     """Breast cancer as a CSV file, a fifth of whose values are missing."""
     x, y = datasets.load_breast_cancer(return_X_y=True)
     x[np.random.default_rng(11).random(x.shape) < 0.2] = np.nan
-    return table(x, y)
+    return pd.DataFrame(x).add_prefix("c").assign(label=y)
 
 
 def mixed(_):
@@ -49,17 +54,9 @@ def mixed(_):
         + draws.normal(0, 0.5, n)
     )
     age[draws.random(n) < 0.15] = np.nan
-    rows = [
-        f"{a:.1f},{i:.0f},city{c},plan{p},{int(s > 0)}"
-        for a, i, c, p, s in zip(age, income, city, plan, score, strict=True)
-    ]
-    return "age,income,city,plan,label\n" + "\n".join(rows).replace("nan", "") + "\n"
-
-
-def rare(_):
-    """4 % positives among 4000 rows of 20 columns."""
-    return datasets.make_classification(
-        4000, 20, n_informative=8, weights=[0.96], flip_y=0.01, class_sep=1.5, random_state=13
+    words = {"city": [f"city{c}" for c in city], "plan": [f"plan{p}" for p in plan]}
+    return pd.DataFrame(
+        {"age": age.round(1), "income": income.round(), **words, "label": (score > 0).astype(int)}
     )
 
 
@@ -73,11 +70,6 @@ def wild(_):
     return x * 10.0 ** draws.uniform(-6, 6, 16) + draws.normal(size=16), y
 
 
-def quantiles(_):
-    """Three shells around the origin in eight columns: no linear model separates them."""
-    return datasets.make_gaussian_quantiles(n_samples=3000, n_features=8, n_classes=3, random_state=15)
-
-
 def seasons(_):
     """The same question in three seasons, which shift and rescale the ten columns: the domains."""
     draws, n = np.random.default_rng(16), 3600
@@ -86,19 +78,9 @@ def seasons(_):
     return base * draws.uniform(0.5, 2, (3, 10))[domain] + draws.normal(0, 2, (3, 10))[domain], y, domain
 
 
-def subjects(_):
-    """Documents of thirty words on six subjects, as text."""
-    return documents(17, 2400, [1 / 6] * 6, 30, 0.25)
-
-
-def spam(_):
+def spam(_, sample=None):
     """Short messages, a tenth of them of one kind, as text."""
-    return documents(18, 2400, [0.9, 0.1], 15, 0.35)
-
-
-def mnist(paths):
-    """4000 digits of 28 x 28 pixels."""
-    return idx(paths.data / "mnist", 20_000, 4000)
+    return documents(18, [0.9, 0.1], 15, 0.35, sample)
 
 
 def turned(paths):
@@ -108,72 +90,57 @@ def turned(paths):
     return np.stack([np.rot90(one, turns) for one, turns in zip(x, domain, strict=True)]), y, domain
 
 
-def fashion(paths):
-    """4000 pictures of clothes."""
-    return idx(paths.data / "fashion-mnist", 20_000, 4000)
-
-
-def clothes(paths):
-    """3000 other pictures of clothes."""
-    return idx(paths.data / "fashion-mnist", 40_000, 3000)
-
-
-def cifar10(paths):
-    """DINOv2 features of 4000 pictures of CIFAR-10 at 70 pixels."""
-    return features(paths.features / "cifar10-dinov2-vits14-70.npz", 4000)
-
-
-def cifar100(paths):
-    """DINOv2 features of pictures of 20 classes of CIFAR-100 at 70 pixels."""
-    return features(paths.features / "cifar100-dinov2-vits14-70.npz", 4000, 20)
-
-
-def dogs(paths):
-    """DINOv2 features of 3000 pictures of ten breeds."""
-    return features(paths.features / "imagewoof-dinov2-vits14-224.npz", 3000)
-
-
 PROBLEMS = {
     "breast cancer, 20 % missing": (gaps, "tasks=1"),
     "customers, categories and gaps": (mixed, "tasks=1"),
-    "4 % positives": (rare, "tasks=1"),
+    "4 % positives": (
+        lambda _: datasets.make_classification(
+            4000, 20, n_informative=8, weights=[0.96], flip_y=0.01, class_sep=1.5, random_state=13
+        ),
+        "tasks=1",
+    ),
     "columns from 1e-6 to 1e6": (wild, "tasks=3"),
-    "shells": (quantiles, "tasks=1"),
+    "shells": (
+        lambda _: datasets.make_gaussian_quantiles(
+            n_samples=3000, n_features=8, n_classes=3, random_state=15
+        ),
+        "tasks=1",
+    ),  # no linear model separates them
     "three seasons": (seasons, "scenario=domain-incremental"),
-    "text, six subjects": (subjects, "tasks=3 text=text"),
+    "text, six subjects": (lambda _: documents(17, [1 / 6] * 6, 30, 0.25), "tasks=3 text=text"),
     "text, a tenth spam": (spam, "tasks=1 text=text"),
-    "MNIST": (mnist, "tasks=5"),
+    "MNIST": (lambda paths: idx(paths.data / "mnist", 20_000, 4000), "tasks=5"),
     "MNIST turned": (turned, "scenario=domain-incremental"),
-    "Fashion-MNIST": (fashion, "tasks=5"),
-    "Fashion-MNIST, tasks known": (clothes, "tasks=5 scenario=task-incremental"),
-    "features of CIFAR-10": (cifar10, "tasks=5"),
-    "features of CIFAR-100": (cifar100, "tasks=4"),
-    "features of dogs, tasks known": (dogs, "tasks=5 scenario=task-incremental"),
+    "Fashion-MNIST": (lambda paths: idx(paths.data / "fashion-mnist", 20_000, 4000), "tasks=5"),
+    "Fashion-MNIST, tasks known": (
+        lambda paths: idx(paths.data / "fashion-mnist", 40_000, 3000),
+        "tasks=5 scenario=task-incremental",
+    ),
+    "features of CIFAR-10": (lambda paths: features(paths, "cifar10-dinov2-vits14-70", 4000), "tasks=5"),
+    "features of CIFAR-100": (
+        lambda paths: features(paths, "cifar100-dinov2-vits14-70", 4000, 20),
+        "tasks=4",
+    ),
+    "features of dogs, tasks known": (
+        lambda paths: features(paths, "imagewoof-dinov2-vits14-224", 3000),
+        "tasks=5 scenario=task-incremental",
+    ),
 }
 """Declared before any of them was run; beside the words only the path is given."""
 
 
-def table(x, y):
-    """A CSV file; a gap is empty."""
-    names = ",".join(f"c{i}" for i in range(x.shape[1]))
-    rows = [
-        ",".join([*("" if np.isnan(v) else f"{v:.6g}" for v in row), str(label)])
-        for row, label in zip(x, y, strict=True)
-    ]
-    return "\n".join([f"{names},label", *rows, ""])
-
-
-def documents(seed, n, shares, length, own):
-    """A CSV file of texts; `own` of a document's words are of its subject."""
+def documents(seed, shares, length, own, sample=None):
+    """2400 texts, `own` of whose words are of their subject; or `sample`, a number and a size: more from the same source."""
     draws, words = np.random.default_rng(seed), 1500
-    y, common = draws.choice(len(shares), n, p=shares), draws.dirichlet(np.full(words, 0.1))
+    y, common = draws.choice(len(shares), 2400, p=shares), draws.dirichlet(np.full(words, 0.1))
     subjects = [(1 - own) * common + own * draws.dirichlet(np.full(words, 0.05)) for _ in shares]
+    if sample:
+        draws = np.random.default_rng((seed, sample[0]))
+        y = draws.choice(len(shares), sample[1], p=shares)
     texts = [
         " ".join(f"w{word}" for word in draws.choice(words, length, p=subjects[subject])) for subject in y
     ]
-    return "\n".join(
-        ["text,label", *(f"{text},{subject}" for text, subject in zip(texts, y, strict=True)), ""]
-    )
+    return pd.DataFrame({"text": texts, "label": y})
 
 
 def idx(folder, start, count):
@@ -186,9 +153,9 @@ def idx(folder, start, count):
     return pixels.reshape(-1, 28, 28)[start : start + count], labels[start : start + count].astype(int)
 
 
-def features(file, count, classes=None):
+def features(paths, name, count, classes=None):
     """A sample of stored features."""
-    stored = np.load(file)
+    stored = np.load(paths.features / f"{name}.npz")
     x, y = (
         stored[next(name for name in names if name in stored)]
         for names in (("x", "x_train"), ("y", "y_train"))
@@ -200,71 +167,85 @@ def features(file, count, classes=None):
 
 def write(folder, made):
     """The problem as a file."""
-    if isinstance(made, str):
-        path = Path(folder) / "own.csv"
-        path.write_text(made)
+    if isinstance(made, pd.DataFrame):
+        made.to_csv(path := folder / "own.csv", index=False, float_format="%.6g")
         return path
-    path, names = Path(folder) / "own.npz", ("x", "y", "domain")
     x = made[0] if made[0].dtype == np.uint8 else made[0].astype(np.float32)
-    np.savez(path, **dict(zip(names, (x, *made[1:]), strict=False)))
+    np.savez(path := folder / "own.npz", **dict(zip(("x", "y", "domain"), (x, *made[1:]), strict=False)))
     return path
 
 
-def reference(model, stream, half, seed):
-    """Accuracy, mean over tasks, of a scikit-learn model on all tasks at once; if `half`, its hold-out bound on the rest."""
-    parts = [(task.x.reshape(len(task.y), -1), np.asarray(task.y)) for task in stream]
-    draws = np.random.default_rng(seed)
-    kept = [draws.permutation(len(y)) < (len(y) // 2 if half else len(y)) for _, y in parts]
-    model.fit(
-        *(np.concatenate([part[i][own] for part, own in zip(parts, kept, strict=True)]) for i in (0, 1))
+def learn(path, words, folder):
+    """The configuration of a run, its seconds on one core, and of each task the test error and the bound."""
+    begin = time.process_time()
+    config = grid.single_run(grid.read_configuration(path), grid.overrides(words.split()))
+    summary = run(config, folder / "run")
+    seconds, errors = round(time.process_time() - begin, 1), [1 - share for share in summary["matrix"][-1]]
+    bounds = [row["bounds"][summary["kind"]] for row in summary["tasks"]]
+    return config, {"seconds": seconds, "errors": errors, "bounds": bounds}
+
+
+def reference(classifier, stream, seed):
+    """Test accuracy of a scikit-learn model on all tasks at once, and its bound by half the rows, learned from the others."""
+    train, test = (
+        [(task.x.reshape(len(task.y), -1), np.asarray(task.y)) for task in part]
+        for part in (stream.train, stream.test)
     )
-    judged = (
-        [(x[~own], y[~own]) for (x, y), own in zip(parts, kept, strict=True)]
-        if half else [(task.x.reshape(len(task.y), -1), np.asarray(task.y)) for task in stream.test]
-    )  # fmt: skip
-    wrong = [int((predict(model, x, stream, t) != y).sum()) for t, (x, y) in enumerate(judged)]
-    if not half:
-        return 1 - fmean(count / len(y) for count, (_, y) in zip(wrong, judged, strict=True))
-    tasks = len(parts)
-    sizes = [len(y) for _, y in judged]
-    return fmean(
-        float(holdout_certificate(n, count, tasks, np.log(DELTA)))
-        for count, n in zip(wrong, sizes, strict=True)
+    draws, model = np.random.default_rng(seed), make_pipeline(StandardScaler(), classifier)
+    first = [draws.permutation(len(y)) < len(y) // 2 for _, y in train]
+    halves = (
+        [(x[k == one], y[k == one]) for (x, y), k in zip(train, first, strict=True)] for one in (True, False)
     )
 
+    def mistakes(learned, judged):
+        """How many rows of each task the model gets wrong, and of how many; where tasks are known, among their classes."""
+        model.fit(*map(np.concatenate, zip(*learned, strict=True)))
+        for (x, y), head in zip(judged, stream.heads, strict=True):
+            chances = model.predict_proba(x)
+            if stream.scenario == "task-incremental":
+                chances[:, ~np.isin(model.classes_, head)] = -1
+            yield int((model.classes_[chances.argmax(1)] != y).sum()), len(y)
 
-def predict(model, x, stream, task):
-    """The most probable class, of the task's own where tasks are known."""
-    chances = model.predict_proba(x)
-    if stream.scenario == "task-incremental":
-        chances[:, ~np.isin(model.classes_, stream.heads[task])] = -1
-    return model.classes_[chances.argmax(1)]
+    accuracy = 1 - fmean(wrong / n for wrong, n in mistakes(train, test))
+    bounds = [holdout_certificate(n, wrong, len(train), np.log(DELTA)) for wrong, n in mistakes(*halves)]
+    return accuracy, fmean(map(float, bounds))
 
 
-def measure(name, paths, seed):
+def measure(paths, problem, seed):
     """One problem with one seed: accuracies and bounds, means over tasks."""
-    make, words = PROBLEMS[name]
-    with tempfile.TemporaryDirectory() as folder:
-        path = write(folder, make(paths))
-        config = grid.single_run(
-            grid.read_configuration(path), grid.overrides([*words.split(), f"seed={seed}"])
-        )
-        begin = time.process_time()
-        summary = run(config, Path(folder) / "run")
-        seconds = time.process_time() - begin
+    make, words = PROBLEMS[problem]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        config, found = learn(write(folder, make(paths)), f"{words} seed={seed} stream_seed={seed}", folder)
         stream = load_stream(config)
-    found = {
-        "problem": name, "seed": seed, "rows": sum(len(task.y) for task in stream), "seconds": round(seconds, 1),
-        "accuracy": fmean(summary["matrix"][-1]), "bound": fmean(row["bounds"][summary["kind"]] for row in summary["tasks"]),
-    }  # fmt: skip
-    for label, classifier in (
-        ("logistic", LogisticRegression(max_iter=500)),
-        ("mlp", MLPClassifier(random_state=seed)),
-    ):
-        model = make_pipeline(StandardScaler(), classifier)
-        found[f"{label} accuracy"] = reference(model, stream, False, seed)
-        found[f"{label} bound"] = reference(model, stream, True, seed)
+    found["rows"], found["test rows"] = (
+        [len(task.y) for task in part] for part in (stream.train, stream.test)
+    )
+    models = {"logistic": LogisticRegression(max_iter=500), "mlp": MLPClassifier(random_state=seed)}
+    for name, model in models.items():
+        found[f"{name} accuracy"], found[f"{name} bound"] = reference(model, stream, seed)
     return found
+
+
+def measure_sample(sample):
+    """The bound from one more sample of the messages, and the error on 10 000 further ones."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for part, drawn in (("train", (sample, 1920)), ("test", (10**6 + sample, 10_000))):
+            spam(None, drawn).to_csv(folder / f"{part}.csv", index=False)
+        return learn(folder, "tasks=1 text=text", folder)[1]
+
+
+def record(name, keys, measured):
+    """All records of a file of results; what is not there yet is measured and appended."""
+    (file := RESULTS / name).touch()
+    done = [json.loads(line) for line in file.read_text().splitlines()]
+    for key in keys:
+        if not any(key.items() <= one.items() for one in done):
+            done.append(key | measured(**key))
+            with file.open("a") as lines:
+                lines.write(json.dumps(done[-1]) + "\n")
+    return done
 
 
 def main():
@@ -273,44 +254,44 @@ def main():
     parser.add_argument("data", type=Path)
     parser.add_argument("features", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", nargs="*", default=list(PROBLEMS))
-    given = parser.parse_args()
+    parser.add_argument("--samples", type=int, default=0)
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
-    done = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
-    for seed in range(given.seeds):
-        for name in given.only:
-            if not any((one["problem"], one["seed"]) == (name, seed) for one in done):
-                done.append(measure(name, given, seed))
-                with RESULTS.open("a") as file:
-                    file.write(json.dumps(done[-1]) + "\n")
-    show(done)
-
-
-def show(done):
-    """The table: means over seeds, in %."""
-    print(
-        "| problem | rows | accuracy | logistic | MLP | bound | half held out | seconds |\n|---|---|---|---|---|---|---|---|"
-    )
-    near = tight = loose = 0
-    names = [name for name in PROBLEMS if any(one["problem"] == name for one in done)]
-    for name in names:
-        own = [one for one in done if one["problem"] == name]
-        mean = {key: fmean(one[key] for one in own) for key in own[0] if key not in ("problem", "seed")}
-        held = min(mean["logistic bound"], mean["mlp bound"])
-        near += mean["accuracy"] >= max(mean["logistic accuracy"], mean["mlp accuracy"]) - 0.03
-        tight += mean["bound"] <= held
-        loose += mean["bound"] > 1.15 * held
-        cells = [
-            f"{100 * mean[key]:.1f}" for key in ("accuracy", "logistic accuracy", "mlp accuracy", "bound")
-        ]
+    if options.samples:
+        keys = [{"sample": number} for number in range(options.samples)]
+        table = pd.DataFrame(record("own_data_samples.jsonl", keys, measure_sample))
+        errors, bounds = table.errors.str[0], table.bounds.str[0]
         print(
-            f"| {name} | {mean['rows']:.0f} |",
-            " | ".join(cells),
-            f"| {100 * held:.1f} | {mean['seconds']:.0f} |",
+            f"{len(table)} samples: mean error {errors.mean():.4f}, mean bound {bounds.mean():.4f}; {sum(errors > bounds)} above."
+        )
+    else:
+        keys = [{"problem": name, "seed": seed} for seed in range(options.seeds) for name in PROBLEMS]
+        show(pd.DataFrame(record("own_data.jsonl", keys, partial(measure, options))))
+
+
+def show(table):
+    """The table: means over seeds, in %; how far the goals are met."""
+    tests = table[["errors", "bounds", "test rows"]].explode(["errors", "bounds", "test rows"]).astype(float)
+    wrong = (tests.errors * tests["test rows"]).round()
+    refuted = binom.sf(wrong - 1, tests["test rows"], tests.bounds) < DELTA
+    table["accuracy"], table["bound"] = 1 - table.errors.map(fmean), table.bounds.map(fmean)
+    table["rows"] = table.rows.map(sum)
+    table = table.groupby("problem", sort=False).mean(numeric_only=True)
+    best = table[["logistic accuracy", "mlp accuracy"]].max(axis=1)
+    table["half held out"] = table[["logistic bound", "mlp bound"]].min(axis=1)
+    ratio = table.bound / table["half held out"]
+    names = ["accuracy", "logistic accuracy", "mlp accuracy", "bound", "half held out"]
+    print("| problem | rows |", " | ".join(names), "| seconds |\n|---|---|---|---|---|---|---|---|")
+    for name, row in table.iterrows():
+        print(
+            f"| {name} | {row.rows:.0f} |",
+            *(f"{100 * row[key]:.1f} |" for key in names),
+            f"{row.seconds:.0f} |",
         )
     print(
-        f"\nWithin 3 points of the better of the two on {near} of {len(names)}; bound at most that of the better of the two,"
-        f" learned from half, on {tight}; more than 15 % above it on {loose}."
+        f"\nWithin 3 points of the better of the two on {sum(table.accuracy >= best - 0.03)} of {len(table)}; bound at most that"
+        f" of half held out on {sum(ratio <= 1)}; more than 15 % above it on {sum(ratio > 1.15)}. Of {len(tests)} test errors"
+        f" {sum(tests.errors > tests.bounds)} lie above their bound, {sum(refuted)} of them significantly."
     )
 
 
