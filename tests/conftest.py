@@ -1,10 +1,13 @@
 import importlib
 import io
+import itertools
 import shutil
 import subprocess
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
+
+NUMBERS = itertools.count()
 
 
 @pytest.fixture
@@ -13,6 +16,17 @@ def chromium():
     if browser is None:
         pytest.skip("no Chromium on this machine: the page is not tested in a browser")
     return browser
+
+
+@pytest.fixture(autouse=True)
+def private_home(request, monkeypatch, tmp_path_factory):
+    """Every test has a cache of its own, and never sees the data of the machine; those that download share theirs."""
+    if "network" in request.keywords:
+        return None
+    home = tmp_path_factory.getbasetemp() / f"home-{next(NUMBERS)}"  # a folder is made where it is used
+    monkeypatch.setenv("COP2L_HOME", str(home))
+    monkeypatch.delenv("COP2L_DATA", raising=False)
+    return home
 
 
 @pytest.fixture(autouse=True)

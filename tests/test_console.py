@@ -148,19 +148,3 @@ def test_a_run_on_a_terminal_has_a_bar_below_the_finished_tasks(monkeypatch):
     assert all(line in shown for line in [*LINES[:3], LINES[4]])
     assert "task 2/3, about 4.0 s left  iteration 7  picked 56" in shown  # the rest may be cut off
     assert shown.endswith("\x1b[2K")  # the bar is gone
-
-
-def test_several_watchers_are_told_in_order():
-    told = []
-
-    class First(console.Watcher):
-        def note(self, sentence):
-            told.append(sentence)
-
-        def close(self):
-            told.append("closed")
-
-    with console.Watchers([First(), First()]) as both:
-        both.note("a")
-        both.progress(STEP)
-    assert told == ["a", "a", "closed", "closed"]

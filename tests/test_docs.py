@@ -88,7 +88,6 @@ def folder(tmp_path, monkeypatch):
         picture.save(tmp_path / "my-pictures" / f"class{number % 4}" / f"{number}.png")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("COP2L_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("COP2L_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     handler = signal.getsignal(signal.SIGTERM)
     yield tmp_path

@@ -14,7 +14,6 @@ from cop2l.cli import main
 from cop2l.errors import UserError
 from cop2l.methods import METHODS, method
 from cop2l.models.modules import named_backbone
-from cop2l.plugins import installed_names
 from cop2l.streams import load
 
 CODE = '''
@@ -208,7 +207,3 @@ def test_features_of_a_package_by_a_backbone_of_a_package(package, words):
     words("features", "--import", "others-ours-8.npz")
     (found,) = [r for r in json.loads(words("features", "list", "--json")) if r["name"] == "others@ours-8"]
     assert found["pretrained_on"] == ["pictures"]
-
-
-def test_nothing_is_installed_here():
-    assert installed_names("streams") == {}

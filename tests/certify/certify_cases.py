@@ -120,6 +120,16 @@ def compress(model, case, kind=FastLearner):
     return engine
 
 
+def learn_stream(model, case, kind, place="cpu"):
+    """The engine after the whole stream, and what it carried on after every task."""
+    engine, after = case.engine(model, kind), []
+    with exact_arithmetic(1):
+        for t in range(1, case.tasks + 1):
+            engine.learn(case.sample(t, place))
+            after.append(standing(engine))
+    return engine, after
+
+
 def rebuild_theta(model, engine, case, kind=ReferenceLearner):
     """The reconstruction function: nothing of the samples but I u J and the prior parts is passed on."""
     parts = [case.sample(t, next(model.parameters()).device) for t in range(1, case.tasks + 1)]

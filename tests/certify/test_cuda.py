@@ -9,6 +9,7 @@ from certify_cases import (
     SCENARIOS,
     case_of,
     compress,
+    learn_stream,
     model_of,
     parameters,
     rebuild_theta,
@@ -62,16 +63,6 @@ def test_scores_depend_on_no_other_example(name, shape, more, dtype):
             assert torch.equal(score(model, every.take(chosen))[0], losses[torch.from_numpy(chosen).cuda()])
 
 
-def learned(model, case, kind):
-    """What is carried on after every task."""
-    engine, after = case.engine(model, kind), []
-    with exact_arithmetic(1):
-        for t in range(1, case.tasks + 1):
-            engine.learn(case.sample(t, "cuda"))
-            after.append(standing(engine))
-    return engine, after
-
-
 @pytest.mark.parametrize("number", range(24))
 def test_the_fast_path_is_the_kernel_and_both_are_repeatable(number):
     """Models, buffers, scenarios, stops and optimisers in turn."""
@@ -89,7 +80,7 @@ def test_the_fast_path_is_the_kernel_and_both_are_repeatable(number):
     theta_0, ends = parameters(model), []
     for kind in (ReferenceLearner, FastLearner, FastLearner, ReferenceLearner):
         model.load_state_dict(theta_0)
-        engine, after = learned(model, case, kind)
+        engine, after = learn_stream(model, case, kind, "cuda")
         ends.append(after)
     for other in ends[1:]:
         for t, (one, two) in enumerate(zip(ends[0], other, strict=True), 1):
@@ -122,7 +113,7 @@ def test_what_is_recorded_is_the_kernel(number):
     for kind in (ReferenceLearner, FastLearner):
         model.load_state_dict(theta_0)
         torch.manual_seed(number)
-        engine, after = learned(model, case, kind)
+        engine, after = learn_stream(model, case, kind, "cuda")
         ends.append([*after, torch.cuda.get_rng_state().tolist()])
     assert engine._graphs is not None
     assert ends[0] == ends[1]

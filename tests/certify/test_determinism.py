@@ -12,7 +12,6 @@ from torch import nn
 
 from cop2l.certify.fast import FastLearner
 from cop2l.certify.learner import CoP2L
-from cop2l.errors import UserError
 from cop2l.kernel.exact import exact_arithmetic
 from cop2l.kernel.learning import ReferenceLearner
 
@@ -150,14 +149,6 @@ def test_global_settings_do_not_reach_the_bits_and_are_put_back(setting):
     assert found[1] == reference[1]
 
 
-def test_autocast_does_not_reach_the_bits():
-    *_, reference = learned()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        *_, found = learned()
-        assert torch.is_autocast_enabled("cpu")
-    assert same_bits(found, reference)
-
-
 def test_exact_arithmetic_is_exact_inside_and_puts_everything_back():
     threads, before = torch.get_num_threads(), everything_global()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -213,62 +204,3 @@ def test_a_later_task_uses_the_threads_of_the_first(threads):
     content = learner.certify(case.data).content
     assert content["threads"] == 1
     assert content["earlier"] == []
-
-
-def test_modes_are_put_back():
-    case = case_of("class-incremental", [25], **SMALL)
-    model = model_of("normed", case.classes)
-    learner = CoP2L(model, preset="cop2l", **SMALL)
-    learner.learn(case.x[0], case.y[0])
-    assert not any(module.training for module in model.modules())
-    model.body.train()
-    before = parameters(model)
-    learner.predict(case.x[0])
-    learner.certify({1: (case.x[0], case.y[0])})
-    assert model.body.training
-    assert not model.training
-    assert same_bits(parameters(model), before)
-
-
-class Forgetful(nn.Module):
-    """Keeps running statistics that are not in its state_dict."""
-
-    def __init__(self, changes):
-        super().__init__()
-        self.head = nn.Linear(25, 2)
-        self.register_buffer("mean", torch.zeros(25), persistent=False)
-        self.changes = changes
-
-    def forward(self, x):
-        if self.training and self.changes:
-            self.mean += 0.1 * (x.mean(0) - self.mean)
-        return self.head(x - self.mean)
-
-
-@pytest.mark.parametrize("changes", [True, False])
-def test_state_that_could_not_be_rolled_back_is_refused(changes):
-    case = case_of("domain-incremental", [25], **SMALL)
-    model = Forgetful(changes)
-    learner = CoP2L(model, preset="cop2l", **SMALL)
-    if not changes:
-        learner.learn(case.x[0], case.y[0])
-        return
-    with pytest.raises(UserError, match="not in its state_dict"):
-        learner.learn(case.x[0], case.y[0])
-    assert not model.mean.any()
-
-
-def test_rolling_back_includes_running_statistics():
-    """Running on to the stop and rolling back to K is the same as stopping at K."""
-    same = {"k": 4, "epochs": 6, "lr": 0.05, "memory": 12, "noise": 0.1}
-
-    def found(**more):
-        case = case_of("domain-incremental", [60], **same, **more)
-        model = model_of("normed", case.classes)
-        return compress(model, case).sets[0].iterations, parameters(model)
-
-    kept, rolled_back = found(stop="preference")
-    stop, _ = found(stop="none")
-    assert 0 < kept < stop
-    assert same_bits(found(stop="none", max_iterations=kept)[1], rolled_back)
-    assert rolled_back["body.1.num_batches_tracked"] == same["epochs"] * kept

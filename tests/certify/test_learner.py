@@ -13,7 +13,6 @@ from certify_cases import NormedMLP, case_of, model_of, parameters, same_bits, s
 from torch import nn
 
 import cop2l
-from cop2l.certify import saved
 from cop2l.certify.certificate import read_certificate, table_cells
 from cop2l.certify.learner import CoP2L
 from cop2l.certify.presets import PRESETS
@@ -69,15 +68,6 @@ def state(learner):
 
 
 # ---- one certificate per time
-
-
-@pytest.mark.parametrize("options", [SMALL, UNIFORM, WITNESS], ids=["threshold", "uniform", "count-only"])
-def test_learning_issues_nothing(options):
-    case = a_case()
-    learner = a_learner(case, **options)
-    for t in (1, 2):
-        assert learn(learner, case, (t,)).certificate is None
-        assert learner.state.issued is None
 
 
 def test_a_number_of_tasks_fixed_in_advance_gives_one_certificate_after_the_last():
@@ -213,13 +203,6 @@ def test_a_run_directory_is_loaded_through_its_state(tmp_path):
     assert standing(loaded.engine) == standing(learner.engine)
 
 
-def test_a_learner_without_tasks_is_saved_too(tmp_path):
-    case = a_case()
-    a_learner(case).save(tmp_path)
-    straight = learn(a_learner(case), case, (1,))
-    assert standing(learn(CoP2L.load(tmp_path), case, (1,)).engine) == standing(straight.engine)
-
-
 def test_double_precision_is_saved_and_loaded(tmp_path):
     case = a_case()
     learner = CoP2L(model_of("mlp", case.classes).double(), preset="cop2l", **SMALL)
@@ -264,27 +247,6 @@ def test_a_model_of_the_users_own_must_be_given_again(tmp_path):
     learn(a_learner(case, "normed"), case, (1,)).save(tmp_path)
     with pytest.raises(UserError, match="a model of your own; pass it"):
         CoP2L.load(tmp_path)
-
-
-def test_damage_is_refused(tmp_path):
-    case = a_case()
-    learn(a_learner(case), case, (1,)).save(tmp_path)
-    file = tmp_path / saved.FILE
-    whole = file.read_bytes()
-    draw = np.random.default_rng(0)
-    for place in [0, 9, len(whole) - 1, *draw.integers(8, len(whole), 30)]:
-        broken = bytearray(whole)
-        broken[place] ^= 0x21
-        file.write_bytes(broken)
-        with pytest.raises(UserError) as caught:
-            CoP2L.load(tmp_path)
-        assert "\n" not in str(caught.value)
-    for content in (b"", b"broken", whole[:-1], whole + b"x"):
-        file.write_bytes(content)
-        with pytest.raises(UserError):
-            CoP2L.load(tmp_path)
-    file.write_bytes(whole)
-    assert CoP2L.load(tmp_path).tasks_seen == 1
 
 
 def test_a_certificate_of_another_time_is_not_taken_for_its_own(tmp_path):
@@ -505,42 +467,6 @@ def test_wrong_options(bad):
 # ---- any kind of data
 
 
-def test_arrays_memory_maps_lists_and_blocks_give_the_same_certificate(tmp_path):
-    case = a_case()
-    data, maps = data_of(case), {}
-    for t, (x, y) in data.items():
-        np.save(tmp_path / f"x{t}.npy", x)
-        maps[t] = (np.load(tmp_path / f"x{t}.npy", mmap_mode="r"), y)
-    learner = learn(a_learner(case), case, (1, 2, 3))
-    reference = text(learner.certify(data))
-
-    def blocks(t, size):
-        x, y = maps[t]
-        return lambda: (
-            (x[start : start + size], y[start : start + size]) for start in range(0, len(y), size)
-        )
-
-    for given in (
-        {t: (torch.from_numpy(x), torch.from_numpy(y)) for t, (x, y) in data.items()},
-        {t: (x, y.tolist()) for t, (x, y) in data.items()},
-        {t: (x, y.astype(np.uint8)) for t, (x, y) in data.items()},
-        {t: (x.astype(">f4"), y.astype(">i8")) for t, (x, y) in data.items()},
-        {t: [np.asfortranarray(x), y] for t, (x, y) in data.items()},
-        maps,
-        {t: blocks(t, 7) for t in data},
-        {1: data[1], 2: maps[2], 3: blocks(3, 16)},
-    ):
-        assert text(learner.certify(given)) == reference
-    mapped = a_learner(case)
-    for t in data:
-        mapped.learn(*maps[t], classes=case.heads[t - 1])
-    assert text(mapped.certify(data)) == reference
-    tensors = a_learner(case)
-    for t, (x, y) in data.items():
-        tensors.learn(torch.from_numpy(x), torch.from_numpy(y), classes=case.heads[t - 1])
-    assert text(tensors.certify(maps)) == reference
-
-
 @pytest.mark.parametrize("options", [SMALL, WITNESS, {**SMALL, "prior": 0.3, "prior_memory": 0.4, "prior_epochs": 1}],
                          ids=["threshold", "count-only", "threshold and prior part"])  # fmt: skip
 @pytest.mark.parametrize("scenario", ["class-incremental", "task-incremental"])
@@ -585,12 +511,7 @@ def test_wrong_data_is_refused():
         ({1: (x, label)}, "fingerprint"),
         ({1: (x[::-1], y[::-1])}, "fingerprint"),
         ({1: (x.astype(np.float64), y)}, "fingerprint"),
-        ({1: (x[:, :-1], y)}, "fingerprint"),
-        ({1: (x[:, None, :], y)}, "fingerprint"),
-        ({1: (x, y + 100)}, "fingerprint"),
-        ({1: (x, y - 100)}, "fingerprint"),
         ({1: (x[:-1], y[:-1])}, "fingerprint"),
-        ({1: (x[:0], y[:0])}, "fingerprint"),
         (
             {1: (np.vstack([x, x]), np.concatenate([y, y]))},
             "80 inputs and 80 labels from row 0 on; it was learned from 40",
@@ -626,12 +547,6 @@ def test_a_task_whose_data_is_none_is_one_without_data(buffer):
     assert text(certificates[0]) == text(certificates[1])
     assert certificates[0].records[0]["missed"] is None
     assert 1 not in certificates[0].bounds or certificates[0].claimed[1].keys() == {"buffer"}
-
-
-def test_an_example_without_its_row_is_pointed_out():
-    case = a_case()
-    with pytest.raises(UserError, match=r"takes inputs of shape \(25,\), not \(\); .* one row per example"):
-        learn(a_learner(case), case, (1,)).predict(case.x[0][0])
 
 
 def test_a_certificate_is_written_again_only_with_its_tensors(tmp_path):
@@ -746,16 +661,21 @@ def masked_learner():
         lambda learner: setattr(learner.model, "head", nn.Linear(8, 2)),
     ],
 )
-@pytest.mark.parametrize("learned", [False, True])
-def test_a_model_changed_by_hand_is_refused(change, learned):
+@pytest.mark.parametrize("then", ["first learn", "certify", "learn", "save"])
+def test_a_model_changed_by_hand_is_refused(tmp_path, change, then):
     learner, x, y = masked_learner()
-    if learned:
+    if then != "first learn":
         learner.learn(x, y)
+    head, theta = learner.model.head, copy.deepcopy(learner.model.state_dict())
     change(learner)
-    with pytest.raises(
-        UserError, match=f"changed after {'task 1 was learned' if learned else 'the learner was made'}"
-    ):
-        learner.certify({1: (x, y)}) if learned else learner.learn(x, y)
+    acts = {"certify": lambda: learner.certify({1: (x, y)}), "save": lambda: learner.save(tmp_path / "run")}
+    act = acts.get(then, lambda: learner.learn(x + 9, y))
+    when = "the learner was made" if then == "first learn" else "task 1 was learned"
+    with pytest.raises(UserError, match=f"changed after {when}"):
+        act()
+    learner.model.head = head
+    learner.model.load_state_dict(theta)
+    act()
 
 
 def test_a_model_that_is_changed_while_its_data_is_read_is_refused():
@@ -790,20 +710,28 @@ def test_a_model_that_counts_its_calls_is_refused():
 
 
 class Running(Masked):
-    """A running mean that is no buffer: going back to an earlier iteration does not undo it."""
+    """A running mean that is not in the state_dict: going back to an earlier iteration does not undo it."""
 
-    mean = torch.zeros(4)
+    def __init__(self, buffer):
+        super().__init__()
+        if buffer:
+            self.register_buffer("mean", torch.zeros(4), persistent=False)
+        else:
+            self.mean = torch.zeros(4)
 
     def forward(self, x):
         if self.training:
-            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+            self.mean += 0.1 * (x.detach().mean(0) - self.mean)
         return super().forward(x - self.mean)
 
 
-def test_a_model_with_a_running_mean_that_is_no_buffer_is_refused():
+@pytest.mark.parametrize("buffer", [True, False])
+def test_a_running_mean_that_is_not_in_the_state_dict_is_refused(buffer):
     _, x, y = masked_learner()
+    model = Running(buffer)
     with pytest.raises(UserError, match="not in its state_dict, and its answers with it"):
-        CoP2L(Running(), preset="cop2l", k=2, memory=10, max_iterations=2).learn(x, y)
+        CoP2L(model, preset="cop2l", k=2, memory=10, max_iterations=2).learn(x, y)
+    assert not (buffer and model.mean.any())
 
 
 class Extra(Masked):
@@ -893,22 +821,3 @@ def test_integers_and_real_numbers_are_not_mixed():
     learner.learn(x, y)
     with pytest.raises(UserError, match="give all tasks one type"):
         learner.learn((9 * x.abs()).to(torch.uint8), y)
-
-
-@pytest.mark.parametrize("then", ["certify", "learn", "save"])
-def test_parameters_changed_by_hand_are_refused(tmp_path, then):
-    case = a_case()
-    learner = a_learner(case, tasks=None)
-    learn(learner, case, [1])
-    theta = {name: value.clone() for name, value in learner.model.state_dict().items()}
-    with torch.no_grad():
-        next(learner.model.parameters()).add_(1e-3)
-    act = {
-        "certify": lambda: learner.certify({1: (case.x[0], case.y[0])}),
-        "learn": lambda: learner.learn(case.x[1], case.y[1]),
-        "save": lambda: learner.save(tmp_path / "run"),
-    }[then]
-    with pytest.raises(UserError, match="were changed after task 1"):
-        act()
-    learner.model.load_state_dict(theta)
-    act()

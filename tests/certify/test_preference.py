@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from certify_cases import SCENARIOS, case_of, certified, compress, model_of, parameters, same_bits
 
 from cop2l.kernel.exact import exact_arithmetic, score, threshold
@@ -148,26 +147,6 @@ def test_the_same_trials_show_exceptions_where_the_buffer_depends_on_other_examp
     done, exceptions, _ = trials(15, 4, kind, enough=3, buffer=buffer, memory=24)
     print(f"{kind.__name__} {buffer} buffer: {exceptions} exceptions in {done} trials")
     assert exceptions >= 3
-
-
-@pytest.mark.parametrize("kind", [ReferenceLearner, HardCap])
-def test_the_order_of_the_rows_does_not_matter(kind):
-    """The rerun, which sees rows in another order, is the run itself when nothing is dropped."""
-    for number, buffer in enumerate(["threshold", "uniform", "count-only", "threshold"]):
-        case = case_of(
-            "class-incremental", [30, 25, 20], data_seed=number, seed=number, buffer=buffer, k=4, memory=25, lr=0.02,
-            epochs=2, max_iterations=6, stop="none",
-        )  # fmt: skip
-        model = model_of("mlp", case.classes)
-        theta_0 = parameters(model)
-        engine = compress(model, case, kind)
-        theta = parameters(model)
-        model.load_state_dict(theta_0)
-        own, picked = rerun(case.engine(model, kind), case, {}, order=np.random.default_rng(number))
-        assert same_bits(parameters(model), theta)
-        assert any(torch.count_nonzero(theta[name] - theta_0[name]) for name in theta)
-        assert all(np.array_equal(picked[t], one.picked) for t, one in enumerate(engine.sets, 1))
-        assert all(np.array_equal(own[t], one.own_picks) for t, one in enumerate(engine.sets, 1))
 
 
 def test_counting_only_the_kept_picks_would_not_be_a_preferent_compression():

@@ -1,6 +1,5 @@
 """Presets, and the options as keywords."""
 
-import types
 import typing
 from collections.abc import Sequence
 
@@ -64,18 +63,3 @@ def test_wrong_names_and_values_are_one_sentence():
         options("papers")
     with pytest.raises(UserError, match="use preset='cop2l'"):
         options("hybrid", prior=0)
-
-
-def test_a_type_is_checked_strictly():
-    assert isinstance(options("paper", omega=15).omega, float)
-    for name, value in (
-        ("memory", 2.0),
-        ("memory", True),
-        ("grid", 1),
-        ("omega", "15"),
-        ("claim", ()),
-        ("claim", ("taskss",)),
-    ):
-        with pytest.raises(UserError, match=name):
-            options("paper", **{name: value})
-    assert types.NoneType in typing.get_args(typing.get_type_hints(Options)["tasks"])

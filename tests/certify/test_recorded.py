@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 import torch
-from certify_cases import SCENARIOS, case_of, model_of, parameters, same_bits, standing
+from certify_cases import SCENARIOS, case_of, learn_stream, model_of, parameters, same_bits
 
 from cop2l.certify import cuda, cuda_steps
 from cop2l.certify.cuda_steps import Steps
@@ -26,15 +26,6 @@ def everywhere(monkeypatch):
     )
 
 
-def learned(model, case, kind):
-    engine, after = case.engine(model, kind), []
-    with exact_arithmetic(1):
-        for t in range(1, case.tasks + 1):
-            engine.learn(case.sample(t))
-            after.append(standing(engine))
-    return engine, after
-
-
 @pytest.mark.parametrize("number", range(24))
 def test_learning_is_the_kernels(number):
     """Models, buffers, scenarios, stops and optimisers in turn; with and without an end that is known beforehand."""
@@ -51,7 +42,7 @@ def test_learning_is_the_kernels(number):
     for kind in (ReferenceLearner, FastLearner):
         model.load_state_dict(theta_0)
         torch.manual_seed(number)
-        engine, after = learned(model, case, kind)
+        engine, after = learn_stream(model, case, kind)
         ends.append([*after, torch.get_rng_state().tolist()])
     assert engine._graphs is not None
     assert ends[0] == ends[1]
@@ -69,7 +60,7 @@ def test_an_update_may_go_to_the_device_in_parts(monkeypatch, table):
     monkeypatch.setattr(Steps, "_send", lambda *a: sent.append(original(*a)) or sent[-1])
     for kind in (ReferenceLearner, FastLearner):
         model = model_of("mlp", case.classes).eval()
-        ends.append((learned(model, case, kind)[1], parameters(model)))
+        ends.append((learn_stream(model, case, kind)[1], parameters(model)))
     assert ends[0][0] == ends[1][0]
     assert same_bits(ends[0][1], ends[1][1])
     assert (len(sent) > 10) == (table == 1)  # two tasks of four iterations, and the prior parts
@@ -104,7 +95,7 @@ def test_a_pool_is_recorded_once_for_tasks_of_about_one_size(monkeypatch):
     theta_0, ends = parameters(model), []
     for kind in (ReferenceLearner, FastLearner):
         model.load_state_dict(theta_0)
-        ends.append(learned(model, case, kind)[1])
+        ends.append(learn_stream(model, case, kind)[1])
     assert ends[0] == ends[1]
     assert made == [
         rows * LARGE_BLOCK for rows in (11, 9, 2)
@@ -117,7 +108,7 @@ def test_what_is_recorded_goes_with_the_learner():
     gc.collect()
     gc.disable()
     try:
-        engine, _ = learned(model_of("mlp", case.classes), case, FastLearner)
+        engine, _ = learn_stream(model_of("mlp", case.classes), case, FastLearner)
         left = weakref.ref(engine), weakref.ref(engine._graphs)
         assert all(left)
         del engine

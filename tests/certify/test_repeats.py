@@ -70,15 +70,6 @@ def test_rows_of_an_earlier_task_void_the_bounds_of_both(guise, tmp_path):
     assert said in verdict.invalid[0]
 
 
-def test_a_call_per_epoch_is_never_certified():
-    """Labels that no input tells: the truth is 50 %, and counting rows that were learned before showed 2 %."""
-    x, y = np.random.default_rng(0).normal(size=(100, 40)), np.random.default_rng(1).integers(0, 2, 100)
-    learner = CoP2L(model_of("mlp", 2, inputs=40), preset="hybrid", memory=100, optimiser="adam", lr=0.01)
-    for _ in range(3):
-        reasons(learner, x, y)
-    assert set(learner.certify({3: (x, y)}).bounds.values()) == {1.0}
-
-
 def test_copies_within_a_task(tmp_path):
     x, y = clouds(0)
     rows = np.arange(300)

@@ -97,17 +97,6 @@ def test_many_blocks_and_classes(classes, threads, dtype):
     assert (wrong & ~other).sum() <= 3  # a tie is an error, and yet something is predicted
 
 
-@pytest.mark.parametrize("name", ["linear", "mlp"])
-def test_a_small_request_is_predicted_as_in_large_company(name):
-    model = build(name, inputs=(48,), classes=10, seed=0)
-    every = examples((48,), 10, torch.float32, 400)
-    whole = predict(model, every.x)
-    assert len(whole.unique()) > 2
-    for count in (1, 2, 16, 17, 128, 129):
-        for start in range(0, 400 - count, 97):
-            assert torch.equal(predict(model, every.x[start : start + count]), whole[start : start + count])
-
-
 @pytest.mark.parametrize("count", [1, 16, 300])
 def test_predictions_do_not_depend_on_settings_of_torch_or_of_the_model(count):
     learner = CoP2L(
@@ -267,31 +256,6 @@ def test_a_branch_that_is_zero_at_first_hides_nothing():
     every = examples((4,), 3, torch.float32, 60)
     with pytest.raises(UserError, match="Scores depend on the examples scored together"):
         a_learner(made(Residual)).learn(every.x, every.y)
-
-
-class Told(nn.Linear):
-    def __setattr__(self, name, value):
-        if name == "training":
-            self.modes.append(value)
-        super().__setattr__(name, value)
-
-    modes: list[bool] = []  # noqa: RUF012
-
-
-def test_scoring_switches_modules_that_keep_their_mode_themselves():
-    """The kernel leaves evaluation mode on; the fast path, which is entered again and again, puts the mode back."""
-    every = examples((4,), 3, torch.float32, 60)
-    for scored, modes in ((score, [False]), (fast_score, [False, True])):
-        model = nn.Sequential(Told(4, 3)).train()
-        Told.modes.clear()
-        scored(model, every)
-        assert Told.modes == modes
-
-
-@pytest.mark.parametrize("name", ["mlp", "cnn"])
-def test_good_models_are_not_refused(name):
-    shape = (1, 12, 12)
-    check_alone(build(name, inputs=shape, classes=5, seed=0), examples(shape, 5, torch.float32, 30))
 
 
 def test_the_check_changes_nothing():

@@ -90,22 +90,11 @@ def test_the_sentence(capsys):
     [
         ("holdout --n 100 --errors 0 --delta 0.05", "the error rate is at most 2.96 %."),
         ("holdout --n 100 --errors 0 --tasks 4", "the error rate on this task, one of 4, is at most 4.29 %."),
-        ("holdout --n 10 --errors 1 --delta 1e-30", "at least 1 - 1e-30 over"),
         ("holdout --n 10 --errors 1 --delta 1e-30", "at most 99.97 %."),
-        ("holdout --n 10 --errors 1 --delta 0.001", "at least 99.9 % over"),
-        ("holdout --n 10 --errors 1 --delta 1", "at least 0 % over"),
     ],
 )
 def test_sentences_for_other_cases(capsys, line, sentence):
     assert sentence in bound(capsys, line).splitlines()[0]
-
-
-def test_printed_percentages_are_rounded_up(capsys):
-    for n in (7, 40, 333, 5000, 10**6):
-        line = f"holdout --n {n} --errors {n // 10}"
-        value = json.loads(bound(capsys, f"{line} --json"))["bound"]
-        percent = float(re.search(r"at most ([0-9.]+) %", bound(capsys, line)).group(1))
-        assert value <= percent / 100 <= value * 1.01 + 1e-12
 
 
 def test_a_vacuous_bound_says_why(capsys):
@@ -164,15 +153,3 @@ def test_a_number_of_iterations_outside_the_grid_is_refused(capsys):
 )
 def test_wrong_numbers_get_one_sentence_that_names_them(capsys, line, word):
     assert word in refusal(capsys, line)
-
-
-@pytest.mark.parametrize(
-    "line", ["kl --n 10", "holdout", "", "unknown --n 10", "holdout --n 10 --errors 1 --task"]
-)
-def test_a_wrong_command_line_exits_with_2(capsys, line):
-    try:
-        code = main(["bound", *line.split()])
-    except SystemExit as stopped:
-        code = stopped.code
-    assert code == 2
-    assert "Traceback" not in capsys.readouterr().err

@@ -64,11 +64,13 @@ heavy = [name for name in ("torch", "scipy.stats", "altair", "pooch", "ray", "ri
 print(heavy, file=sys.stderr)
 """
 GOOD = ["bound", "preference", "--n", "100", "--picked", "3", "--missed", "2", "--iterations", "3"]
-QUICK = [["--help"], ["--version"], ["bound", "--help"], ["bound", "kl", "--help"], GOOD, [*GOOD, "--json"]]
+LOOK = ["monitor", "0.1", "--state", "state.json"]
+QUICK = [["--help"], ["--version"], ["bound", "--help"], ["bound", "kl", "--help"], [*GOOD, "--json"], LOOK]
 
 
 @pytest.mark.parametrize("words", QUICK, ids=" ".join)
-def test_nothing_heavy_is_imported(words):
+def test_nothing_heavy_is_imported(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     probed = run(sys.executable, "-c", PROBE, *words)
     assert probed.returncode == 0, probed.stderr
     assert probed.stderr == "[]\n"

@@ -17,11 +17,8 @@ def empty_files(content):
 
 
 @pytest.fixture(autouse=True)
-def home(monkeypatch, tmp_path):
-    monkeypatch.setenv("COP2L_HOME", str(tmp_path))
-    monkeypatch.delenv("COP2L_DATA", raising=False)
+def one_mirror(monkeypatch):
     monkeypatch.setattr(download, "sources", lambda _: [Source("a mirror", 1, empty_files)])
-    return tmp_path
 
 
 def test_list(capsys):
@@ -43,10 +40,10 @@ def test_list(capsys):
     }
 
 
-def test_get_then_list(capsys, home):
+def test_get_then_list(capsys, private_home):
     assert main(["data", "get", "mnist"]) == 0
     captured = capsys.readouterr()
-    folder = home / "data" / "MNIST" / "raw"
+    folder = private_home / "data" / "MNIST" / "raw"
     assert captured.out == f"{folder}\n"
     assert "Trying a mirror for MNIST (1 MB)." in captured.err
     assert main(["data", "get", "permuted-mnist", "--json"]) == 0

@@ -11,12 +11,6 @@ from cop2l.features import find_entry
 from cop2l.models.backbones import BACKBONES
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("COP2L_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("COP2L_DATA", raising=False)
-
-
 @pytest.fixture
 def cifar10(tmp_path):
     """The official binary layout with a few random pictures."""

@@ -125,13 +125,8 @@ def test_a_saved_learner_grows_in_place_and_a_baseline_too(before, tmp_path, cap
         (["learn", "{nowhere}", "--data", "{3.npz}"], "There is no saved learner in"),
         (["learn", "{stopped}", "--data", "{3.npz}"], "There is no saved learner in"),
         (["learn", "{run}", "--out", "x", "--data", "{4.npz}"], "There is no file"),
-        (["learn", "{run}", "--out", "x", "--data", "{run}"], "There are no pictures"),
         (["learn", "{run}", "--out", "x", "--data", "{unlabelled.npy}"], "has no labels; add y"),
         (["learn", "{run}", "--out", "x", "--data", "{3.csv}"], "has no labels"),
-        (
-            ["learn", "{run}", "--out", "x", "--data", "{run}/summary.json"],
-            "is not a kind of data file that is known",
-        ),
         (
             ["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--classes", "a"],
             "classes must be class numbers",
@@ -146,9 +141,6 @@ def test_a_saved_learner_grows_in_place_and_a_baseline_too(before, tmp_path, cap
             "no earlier task ²",
         ),
         (["predict", "{run}", "--data", "{bad.npz}"], "is not a readable .npz file of plain arrays"),
-        (["predict", "{run}", "--data", "{text.csv}"], "no values that are known in advance"),
-        (["predict", "{run}", "--data", "{wide.csv}"], "have the shape (5,), and the learner takes (4,)"),
-        (["predict", "{run}", "--data", "{ragged.csv}"], "is not a readable .csv file"),
     ],
 )
 def test_wrong_input_gets_one_sentence_and_exit_code_2(
@@ -157,11 +149,8 @@ def test_wrong_input_gets_one_sentence_and_exit_code_2(
     folder, _ = before
     monkeypatch.chdir(tmp_path)
     (folder / "bad.npz").write_bytes(b"PK nonsense")
-    (folder / "text.csv").write_text("a,b,c,d\n1,2,three,4\n")
-    (folder / "wide.csv").write_text("a,b,c,d,e\n1,2,3,4,5\n")
     (folder / "stopped").mkdir(exist_ok=True)
     (folder / "stopped" / "lock").write_text("of a run that did not begin")
-    (folder / "ragged.csv").write_text("a,b,c,d\n1,2\n")
     places = [argument.replace("{", f"{folder}/").replace("}", "") for argument in arguments]
     capsys.readouterr()
     assert main(places) == 2
@@ -182,24 +171,3 @@ def test_data_of_a_task_that_is_none_is_refused_before_anything_is_learned(
     assert main(["learn", str(folder / "run"), *arguments, "--out", str(tmp_path / "x")]) == 2
     said = f"cop2l: There is no earlier task {number}; the learner has learned the tasks 1 to 2.\n"
     assert capsys.readouterr().err == said
-
-
-def test_a_run_of_a_fixed_number_of_tasks_takes_no_more(before, tmp_path, capsys):
-    folder, _ = before
-    assert main(["run", "synthetic", *RUN, "tasks=2", "--out", str(tmp_path / "run")]) == 0
-    capsys.readouterr()
-    data = ["--data", str(folder / "3.npz"), "--out", str(tmp_path / "x")]
-    assert main(["learn", str(tmp_path / "run"), *data]) == 2
-    assert "made for 2 tasks" in capsys.readouterr().err
-
-
-def test_predictions_as_json_are_those_of_the_lines(before, capsys):
-    folder, _ = before
-    command = ["predict", str(folder / "run"), "--data", str(folder / "3.npz")]
-    capsys.readouterr()
-    assert main(command) == 0
-    lines = capsys.readouterr().out.split()
-    assert main([*command, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [str(c) for c in found["classes"]] == lines
-    assert 0 <= found["accuracy"] <= 1

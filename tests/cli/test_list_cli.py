@@ -47,9 +47,3 @@ def test_the_keys_of_a_method(capsys):
     assert "did you mean 'replay'?" in capsys.readouterr().err
     assert main(["list", "models", "der++"]) == 2
     assert "write: cop2l list keys der++." in capsys.readouterr().err
-
-
-def test_an_unknown_list_is_an_error_of_usage():
-    with pytest.raises(SystemExit) as stopped:
-        main(["list", "wishes"])
-    assert stopped.value.code == 2

@@ -3,13 +3,11 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from synthetic_runs import make_runs
 
 from cop2l.cli import main
-from cop2l.files import read_json
 
 
 @pytest.fixture(scope="module")
@@ -53,15 +51,6 @@ def test_compare_prints_tables(runs, capsys):
 def test_compare_in_every_format(runs, capsys, form, sign):
     assert main(["compare", str(runs), "--format", form, "--metric", "preference", "worst-kl"]) == 0
     assert sign in capsys.readouterr().out
-
-
-def test_compare_takes_single_runs(runs, capsys):
-    folders = [str(runs / f"replay-{seed}") for seed in (0, 2)]
-    assert main(["compare", *folders, "--json", "--metric", "accuracy"]) == 0
-    (cell,) = json.loads(capsys.readouterr().out)
-    accuracies = [read_json(Path(f) / "summary.json")["accuracy"] for f in folders]
-    assert cell["seeds"] == 2
-    assert cell["mean"] == pytest.approx(sum(accuracies) / 2)
 
 
 @pytest.fixture
@@ -115,16 +104,6 @@ def test_what_the_user_did_wrong_is_one_sentence(runs, capsys, arguments, words)
     said = capsys.readouterr().err
     assert words in said
     assert "Traceback" not in said
-
-
-def test_a_damaged_run_is_named_and_the_others_are_compared(runs, tmp_path, capsys):
-    damaged = tmp_path / "damaged"
-    damaged.mkdir()
-    (damaged / "summary.json").write_text("{")
-    assert main(["compare", str(runs / "cop2l-0"), str(damaged)]) == 0
-    said = capsys.readouterr()
-    assert "is damaged: summary.json (not JSON)" in said.err
-    assert "cop2l" in said.out
 
 
 WITHOUT_THE_EXTRA = """

@@ -1,5 +1,4 @@
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -75,18 +74,8 @@ def test_what_no_verb_knows_is_refused_in_a_sentence(capsys, words):
     ("arguments", "sentence"),
     [
         (["nothing"], "There is no configuration named 'nothing'"),
-        (["synthetic", "sed=1"], "There is no key named 'sed'; did you mean 'seed'?"),
-        (
-            ["synthetic", "--out", "here", "lr=fast"],
-            "lr must be a number from 1e-12 to 1e+12, but it is 'fast'.",
-        ),
-        (["synthetic", "seed=0,1"], "a grid of 2 runs; use cop2l sweep"),
         (["synthetic", "seed=0..1", "memory=30,40"], "a grid of 4 runs; use cop2l sweep"),
         (["synthetic", "seed=4..0"], "4..0 is no range; write the smaller number first, as in 0..4."),
-        (
-            ["synthetic", "method=replay", "omega=3"],
-            "replay has no option omega; for cop2l alone, write methods.cop2l.omega.",
-        ),
         (["synthetic", "stream=none.npz", "data=false"], "There is no file or folder none.npz"),
         (["synthetic", "--out", "file/run"], "Cannot write in file/run (Not a directory)"),
     ],
@@ -98,52 +87,6 @@ def test_run_refuses_with_one_sentence_and_exit_code_2(capsys, arguments, senten
     assert printed.out == ""
     assert sentence in printed.err
     assert printed.err.count("\n") == 1
-
-
-def test_run_takes_a_file_of_ones_own_and_ones_own_data(capsys):
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    y = np.arange(200) % 4
-    np.savez("mine.npz", x=rng.normal(size=(200, 6)) + 3 * np.eye(6)[y], y=y)
-    Path("mine.toml").write_text("""
-        stream = "mine.npz"
-        tasks = 2
-        method = "replay"
-        epochs = 10
-        lr = 0.1
-        holdout = 0.2
-    """)
-    assert main(["run", "mine.toml", "--out", "out"]) == 0
-    assert "The claim is the column holdout" in capsys.readouterr().out
-    assert json.loads(Path("out/summary.json").read_text())["accuracy"] > 0.8
-
-
-def test_a_list_of_the_stream_makes_one_run(capsys):
-    import numpy as np
-
-    y = np.arange(80) % 4
-    np.savez("mine.npz", x=3 * np.eye(6)[y], y=y)
-    Path("mine.toml").write_text("""
-        stream = "mine.npz"
-        method = "finetuning"
-        epochs = 1
-        [data]
-        task_classes = [[0, 3], [1, 2]]
-    """)
-    assert main(["run", "mine.toml", "--out", "file"]) == 0
-    assert main(["run", "mine.toml", "data.task_classes=[[0],[3],[1,2]]", "--out", "given"]) == 0
-    classes = [
-        [
-            sorted(json.loads(line)["classes"])
-            for line in Path(f"{out}/records.jsonl").read_text().splitlines()
-        ]
-        for out in ("file", "given")
-    ]
-    assert classes == [
-        [["0", "3"], ["0", "1", "2", "3"]],
-        [["0"], ["0", "3"], ["0", "1", "2", "3"]],
-    ]
 
 
 LONG = ["run", "synthetic", *SMALL, "tasks=12", "prior=0.5", "prior_epochs=600", "--out", "run"]
@@ -201,31 +144,3 @@ def test_a_run_whose_output_nobody_reads_stops_and_goes_on(capsys, together):
     learned = len(Path("run/records.jsonl").read_text().splitlines())
     assert main(words) == 0
     assert f"going on after task {learned}\n" in capsys.readouterr().out
-
-
-def test_on_a_terminal_there_is_a_bar_per_task():
-    ours, theirs = os.openpty()
-    command = [sys.executable, "-m", "cop2l", "run", "synthetic", *SMALL]
-    process = subprocess.Popen(command, stdout=theirs, env={**os.environ, "COLUMNS": "160", "TERM": "xterm"})
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            shown += os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-    os.close(ours)
-    assert process.wait() == 0
-    text = shown.decode()
-    for word in (
-        "━",
-        "1/3",
-        "3/3",
-        "iteration",
-        "picked",
-        "worst loss",
-        "bound",
-        "left",
-        "Results:",
-    ):
-        assert word in text

@@ -102,7 +102,6 @@ def test_a_run_whose_last_attempt_failed_can_be_run_again():
     ("arguments", "sentence"),
     [
         (["synthetic", "--workers", "0"], "--workers is 0; give at least 1."),
-        (["synthetic", "sede=0,1"], "There is no key named 'sede'; did you mean 'seed'?"),
         (["synthetic", "seeds=0,1"], "There is no key named 'seeds'; did you mean 'seed'?"),
     ],
 )

@@ -1,7 +1,6 @@
 """A run that is killed with SIGKILL, at any moment, goes on and ends in the same bits."""
 
 import os
-import random
 import signal
 import time
 from pathlib import Path
@@ -13,7 +12,6 @@ from cop2l.errors import UserError
 from cop2l.experiments.run import run
 from cop2l.experiments.sweep import warm_context
 
-KILLS = 20
 REPLAY = ("method=replay", "holdout=0.2", "tasks=2", "epochs=1")
 
 
@@ -33,33 +31,6 @@ def whole(tmp_path_factory):
     for name, config in configs.items():
         run(config, folder / name)
     return configs, {name: content(folder / name) for name in configs}
-
-
-@pytest.mark.long
-def test_killed_at_twenty_random_moments(tmp_path, context, whole):
-    configs, expected = whole
-    config, moments = configs["cop2l"], random.Random(20)
-    for name in ("first", "second"):  # the first also starts the server that the others are forked from
-        began = time.perf_counter()
-        process = context.Process(target=run, args=(config, tmp_path / name))
-        process.start()
-        process.join()
-        duration = time.perf_counter() - began
-        assert content(tmp_path / name) == expected["cop2l"]  # a forked process makes the same bits
-    killed = 0
-    for number in range(5 * KILLS):  # on a busy machine some runs end before their moment comes
-        folder = tmp_path / str(number)
-        process = context.Process(target=run, args=(config, folder))
-        process.start()
-        time.sleep(moments.uniform(0.05, 0.85) * duration)
-        process.kill()
-        process.join()
-        killed += process.exitcode == -signal.SIGKILL
-        run(config, folder)
-        assert content(folder) == expected["cop2l"], number
-        if killed == KILLS:
-            break
-    assert killed == KILLS
 
 
 def dying(config, folder, operation):

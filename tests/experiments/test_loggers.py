@@ -6,7 +6,6 @@ import pytest
 from run_files import SMALL, configured
 
 from cop2l.cli import main
-from cop2l.console import Watcher
 from cop2l.errors import UserError
 from cop2l.experiments.loggers import LOGGERS, Logged, logged, measurements
 from cop2l.experiments.run import run
@@ -197,19 +196,3 @@ def test_a_missing_library_is_named(tmp_path, monkeypatch, kind):
         monkeypatch.setenv(name, "true")
     with pytest.raises(UserError, match=rf"--log {kind} needs the package .* pip install 'cop2l\[{kind}\]'"):
         logged(kind, tmp_path)
-
-
-def test_watchers_are_closed_when_the_run_fails(tmp_path):
-    class Broken(Watcher):
-        closed = 0
-
-        def task(self, record):
-            raise RuntimeError("no")
-
-        def close(self):
-            self.closed += 1
-
-    broken = Broken()
-    with pytest.raises(RuntimeError):
-        run(configured(), tmp_path / "run", [broken])
-    assert broken.closed == 1

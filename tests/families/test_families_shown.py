@@ -29,6 +29,12 @@ def runs(tmp_path_factory):
     return folder / "runs"
 
 
+def averages(runs):
+    """The bounds on the average, of both seeds."""
+    claims = [read_json(runs / seed / "summary.json")["claims"] for seed in "01"]
+    return [next(s["value"] for s in found if s["family"] == "average") for found in claims]
+
+
 def test_each_family_has_one_sentence_beside_what_was_measured():
     (average,) = claims([claimed("average")], SIZES)
     assert average.sentence == (
@@ -84,12 +90,7 @@ def test_the_page_lists_what_is_certified(runs, tmp_path):
     assert main(["report", str(runs), "--out", str(tmp_path / "page.html")]) in (0, None)
     text = html.unescape(re.sub(r"<[^>]+>", " ", (tmp_path / "page.html").read_text())).replace("\u00a0", " ")
     assert "each run's statements hold at once" in text
-    values = [
-        next(
-            s["value"] for s in read_json(runs / seed / "summary.json")["claims"] if s["family"] == "average"
-        )
-        for seed in "01"
-    ]
+    values = averages(runs)
     assert f"is at most {percent(max(values))} (measured on the test part:" in text
     assert all(f"group {name} in task 2" in text for name in GROUPS)
 
@@ -97,12 +98,7 @@ def test_the_page_lists_what_is_certified(runs, tmp_path):
 def test_compare_has_the_average_claim(runs, capsys):
     main(["compare", str(runs), "--format", "json"])
     cells = {cell["metric"]: cell for cell in json.loads(capsys.readouterr().out)}
-    values = [
-        next(
-            s["value"] for s in read_json(runs / seed / "summary.json")["claims"] if s["family"] == "average"
-        )
-        for seed in "01"
-    ]
+    values = averages(runs)
     assert cells["average"]["mean"] == pytest.approx(sum(values) / 2)
     main(["compare", str(runs), "--metric", "lost", "worst-lost"])
     assert "certified forgetting, worst task" in capsys.readouterr().out

@@ -22,11 +22,9 @@ from cop2l.files import Lock
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("COP2L_HOME", str(tmp_path / "home"))
+def small_steps(monkeypatch):
     monkeypatch.setattr(extraction, "SHARD", 8)
     monkeypatch.setattr(extraction, "BATCH", {"cpu": 4})
-    return tmp_path / "home"
 
 
 @pytest.fixture

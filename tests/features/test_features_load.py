@@ -1,7 +1,6 @@
 """Cached features as streams: by name, from memory maps, with what the backbone saw."""
 
 import json
-import zipfile
 
 import numpy as np
 import pytest
@@ -13,11 +12,6 @@ from cop2l.features.importing import names_from_file
 from cop2l.features.load import not_valid
 from cop2l.features.store import root
 from cop2l.models.backbones import BACKBONES
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("COP2L_HOME", str(tmp_path / "home"))
 
 
 def arrays(classes=10, rows=60, width=8, seed=0):
@@ -92,11 +86,6 @@ def test_other_cuts(tmp_path):
     for option, value in (("images", "disjoint"), ("folder", str(tmp_path))):
         with pytest.raises(UserError, match=f"does not take {option}; it takes class_seed, examples, order,"):
             load_stream("cifar100@resnet18-64", **{option: value})
-
-
-def test_plain_names_are_data_sets():
-    stream = load_stream("digits", tasks=2)
-    assert (len(stream), stream.pretrained_on) == (2, ())
 
 
 def test_importing_twice_is_one_entry(tmp_path):
@@ -215,27 +204,3 @@ def test_one_name_of_what_the_backbone_saw_is_one_name(tmp_path):
     assert import_features(file, pretrained_on="ImageNet-1k").about["pretrained_on"] == ["ImageNet-1k"]
     assert load_stream("imagenette@resnet18-64").not_valid
     assert import_features(file, pretrained_on="Places365").about["pretrained_on"] == ["Places365"]
-
-
-def test_files_that_are_no_npz(tmp_path):
-    whole = saved(tmp_path)
-    half = tmp_path / "cifar10-resnet18-64.npz"
-    half.write_bytes(whole.read_bytes()[:400])
-    with pytest.raises(UserError, match=r"not a readable \.npz file"):
-        import_features(half)
-    with half.open("wb") as file:
-        np.save(file, np.zeros(3))
-    with pytest.raises(UserError, match=r"not a readable \.npz file"):
-        import_features(half)
-    half.write_bytes(b"hello")
-    with pytest.raises(UserError, match=r"not a readable \.npz file"):
-        import_features(half)
-    with zipfile.ZipFile(half, "w") as archive:
-        archive.writestr("x_train.npy", b"\x93NUMPY\x01\x00")
-    with pytest.raises(UserError, match=r"not a readable \.npz file"):
-        import_features(half)
-    np.savez(half, **(arrays() | {"x_train": np.array([{"a": 1}], dtype=object)}))
-    with pytest.raises(UserError, match="plain arrays"):
-        import_features(half)
-    with pytest.raises(UserError, match="There is no file or folder"):
-        import_features(tmp_path / "cifar10-resnet18-99.npz")

@@ -19,8 +19,7 @@ from doc_pages import python
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("COP2L_HOME", str(tmp_path / "home"))
+def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield
@@ -154,13 +153,6 @@ def test_the_colours_of_a_module_of_timm_are_its_own():
     timm.pretrained_cfg = {"mean": (0.1, 0.2, 0.3), "std": (1, 1, 1)}
     assert from_module(timm).mean == (0.1, 0.2, 0.3)
     assert from_module(timm, mean=(0.5,) * 3).mean == (0.5,) * 3
-
-
-def test_a_module_of_timm():
-    timm = pytest.importorskip("timm")
-    module = timm.create_model("resnet10t", pretrained=False, num_classes=0)
-    entry = extract(pictures(), from_module(module, name="timm-resnet10t"), size=32)
-    assert entry.part("train")[0].shape == (50, 512)
 
 
 NETS = """

@@ -291,22 +291,6 @@ def test_a_task_predicts_within_its_head(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_saved_goes_on(name, tmp_path):
-    x, y = examples()
-    first, second = by_class(x, y, [(0, 1, 2), (3, 4, 5)])
-    whole = learn(learner(name), first)
-    whole.save(tmp_path)
-    learn(whole, second)
-    resumed = learner(name)
-    resumed.restore(tmp_path)
-    assert torch.equal(resumed.predict(x), learn(learner(name), first).predict(x))
-    learn(resumed, second)
-    assert resumed.kept.keys() == whole.kept.keys()
-    assert all(torch.equal(resumed.kept[key], value) for key, value in whole.kept.items())
-    assert torch.equal(resumed.logits(x), whole.logits(x))
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_what_is_kept_does_not_grow(name):
     x, y = examples()
     learned = learner(name)

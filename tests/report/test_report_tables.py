@@ -259,13 +259,6 @@ def test_the_best_is_starred_in_text(found):
     )  # two columns, and the caption that explains it
 
 
-def test_unknown_names_suggest_the_nearest(found):
-    with pytest.raises(UserError, match="did you mean 'accuracy'"):
-        tables(found, "acuracy")
-    with pytest.raises(UserError, match="did you mean 'markdown'"):
-        formats.writer_of("markdwn")
-
-
 def test_a_metric_that_no_run_has_is_an_error(tmp_path):
     make_run(tmp_path / "run", "replay")
     with pytest.raises(UserError, match="None of these runs has preference"):

@@ -225,6 +225,8 @@ def test_wrong_files(tmp_path):
     with (tmp_path / "e.npz").open("wb") as file:
         np.save(file, np.zeros(3))
     refused("not a readable .npz", tmp_path / "e.npz")
+    (tmp_path / "archive.npy").write_bytes(whole)
+    refused("not a readable .npy", tmp_path / "archive.npy")
     np.savez(tmp_path / "f.npz", x=np.float32(1), y=np.zeros(3, int))
     refused("one row per example", tmp_path / "f.npz")
     np.save(tmp_path / "x.npy", np.zeros((3, 2)))
@@ -243,9 +245,12 @@ def test_wrong_files(tmp_path):
         ("a,label\n1,0\n2,1\n", {"columns": ["z"]}, "no column 'z'"),
         ("a,label\n1,0\n2,1\n", {"domain": "site"}, "no column 'site'"),
         ("a,label\n1,0\n2,\n", {}, "'label' .* missing values"),
+        ("", {}, "not a readable .csv file"),
+        ("a,label\ncaf\u00e9,1\n", {}, "write it again as UTF-8"),
+        ("h\u00f6he,label\n1,1\n", {}, "write it again as UTF-8"),
     ],
 )
 def test_wrong_tables(tmp_path, rows, options, match):
     pytest.importorskip("pyarrow")
-    (tmp_path / "a.csv").write_text(rows)
+    (tmp_path / "a.csv").write_text(rows, encoding="latin-1")
     refused(match, tmp_path / "a.csv", **options)

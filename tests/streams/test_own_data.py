@@ -11,6 +11,7 @@ from small_data_sets import picture
 from cop2l import streams
 from cop2l.errors import Advice, UserError
 from cop2l.streams.encoding import hash_texts
+from cop2l.streams.files import examples
 
 pa = pytest.importorskip("pyarrow")
 from pyarrow import csv, parquet  # noqa: E402
@@ -328,8 +329,6 @@ def test_domains_come_in_the_order_of_the_file_or_as_told(tmp_path):
     stream = streams.load(tmp_path / "dates.csv", domain="site", task_order="day")
     assert stream.task_names == ("Bern", "Genf", "Zürich")
     assert stream[0].x.shape[1] == 1
-    from cop2l.streams.files import examples
-
     x, *_ = examples(
         tmp_path / "dates.csv", "01", stream.description["inputs"]
     )  # the other columns are no surplus
@@ -402,6 +401,15 @@ def test_a_certified_row_changes_nothing_about_the_others(tmp_path):
     np.testing.assert_array_equal(x[same], changed[same])
 
 
+def test_labels_with_leading_zeros_keep_their_classes(tmp_path):
+    """`run` and `predict` read the same file alike: 01 is the first class of 01, 02, 03."""
+    file = tmp_path / "table.csv"
+    file.write_text("a,label\n" + "1,01\n2,02\n3,03\n" * 20)
+    names = streams.load(file, tasks=1).description["class_names"]
+    assert names == ["01", "02", "03"]
+    assert examples(file, names, {})[1][:3].tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -414,8 +422,6 @@ def test_a_certified_row_changes_nothing_about_the_others(tmp_path):
     ],
 )
 def test_dialects_of_csv(tmp_path, name, content):
-    from cop2l.streams.files import examples
-
     (tmp_path / name).write_bytes(content)
     x, y, *_ = examples(tmp_path / name, "01", {})
     assert (x.tolist(), y.tolist()) == ([[1.5, 2.0], [2.5, 3.0]], [0, 1])

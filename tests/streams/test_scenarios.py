@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cop2l.errors import UserError
-from cop2l.streams import SCENARIOS, Labelled, from_arrays, split_into_tasks
+from cop2l.streams import SCENARIOS, Labelled, split_into_tasks
 
 
 def data(classes=6, n=60, domain=None, torch_inputs=False):
@@ -149,16 +149,3 @@ def test_without_domains_the_number_in_the_group_is_the_label():
         assert [group[number] for number in y] == original.tolist()
     with pytest.raises(UserError, match="same number"):
         split_into_tasks(data(), "domain-incremental", task_classes=[[0], [1, 2]])
-
-
-def test_unknown_scenario_names_the_nearest():
-    with pytest.raises(UserError, match="did you mean 'class-incremental'"):
-        split_into_tasks(data(), "class-incrementel")
-
-
-def test_a_memory_map_is_cut_without_being_read(tmp_path):
-    np.save(tmp_path / "x.npy", np.zeros((40, 8), np.float32))
-    x = np.load(tmp_path / "x.npy", mmap_mode="r")
-    stream = from_arrays(x, np.repeat([0, 1, 2, 3], 10), x[:4], [0, 1, 2, 3], tasks=2)
-    assert isinstance(stream[1].x, np.memmap)
-    assert stream[1].x.shape == (20, 8)

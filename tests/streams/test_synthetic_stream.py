@@ -82,19 +82,6 @@ def test_the_seed_draws_the_sample_and_the_problem_the_distribution():
     assert (synthetic(n=50)[0].x == synthetic(n=80)[0].x[:50]).all(), "more examples extend the sample"
 
 
-def test_cells_occur_as_often_as_they_should():
-    n = 60_000
-    stream = synthetic(tasks=1, n=n, dimensions=2, levels=3, n_test=1)
-    code = {tuple(point): i for i, point in enumerate(stream.support.tolist())}
-    counts = np.zeros(stream.probability[0].shape)
-    for x, y in zip(stream[0].x.tolist(), stream[0].y.tolist(), strict=True):
-        counts[code[tuple(x)], y] += 1
-    expected = n * stream.probability[0]
-    statistic = float(((counts - expected) ** 2 / expected).sum())
-    degrees = counts.size - 1
-    assert abs(statistic - degrees) < 5 * math.sqrt(2 * degrees)
-
-
 def test_slices_know_their_risk():
     stream = synthetic()
     assert stream[1:].risk(lambda x: [2] * len(x), 2) == pytest.approx(0.5)

@@ -71,6 +71,12 @@ def rate(runs):
     }
 
 
+def print_rate(name, found):
+    """Print a rate for `pytest -s`, and hand it on."""
+    print(f"{name}: {found['violated']} of {found['runs']} runs violated, bound / risk {found['ratio']:.2f}")
+    return found
+
+
 def above(found, delta=DELTA):
     """Whether the runs were violated significantly more often than delta."""
     return bool(binom.sf(found["violated"] - 1, found["runs"], delta) < LEVEL)
