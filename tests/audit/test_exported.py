@@ -331,7 +331,7 @@ def test_declared_draws_travel_with_the_export(method, tmp_path, monkeypatch):
     assert main(["run", "few.npz", *method, "tasks=1", "classes=2", "repeats=true", "--out", "run"]) == 0
     content = cop2l.export("run", "service", data="few.npz")
     assert all(one["value"] < 0.5 for one in content["recount"]["statements"])
-    assert cop2l.verify("service", "few.npz", cut_as_stated=True, repeats_are_draws=True).status == "valid"
+    assert cop2l.verify("service", "few.npz", split_as_stated=True, repeats_are_draws=True).status == "valid"
 
 
 def _zeros():
