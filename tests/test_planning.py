@@ -145,13 +145,3 @@ def test_the_page_shows_what_the_command_prints(capsys):
         command, shown = block.removeprefix("$ cop2l ").split("\n", 1)
         assert main(command.split()) == 0
         assert capsys.readouterr().out == shown
-
-
-def test_the_share_to_withhold_depends_on_the_claim():
-    """CIFAR-100 in ten tasks: half or more for the tasks' own bounds, less for their average; with a target none is named."""
-    found = plan(error=0.159, examples=5000, tasks=10).withhold
-    assert 0.5 <= found["tasks"] <= 0.6
-    assert 0.2 <= found["average"] <= 0.4
-    assert plan(error=0.159, target=0.2, tasks=10).withhold == {}
-    single = plan(error=0.1, examples=5000).withhold
-    assert single["tasks"] == single["average"]

@@ -16,8 +16,6 @@ from cop2l.text import confidence, percent
 LARGEST = 10**9
 """More examples or memory than this are not planned with."""
 PRESET_OF = {"combined": "hybrid", "preference": "cop2l"}
-GROWTH = 60
-"""A learner in closed form errs 1 + 60/m times as often after m examples of each task as after many (SLDA, CIFAR-100)."""
 END = "Counts are the expected ones; those of a real sample scatter around them, and the bound with them."
 
 
@@ -44,8 +42,6 @@ class Plan:
 
     asked: dict[str, Any]
     rows: tuple[Row, ...]
-    withhold: dict[str, float]
-    """For each claim, the share of a task that a hold-out by a learner in closed form should withhold; empty with a target."""
 
     def row(self, kind: str, data: str = "at hand") -> Row:
         """The row of a kind."""
@@ -64,11 +60,7 @@ class Plan:
         times = "after any task" if self.asked["anytime"] else "after the last of a fixed number"
         whole = f"all {tasks} tasks at once, {times}" if tasks > 1 else "one task"
         sure = f"with probability at least {confidence(delta)}"
-        lines += ["", f"For {whole}, {sure}, at an error rate of {100 * error:g} %.", END]
-        if self.withhold:
-            shares = " and ".join(f"{share:g} for claim={claim}" for claim, share in self.withhold.items())
-            lines.append(f"Of a learner in closed form (slda, ncm, ranpac) withhold {shares}.")
-        return "\n".join(lines)
+        return "\n".join([*lines, "", f"For {whole}, {sure}, at an error rate of {100 * error:g} %.", END])
 
 
 def plan(
@@ -111,29 +103,7 @@ def plan(
     kinds = [("holdout", False), ("combined", False), ("combined", True)]
     kinds += [("preference", False), ("preference", True)] * (picks > 0)
     possible = [(kind, gone) for kind, gone in kinds if target or memory or not gone]
-    rows = tuple(_row(asked, kind, gone) for kind, gone in possible)
-    claims = ("tasks", "average") if examples is not None else ()
-    return Plan(asked, rows, {claim: _withhold(asked, claim) for claim in claims})
-
-
-def _withhold(asked: dict[str, Any], claim: str) -> float:
-    """The tenths of a task whose withholding gives the least expected bound: the more are withheld, the worse is learned."""
-    examples, tasks, log_delta = asked["examples"], asked["tasks"], _share(asked)
-
-    def bound(tenths: int) -> float:
-        n = examples * tenths // 10
-        errors = min(n, math.ceil(asked["error"] * (1 + GROWTH / (examples - n)) * n))
-        if claim == "average":
-            return float(bounds.pooled_certificate([(n, errors)] * tasks, log_delta))
-        return float(bounds.holdout_certificate(n, errors, tasks, log_delta))
-
-    return min(range(1, 10), key=bound) / 10
-
-
-def _share(asked: dict[str, Any]) -> float:
-    """The logarithm of what a certificate has of delta."""
-    log_delta = math.log(asked["delta"])
-    return bounds.anytime_log_delta(log_delta, asked["tasks"]) if asked["anytime"] else log_delta
+    return Plan(asked, tuple(_row(asked, kind, gone) for kind, gone in possible))
 
 
 def _row(asked: dict[str, Any], kind: str, gone: bool) -> Row:
@@ -143,7 +113,9 @@ def _row(asked: dict[str, Any], kind: str, gone: bool) -> Row:
     grid = len(grid_points(preset.get("max_iterations", 0)))
     picks = Fraction(repr(asked["picks"] if kind == "preference" else 0.0))
     rate, tasks, target = Fraction(repr(asked["error"])) + picks, asked["tasks"], asked["target"]
-    share, data = _share(asked), "gone" if gone else "at hand"
+    log_delta, data = math.log(asked["delta"]), "gone" if gone else "at hand"
+    if asked["anytime"]:
+        log_delta = bounds.anytime_log_delta(log_delta, tasks)
 
     def certified(examples: int) -> int:
         return examples - int(prior * examples)
@@ -157,12 +129,16 @@ def _row(asked: dict[str, Any], kind: str, gone: bool) -> Row:
         """The bound at the expected counts, n of a task's examples being counted on."""
         compressed, picked = math.ceil(rate * n), math.ceil(picks * n)
         if kind == "holdout":
-            return float(bounds.holdout_certificate(n, compressed, tasks, share))
+            return float(bounds.holdout_certificate(n, compressed, tasks, log_delta))
         kept_iterations = int(picked > 0)  # on a grid every number of iterations but 0 costs the same
         if kind == "preference" and gone:
-            return float(bounds.buffer_certificate(n, compressed, kept_iterations, tasks, share, grid=grid))
+            return float(
+                bounds.buffer_certificate(n, compressed, kept_iterations, tasks, log_delta, grid=grid)
+            )
         certificate = bounds.combined_certificate if kind == "combined" else bounds.preference_certificate
-        return float(certificate(n, picked, compressed - picked, kept_iterations, tasks, share, grid=grid))
+        return float(
+            certificate(n, picked, compressed - picked, kept_iterations, tasks, log_delta, grid=grid)
+        )
 
     if target is None:
         n = certified(asked["examples"])

@@ -42,7 +42,10 @@ def test_the_keys_of_a_method(capsys):
     found = json.loads(capsys.readouterr().out)
     assert {"seed", "alpha"} <= set(found)
     assert "omega" not in found
-    assert found["epochs"] == {"default": 20, "sentence": "Passes over each task; 10 if task-incremental."}
+    assert found["epochs"] == {
+        "default": 20,
+        "sentence": "Passes over the examples that a task is learned from; 10 if task-incremental.",
+    }
     assert main(["list", "keys", "repaly"]) == 2
     assert "did you mean 'replay'?" in capsys.readouterr().err
     assert main(["list", "models", "der++"]) == 2

@@ -39,12 +39,6 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--device", default="auto", help="cpu, cuda, cuda:1 (default: cuda where there is one)"
     )
-    parser.add_argument(
-        "--precision",
-        default="float32",
-        metavar="TYPE",
-        help="float32 (default), or bfloat16, which is quicker",
-    )
     parser.add_argument("--limit", type=int, metavar="N", help="only N pictures of each part, evenly spread")
     parser.add_argument("--weights", metavar="FILE", help="the backbone's weights, if they cannot be fetched")
     parser.add_argument("--folder", metavar="FOLDER", help="where the data set lies")
@@ -91,7 +85,7 @@ def make_entry(arguments: argparse.Namespace) -> Any:
     if arguments.file is not None:
         about = {name: getattr(arguments, name) for name in ("dataset", "backbone", "size", "pretrained_on")}
         return import_features(arguments.file, **about)
-    names = ("folder", "weights", "device", "precision", "limit", "pretrained_on")
+    names = ("folder", "weights", "device", "limit", "pretrained_on")
     options = {name: getattr(arguments, name) for name in names}
     size = 224 if arguments.size is None else arguments.size
     with progress_display(True) as progress:

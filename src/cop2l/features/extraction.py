@@ -27,7 +27,6 @@ BATCH = {"cpu": 16, "cuda": 256}
 SHARD = 1024
 """Pictures per shard. A shard starts a batch, so a resumed run computes the same batches and the same bits."""
 RESIZE = {False: "bicubic, antialiased", True: "bicubic, antialiased, to bytes, when decoded"}
-PRECISIONS = ("float32", "bfloat16")
 
 
 def extract(
@@ -38,7 +37,6 @@ def extract(
     folder: str | Path | None = None,
     weights: str | Path | None = None,
     device: str = "auto",
-    precision: str = "float32",
     limit: int | None = None,
     pretrained_on: str | Iterable[str] | None = None,
     progress: Progress | None = None,
@@ -55,28 +53,25 @@ def extract(
     elif not isinstance(backbone, Backbone):
         backbone = from_module(backbone)
     backbone.check(size)
-    if precision not in PRECISIONS:
-        raise UserError(f"The precision is one of {', '.join(PRECISIONS)}, not {precision!r}.")
     if limit is not None and limit < 1:
         raise UserError(f"The limit is at least 1 picture, not {limit}.")
     chosen = _device(device)
-    data, rows = _limited(data if isinstance(data, Labelled) else labelled(data, folder=folder), limit)
+    data = _limited(data if isinstance(data, Labelled) else labelled(data, folder=folder), limit)
     parts = {"train": (data.x, data.y), "test": (data.x_test, data.y_test)}
     for x, _ in parts.values():
         if not isinstance(x, Pictures) and (x.ndim != 4 or x.shape[1] not in (1, 3) or x.dtype != np.uint8):
             raise UserError(f"{data.name} does not hold pictures; give a data set that does.")
     network = backbone.load(weights)
-    spec = {"size": size, "limit": limit, "precision": precision, **_spec(data, backbone, network)}
+    spec = {"size": size, "limit": limit, "precision": "float32", **_spec(data, backbone, network)}
     if (entry := lookup(content_hash(spec))) is not None:
         return entry.trained_on(pretrained_on)
-    extractor = Extractor(network.to(chosen), backbone, size, chosen, precision)
+    extractor = Extractor(network.to(chosen), backbone, size, chosen)
     writer = Writer(spec)
     busy = "Another process ({holder}) is computing these features; wait until it is done."
     with Lock(writer.lock, busy):
         start = time.monotonic()
         for part, (x, y) in parts.items():
-            shards = _shards(extractor, x, writer.folder / part, part, progress)
-            writer.write(part, y, shards, rows=rows[part])
+            writer.write(part, y, _shards(extractor, x, writer.folder / part, part, progress))
         for part in PARTS:
             shutil.rmtree(writer.folder / part)
         saw = backbone.pretrained_on if pretrained_on is None else pretrained_on
@@ -115,7 +110,6 @@ class Extractor:
     backbone: Backbone
     size: int
     device: torch.device
-    precision: str
 
     @torch.inference_mode()
     def __call__(self, pictures: np.ndarray) -> np.ndarray:
@@ -132,14 +126,13 @@ class Extractor:
 
     def features(self, x: Tensor) -> Tensor:
         """What the network gives, if it is one row of numbers for each picture."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
-            given = self.network(x)
-        if not isinstance(given, Tensor):
-            kind = f"a {type(given).__name__}"
-        elif given.ndim != 2 or len(given) != len(x) or not given.is_floating_point():
-            kind = f"{given.dtype} numbers of shape {tuple(given.shape)}"
+        output = self.network(x)
+        if not isinstance(output, Tensor):
+            kind = f"a {type(output).__name__}"
+        elif output.ndim != 2 or len(output) != len(x) or not output.is_floating_point():
+            kind = f"{output.dtype} numbers of shape {tuple(output.shape)}"
         else:
-            return given
+            return output
         raise UserError(
             f"{self.backbone.name} gives {kind} for {len(x)} pictures instead of one row of features for each; wrap it in a "
             "module that returns these."
@@ -170,22 +163,17 @@ def _shards(
         yield features
 
 
-def _limited(data: Labelled, limit: int | None) -> tuple[Labelled, dict[str, np.ndarray]]:
-    """So many pictures of each part, and which rows these are."""
-    train, test = (_spread(len(labels), limit) for labels in (data.y, data.y_test))
-    if limit is not None:
-        x, x_test = (
-            Pictures([x.sources[row] for row in rows]) if isinstance(x, Pictures) else x[rows]
-            for x, rows in ((data.x, train), (data.x_test, test))
-        )
-        data = replace(data, x=x, y=data.y[train], x_test=x_test, y_test=data.y_test[test])
-    return data, {"train": train, "test": test}
-
-
-def _spread(n: int, limit: int | None) -> np.ndarray:
-    """Which rows are taken: evenly spread, because the rows of a folder of pictures stand class by class."""
-    taken = n if limit is None else min(n, limit)
-    return np.arange(taken) * n // max(taken, 1)
+def _limited(data: Labelled, limit: int | None) -> Labelled:
+    """At most `limit` pictures of each part, evenly spread: the rows of a folder of pictures stand class by class."""
+    if limit is None:
+        return data
+    sizes = ((n, min(n, limit)) for n in (len(data.y), len(data.y_test)))
+    train, test = (np.arange(kept) * n // max(kept, 1) for n, kept in sizes)
+    x, x_test = (
+        Pictures([x.sources[row] for row in rows]) if isinstance(x, Pictures) else x[rows]
+        for x, rows in ((data.x, train), (data.x_test, test))
+    )
+    return replace(data, x=x, y=data.y[train], x_test=x_test, y_test=data.y_test[test])
 
 
 def _batch(x: Any, first: int, last: int, size: int) -> np.ndarray:

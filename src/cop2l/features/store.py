@@ -1,8 +1,7 @@
 """The cache: one folder per (data, backbone, resolution), memory-mappable, found again by name.
 
 An entry is a folder of `.npy` files and `entry.json`. Rows stand in class order (the order of the data set
-within a class), so that a task of consecutive classes is a slice of the memory map and not a copy;
-`rows_<part>.npy` holds each row's number in the data set.
+within a class), so that a task of consecutive classes is a slice of the memory map and not a copy.
 """
 
 import hashlib
@@ -67,16 +66,11 @@ class Entry:
 
     def trained_on(self, data: str | Iterable[str] | None) -> "Entry":
         """The entry, with a new word on what its backbone was trained on, if one is given: that is no part of the key."""
-        if data is None or (said := data_names(data)) == self.about["pretrained_on"]:
+        if data is None or (names := data_names(data)) == self.about["pretrained_on"]:
             return self
-        about = {**self.about, "pretrained_on": said}
+        about = {**self.about, "pretrained_on": names}
         write_json(self.folder / "entry.json", about)
         return Entry(self.folder, about)
-
-    def rows(self, part: str) -> np.ndarray:
-        """The number that each row has in the data set."""
-        numbers: np.ndarray = np.load(self.folder / f"rows_{part}.npy", allow_pickle=False)
-        return numbers
 
 
 def data_names(data: str | Iterable[str]) -> list[str]:
@@ -134,10 +128,8 @@ class Writer:
         """One process per entry: a second one would write to the same files."""
         self.parts: dict[str, dict[str, int]] = {}
 
-    def write(
-        self, part: str, labels: np.ndarray, chunks: Iterator[np.ndarray], rows: np.ndarray | None = None
-    ) -> None:
-        """One part: labels, and features in chunks, both in the order of the data set; and the row numbers."""
+    def write(self, part: str, labels: np.ndarray, chunks: Iterator[np.ndarray]) -> None:
+        """Write one part: labels, and features in chunks, both in the order of the data set."""
         self.folder.mkdir(parents=True, exist_ok=True)
         labels = np.asarray(labels).astype(np.int64)
         order = np.argsort(labels, kind="stable")
@@ -157,7 +149,6 @@ class Writer:
             raise UserError(f"The {part} part has {len(labels)} labels but features of {start} rows.")
         x.flush()
         np.save(self.folder / f"y_{part}.npy", labels[order])
-        np.save(self.folder / f"rows_{part}.npy", order if rows is None else rows[order])
         self.parts[part] = {"rows": len(labels), "width": x.shape[1]}
 
     def finish(self, **about: Any) -> Entry:

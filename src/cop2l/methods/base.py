@@ -60,11 +60,11 @@ class CommonOptions(MethodOptions):
     """The options of every method that takes steps; a method's own class adds to them and sets its defaults."""
 
     epochs: int = 20
-    """Passes over each task."""
+    """Passes over the examples that a task is learned from."""
     batch: int = 128
     """Examples of the task per step."""
     lr: float = 0.01
-    """Step size of SGD."""
+    """Learning rate of SGD."""
 
     positive: ClassVar[tuple[str, ...]] = ("epochs", "batch", "lr")
 

@@ -23,11 +23,9 @@ class CSReLOptions(CommonOptions):
     """Training by replay, then selection."""
 
     epochs: int = 100
-    """Passes over each task."""
     batch: int = 256
     """Examples of the task per step, and of the buffer."""
     lr: float = 0.001
-    """Step size of SGD."""
     alpha: float = 20.0
     """Weight of the cross-entropy on the buffer batch."""
     reference_epochs: int = 150

@@ -17,11 +17,8 @@ class EWCOptions(CommonOptions):
     """No examples are kept."""
 
     epochs: int = 10
-    """Passes over each task."""
     batch: int = 256
-    """Examples of the task per step."""
     lr: float = 0.001
-    """Step size of SGD."""
     strength: float = 1.0
     """Weight of the penalty (lambda)."""
     fisher_examples: int = 2000

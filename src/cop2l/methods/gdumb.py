@@ -1,26 +1,15 @@
 """GDumb (Prabhu, Torr, Dokania, 2020): fill a class-balanced buffer greedily; train on it alone."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from cop2l.methods.base import CommonOptions, Learner
+from cop2l.methods.base import Learner
 from cop2l.randomness import generator
-
-
-@dataclass(frozen=True)
-class GDumbOptions(CommonOptions):
-    """Only the common options."""
-
-    epochs: int = 20
-    """Passes over the buffer, after each task."""
 
 
 class GDumb(Learner):
     """The task is only a source of examples: the model learns from the buffer, from its initial weights."""
 
-    Options = GDumbOptions
     restarts = True
 
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:

@@ -19,7 +19,6 @@ class ICaRLOptions(CommonOptions):
     """Only the common options."""
 
     epochs: int = 10
-    """Passes over each task and the exemplars."""
 
 
 class ICaRL(Learner):

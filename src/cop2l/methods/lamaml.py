@@ -22,7 +22,6 @@ class LaMAMLOptions(CommonOptions):
     """There is no step size beside the learned rates."""
 
     epochs: int = 10
-    """Passes over each task."""
     batch: int = 10
     """Examples of the task per step, and of the buffer."""
     lr: float = 0.1

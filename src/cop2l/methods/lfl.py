@@ -23,7 +23,6 @@ class LFLOptions(CommonOptions):
     """No examples are kept."""
 
     epochs: int = 3
-    """Passes over each task."""
     strength: float = 1e-4
     """Weight of the mean squared distance between old and new features (lambda)."""
 

@@ -14,11 +14,8 @@ class LwFOptions(CommonOptions):
     """No examples are kept."""
 
     epochs: int = 10
-    """Passes over each task."""
     batch: int = 200
-    """Examples of the task per step."""
     lr: float = 0.001
-    """Step size of SGD."""
     alpha: float = 1.0
     """Weight of the distillation."""
     temperature: float = 2.0

@@ -14,11 +14,8 @@ class SIOptions(CommonOptions):
     """No examples are kept."""
 
     epochs: int = 10
-    """Passes over each task."""
     batch: int = 256
-    """Examples of the task per step."""
     lr: float = 0.001
-    """Step size of SGD."""
     strength: float = 10.0
     """Weight of the penalty (c, or lambda)."""
     damping: float = 0.1
