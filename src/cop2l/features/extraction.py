@@ -170,7 +170,7 @@ def _limited(data: Labelled, limit: int | None) -> Labelled:
     sizes = ((n, min(n, limit)) for n in (len(data.y), len(data.y_test)))
     train, test = (np.arange(kept) * n // max(kept, 1) for n, kept in sizes)
     x, x_test = (
-        Pictures([x.sources[row] for row in rows]) if isinstance(x, Pictures) else x[rows]
+        Pictures([x.sources[int(row)] for row in rows]) if isinstance(x, Pictures) else x[rows]
         for x, rows in ((data.x, train), (data.x_test, test))
     )
     return replace(data, x=x, y=data.y[train], x_test=x_test, y_test=data.y_test[test])

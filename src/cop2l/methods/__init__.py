@@ -1,4 +1,4 @@
-"""Continual-learning methods: one file each, one protocol."""
+"""Continual-learning methods: one file each."""
 
 from importlib import import_module
 from pkgutil import iter_modules
