@@ -299,7 +299,7 @@ def _options(line: dict[str, Any]) -> str:
 
 
 def _claimed(lines: Sequence[dict[str, Any]]) -> float:
-    """What a setting claims: the combined bound where memory holds witnesses, else the preference bound or kl."""
+    """What a setting claims: the combined bound where the buffer is count-only, else the preference bound or kl."""
     kinds = (_spread(lines, kind) for kind in ("combined", "preference", "kl"))
     return next((value.mean for value in kinds if value), 1.0)
 
