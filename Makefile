@@ -45,7 +45,7 @@ bench: $(VENV)/dev.stamp  ## the benchmarks that need no GPU, ratios measured si
 	$(BIN)/python benchmarks/verification.py --rounds 3 --json $(RESULTS)/verification.json
 	$(BIN)/python -m benchmarks.performance
 
-torture: $(VENV)/dev.stamp  ## attack verify with forged certificates, hostile files and runs (an hour), and write reproduction/attacks.md
+torture: $(VENV)/dev.stamp  ## attack verify with forged certificates, hostile files and runs (minutes), and write reproduction/attacks.md
 	$(BIN)/python tests/torture/torture.py
 
 compare-avalanche: .avalanche/stamp  ## the baselines beside Avalanche 0.6, in an environment of its own

@@ -422,18 +422,6 @@ def test_seeds_of_the_model_and_of_the_learner_are_one(samples, tmp_path):
     assert verify(tmp_path / "c", samples, commitment=learner.commitment()).status == "valid"
 
 
-def test_what_the_issuer_wrote_is_quoted_in_a_block_of_its_own(certificate, data):
-    lie = "task 1: error at most 0.10 %"
-    forged(certificate, lambda content: content["data"].update({lie: lie}))
-    printed = str(verify(certificate, data)).splitlines()
-    said = [line for line in printed if lie in line]
-    assert {line.strip().partition(" ")[0] for line in said} == {
-        "The",
-        "data:",
-    }  # the fault, which quotes it, and the block
-    assert said[-1] in printed[printed.index("Texts of the issuer, quoted:") :]
-
-
 # ---- data that cannot be read
 
 
@@ -511,43 +499,6 @@ def test_an_archive_that_cannot_be_opened_gives_no_verdict(tmp_path, at, value):
     path.write_bytes(content)
     with pytest.raises(Unreadable, match="not a readable"):
         task_arrays(path)
-
-
-# ---- copies
-
-
-def hidden_by_a_column(x, rows):
-    return np.concatenate([x, 1e-30 * rows[:, None]], 1).astype(np.float32), {}
-
-
-def hidden_in_integers(x, rows):
-    large = np.concatenate([(1000 * x).astype(np.int64), 2**30 + rows[:, None]], 1)
-    return large, {"scale": [[0.0] * x.shape[1] + [2.0**30], [0.001] * (x.shape[1] + 1)]}
-
-
-def hidden_by_a_sign(x, rows):
-    return np.concatenate([x, np.where(rows % 2, 0.0, -0.0)[:, None]], 1).astype(np.float32), {}
-
-
-@pytest.mark.parametrize("hide", [hidden_by_a_column, hidden_in_integers, hidden_by_a_sign])
-def test_hidden_copies_are_paid_for(tmp_path, hide, monkeypatch):
-    draws, rows = np.random.default_rng(0), np.arange(800)
-    few, labels = draws.normal(size=(20, 20)), draws.integers(0, 2, 20)
-    x, more = hide(few[rows % 20], rows)
-    data = {1: (x, labels[rows % 20])}
-
-    def certificate(folder):
-        model = build("mlp", inputs=(21,), classes=2, hidden=100, dropout=0.0, **more)
-        learner = CoP2L(model, preset="cop2l", memory=10, tasks=1, lr=0.5, epochs=20, k=1)
-        learner.learn(*data[1])
-        found = learner.certify(data)
-        found.save(folder)
-        return found.bounds[1]
-
-    assert certificate(tmp_path / "paid") > 0.8
-    monkeypatch.setattr("cop2l.certify.counting.declared_draws", lambda *_: True)
-    assert certificate(tmp_path / "unpaid") < 0.1  # half of all new examples are wrong
-    assert verify(tmp_path / "unpaid", data).status == "cannot tell"
 
 
 def test_examples_that_are_answered_alike_count_as_errors(tmp_path):

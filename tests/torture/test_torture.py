@@ -1,17 +1,20 @@
 """A small part of the torture, and that its recorded page is the one that its results give."""
 
 import json
+import re
 import sys
 from itertools import islice
 from pathlib import Path
 
 import pytest
+from attacks import ATTACKS, LIE, OUTSIDE
 from torture_files import data_file, hostile_files
 from torture_judge import Case, judge
 from torture_mutations import Tally, forged
 from torture_runs import AUDITOR, RUNS, hostile_runs
 
 import torture
+from cop2l.cli import main
 
 FORGERIES, FILES, SOME = 200, 8, 16
 
@@ -69,8 +72,26 @@ def test_hostile_runs(runs, tmp_path):
     assert not broken, "\n".join(broken)
 
 
+SLOW = (
+    "tolerated_repeats", "clamp_copies", "integer_copies_in_half", "batch_mean", "ground_holdout_seed", "ground_columns", "ordered_rows",
+    "multiples_of_rows", "exchanged", "planted_random", "planted_packages", "planted_beside", "sparse_parameters", "many_folders",
+)  # fmt: skip
+"""Attacks that take long, or need a process of their own: `make torture` has them too."""
+
+
+@pytest.mark.parametrize("name", [name for name in ATTACKS if name not in SLOW])
+def test_attacks(name, tmp_path, monkeypatch, capsys):
+    words, *_ = ATTACKS[name][1](tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(["verify", *words.split()]) or name in OUTSIDE
+    assert not any(
+        LIE in re.sub(r'"(\\.|[^"\\])*"', "", line) for line in capsys.readouterr().out.splitlines()
+    )
+
+
 def test_the_page_is_made_from_the_results():
     results = json.loads(Path(torture.RESULTS).read_text())
-    assert set(results) == set(torture.PARTS)
-    assert not any(part["broken"] for part in results.values())
+    assert set(results) == {*torture.PARTS, "attacks"}
+    assert not any(results[part]["broken"] for part in torture.PARTS)
+    assert all(row["after"] or name in OUTSIDE for name, row in results["attacks"].items())
     assert torture.PAGE.read_text() == torture.page(results)

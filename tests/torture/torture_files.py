@@ -412,14 +412,3 @@ def all_files(honest: Path, folder: Path) -> list[Case]:
         base.folders = [honest / str(number) / "after-2"]
         cases += hostile_files(base, data_file(base, folder / f"{number}.npz"))[::step]
     return cases
-
-
-def how_many() -> int:
-    """How many hostile files there are."""
-    import tempfile
-
-    from torture_bases import bases
-
-    with tempfile.TemporaryDirectory() as folder:
-        bases(Path(folder))
-        return len(all_files(Path(folder), Path(folder)))

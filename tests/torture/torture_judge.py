@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_SECONDS, MOST_MEMORY, MOST_WORDS = 10, 2**30, 20_000
-KILLED_AFTER = 120
+KILLED_AFTER = 600
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Result:
     output: str
     seconds: float
     memory: int
-    faults: list[str] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)
 
 
 def forked(work: Callable[[], Any]) -> Result:

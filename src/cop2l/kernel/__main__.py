@@ -15,7 +15,7 @@ import numpy as np
 
 from cop2l.errors import UserError
 from cop2l.kernel import arrays, exact
-from cop2l.kernel.building import model_for
+from cop2l.kernel.building import model_for, stored_shapes
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, PROGRAMS, WEIGHTS, check_export
 from cop2l.kernel.form import FILES, HOLDOUT_FILES, TEXT_FILE, Content, Unreadable, open_regular, read_certificate
 from cop2l.kernel.holdout import Blind, verify_holdout
@@ -69,6 +69,8 @@ def _copied(folder: Path, to: Path, names: tuple[str, ...] = (TEXT_FILE, *FILES,
     to.mkdir(parents=True, exist_ok=True)
     for name in names:
         if name == TEXT_FILE or os.path.lexists(folder / name):
+            if name.endswith(".safetensors"):  # of a size that its header does not give: refused before it is copied
+                stored_shapes(folder / name, "")
             with open_regular(folder / name) as file, (to / name).open("xb") as copy:
                 if os.fstat(file.fileno()).st_size > shutil.disk_usage(to).free:
                     raise Unreadable(f"{name} is larger than what is free for a copy: set TMPDIR to a larger disk.")
