@@ -270,18 +270,14 @@ def bound_text(result: Any, tasks: int, delta: float, task: int | None, *, anyti
 
 
 def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
-    """A finished run as text: one line per task, the averages, and what the bounds mean."""
+    """A finished run as text: one line per task with the claimed bound, the averages, and what the bound means."""
     tasks, claim, names = summary["tasks"], summary["kind"], Names.from_description(summary)
-    kinds = list(dict.fromkeys(kind for row in tasks for kind in row["bounds"]))
-    rows = [["task", "prior examples", "certified on", "picked", "test error", *kinds]]
+    certified = any(claim in row["bounds"] for row in tasks)
+    trained_on = "examples" if all(row["picked"] is None for row in tasks) else "prior examples"
+    rows = [["task", trained_on, "certified on", "picked", "test error", str(claim)]]
     for row in tasks:
-        bounds = [percent(row["bounds"][kind]) if kind in row["bounds"] else None for kind in kinds]
-        cells = [
-            f"{row['task']}{names.task(row['task'])}",
-            *_examples(row),
-            measured_percent(row["test_error"]),
-            *bounds,
-        ]
+        task, bound = f"{row['task']}{names.task(row['task'])}", row["bounds"].get(claim)
+        cells = [task, *_examples(row), measured_percent(row["test_error"]), bound and percent(bound)]
         rows.append(["" if cell is None else str(cell) for cell in cells])
     filled = [column for column in zip(*rows, strict=True) if any(column[1:])]
     aligned = [[cell.rjust(max(map(len, column))) for cell in column] for column in filled]
@@ -289,14 +285,14 @@ def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
     lines += [*("  ".join(row) for row in zip(*aligned, strict=True)), averages(summary)]
     lines += [remark] if remark else []
     likely = f"with probability at least {confidence(summary['delta'])} over the draw of the data"
-    if claim in kinds and not summary["not_valid"]:
+    if certified and not summary["not_valid"]:
         lines.append(
             f"The claim is the column {claim}: {likely}, the true error on every task is at most that."
         )
     lines += _beside_claim(tasks, claim)
     if others := summary["sentences"]:
         alone = f"Claimed, {likely}, all at once:"
-        lines += ["Claimed as well, all of it at once:" if claim in kinds else alone, *others]
+        lines += ["Claimed as well, all of it at once:" if certified else alone, *others]
     return "\n".join(map(names.with_names, lines))
 
 

@@ -28,7 +28,7 @@ def learner():
 
 def test_reprs_are_short(learner):
     kept = learner.memory_used
-    assert repr(learner) == f"CoP2L(mlp, class-incremental, 1 of 1 tasks learned, memory {kept} of 40)"
+    assert repr(learner) == f"CoP2L(mlp, class-incremental, tasks learned: 1 of 1, memory {kept} of 40)"
     said = repr(learner.certificate)
     assert said.startswith("Certificate(1 task, error at most ")
     assert said.endswith(" % on every task, preference, NOT VALID)")
@@ -36,7 +36,7 @@ def test_reprs_are_short(learner):
     assert repr(stream) == "Synthetic('synthetic', class-incremental, 2 tasks, 4 classes)"
     assert repr(stream[0]) == f"Task(1, {len(stream[0].y)} examples of shape (4,))"
     other = method("replay")(model_of("mlp", 2, inputs=3), memory=9)
-    assert repr(other) == "Replay(MLP, class-incremental, 0 tasks learned, memory 0 of 9)"
+    assert repr(other) == "Replay(MLP, class-incremental, tasks learned: 0, memory 0 of 9)"
 
 
 def test_a_certificate_with_gaps_does_not_speak_of_every_task():
@@ -71,7 +71,7 @@ def test_a_verdict_is_short_and_in_a_notebook_says_first_what_is_wrong(learner, 
     verdict = verify(tmp_path)
     assert (
         repr(verdict)
-        == f"Verdict(invalid, 1 statements, {len(verdict.invalid)} invalid, {len(verdict.unverified)} unverified)"
+        == f"Verdict(invalid, 1 statement, {len(verdict.invalid)} invalid, {len(verdict.unverified)} unverified)"
     )
     shown = verdict._repr_html_()
     assert "the &lt;b&gt;sample&lt;/b&gt; is" in shown

@@ -2,6 +2,7 @@
 
 from cop2l.certify import notebook
 from cop2l.kernel.verdict import CONCLUSIONS, PARTS, Verdict
+from cop2l.text import count
 
 COLOURS = {"valid": notebook.ACCENT, "invalid": notebook.ALARM, "cannot tell": notebook.QUIET}
 IN_SIGHT = ("invalid", "unverified", "claim")
@@ -15,7 +16,7 @@ class ReadableVerdict(Verdict):
         counts = (
             f"{len(found)} {name}" for name in ("invalid", "unverified") if (found := getattr(self, name))
         )
-        return f"Verdict({', '.join([self.status, f'{len(self.statements)} statements', *counts])})"
+        return f"Verdict({', '.join([self.status, count(len(self.statements), 'statement'), *counts])})"
 
     def _repr_html_(self) -> str:
         parts = {

@@ -106,7 +106,9 @@ class CoP2L:
     def __repr__(self) -> str:
         fixed = f" of {self.options.tasks}" if self.options.tasks else ""
         memory = f"memory {self.memory_used} of {self.options.memory}"
-        return f"CoP2L({self._model_name}, {self.scenario}, {self.tasks_seen}{fixed} tasks learned, {memory})"
+        return (
+            f"CoP2L({self._model_name}, {self.scenario}, tasks learned: {self.tasks_seen}{fixed}, {memory})"
+        )
 
     def _repr_html_(self) -> str:
         rows = [

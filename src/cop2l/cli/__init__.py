@@ -56,8 +56,8 @@ NOT_READ = 141
 """The exit code where the reader of the output has gone, as in `cop2l run mnist | head -1`: what a shell says of SIGPIPE."""
 
 DESCRIPTION = """\
-Continual learning that certifies itself: learn tasks one after the other, and after every task
-issue an upper bound on the true error on every task seen so far, which anyone can check from a file."""
+Continual learning that certifies itself: learn tasks one after the other, then issue an upper bound on
+the true error on every task so far (anytime=true: after each task). Anyone can check it from a file."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -79,7 +79,7 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
         prog="cop2l",
         usage="cop2l [-h] [--version] [--debug] COMMAND ...",
         description="\n\n".join([DESCRIPTION, *groups]),
-        epilog="'cop2l COMMAND --help' explains a command. Start with: cop2l run digits",
+        epilog="'cop2l COMMAND --help' explains a command. Start with: cop2l run digits preset=default",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"cop2l {__version__}")
@@ -108,6 +108,7 @@ def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
     if len(rest) == len(words_left) == 1 and getattr(arguments, "feedback", "") is None:
         arguments.feedback = rest.pop()  # argparse gives up an optional word that stands behind options
     if rest and (not hasattr(arguments, "overrides") or any(word.startswith("-") for word in rest)):
+        top.prog += f" {arguments.command}"
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         arguments.overrides += rest

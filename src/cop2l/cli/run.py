@@ -12,14 +12,16 @@ EPILOG = """\
 Change what you like by key=value, anywhere on the line. 'cop2l list keys METHOD' explains every key of a run of
 that method, its own options included, with their defaults.
 
-A short run: examples=500 draws so many training examples from any stream. CPU seconds on one core, about: synthetic 3,
-digits 5, mnist examples=500 10, mnist examples=5000 50; all of mnist takes several minutes, features such as
-cifar10@dinov2-vits14-224 some seconds.
+Your own data uses preset=default; built-in configurations such as digits and mnist use preset=cop2l unless you name one.
+
+A short run: examples=5000 draws so many training examples from any stream. With preset=default, CPU seconds on one core:
+digits 9, mnist examples=5000 33; all of mnist takes several minutes.
 
 Several processes share one run of CoP2L, with the same bits: torchrun --standalone --nproc-per-node=2 -m cop2l run ...
 
 examples:
-  cop2l run mnist examples=500
+  cop2l run digits preset=default
+  cop2l run mnist preset=default examples=5000
   cop2l run cifar10 scenario=task-incremental method=replay seed=3
   cop2l run mnist holdout=0.1 --out runs/with-holdout
   cop2l run my-data.csv label=species columns=length,width tasks=3"""

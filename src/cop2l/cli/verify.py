@@ -12,7 +12,7 @@ from cop2l.errors import UserError
 VERIFY = """\
 Check a certificate, all certificates and files of a run directory, or an export, without trusting them: the data is
 fingerprinted, the model is learned again and rebuilt bit for bit, every error is counted again, every bound is checked.
-Exit code 0: valid. 1: invalid. 2: cannot tell (data missing, another machine, a cut that you did not type).
+Exit code 0: valid. 1: invalid. 2: cannot tell (data missing, another machine, a split that you did not type).
 3: verify itself could not do its work; then nothing is said about the certificate."""
 EXAMPLES = """\
 examples:
@@ -36,7 +36,7 @@ def classes(text: str) -> int | list[str]:
     return int(text) if text.isdecimal() else names(text)
 
 
-CUT: dict[str, tuple[str, Any, str]] = {
+SPLIT: dict[str, tuple[str, Any, str]] = {
     "label": ("COLUMN", str, "the column of labels"),
     "columns": ("A,B,...", names, "the columns that are the inputs"),
     "text": ("A,B,...", names, "the columns of text among them"),
@@ -86,7 +86,7 @@ def add(commands: Any) -> None:
     split = verify.add_argument_group(
         "how you know the data to be split, where that is not the stream's standard"
     )
-    for name, (metavar, kind, words) in CUT.items():
+    for name, (metavar, kind, words) in SPLIT.items():
         split.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, type=kind, help=words)
     split.add_argument(
         "--task-classes", metavar="0,1", nargs="+", type=numbers, help="the classes of each task"
@@ -95,7 +95,7 @@ def add(commands: Any) -> None:
         "--option", metavar="KEY=VALUE", action="append", default=[], help="any other option of the stream"
     )
     split.add_argument(
-        "--split-as-stated", action="store_true", help="accept the issuer's cut; the claim then lists it"
+        "--split-as-stated", action="store_true", help="accept the issuer's split; the verdict lists it"
     )
     limits = verify.add_argument_group("what you accept")
     limits.add_argument(
@@ -104,7 +104,7 @@ def add(commands: Any) -> None:
     limits.add_argument(
         "--count-repeats",
         action="store_true",
-        help="bounds in which rows that repeat another count as errors",
+        help="where the stated bounds do not count repeated rows as errors, accept the larger bounds that do",
     )
     limits.add_argument(
         "--repeats-are-draws",
@@ -179,10 +179,10 @@ def run_show(arguments: argparse.Namespace) -> None:
 
 
 def _typed(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The cut that was typed, by the names of `cop2l.streams.load`."""
+    """The split that was typed, by the names of `cop2l.streams.load`."""
     from cop2l.experiments.config import parse_untyped
 
-    given = {LOADED_AS.get(name, name): getattr(arguments, name) for name in CUT} | {
+    given = {LOADED_AS.get(name, name): getattr(arguments, name) for name in SPLIT} | {
         "task_classes": arguments.task_classes
     }
     typed = {name: value for name, value in given.items() if value is not None}

@@ -103,7 +103,7 @@ def claim_subject(certificate: Content) -> list[str]:
         return [*lines, f"withheld examples that certify: {sum(record['rows'] for record in records)}"]
     prior, picked = (sum(record[name] for record in records) for name in ("prior", "picked"))
     n = sum((r["selected"] or 0) if r["missed"] is None else r["n"] for r in records)  # of data that is gone, what memory holds
-    lines.append(f"examples that certify: {n}; prior examples, learned from freely: {prior}; picked: {picked}")
+    lines.append(f"examples that certify: {n}; prior examples, which only train: {prior}; picked: {picked}")
     return lines if picked else [*lines, "Nothing was picked: this is a hold-out certificate."]
 
 

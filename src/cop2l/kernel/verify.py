@@ -125,7 +125,9 @@ def check_text(verdict: Verdict, folders: Sequence[Path], loaded_for: str | None
             said = statement_sentence(claimed, one["records"])
             require(bound_follows(claimed, one), f"After task {time} a stated bound is smaller than its counts allow: {said}.")
     count = sum(len(one["statements"]) for one in run)
-    verdict.checked.append(f"Every file has its form, every hash matches; {count} bounds follow from the counts (60 digits).")
+    verdict.checked.append(
+        f"Every file has its form, every hash matches; bounds that follow from their counts (60 digits): {count}."
+    )
     for reason in last["not_valid"]:
         verdict.add_invalid(f"The certificate declares itself not valid: {quoted(reason, 600)}")
     parts = [part for record in last["records"] for part in record["parts"] if part["family"] == "groups" and part["n"]]
@@ -202,7 +204,7 @@ def check_samples(verdict: Verdict, certificate: Content, samples: Samples, like
         good = fingerprint(size, blocks_of(x, labels), facts["groups"]) == record["fingerprint"]
         require(good, f"The data of task {task} is not the data of the certificate: its fingerprint differs.")
         known[task] = sample(x, torch.from_numpy(facts["labels"]).to(like.device), task, options.seed), facts
-    verdict.checked += [f"The data of {len(known)} tasks has the stated fingerprints."] * bool(known)
+    verdict.checked += [f"Tasks whose data has the stated fingerprints: {len(known)}."] * bool(known)
     return known
 
 
@@ -269,7 +271,7 @@ def _check_learning(
     verdict.checked += [
         f"All errors of {len(run)} certificate{'s' * (len(run) > 1)} were counted with the stored parameters, as stated.",
         "Learning again from all the data gave the same sets and parameters, bit for bit;",
-        f"so did rebuilding from {picked} picked and {free} prior examples and the messages alone.",
+        f"so did rebuilding from {picked} picked and {free} prior examples and the numbers of iterations alone.",
     ]
     return True
 

@@ -177,7 +177,7 @@ class Learner(ABC):
 
     def __repr__(self) -> str:
         kept = f"memory {self.memory_used} of {self.memory}"
-        return f"{type(self).__name__}({type(self.model).__name__}, {self.scenario}, {self.tasks_seen} tasks learned, {kept})"
+        return f"{type(self).__name__}({type(self.model).__name__}, {self.scenario}, tasks learned: {self.tasks_seen}, {kept})"
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
         """Class of each example, int64 on the CPU; `task` (from 1) selects the head if task-incremental."""

@@ -6,6 +6,8 @@ from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
+from cop2l.text import count
+
 Scenario = Literal["class-incremental", "task-incremental", "domain-incremental"]
 SCENARIOS: tuple[Scenario, ...] = ("class-incremental", "task-incremental", "domain-incremental")
 
@@ -59,7 +61,7 @@ class Stream(Sequence[Task]):
     """How the stream was made: enough to make it again (name, options, fingerprints)."""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, {self.scenario}, {len(self)} tasks, {self.classes} classes)"
+        return f"{type(self).__name__}({self.name!r}, {self.scenario}, {count(len(self), 'task')}, {self.classes} classes)"
 
     def __len__(self) -> int:
         return len(self.train)
