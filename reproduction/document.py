@@ -273,7 +273,6 @@ def surprises(why: Explanations) -> str:
 HEADLINE = (
     Setup("mnist", "", "class-incremental", 5, "mlp"),
     Setup("fashion-mnist", "", "class-incremental", 5, "mlp"),
-    Setup("permuted-mnist, disjoint", "", "domain-incremental", 10, "mlp"),
     Setup("cifar10", "dinov2-vits14-224", "class-incremental", 5, "linear"),
     Setup("cifar100", "dinov2-vits14-224", "class-incremental", 10, "linear"),
 )

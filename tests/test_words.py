@@ -1,4 +1,4 @@
-"""Docs and messages use the words of the glossary in CONTRIBUTING.md, and none that it replaces."""
+"""Docs, messages and names use the words of the glossary in CONTRIBUTING.md, and none that it replaces."""
 
 import ast
 import re
@@ -10,13 +10,20 @@ from doc_pages import PAGES, ROOT
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 GLOSSARY = CONTRIBUTING.split("## Glossary")[1].split("\n## ")[0]
+WORDS, _, NAMES = GLOSSARY.partition("| retired name |")
 RETIRED = [
     word
-    for line in GLOSSARY.splitlines()[5:]
+    for line in WORDS.splitlines()[6:]
     if line.startswith("|")
     for word in line.split("|")[3].split(",")
     if word.strip()
 ]
+RETIRED_NAMES = {
+    name
+    for line in NAMES.splitlines()[2:]
+    if "|" in line
+    for name in re.findall("`(.*?)`", line.split("|")[1])
+}
 FOUND = re.compile("|".join(rf"\b{re.escape(word.strip())}\b" for word in RETIRED), re.IGNORECASE)
 CODE = re.compile(r"```.*?```|`[^`]*`|^ *>.*$", re.DOTALL | re.MULTILINE)
 DEFINED_ELSEWHERE = {"experience": "integrations.md", "strategy": "integrations.md"}
@@ -38,7 +45,27 @@ def messages(source: str) -> list[str]:
     return [node.value for node in strings if isinstance(node.value, str) and " " in node.value]
 
 
+def names(source: str) -> set[str]:
+    """The names of a module: variables, attributes, arguments, functions, classes, imports, and keys (texts of one word)."""
+    nodes = [*ast.walk(ast.parse(source))]
+    found = {
+        getattr(node, field, None)
+        for node in nodes
+        for field in ("id", "attr", "arg", "name", "asname", "module", "value")
+    }
+    return {
+        part
+        for name in found
+        if isinstance(name, str) and re.fullmatch(r"[\w.]+", name)
+        for part in name.split(".")
+    }
+
+
 def test_the_search_finds_what_is_retired():
+    assert len(RETIRED_NAMES) > 15
+    assert names("from a.room import f as verb\ndef seen(cut): x.told({'doubt': 1}, stays=2)") >= {
+        *("room", "verb", "seen", "cut", "told", "doubt", "stays")
+    }
     assert len(RETIRED) > 12
     assert retired("The rows were set aside.") == ["set aside"]
     assert retired("The verbs of cop2l") == ["verbs"]
@@ -60,6 +87,8 @@ def test_no_page_uses_a_retired_word(name):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT / "src")))
-def test_no_message_uses_a_retired_word(path: Path):
+def test_no_name_and_no_message_is_retired(path: Path):
+    source = path.read_text(encoding="utf-8")
+    assert names(source) & RETIRED_NAMES == set()
     if path.name not in ELSEWHERE:
-        assert [text for text in messages(path.read_text(encoding="utf-8")) if retired(text)] == []
+        assert [text for text in messages(source) if retired(text)] == []

@@ -191,8 +191,8 @@ def as_stream(benchmark: Any, *, name: str = "avalanche", scenario: Scenario | N
     heads: list[dict[int, int]] = []
     parts: tuple[list[Task], list[Task]] = ([], [])
     for t, experience in enumerate(train, 1):
-        taken = [c for head in heads for c in head.values()] if chosen == TASK_INCREMENTAL else []
-        heads.append(outputs_of(classes_of(experience), taken))
+        used = [c for head in heads for c in head.values()] if chosen == TASK_INCREMENTAL else []
+        heads.append(outputs_of(classes_of(experience), used))
         for part, own in zip(parts, (experience, test[t - 1] if len(test) > 1 else test[0]), strict=True):
             x, y = labelled(Examples(own))
             mine = [row for row, c in enumerate(y.tolist()) if c in heads[-1]]
@@ -218,12 +218,12 @@ def as_benchmark(stream: Stream) -> Any:
     return with_task_labels(with_classes_timeline(benchmark_from_datasets(**parts)))
 
 
-def outputs_of(classes: Collection[int], taken: Collection[int]) -> dict[int, int]:
+def outputs_of(classes: Collection[int], used: Collection[int]) -> dict[int, int]:
     """The model's output of each class of a task: its number; or the next free ones if an earlier task has taken it.
 
     Avalanche may count the classes from 0 in every experience, and means other ones each time.
     """
-    free = 0 if set(taken).isdisjoint(classes) else max(taken) + 1
+    free = 0 if set(used).isdisjoint(classes) else max(used) + 1
     return {c: free + i if free else c for i, c in enumerate(sorted(classes))}
 
 

@@ -96,7 +96,7 @@ def test_a_try_multiplies_the_papers_settings_and_is_known_by_twelve_digits():
 def test_the_readme_and_the_results_show_the_headline(capsys):
     assert main(["--headline"]) == 0
     table = capsys.readouterr().out
-    assert table.count("\n") == 2 + 5
+    assert table.count("\n") == 2 + 4
     for page in ("README.md", "docs/results.md"):
         assert f"\n\n{table}\n" in (ROOT / page).read_text()
 

@@ -115,10 +115,10 @@ def repeated_rows(
     values, counts = np.unique(tasks, return_counts=True)
     elsewhere, masks = values[counts > 1], dict[int, np.ndarray]()
     for t, own in found.items():
-        mask, taken = np.isin(own, elsewhere), set((others or {}).get(t, own[:0]).tolist())
+        mask, known = np.isin(own, elsewhere), set((others or {}).get(t, own[:0]).tolist())
         for row in np.argsort(~used[t], kind="stable").tolist():
-            mask[row] |= own[row].item() in taken
-            taken.add(own[row].item())
+            mask[row] |= own[row].item() in known
+            known.add(own[row].item())
         masks[t] = mask
     return masks
 

@@ -142,9 +142,9 @@ def numbering(y: Any) -> str:
 def wrong_shape(model: Any, x: Any) -> str | None:
     """What to say of inputs that a model failed on, if they have not the shape that it was built for."""
     wanted, shape = getattr(model, "description", {}).get("inputs"), getattr(x, "shape", None)
-    if wanted is None or shape is None or tuple(wanted) == (seen := tuple(shape[1:])):
+    if wanted is None or shape is None or tuple(wanted) == (given_shape := tuple(shape[1:])):
         return None
-    return f"The model takes inputs of shape {tuple(wanted)}, not {seen}; give what it was built for, one row per example."
+    return f"The model takes inputs of shape {tuple(wanted)}, not {given_shape}; give what it was built for, one row per example."
 
 
 def check_finite(x: Any) -> None:

@@ -60,7 +60,7 @@ def evaluate(learner: Method, stream: Stream, learned: Task, records: Sequence[R
         for t, n in enumerate([*(record.tasks[-1].n for record in records), len(learned.y)], 1)
     ]
     accuracy: list[float] = []
-    right, seen = np.zeros(stream.classes, np.int64), np.zeros(stream.classes, np.int64)
+    right, totals = np.zeros(stream.classes, np.int64), np.zeros(stream.classes, np.int64)
     for row, task in zip(rows, stream.test[: learner.tasks_seen], strict=True):
         good = correct_rows(learner, task, stream.scenario)
         accuracy.append(int(good.sum()) / len(good))
@@ -71,8 +71,8 @@ def evaluate(learner: Method, stream: Stream, learned: Task, records: Sequence[R
             row.test_groups = {name: int((~part).sum()) / len(part) for name, part in parts.items()}
         labels = np.asarray(task.y)
         right += np.bincount(labels[good], minlength=stream.classes)
-        seen += np.bincount(labels, minlength=stream.classes)
-    classes = {str(c): int(right[c]) / int(seen[c]) for c in np.flatnonzero(seen)}
+        totals += np.bincount(labels, minlength=stream.classes)
+    classes = {str(c): int(right[c]) / int(totals[c]) for c in np.flatnonzero(totals)}
     return Record(
         task=len(rows), accuracy=accuracy, classes=classes, tasks=rows, not_valid=list(stream.not_valid)
     )

@@ -27,7 +27,7 @@ MOST_LINES = 12
 class Verdict:
     """The bounds, what was checked, what is assumed, and what is wrong or open.
 
-    It is "cannot tell" until the kernel has completed it; a doubt takes that back for good, and a fault makes it "invalid".
+    It is "cannot tell" until the kernel has completed it and for good if a check could not be made; "invalid" if one failed.
     """
 
     invalid: list[str] = field(default_factory=list)

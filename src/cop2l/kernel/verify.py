@@ -91,7 +91,7 @@ def verify(
 
 
 def complete_verdict(decide: Callable[[Verdict], bool]) -> Verdict:
-    """The only place where a verdict is completed. A refusal is a fault."""
+    """The only place where a verdict is completed. A refusal makes it invalid."""
     verdict = Verdict()
     try:
         verdict._complete = decide(verdict)
@@ -163,7 +163,7 @@ def committed_by(certificate: Mapping[str, Any]) -> Content:
 
 
 def check_commitment(verdict: Verdict, certificate: Content, commitment: str | None) -> bool:
-    """Whether the certificate keeps the commitment that was handed over before; seeds that nothing fixed are a doubt."""
+    """Whether the certificate keeps the commitment that was handed over before; seeds that nothing fixed: cannot tell."""
     options, data = certificate["options"], certificate["data"] or {}
     if commitment is None:
         settings = certificate["settings"] or {}

@@ -118,8 +118,8 @@ class CCLIS(Learner):
     def keep(self, x: Tensor, y: Tensor, t: int, logits: Tensor) -> None:
         """Equal shares per task and class: old ones cut uniformly, new ones drawn by their scores."""
         draws = generator(self.seed, "buffer", t)
-        seen = sorted({c for head in self.heads for c in head})
-        score = hardness(logits[:, seen], torch.searchsorted(torch.tensor(seen, device=y.device), y))
+        classes = sorted({c for head in self.heads for c in head})
+        score = hardness(logits[:, classes], torch.searchsorted(torch.tensor(classes, device=y.device), y))
         kept = Buffer()
         for task, head in enumerate(self.heads, 1):
             share = self.memory // t // len(head)

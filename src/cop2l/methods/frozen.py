@@ -69,10 +69,10 @@ class FrozenFeatures(Learner):
 
     def write(self, head: nn.Linear, weight: Tensor, bias: Tensor) -> None:
         """Put a linear solution into the head; a class without an example is never predicted."""
-        seen = self.classes_seen()
+        has_examples = self.classes_seen()
         with torch.no_grad():
-            head.weight.copy_(weight * seen[:, None])
-            head.bias.copy_(bias.masked_fill(~seen, -torch.inf))
+            head.weight.copy_(weight * has_examples[:, None])
+            head.bias.copy_(bias.masked_fill(~has_examples, -torch.inf))
 
     def moments(self, x: Any, y: Tensor, *, scatter: bool = False) -> dict[str, Tensor]:
         """What is kept, with a task added: the count and mean of each class, and the scatter where asked for."""

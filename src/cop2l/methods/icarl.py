@@ -101,12 +101,12 @@ def herd(features: Tensor, size: int) -> Tensor:
     """
     mean = features.mean(0)
     lacking = torch.zeros_like(mean)
-    taken = torch.zeros(len(features), device=features.device)
+    penalty = torch.zeros(len(features), device=features.device)
     rows = []
     for _ in range(min(size, len(features))):
         lacking += mean
-        best = int((features @ lacking + taken).argmax())
+        best = int((features @ lacking + penalty).argmax())
         rows.append(best)
-        taken[best] = -torch.inf
+        penalty[best] = -torch.inf
         lacking -= features[best]
     return torch.tensor(rows, dtype=torch.long, device=features.device)

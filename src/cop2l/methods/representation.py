@@ -26,17 +26,17 @@ class Representation:
         if self.own:
             features: Tensor = self.model.features(x)  # type: ignore[operator]
             return features, self.head(features)
-        seen: list[Tensor] = []
+        inputs_of_head: list[Tensor] = []
 
         def look(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            seen.append(inputs[0])
+            inputs_of_head.append(inputs[0])
 
         handle = self.head.register_forward_pre_hook(look)
         try:
             logits = self.model(x)
         finally:
             handle.remove()
-        return seen[-1], logits
+        return inputs_of_head[-1], logits
 
     def features(self, x: Tensor) -> Tensor:
         """Features (n, d) of a batch."""

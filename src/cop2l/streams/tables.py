@@ -222,7 +222,7 @@ def refuse_columns(
 ) -> None:
     """Refuse a table that lacks columns, or has others."""
     named = (("lacks", lacking), ("has also", surplus))
-    parts = [f"{verb} {', '.join(map(repr, names))}" for verb, names in named if names]
+    parts = [f"{problem} {', '.join(map(repr, names))}" for problem, names in named if names]
     if parts:
         raise UserError(
             f"{title} {' and '.join(parts)}; give the columns that were learned: {', '.join(learned)}."
