@@ -147,8 +147,8 @@ def _decided(title: str, name: str, parts: Sequence[Rows], prior: Rows | None) -
     if prior is not None and kind != "text":
         column["indicator"] |= bool(prior.gaps(name).any())
     if kind == "number":
-        values = np.sort(prior.columns[name][~prior.gaps(name)]) if prior is not None else ()
-        return column | {"constant": float(values[(len(values) - 1) // 2]) if len(values) else 0.0}
+        numbers = np.sort(prior.columns[name][~prior.gaps(name)]) if prior is not None else ()
+        return column | {"constant": float(numbers[(len(numbers) - 1) // 2]) if len(numbers) else 0.0}
     if kind == "text":
         return column | {"size": int(rows.columns[name].shape[1])}
     if not (values := list(categories.get(name, ()))):
