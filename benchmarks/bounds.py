@@ -37,7 +37,6 @@ def cases(n: int) -> dict[str, Callable[[], object]]:
     """Every bound at a size, with a fortieth of the examples picked and a hundredth of them wrong."""
     a, e = n // 40, n // 100
     return {
-        "single task kl": lambda: bounds.single_task_kl_bound(n, a, e, LOG_DELTA),
         "kl": lambda: bounds.kl_certificate(n, a, 20, e, KEPT, 2, 5, LOG_DELTA),
         "kl-tight": lambda: bounds.kl_tight_certificate(n, a, e, KEPT, 2, 5, LOG_DELTA),
         "preference": lambda: bounds.preference_certificate(n, a, e, 75, 5, LOG_DELTA),

@@ -37,14 +37,9 @@ GOOD = {
     bounds.holdout_certificate: {"n": 100, "errors": 5, "tasks": 3, "log_delta": LOG},
     bounds.binomial_tail_inverse: {"errors": 5, "n": 100, "log_delta": LOG},
     bounds.binomial_upper_tail: {"errors": 5, "n": 100, "p": 0.03},
-    bounds.log_binomial: {"n": 100, "k": 5},
-    bounds.log_binomial_above: {"n": 100, "k": 5},
     bounds.log_zeta: {"k": 5},
     bounds.log_weight: {"iterations": 5, "grid": 21},
     bounds.anytime_log_delta: {"log_delta": LOG, "tasks": 3},
-    bounds.kl: {"q": 0.2, "p": 0.3},
-    bounds.kl_inverse_upper: {"q": 0.2, "epsilon": 0.1},
-    bounds.kl_inverse_lower: {"q": 0.2, "epsilon": 0.1},
 }
 GRIDS = (
     bounds.kl_certificate,
@@ -54,7 +49,7 @@ GRIDS = (
     bounds.buffer_certificate,
 )
 SEQUENCES = {bounds.kl_certificate, bounds.kl_tight_certificate}
-REALS = {"log_delta", "q", "p", "epsilon"}
+REALS = {"log_delta", "p"}
 
 
 def name(value: object) -> str:
@@ -119,13 +114,7 @@ def test_delta_outside_its_range_is_refused(function, log_delta):
         (bounds.holdout_certificate, "tasks", 0),
         (bounds.binomial_tail_inverse, "errors", 101),
         (bounds.binomial_tail_inverse, "n", 0),
-        (bounds.log_binomial, "k", 101),
         (bounds.anytime_log_delta, "tasks", 0),
-        (bounds.kl, "q", 1.1),
-        (bounds.kl, "p", -0.1),
-        (bounds.kl_inverse_upper, "epsilon", -0.1),
-        (bounds.kl_inverse_lower, "epsilon", -0.1),
-        (bounds.kl_inverse_lower, "q", math.inf),
     ],
     ids=name,
 )
@@ -215,14 +204,6 @@ def test_edges_of_the_binomial_and_holdout_bounds():
     assert len(reasons) == 3
     assert None not in reasons
     assert bounds.holdout_certificate(3, 2, 1, LOG).reason is None
-
-
-def test_edges_of_kl():
-    assert bounds.kl(0.0, 0.0) == bounds.kl(1.0, 1.0) == bounds.kl(0.3, 0.3) == 0.0
-    assert bounds.kl(0.0, 1.0) == bounds.kl(1.0, 0.0) == bounds.kl(0.5, 1.0) == math.inf
-    assert bounds.kl_inverse_upper(0.3, math.inf) == 1.0
-    assert bounds.kl_inverse_lower(0.3, math.inf) == 0.0
-    assert bounds.kl_inverse_lower(1.0, 1.0) == pytest.approx(math.exp(-1), abs=1e-9)
 
 
 def test_terms_add_up_to_epsilon():

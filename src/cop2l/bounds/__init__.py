@@ -1,12 +1,6 @@
 """Numbers in, numbers out: every bound of the theory, rounded outwards, without torch."""
 
-from cop2l.bounds.binomial import (
-    binomial_tail_inverse,
-    binomial_upper_tail,
-    clopper_pearson,
-    log_binomial,
-    log_binomial_above,
-)
+from cop2l.bounds.binomial import binomial_tail_inverse, binomial_upper_tail, clopper_pearson
 from cop2l.bounds.bound import Bound
 from cop2l.bounds.combined import combined_certificate
 from cop2l.bounds.compression import kl_certificate, kl_tight_certificate
@@ -18,7 +12,6 @@ from cop2l.bounds.families import (
     pooled_certificate,
 )
 from cop2l.bounds.holdout import holdout_certificate
-from cop2l.bounds.kl import kl, kl_inverse_lower, kl_inverse_upper
 from cop2l.bounds.preference import buffer_certificate, preference_certificate, preference_epsilon
 from cop2l.bounds.sharing import anytime_log_delta, grid_size, log_of_delta, log_weight, log_zeta
 
@@ -34,13 +27,8 @@ __all__ = [
     "gained_at_least",
     "grid_size",
     "holdout_certificate",
-    "kl",
     "kl_certificate",
-    "kl_inverse_lower",
-    "kl_inverse_upper",
     "kl_tight_certificate",
-    "log_binomial",
-    "log_binomial_above",
     "log_of_delta",
     "log_set_weight",
     "log_weight",

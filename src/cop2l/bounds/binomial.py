@@ -51,8 +51,9 @@ def _stirling(n: int, k: int) -> float:
     return 0.5 * math.log(n / (2.0 * math.pi * k * rest)) + correction
 
 
+@lru_cache(maxsize=4096)
 def log_binomial(n: int, k: int) -> float:
-    """The logarithm ln C(n, k), as near as floats come: its relative error is below SLACK.
+    """The logarithm ln C(n, k) for 0 <= k <= n, rounded up; many small tasks ask for the same.
 
     ln C(n, k) = k ln(n/k) + (n - k) ln(n/(n - k)) + ln(n / (2 pi k (n - k))) / 2 + three small corrections. Nothing
     large cancels here (it does between log-gammas): for k from 2 to n - 2 the sum is at least 0.6 of its first two terms.
@@ -60,22 +61,10 @@ def log_binomial(n: int, k: int) -> float:
     >>> round(log_binomial(10_000, 300), 6)
     1343.665804
     """
-    n = count("n", n)
-    k = within("k", k, "n", n)
     k = min(k, n - k)
     if k < 2:
-        return math.log(n) if k else 0.0
-    return k * math.log(n / k) - (n - k) * math.log1p(-k / n) + _stirling(n, k)
-
-
-def log_binomial_above(n: int, k: int) -> float:
-    """The logarithm ln C(n, k), rounded up: the form that bounds use.
-
-    >>> log_binomial_above(10_000, 300) > log_binomial(10_000, 300)
-    True
-    """
-    value = log_binomial(n, k)
-    return sum_above(value) if value else 0.0
+        return sum_above(math.log(n)) if k else 0.0
+    return sum_above(k * math.log(n / k) - (n - k) * math.log1p(-k / n) + _stirling(n, k))
 
 
 def log_mass(n: int, k: int, p: float, r: float) -> tuple[float, float]:

@@ -43,15 +43,6 @@ def counts(name: str, values: Any) -> tuple[int, ...]:
     return tuple(count(name, value) for value in values)
 
 
-def one_per_task(iterations: tuple[int, ...], tasks: int) -> tuple[int, ...]:
-    """The numbers of iterations, if there is one for each task."""
-    if len(iterations) != tasks:
-        raise UserError(
-            f"iterations must have one number for each of tasks = {tasks}, not {len(iterations)}."
-        )
-    return iterations
-
-
 def task_of(task: Any, tasks: Any) -> tuple[int, int]:
     """Task t of T, counted from 1."""
     T = count("tasks", tasks, least=1)

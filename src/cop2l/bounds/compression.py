@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from cop2l.bounds.binomial import log_binomial_above, tail_inverse
+from cop2l.bounds.binomial import log_binomial, tail_inverse
 from cop2l.bounds.bound import Bound, make_bound
-from cop2l.bounds.checks import count, counts, log_confidence, one_per_task, points, task_of, within
+from cop2l.bounds.checks import count, counts, log_confidence, points, task_of, within
 from cop2l.bounds.kl import ratio_inverse
 from cop2l.bounds.outer import sum_above
 from cop2l.bounds.sharing import log_weight, log_zeta
@@ -54,9 +54,9 @@ def kl_certificate(
     task_of(task, tasks)
     prices = {
         "ln(T/delta)": math.log(T) - log_confidence(log_delta),
-        "ln C(n,|I|)": _choices(size, I),
+        "ln C(n,|I|)": log_binomial(size, I),
         "-ln zeta(|I|)": -log_zeta(I),
-        "ln C(n-|I|,|J|)": _choices(size - I, J),
+        "ln C(n-|I|,|J|)": log_binomial(size - I, J),
         "|J| ln(T-1)": J * math.log(max(T - 1, 1)),
         "-ln zeta(|J|)": -log_zeta(J),
         "messages": _messages(iterations, T, grid, first=1),
@@ -97,7 +97,7 @@ def kl_tight_certificate(
     I = within("compression", compression, "n", size)
     prices = {
         "ln(T/delta)": math.log(T) - log_confidence(log_delta),
-        "ln C(n,|I|)": _choices(size, I),
+        "ln C(n,|I|)": log_binomial(size, I),
         "-ln zeta(|I|)": -log_zeta(I),
         "messages": _messages(iterations, T, grid, first=t),
     }
@@ -116,15 +116,11 @@ def _bound(
     return make_bound(kind, inverse(wrong, rest, epsilon), terms, ALL_WRONG if wrong == rest else TOO_DEAR)
 
 
-@lru_cache(maxsize=4096)
-def _choices(n: int, k: int) -> float:
-    """`log_binomial_above` for arguments known to be good; many small tasks ask for the same."""
-    return log_binomial_above(n, k)
-
-
 def _messages(iterations: Sequence[int], tasks: int, grid: int | None, first: int) -> float:
     """What the numbers of kept iterations cost from task `first` on; many tasks ask for the same sums."""
-    kept = one_per_task(counts("iterations", iterations), tasks)
+    kept = counts("iterations", iterations)
+    if len(kept) != tasks:
+        raise UserError(f"iterations must have one number for each of tasks = {tasks}, not {len(kept)}.")
     return 0.0 - math.fsum(_weights(kept, points(grid, *kept))[first - 1 :])
 
 

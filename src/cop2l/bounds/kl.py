@@ -1,11 +1,9 @@
-"""The binary kl divergence and its inverses, rounded outwards."""
+"""The inverse of the binary kl divergence, rounded up."""
 
 import math
 from functools import lru_cache
 
-from cop2l.bounds.checks import probability, real
 from cop2l.bounds.outer import BELOW_ONE, SLACK, TOLERANCE, ULP, sum_above
-from cop2l.errors import UserError
 
 TINY = 1e-300  # more than gradual underflow can lose
 
@@ -23,66 +21,15 @@ def _divergence(q: float, p: float) -> tuple[float, float]:
     return first + second, SLACK * (abs(first) + abs(second)) + TINY
 
 
-def kl(q: float, p: float) -> float:
-    """The divergence of a coin of bias p from a coin of bias q, rounded up.
+def upper_inverse(q: float, epsilon: float) -> float:
+    """The largest p that kl(q, p) <= epsilon allows, rounded up, for q in [0, 1] and epsilon >= 0.
 
-    kl(q, p) = q ln(q/p) + (1 - q) ln((1 - q)/(1 - p)), with 0 ln 0 = 0; infinite where p is 0 or 1 and q is not p.
-
-    >>> round(kl(0.25, 0.5), 9)
-    0.130812036
-    """
-    q, p = probability("q", q), probability("p", p)
-    if q == p:
-        return 0.0
-    if p in {0.0, 1.0}:
-        return math.inf
-    if q == 0.0:
-        return sum_above(-math.log1p(-p))
-    if q == 1.0:
-        return sum_above(-math.log(p))
-    value, margin = _divergence(q, p)
-    return max(0.0, value) + margin
-
-
-def kl_inverse_upper(q: float, epsilon: float) -> float:
-    """The largest p that kl(q, p) <= epsilon allows, rounded up.
-
+    kl(q, p) = q ln(q/p) + (1 - q) ln((1 - q)/(1 - p)), with 0 ln 0 = 0, is the divergence of a coin of bias p from one of bias q.
     kl^-1(q, epsilon) = sup{p : kl(q, p) <= epsilon}: never below it, at most 1e-9 above.
 
-    >>> round(kl_inverse_upper(0.1, 0.02), 9)
+    >>> round(upper_inverse(0.1, 0.02), 9)
     0.170383628
     """
-    return upper_inverse(probability("q", q), _radius(epsilon))
-
-
-def kl_inverse_lower(q: float, epsilon: float) -> float:
-    """The smallest p that kl(q, p) <= epsilon allows, rounded down.
-
-    inf{p : kl(q, p) <= epsilon} = 1 - kl^-1(1 - q, epsilon): never above it, at most 1e-9 below.
-
-    >>> round(kl_inverse_lower(0.1, 0.02), 9)
-    0.050629154
-    """
-    q, epsilon = probability("q", q), _radius(epsilon)
-    if q == 0.0:
-        return 0.0
-    if epsilon == 0.0:
-        return q
-    complement = 1.0 - q
-    if 1.0 - complement != q:  # it was rounded; kl^-1 increases in it, so above is outside
-        complement = math.nextafter(complement, 1.0)
-    return max(0.0, math.nextafter(1.0 - upper_inverse(complement, epsilon), 0.0))
-
-
-def _radius(epsilon: float) -> float:
-    epsilon = real("epsilon", epsilon)
-    if epsilon < 0.0:
-        raise UserError(f"epsilon must not be negative, but it is {epsilon}.")
-    return epsilon
-
-
-def upper_inverse(q: float, epsilon: float) -> float:
-    """`kl_inverse_upper` for arguments known to be good."""
     if q >= 1.0 or epsilon == math.inf:
         return 1.0
     if epsilon == 0.0:

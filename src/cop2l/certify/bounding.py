@@ -21,22 +21,11 @@ from cop2l.bounds import (
     preference_certificate,
 )
 from cop2l.bounds.outer import sum_below
+from cop2l.kernel.arithmetic import bound_counts, counts_of, kind_of
+from cop2l.kernel.form import NAMED, promised_statements
 from cop2l.kernel.options import Options
 
 Counts = Mapping[str, Any]
-
-
-def counts_of(record: Counts, family: str, subject: Any) -> Counts:
-    """The counts that a statement of a family rests on."""
-    if family in ("tasks", "average"):
-        return record
-    parts = {(part["family"], part["subject"]): part for part in record["parts"]}
-    return dict(parts[family, subject])
-
-
-def kind_of(record: Counts, options: Options) -> str:
-    """The kind of what is stated of a task: from the memory alone if its errors could not be counted."""
-    return "buffer" if record["errors"] is None else options.kind
 
 
 def is_holdout(kind: str, counted: Counts, options: Options) -> float:
@@ -46,45 +35,6 @@ def is_holdout(kind: str, counted: Counts, options: Options) -> float:
     if options.buffer != "count-only" or kind not in ("combined", "buffer") or counted["iterations"] > 0:
         return 0.0
     return 1.0 if options.grid_points == (0,) else 0.75
-
-
-def bound_counts(kind: str, counted: Counts) -> tuple[int, int]:
-    """How many examples a bound is counted on, and how many of them are picked or wrong."""
-    if kind != "buffer":
-        return counted["n"], counted["missed"] + counted["picked"]
-    return counted["selected"], counted["compressed"]
-
-
-def is_pooled(record: Counts, options: Options) -> bool:
-    """Whether a task enters a mean with its errors, and not with its own bound."""
-    counted = record["errors"] is not None and options.kind != "buffer"
-    return counted and is_holdout(options.kind, record, options) > 0
-
-
-def promised_statements(
-    options: Options, records: Sequence[Counts]
-) -> list[tuple[str, int | None, Any, str]]:
-    """What a certificate must state, in this order: family, task, subject and kind."""
-    found: list[tuple[str, int | None, Any, str]] = []
-    for family in options.claim:
-        for task, record in enumerate(records, 1):
-            kind = kind_of(record, options)
-            if kind == "buffer" and record["errors"] is None and not options.marked:
-                continue  # nothing is known of it
-            if family == "tasks":
-                found.append((family, task, None, kind))
-            elif family == "forgetting" and task < len(records):
-                net = [(family, task, "net", kind)] if is_holdout(kind, record, options) else []
-                found += [(family, task, "lost", kind), *net]
-            elif family in ("classes", "groups"):
-                found += [
-                    (family, task, part["subject"], kind)
-                    for part in record["parts"]
-                    if part["family"] == family
-                ]
-        if family == "average" or (family == "forgetting" and len(records) > 1):
-            found.append((family, None, None, options.kind))
-    return found
 
 
 def log_delta(options: Options, last: int, family: str = "tasks") -> float:
@@ -154,7 +104,7 @@ def statements(
 
     `without` names a family that is left out; the others keep their shares of delta.
     """
-    names, messages = ("family", "task", "subject", "kind"), [record["iterations"] for record in records]
+    messages = [record["iterations"] for record in records]
     found: list[dict[str, Any]] = []
     for promise in promised_statements(options, records):
         family, task, subject, kind = promise
@@ -166,7 +116,7 @@ def statements(
             value = _net(task, kind, options, records, messages)
         else:
             value = _one(family, task, subject, kind, options, records, messages)
-        found.append({**dict(zip(names, promise, strict=True)), "value": value})
+        found.append({**dict(zip(NAMED, promise, strict=True)), "value": value})
     return found
 
 
@@ -227,7 +177,7 @@ def _averaged(family: str, options: Options, records: Sequence[Counts], messages
     for record in records[:last]:
         task, counted = record["task"], counts_of(record, family, "lost")
         kind = kind_of(record, options)
-        if is_pooled(record, options):
+        if kind != "buffer" and is_holdout(kind, record, options):
             pooled.append(bound_counts(kind, counted))
         elif kind == "buffer" and not options.marked:
             others.append((counted["n"], 1.0))

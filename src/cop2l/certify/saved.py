@@ -115,22 +115,6 @@ def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
     return learner
 
 
-def certified_content(note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """All that a certificate repeats of a saved learner; only what it remembers is its own."""
-    sets = enumerate(_split_columns(_part(tensors, "sets/")), 1)
-    tasks, machines = note["tasks"], note["machines"]
-    fields = ("options", "scenario", "model", "classes", "data", "commitment", "threads", "not_valid")
-    return {
-        **{name: note[name] for name in fields},
-        "machine": machines[-1],
-        "earlier": machines[:-1],
-        "theta_0": digest(_part(tensors, "theta_0/")),
-        "theta": digest(_part(tensors, "theta/")),
-        "sets": digest({f"{t}/{name}": rows for t, columns in sets for name, rows in columns.items()}),
-        "records": [[task["head"], task["fingerprint"], *task["sizes"], *task["numbers"]] for task in tasks],
-    }
-
-
 def rebuild_model(description: dict[str, Any], theta: dict[str, Tensor]) -> nn.Module:
     """One of cop2l's own models with its seed's weights, in the precision of theta."""
     model = rebuild({key: value for key, value in description.items() if key != "parameters"})
