@@ -41,7 +41,7 @@ def measured(name, tasks):
     kind = "mlp" if name.endswith("mnist") else "linear"
     model = build(kind, inputs=tasks[0][0].shape[1:], classes=classes, seed=0)
     learner = CoP2L(model, preset="paper", memory=2000, **SETTINGS[name])
-    learner.ranks, iterations, sent, spent, gather = ranks, 0, 0, 0.0, ranks.gather
+    learner.engine.ranks, iterations, sent, spent, gather = ranks, 0, 0, 0.0, ranks.gather
 
     def measured_gather(row):
         nonlocal sent, spent

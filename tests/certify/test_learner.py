@@ -61,7 +61,7 @@ def state(learner):
         learner.state.machines,
         learner.state.issued,
         text(learner.certificate) if learner.certificate else None,
-        list(learner.trace),
+        list(learner.engine.trace),
         [module.training for module in learner.model.modules()],
         learner.tasks_seen,
     )
@@ -573,8 +573,8 @@ def test_the_trace_and_the_table():
     learner = a_learner(case, stop="preference")
     learner.learn(case.x[0], case.y[0], progress=events.append)
     assert [event["iteration"] for event in events] == list(range(len(events)))
-    assert learner.trace == events
-    assert [e["iteration"] for e in learner.trace if e["kept"]] == [learner.engine.sets[0].iterations]
+    assert learner.engine.trace == events
+    assert [e["iteration"] for e in learner.engine.trace if e["kept"]] == [learner.engine.sets[0].iterations]
     shown = str(learner.certify(data_of(case, 1)))
     assert "error <=" in shown
     assert "preference" in shown

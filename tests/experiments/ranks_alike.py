@@ -77,7 +77,7 @@ def issued(scenario, ranks, data=lambda case: case.data):
     learner = CoP2L(
         model_of("mlp", case.classes), preset="cop2l", scenario=scenario, **case.options.as_dict()
     )
-    learner.ranks = ranks
+    learner.engine.ranks = ranks
     for t, (x, y) in data(case).items():
         learner.learn(x, y, classes=case.heads[t - 1])
     certificates = [learner.certify(case.data)]

@@ -108,8 +108,10 @@ def test_the_python_of_the_page(tmp_path, monkeypatch):
     done = torchrun(2, "learn.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("all statements hold at once") == 1
-    alone = re.sub(r"^(dist\.|learner\.ranks = ).*\n", "", code, flags=re.MULTILINE)
-    alone = alone.replace("if learner.ranks.is_first", "if learner.ranks is None").replace('"run"', '"alone"')
+    alone = re.sub(r"^(dist\.|learner\.engine\.ranks = ).*\n", "", code, flags=re.MULTILINE)
+    alone = alone.replace("if learner.engine.ranks.is_first", "if learner.engine.ranks is None").replace(
+        '"run"', '"alone"'
+    )
     monkeypatch.chdir(tmp_path)
     with threads(1):
         exec(alone, {})

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from cop2l._version import __version__
 from cop2l.certify import notebook
 from cop2l.certify.bounding import bounds_of
-from cop2l.certify.families import all_sentences
+from cop2l.certify.families import all_sentences, statement_sentence
 from cop2l.errors import UserError
 from cop2l.files import file_digest, write_text
 from cop2l.kernel import form
 from cop2l.kernel.options import Options, Refusal
-from cop2l.text import Names, confidence, nothing_picked, percent, statement_text
+from cop2l.text import Names, confidence, nothing_picked, percent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,17 +70,13 @@ class Certificate:
     @property
     def sentences(self) -> list[str]:
         """Everything that is claimed, one sentence for each statement."""
-        said = (statement_text(statement, self.records) for statement in self.statements)
-        return [f"{sentence[0].upper()}{sentence[1:]}." for sentence in said]
+        sizes = [record["n"] for record in self.records]
+        return [f"{statement_sentence(statement, sizes)}." for statement in self.statements]
 
     @property
     def not_valid(self) -> tuple[str, ...]:
         """Why the assumptions are known not to hold; empty if nothing is known."""
         return tuple(self.content["not_valid"])
-
-    @cached_property
-    def _messages(self) -> tuple[int, ...]:
-        return tuple(record["iterations"] for record in self.content["records"])
 
     def information(self, task: int) -> dict[str, float]:
         """Bounds of other kinds for a task: to compare with, not claimed; delta does not cover choosing the least."""
@@ -93,8 +89,9 @@ class Certificate:
         claimed = {*self.claimed.get(task, ())}
         if "tasks" not in self.options.claim:  # else it would be taken for a claim
             claimed.add(self.kind)
-        every = bounds_of(records[task - 1], task, self.options, self._messages, without=claimed)
-        return {kind: float(bound) for kind, bound in every.items() if kind not in claimed}
+        messages = [record["iterations"] for record in records]
+        bounds = bounds_of(records[task - 1], task, self.options, messages, without=claimed)
+        return {kind: float(bound) for kind, bound in bounds.items() if kind not in claimed}
 
     def save(self, folder: str | Path) -> None:
         """Write the certificate into a new folder; the text last, so that it never names a file that is not there."""
@@ -119,7 +116,15 @@ class Certificate:
         write_text(folder / form.TEXT_FILE, certificate_text(with_digest({**self.content, "files": files})))
 
     def __str__(self) -> str:
-        return table(self)
+        rows = [[str(cell) for cell in row] for row in table_cells(self)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        widths[-1] = 0
+        lines = ["  ".join(map(str.rjust, row, widths)) for row in rows]
+        return "\n".join([*self._invalid_lines, *lines, *notes(self)])
+
+    @property
+    def _invalid_lines(self) -> list[str]:
+        return [f"NOT VALID: {reason}" for reason in self.not_valid]
 
     def __repr__(self) -> str:
         bounds, count = self.bounds.values(), len(self.records)
@@ -130,17 +135,15 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         head, *rows = table_cells(self)
-        reasons = (f"NOT VALID: {reason}" for reason in self.not_valid)
-        said = (notebook.paragraph(words) for words in (*reasons, *notes(self)))
+        paragraphs = map(notebook.paragraph, [*self._invalid_lines, *notes(self)])
         title, colour = "Certificate", notebook.ACCENT
         if self.not_valid:
             title, colour = "Certificate, NOT VALID", notebook.ALARM
         elif len(self.bounds) == len(self.records):
             title = f"Certified: at most {percent(max(self.bounds.values()))} error on every task"
         bold = [(row, HEADS.index("error <=")) for row in range(len(rows))]
-        return notebook.card(
-            title, notebook.table(rows, head, words=(0, len(HEADS) - 1), bold=bold), *said, colour=colour
-        )
+        table = notebook.table(rows, head, words=(0, len(HEADS) - 1), bold=bold)
+        return notebook.card(title, table, *paragraphs, colour=colour)
 
 
 def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,19 +202,6 @@ def content_of(
 HEADS = ("task", "prior examples", "certified on", "picked", "errors", "error <=", "kind")
 
 
-def table(certificate: Certificate) -> str:
-    """A readable table: task, examples, picks, errors, bound."""
-    found = [[str(cell) for cell in row] for row in table_cells(certificate)]
-    widths = [max(map(len, column)) for column in zip(*found, strict=True)]
-    rows = [
-        "  ".join([*(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]])
-        for row in found
-    ]
-    return "\n".join(
-        [*(f"NOT VALID: {reason}" for reason in certificate.not_valid), *rows, *notes(certificate)]
-    )
-
-
 def certifying_examples(record: Mapping[str, Any]) -> int:
     """How many examples of a task certify: where its data is gone, those that the memory holds for it."""
     return int((record["selected"] or 0) if record["missed"] is None else record["n"])
@@ -250,9 +240,7 @@ def notes(certificate: Certificate) -> list[str]:
     if any(statement["kind"] == "buffer" for statement in certificate.statements):
         lines.append(FROM_MEMORY)
     if certificate.kind != "holdout":
-        n, picked = (
-            sum(map(certifying_examples, certificate.records)),
-            sum(r["picked"] for r in certificate.records),
-        )
+        n = sum(map(certifying_examples, certificate.records))
+        picked = sum(record["picked"] for record in certificate.records)
         lines += filter(None, [nothing_picked(n, picked)])
     return [*map(Names.from_description(certificate.content["data"]).with_names, lines)]

@@ -1,19 +1,25 @@
 """The integers of a certificate, as the learner counts them; the kernel counts again in its own way."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import nn
 
-from cop2l.certify.scoring import input_blocks, scoring_mode
+from cop2l.certify import ranks
+from cop2l.certify.inputs import labels
+from cop2l.certify.scoring import ErrorCount, input_blocks, scoring_mode
+from cop2l.certify.validation import Data, not_learned_from, task_blocks
 from cop2l.errors import UserError
-from cop2l.kernel.exact import certified_rows, threshold
+from cop2l.kernel.exact import Examples, certified_rows, exact_arithmetic, threshold
 from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
-from cop2l.kernel.samples import numbers
+from cop2l.kernel.samples import fingerprint, numbers
 from cop2l.randomness import marks
 from cop2l.streams.loading import GENERATED
+
+if TYPE_CHECKING:
+    from cop2l.certify.learner import CoP2L
 
 Facts = Mapping[str, Any]
 """Of a task's rows, as far as claims need it: `labels`, numbers of `groups`, which were `wrong` after the task."""
@@ -32,32 +38,82 @@ def task_record(
     picked, compressed = (np.isin(np.arange(len(wrong)), rows) for rows in (sets.picked, _both(sets)))
 
     def integers(errors: np.ndarray, part: np.ndarray) -> dict[str, Any]:
-        own = part & certified
-        found: dict[str, Any] = {
-            "n": int(own.sum()),
+        sample = part & certified
+        counts: dict[str, Any] = {
+            "n": int(sample.sum()),
             "prior": int((part & ~certified).sum()),
             "compression": int(part[sets.compression].sum()),
             "evicted": int(part[sets.evicted].sum()),
             "picked": int(part[sets.picked].sum()),
-            "errors": None if gone else int(np.count_nonzero(errors[own & ~compressed])),
-            "missed": None if gone else int(np.count_nonzero(errors[own & ~picked])),
+            "errors": None if gone else int(np.count_nonzero(errors[sample & ~compressed])),
+            "missed": None if gone else int(np.count_nonzero(errors[sample & ~picked])),
             "selected": int(part[selected].sum()) if options.marked else None,
             "compressed": int((part & (errors | picked))[selected].sum()) if options.marked else None,
         }
-        return found | {"iterations": sets.iterations, "stopped": sets.stopped}
+        return counts | {"iterations": sets.iterations, "stopped": sets.stopped}
 
-    every, parts = np.ones(len(wrong), bool), list[dict[str, Any]]()
+    all_rows, parts = np.ones(len(wrong), bool), list[dict[str, Any]]()
     if "classes" in options.claim:
-        labels = facts["labels"]
-        for label in sorted(set(labels.tolist())):
-            parts.append({"family": "classes", "subject": label, **integers(wrong, labels == label)})
+        for label in np.unique(facts["labels"]).tolist():
+            parts.append({"family": "classes", "subject": label, **integers(wrong, facts["labels"] == label)})
     for number, name in enumerate(options.groups):
         parts.append({"family": "groups", "subject": name, **integers(wrong, facts["groups"] == number)})
     if "forgetting" in options.claim and task < last:
         before = facts["wrong"]
         for name, event in (("lost", wrong & ~before), ("gained", before & ~wrong)):
-            parts.append({"family": "forgetting", "subject": name, **integers(event, every)})
-    return {**integers(wrong, every), "parts": parts}
+            parts.append({"family": "forgetting", "subject": name, **integers(event, all_rows)})
+    return {**integers(wrong, all_rows), "parts": parts}
+
+
+def misclassified_rows(learner: "CoP2L", data: Mapping[int, Data]) -> list[np.ndarray]:
+    """Which rows of each task the model misclassifies, from one pass over its data or from the memory alone."""
+    engine, keys = learner.engine, dict[int, np.ndarray]()
+    masks, shared = [np.zeros(rows, bool) for rows, _ in engine.sizes], engine.ranks
+    if shared is not None:
+        shared.check_agreement(learner, {"data": sorted(data)})
+    with exact_arithmetic(learner.state.threads):
+        model = learner.model, engine.masked_classes
+        count = ErrorCount(*model) if shared is None else ranks.ErrorCount(shared, *model)
+        for task, (wrong, held) in enumerate(zip(masks, engine.buffer, strict=True), 1):
+            if task in data:
+                keys[task] = _count_task(learner, task, data[task], wrong, count)
+            elif learner.options.marked:
+                count.add(held, wrong, held.row)
+        count.finish()
+        if shared is not None:
+            shared.union(masks)
+    if keys and not declared_draws(learner.state.data, learner.state.repeats):
+        sets, options = engine.sets, learner.options
+        used = {t: used_rows(len(numbers), t, options, sets[t - 1]) for t, numbers in keys.items()}
+        for task, mask in repeated_rows(keys, used).items():
+            masks[task - 1] |= mask
+    return masks
+
+
+def _count_task(learner: "CoP2L", task: int, data: Data, wrong: np.ndarray, count: ErrorCount) -> np.ndarray:
+    """Have the rows of a task counted; its data must be what it was learned from. A number for each answer."""
+    model, state, keys, start = learner.model, learner.state, [np.empty(0, np.uint64)], 0
+
+    def counted() -> Iterator[tuple[Any, Any]]:
+        nonlocal start
+        like, head = learner.engine.buffer[task - 1].x, state.heads[task - 1]
+        for x, y in task_blocks(data, task, len(wrong), like, head, state.columns):
+            at = np.full(len(y), task)
+            part = Examples(
+                x, labels(y).to(next(model.parameters()).device), at, at, at
+            )  # rows and marks do not count
+            count.add(part, wrong, slice(start, start + len(y)))
+            start += len(y)
+            if not declared_draws(state.data, state.repeats):
+                keys.append(answer_numbers(model, part.x))
+            yield x, y
+
+    if (
+        fingerprint(len(wrong), counted(), state.facts[task - 1].get("groups"))
+        != state.fingerprints[task - 1]
+    ):
+        raise not_learned_from(task)
+    return np.concatenate(keys)
 
 
 def _both(sets: Sets) -> np.ndarray:

@@ -130,10 +130,13 @@ def _forgetting(claimed: Sequence[Statement], beside: Measured) -> list[Claim]:
 
 
 def _parts(claimed: Sequence[Statement], beside: Measured) -> list[Claim]:
-    family = claimed[0]["family"]
-    rates = [_measured_part(s, beside) for s in claimed]
-    parts = tuple(_part(s, beside, rate) for s, rate in zip(claimed, rates, strict=True))
-    return [Claim(family, _worst(family, claimed, len(beside.sizes)), parts)]
+    family, parts = claimed[0]["family"], list[Part]()
+    for s in claimed:
+        rates: Mapping[Any, float] = beside.classes
+        if family == "groups":
+            rates = beside.groups[s["task"] - 1] if beside.groups else {}
+        parts.append(_part(s, beside, rates.get(s["subject"])))
+    return [Claim(family, _worst(family, claimed, len(beside.sizes)), tuple(parts))]
 
 
 def _worst(family: str, claimed: Sequence[Statement], tasks: int) -> str:
@@ -172,12 +175,6 @@ def _part(s: Statement, beside: Measured, rate: float | None) -> Part:
         text.percent(s["value"]),
         "" if rate is None else text.measured_percent(rate),
     )
-
-
-def _measured_part(s: Statement, beside: Measured) -> float | None:
-    if s["family"] == "groups":
-        return beside.groups[s["task"] - 1].get(s["subject"]) if beside.groups else None
-    return beside.classes.get(s["subject"])
 
 
 def _weighted(rates: Sequence[float | None], sizes: Sequence[int]) -> float | None:

@@ -76,7 +76,7 @@ class FastLearner(ReferenceLearner):
 
     progress: Progress | None = None
     ranks: Any = None
-    """The processes that score together (`cop2l.certify.ranks`); None: this one alone."""
+    """The processes that share scoring (`cop2l.certify.ranks`) and make the same calls; None: this one alone."""
     trace: list[dict[str, Any]] = field(default_factory=list)
     """One entry per iteration of the newest task: picked, worst_loss, errors, bound, kept."""
     _graphs: Any = field(default=None, repr=False, compare=False)

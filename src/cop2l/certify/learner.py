@@ -1,6 +1,6 @@
 """CoP2L: the learner that certifies itself."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.certify import advice, counting, notebook, prior, ranks, saved
+from cop2l.certify import advice, counting, notebook, prior, saved
 from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.bounding import without_fallen
 from cop2l.certify.certificate import Certificate, content_of
 from cop2l.certify.commitment import commitment, precision
 from cop2l.certify.fast import FastLearner
-from cop2l.certify.inputs import by_name, check_finite, features, inputs, labelled, labels, wrong_shape
+from cop2l.certify.inputs import by_name, check_finite, features, inputs, labelled, wrong_shape
 from cop2l.certify.presets import SCALES, Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.certify.repeats import MOST_REASONS, copied_rows, copies, found_in_task, row_hashes
-from cop2l.certify.scoring import ErrorCount, misclassified, outputs
+from cop2l.certify.scoring import misclassified, outputs
 from cop2l.certify.state import (
     State,
     all_or_nothing,
@@ -27,7 +27,7 @@ from cop2l.certify.state import (
     parameters,
     trained_names,
 )
-from cop2l.certify.validation import Data, check_model, check_task, not_learned_from, task_blocks
+from cop2l.certify.validation import Data, check_model, check_task
 from cop2l.console import Progress, progress_display
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.exact import Examples, check_alone, digest, exact_arithmetic, head_masks, machine, sample
@@ -81,27 +81,17 @@ class CoP2L:
             value.data = torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value.data)
         self.model, self.scenario = model.eval(), scenario
         self.options: Options = choose_options(preset, **options)
-        self.scale = scale or SCALES.get(preset, "none")
-        if self.scale not in ("none", PRIOR):
-            raise unknown("scale", self.scale, ("none", PRIOR))
-        if self.scale == PRIOR and not self.options.prior:
+        scale = scale or SCALES.get(preset, "none")
+        if scale not in ("none", PRIOR):
+            raise unknown("scale", scale, ("none", PRIOR))
+        if scale == PRIOR and not self.options.prior:
             raise UserError(
                 "There is no prior part to scale the inputs from; give prior=0.05, say, or scale='none'."
             )
-        self.engine = FastLearner(model, self.options)
-        self.ranks: ranks.Ranks | None = None
-        """The processes that share the work of `learn` and `certify`: all make the same calls (docs/integrations.md)."""
-        theta_0 = parameters(model)
-        self.state = State(
-            theta_0,
-            trained_names(model),
-            torch.get_num_threads(),
-            tuple(not_valid),
-            data,
-            commitment,
-            theta=digest(theta_0),
-            repeats=repeats,
-        )
+        self.engine, theta_0 = FastLearner(model, self.options), parameters(model)
+        trained, threads = trained_names(model), torch.get_num_threads()
+        facts = scale, tuple(not_valid), data, commitment, digest(theta_0), repeats
+        self.state = State(theta_0, trained, threads, *facts)
 
     def __repr__(self) -> str:
         fixed = f" of {self.options.tasks}" if self.options.tasks else ""
@@ -139,11 +129,6 @@ class CoP2L:
     def certificate(self) -> Certificate | None:
         """The certificate after the newest task; None until `certify` is called."""
         return self.state.certificate
-
-    @property
-    def trace(self) -> list[dict[str, Any]]:
-        """The iterations of the newest task."""
-        return self.engine.trace
 
     @property
     def description(self) -> dict[str, Any]:
@@ -184,7 +169,7 @@ class CoP2L:
                 "Groups are given and none are claimed; leave them out, or make the learner with claim=('tasks', 'groups') and"
                 " groups=('A', 'B')."
             )
-        if not self.tasks_seen and self.scale == PRIOR:
+        if not self.tasks_seen and self.state.scale == PRIOR:
             prior.scale_inputs(self, x, found)
         column = counting.group_numbers(groups, self.options, len(found))
         engine, state, task = self.engine, self.state, self.tasks_seen + 1
@@ -195,12 +180,11 @@ class CoP2L:
         findings = [*found_in_task(task, hashes, state.hashes)]
         reasons = [*(reason for _, reason in findings), *advice.one_class(task, head, found, self.scenario)]
         advice.warn_user([*reasons, *(() if self._draws else copies(task, hashes))])
-        if self.ranks is None:  # of several ranks each takes its own blocks there
+        if engine.ranks is None:  # of several ranks each takes its own blocks there
             x = x.to(device) if isinstance(x, Tensor) else x
         else:
-            self.ranks.check_agreement(self, {"data": print_of_data, "classes": head})
-            progress = progress if self.ranks.is_first or callable(progress) else False
-        engine.ranks = self.ranks
+            engine.ranks.check_agreement(self, {"data": print_of_data, "classes": head})
+            progress = progress if engine.ranks.is_first or callable(progress) else False
         with (
             all_or_nothing(self),
             progress_display(progress) as engine.progress,
@@ -248,9 +232,9 @@ class CoP2L:
             )
         if strange := set(data) - set(range(1, last + 1)):
             raise UserError(f"There is no task {min(strange)} to certify; tasks 1 to {last} were learned.")
-        wrong = self._misclassified(data)
+        wrong = counting.misclassified_rows(self, data)
         check_unchanged(self)  # what gives the data may have changed it, and so may running it
-        records = [self._record(task, task not in data, wrong[task - 1]) for task in range(1, last + 1)]
+        records = [self._record(task, task not in data, rows) for task, rows in enumerate(wrong, 1)]
         unpaid = self._unpaid(data)
         advice.warn_user(
             f"Rows of task {task} repeat another, and its bound is 100 %: they count as errors where its data is given, in"
@@ -290,15 +274,9 @@ class CoP2L:
         state.certificate, state.issued = Certificate({**content, **hashes}, self.options, tensors), issued
         return state.certificate
 
-    def use_model(self, model: nn.Module) -> None:
-        """Begin with this model, before the first task."""
-        self.model = self.engine.model = model.eval()
-        self.state.theta_0, self.state.trained = parameters(model), trained_names(model)
-        self.state.theta = digest(self.state.theta_0)
-
     def commitment(self) -> dict[str, Any]:
         """What is fixed before learning, to be handed to an auditor (docs/certificates.md)."""
-        if self.scale == PRIOR and not self.tasks_seen:
+        if self.state.scale == PRIOR and not self.tasks_seen:
             raise UserError(
                 "The first task scales the inputs, so there is nothing to commit to yet; use scale='none'."
             )
@@ -384,61 +362,14 @@ class CoP2L:
         if "classes" in self.options.claim:
             found["labels"] = S.y.cpu().numpy()
         if "forgetting" in self.options.claim:
-            count = misclassified if self.ranks is None else self.ranks.misclassified
+            count = misclassified if self.engine.ranks is None else self.engine.ranks.misclassified
             found["wrong"] = count(self.model, S, self.engine.masked_classes)
         return found
 
-    def _misclassified(self, data: Mapping[int, Data]) -> list[np.ndarray]:
-        """Which rows of each task the model misclassifies, from one pass over its data or from the memory alone."""
-        every, shared = [np.zeros(rows, bool) for rows, _ in self.engine.sizes], self.ranks
-        keys, options = dict[int, np.ndarray](), self.options
-        if shared is not None:
-            shared.check_agreement(self, {"data": sorted(data)})
-        with exact_arithmetic(self.state.threads):
-            given = self.model, self.engine.masked_classes
-            count = ErrorCount(*given) if shared is None else ranks.ErrorCount(shared, *given)
-            for task, wrong in enumerate(every, 1):
-                held = self.engine.buffer[task - 1]
-                if task in data:
-                    keys[task] = self._count(task, data[task], wrong, count)
-                elif self.options.marked:
-                    count.add(held, wrong, held.row)
-            count.finish()
-            if shared is not None:
-                shared.union(every)
-        if keys and not self._draws:
-            sets = self.engine.sets
-            used = {t: counting.used_rows(len(own), t, options, sets[t - 1]) for t, own in keys.items()}
-            for task, mask in counting.repeated_rows(keys, used).items():
-                every[task - 1] |= mask
-        return every
-
-    def _count(self, task: int, data: Data, wrong: np.ndarray, count: ErrorCount) -> np.ndarray:
-        """Have the rows of a task counted; its data must be what it was learned from. A number for each answer."""
-        device, state, start = next(self.model.parameters()).device, self.state, 0
-        keys, draws = [np.empty(0, np.uint64)], self._draws
-
-        def counted() -> Iterator[tuple[Any, Any]]:
-            nonlocal start
-            like, head = self.engine.buffer[task - 1].x, state.heads[task - 1]
-            for x, y in task_blocks(data, task, len(wrong), like, head, state.columns):
-                at = np.full(len(y), task)
-                part = Examples(x, labels(y).to(device), at, at, at)  # neither rows nor marks count here
-                count.add(part, wrong, slice(start, start + len(y)))
-                start += len(y)
-                if not draws:
-                    keys.append(counting.answer_numbers(self.model, part.x))
-                yield x, y
-
-        found = fingerprint(len(wrong), counted(), state.facts[task - 1].get("groups"))
-        if found != state.fingerprints[task - 1]:
-            raise not_learned_from(task)
-        return np.concatenate(keys)
-
     def _record(self, task: int, gone: bool, wrong: np.ndarray) -> dict[str, Any]:
         """The integers of one task, from its data or from the memory alone."""
-        at, sets = task - 1, self.engine.sets[task - 1]
-        head, found = list(self.state.heads[at]), self.state.fingerprints[at]
-        identity = {"task": task, "rows": len(wrong), "head": head, "fingerprint": found}
-        facts, last = self.state.facts[at], self.tasks_seen
-        return identity | counting.task_record(self.options, last, task, sets, wrong, facts, gone=gone)
+        state, sets = self.state, self.engine.sets[task - 1]
+        head, fingerprint = list(state.heads[task - 1]), state.fingerprints[task - 1]
+        identity = {"task": task, "rows": len(wrong), "head": head, "fingerprint": fingerprint}
+        known = sets, wrong, state.facts[task - 1], gone
+        return identity | counting.task_record(self.options, self.tasks_seen, task, *known)

@@ -76,7 +76,7 @@ FOLLOWS = {"cop2l": "paper"}
 
 
 def check_preset(preset: str) -> str:
-    """The name of a preset; another is refused with a pointer."""
+    """The name of a preset; another is refused."""
     if preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
     return preset

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cop2l.certify import advice
 from cop2l.certify.inputs import inputs
+from cop2l.certify.state import use_model
 from cop2l.errors import UserError
 from cop2l.kernel.building import scalable
 from cop2l.kernel.exact import Examples, sample
@@ -56,4 +57,4 @@ def scale_inputs(learner: "CoP2L", x: Any, y: Tensor) -> None:
     if constants is not None:
         model = scalable(model, list(part.x.shape[1:]))
         model.scale.put(**constants)
-        learner.use_model(model)
+        use_model(learner, model)

@@ -1,6 +1,6 @@
 """A learner on disk: one checked file, read without pickle."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from cop2l.certify.certificate import Certificate, read_certificate
-from cop2l.certify.state import load_parameters, parameters
+from cop2l.certify.state import load_parameters, parameters, use_model
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, last_complete, read_tensors, replace_folder, write_tensors
 from cop2l.kernel.building import scalable
-from cop2l.kernel.exact import Examples, digest, sample
+from cop2l.kernel.exact import digest, sample
 from cop2l.kernel.learning import SET_NAMES, Sets, set_tensors
 from cop2l.kernel.options import PRIOR
 from cop2l.models import rebuild
@@ -24,55 +24,38 @@ if TYPE_CHECKING:
 
 FORMAT = "cop2l-learner 7"
 FILE = "learner.safetensors"
+RESTORED = ("repeats", "classes", "machines", "threads", "issued", "columns")
+STATE_FIELDS = (*RESTORED, "not_valid", "void", "data", "commitment", "trained", "scale")
+"""The fields of `State` that are stored as they are; the first of them are put back as they are, too."""
 
 
 def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
     """Write the learner and, if there is one and it is wanted, its certificate."""
     engine, state = learner.engine, learner.state
-    sets = ({name: getattr(one, name) for name in SET_NAMES} for one in engine.sets)
-    tensors = {f"sets/{name}": value for name, value in _concatenate_columns(sets).items()}
-    for name, theta in (("theta_0", state.theta_0), ("theta", parameters(learner.model))):
-        tensors |= {f"{name}/{key}": value for key, value in theta.items()}
-    for name, parts in (("buffer", engine.buffer), ("prior", engine.prior)):
-        tensors |= {
-            f"{name}/{key}": value for key, value in _concatenate_columns(map(_columns, parts)).items()
-        }
-    counts = _concatenate_columns({"n": count} for count in engine.prior_counts)
-    tensors |= {f"counts/{name}": value for name, value in counts.items()}
-    tensors |= {f"sums/{name}": value.cpu() for name, value in engine.sums.items()}
-    hashes = ({"rows": rows.view(np.int64)} for rows in state.hashes)
-    tensors |= {f"hashes/{name}": value for name, value in _concatenate_columns(hashes).items()}
+    columns: dict[str, list[dict[str, Any]]] = {
+        "sets": [{name: getattr(sets, name) for name in SET_NAMES} for sets in engine.sets],
+        "buffer": [{"x": part.x, "y": part.y, "row": part.row} for part in engine.buffer],
+        "prior": [{"x": part.x, "y": part.y, "row": part.row} for part in engine.prior],
+        "counts": [{"n": count} for count in engine.prior_counts],
+        "hashes": [{"rows": rows.view(np.int64)} for rows in state.hashes],
+    }
+    groups = {"theta_0": state.theta_0, "theta": parameters(learner.model), "sums": engine.sums}
+    groups |= {name: _concatenate_columns(parts) for name, parts in columns.items()}
     for number, facts in enumerate(state.facts):
-        tensors |= {f"facts/{number}/{name}": torch.from_numpy(rows.copy()) for name, rows in facts.items()}
+        groups[f"facts/{number}"] = {name: torch.from_numpy(rows.copy()) for name, rows in facts.items()}
+    tasks = zip(state.heads, state.fingerprints, engine.sizes, engine.sets, strict=True)
     note = {
         "format": FORMAT,
         "options": learner.options.as_dict(),
         "scenario": learner.scenario,
-        "not_valid": list(state.not_valid),
-        "repeats": state.repeats,
-        "void": list(state.void),
-        "data": state.data,
-        "commitment": state.commitment,
         "model": learner.description,
-        "trained": state.trained,
-        "classes": state.classes,
-        "machines": state.machines,
-        "threads": state.threads,
-        "issued": state.issued,
-        "columns": state.columns,
-        "scale": learner.scale,
+        **{name: getattr(state, name) for name in STATE_FIELDS},
         "tasks": [
-            {
-                "head": list(head),
-                "fingerprint": found,
-                "sizes": list(sizes),
-                "numbers": [one.iterations, one.stopped],
-            }
-            for head, found, sizes, one in zip(
-                state.heads, state.fingerprints, engine.sizes, engine.sets, strict=True
-            )
+            {"head": head, "fingerprint": hashed, "sizes": sizes, "numbers": [sets.iterations, sets.stopped]}
+            for head, hashed, sizes, sets in tasks
         ],
     }
+    tensors = {f"{name}/{key}": value for name, group in groups.items() for key, value in group.items()}
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder / FILE, tensors, note)
     if certificate and learner.certificate is not None:
@@ -103,9 +86,9 @@ def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
             raise UserError(
                 f"The learner in {folder} has a model of your own; pass it: CoP2L.load(folder, model=...)."
             )
-        model = rebuild_model(
-            note["model"], {name: value for name, value in tensors.items() if name.startswith("theta/")}
-        )
+        model = rebuild({key: value for key, value in note["model"].items() if key != "parameters"})
+        kinds = (value.dtype for value in _part(tensors, "theta/").values() if value.is_floating_point())
+        model = model.to(next(kinds, None))
         if note["machines"] and ", cpu, " not in note["machines"][-1] and torch.cuda.is_available():
             model = model.cuda()
     names = ("scenario", "scale", "not_valid", "data", "commitment", "repeats")
@@ -113,13 +96,6 @@ def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
     learner = cls(model, preset="cop2l", **given)  # every option is given
     _put(learner, note, tensors, folder)
     return learner
-
-
-def rebuild_model(description: dict[str, Any], theta: dict[str, Tensor]) -> nn.Module:
-    """One of cop2l's own models with its seed's weights, in the precision of theta."""
-    model = rebuild({key: value for key, value in description.items() if key != "parameters"})
-    kinds = [value.dtype for value in theta.values() if value.is_floating_point()]
-    return model.to(kinds[0] if kinds else None)
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -138,25 +114,23 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> None:
     if note["model"].get("scale") == PRIOR:
-        learner.use_model(scalable(learner.model, note["model"]["inputs"]))
+        use_model(learner, scalable(learner.model, note["model"]["inputs"]))
     first, mine, state = _part(tensors, "theta_0/"), learner.model.state_dict(), learner.state
-    wrong = [
-        name
-        for name in sorted({*first, *mine})
-        if name not in first or name not in mine or _form(first[name]) != _form(mine[name])
-    ]
-    if wrong:
-        raise UserError(f"The model does not fit the saved learner: look at its parameter {wrong[0]}.")
+    forms = [{(name, value.shape, value.dtype) for name, value in part.items()} for part in (first, mine)]
+    if wrong := forms[0] ^ forms[1]:
+        raise UserError(
+            f"The model does not fit the saved learner: look at its parameter {min(name for name, *_ in wrong)}."
+        )
     if note["trained"] != state.trained:
         raise UserError(
             "The model trains other parameters than the saved learner; set requires_grad as it was there."
         )
     load_parameters(learner.model, _part(tensors, "theta/"))
     engine, tasks = learner.engine, note["tasks"]
-    state.theta_0, state.machines, state.classes = first, note["machines"], note["classes"]
-    state.threads, state.issued, state.columns = note["threads"], note["issued"], note["columns"]
+    for name in RESTORED:
+        setattr(state, name, note[name])
+    state.theta_0, state.void = first, tuple(note["void"])
     state.not_valid = tuple(dict.fromkeys([*note["not_valid"], *state.not_valid]))
-    state.repeats, state.void = note["repeats"], tuple(note["void"])
     state.hashes = [one["rows"].numpy().view(np.uint64) for one in _split_columns(_part(tensors, "hashes/"))]
     state.heads = [tuple(task["head"]) for task in tasks]
     state.fingerprints = [task["fingerprint"] for task in tasks]
@@ -181,26 +155,21 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     engine.sums = {name: value.to(device) for name, value in _part(tensors, "sums/").items()}
     engine.masked_classes = learner._outside() if tasks else None
     state.theta = digest(learner.model.state_dict())
-    state.certificate = _stored_certificate(_issued(folder, len(tasks)), learner)
+    state.certificate = _stored_certificate(folder, learner)
     learner.model.eval()
 
 
-def _columns(part: Examples) -> dict[str, Any]:
-    """The columns of examples that are stored."""
-    return {"x": part.x, "y": part.y, "row": part.row}
-
-
-def _concatenate_columns(every: Iterable[Mapping[str, Any]]) -> dict[str, Tensor]:
+def _concatenate_columns(parts: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
     """The columns of all tasks one behind the other, and how long each is: few large tensors instead of many small ones."""
-    found, parts = dict[str, Tensor](), list(every)
+    joined = dict[str, Tensor]()
     for name in parts[0] if parts else ():
         columns = [part[name] for part in parts]
         arrays = isinstance(columns[0], np.ndarray)
-        found |= {
+        joined |= {
             name: torch.from_numpy(np.concatenate(columns)) if arrays else torch.cat(columns).cpu(),
             f"{name} lengths": torch.tensor([len(column) for column in columns]),
         }
-    return found
+    return joined
 
 
 def _split_columns(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
@@ -215,25 +184,18 @@ def _split_columns(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
     ]
 
 
-def _form(value: Tensor) -> tuple[Any, Any]:
-    return value.shape, value.dtype
-
-
-def _issued(folder: Path, tasks: int) -> Path:
-    """Where a learner's certificate lies: beside it or, in a run directory, among all that were issued."""
-    own = last_complete(folder / "certificate")
-    return own if own.exists() else last_complete(folder.parent / "certificates" / f"after-{tasks:02d}")
-
-
 def _stored_certificate(folder: Path, learner: "CoP2L") -> Certificate | None:
-    """The certificate saved with the learner; None if it is of another time (the process was killed between two files)."""
-    if learner.state.issued is None or not folder.exists():
+    """The certificate beside the learner, or in its run directory; None if it is older than the learner, after a crash."""
+    place = last_complete(folder / "certificate")
+    if not place.exists():
+        place = last_complete(folder.parent / "certificates" / f"after-{learner.tasks_seen:02d}")
+    if learner.state.issued is None or not place.exists():
         return None
     try:
-        found, theta = read_certificate(folder), parameters(learner.model)
+        certificate, theta = read_certificate(place), parameters(learner.model)
     except UserError as error:
-        raise DamagedError(folder, str(error).rstrip(".")) from None
+        raise DamagedError(place, str(error).rstrip(".")) from None
     tensors = {"theta_0": learner.state.theta_0, "theta": theta, "sets": set_tensors(learner.engine.sets)}
-    if any(found.content[name] != digest(part) for name, part in tensors.items()):
+    if any(certificate.content[name] != digest(part) for name, part in tensors.items()):
         return None
-    return replace(found, tensors=tensors)
+    return replace(certificate, tensors=tensors)

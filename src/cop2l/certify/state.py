@@ -33,6 +33,8 @@ class State:
     trained: list[str]
     """The names of the parameters that are trained."""
     threads: int
+    scale: str
+    """Whether the prior examples of the first task scale the inputs ("prior") or nothing does ("none")."""
     not_valid: tuple[str, ...]
     """Reasons, in sentences, why the certificates' assumptions do not hold for this data."""
     data: dict[str, Any] | None
@@ -74,6 +76,13 @@ def load_parameters(model: nn.Module, theta: Mapping[str, Tensor]) -> None:
 def trained_names(model: nn.Module) -> list[str]:
     """The names of the parameters that are trained."""
     return [name for name, value in model.named_parameters() if value.requires_grad]
+
+
+def use_model(learner: "CoP2L", model: nn.Module) -> None:
+    """Let a learner begin with this model, before its first task."""
+    learner.model = learner.engine.model = model.eval()
+    learner.state.theta_0, learner.state.trained = parameters(model), trained_names(model)
+    learner.state.theta = digest(learner.state.theta_0)
 
 
 def check_unchanged(learner: "CoP2L") -> None:

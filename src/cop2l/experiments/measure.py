@@ -206,7 +206,7 @@ def trace(learner: Method) -> list[dict[str, Any]]:
     """
     return [
         {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in step.items()}
-        for step in getattr(learner, "trace", [])
+        for step in getattr(getattr(learner, "engine", None), "trace", [])
     ]
 
 

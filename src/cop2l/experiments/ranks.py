@@ -106,7 +106,7 @@ def follow(
         stream = load_stream(config)
         promised = None if commitment is None else commitment_hash(commitment)
         learner: Any = new_learner(config, stream, promised)
-        learner.ranks = ranks
+        learner.engine.ranks = ranks
         if learned:
             state = last_complete(RunDirectory(folder).state)
             if not state.exists():

@@ -92,7 +92,7 @@ def prepare(
     promised = None if commitment is None else commitment_hash(commitment)
     learner: Any = new_learner(config, stream, promised, say)
     if ranks is not None:
-        learner.ranks = ranks
+        learner.engine.ranks = ranks
     if commitment is not None and (
         names := differing_keys(run_commitment(config, stream, learner), commitment)
     ):
