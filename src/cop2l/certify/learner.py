@@ -81,16 +81,16 @@ class CoP2L:
             value.data = torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value.data)
         self.model, self.scenario = model.eval(), scenario
         self.options: Options = choose_options(preset, **options)
-        scale = scale or SCALES.get(preset, "none")
-        if scale not in ("none", PRIOR):
-            raise unknown("scale", scale, ("none", PRIOR))
-        if scale == PRIOR and not self.options.prior:
+        scaling = scale or SCALES.get(preset, "none")
+        if scaling not in ("none", PRIOR):
+            raise unknown("scale", scaling, ("none", PRIOR))
+        if scaling == PRIOR and not self.options.prior:
             raise UserError(
                 "There is no prior part to scale the inputs from; give prior=0.05, say, or scale='none'."
             )
         self.engine, theta_0 = FastLearner(model, self.options), parameters(model)
         trained, threads = trained_names(model), torch.get_num_threads()
-        facts = scale, tuple(not_valid), data, commitment, digest(theta_0), repeats
+        facts = scaling, tuple(not_valid), data, commitment, digest(theta_0), repeats
         self.state = State(theta_0, trained, threads, *facts)
 
     def __repr__(self) -> str:
