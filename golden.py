@@ -92,8 +92,9 @@ TIGHTER = {
     if "preset=paper" in words
 }  # fmt: skip
 """With the uniform buffer kl-tight pays for one set: these values change on purpose, and only these."""
-CHANGED = {"csv-replay": ("",)}
-"""The inputs of a baseline are scaled by as many examples as the default learns from, a half and no longer three fifths."""
+CHANGED = {"csv-replay": ("",), "adam-threshold": (".errors", ".missed", ".bounds", ".value")}
+"""The inputs of a baseline are scaled by as many examples as the default learns from, a half and no longer three fifths. The
+learner with Adam answers 14 rows of task 4 as it answers others, bit for bit: these count as errors now."""
 RENAMED = {"/own": "/own_picks", "/first": "/compression", "/second": "/evicted"}
 """Tensors of a certificate that have another name in the new tree; the buffer `witness` is `count-only` there."""
 NEVER = (

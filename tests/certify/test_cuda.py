@@ -17,8 +17,10 @@ from certify_cases import (
     standing,
 )
 
+from cop2l.audit.verify import verify as audit
 from cop2l.certify.fast import FastLearner
 from cop2l.certify.learner import CoP2L
+from cop2l.certify.repeats import row_hashes
 from cop2l.certify.scoring import Pool
 from cop2l.kernel.exact import LARGE_BLOCK as BLOCK
 from cop2l.kernel.exact import check_alone, exact_arithmetic, sample, score
@@ -180,3 +182,14 @@ def test_memory_is_free_when_a_learner_is_gone():
         assert torch.cuda.memory_allocated() <= before
     finally:
         gc.enable()
+
+
+def test_a_run_that_scales_its_inputs_is_verified(tmp_path):
+    """The scale is found again from rows on the device, and rows have the hashes that they have on the processor."""
+    x, y = torch.randn(400, 5) * torch.tensor([1, 10, 100, 0.1, 1]), torch.arange(400) % 2
+    learner = CoP2L(build("mlp", inputs=(5,), classes=2, seed=0).cuda())
+    learner.learn(x, y, progress=False)
+    learner.certify({1: (x, y)}).save(tmp_path)
+    assert audit(tmp_path, {1: (x, y)}).status == "valid"
+    like = next(learner.model.parameters())
+    assert (row_hashes(x, like, 0) == row_hashes(x, like.cpu(), 0)).all()

@@ -104,7 +104,7 @@ def test_discrete_data_repeats_honestly(n, levels, dimensions):
     for seed in range(5):
         found = []
         for x, _, t in synthetic(n=n, levels=levels, dimensions=dimensions, seed=seed):
-            own = row_hashes(x, torch.float32, 0)
+            own = row_hashes(x, torch.zeros(1), 0)
             assert [*found_in_task(t, own, found)] == []
             found.append(own)
         assert shared_rows(
@@ -124,19 +124,24 @@ def test_counts_of_independent_draws_are_not_mistaken():
 def test_rows_of_every_type_are_told_apart(kind):
     x = np.arange(5000 * 3).reshape(5000, 3) % 251
     x = np.concatenate([x, np.arange(5000)[:, None] // 251], 1).astype(kind)
-    hashes = row_hashes(x, torch.float32, 0)
+    hashes = row_hashes(x, torch.zeros(1), 0)
     assert len(np.unique(hashes)) == 5000
-    assert (hashes == row_hashes(torch.from_numpy(x), torch.float32, 0)).all()
-    assert not np.isin(hashes, row_hashes(x, torch.float32, 1)).any()  # the key
+    assert (hashes == row_hashes(torch.from_numpy(x), torch.zeros(1), 0)).all()
+    assert not np.isin(hashes, row_hashes(x, torch.zeros(1), 1)).any()  # the key
     fine = np.random.default_rng(0).normal(size=(50, 3))
-    assert (row_hashes(fine, torch.float32, 0) == row_hashes(fine.astype(np.float32), torch.float32, 0)).all()
-    assert (row_hashes(fine, torch.float64, 0) != row_hashes(fine.astype(np.float32), torch.float64, 0)).all()
+    assert (
+        row_hashes(fine, torch.zeros(1), 0) == row_hashes(fine.astype(np.float32), torch.zeros(1), 0)
+    ).all()
+    assert (
+        row_hashes(fine, torch.zeros(1).double(), 0)
+        != row_hashes(fine.astype(np.float32), torch.zeros(1).double(), 0)
+    ).all()
 
 
 def test_withheld_rows_fall_by_what_was_learned_from_them():
     """Rows that two tasks withhold void means alone; rows that a task learned from void the task that withholds them."""
     rows = {t: clouds(t)[0] for t in range(5)}
-    own = {t: row_hashes(x, torch.float32, 0) for t, x in rows.items()}
+    own = {t: row_hashes(x, torch.zeros(1), 0) for t, x in rows.items()}
     good = {1: own[1], 2: own[2]}
     assert [*found_in_withheld({1: own[3], 2: own[4]}, good)] == []
     ((void, _),) = found_in_withheld({1: own[3], 2: own[1]}, good)

@@ -175,8 +175,8 @@ class CoP2L:
         engine, state, task = self.engine, self.state, self.tasks_seen + 1
         rows = blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y))
         print_of_data = fingerprint(len(found), rows, column)
-        device, kind = next(self.model.parameters()).device, next(self.model.parameters()).dtype
-        hashes = row_hashes(x, kind, self.options.seed)
+        like = next(self.model.parameters())
+        hashes, device = row_hashes(x, like, self.options.seed), like.device
         findings = [*found_in_task(task, hashes, state.hashes)]
         reasons = [*(reason for _, reason in findings), *advice.one_class(task, head, found, self.scenario)]
         advice.warn_user([*reasons, *(() if self._draws else copies(task, hashes))])

@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from cop2l.kernel.exact import tensor
 from cop2l.randomness import marks
 from cop2l.text import listing
 
-MIX = np.uint64(0x9E3779B97F4A7C15)
-HALF = np.uint64(32)
-CACHED = 2**16
-"""So many numbers are hashed at once: they stay in the processor's cache, which is three times as fast."""
+MIX, LOW = 0x9E3779B97F4A7C15 - 2**64, 2**32 - 1
+"""Odd, and as a signed number; the mask of the lower half."""
+AT_ONCE = {"cpu": 2**16, "cuda": 2**24}
+"""So many numbers are hashed at once: those that stay in the processor's cache, or enough to keep a GPU busy."""
 FEW = 2
 """So many repeated or shared rows are never reported."""
 DEVIATIONS = 4.0
@@ -42,23 +43,23 @@ SHARED = (
 )
 
 
-def row_hashes(x: Any, kind: torch.dtype, seed: int) -> np.ndarray:
-    """A keyed 64-bit hash of each row as a model of this precision receives it; -0 is 0. Equal rows have equal hashes.
+def row_hashes(x: Any, like: Tensor, seed: int) -> np.ndarray:
+    """A keyed 64-bit hash of each row as a model with parameters like these receives it; -0 is 0. Equal rows have equal hashes.
 
     >>> x = np.array([[0.1, 0.0], [0.1, -0.0], [0.1, 0.2]])
-    >>> a, b, c = row_hashes(x, torch.float32, seed=0)
-    >>> bool(a == b != c), bool(a == row_hashes(x.astype(np.float32), torch.float32, seed=0)[0])
+    >>> a, b, c = row_hashes(x, torch.zeros(1), seed=0)
+    >>> bool(a == b != c), bool(a == row_hashes(x.astype(np.float32), torch.zeros(1), seed=0)[0])
     (True, True)
     """
-    found, width = [np.empty(0, np.uint64)], int(np.prod(x.shape[1:]))
-    key, count = marks(seed, "row hash", n=width) | np.uint64(1), max(1, CACHED // max(1, width))
+    width = int(np.prod(x.shape[1:]))
+    key = torch.from_numpy((marks(seed, "row hash", n=width) | np.uint64(1)).view(np.int64)).to(like.device)
+    hashes, count = [torch.empty(0, dtype=torch.int64)], max(1, AT_ONCE[like.device.type] // max(1, width))
     for start in range(0, len(x), count):
-        rows = tensor(x[start : start + count]).cpu()[..., None].flatten(1)
-        words = ((rows.to(kind) if rows.is_floating_point() else rows).double() + 0).numpy().view(np.uint64)
-        words = (words ^ words >> HALF) * MIX  # numbers such as 0.5 and 0.25 differ in few bits
-        words ^= words >> HALF
-        found.append(words @ key)
-    return np.concatenate(found)
+        rows = tensor(x[start : start + count]).to(like.device)[..., None].flatten(1)
+        words = ((rows.to(like.dtype) if rows.is_floating_point() else rows).double() + 0).view(torch.int64)
+        words = (words ^ words >> 32 & LOW) * MIX  # numbers such as 0.5 and 0.25 differ in few bits
+        hashes.append(((words ^ words >> 32 & LOW) * key).sum(1).cpu())
+    return np.asarray(torch.cat(hashes).numpy().view(np.uint64))
 
 
 def copied_rows(hashes: np.ndarray) -> int:

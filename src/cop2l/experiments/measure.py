@@ -136,7 +136,7 @@ def by_holdout(
     commitment: str | None,
 ) -> Certificate:
     """The certificate of any method, from the examples that it never saw."""
-    hashes = partial(row_hashes, kind=next(learner.model.parameters()).dtype, seed=config.seed)
+    hashes = partial(row_hashes, like=next(learner.model.parameters()), seed=config.seed)
     learned = {t: hashes(withhold(stream[t - 1], config.holdout, config.seed)[0].x) for t in held}
     withheld = {t: hashes(x) for t, (x, *_) in held.items()}
     if not declared_draws({"stream": config.stream}, config.repeats):

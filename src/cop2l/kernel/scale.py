@@ -86,7 +86,7 @@ def scale_from(part: Examples) -> dict[str, list[float]] | None:
     """
     if len(part) < LEAST_TO_SCALE:
         return None
-    held = part.x[: max(LEAST_TO_SCALE, MOST_VALUES // max(1, math.prod(part.x.shape[1:])))].double()
+    held = part.x[: max(LEAST_TO_SCALE, MOST_VALUES // max(1, math.prod(part.x.shape[1:])))].cpu().double()
     if not held.isfinite().all():
         raise UserError("x contains values that are not finite; replace or remove them before learning.")
     x = held.numpy()
