@@ -332,7 +332,7 @@ FEEDBACK_ASSUMPTIONS = (
 )
 OF_AVERAGES = "Tasks come at random, with the weights of the average that is claimed."
 OF_FORGETTING = (
-    "An error here is an example that the parameters of then had right and the parameters of now have wrong."
+    "An error here is an example that was classified correctly after its task and is misclassified now."
 )
 
 

@@ -131,7 +131,7 @@ def test_the_buffer_kind_is_one_certificate_with_or_without_data():
 def test_a_bound_from_memory_alone_is_pointed_out():
     case = a_case()
     gone, at_hand = (learn(a_learner(case), case, (1,)).certify(data) for data in (None, data_of(case, 1)))
-    assert "counted on the memory alone, and looser; 'cop2l plan' says" in str(gone)
+    assert "on the old examples still in memory, and are larger; 'cop2l plan' says" in str(gone)
     assert "cop2l plan" not in str(at_hand)
     (record,) = gone.records
     assert table_cells(gone)[1][2] == record["selected"] < record["n"] == table_cells(at_hand)[1][2]

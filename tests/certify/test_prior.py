@@ -195,7 +195,7 @@ def interrupt(_):
 def test_too_few_examples_leave_the_inputs_as_they_are():
     x, y = wild(50)
     with pytest.warns(
-        Advice, match="The inputs stay as they are: the first task sets aside 5 examples, and 20 are needed"
+        Advice, match="The inputs stay as they are: the first task has 5 prior examples, and 20 are needed"
     ):
         learner = learned(mlp(), x, y, prior=0.1)
     assert "scale" not in learner.description

@@ -55,7 +55,7 @@ def test_each_family_has_one_sentence_beside_what_was_measured():
     assert groups.parts[0].sentence == (
         "Of group north in task 1 at most 18.61 % is misclassified (measured on the test part: 30.00 %)."
     )
-    assert "no more can be said" in groups.parts[1].sentence
+    assert "no bound: none of its examples" in groups.parts[1].sentence
 
 
 def test_a_part_of_the_tasks_is_not_called_every_task():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FROM_MEMORY = (
-    "Bounds of the kind buffer are counted on the memory alone, and looser; "
+    "Bounds of the kind buffer are counted only on the old examples still in memory, and are larger; "
     "'cop2l plan' says what more memory, or the data, would give."
 )
 

@@ -12,7 +12,7 @@ MOST_LISTED = 20
 NOUNS = {"classes": "class", "groups": "group"}
 FEW = 10
 """Where fewer examples than this certify, their number is reason enough for a bound of one."""
-VACUOUS = "no more can be said: nothing of it certifies, or all of it was wrong"
+VACUOUS = "no bound: none of its examples certify, or all were misclassified"
 
 
 class Measured(NamedTuple):

@@ -39,7 +39,7 @@ def prior_scale(part: Examples, say: Callable[[str], None] = lambda _: None) -> 
     found = scale_from(part)
     if found is None:
         say(
-            f"The inputs stay as they are: the first task sets aside {len(part)} examples, and {LEAST_TO_SCALE} are needed;"
+            f"The inputs stay as they are: the first task has {len(part)} prior examples, and {LEAST_TO_SCALE} are needed;"
             " scale them by constants."
         )
     return found

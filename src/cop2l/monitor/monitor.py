@@ -145,8 +145,8 @@ class Monitor:
         """Whether two labels make an error; refused where they do not tell."""
         if self.statement["family"] == "forgetting":
             raise UserError(
-                "Labels do not tell what was forgotten: give 1 for an example that the parameters of then had right and those "
-                "of now have wrong, else 0."
+                "Labels do not tell what was forgotten: give 1 for an example that was right after its task and is wrong "
+                "now, otherwise 0."
             )
         texts = {short_name(label) for label in (predicted, true)}
         if self.names.classes or (self._labels and type(true) is int):

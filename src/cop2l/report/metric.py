@@ -23,7 +23,7 @@ KINDS = {
     "kl": BoundKind(
         "paper's formula (kl)",
         "orange",
-        "The paper's formula: the inverse of the kl divergence; it pays for both compression sets and all messages.",
+        "The paper's formula: the inverse of the kl divergence; larger for both compression sets and all numbers of iterations.",
     ),
     "kl-tight": BoundKind(
         "paper's formula, tightened (kl-tight)",

@@ -23,7 +23,7 @@ DOES_NOT_SAY = (
         " might have been drawn; for the sample that was drawn, the bound holds or it does not."
     ),
     (
-        "Anything about single examples, nor about classes or groups unless it lists them. Else the accuracy of a class is"
+        "Anything about single examples, nor about classes or groups unless it lists them. Otherwise the accuracy of a class is"
         " a measurement on the test part."
     ),
     "Anything about the mean over seeds: each run's certificate holds by itself.",
