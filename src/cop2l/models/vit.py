@@ -1,6 +1,7 @@
 """The vision transformer of DINO and DINOv2, in the layout of their published state dicts."""
 
 import math
+from collections import OrderedDict
 
 import torch
 import torch.nn.functional as F
@@ -25,20 +26,6 @@ class Attention(nn.Module):
         return out
 
 
-class Perceptron(nn.Module):
-    """Two linear layers with GELU between them, token by token."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(width, 4 * width)
-        self.fc2 = nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Widen, bend, narrow."""
-        out: Tensor = self.fc2(F.gelu(self.fc1(x)))
-        return out
-
-
 class Scale(nn.Module):
     """One learned factor per channel on a residual branch (LayerScale)."""
 
@@ -60,7 +47,8 @@ class Block(nn.Module):
         self.attn = Attention(width, heads)
         self.ls1 = Scale(width) if layer_scale else nn.Identity()
         self.norm2 = nn.LayerNorm(width, eps=1e-6)
-        self.mlp = Perceptron(width)
+        first, second = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.mlp = nn.Sequential(OrderedDict(fc1=first, gelu=nn.GELU(), fc2=second))
         self.ls2 = Scale(width) if layer_scale else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -68,19 +56,6 @@ class Block(nn.Module):
         x = x + self.ls1(self.attn(self.norm1(x)))
         out: Tensor = x + self.ls2(self.mlp(self.norm2(x)))
         return out
-
-
-class Patches(nn.Module):
-    """Square patches, each as one token."""
-
-    def __init__(self, patch: int, width: int) -> None:
-        super().__init__()
-        self.proj = nn.Conv2d(3, width, patch, patch)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, 3, H, W) to (batch, H/patch, W/patch, width)."""
-        out: Tensor = self.proj(x)
-        return out.permute(0, 2, 3, 1)
 
 
 class ViT(nn.Module):
@@ -103,7 +78,7 @@ class ViT(nn.Module):
     ) -> None:
         super().__init__()
         self.smooth = smooth
-        self.patch_embed = Patches(patch, width)
+        self.patch_embed = nn.Sequential(OrderedDict(proj=nn.Conv2d(3, width, patch, patch)))
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + grid * grid, width))
         self.blocks = nn.Sequential(*(Block(width, heads, layer_scale) for _ in range(depth)))
@@ -111,7 +86,7 @@ class ViT(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised class token of each picture."""
-        patches = self.patch_embed(x)
+        patches = self.patch_embed(x).permute(0, 2, 3, 1)
         tokens = patches.flatten(1, 2) + self._positions(patches.shape[1], patches.shape[2])
         first = (self.cls_token + self.pos_embed[:, :1]).expand(len(x), -1, -1)
         out: Tensor = self.norm(self.blocks(torch.cat([first, tokens], 1))[:, 0])

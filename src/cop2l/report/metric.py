@@ -1,6 +1,6 @@
 """The numbers of a run that tables compare: one name, one function, one direction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, NamedTuple
@@ -85,6 +85,12 @@ def bounds_of(run: Run, kind: str) -> list[float] | None:
     return values if values and len(values) == len(run.tasks) else None
 
 
+def kinds_in(groups: Sequence[Group]) -> list[str]:
+    """The kinds of bounds that occur in the runs of some groups."""
+    present = {kind for group in groups for run in group.runs for task in run.tasks for kind in task.bounds}
+    return [kind for kind in KINDS if kind in present]
+
+
 def test_errors(run: Run) -> list[float]:
     """Test errors of the final model, task by task."""
     return [
@@ -106,12 +112,8 @@ def most_lost(run: Run) -> float | None:
     return max(lost, default=None)
 
 
-def _mean(kind: str) -> Callable[[Run], float | None]:
-    return lambda run: fmean(b) if (b := bounds_of(run, kind)) else None
-
-
-def _worst(kind: str) -> Callable[[Run], float | None]:
-    return lambda run: max(b) if (b := bounds_of(run, kind)) else None
+def _over_tasks(kind: str, how: Callable[[list[float]], float]) -> Callable[[Run], float | None]:
+    return lambda run: how(b) if (b := bounds_of(run, kind)) else None
 
 
 def _ratio(kind: str) -> Callable[[Run], float | None]:
@@ -137,8 +139,10 @@ def _bound_metrics() -> list[Metric]:
     for kind in ("bound", *KINDS):
         title = "certified bound" if kind == "bound" else f"bound, {KINDS[kind].label}"
         made += [
-            Metric(kind, f"{title}, mean over tasks", "%", "lower", _mean(kind), certified=True),
-            Metric(f"worst-{kind}", f"{title}, worst task", "%", "lower", _worst(kind), certified=True),
+            Metric(kind, f"{title}, mean over tasks", "%", "lower", _over_tasks(kind, fmean), certified=True),
+            Metric(
+                f"worst-{kind}", f"{title}, worst task", "%", "lower", _over_tasks(kind, max), certified=True
+            ),
             Metric(f"ratio-{kind}", f"{title}, over test error", "x", "lower", _ratio(kind), certified=True),
         ]
     return made

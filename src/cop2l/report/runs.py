@@ -151,20 +151,20 @@ def read_run(folder: str | Path) -> Run | SavedLearner | LeftOut:
 
 
 def collection(file: Path) -> list[Run | LeftOut]:
-    """The runs of a file of collected runs: one finished run per line, without weights."""
+    """The runs of a file of collected runs: one finished run per line, without weights or checksums."""
     results: list[Run | LeftOut] = []
     try:
-        for line in _plain_lines(file):
+        for line in map(parse, read_bytes(file, MOST_LINES).rstrip(b"\n").split(b"\n")):
             summary = decode_record(Summary, line["summary"], file)
             rows = zip(summary.matrix, line["records"], strict=True)
             records = [
-                decode_record(Record, {"task": s, "accuracy": row, "tasks": [], **found}, file)
-                for s, (row, found) in enumerate(rows, 1)
+                decode_record(Record, {"task": s, "accuracy": row, "tasks": [], **record}, file)
+                for s, (row, record) in enumerate(rows, 1)
             ]
             more = {name: dict(line[name]) for name in ("config", "environment")}
             results.append(_assembled(Path(line["folder"]), summary, records, **more))
     except (DamagedError, KeyError, TypeError, ValueError) as error:
-        reason = error.reason if isinstance(error, DamagedError) else f"a line lacks {error}"
+        reason = error.reason if isinstance(error, DamagedError) else f"a line is no run: {error}"
         results.append(LeftOut(file, f"{file} is damaged: {reason}; collect it again."))
     return results
 
@@ -232,17 +232,3 @@ def _recipe(certificate: Path) -> dict[str, Any]:
         return {}
     claimed = content.get("data") if isinstance(content, dict) else None
     return claimed if isinstance(claimed, dict) else {}
-
-
-def _plain_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a collection: it is text in a repository, whose history keeps it whole."""
-    values = []
-    for number, line in enumerate(read_bytes(path, MOST_LINES).rstrip(b"\n").split(b"\n"), 1):
-        try:
-            value = parse(line)
-        except ValueError as error:
-            raise DamagedError(path, f"line {number} is {error}") from None
-        if not isinstance(value, dict):
-            raise DamagedError(path, f"line {number} is not an object")
-        values.append(value)
-    return values

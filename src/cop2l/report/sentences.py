@@ -6,7 +6,7 @@ from statistics import fmean
 from cop2l.report.certified import certifying_groups, families, result, task_rows
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Group, not_valid
-from cop2l.report.metric import KINDS, METRICS
+from cop2l.report.metric import KINDS, METRICS, kinds_in
 from cop2l.report.runs import Run
 from cop2l.text import P_VALUE, above_claim, confidence, count, listing, nothing_picked, p_value
 
@@ -182,8 +182,7 @@ def opening(runs: Sequence[Run], groups: Sequence[Group]) -> str:
 
 def kinds(groups: Sequence[Group]) -> list[tuple[str, str]]:
     """The kinds of bounds that occur, each with what it is."""
-    present = {kind for group in groups for run in group.runs for task in run.tasks for kind in task.bounds}
-    return [(kind.label, kind.sentence) for name, kind in KINDS.items() if name in present]
+    return [(KINDS[kind].label, KINDS[kind].sentence) for kind in kinds_in(groups)]
 
 
 def _measured(group: Group) -> float:

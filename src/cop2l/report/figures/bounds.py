@@ -8,17 +8,19 @@ from statistics import fmean
 from cop2l.report.certified import LEVEL, interval
 from cop2l.report.figures.figure import BOLD, Figure, Key, Panel, lines, rate_text
 from cop2l.report.groups import Group, Spread, spread
-from cop2l.report.metric import KINDS, test_errors
+from cop2l.report.metric import KINDS, kinds_in, test_errors
 
 TEST, CLAIM = Key("test error", "ink", (2, 2)), Key("certified bound", "blue", width=BOLD)
 
 
 def bounds(groups: Sequence[Group], *, every_kind: bool = False) -> Figure | None:
     """The certified bound against the test error, task by task; with every kind of bound if that is asked for."""
-    shown = [group for group in groups if (_kinds([group]) if every_kind else group.kind in _kinds([group]))]
+    shown = [
+        group for group in groups if (kinds_in([group]) if every_kind else group.kind in kinds_in([group]))
+    ]
     if not shown or groups[0].benchmark.tasks < 2:
         return None
-    kinds = _kinds(shown)
+    kinds = kinds_in(shown)
     bound_keys = {kind: Key(KINDS[kind].label, KINDS[kind].colour, KINDS[kind].dash) for kind in kinds}
     keys = [TEST, *bound_keys.values()] if every_kind else [TEST, CLAIM]
     every = [_series(group, bound_keys if every_kind else {str(group.kind): CLAIM}) for group in shown]
@@ -71,11 +73,6 @@ def bounds(groups: Sequence[Group], *, every_kind: bool = False) -> Figure | Non
 def panel_title(group: Group) -> str:
     """The title of a group's panel; certificates that are not valid say so."""
     return f"{group.label} – not valid" if group.not_valid else group.label
-
-
-def _kinds(groups: Sequence[Group]) -> list[str]:
-    present = {kind for g in groups for run in g.runs for task in run.tasks for kind in task.bounds}
-    return [kind for kind in KINDS if kind in present]
 
 
 def _series(group: Group, bound_keys: Mapping[str, Key]) -> dict[str, dict[int, Spread]]:
