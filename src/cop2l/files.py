@@ -364,15 +364,14 @@ def read_tensors(path: str | Path) -> tuple[dict[str, "Tensor"], dict[str, Any]]
 class Lock:
     """Held by one process at a time; `busy` is the sentence for the others, with {holder} for who that is.
 
-    Others `wait` that many seconds before it is said. The file stays when the lock is released: removing it
-    would let two processes hold two files of one name.
+    The file stays when the lock is released: removing it would let two processes hold two files of one name.
     """
 
-    def __init__(self, path: str | Path, busy: str, wait: float = 0) -> None:
+    def __init__(self, path: str | Path, busy: str) -> None:
         from filelock import FileLock
 
         self.path, self.busy = Path(path), busy
-        self._lock = FileLock(str(path), timeout=wait, thread_local=False)
+        self._lock = FileLock(str(path), timeout=0, thread_local=False)
 
     def __enter__(self) -> Self:
         from filelock import Timeout

@@ -45,7 +45,6 @@ def test_compare_prints_tables(runs, capsys):
         ("text", "cop2l"),
         ("markdown", "| cop2l |"),
         ("latex", r"\toprule"),
-        ("csv", "metric,method"),
         ("json", "["),
     ],
 )

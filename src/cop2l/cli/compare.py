@@ -32,7 +32,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--format",
         default="text",
         metavar="FORMAT",
-        help="text, markdown, latex, csv or json (default: text)",
+        help="text, markdown, latex or json (default: text)",
     )
     parser.add_argument(
         "--json", dest="format", action="store_const", const="json", help="the same as --format json"

@@ -134,10 +134,6 @@ class Learner(ABC):
     ) -> None:
         """Learn the next task. `classes` is its head, fixed in advance; needed if task-incremental."""
         t = self.tasks_seen + 1
-        if isinstance(classes, int):
-            raise UserError(
-                f"{type(self).__name__} cannot add classes: give classes= as the task's own, and build the model with all."
-            )
         x, columns = by_name(x, y, self.columns)
         x, y = labelled(x, y)
         x, y = x if self.in_blocks else self.inputs(x), labels(y).to(self.device)

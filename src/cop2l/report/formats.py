@@ -1,7 +1,5 @@
-"""A table as text, Markdown, LaTeX, CSV and JSON."""
+"""A table as text, Markdown, LaTeX and JSON."""
 
-import csv
-import io
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,11 +14,6 @@ TIES = (
     "Best: within the smaller of the two standard deviations over the seeds of the best of its column (of single runs: within"
     " the standard error on the test part; for bounds and times, equal as printed)."
 )
-RECORD = (
-    *("metric", "method", "setting", "stream", "scenario", "model", "tasks", "seeds", "mean", "sd"),
-    *("published", "published_sd", "source", "best", "not_valid"),
-)
-"""The columns of CSV: also where there is no row, the header is whole."""
 
 
 def text(tables: Sequence[Table]) -> str:
@@ -80,28 +73,33 @@ def latex(tables: Sequence[Table]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def as_csv(tables: Sequence[Table]) -> str:
-    """One line per cell, rates in [0, 1]."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, RECORD, lineterminator="\n")
-    writer.writeheader()
-    for record in _records(tables):
-        setting = " ".join(f"{k}={v}" for k, v in record["setting"].items())
-        row = {**record, "setting": setting, "not_valid": " ".join(record["not_valid"])}
-        writer.writerow({key: _inert(value) for key, value in row.items()})
-    return out.getvalue()
-
-
 def as_json(tables: Sequence[Table]) -> str:
     """A list of objects, one per cell, rates in [0, 1]."""
-    return json.dumps(_records(tables), indent=2, ensure_ascii=False) + "\n"
+    records: list[dict[str, Any]] = [
+        {
+            "metric": cell.metric.name,
+            "method": cell.group.method,
+            "setting": dict(cell.group.setting),
+            **cell.group.benchmark._asdict(),
+            "seeds": cell.ours.seeds,
+            "mean": cell.ours.mean,
+            "sd": cell.ours.sd,
+            "published": cell.published.mean if cell.published else None,
+            "published_sd": cell.published.sd if cell.published else None,
+            "source": cell.published.source if cell.published else None,
+            "best": cell.best,
+            "not_valid": list(cell.group.not_valid),
+        }
+        for table in tables
+        for cell in table.filled
+    ]
+    return json.dumps(records, indent=2, ensure_ascii=False) + "\n"
 
 
 FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
     "text": text,
     "markdown": markdown,
     "latex": latex,
-    "csv": as_csv,
     "json": as_json,
 }
 
@@ -151,35 +149,6 @@ def _rows(table: Table, mark: Callable[[str], str], escaped: Callable[[str], str
     return [
         (escaped(label), *map(cell_text, row)) for label, row in zip(table.rows, table.cells, strict=True)
     ]
-
-
-def _records(tables: Sequence[Table]) -> list[dict[str, Any]]:
-    return [
-        {
-            "metric": cell.metric.name,
-            "method": cell.group.method,
-            "setting": dict(cell.group.setting),
-            **cell.group.benchmark._asdict(),
-            "seeds": cell.ours.seeds,
-            "mean": cell.ours.mean,
-            "sd": cell.ours.sd,
-            "published": cell.published.mean if cell.published else None,
-            "published_sd": cell.published.sd if cell.published else None,
-            "source": cell.published.source if cell.published else None,
-            "best": cell.best,
-            "not_valid": list(cell.group.not_valid),
-        }
-        for table in tables
-        for cell in table.filled
-    ]
-
-
-def _inert(cell: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula; numbers stay numbers."""
-    if not isinstance(cell, str):
-        return cell
-    formula = cell.startswith(("=", "+", "-", "@", "\t", "\r"))
-    return "'" * formula + cell.replace("\r", " ")  # csv does not quote a carriage return
 
 
 def _pipe(word: str) -> str:
