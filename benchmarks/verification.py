@@ -100,7 +100,7 @@ def measured(name: str, *changes: str) -> dict[str, float]:
         for part, (owner, key, function) in zip(PARTS, kept, strict=True):
             setattr(owner, key, timed(function, spent, part))
         begin = time.process_time()
-        verdict = verify(folder, config.stream, cut_as_stated=True)
+        verdict = verify(folder, config.stream, split_as_stated=True)
         seconds = time.process_time() - begin
         for owner, key, function in kept:
             setattr(owner, key, function)
