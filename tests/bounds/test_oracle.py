@@ -262,12 +262,6 @@ def test_kl_tight_certificate(run):
     assert oracle.is_outer(got.value, oracle.tail_excess(rest, run["errors"], -eps))
 
 
-@settings(max_examples=300)
-@given(runs(largest=1e7))
-def test_kl_tight_is_never_above_kl(run):
-    assert bounds.kl_tight_certificate(**one_set(run)).value <= bounds.kl_certificate(**run).value
-
-
 @given(size_and_part(3e4), st.integers(0, 500), grids, st.integers(1, 50), log_deltas, st.data())
 def test_certificates_made_of_the_preference_bound(case, kept, grid, tasks, log_delta, data):
     n, k = case

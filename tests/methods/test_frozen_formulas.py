@@ -8,7 +8,7 @@ from torch import nn
 
 from cop2l.errors import UserError
 from cop2l.methods import base, frozen, method
-from cop2l.methods.ranpac import RIDGES, normal_numbers, spectrum
+from cop2l.methods.ranpac import RIDGES, normal_numbers
 from cop2l.models import build
 from cop2l.randomness import generator
 
@@ -151,19 +151,6 @@ def test_ranpac_chooses_its_ridge_on_a_fifth_of_the_newest_task(n):
     assert 1e-4 < float(learned.kept["ridge"]) < 1e8
     every = np.concatenate([random_features(examples(seed=3)[0]), h])
     assert_allclose(learned.kept["G"], every.T @ every, rtol=1e-10)  # what was held out is learned, too
-
-
-@pytest.mark.parametrize("rows", [9, 60])
-def test_both_ways_to_the_spectrum_solve_for_every_ridge(rows):
-    draws = generator(0, "spectrum")
-    H, Y = torch.randn(rows, 20, generator=draws).double(), torch.randn(rows, 3, generator=draws).double()
-    G, C = H.T @ H, H.T @ Y
-    for few in (None, [(H[:4], Y[:4]), (H[4:], Y[4:])]):
-        basis, values, onto = spectrum(G, C, few)
-        for ridge in (1e-2, 1.0, 1e3):
-            solved = torch.linalg.solve(G + ridge * torch.eye(20), C)
-            found = torch.linalg.multi_dot([*basis, onto / (values + ridge)[:, None]])
-            assert_allclose(found, solved, rtol=1e-7, atol=1e-11)
 
 
 def test_the_random_projection_is_standard_normal_and_a_function_of_the_seed():

@@ -62,14 +62,6 @@ def test_quarter_turns_are_exact():
         assert (turned == np.rot90(picture, turns)).all()
 
 
-@pytest.mark.parametrize("degrees", [-180, -137, -45, 7, 33, 120, 179])
-def test_rotation_agrees_with_scipy(degrees):
-    picture = values(28, 28).astype(np.float64)
-    expected = rotate(picture, degrees, reshape=False, order=1, mode="grid-constant", cval=0)
-    turned = turned_by(degrees, picture)
-    np.testing.assert_allclose(turned, expected, atol=0.02)
-
-
 @pytest.mark.parametrize("degrees", [-180, -90, -31, 0, 45, 161])
 def test_rotated_bytes_are_those_of_a_sparse_product(degrees):
     """Published streams were made by scipy's sparse product in single precision: not one byte may differ."""

@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 
-from cop2l.kernel import samples
 from cop2l.streams import fingerprint
 
 X = np.random.default_rng(0).normal(size=(50, 3, 4)).astype(np.float32)
@@ -41,14 +40,6 @@ def test_every_change_shows():
         value = fingerprint(x, y)
         assert value not in found
         found.add(value)
-
-
-def test_blocks_of_any_size():
-    x = np.random.default_rng(1).integers(0, 256, (3 * samples.ROWS // 2, 100), np.uint8)
-    y = np.zeros(len(x), np.int64)
-    starts = range(0, len(x), 777)
-    blocks = [(x[start : start + 777], y[start : start + 777]) for start in starts]
-    assert samples.fingerprint(len(x), blocks) == fingerprint(x, y)
 
 
 def test_bfloat16():
