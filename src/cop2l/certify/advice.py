@@ -53,11 +53,10 @@ def underfitting(engine: FastLearner, S: Examples) -> Iterator[str]:
         parts[f"task {task}{' that it was trained on' * bool(len(free))}"] = S.take(rows)
     parts["earlier tasks that it replays"] = join(engine.prior[: task - 1])
     for what, held in parts.items():
-        count = 0 if held is None else len(held)
-        missed = (
-            int(misclassified(engine.model, held, engine.masked_classes).sum()) if held is not None else 0
-        )
-        if count >= ENOUGH and missed > HIGH * count:
+        if held is None or len(held) < ENOUGH:
+            continue
+        count, missed = len(held), int(misclassified(engine.model, held, engine.masked_classes).sum())
+        if missed > HIGH * count:
             more = "and prior_lr, more prior_epochs" if options.prior else "or more epochs"
             more += ", adam as the optimiser" * (options.optimiser != "adam")
             yield (

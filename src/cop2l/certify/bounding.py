@@ -26,6 +26,7 @@ from cop2l.kernel.form import NAMED, promised_statements
 from cop2l.kernel.options import Options
 
 Counts = Mapping[str, Any]
+Records = Sequence[Counts]
 
 
 def is_holdout(kind: str, counted: Counts, options: Options) -> float:
@@ -97,25 +98,22 @@ def bounds_of(
     return found
 
 
-def statements(
-    options: Options, records: Sequence[Counts], *, without: str | None = None
-) -> list[dict[str, Any]]:
+def statements(options: Options, records: Records, *, without: str | None = None) -> list[dict[str, Any]]:
     """All that a certificate states, with values; where a task's data is gone it speaks from the buffer (if that is possible).
 
     `without` names a family that is left out; the others keep their shares of delta.
     """
-    messages = [record["iterations"] for record in records]
     found: list[dict[str, Any]] = []
     for promise in promised_statements(options, records):
         family, task, subject, kind = promise
         if family == without:
             continue
         if task is None:
-            value = _averaged(family, options, records, messages)
+            value = _averaged(family, options, records)
         elif subject == "net":
-            value = _net(task, kind, options, records, messages)
+            value = _net(task, kind, options, records)
         else:
-            value = _one(family, task, subject, kind, options, records, messages)
+            value = _one(family, task, subject, kind, options, records)
         found.append({**dict(zip(NAMED, promise, strict=True)), "value": value})
     return found
 
@@ -127,14 +125,14 @@ def without_fallen(
 
     void: tasks with certified rows that another task learned from, or with copies that do not count as errors; all rows of a
     task are learned from, certified ones too, except those that a hold-out withholds. means: whether tasks share certified
-    rows that none learned from. The
-    statements about a task fall in the first case, and means over tasks in both (docs/theory.md, section 13).
+    rows that none learned from. The statements about a task fall in the first case, and means over tasks in both
+    (docs/theory.md, section 13).
     """
     fallen = {*void, *([None] if void or means else [])}
     return [{**one, "value": 1.0} if one["task"] in fallen else dict(one) for one in claimed]
 
 
-def _share(family: str, task: int, kind: str, options: Options, records: Sequence[Counts]) -> float:
+def _share(family: str, task: int, kind: str, options: Options, records: Records) -> float:
     """The logarithm of what one task's statement of a family gets, times the number of tasks."""
     record, share = records[task - 1], log_delta(options, len(records), family)
     if family in ("classes", "groups"):
@@ -145,33 +143,27 @@ def _share(family: str, task: int, kind: str, options: Options, records: Sequenc
     return share
 
 
-def _one(
-    family: str,
-    task: int,
-    subject: Any,
-    kind: str,
-    options: Options,
-    records: Sequence[Counts],
-    messages: Sequence[int],
-) -> float:
+def _one(family: str, task: int, subject: Any, kind: str, options: Options, records: Records) -> float:
+    """The bound of a task's statement."""
     counted = counts_of(records[task - 1], family, subject)
     if not bound_counts(kind, counted)[0] and kind not in ("kl", "kl-tight"):
         return 1.0
-    share = _share(family, task, kind, options, records)
+    messages, share = [one["iterations"] for one in records], _share(family, task, kind, options, records)
     return float(bounds_of(counted, task, options, messages, share, kind)[kind])
 
 
-def _net(task: int, kind: str, options: Options, records: Sequence[Counts], messages: Sequence[int]) -> float:
+def _net(task: int, kind: str, options: Options, records: Records) -> float:
+    """By how much the error rate of a task rose at most."""
     counted = counts_of(records[task - 1], "forgetting", "gained")
     n, gained = bound_counts(kind, counted)
     held = is_holdout(kind, counted, options)
     share = _share("forgetting", task, kind, options, records) - math.log(len(records)) + math.log(held)
-    lost = _one("forgetting", task, "lost", kind, options, records, messages)
+    lost = _one("forgetting", task, "lost", kind, options, records)
     return net_forgetting(lost, gained_at_least(gained, n, sum_below(share)) if n else 0.0)
 
 
-def _averaged(family: str, options: Options, records: Sequence[Counts], messages: Sequence[int]) -> float:
-    """Pooled over the tasks in the hold-out case; the others enter with their own bounds."""
+def _averaged(family: str, options: Options, records: Records) -> float:
+    """The bound of a mean, pooled over the tasks in the hold-out case; the others enter with their own bounds."""
     last = len(records) - (family == "forgetting")
     pooled, others = list[tuple[int, int]](), list[tuple[int, float]]()
     for record in records[:last]:
@@ -182,9 +174,8 @@ def _averaged(family: str, options: Options, records: Sequence[Counts], messages
         elif kind == "buffer" and not options.marked:
             others.append((counted["n"], 1.0))
         else:
-            own = "tasks" if family == "average" else family
-            subject = "lost" if own == family else None
-            others.append((counted["n"], _one(own, task, subject, kind, options, records, messages)))
+            stated, subject = ("tasks", None) if family == "average" else (family, "lost")
+            others.append((counted["n"], _one(stated, task, subject, kind, options, records)))
     if pooled:
         share = log_delta(options, len(records), family)
         share -= math.log(len(records)) if family == "forgetting" else 0.0

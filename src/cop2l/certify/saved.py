@@ -65,13 +65,9 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
 def restore(learner: "CoP2L", folder: Path) -> None:
     """Put a learner, made with the same model and options, into the saved state."""
     note, tensors = _read(folder)
-    mine = learner.options.as_dict()
-    changed = [name for name, value in mine.items() if note["options"].get(name) != value]
-    if note["scenario"] != learner.scenario:
-        changed.append("scenario")
-    if note["commitment"] != learner.state.commitment:
-        changed.append("commitment")
-    if changed:
+    known = {**note["options"], "scenario": note["scenario"], "commitment": note["commitment"]}
+    mine = learner.options.as_dict() | {"scenario": learner.scenario, "commitment": learner.state.commitment}
+    if changed := [name for name, value in mine.items() if known.get(name) != value]:
         raise UserError(f"The saved learner has another {', '.join(changed)}; use what it was made with.")
     _put(learner, note, tensors, folder)
 

@@ -276,16 +276,8 @@ class ErrorCount:
         parts, start = [part for part, *_ in waiting], 0
         if len(parts) > 1:
             parts = [replace(part, x=model_input(self._model, tensor(part.x[:]))) for part in parts]
-        every = (
-            misclassified(self._model, found, self._outside)
-            if (found := _joined(parts))
-            else np.empty(0, bool)
-        )
+        joined = parts[0] if len(parts) == 1 else join(parts)  # a single part may be a memory map
+        errors = np.empty(0, bool) if joined is None else misclassified(self._model, joined, self._outside)
         for part, wrong, rows in waiting:
-            wrong[rows] = every[start : start + len(part)]
+            wrong[rows] = errors[start : start + len(part)]
             start += len(part)
-
-
-def _joined(parts: Sequence[Examples]) -> Examples | None:
-    """All of them; a single one as it is, which may be a memory map."""
-    return parts[0] if len(parts) == 1 else join(parts)

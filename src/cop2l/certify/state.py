@@ -113,16 +113,9 @@ def check_undone(model: nn.Module, S: Examples, seed: int) -> None:
 def all_or_nothing(learner: "CoP2L") -> Iterator[None]:
     """If anything goes wrong inside, the learner is as before."""
     engine, model = learner.engine, learner.model
-    theta, hidden, numbers, modes = (
-        parameters(model),
-        _unsaved(model),
-        _plain_numbers(model),
-        [m.training for m in model.modules()],
-    )
-    own, carried = (
-        replace(learner.state),
-        {name: getattr(engine, name) for name in ("masked_classes", "trace")},
-    )
+    theta, hidden, numbers = parameters(model), _unsaved(model), _plain_numbers(model)
+    modes, state = [module.training for module in model.modules()], replace(learner.state)
+    carried = {name: getattr(engine, name) for name in ("masked_classes", "trace")}
     carried |= {name: list(getattr(engine, name)) for name in ("sizes", "buffer", "prior", "prior_counts")}
     carried |= {"sets": [replace(one) for one in engine.sets], "sums": dict(engine.sums)}
     try:
@@ -144,7 +137,7 @@ def all_or_nothing(learner: "CoP2L") -> Iterator[None]:
             model.get_buffer(name).copy_(value)
         for module, training in zip(model.modules(), modes, strict=True):
             module.training = training
-        learner.state = own
+        learner.state = state
         for name, value in carried.items():
             setattr(engine, name, value)
         if isinstance(error, Refusal):
