@@ -83,12 +83,6 @@ class FrozenFeatures(Learner):
         return statistics
 
 
-def number_classes(y: Tensor) -> tuple[Tensor, Tensor]:
-    """The classes that occur, in order, and for each example the index of its class among them."""
-    classes, own = y.unique(return_inverse=True)  # type: ignore[no-untyped-call]
-    return classes, own
-
-
 def empty_statistics(classes: int, z: Tensor, *, scatter: bool) -> dict[str, Tensor]:
     """Statistics of no examples with features like z."""
     width = z.shape[1]
@@ -109,7 +103,7 @@ def join(statistics: dict[str, Tensor], z: Tensor, y: Tensor) -> None:
     >>> kept["count"].tolist(), kept["mean"].tolist(), kept["scatter"].tolist()
     ([2.0, 1.0], [[2.0], [5.0]], [[2.0]])
     """
-    classes, own = number_classes(y)
+    classes, own = torch.unique(y, return_inverse=True)
     members = F.one_hot(own, len(classes)).double()
     new = members.sum(0)
     means = members.T @ z / new[:, None]

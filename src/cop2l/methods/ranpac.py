@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cop2l.methods.base import MethodOptions
-from cop2l.methods.frozen import FrozenFeatures, number_classes
+from cop2l.methods.frozen import FrozenFeatures
 from cop2l.randomness import generator, marks
 
 RIDGES = [10.0**power for power in range(-8, 9)]
@@ -49,7 +49,7 @@ class RanPAC(FrozenFeatures):
         held = torch.zeros(n, dtype=torch.bool)
         held[torch.randperm(n, generator=generator(self.seed, "ridge", t))[: n // HELD]] = True
         held = held.to(self.device)
-        classes, own = number_classes(y)
+        classes, own = torch.unique(y, return_inverse=True)
         G, C = self.kept["G"].new_zeros(M, M), self.kept["C"].new_zeros(M, len(classes))
         few: list[tuple[Tensor, Tensor]] | None = [] if n - n // HELD < M else None
         for h, Y in self.hidden_blocks(x, own, ~held):

@@ -1,27 +1,18 @@
 """Experience replay: every step learns from the task and from as many kept examples of past tasks."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
-from cop2l.methods.base import CommonOptions, Learner
+from cop2l.methods.base import Learner
 from cop2l.methods.buffer import Buffer, index_columns, shares
+from cop2l.methods.finetuning import FinetuningOptions
 from cop2l.randomness import generator
-
-
-@dataclass(frozen=True)
-class ReplayOptions(CommonOptions):
-    """Only the common options."""
-
-    by_scenario: ClassVar = {"task-incremental": {"epochs": 10}}
 
 
 class Replay(Learner):
     """One mean cross-entropy over a new and a buffer batch; floor(m/t) examples of each task are kept."""
 
-    Options = ReplayOptions
+    Options = FinetuningOptions
 
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:
         """Learn task t."""

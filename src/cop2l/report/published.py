@@ -13,8 +13,7 @@ from cop2l.report.groups import Benchmark, Group
 from cop2l.report.metric import METRICS, SCALES
 from cop2l.report.runs import Run
 
-ABOUT = ("stream", "tasks", "scenario", "model", "method")
-NEEDED = (*ABOUT, "metric", "value")
+NEEDED = ("stream", "tasks", "scenario", "model", "method", "metric", "value")
 OPTIONAL = ("sd", "source")
 """Any further column is a key of the configuration; its cell, if there is one, must be the run's value."""
 MOST_DIGITS = 12
