@@ -265,6 +265,7 @@ def test_gaps_categories_and_the_order_of_tasks(capsys):
     assert "no task named 'Chur'; they are called 'Bern', 'Zürich', 'Genf'" in capsys.readouterr().err
     assert main(["report", "here", "--out", "page.html"]) == 0
     assert ">2 (&#34;Zürich&#34;)</td>" in Path("page.html").read_text()  # in the tables of the figures
+    assert "the best of up to a million settings" in Path("page.html").read_text()
     turned = [";".join(line.split(";")[::-1]) for line in lines]  # columns are known by their names
     Path("turned.csv").write_text("\n".join(turned))
     assert main(["export", "here", "--to", "service", "--data", "people.csv"]) == 0

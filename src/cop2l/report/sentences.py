@@ -1,14 +1,18 @@
 """What the page says about certificates, in words that claim no more than the theorem."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import fmean
 
+from cop2l.certify.bounding import statements
+from cop2l.certify.certificate import read_certificate
+from cop2l.errors import UserError
 from cop2l.report.certified import certifying_groups, families, result, task_rows
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Group, not_valid
 from cop2l.report.metric import KINDS, METRICS, kinds_in
 from cop2l.report.runs import Run
-from cop2l.text import P_VALUE, above_claim, confidence, count, listing, nothing_picked, p_value
+from cop2l.text import P_VALUE, above_claim, confidence, count, listing, nothing_picked, p_value, percent
 
 VOIDS = (
     "Examples that are not independent: several pictures of one object, neighbouring moments, copies of a row.",
@@ -17,6 +21,7 @@ VOIDS = (
     "Other data than the training data: drift, other customers, tasks that came later.",
     "A change of the parameters after the certificate was issued.",
 )
+BEST = "If the run was chosen as the best of up to a million settings that were fixed in advance, the largest bound on a task is"
 DOES_NOT_SAY = (
     (
         "That this model's true error is below the bound with probability 1 − δ. The probability is over samples that"
@@ -97,6 +102,19 @@ def meaning(group: Group) -> str:
         f" fresh data from the same sources, {likely} of the certificates would hold in the long run. A new example comes"
         " from the source of the task's training data."
     )
+
+
+def best_of_a_million(group: Group) -> list[str]:
+    """The largest bound on a task of a single run, if it was chosen as the best of up to a million settings fixed in advance."""
+    if len(group.runs) > 1 or group.runs[0].certificate is None:
+        return []
+    try:
+        certificate = read_certificate(group.runs[0].certificate)
+    except UserError:  # of another format
+        return []
+    options = replace(certificate.options, delta=certificate.options.delta / 10**6)
+    values = [s["value"] for s in statements(options, certificate.records) if s["family"] == "tasks"]
+    return [no_break(f"{BEST} {percent(max(values))}.")] if values else []
 
 
 def context(group: Group) -> str:
