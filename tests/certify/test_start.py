@@ -89,18 +89,6 @@ def test_a_covariance_that_cannot_be_inverted_is_refused():
     assert torch.isfinite(learned(data, max_iterations=0, shrinkage=0.1).model.head.weight).all()
 
 
-def test_the_sums_do_not_depend_on_the_order_of_the_parts():
-    case = case_of("class-incremental", (60, 50, 55), prior=0.4, start="slda")
-    sums = []
-    for order in ((1, 2, 3), (3, 1, 2)):
-        engine = case.engine(model_of("linear", case.classes), ReferenceLearner)
-        for t in order:
-            engine.add_up(case.sample(t))
-        sums.append(engine.sums)
-    for name, value in sums[0].items():
-        torch.testing.assert_close(value, sums[1][name], rtol=1e-12, atol=1e-9)
-
-
 @pytest.mark.parametrize("buffer", ["count-only", "threshold", "uniform"])
 @pytest.mark.parametrize("prior_memory", [0.0, 0.5])
 def test_fast_path_kernel_and_reconstruction_agree(buffer, prior_memory):

@@ -178,18 +178,6 @@ def test_the_order_of_the_tasks_does_not_matter(name):
         assert torch.equal(split.predict(new), whole.predict(new))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_class_may_come_back(name):
-    x, y = examples()
-    whole = learn(learner(name, "domain-incremental"), (x, y))
-    for rows in (slice(0, 100), slice(0, 7)):
-        rest = slice(rows.stop, None)
-        for parts in ((rows, rest), (rest, rows)):
-            split = learn(learner(name, "domain-incremental"), *((x[part], y[part]) for part in parts))
-            for mine, theirs in zip(solution(split), solution(whole), strict=True):
-                close(mine, theirs)
-
-
 @pytest.mark.parametrize("size", [1, 7, 100])
 @pytest.mark.parametrize("name", NAMES)
 def test_blocks_give_what_the_whole_gives(name, size, monkeypatch, tmp_path):
