@@ -125,9 +125,7 @@ def check_text(verdict: Verdict, folders: Sequence[Path], loaded_for: str | None
             said = statement_sentence(claimed, one["records"])
             require(bound_follows(claimed, one), f"After task {time} a stated bound is smaller than its counts allow: {said}.")
     count = sum(len(one["statements"]) for one in run)
-    verdict.checked.append(
-        f"Every file has its form, every hash matches; bounds that follow from their counts (60 digits): {count}."
-    )
+    verdict.checked.append(f"Every file has its form, every hash matches; bounds that follow from their counts: {count}.")
     for reason in last["not_valid"]:
         verdict.add_invalid(f"The certificate declares itself not valid: {quoted(reason, 600)}")
     parts = [part for record in last["records"] for part in record["parts"] if part["family"] == "groups" and part["n"]]
