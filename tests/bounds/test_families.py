@@ -12,7 +12,7 @@ import pytest
 from mpmath import exp, log, mpf, pi
 
 from cop2l import bounds
-from cop2l.certify.bounding import statements, without_fallen
+from cop2l.certify.bounding import statements, void_statements
 from cop2l.errors import UserError
 from cop2l.kernel.arithmetic import bound_follows
 from cop2l.kernel.options import Options
@@ -357,7 +357,7 @@ def test_an_average_over_no_example_is_one():
 def test_which_statements_fall_where_tasks_share_rows():
     """Of a task whose certified rows another task learned from, its own; means over tasks also where rows are counted twice."""
     claimed = [{"task": task, "value": 0.1} for task in (1, 2, 3, None)]
-    assert [one["value"] for one in without_fallen(claimed, ())] == [0.1] * 4
-    assert [one["value"] for one in without_fallen(claimed, {2})] == [0.1, 1, 0.1, 1]
-    assert [one["value"] for one in without_fallen(claimed, (), means=True)] == [0.1] * 3 + [1]
-    assert [one["value"] for one in without_fallen(claimed, {1, 2, 3})] == [1] * 4
+    assert [one["value"] for one in void_statements(claimed, ())] == [0.1] * 4
+    assert [one["value"] for one in void_statements(claimed, {2})] == [0.1, 1, 0.1, 1]
+    assert [one["value"] for one in void_statements(claimed, (), means=True)] == [0.1] * 3 + [1]
+    assert [one["value"] for one in void_statements(claimed, {1, 2, 3})] == [1] * 4

@@ -165,9 +165,7 @@ def test_a_run_is_valid_in_one_pass(tmp_path, buffer, kind):
     assert (
         "All errors of 3 certificates were counted with the stored parameters, as stated." in verdict.checked
     )
-    assert any(
-        "bounds that follow from their counts: 6" in sentence for sentence in verdict.checked
-    )
+    assert any("bounds that follow from their counts: 6" in sentence for sentence in verdict.checked)
     for t, folder in enumerate(folders, 1):
         verdict = verify(folder, {s: case.data[s] for s in range(1, t + 1)}, the_model(case))
         assert verdict.status == "valid", str(verdict)

@@ -21,21 +21,71 @@ from cop2l.bounds import (
     preference_certificate,
 )
 from cop2l.bounds.outer import sum_below
-from cop2l.kernel.arithmetic import bound_counts, counts_of, kind_of
-from cop2l.kernel.form import NAMED, promised_statements
 from cop2l.kernel.options import Options
 
 Counts = Mapping[str, Any]
 Records = Sequence[Counts]
 
 
-def is_holdout(kind: str, counted: Counts, options: Options) -> float:
+def counts_of(record: Counts, family: str, subject: Any) -> Counts:
+    """The counts that a statement of a family rests on."""
+    if family in ("tasks", "average"):
+        return record
+    parts = {(part["family"], part["subject"]): part for part in record["parts"]}
+    return dict(parts[family, subject])
+
+
+def kind_of(record: Counts, options: Options) -> str:
+    """The kind of what is stated of a task: from the memory alone if its errors could not be counted."""
+    return "buffer" if record["errors"] is None else options.kind
+
+
+def holdout_share(kind: str, counted: Counts, options: Options) -> float:
     """The part of delta that is left where theta_T does not depend on the sample of the task; 0 where it may."""
     if kind == "holdout":
         return 1.0
     if options.buffer != "count-only" or kind not in ("combined", "buffer") or counted["iterations"] > 0:
         return 0.0
     return 1.0 if options.grid_points == (0,) else 0.75
+
+
+def bound_counts(kind: str, counted: Counts) -> tuple[int, int]:
+    """How many examples a bound is counted on, and how many of them are picked or wrong."""
+    if kind != "buffer":
+        return counted["n"], counted["missed"] + counted["picked"]
+    return counted["selected"], counted["compressed"]
+
+
+def is_pooled(record: Counts, options: Options) -> bool:
+    """Whether a task enters a mean with its errors, and not with its own bound."""
+    counted = record["errors"] is not None and options.kind != "buffer"
+    return counted and holdout_share(options.kind, record, options) > 0
+
+
+def promised_statements(
+    options: Options, records: Sequence[Counts]
+) -> list[tuple[str, int | None, Any, str]]:
+    """What a certificate must state, in this order: family, task, subject and kind."""
+    found: list[tuple[str, int | None, Any, str]] = []
+    for family in options.claim:
+        for task, record in enumerate(records, 1):
+            kind = kind_of(record, options)
+            if kind == "buffer" and record["errors"] is None and not options.marked:
+                continue  # nothing is known of it
+            if family == "tasks":
+                found.append((family, task, None, kind))
+            elif family == "forgetting" and task < len(records):
+                net = [(family, task, "net", kind)] if holdout_share(kind, record, options) else []
+                found += [(family, task, "lost", kind), *net]
+            elif family in ("classes", "groups"):
+                found += [
+                    (family, task, part["subject"], kind)
+                    for part in record["parts"]
+                    if part["family"] == family
+                ]
+        if family == "average" or (family == "forgetting" and len(records) > 1):
+            found.append((family, None, None, options.kind))
+    return found
 
 
 def log_delta(options: Options, last: int, family: str = "tasks") -> float:
@@ -104,8 +154,7 @@ def statements(options: Options, records: Records, *, without: str | None = None
     `without` names a family that is left out; the others keep their shares of delta.
     """
     found: list[dict[str, Any]] = []
-    for promise in promised_statements(options, records):
-        family, task, subject, kind = promise
+    for family, task, subject, kind in promised_statements(options, records):
         if family == without:
             continue
         if task is None:
@@ -114,11 +163,11 @@ def statements(options: Options, records: Records, *, without: str | None = None
             value = _net(task, kind, options, records)
         else:
             value = _one(family, task, subject, kind, options, records)
-        found.append({**dict(zip(NAMED, promise, strict=True)), "value": value})
+        found.append({"family": family, "task": task, "subject": subject, "kind": kind, "value": value})
     return found
 
 
-def without_fallen(
+def void_statements(
     claimed: Sequence[Counts], void: Collection[int], *, means: bool = False
 ) -> list[dict[str, Any]]:
     """The statements where tasks share rows: one that falls says 100 %, all others hold with probability at least 1 - delta.
@@ -138,7 +187,7 @@ def _share(family: str, task: int, kind: str, options: Options, records: Records
     if family in ("classes", "groups"):
         filled = sum(part["n"] > 0 for part in record["parts"] if part["family"] == family)
         return sum_below(share - math.log(max(1, filled)))
-    if family == "forgetting" and is_holdout(kind, record, options):
+    if family == "forgetting" and holdout_share(kind, record, options):
         return sum_below(share - math.log(2))
     return share
 
@@ -156,7 +205,7 @@ def _net(task: int, kind: str, options: Options, records: Records) -> float:
     """By how much the error rate of a task rose at most."""
     counted = counts_of(records[task - 1], "forgetting", "gained")
     n, gained = bound_counts(kind, counted)
-    held = is_holdout(kind, counted, options)
+    held = holdout_share(kind, counted, options)
     share = _share("forgetting", task, kind, options, records) - math.log(len(records)) + math.log(held)
     lost = _one("forgetting", task, "lost", kind, options, records)
     return net_forgetting(lost, gained_at_least(gained, n, sum_below(share)) if n else 0.0)
@@ -169,7 +218,7 @@ def _averaged(family: str, options: Options, records: Records) -> float:
     for record in records[:last]:
         task, counted = record["task"], counts_of(record, family, "lost")
         kind = kind_of(record, options)
-        if kind != "buffer" and is_holdout(kind, record, options):
+        if is_pooled(record, options):
             pooled.append(bound_counts(kind, counted))
         elif kind == "buffer" and not options.marked:
             others.append((counted["n"], 1.0))

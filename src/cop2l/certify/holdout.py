@@ -11,7 +11,7 @@ import numpy as np
 
 from cop2l.certify import counting
 from cop2l.certify.bounding import statements as all_statements
-from cop2l.certify.bounding import without_fallen
+from cop2l.certify.bounding import void_statements
 from cop2l.certify.certificate import Certificate, content_of
 from cop2l.certify.repeats import MOST_REASONS
 from cop2l.errors import UserError
@@ -93,7 +93,7 @@ def issue_holdout(
         head = sorted(int(c) for c in heads[task - 1])
         records.append({"task": task, "rows": len(y), "head": head, "fingerprint": found, **counted})
     void = {number for tasks, _ in findings for number in tasks}
-    statements = without_fallen(all_statements(options, records), void, means=bool(findings))
+    statements = void_statements(all_statements(options, records), void, means=bool(findings))
     content = content_of(
         method,
         options,

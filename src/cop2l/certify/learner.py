@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cop2l.certify import advice, counting, notebook, prior, saved
 from cop2l.certify.bounding import statements as all_statements
-from cop2l.certify.bounding import without_fallen
+from cop2l.certify.bounding import void_statements
 from cop2l.certify.certificate import Certificate, content_of
 from cop2l.certify.commitment import commitment, precision
 from cop2l.certify.fast import FastLearner
@@ -241,7 +241,7 @@ class CoP2L:
             " bounds of other kinds than kl."
             for task in unpaid
         )
-        statements = without_fallen(all_statements(self.options, records), {*self.state.void, *unpaid})
+        statements = void_statements(all_statements(self.options, records), {*self.state.void, *unpaid})
         issued = [[s[name] for name in ("family", "task", "subject", "kind")] for s in statements]
         if not issued:
             raise UserError(
