@@ -416,7 +416,7 @@ def test_labels_with_leading_zeros_keep_their_classes(tmp_path):
         ("semicolon.csv", b"a;b;label\n1,5;2;0\n2,5;3;1\n"),
         ("tabs.tsv", b"a\tb\tlabel\n1.5\t2\t0\n2.5\t3\t1\n"),
         ("packed.csv.gz", gzip.compress(b"a,b,label\n1.5,2,0\n2.5,3,1\n", mtime=0)),
-        ("mark.csv", "\ufeffa,b,label\n1.5,2,0\n2.5,3,1\n".encode()),
+        ("mark.csv", "\ufefflabel,a,b\n0,1.5,2\n1,2.5,3\n".encode()),
         ("wide.csv", "a,b,label\n1.5,2,0\n2.5,3,1\n".encode("utf-16")),
         ("quoted.csv", b'"a","b","label"\n"1.5","2","0"\n"2.5","3","1"\n'),
     ],

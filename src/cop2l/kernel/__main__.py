@@ -69,7 +69,7 @@ def _copied(folder: Path, to: Path, names: tuple[str, ...] = (TEXT_FILE, *FILES,
     to.mkdir(parents=True, exist_ok=True)
     for name in names:
         if name == TEXT_FILE or os.path.lexists(folder / name):
-            if name.endswith(".safetensors"):  # of a size that its header does not give: refused before it is copied
+            if name.endswith(".safetensors") and (folder / name).stat().st_size > 2**26:  # is it as large as its header says?
                 stored_shapes(folder / name, "")
             with open_regular(folder / name) as file, (to / name).open("xb") as copy:
                 if os.fstat(file.fileno()).st_size > shutil.disk_usage(to).free:
