@@ -16,12 +16,11 @@ FLAGS = {
     "text_size": "--text-size", "domain": "--domain", "classes": "--classes",
     "test_share": "--test-share", "holdout": "--holdout",
 }  # fmt: skip
-"""How the auditor types an option of a cut; any other as --option KEY=VALUE."""
+"""How the auditor types an option of a split; any other as --option KEY=VALUE."""
 HOLDOUT_KEYS = ("holdout", "holdout_seed")
 NAMED = ("task_names", "class_names", "inputs")
 NOT_SPLIT = ("stream", "folder", "download", *HOLDOUT_KEYS, *NAMED)
-"""Keys of a recipe that say where data lies, which is the reader's to say, what is withheld, which a seed decides, or how things
-are called, which the data says."""
+"""Keys of a recipe that are no part of the split into tasks: where the data lies, what is withheld, and names."""
 
 
 def verify_command(run: Path, recipe: Mapping[str, Any]) -> str:
@@ -36,7 +35,7 @@ def verify_command(run: Path, recipe: Mapping[str, Any]) -> str:
 
 
 def flag(key: str, value: Any) -> str:
-    """How an option of a cut is typed.
+    """How an option of a split is typed.
 
     >>> flag("columns", ["a", "b"]), flag("n", 100), flag("task_classes", [[0, 1], [2]]), flag("noise", [0.1, 0.2])
     ('--columns a,b', '--option n=100', '--task-classes 0,1 2', "--option 'noise=[0.1, 0.2]'")

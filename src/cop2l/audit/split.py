@@ -23,7 +23,7 @@ USUAL = {"images": "shared", "seed": 0, "label": "label", "test_share": TEST_SHA
 SEEDS = ("seed", "class_seed", "order_seed", "problem")
 SPLIT_NOT_STANDARD = "options of the split into tasks are not the standard ones of this data"
 MOST = 10**8
-"""Rows that a stated cut may make up: a larger number is nobody's data."""
+"""Rows that a stated split may make up: a larger number is nobody's data."""
 BAD = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, OSError)
 Pairs = dict[int, tuple[Any, ...]]
 """Of each task (x, y), or (x, y, groups)."""

@@ -170,11 +170,11 @@ def statements(options: Options, records: Records, *, without: str | None = None
 def void_statements(
     claimed: Sequence[Counts], void: Collection[int], *, means: bool = False
 ) -> list[dict[str, Any]]:
-    """The statements where tasks share rows: one that falls says 100 %, all others hold with probability at least 1 - delta.
+    """The statements, with the bound 1 for those that shared rows make void; the others hold with probability at least 1 - delta.
 
     void: tasks with certified rows that another task learned from, or with copies that do not count as errors; all rows of a
     task are learned from, certified ones too, except those that a hold-out withholds. means: whether tasks share certified
-    rows that none learned from. The statements about a task fall in the first case, and means over tasks in both
+    rows that none learned from. Statements about a task are void in the first case, and means over tasks in both
     (docs/theory.md, section 13).
     """
     fallen = {*void, *([None] if void or means else [])}

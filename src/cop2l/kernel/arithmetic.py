@@ -29,7 +29,7 @@ def weight_of_iterations(K: int, options: Options) -> Decimal:
 
 
 def weight_beside_zero(K: int, options: Options) -> Decimal:
-    """The same for K > 0 where K = 0 is the hold-out case and has 3/4: of 1/4, zeta(K), or 1/(N - 1) on a grid."""
+    """The weight of K > 0 where K = 0, the hold-out case, has 3/4: zeta(K)/4, or 1/(4(N - 1)) on a grid."""
     return (Decimal(1) / (len(options.grid_points) - 1) if options.grid_points else zeta(K)) / 4
 
 

@@ -18,9 +18,9 @@ Facts = dict[str, Any]
 def counts(options: Options, last: int, task: int, sets: Sets, event: Rows, among: Any = True, gone: bool = False) -> Content:
     """The integers of the bounds of a task, or of the rows `among` it, after task `last`.
 
-    `event` marks the rows that are misclassified (or lost). If the data is gone it marks those of the buffer alone, which has
-    every example that was never picked and is `selected`: by a threshold that nothing picked can move, and that is no larger
-    than the buffer's. That is enough for |c n R_t|, and nothing else is counted.
+    `event` marks the rows that are misclassified (or lost). If the data is gone, only rows of the buffer are known. Every row
+    that is `selected` and was never picked is in it: the threshold of `selected` does not depend on the picks, and is not above
+    that of the buffer. That is enough for |c n R_t|, and nothing else is counted.
     """
     rows, certified = len(event), certified_rows(len(event), task, options)
     selected = certified & (marks(options.seed, "mark", task, n=rows) < threshold(int(certified.sum()), last, options))

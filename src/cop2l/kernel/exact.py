@@ -164,7 +164,7 @@ def certified_rows(rows: int, task: int, options: Options) -> np.ndarray:
 
 
 def threshold(n: int, after: int, options: Options) -> np.uint64:
-    """2^64 tau: after task s one of n examples of S_i, those not picked at task i, stays iff its mark is below; tau = m'/(s n).
+    """2^64 tau, tau = m'/(s n): of the n examples not picked at their own task, those with a smaller mark are kept after task s.
 
     Given the tasks before, the number kept of each is a sum of independent indicators of mean m'/s at most, where no losses
     are equal; m' = a - sqrt(9.22 a), a = m + 1. By Chernoff all together reach a with probability at most
@@ -235,7 +235,7 @@ def logits_of(model: nn.Module, part: Examples) -> Iterator[Tensor]:
 def score(model: nn.Module, part: Examples, masked_classes: Tensor | None = None) -> tuple[Tensor, np.ndarray]:
     """The cross-entropy of every example, and whether it is misclassified.
 
-    An example is right only if its class has strictly the largest logit: a tie, or a NaN, is an error. `outside` says for each
+    An example is right only if its class has strictly the largest logit: a tie, or a NaN, is an error. `masked_classes`: for each
     task which classes are not in its head (task-incremental): their logits are minus infinity, after the whole head was computed.
     """
     like, size = next(model.parameters()), block_rows(part.x)
@@ -260,7 +260,7 @@ def answer_keys(model: nn.Module, part: Examples) -> np.ndarray:
 def repeated_answers(keys: Sequence[np.ndarray], used: Sequence[np.ndarray]) -> list[np.ndarray]:
     """For each task the rows with the key of another row: all but one in a task, and all that another task has too.
 
-    The one that is none is a row that was learned from (`used`), if there is one.
+    One row of each equal set is no repeat: one that was learned from (`used`), if there is one.
     """
     tasks, found = Counter(key for own in keys for key in np.unique(own).tolist()), []
     for own, learned in zip(keys, used, strict=True):

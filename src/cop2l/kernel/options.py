@@ -120,7 +120,7 @@ class Options:
     shrinkage: Annotated[float, number(1e-12, 1)] = 1e-4
     """The weight of the identity beside the covariance, if start is `slda`."""
     ridge: Annotated[float, number(0, 1e12)] = 0.0
-    """The same, as so much in the sum that the covariance is the mean of: it weighs less the more examples there are."""
+    """ridge / N is added to the diagonal of the covariance of N examples: it weighs less the more examples there are."""
     delta: Annotated[float, number(1e-300, 0.5)] = 0.05
     """The claim holds with probability at least 1 - delta."""
     siblings: Annotated[int, whole(1, 10**6)] = 1

@@ -42,7 +42,7 @@ class Allowed:
     """What the auditor accepts."""
 
     count_repeats: bool = False
-    """Bounds in which every row that the model cannot tell from another counts as an error, where the stated ones do not."""
+    """Accept recomputed bounds that count rows with equal answers as errors, where the stated bounds do not count them."""
     draws: bool = False
     """Rows that repeat are independent draws: discrete data."""
     operations: float = 1e14

@@ -120,7 +120,7 @@ def _decoded(data: Labelled, size: int | None, usual: int | None) -> Labelled:
 
 
 def refuse(name: object, given: Mapping[str, Any], takes: Iterable[str]) -> None:
-    """Refuse options of other streams that this one would not heed; those that say nothing are none."""
+    """Refuse an option that this stream does not use; None and the default of `images` are allowed."""
     for option, value in given.items():
         if value is not None and (option, value) != ("images", IMAGES[0]):
             raise UserError(f"The stream {name} does not take {option}; it takes {', '.join(sorted(takes))}.")

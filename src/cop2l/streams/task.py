@@ -29,7 +29,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Stream(Sequence[Task]):
-    """The training tasks, as a list; `test` holds the test part of the same cut, task by task.
+    """The training tasks, as a list; `test` holds the test part of the same split, task by task.
 
     >>> import numpy as np
     >>> x, y = np.zeros((4, 2), np.float32), np.array([0, 0, 1, 1])
