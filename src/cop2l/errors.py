@@ -1,14 +1,8 @@
-"""The one kind of error that is meant for a person."""
+"""Errors and warnings that are meant for a person; `UserError` is the kernel's own, which imports nothing from here."""
 
-from collections.abc import Iterable
-from difflib import get_close_matches
+from cop2l.kernel.options import UserError, unknown
 
-
-class UserError(ValueError):
-    """Something the user gave is wrong; the message is one sentence that says what to do.
-
-    The command line prints it on stderr and exits with 2. In the library it is a ValueError.
-    """
+__all__ = ["Advice", "UserError", "missing_extra", "printable_text", "unknown"]
 
 
 class Advice(UserWarning):
@@ -21,14 +15,6 @@ class Advice(UserWarning):
 def printable_text(sentence: str) -> str:
     """A sentence that cannot steer a terminal, whatever names and messages of others are in it."""
     return "".join(letter if letter.isprintable() else "?" for letter in sentence)
-
-
-def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
-    """The error for a name that does not exist, with the nearest one that does."""
-    names = sorted(known)
-    near = get_close_matches(str(name), names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(names)}."
-    return UserError(f"There is no {kind} named {name!r}; {hint}")
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> UserError:

@@ -22,7 +22,7 @@ LAYOUT = {
     tokenize.ENDMARKER,
 }
 OUTSIDE = {"numpy", "torch", "safetensors", *sys.stdlib_module_names}
-INSIDE = ("cop2l.kernel", "cop2l.randomness", "cop2l.errors")
+INSIDE = ("cop2l.kernel", "cop2l.randomness")
 
 
 def code_lines(source: str) -> set[int]:

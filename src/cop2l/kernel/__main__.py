@@ -13,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cop2l.errors import UserError
 from cop2l.kernel import arrays, exact
 from cop2l.kernel.building import model_for, stored_shapes
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, PROGRAMS, WEIGHTS, check_export
 from cop2l.kernel.form import FILES, HOLDOUT_FILES, TEXT_FILE, Content, Unreadable, open_regular, read_certificate
 from cop2l.kernel.holdout import Blind, verify_holdout
-from cop2l.kernel.options import Refusal, require
+from cop2l.kernel.options import Refusal, UserError, require
 from cop2l.kernel.verdict import PARTS, Verdict
 from cop2l.kernel.verify import Allowed, Say, verify
 

@@ -11,11 +11,10 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from cop2l.errors import UserError
 from cop2l.kernel.exact import Examples
 from cop2l.kernel.form import HOLDOUT_FILES, open_regular
 from cop2l.kernel.models import MODELS, rebuild
-from cop2l.kernel.options import PRIOR, require
+from cop2l.kernel.options import PRIOR, UserError, require
 from cop2l.kernel.scale import Scale, prior_rows, scale_from, scale_of
 
 KINDS = ("float32", "float64", "float16", "bfloat16")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cop2l.errors import UserError, unknown
+from cop2l.kernel.options import UserError, unknown
 from cop2l.kernel.scale import scale_of
 from cop2l.randomness import uniform
 

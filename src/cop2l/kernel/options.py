@@ -1,8 +1,9 @@
 """The options of CoP2L: names, types, ranges and sentences, declared once; and the rules that such declarations are made of."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -10,6 +11,13 @@ Kind = Literal["kl", "kl-tight", "preference", "combined", "buffer", "holdout"]
 Family = Literal["tasks", "average", "forgetting", "classes", "groups"]
 PRIOR = "prior"
 """The scale of a model whose constants come from the prior part of the first task."""
+
+
+class UserError(ValueError):
+    """Something the user gave is wrong; the message is one sentence that says what to do.
+
+    The command line prints it on stderr and exits with 2. In the library it is a ValueError.
+    """
 
 
 class Refusal(ValueError):  # noqa: N818
@@ -20,6 +28,14 @@ def require(good: object, sentence: str) -> None:
     """Refuse with this sentence unless it is good."""
     if not good:
         raise Refusal(sentence)
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
+    """The error for a name that does not exist, with the nearest one that does."""
+    names = sorted(known)
+    near = get_close_matches(str(name), names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(names)}."
+    return UserError(f"There is no {kind} named {name!r}; {hint}")
 
 
 # ---- rules: what a value from outside must be

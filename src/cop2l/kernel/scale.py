@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.errors import UserError
 from cop2l.kernel.exact import Examples, certified_rows
-from cop2l.kernel.options import PRIOR, Options
+from cop2l.kernel.options import PRIOR, Options, UserError
 from cop2l.randomness import marks
 
 MOST_ROWS, MOST_VALUES, LEAST_TO_SCALE = 1000, 10**7, 20
