@@ -31,8 +31,8 @@ COMMANDS = {
     "domain-hybrid-linear": "synthetic scenario=domain-incremental preset=hybrid model=linear",
     "domain-paper-anytime": "synthetic scenario=domain-incremental preset=paper anytime=true",
     "adam-threshold": "digits optimiser=adam lr=0.01 buffer=threshold",
-    "momentum-witness": "digits optimiser=momentum lr=0.01 preset=hybrid buffer=witness",
-    "witness-combined": "synthetic preset=cop2l buffer=witness kind=combined stop=combined",
+    "momentum-witness": "digits optimiser=momentum lr=0.01 preset=hybrid buffer=count-only",
+    "witness-combined": "synthetic preset=picking buffer=count-only kind=combined stop=combined",
     "stop-combined": "synthetic stop=combined",
     "stop-none-grid": "synthetic stop=none max_iterations=20 grid=true",
     "start-slda": "digits model=linear preset=hybrid start=slda prior=0.3",
@@ -50,7 +50,7 @@ COMMANDS = {
     "pictures-anytime": "PICTURES tasks=3 anytime=true preset=hybrid optimiser=adam lr=0.001 prior_lr=none prior_epochs=60",
     "pictures-cnn-paper": "PICTURES tasks=2 model=cnn preset=paper optimiser=sgd lr=0.01 prior=0 prior_memory=0.1"
     " max_iterations=2 k=16 epochs=1 scale=none",
-    "pictures-permuted": "PICTURES data.domains=permuted images=disjoint tasks=3 preset=cop2l max_iterations=20"
+    "pictures-permuted": "PICTURES data.domains=permuted images=disjoint tasks=3 preset=picking max_iterations=20"
     " prior=0.05 prior_memory=0.1 optimiser=adam lr=0.001",
 }
 """`cop2l run` with these words; TABLE and PICTURES are files made here."""
@@ -62,7 +62,7 @@ VERIFIED = {
 }  # fmt: skip
 """`cop2l verify` of these with the data so named: the exit code; the last is wrong on purpose."""
 BASE = {
-    "preset": "cop2l",
+    "preset": "picking",
     "memory": 60,
     "k": 4,
     "epochs": 2,
@@ -76,7 +76,7 @@ LEARNERS = {
     "api-uniform-kl": ("linear", {**BASE, "buffer": "uniform", "kind": "kl", "stop": "kl", "tasks": 3}, "class-incremental"),
     "api-mlp-adam-task-incremental": ("mlp", {**BASE, "optimiser": "adam", "lr": 0.01, "tasks": 3}, "task-incremental"),
     "api-prior-domain": ("mlp", {**BASE, "preset": "hybrid", "prior": 0.3}, "domain-incremental"),
-    "api-witness-forgetting": ("linear", {**BASE, "buffer": "witness", "claim": ("tasks", "forgetting"), "kind": "combined"},
+    "api-witness-forgetting": ("linear", {**BASE, "buffer": "count-only", "claim": ("tasks", "forgetting"), "kind": "combined"},
                                "class-incremental"),
     "api-momentum-grid": ("mlp", {**BASE, "optimiser": "momentum", "lr": 0.02, "grid": True, "tasks": 3}, "class-incremental"),
 }  # fmt: skip
@@ -96,7 +96,7 @@ CHANGED = {"csv-replay": ("",), "adam-threshold": (".errors", ".missed", ".bound
 """The inputs of a baseline are scaled by as many examples as the default learns from, a half and no longer three fifths. The
 learner with Adam answers 14 rows of task 4 as it answers others, bit for bit: these count as errors now."""
 RENAMED = {"/own": "/own_picks", "/first": "/compression", "/second": "/evicted"}
-"""Tensors of a certificate that have another name in the new tree; the buffer `witness` is `count-only` there."""
+"""Tensors of a certificate that have another name in the new tree; the buffer `witness` is `count-only` there, the preset `cop2l` is `picking`."""
 NEVER = (
     "seconds",
     "peak",
@@ -193,6 +193,8 @@ def compared(key):
 def renamed(key, value):
     """The key and the value in the new tree."""
     key = next((key.removesuffix(end) + now for end, now in RENAMED.items() if key.endswith(end)), key)
+    if key.endswith("preset") and value == "cop2l":
+        value = "picking"
     return key, "count-only" if value == "witness" else value
 
 
@@ -200,6 +202,7 @@ def record(only, device):
     """Run the settings with the cop2l of this process; print what they give as JSON."""
     import torch
 
+    from cop2l.certify import presets
     from cop2l.cli import main
     from cop2l.kernel import learning
 
@@ -207,10 +210,11 @@ def record(only, device):
     warnings.simplefilter("ignore")
     results, folder = {}, Path(tempfile.mkdtemp())
     names = files(folder)
-    if "evicted" in learning.SET_NAMES:
-        names["buffer=witness"] = "buffer=count-only"
-        for _, options, _ in LEARNERS.values():
-            options |= {"buffer": "count-only"} if options.get("buffer") == "witness" else {}
+    former = {"picking": "cop2l"} if "picking" not in presets.PRESETS else {}
+    former |= {"count-only": "witness"} if "evicted" not in learning.SET_NAMES else {}
+    names |= {f"{key}={new}": f"{key}={old}" for new, old in former.items() for key in ("preset", "buffer")}
+    for _, options, _ in LEARNERS.values():
+        options |= {key: former.get(options[key], options[key]) for key in ("preset", "buffer") if key in options}
     os.chdir(folder)
     for name in only or [*COMMANDS, *LEARNERS]:
         print(name, file=sys.stderr, flush=True)

@@ -4,7 +4,7 @@
 milliseconds of a task, so that neighbours on the machine do not count; medians over ten tasks. Beside them what must grow:
 the iterations over the pool, which has at most m examples beside the task's own.
 
-python benchmarks/many_tasks.py [--tasks 200] [--preset cop2l] [--iterations 1024] [--json FILE]
+python benchmarks/many_tasks.py [--tasks 200] [--preset picking] [--iterations 1024] [--json FILE]
 """
 
 import argparse
@@ -66,7 +66,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", type=int, default=TASKS)
-    parser.add_argument("--preset", default="cop2l")
+    parser.add_argument("--preset", default="picking")
     parser.add_argument("--iterations", type=int, default=1024, help="of a task at most")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()

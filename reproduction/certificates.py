@@ -16,7 +16,7 @@ TENTH = (("holdout", 0.1),)
 CONTENDERS = (
     ("cop2l", AS_PUBLISHED, "CoP2L, paper"),
     ("cop2l", (("buffer", "threshold"),), "CoP2L, paper with a threshold buffer"),
-    ("cop2l", DEFAULT, "CoP2L, preset cop2l"),
+    ("cop2l", DEFAULT, "CoP2L, preset picking"),
     ("cop2l", HYBRID, "CoP2L, hybrid"),
     ("replay", HALF, "Replay, half held out"),
     ("replay", TENTH, "Replay, a tenth held out"),

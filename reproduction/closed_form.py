@@ -68,7 +68,7 @@ def contenders(found: Sequence[Sample], stream: Setup) -> dict[str, Sample]:
         "replay": of("replay"),
         "replay, half held out": of("replay", ("holdout", 0.5)),
         "cop2l, paper": of("cop2l"),
-        "cop2l, preset cop2l": of("cop2l", *DEFAULT),
+        "cop2l, preset picking": of("cop2l", *DEFAULT),
         **{name: of(name) for name in CLOSED},
         **{f"{name}, {held:g} withheld": of(name, ("holdout", held)) for name in CLOSED for held in WITHHELD},
         "hybrid, linear": of("cop2l", *HYBRID),
@@ -128,7 +128,7 @@ def sentence(stream: Setup, rows: dict[str, Sample]) -> str:
             words += (
                 f"; {label} {100 * means[label]:.2f} % and claims {rate_text(bound.mean, upwards=True)} %"
             )
-    rivals = ("replay, half held out", "cop2l, preset cop2l")
+    rivals = ("replay, half held out", "cop2l, preset picking")
     claims = [(label, value) for label in rivals if label in rows and (value := rows[label].spread("bound"))]
     if claims:
         words += (

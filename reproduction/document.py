@@ -231,7 +231,7 @@ def beyond(
     notes: Mapping[str, str],
 ) -> list[str]:
     """What the paper does not have: other certificates, another preset, and the search that led to it."""
-    default = bound_comparisons(found, "CoP2L, preset cop2l")
+    default = bound_comparisons(found, "CoP2L, preset picking")
     hybrid = bound_comparisons(found, "CoP2L, hybrid", search.CHOSEN_ON["hybrid"])
     parts = [
         "## Beyond the paper",

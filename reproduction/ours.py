@@ -49,14 +49,14 @@ ON_FEATURES: dict[str, dict[str, Any]] = {
 }
 """What the configurations of feature streams change in the preset `hybrid`, by model."""
 ON_DOMAINS = {"k": 8, "omega": 5.0, "epochs": 5, "batch": 64, "lr": 0.003, "gamma": 1.2}
-"""What the configurations of domain-incremental streams change in the preset `cop2l`."""
+"""What the configurations of domain-incremental streams change in the preset `picking`."""
 MEMORY = 2000
 ORDERS = ("class_seed", "order", "order_seed")
 """What makes another order of classes or tasks."""
 
 Change = tuple[str, Any]
 AS_PUBLISHED: tuple[Change, ...] = ()
-DEFAULT: tuple[Change, ...] = (("preset", "cop2l"),)
+DEFAULT: tuple[Change, ...] = (("preset", "picking"),)
 HYBRID: tuple[Change, ...] = (("preset", "hybrid"),)
 
 

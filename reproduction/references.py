@@ -11,7 +11,7 @@ from reproduction.ours import AS_PUBLISHED, DEFAULT, HYBRID, Sample, pick, strea
 REFERENCES = (
     ("csrel", AS_PUBLISHED, "csrel"),
     ("joint", AS_PUBLISHED, "joint"),
-    ("cop2l", DEFAULT, "cop2l, preset cop2l"),
+    ("cop2l", DEFAULT, "cop2l, preset picking"),
     ("cop2l", HYBRID, "hybrid"),
 )
 """Method, settings, and what it is called in the tables."""

@@ -55,7 +55,7 @@ class Kept(BaseLogger):
 def strategy(scenario="class-incremental", *, loggers=(), classes=6, **options):
     learner = CoP2L(
         build("linear", inputs=(4,), classes=classes, seed=0),
-        preset="cop2l",
+        preset="picking",
         scenario=scenario,
         **{"memory": 60, "max_iterations": 8, **options},
     )

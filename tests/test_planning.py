@@ -60,7 +60,7 @@ def test_the_memory_keeps_what_the_kernel_keeps(kind, prior, prior_memory, memor
 def test_the_usual_shares_are_those_of_the_presets():
     from cop2l.certify.presets import options
 
-    ours, picking = options("hybrid"), options("cop2l")
+    ours, picking = options("hybrid"), options("picking")
     assert (ours.prior, ours.prior_memory, ours.kind) == (0.6, 0.9, "combined")
     assert (picking.prior_memory_size, picking.kind) == (0, "preference")
     assert len(ours.grid_points) == len(grid_points(20)) == 10

@@ -15,7 +15,7 @@ from cop2l.text import confidence, percent
 
 LARGEST = 10**9
 """More examples or memory than this are not planned with."""
-PRESET_OF = {"combined": "hybrid", "preference": "cop2l"}
+PRESET_OF = {"combined": "hybrid", "preference": "picking"}
 END = "Counts are the expected ones; those of a real sample scatter around them, and the bound with them."
 
 

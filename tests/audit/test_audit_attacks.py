@@ -99,7 +99,7 @@ def test_more_work_than_is_allowed_is_refused_before_it_is_done(certificate, dat
 
 
 def issued(model, samples, folder, **options):
-    learner = CoP2L(model, preset="cop2l", memory=30, epochs=5, lr=0.3, tasks=len(samples), **options)
+    learner = CoP2L(model, preset="picking", memory=30, epochs=5, lr=0.3, tasks=len(samples), **options)
     for x, y in samples.values():
         learner.learn(x, y, progress=False)
     learner.certify(samples).save(folder)
@@ -149,7 +149,7 @@ def test_constants_of_the_scale_that_saw_the_data_are_a_doubt_unless_committed_t
 
     def verdict(scale, **more):
         model = build("linear", inputs=(90,), classes=2, scale=scale)
-        learner = CoP2L(model, preset="cop2l", buffer="count-only", max_iterations=0, lr=1e-6, tasks=1)
+        learner = CoP2L(model, preset="picking", buffer="count-only", max_iterations=0, lr=1e-6, tasks=1)
         learner.learn(x, y)
         found = learner.certify({1: (x, y)})
         found.save(tmp_path / f"{len(str(scale))}{len(more)}")
@@ -171,7 +171,7 @@ def test_constants_of_few_channels_are_the_issuers_word(channels, tmp_path):
     x = np.random.default_rng(0).normal(size=(40, channels, 2, 2)).astype(np.float32)
     scale = [[0.5] * channels, [0.25] * channels]
     learner = CoP2L(
-        build("linear", inputs=x.shape[1:], classes=2, scale=scale), preset="cop2l", max_iterations=1, tasks=1
+        build("linear", inputs=x.shape[1:], classes=2, scale=scale), preset="picking", max_iterations=1, tasks=1
     )
     learner.learn(x, np.arange(40) % 2)
     learner.certify({1: (x, np.arange(40) % 2)}).save(tmp_path)
@@ -180,7 +180,7 @@ def test_constants_of_few_channels_are_the_issuers_word(channels, tmp_path):
 
 
 def test_pretrained_parameters_pass_if_they_were_committed_to(samples, tmp_path):
-    promised = CoP2L(trained(samples), preset="cop2l", memory=30, epochs=5, lr=0.3, tasks=2).commitment()
+    promised = CoP2L(trained(samples), preset="picking", memory=30, epochs=5, lr=0.3, tasks=2).commitment()
     issued(trained(samples), samples, tmp_path / "c", commitment=commitment_hash(promised))
     assert verify(tmp_path / "c", samples, commitment=commitment_hash(promised)).status == "valid"
     assert verify(tmp_path / "c", samples, commitment=promised).status == "valid"
@@ -506,7 +506,7 @@ def test_examples_that_are_answered_alike_count_as_errors(tmp_path):
     x = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
     data = {1: (x, (x[:, 0] > 0).astype(int))}
     model = build("mlp", inputs=(2,), classes=2, hidden=2, dropout=0.0)
-    learner = CoP2L(model, preset="cop2l", tasks=1, memory=10, max_iterations=2)
+    learner = CoP2L(model, preset="picking", tasks=1, memory=10, max_iterations=2)
     learner.learn(*data[1])
     answers = learner.probabilities(x).numpy()
     assert len(np.unique(answers, axis=0)) < 290

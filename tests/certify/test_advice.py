@@ -29,7 +29,7 @@ def advice(learner, x, y, **more):
 
 
 def a_learner(**more):
-    preset = "cop2l" if more.get("prior") == 0 else "hybrid"
+    preset = "picking" if more.get("prior") == 0 else "hybrid"
     return CoP2L(model_of("linear", 2, inputs=4), preset=preset, **{**GOOD, **more})
 
 

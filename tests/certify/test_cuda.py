@@ -149,7 +149,7 @@ def test_learn_save_load_and_verify(tmp_path, name, shape, more, optimiser):
     def made():
         return build(name, inputs=shape, classes=case.classes, seed=0, **more).cuda()
 
-    straight, stopped = CoP2L(made(), preset="cop2l", **options), CoP2L(made(), preset="cop2l", **options)
+    straight, stopped = CoP2L(made(), preset="picking", **options), CoP2L(made(), preset="picking", **options)
     for t in (1, 2):
         straight.learn(*case.data[t])
     stopped.learn(*case.data[1])
@@ -168,7 +168,7 @@ def test_memory_is_free_when_a_learner_is_gone():
 
     def learn():
         model = build("mlp", inputs=(48,), classes=case.classes, seed=0).cuda()
-        learner = CoP2L(model, preset="cop2l", **SMALL)
+        learner = CoP2L(model, preset="picking", **SMALL)
         for t in (1, 2):
             learner.learn(*case.data[t], progress=False)
         assert learner.engine._graphs is not None

@@ -130,7 +130,7 @@ def test_global_settings_do_not_reach_the_bits_and_are_put_back(setting):
 
     def run():
         model = deepcopy(initial)
-        learner = CoP2L(model, preset="cop2l", **{**SMALL, "prior": 0.3, "prior_epochs": 3})
+        learner = CoP2L(model, preset="picking", **{**SMALL, "prior": 0.3, "prior_epochs": 3})
         learner.learn(rows, labels)
         return parameters(model), learner.certify({1: (rows, labels)}).bounds
 
@@ -195,7 +195,7 @@ def test_a_later_task_uses_the_threads_of_the_first(threads):
     case = case_of("class-incremental", [25, 25], **SMALL)
     used = []
     threads(1)
-    learner = CoP2L(model_of("mlp", case.classes), preset="cop2l", **SMALL)
+    learner = CoP2L(model_of("mlp", case.classes), preset="picking", **SMALL)
     learner.learn(case.x[0], case.y[0])
     threads(2)
     learner.learn(case.x[1], case.y[1], progress=lambda event: used.append(torch.get_num_threads()))

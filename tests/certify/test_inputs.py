@@ -113,7 +113,7 @@ KINDS = {
 
 def learned(kind):
     """A learner of two tasks, given so; its certificate; and what it predicts."""
-    learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="cop2l", **OPTIONS)
+    learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="picking", **OPTIONS)
     given = {t: kind(*arrays(t)) for t in (1, 2)}
     for data in given.values():
         learner.learn(*data)
@@ -190,7 +190,7 @@ X, Y = arrays(1)
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(data, said):
-    learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="cop2l", **OPTIONS)
+    learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="picking", **OPTIONS)
     with pytest.raises(UserError, match=said) as refused:
         learner.learn(*data)
     assert "\n" not in str(refused.value)
@@ -201,7 +201,7 @@ def test_what_cannot_be_read_is_one_sentence(data, said):
 @pytest.mark.parametrize("classes", [["ant", "bee", "cat"], [1, 5, 9]])
 def test_names_and_gaps_among_labels_are_refused_with_the_call_that_takes_them(classes):
     learner, y = (
-        CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="cop2l", **OPTIONS),
+        CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="picking", **OPTIONS),
         np.array(classes)[Y],
     )
     with pytest.raises(UserError, match=r"that will ever come: learn") as refused:
@@ -212,7 +212,7 @@ def test_names_and_gaps_among_labels_are_refused_with_the_call_that_takes_them(c
 
 
 def test_frames_say_which_column_is_wrong():
-    learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="cop2l", **OPTIONS)
+    learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="picking", **OPTIONS)
     frame = pandas_frame(X, Y)
     with pytest.raises(UserError, match="no column 'species' for the labels; the columns are: c0, c1"):
         learner.learn(frame, "species")
@@ -250,7 +250,7 @@ def test_columns_of_a_frame_are_found_by_their_names(tmp_path, name, frame_of):
 def test_hugging_face_parts_streams_and_ragged_rows_are_refused():
     datasets = pytest.importorskip("datasets")
     learner, whole = (
-        CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="cop2l", **OPTIONS),
+        CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="picking", **OPTIONS),
         hugging_face(X, Y),
     )
     ragged = datasets.Dataset.from_dict({"ids": [[1], [1, 2]], "label": [0, 1]})

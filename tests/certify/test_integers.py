@@ -55,7 +55,7 @@ REAL = np.random.default_rng(1).normal(size=(ROWS, 5)).astype(np.float32)
 @pytest.mark.parametrize("prior", [{}, {"prior": 0.3, "prior_epochs": 2, "prior_memory": 0.5}])
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
 def test_the_kernel_gives_the_same_bits(prior, precision):
-    learner = CoP2L(words_model().to(precision), preset="cop2l", **OPTIONS, **prior)
+    learner = CoP2L(words_model().to(precision), preset="picking", **OPTIONS, **prior)
     plain = ReferenceLearner(words_model().to(precision), learner.options)
     plain.model.eval()
     for t in (1, 2):
@@ -70,7 +70,7 @@ def test_the_kernel_gives_the_same_bits(prior, precision):
 
 def test_saved_resumed_certified_and_verified(tmp_path):
     data = {t: words(t) for t in (1, 2)}
-    straight, begun = (CoP2L(words_model(), preset="cop2l", **OPTIONS) for _ in range(2))
+    straight, begun = (CoP2L(words_model(), preset="picking", **OPTIONS) for _ in range(2))
     for pair in data.values():
         straight.learn(*pair)
     begun.learn(*data[1])
@@ -98,7 +98,7 @@ def test_integers_are_exact_beyond_the_model_s_precision():
             return self.head((x % 2).float())
 
     x = 2**40 + np.arange(60)[:, None]
-    learner = CoP2L(Parity(), preset="cop2l", **{**OPTIONS, "tasks": 1, "lr": 1.0, "max_iterations": 30})
+    learner = CoP2L(Parity(), preset="picking", **{**OPTIONS, "tasks": 1, "lr": 1.0, "max_iterations": 30})
     learner.learn(x, x[:, 0] % 2)
     assert learner.engine.buffer[0].x.dtype == torch.int64
     assert (learner.predict(x).numpy() == x[:, 0] % 2).all()
@@ -108,7 +108,7 @@ def test_pixels_as_bytes_are_quantities_for_our_models():
     pixels = np.random.default_rng(0).integers(0, 9, (ROWS, 10)).astype(np.uint8)
     ends = []
     for x in (pixels, pixels.astype(np.float32)):
-        learner = CoP2L(build("mlp", inputs=(10,), classes=CLASSES, hidden=8), preset="cop2l", **OPTIONS)
+        learner = CoP2L(build("mlp", inputs=(10,), classes=CLASSES, hidden=8), preset="picking", **OPTIONS)
         learner.learn(x, pixels[:, 0] % CLASSES)
         ends.append(learner.model.state_dict())
     assert same_bits(*ends)
@@ -141,7 +141,7 @@ def test_half_precision_that_numpy_lacks_is_real_numbers(tmp_path):
     bits = x.view(torch.int16)  # other examples, though the bytes are the same
     assert fingerprint(ROWS, blocks_of(x, Y)) != fingerprint(ROWS, blocks_of(bits, Y))
     data = {1: (x.float(), Y), 2: (x, Y)}
-    learner = CoP2L(build("linear", inputs=(5,), classes=CLASSES), preset="cop2l", **OPTIONS)
+    learner = CoP2L(build("linear", inputs=(5,), classes=CLASSES), preset="picking", **OPTIONS)
     for pair in data.values():
         learner.learn(*pair)
     learner.certify(data).save(tmp_path / "certificate")
@@ -164,7 +164,7 @@ def test_a_later_block_of_another_type_is_other_data():
     ids=["beyond the table", "negative", "real numbers", "no rows"],
 )
 def test_the_auditor_s_data_that_is_not_for_the_model_is_refused_in_one_sentence(other, tmp_path):
-    learner = CoP2L(words_model(), preset="cop2l", **{**OPTIONS, "tasks": 1})
+    learner = CoP2L(words_model(), preset="picking", **{**OPTIONS, "tasks": 1})
     learner.learn(X, Y)
     certificate = learner.certify({1: (X, Y)})
     claimed = fingerprint(ROWS, blocks_of(other, Y)) if other.ndim else "0" * 64
@@ -190,7 +190,7 @@ def test_the_auditor_s_data_that_is_not_for_the_model_is_refused_in_one_sentence
     ],
 )
 def test_wrong_inputs_are_one_sentence(x, said):
-    learner = CoP2L(words_model(), preset="cop2l", **OPTIONS)
+    learner = CoP2L(words_model(), preset="picking", **OPTIONS)
     with pytest.raises(UserError, match=said) as refused:
         learner.learn(x, Y)
     assert "\n" not in str(refused.value)
@@ -199,7 +199,7 @@ def test_wrong_inputs_are_one_sentence(x, said):
 
 def test_integers_for_a_model_of_real_numbers_say_what_to_do():
     with pytest.raises(UserError, match="give them as real numbers"):
-        CoP2L(nn.Sequential(nn.Linear(LENGTH, CLASSES)), preset="cop2l", **OPTIONS).learn(X, Y)
+        CoP2L(nn.Sequential(nn.Linear(LENGTH, CLASSES)), preset="picking", **OPTIONS).learn(X, Y)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_integers_for_a_model_of_real_numbers_say_what_to_do():
     ],
 )
 def test_a_later_task_has_the_same_form(second, said):
-    learner = CoP2L(words_model(), preset="cop2l", **OPTIONS)
+    learner = CoP2L(words_model(), preset="picking", **OPTIONS)
     learner.learn(X, Y)
     with pytest.raises(UserError, match=said):
         learner.learn(second, Y)

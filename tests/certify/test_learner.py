@@ -33,7 +33,7 @@ def a_case(scenario="class-incremental", sizes=(40, 35, 30)):
 
 
 def a_learner(case, kind="mlp", **more):
-    return CoP2L(model_of(kind, case.classes), preset="cop2l", scenario=case.scenario, **{**SMALL, **more})
+    return CoP2L(model_of(kind, case.classes), preset="picking", scenario=case.scenario, **{**SMALL, **more})
 
 
 def learn(learner, case, tasks):
@@ -123,7 +123,7 @@ def test_a_second_certificate_with_other_data_is_refused_and_the_same_one_is_not
 def test_the_buffer_kind_is_one_certificate_with_or_without_data():
     case = a_case()
     learner = learn(
-        CoP2L(model_of("mlp", case.classes), preset="cop2l", kind="buffer", **SMALL), case, (1, 2)
+        CoP2L(model_of("mlp", case.classes), preset="picking", kind="buffer", **SMALL), case, (1, 2)
     )
     assert learner.certify().bounds == learner.certify(data_of(case, 2)).bounds
 
@@ -205,7 +205,7 @@ def test_a_run_directory_is_loaded_through_its_state(tmp_path):
 
 def test_double_precision_is_saved_and_loaded(tmp_path):
     case = a_case()
-    learner = CoP2L(model_of("mlp", case.classes).double(), preset="cop2l", **SMALL)
+    learner = CoP2L(model_of("mlp", case.classes).double(), preset="picking", **SMALL)
     learn(learner, case, (1,)).save(tmp_path)
     loaded = CoP2L.load(tmp_path)
     assert same_bits(parameters(loaded.model), parameters(learner.model))
@@ -225,11 +225,11 @@ def test_restore_refuses_what_does_not_fit_and_changes_nothing(tmp_path):
         "another lr, delta;": a_learner(case, lr=0.1, delta=0.01),
         "another commitment;": a_learner(case, commitment="0" * 64),
         "another scenario;": CoP2L(
-            model_of("mlp", case.classes), preset="cop2l", scenario="domain-incremental", **SMALL
+            model_of("mlp", case.classes), preset="picking", scenario="domain-incremental", **SMALL
         ),
         "does not fit the saved learner": a_learner(case, "linear"),
         "saved learner: look at its parameter head.bias": CoP2L(
-            model_of("mlp", case.classes).double(), preset="cop2l", **SMALL
+            model_of("mlp", case.classes).double(), preset="picking", **SMALL
         ),
     }
     for message, learner in others.items():
@@ -411,17 +411,17 @@ def test_wrong_input_is_one_sentence_and_changes_nothing(change, more, message):
 def test_wrong_constructions_and_wrong_times():
     case = a_case("task-incremental")
     with pytest.raises(UserError, match="scenario"):
-        CoP2L(model_of("mlp", 4), preset="cop2l", scenario="class incremental")
+        CoP2L(model_of("mlp", 4), preset="picking", scenario="class incremental")
     with pytest.raises(UserError, match="did you mean 'omega'"):
         a_learner(case, omaga=3.0)
     with pytest.raises(UserError, match=r"must be a torch module, such as .* not 'mlp'"):
-        CoP2L("mlp", preset="cop2l")
+        CoP2L("mlp", preset="picking")
     with pytest.raises(UserError, match="There is no preset named 3"):
         CoP2L(model_of("mlp", 4), preset=3)
     with pytest.raises(UserError, match="no parameters"):
-        CoP2L(nn.Flatten(), preset="cop2l")
+        CoP2L(nn.Flatten(), preset="picking")
     with pytest.raises(UserError, match="no parameters"):
-        CoP2L(model_of("mlp", 4).requires_grad_(False), preset="cop2l")
+        CoP2L(model_of("mlp", 4).requires_grad_(False), preset="picking")
     with pytest.raises(UserError, match="memory=2 is less than the number of tasks, 3"):
         a_learner(case, memory=2, tasks=3)
     with pytest.raises(UserError, match="did you mean 'paper'"):
@@ -458,7 +458,7 @@ BAD_OPTIONS = [
 @pytest.mark.parametrize("bad", BAD_OPTIONS, ids=str)
 def test_wrong_options(bad):
     with pytest.raises(UserError) as caught:
-        CoP2L(model_of("linear", 2), preset="cop2l", **{**SMALL, **bad})
+        CoP2L(model_of("linear", 2), preset="picking", **{**SMALL, **bad})
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(".")
     assert any(name in str(caught.value) for name in bad)
@@ -587,7 +587,7 @@ def test_presets(preset):
     case = a_case()
     learner = CoP2L(model_of("mlp", case.classes), preset=preset, memory=40, epochs=1, max_iterations=3)
     certificate = learn(learner, case, (1,)).certify(data_of(case, 1))
-    assert certificate.kind == {"paper": "kl", "cop2l": "preference"}.get(preset, "combined")
+    assert certificate.kind == {"paper": "kl", "picking": "preference"}.get(preset, "combined")
     assert set(certificate.information(1)) | {certificate.kind} >= {"kl", "kl-tight"}
     assert certificate.kind not in certificate.information(1)
     for strange in (0, 2, -1, "1"):
@@ -596,9 +596,9 @@ def test_presets(preset):
 
 
 def test_the_default_sets_nothing_aside_and_claims_by_preference():
-    chosen = CoP2L(model_of("linear", 2), preset="cop2l").options
+    chosen = CoP2L(model_of("linear", 2), preset="picking").options
     assert (chosen.prior, chosen.buffer, chosen.kind, chosen.grid) == (0.0, "threshold", "preference", True)
-    assert CoP2L(model_of("linear", 2), preset="cop2l", buffer="uniform").options.kind == "kl-tight"
+    assert CoP2L(model_of("linear", 2), preset="picking", buffer="uniform").options.kind == "kl-tight"
 
 
 def test_the_table_says_when_nothing_was_picked():
@@ -619,7 +619,7 @@ def test_the_users_data_and_the_layout_of_the_weights():
     case = a_case()
     ends = []
     for layout in (torch.contiguous_format, torch.channels_last):
-        learner = CoP2L(model_of("cnn", case.classes).to(memory_format=layout), preset="cop2l", **SMALL)
+        learner = CoP2L(model_of("cnn", case.classes).to(memory_format=layout), preset="picking", **SMALL)
         before = [x.copy() for x in case.x]
         ends.append(standing(learn(learner, case, (1, 2)).engine))
         assert all(np.array_equal(one, other) for one, other in zip(case.x, before, strict=True))
@@ -630,8 +630,8 @@ def test_batch_normalisation_needs_more_than_one_example():
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
     x, y = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
     with pytest.raises(UserError, match="batch=2"):
-        CoP2L(model, preset="cop2l", batch=1, memory=10).learn(x, y)
-    CoP2L(model, preset="cop2l", batch=2, k=1, memory=10, max_iterations=3).learn(x, y)
+        CoP2L(model, preset="picking", batch=1, memory=10).learn(x, y)
+    CoP2L(model, preset="picking", batch=2, k=1, memory=10, max_iterations=3).learn(x, y)
 
 
 class Masked(nn.Module):
@@ -651,7 +651,7 @@ class Masked(nn.Module):
 
 def masked_learner():
     x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
-    return CoP2L(Masked(), preset="cop2l", k=2, memory=10, max_iterations=2), x, (x[:, 0] > 0).long()
+    return CoP2L(Masked(), preset="picking", k=2, memory=10, max_iterations=2), x, (x[:, 0] > 0).long()
 
 
 @pytest.mark.parametrize(
@@ -703,7 +703,7 @@ class Counted(Masked):
 
 def test_a_model_that_counts_its_calls_is_refused():
     _, x, y = masked_learner()
-    learner = CoP2L(Counted(), preset="cop2l", k=2, memory=10, max_iterations=2)
+    learner = CoP2L(Counted(), preset="picking", k=2, memory=10, max_iterations=2)
     with pytest.raises(UserError, match="attribute 'calls' changes as the model runs"):
         learner.learn(x, y)
     assert learner.tasks_seen == 0
@@ -730,7 +730,7 @@ def test_a_running_mean_that_is_not_in_the_state_dict_is_refused(buffer):
     _, x, y = masked_learner()
     model = Running(buffer)
     with pytest.raises(UserError, match="not in its state_dict, and its answers with it"):
-        CoP2L(model, preset="cop2l", k=2, memory=10, max_iterations=2).learn(x, y)
+        CoP2L(model, preset="picking", k=2, memory=10, max_iterations=2).learn(x, y)
     assert not (buffer and model.mean.any())
 
 
@@ -741,11 +741,11 @@ class Extra(Masked):
 
 def test_what_cannot_be_stored_or_built_again_is_refused():
     with pytest.raises(UserError, match="'_extra_state' in its state_dict, which is no tensor"):
-        CoP2L(Extra(), preset="cop2l")
+        CoP2L(Extra(), preset="picking")
     model = cop2l.models.build("random-features", inputs=(4,), classes=2, hidden=8)
     model.projection.requires_grad_(True)
     with pytest.raises(UserError, match=r"projection\.weight of this model is never trained"):
-        CoP2L(model, preset="cop2l")
+        CoP2L(model, preset="picking")
 
 
 def test_a_model_in_use_is_not_taken_for_a_changed_one():
@@ -783,7 +783,7 @@ def test_learning_without_gradients_is_refused():
         learner.learn(x, y)
     for model in (Masked(), None):
         with torch.inference_mode():
-            made = CoP2L(model or Masked(), preset="cop2l", k=2, memory=10, max_iterations=2)
+            made = CoP2L(model or Masked(), preset="picking", k=2, memory=10, max_iterations=2)
         with pytest.raises(UserError, match="make or load the learner outside"):
             made.learn(x, y)
 
@@ -791,18 +791,18 @@ def test_learning_without_gradients_is_refused():
 def test_compiled_and_coarse_models_are_refused():
     model = Masked()
     with pytest.raises(UserError, match="convert it"):
-        CoP2L(Masked().bfloat16(), preset="cop2l")
+        CoP2L(Masked().bfloat16(), preset="picking")
     model.compile(backend="eager")
     for compiled in (model, nn.Sequential(torch.compile(nn.Linear(4, 2), backend="eager"))):
         with pytest.raises(UserError, match="not compiled"):
-            CoP2L(compiled, preset="cop2l")
+            CoP2L(compiled, preset="picking")
 
 
 def test_what_was_frozen_by_hand_is_frozen_again(tmp_path):
     case = a_case()
     model = model_of("mlp", case.classes)
     model.hidden.requires_grad_(False)
-    learner = CoP2L(model, preset="cop2l", k=2, memory=10, max_iterations=2)
+    learner = CoP2L(model, preset="picking", k=2, memory=10, max_iterations=2)
     learner.learn(case.x[0], case.y[0])
     learner.save(tmp_path / "learner")
     again = CoP2L.load(tmp_path / "learner")
@@ -817,7 +817,7 @@ def test_what_was_frozen_by_hand_is_frozen_again(tmp_path):
 
 def test_integers_and_real_numbers_are_not_mixed():
     _, x, y = masked_learner()
-    learner = CoP2L(model_of("mlp", 2, inputs=4), preset="cop2l", k=2, memory=10, max_iterations=2)
+    learner = CoP2L(model_of("mlp", 2, inputs=4), preset="picking", k=2, memory=10, max_iterations=2)
     learner.learn(x, y)
     with pytest.raises(UserError, match="give all tasks one type"):
         learner.learn((9 * x.abs()).to(torch.uint8), y)

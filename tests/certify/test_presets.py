@@ -43,7 +43,7 @@ def test_a_preset_is_a_set_of_options(preset):
 
 def test_the_kind_follows_the_buffer_unless_it_is_named():
     assert options().kind == "combined"
-    assert options("cop2l").kind == "preference"
+    assert options("picking").kind == "preference"
     assert options("hybrid").kind == "combined"
     assert options("paper", buffer="threshold").kind == "preference"
     assert options("hybrid", buffer="uniform").kind == "kl-tight"
@@ -61,5 +61,5 @@ def test_wrong_names_and_values_are_one_sentence():
         assert str(refused.value).count("\n") == 0
     with pytest.raises(UserError, match="preset"):
         options("papers")
-    with pytest.raises(UserError, match="use preset='cop2l'"):
+    with pytest.raises(UserError, match="use preset='picking'"):
         options("hybrid", prior=0)

@@ -204,7 +204,7 @@ def test_too_few_examples_leave_the_inputs_as_they_are():
 def test_what_cannot_be_is_refused_in_a_sentence():
     x, y = wild()
     with pytest.raises(UserError, match="There is no prior part to scale the inputs from; give prior="):
-        CoP2L(mlp(), preset="cop2l", scale="prior")
+        CoP2L(mlp(), preset="picking", scale="prior")
     with pytest.raises(UserError, match="x has 240 examples and y has 9 labels"):
         CoP2L(mlp()).learn(x, y[:9])
     with pytest.raises(

@@ -101,7 +101,7 @@ def test_many_blocks_and_classes(classes, threads, dtype):
 def test_predictions_do_not_depend_on_settings_of_torch_or_of_the_model(count):
     learner = CoP2L(
         build("mlp", inputs=(48,), classes=10, seed=0, dropout=0.5),
-        preset="cop2l",
+        preset="picking",
         memory=20,
         max_iterations=1,
     )
@@ -223,7 +223,7 @@ def test_a_model_that_mixes_examples_is_refused(kind, rows):
 
 def a_learner(model):
     return CoP2L(
-        model, preset="cop2l", memory=10, prior=0.0, k=8, epochs=1, max_iterations=3, stop="none", lr=0.5
+        model, preset="picking", memory=10, prior=0.0, k=8, epochs=1, max_iterations=3, stop="none", lr=0.5
     )
 
 

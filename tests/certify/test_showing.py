@@ -18,7 +18,7 @@ OPTIONS = {"memory": 40, "prior_epochs": 2, "max_iterations": 2, "k": 4, "tasks"
 @pytest.fixture
 def learner():
     learner = CoP2L(
-        model_of("mlp", 2, inputs=3), preset="cop2l", **OPTIONS, not_valid=["the <b>sample</b> is not random"]
+        model_of("mlp", 2, inputs=3), preset="picking", **OPTIONS, not_valid=["the <b>sample</b> is not random"]
     )
     x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
     learner.learn(x, (x[:, 0] > 0).astype(int))

@@ -72,7 +72,7 @@ def test_the_options_of_the_command_are_named(learned, monkeypatch, capsys, word
 
 
 @pytest.mark.parametrize(
-    "make", [lambda model: CoP2L(model, preset="cop2l"), lambda model: method("finetuning")(model, epochs=1)]
+    "make", [lambda model: CoP2L(model, preset="picking"), lambda model: method("finetuning")(model, epochs=1)]
 )
 def test_another_width_is_said_in_python_too(make):
     learner, y = make(build("mlp", inputs=(4,), classes=2)), np.arange(40) % 2
@@ -86,6 +86,6 @@ def test_another_width_is_said_in_python_too(make):
 
 
 def test_a_model_that_describes_nothing_is_quoted_in_words():
-    learner = CoP2L(nn.Linear(4, 2), preset="cop2l")
+    learner = CoP2L(nn.Linear(4, 2), preset="picking")
     with pytest.raises(UserError, match=r"inputs of shape \(18,\): a layer takes another number of values\."):
         learner.learn(np.zeros((40, 18), np.float32), np.arange(40) % 2)

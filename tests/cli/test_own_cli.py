@@ -339,7 +339,7 @@ def test_pictures_are_resized_and_one_task_is_one(capsys):
         (["run", "clouds.csv", "label=target", "columns=length", "tasks=3"], "or list the classes of each with task_classes"),
         (["run", "mnist", "label=target"], "mnist has its labels"),
         (["run", "clouds.csv", "scale=1"], "scale is 1.0; give prior, or a shift and a factor such as 127.5,0.0078125."),
-        (["run", "clouds.csv", "preset=cop2l", "prior=0"], "There is no prior part to scale the inputs from; give prior=0.05"),
+        (["run", "clouds.csv", "preset=picking", "prior=0"], "There is no prior part to scale the inputs from; give prior=0.05"),
         (["run", "clouds.csv", "gamma=prior"], "gamma"),
         (["run", "clouds.csv", "label=target", "columns=length", "architecture.scale=prior"], "scale out, or say scale=."),
         (["run", "clouds.csv", "label=target", "columns=length", "architecture.classes=3"], "leave architecture.classes out."),

@@ -75,7 +75,7 @@ def issued(scenario, ranks, data=lambda case: case.data):
         claim=("tasks", "forgetting"),
     )
     learner = CoP2L(
-        model_of("mlp", case.classes), preset="cop2l", scenario=scenario, **case.options.as_dict()
+        model_of("mlp", case.classes), preset="picking", scenario=scenario, **case.options.as_dict()
     )
     learner.engine.ranks = ranks
     for t, (x, y) in data(case).items():

@@ -217,22 +217,22 @@ def test_the_sections_of_a_preset_are_for_cop2l_and_its_default_preset_opens_one
 
 
 def test_cop2l_has_the_sections_of_paper_for_what_it_does_not_say_itself(monkeypatch):
-    monkeypatch.setitem(PRESETS["cop2l"], "lr", 0.5)
+    monkeypatch.setitem(PRESETS["picking"], "lr", 0.5)
     table = tomllib.loads("""
-        preset = "cop2l"
+        preset = "picking"
         [presets.paper]
         lr = 1.0
         k = 6
         epochs = 7
-        [presets.cop2l]
+        [presets.picking]
         epochs = 8
         [models.cnn.presets.paper]
         lr = 2.0
         k = 9
     """)
-    assert configured(table).options == {"preset": "cop2l", "k": 6, "epochs": 8}
-    assert configured(table, "model=cnn").options == {"preset": "cop2l", "k": 9, "epochs": 8}
-    assert configured(table, "lr=3").options == {"preset": "cop2l", "k": 6, "epochs": 8, "lr": 3.0}
+    assert configured(table).options == {"preset": "picking", "k": 6, "epochs": 8}
+    assert configured(table, "model=cnn").options == {"preset": "picking", "k": 9, "epochs": 8}
+    assert configured(table, "lr=3").options == {"preset": "picking", "k": 6, "epochs": 8, "lr": 3.0}
     assert configured(table, "preset=hybrid").options == {"preset": "hybrid"}
     assert configured(table, "preset=paper").options == {"preset": "paper", "lr": 1.0, "k": 6, "epochs": 7}
 

@@ -16,7 +16,7 @@ from cop2l.streams import from_arrays
 PRESETS = {
     "paper": {"preset": "paper", "epochs": 2, "lr": 0.1},
     "prior .6, witness": {"preset": "hybrid", "prior_epochs": 4},
-    "prior 0, threshold": {"preset": "cop2l", "epochs": 2, "lr": 0.1},
+    "prior 0, threshold": {"preset": "picking", "epochs": 2, "lr": 0.1},
 }
 QUICK = {
     "cclis": {"head_epochs": 2, "dimensions": 4, "epochs": 2},

@@ -131,7 +131,7 @@ def test_a_learner_told_wrong_groups_loses_nothing():
     x, y, group = arrays()
     learner = CoP2L(
         build("linear", inputs=(6,), classes=4, seed=0),
-        preset="cop2l",
+        preset="picking",
         memory=40,
         claim=("tasks", "groups"),
         groups=GROUPS,
@@ -149,7 +149,7 @@ def test_a_learner_told_wrong_groups_loses_nothing():
 
 def test_groups_that_nobody_claims_are_refused():
     x, y, group = arrays()
-    learner = CoP2L(build("linear", inputs=(6,), classes=4, seed=0), preset="cop2l", memory=40)
+    learner = CoP2L(build("linear", inputs=(6,), classes=4, seed=0), preset="picking", memory=40)
     with pytest.raises(UserError, match=r"none are claimed; leave them out, or .* groups=\('A', 'B'\)\.$"):
         learner.learn(x, y, groups=group)
     assert learner.tasks_seen == 0

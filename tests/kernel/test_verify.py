@@ -64,7 +64,7 @@ def with_groups(case):
 
 def issued(folder, case, model=None, every_time=False, data=None, **chosen):
     """The folders of the certificates of a run: after every task, or after the last."""
-    learner = CoP2L(model or the_model(case), preset="cop2l", scenario=case.scenario, **{**SMALL, **chosen})
+    learner = CoP2L(model or the_model(case), preset="picking", scenario=case.scenario, **{**SMALL, **chosen})
     folders = []
     for t in range(1, case.tasks + 1):
         named = groups_of(case, t) if "groups" in chosen else None
@@ -118,7 +118,7 @@ def honest(tmp_path):
 PRESETS = {
     "paper": {"preset": "paper"},
     "hybrid": {"preset": "hybrid", "epochs": 1},
-    "cop2l": {"preset": "cop2l"},
+    "picking": {"preset": "picking"},
 }
 
 

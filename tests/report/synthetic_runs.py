@@ -78,7 +78,7 @@ def make_run(
         )
     config = {"method": method, "stream": stream, "scenario": scenario, "model": "mlp", "seed": seed}
     config |= {"memory": 2000, "hash": folder.name, "delta": 0.05, "holdout": 0.1}
-    config["options"] = {"preset": "cop2l", "omega": 15} if certified else {}
+    config["options"] = {"preset": "picking", "omega": 15} if certified else {}
     config["options"] |= settings.pop("options", {})
     config["options"] |= {key: settings.pop(key) for key in OPTIONS if key in settings}
     config |= settings

@@ -263,7 +263,7 @@ def test_the_ladder(tmp_path, capsys):
             tmp_path / f"default-{seed}",
             "cop2l",
             seed,
-            **AS_PAPER | {"preset": "cop2l", "buffer": "threshold"},
+            **AS_PAPER | {"preset": "picking", "buffer": "threshold"},
         )
         make_run(
             tmp_path / f"held-{seed}", "replay", seed, **AS_REPLAY | {"holdout": 0.5, "lr": HOLDOUT_STEP}

@@ -69,7 +69,7 @@ def issue(folder: Path, samples: dict[int, Any], model: Any, column: Any = None,
         options["repeats"] = True
     if options.pop("nothing_picked", False):
         options |= {"max_iterations": 0, "kind": "combined", "buffer": count_only()}
-    learner = CoP2L(model, **{"preset": "cop2l", "memory": 10, "tasks": len(samples), **options})
+    learner = CoP2L(model, **{"preset": "picking", "memory": 10, "tasks": len(samples), **options})
     for x, y, *_ in samples.values():
         learner.learn(x, y, groups=column)
     learner.certify({t: pair[:2] for t, pair in samples.items()}).save(folder / "certificate")
@@ -183,7 +183,7 @@ def clamp_copies(folder: Path) -> Attempt:
     (x, y), rows = noise(40), np.arange(1000)
     x, y, j = x[rows % 40], y[rows % 40], rows[:, None] // 40
     x = np.c_[x, np.where(j % 3 == np.arange(3), 1e6 + 1e3 * j, x[:, :3])].astype(np.float32)
-    options = {"preset": "cop2l", "prior": 0.05, "prior_epochs": 0, "k": 1, "epochs": 20, "lr": 0.5}
+    options = {"preset": "picking", "prior": 0.05, "prior_epochs": 0, "k": 1, "epochs": 20, "lr": 0.5}
     more = {
         "architecture": {"hidden": 100, "dropout": 0.0},
         "scale": ["prior"],
@@ -318,7 +318,7 @@ def flipped_memory(folder: Path) -> Attempt:
     from cop2l import CoP2L
 
     x, y = clouds(240)
-    learner = CoP2L(linear(), preset="cop2l", memory=60, max_iterations=2, epochs=2, tasks=1)
+    learner = CoP2L(linear(), preset="picking", memory=60, max_iterations=2, epochs=2, tasks=1)
     learner.learn(x, y)
     learner.certify({1: (x, y)})
     for part in learner.engine.buffer:

@@ -155,7 +155,7 @@ class Base:
         return self.honest[key]
 
     def _learner(self, scenario: str, chosen: Mapping[str, Any]) -> CoP2L:
-        return CoP2L(self.model(), scenario=scenario, **{"preset": "cop2l", **chosen})
+        return CoP2L(self.model(), scenario=scenario, **{"preset": "picking", **chosen})
 
 
 def linear(inputs: tuple[int, ...], classes: int, seed: int = 0) -> Callable[[], nn.Module]:
@@ -171,7 +171,7 @@ def wide(seed: int) -> nn.Module:
 QUICK = {"memory": 30, "k": 3, "epochs": 3, "lr": 0.05, "batch": 16, "max_iterations": 4, "seed": 3}
 PAPER = {**QUICK, "preset": "paper"}
 PRIOR = {**QUICK, "preset": "hybrid", "prior_epochs": 6, "prior_lr": 0.1}
-NO_PRIOR = {**QUICK, "preset": "cop2l"}
+NO_PRIOR = {**QUICK, "preset": "picking"}
 HEADS = [[0, 1], [2, 3]]
 ALL = {"claim": ["tasks", "average", "forgetting", "classes", "groups"], "groups": ["north", "south"]}
 PICKED = {**NO_PRIOR, **ALL, "kind": "preference", "buffer": "threshold", "stop": "none"}

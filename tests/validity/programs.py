@@ -162,7 +162,7 @@ def certified(world, seed, n, model=None):
         model or model_of("memory", 2, seed),
         repeats=True,
         data={"stream": "synthetic"},
-        preset="cop2l",
+        preset="picking",
         scenario=DOMAINS,
         delta=DELTA,
         **options,

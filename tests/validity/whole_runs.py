@@ -242,7 +242,7 @@ def run(world, model, samples, scenario, *, gone=False, claims=claimed, **option
 
     `claims` gives what is stated: of the model, or of a program that is made of it.
     """
-    learner = CoP2L(model, repeats=True, preset="cop2l", scenario=scenario, delta=DELTA, **options)
+    learner = CoP2L(model, repeats=True, preset="picking", scenario=scenario, delta=DELTA, **options)
     found, overflow, then = [], [], []
     for t in learned(learner, world, samples):
         then.append(world.wrong(answers(learner, world, t)))
@@ -474,7 +474,7 @@ def best_of_commitments(options, seed, broken):
     for number in range(20):
         other = 20 * seed + number
         learner = CoP2L(
-            model_of("memory", 2, other), repeats=True, preset="cop2l", scenario=DOMAINS, **own, seed=other
+            model_of("memory", 2, other), repeats=True, preset="picking", scenario=DOMAINS, **own, seed=other
         )
         list(learned(learner, world, samples))
         certificate = learner.certify(samples)
@@ -491,7 +491,7 @@ def second_certificate(seed, broken):
     world, samples = world_of("memory", DOMAINS, 1), noise((2001,), seed)
     options = {**UNTOUCHED, "memory": 100, "tasks": 1, "seed": seed}
     learner = CoP2L(
-        model_of("memory", 2, seed), repeats=True, preset="cop2l", scenario=DOMAINS, delta=DELTA, **options
+        model_of("memory", 2, seed), repeats=True, preset="picking", scenario=DOMAINS, delta=DELTA, **options
     )
     list(learned(learner, world, samples))
     found = list(claimed(learner, world, learner.certify(samples)))
@@ -507,7 +507,7 @@ def every_kind(seed, broken):
     learning, withheld = withhold(Task(*samples[1], 1), 0.2, seed)
     options = {**UNTOUCHED, "memory": 100, "tasks": 1, "seed": seed}
     learner = CoP2L(
-        model_of("memory", 2, seed), repeats=True, preset="cop2l", scenario=DOMAINS, delta=DELTA, **options
+        model_of("memory", 2, seed), repeats=True, preset="picking", scenario=DOMAINS, delta=DELTA, **options
     )
     samples = {1: (learning.x, learning.y)}
     list(learned(learner, world, samples))
@@ -525,7 +525,7 @@ def every_task(seed, broken):
     world, found = world_of("waves", DOMAINS, 6), []
     samples = tasks_of(world, (57,) * 6, np.random.default_rng([seed, 6]))
     options = {**FREE, "prior": 0.3, "prior_epochs": 1, "max_iterations": 0, "seed": seed}
-    learner = CoP2L(Waves(2, seed), repeats=True, preset="cop2l", scenario=DOMAINS, delta=DELTA, **options)
+    learner = CoP2L(Waves(2, seed), repeats=True, preset="picking", scenario=DOMAINS, delta=DELTA, **options)
     for t in learned(learner, world, samples):
         certificate = learner.certify({s: samples[s] for s in range(1, t + 1)})
         fixed, messages = replace(learner.options, tasks=t), [r["iterations"] for r in certificate.records]

@@ -52,7 +52,7 @@ def new_method(certificate: Mapping[str, Any], own: str | None, first: Any = Non
     more = {"seed": certificate["options"].seed} if "seed" not in settings else {}
     names = ("data", "not_valid", "commitment") if name == "cop2l" else ()
     more |= {key: certificate[key] for key in names} | (
-        {"preset": "cop2l"} if names else {}
+        {"preset": "picking"} if names else {}
     )  # every option is given
     return method(name)(model, scenario=certificate["scenario"], **settings, **more)
 

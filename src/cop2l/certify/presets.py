@@ -46,9 +46,9 @@ class OptionValues(TypedDict, total=False):
 class Choice:
     """What is chosen before the options themselves."""
 
-    preset: Literal["default", "cop2l", "hybrid", "paper"] = "default"
+    preset: Literal["default", "picking", "hybrid", "paper"] = "default"
     """The set of defaults: `default` (its values are listed here) learns half of each task, with replay, and certifies by the
-    other half; `hybrid` also picks where that pays; `cop2l` picks from all examples; `paper` is CoP2L as published."""
+    other half; `hybrid` also picks where that pays; `picking` picks from all examples; `paper` is CoP2L as published."""
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -57,7 +57,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "prior": 0.5, "prior_memory": 0.9, "prior_epochs": None, "prior_lr": None, "balance": False,
         "optimiser": "adam", "lr": 0.001, "batch": 64, "max_iterations": 0, "grid": True,
     },
-    "cop2l": {
+    "picking": {
         "buffer": "threshold", "stop": "preference", "kind": "preference", "prior": 0.0, "grid": True, "max_iterations": 1024,
     },
     "hybrid": {
@@ -71,7 +71,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 SCALES = {"default": PRIOR}
 """The presets that scale the inputs."""
-FOLLOWS = {"cop2l": "paper"}
+FOLLOWS = {"picking": "paper"}
 """A preset that takes what it does not say itself from a configuration's section of another."""
 
 
@@ -94,7 +94,7 @@ def options(preset: str = Choice.preset, **changes: Any) -> Options:
         if name not in names:
             raise unknown("option", name, names)
     if preset in ("default", "hybrid") and chosen["prior"] == 0:
-        raise UserError(f"The preset {preset!r} needs prior examples; for prior=0 use preset='cop2l'.")
+        raise UserError(f"The preset {preset!r} needs prior examples; for prior=0 use preset='picking'.")
     if "kind" not in changes:
         usual = {"count-only": "combined", "threshold": "preference"}
         chosen["kind"] = usual.get(str(chosen["buffer"]), chosen["kind"])

@@ -89,7 +89,7 @@ def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
             model = model.cuda()
     names = ("scenario", "scale", "not_valid", "data", "commitment", "repeats")
     given = {name: note[name] for name in names} | note["options"]
-    learner = cls(model, preset="cop2l", **given)  # every option is given
+    learner = cls(model, preset="picking", **given)  # every option is given
     _put(learner, note, tensors, folder)
     return learner
 

@@ -12,7 +12,7 @@ EPILOG = """\
 Change what you like by key=value, anywhere on the line. 'cop2l list keys METHOD' explains every key of a run of
 that method, its own options included, with their defaults.
 
-Your own data uses preset=default; built-in configurations such as digits and mnist use preset=cop2l unless you name one.
+Your own data uses preset=default; built-in configurations such as digits and mnist use preset=picking unless you name one.
 
 A short run: examples=5000 draws so many training examples from any stream. With preset=default, CPU seconds on one core:
 digits 9, mnist examples=5000 33; all of mnist takes several minutes.

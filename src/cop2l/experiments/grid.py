@@ -3,7 +3,7 @@
 A file may hold sections that apply to one choice only, nested as deep as one likes:
 `[methods.replay]`, `[scenarios.task-incremental]`, `[models.cnn]`, `[models.cnn.methods.cop2l]`. A stream has the
 sections of its name, of its data (`[streams.cifar10]`) and of its features (`[streams."@dinov2-vits14-224"]`). The
-preset `cop2l` has the sections of `paper` too, for what the preset itself does not say. What is said deeper wins, and
+preset `picking` has the sections of `paper` too, for what the preset itself does not say. What is said deeper wins, and
 what is given on the command line wins over the file. `base = "mnist"` starts from another configuration: a built-in
 one, or a file beside this one.
 
@@ -302,8 +302,8 @@ def section_names(key: str, choice: Any) -> Sequence[str]:
 
     >>> section_names("stream", "cifar10@dinov2-vits14-224")
     ('cifar10', '@dinov2-vits14-224', 'cifar10@dinov2-vits14-224')
-    >>> section_names("preset", "cop2l")
-    ('paper', 'cop2l')
+    >>> section_names("preset", "picking")
+    ('paper', 'picking')
     """
     if not isinstance(choice, str):
         return ()
