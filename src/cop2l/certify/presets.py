@@ -71,8 +71,6 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 SCALES = {"default": PRIOR}
 """The presets that scale the inputs."""
-FOLLOWS = {"picking": "paper"}
-"""A preset that takes what it does not say itself from a configuration's section of another."""
 
 
 def check_preset(preset: str) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, get_origin
 
 from cop2l.certify import presets
-from cop2l.certify.presets import FOLLOWS, PRESETS, Choice
+from cop2l.certify.presets import PRESETS, Choice
 from cop2l.errors import UserError, unknown
 from cop2l.experiments import options
 from cop2l.experiments.config import FIELDS, HINTS, TABLES, Config, from_toml, parse_untyped, typed_value
@@ -307,8 +307,8 @@ def section_names(key: str, choice: Any) -> Sequence[str]:
     """
     if not isinstance(choice, str):
         return ()
-    if key == "preset" and choice in FOLLOWS:
-        return (FOLLOWS[choice], choice)
+    if key == "preset" and choice == "picking":
+        return ("paper", choice)
     data, at, features = choice.partition("@")
     return (data, at + features, choice) if key == "stream" and at else (choice,)
 
