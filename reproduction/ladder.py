@@ -23,7 +23,7 @@ RUNGS: tuple[tuple[str, str, Callable[[Settings], bool]], ...] = (
         "the same learning, by preference",
         lambda s: s["preset"] == "paper" and s["buffer"] == "threshold",
     ),
-    ("`preset=picking`", "preference", lambda s: s["preset"] == "cop2l" and not s["prior"]),
+    ("`preset=picking`", "preference", lambda s: s["preset"] == "picking" and not s["prior"]),
     (
         "`preset=hybrid prior=0.2`",
         "combined",

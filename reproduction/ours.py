@@ -121,7 +121,7 @@ def changes_of(run: Run) -> tuple[Change, ...]:
     published = dict(zip(COP2L_KEYS, wanted, strict=True)) | other.get("cop2l", {})
     if run.method == "cop2l" and config.get("preset") != "paper":
         own = PRESETS[config["preset"]]
-        if config["preset"] == "cop2l":  # what it does not say itself is the paper's
+        if config["preset"] == "picking":  # what it does not say itself is the paper's
             own = published | own | (ON_DOMAINS if run.scenario == "domain-incremental" else {})
         elif "@" in run.stream:
             own = own | ON_FEATURES.get(run.model, {})
