@@ -133,7 +133,7 @@ def picked(learner, learned):
         "n": [record["n"] for record in records],
         "own": [len(one.own_picks) for one in sets],
         "picked": [record["picked"] for record in records],
-        "missed": [record["missed"] for record in records],
+        "errors_not_picked": [record["errors_not_picked"] for record in records],
         "kept": [one.iterations for one in sets],
         "stopped": [one.stopped for one in sets],
     }
@@ -143,13 +143,13 @@ def held_out(learner, withheld, delta):
     """The hold-out bounds of a method that picks nothing."""
     from cop2l.bounds import holdout_certificate
 
-    missed = [int((learner.predict(x).numpy() != y).sum()) for x, y in withheld.values()]
+    errors = [int((learner.predict(x).numpy() != y).sum()) for x, y in withheld.values()]
     n, none = [len(y) for _, y in withheld.values()], [0] * len(withheld)
     bounds = [
         float(holdout_certificate(*one, len(withheld), math.log(delta)))
-        for one in zip(n, missed, strict=True)
+        for one in zip(n, errors, strict=True)
     ]
-    return {"bounds": bounds, "n": n, "own": none, "picked": none, "missed": missed}
+    return {"bounds": bounds, "n": n, "own": none, "picked": none, "errors_not_picked": errors}
 
 
 def machine(device):

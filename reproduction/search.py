@@ -232,7 +232,7 @@ def _by_stream(
                 rows.append((*first, job["error"], *[""] * 6, *last))
                 continue
             later = _value(job, "picked") - _value(job, "own")
-            numbers = [_value(job, "own"), later, _value(job, "missed")]
+            numbers = [_value(job, "own"), later, _value(job, "errors_not_picked")]
             rates = [job["accuracy"], job["forgetting"], _value(job, "bounds"), max(job["bounds"])]
             rows.append(
                 (*first, *(f"{100 * v:.2f}" for v in rates), *(f"{number:.0f}" for number in numbers), *last)

@@ -219,7 +219,7 @@ def export_sentences(content: Mapping[str, Any]) -> list[str]:
     file, counted = PROGRAMS[content["program"]["format"]], content["recount"]
     if counted is None:
         return [f"{file} was not counted; the certificate speaks of the weights as cop2l runs them."]
-    errors = sum(record["missed"] or 0 for record in counted["records"])
+    errors = sum(record["errors_not_picked"] or 0 for record in counted["records"])
     lines = [f"{file} makes {errors} errors on the certified examples that were not picked."]
     stated = [f"In {file}, {statement_text(one, counted['records'])}." for one in counted["statements"]]
     return lines + [Names.from_description(content["data"]).with_names(sentence) for sentence in stated]

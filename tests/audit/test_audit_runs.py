@@ -165,7 +165,7 @@ def test_fewer_withheld_errors_are_found_out(runs, data, tmp_path):
 
     def fewer(content):
         for record, statement in zip(content["records"], content["statements"], strict=True):
-            record["errors"] = record["missed"] = 0
+            record["errors"] = record["errors_not_picked"] = 0
             statement["value"] = float(holdout_certificate(record["rows"], 0, 2, -2.9957322735539909))
 
     verdict = verify(forged(certificate, fewer), data)

@@ -237,8 +237,8 @@ def test_a_forged_recount_is_found(exported, data, tmp_path, change, sentence):
 
 def _fewer(recount, bound):
     """One error less than there are; and bounds that are still smaller."""
-    record = next(one for one in recount["records"] if one["missed"])
-    record["missed"] -= 1
+    record = next(one for one in recount["records"] if one["errors_not_picked"])
+    record["errors_not_picked"] -= 1
     record["errors"] -= min(1, record["errors"])
     for one in recount["statements"]:
         one["value"] += bound
@@ -274,7 +274,7 @@ def test_more_errors_give_larger_bounds(run, data):
     assert records == certificate["records"]
     assert statements == certificate["statements"]
     records, statements = count(lambda x: torch.zeros(len(x), 4))  # a tie is an error
-    assert [one["missed"] for one in records] == [one["n"] - one["picked"] for one in records]
+    assert [one["errors_not_picked"] for one in records] == [one["n"] - one["picked"] for one in records]
     assert all(
         one["value"] > other["value"]
         for one, other in zip(statements, certificate["statements"], strict=True)

@@ -20,7 +20,7 @@ RUN = {
     "log_delta": LOG,
 }
 TIGHT = {name: value for name, value in RUN.items() if name != "evicted"} | {"compression": 12}
-PICKED = {"n": 100, "picked": 5, "missed": 3, "iterations": 4, "tasks": 3, "log_delta": LOG}
+PICKED = {"n": 100, "picked": 5, "errors_not_picked": 3, "iterations": 4, "tasks": 3, "log_delta": LOG}
 GOOD = {
     bounds.kl_certificate: RUN,
     bounds.kl_tight_certificate: TIGHT,
@@ -106,9 +106,9 @@ def test_delta_outside_its_range_is_refused(function, log_delta):
         (bounds.preference_epsilon, "k", 101),
         (bounds.preference_epsilon, "n", 0),
         (bounds.preference_certificate, "picked", 101),
-        (bounds.preference_certificate, "missed", 96),
+        (bounds.preference_certificate, "errors_not_picked", 96),
         (bounds.combined_certificate, "picked", 101),
-        (bounds.combined_certificate, "missed", 96),
+        (bounds.combined_certificate, "errors_not_picked", 96),
         (bounds.buffer_certificate, "compressed", 101),
         (bounds.holdout_certificate, "errors", 101),
         (bounds.holdout_certificate, "tasks", 0),

@@ -118,11 +118,11 @@ def counted(rng, n, options, kept, gone, later):
     found = {
         "n": n, "prior": 0, "compression": known - leaving, "evicted": leaving,
         "errors": rng.choice([0, (n - known) // 5, n - known]), "picked": picked,
-        "missed": rng.choice([0, (n - picked) // 4, max(0, n - picked - 1)]), "iterations": kept, "stopped": kept,
+        "errors_not_picked": rng.choice([0, (n - picked) // 4, max(0, n - picked - 1)]), "iterations": kept, "stopped": kept,
         "selected": selected, "compressed": rng.choice([0, selected // 3]),
     }  # fmt: skip
-    found |= {"errors": None, "missed": None} if gone else {}
-    found |= {"errors": found["missed"]} if options.kind == "holdout" else {}
+    found |= {"errors": None, "errors_not_picked": None} if gone else {}
+    found |= {"errors": found["errors_not_picked"]} if options.kind == "holdout" else {}
     return found | ({} if options.marked else {"selected": None, "compressed": None})
 
 
@@ -192,7 +192,7 @@ def one_excess(kind, part, task, messages, options, ln_delta):
     n, size = (
         (part["selected"], part["compressed"])
         if kind == "buffer"
-        else (part["n"], part["picked"] + part["missed"])
+        else (part["n"], part["picked"] + part["errors_not_picked"])
     )
     if size == n:
         return None
@@ -245,7 +245,7 @@ def exact(claimed, content):
             Fraction(0),
         )
         N = sum(parts[t - 1]["n"] for t in pooled)
-        X = sum(parts[t - 1]["picked"] + parts[t - 1]["missed"] for t in pooled)
+        X = sum(parts[t - 1]["picked"] + parts[t - 1]["errors_not_picked"] for t in pooled)
         if not N or X >= N - 1:
             return None, (rest + N) / whole
         m = len(tasks)
@@ -267,7 +267,7 @@ def exact(claimed, content):
         n, gained = (
             (part["selected"], part["compressed"])
             if kind == "buffer"
-            else (part["n"], part["picked"] + part["missed"])
+            else (part["n"], part["picked"] + part["errors_not_picked"])
         )
         if not gained:
             return None, lost
@@ -313,7 +313,7 @@ def bare(task, n, selected=0, compressed=0, errors=0):
     """A record without picks."""
     zero = dict.fromkeys(("prior", "compression", "evicted", "picked", "iterations", "stopped"), 0)
     return zero | {
-        "task": task, "rows": n, "n": n, "errors": errors, "missed": errors, "selected": selected,
+        "task": task, "rows": n, "n": n, "errors": errors, "errors_not_picked": errors, "selected": selected,
         "compressed": compressed, "parts": [],
     }  # fmt: skip
 

@@ -479,8 +479,12 @@ def test_the_certificate_of_the_memory_needs_no_data(options, scenario, monkeypa
         alone = learn(one, case, (t,)).certify()
         full = learn(other, case, (t,)).certify(data_of(case, t))
         for gone, counted in zip(alone.records, full.records, strict=True):
-            assert (gone["errors"], gone["missed"]) == (None, None)
-            assert {**gone, "errors": 0, "missed": 0} == {**counted, "errors": 0, "missed": 0}
+            assert (gone["errors"], gone["errors_not_picked"]) == (None, None)
+            assert {**gone, "errors": 0, "errors_not_picked": 0} == {
+                **counted,
+                "errors": 0,
+                "errors_not_picked": 0,
+            }
             assert full.information(gone["task"])["buffer"] == alone.bounds[gone["task"]]
         assert {statement["kind"] for statement in alone.statements} == {"buffer"}
         assert {statement["kind"] for statement in full.statements} == {one.options.kind}
@@ -545,7 +549,7 @@ def test_a_task_whose_data_is_none_is_one_without_data(buffer):
         for data in ({1: None, 2: (case.x[1], case.y[1])}, {2: (case.x[1], case.y[1])})
     ]
     assert text(certificates[0]) == text(certificates[1])
-    assert certificates[0].records[0]["missed"] is None
+    assert certificates[0].records[0]["errors_not_picked"] is None
     assert 1 not in certificates[0].bounds or certificates[0].claimed[1].keys() == {"buffer"}
 
 
@@ -773,7 +777,7 @@ def test_blocks_that_are_read_into_the_same_memory_are_counted_one_by_one():
             yield rows.copy_(x[start : start + 2]), own.copy_(y[start : start + 2])
 
     expected = learner.certify({1: (x, y)}).content["records"]
-    assert expected[0]["missed"] > 0
+    assert expected[0]["errors_not_picked"] > 0
     assert learner.certify({1: blocks}).content["records"] == expected
 
 

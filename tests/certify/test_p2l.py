@@ -464,11 +464,15 @@ def test_counts_and_the_bounds_of_them(buffer, tasks, grid):
         I, J, G = (set(rows.tolist()) for rows in (one.compression, one.evicted, one.picked))
         W = {row for row in S if wrong[row]}
         assert (found["n"], found["prior"]) == (len(S), 40 - len(S)) == (32, 8)
-        assert (found["errors"], found["missed"]) == (len(W - I - J), len(W - G))
+        assert (found["errors"], found["errors_not_picked"]) == (len(W - I - J), len(W - G))
         assert (found["compression"], found["evicted"], found["picked"]) == (len(I), len(J), len(G))
         assert I | J <= G <= S
         gone = counts(case.options, T, t, one, wrong, gone=True)
-        assert gone == {**{k: v for k, v in found.items() if k != "task"}, "errors": None, "missed": None}
+        assert gone == {
+            **{k: v for k, v in found.items() if k != "task"},
+            "errors": None,
+            "errors_not_picked": None,
+        }
         bounds = bounds_of(found, t, case.options, messages)
         last = (len(W - I - J), messages, t, T, log_delta)
         assert bounds["kl"] == kl_certificate(len(S), len(I), len(J), *last, **more)

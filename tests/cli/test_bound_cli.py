@@ -13,7 +13,7 @@ LOG = math.log(0.05)
 KL = "--n 10000 --compression 300 --evicted 20 --errors 100 --iterations 75,80,60,90,70 --task 2 --tasks 5 --delta 0.05"
 TIGHT = KL.replace("--compression 300 --evicted 20", "--compression 320")
 KL_ARGUMENTS = (10_000, 300, 20, 100, [75, 80, 60, 90, 70], 2, 5)
-OURS = "--n 10000 --picked 300 --missed 120 --iterations 75 --tasks 5 --delta 0.05"
+OURS = "--n 10000 --picked 300 --errors-not-picked 120 --iterations 75 --tasks 5 --delta 0.05"
 BUFFER = "--n-selected 10000 --compressed 420 --iterations 75 --tasks 5 --delta 0.05"
 HOLDOUT = "--n 5000 --errors 150 --tasks 5 --delta 0.05"
 
@@ -131,7 +131,7 @@ def test_a_number_of_iterations_outside_the_grid_is_refused(capsys):
 @pytest.mark.parametrize(
     ("line", "word"),
     [
-        ("combined --n 10 --picked 3 --missed 1 --iterations 0", "picked"),
+        ("combined --n 10 --picked 3 --errors-not-picked 1 --iterations 0", "picked"),
         ("holdout --n 10 --errors 11", "errors"),
         ("holdout --n ten --errors 1", "--n"),
         ("holdout --n 10.0 --errors 1", "--n"),
@@ -140,7 +140,7 @@ def test_a_number_of_iterations_outside_the_grid_is_refused(capsys):
         ("holdout --n 10 --errors 1 --delta -0.1", "delta"),
         ("holdout --n 10 --errors 1 --delta nan", "delta"),
         ("holdout --n 10 --errors 1 --delta five", "--delta"),
-        ("preference --n 10 --picked 5 --missed 1 --iterations 1,2", "--iterations"),
+        ("preference --n 10 --picked 5 --errors-not-picked 1 --iterations 1,2", "--iterations"),
         (
             "kl --n 10 --compression 1 --evicted 0 --errors 1 --iterations 1,2 --task 1 --tasks 3",
             "iterations",

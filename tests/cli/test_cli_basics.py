@@ -63,7 +63,7 @@ assert not code, code
 heavy = [name for name in ("torch", "scipy.stats", "altair", "pooch", "ray", "rich", "sklearn") if name in sys.modules]
 print(heavy, file=sys.stderr)
 """
-GOOD = ["bound", "preference", "--n", "100", "--picked", "3", "--missed", "2", "--iterations", "3"]
+GOOD = ["bound", "preference", "--n", "100", "--picked", "3", "--errors-not-picked", "2", "--iterations", "3"]
 LOOK = ["monitor", "0.1", "--state", "state.json"]
 QUICK = [["--help"], ["--version"], ["bound", "--help"], ["bound", "kl", "--help"], [*GOOD, "--json"], LOOK]
 

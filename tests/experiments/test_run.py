@@ -105,7 +105,16 @@ def test_the_summary_agrees_with_the_certificate_and_the_records(finished):
     certificate = read_certificate(folder / "certificates" / "after-03")
     assert certificate.options.tasks == 3
     for row, issued in zip(summary["tasks"], certificate.records, strict=True):
-        for count in ("task", "n", "compression", "evicted", "errors", "picked", "missed", "iterations"):
+        for count in (
+            "task",
+            "n",
+            "compression",
+            "evicted",
+            "errors",
+            "picked",
+            "errors_not_picked",
+            "iterations",
+        ):
             assert row[count] == issued[count]
         claimed = {certificate.kind: certificate.bounds[row["task"]]}
         assert row["bounds"] == claimed | certificate.information(row["task"])

@@ -71,7 +71,7 @@ def excess(value, kind, record, messages, options):
             - sum(ln_price(options, kept) for kept in messages[t - 1 :])
         )
         return exp(-eps) - lower_tail(n - I, record["errors"], v)
-    n, k, kept = record["n"], record["picked"] + (record["missed"] or 0), record["iterations"]
+    n, k, kept = record["n"], record["picked"] + (record["errors_not_picked"] or 0), record["iterations"]
     if kind == "buffer":
         n, k = record["selected"], record["compressed"]
     if kind == "combined" or (kind == "buffer" and options.buffer == "count-only"):

@@ -24,7 +24,7 @@ def record(task: int, **changed: Any) -> dict[str, Any]:
     return {
         "task": task, "rows": 100, "head": [2 * task - 2, 2 * task - 1], "fingerprint": SHA, "n": 90, "prior": 10,
         "compression": 8, "evicted": 0, "picked": 8, "iterations": 1, "stopped": 3, "errors": 4,
-        "missed": 4, "selected": 50, "compressed": 6, "parts": [],
+        "errors_not_picked": 4, "selected": 50, "compressed": 6, "parts": [],
     } | changed  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def case(rng: random.Random, kind: str, *, grid: bool, anytime: bool, largest: i
                 "n": n,
                 "picked": 0,
                 "errors": errors,
-                "missed": errors,
+                "errors_not_picked": errors,
                 "iterations": messages[t - 1],
             },
             messages,
@@ -79,7 +79,7 @@ def case(rng: random.Random, kind: str, *, grid: bool, anytime: bool, largest: i
         "evicted": leaving,
         "errors": part(n - known),
         "picked": picked,
-        "missed": part(n - picked),
+        "errors_not_picked": part(n - picked),
         "iterations": messages[t - 1],
         "selected": selected if options.marked else None,
         "compressed": part(selected) if options.marked else None,
@@ -108,12 +108,12 @@ def issued(kind: str, record: dict, messages: list[int], options: Options) -> fl
         sizes = (n, first + second, record["errors"])
         return bounds.kl_tight_certificate(*sizes, messages, t, T, share, grid=grid).value
     if kind == "buffer":
-        n, picked, missed = record["selected"], 0, record["compressed"]
+        n, picked, errors = record["selected"], 0, record["compressed"]
     else:
-        picked, missed = record["picked"], record["missed"]
+        picked, errors = record["picked"], record["errors_not_picked"]
     ours = bounds.preference_certificate if options.buffer == "threshold" else bounds.combined_certificate
     ours = bounds.preference_certificate if kind == "preference" else ours
-    return ours(n, picked, missed, kept, T, share, grid=grid).value
+    return ours(n, picked, errors, kept, T, share, grid=grid).value
 
 
 def holds(value: float, kind: str, record: dict, messages: list[int], options: Options) -> bool:
@@ -185,7 +185,7 @@ def test_a_million_examples(kind):
 
 
 RUN = {
-    "task": 1, "n": 200, "compression": 20, "evicted": 0, "errors": 10, "picked": 20, "missed": 10,
+    "task": 1, "n": 200, "compression": 20, "evicted": 0, "errors": 10, "picked": 20, "errors_not_picked": 10,
     "iterations": 4, "selected": 90, "compressed": 12,
 }  # fmt: skip
 
@@ -213,7 +213,7 @@ def test_what_makes_a_bound_larger(kind):
     for above in (math.nextafter(here, 1), here + 1e-9, (here + 1) / 2, 1.0):
         assert holds(above, kind, RUN, messages, options)
     worse = [
-        (RUN | {"errors": 11, "missed": 11, "compressed": 13}, messages, options),
+        (RUN | {"errors": 11, "errors_not_picked": 11, "compressed": 13}, messages, options),
         (RUN, messages, options_for(kind, claim=("tasks", "classes"))),
         (RUN, messages, options_for(kind, claim=("tasks", "classes"), shares=(1, 2))),
         (RUN, messages, options_for(kind, delta=0.04)),
@@ -239,7 +239,7 @@ def test_edges(kind):
     vacuous = [
         nothing,
         nothing | full | {"compression": 50, "picked": 50, "compressed": 50, "errors": 50, "iterations": 3},
-        nothing | full | {"errors": 50, "missed": 50, "compressed": 50},
+        nothing | full | {"errors": 50, "errors_not_picked": 50, "compressed": 50},
     ]
     for record in vacuous:
         messages = [record["iterations"]]
@@ -362,7 +362,14 @@ def test_the_average_is_not_pooled_over_parts_of_the_samples():
     """With the kind `buffer` the counts are of the examples that a threshold selects, and the average weighs whole samples."""
     options = Options(kind="buffer", buffer="count-only", tasks=2, claim=("tasks", "average"))
     counted = dict.fromkeys(("prior", "compression", "evicted", "picked", "iterations", "stopped"), 0)
-    counted |= {"n": 1000, "errors": 100, "missed": 100, "selected": 100, "compressed": 10, "parts": []}
+    counted |= {
+        "n": 1000,
+        "errors": 100,
+        "errors_not_picked": 100,
+        "selected": 100,
+        "compressed": 10,
+        "parts": [],
+    }
     records = [{"task": t, "rows": 1000, "head": [0, 1], **counted} for t in (1, 2)]
     content = {"options": options, "records": records, "statements": statements(options, records)}
     *own, average = content["statements"]

@@ -229,8 +229,9 @@ def test_options_that_cannot_be_are_refused(tmp_path, new):
 
 IMPOSSIBLE = [
     {"n": 91}, {"prior": 11}, {"rows": 99}, {"evicted": 1}, {"compression": 87}, {"errors": 83},
-    {"missed": 83}, {"picked": 87}, {"selected": 91}, {"compressed": 51}, {"selected": None}, {"compressed": None},
-    {"errors": None}, {"missed": None}, {"task": 2}, {"head": [1, 0]}, {"head": [0, 0]}, {"head": [0, 6]}, {"head": []},
+    {"errors_not_picked": 83}, {"picked": 87}, {"selected": 91}, {"compressed": 51}, {"selected": None}, {"compressed": None},
+    {"errors": None}, {"errors_not_picked": None}, {"task": 2}, {"head": [1, 0]}, {"head": [0, 0]}, {"head": [0, 6]},
+    {"head": []},
 ]  # fmt: skip
 
 
@@ -242,9 +243,9 @@ def test_counts_that_cannot_be_are_refused(tmp_path, change):
 
 
 IMPOSSIBLE_HALF = [
-    {"n": 44}, {"n": 46}, {"evicted": 1}, {"compression": 44}, {"errors": 42}, {"missed": 42},
+    {"n": 44}, {"n": 46}, {"evicted": 1}, {"compression": 44}, {"errors": 42}, {"errors_not_picked": 42},
     {"picked": 44}, {"selected": 46}, {"compressed": 26}, {"selected": None}, {"compressed": None},
-    {"errors": None}, {"missed": None}, {"iterations": 2}, {"subject": "c"}, {"subject": 2}, {"family": "tasks"},
+    {"errors": None}, {"errors_not_picked": None}, {"iterations": 2}, {"subject": "c"}, {"subject": 2}, {"family": "tasks"},
     {"family": "forgetting"}, {"family": "average"},
 ]  # fmt: skip
 IMPOSSIBLE_LOST = [change for change in IMPOSSIBLE if not {"prior", "rows", "task", "head"} & set(change)]
@@ -343,7 +344,7 @@ def test_there_is_one_statement_for_each_task(tmp_path):
     ):
         refused(folders.write(tmp_path / "one", folders.content() | {"statements": wrong}))
     gone = folders.content()
-    gone["records"][0] |= {"errors": None, "missed": None}
+    gone["records"][0] |= {"errors": None, "errors_not_picked": None}
     refused(folders.write(tmp_path / "one", gone))
     gone["statements"][0]["kind"] = "buffer"
     read_certificate(folders.write(tmp_path / "one", gone))

@@ -373,10 +373,15 @@ def test_data_of_the_tasks_exchanged(honest):
 
 CHANGES = {
     "errors": (
-        lambda record: record.update(errors=record["errors"] - 1, missed=record["missed"] - 1),
+        lambda record: record.update(
+            errors=record["errors"] - 1, errors_not_picked=record["errors_not_picked"] - 1
+        ),
         "counts of task",
     ),
-    "missed": (lambda record: record.update(missed=record["missed"] - 1), "counts of task"),
+    "errors_not_picked": (
+        lambda record: record.update(errors_not_picked=record["errors_not_picked"] - 1),
+        "counts of task",
+    ),
     "picked": (lambda record: record.update(picked=record["picked"] - 1), "counts of task"),
     "compression": (lambda record: record.update(compression=record["compression"] - 1), "counts of task"),
     "iterations": (lambda record: record.update(iterations=record["iterations"] - 1), "counts of task"),
@@ -388,7 +393,9 @@ CHANGES = {
     "selected": (lambda record: record.update(selected=record["selected"] + 1), "counts of task"),
     "compressed": (lambda record: record.update(compressed=record["compressed"] - 1), "counts of task"),
     "set aside": (
-        lambda record: record.update(n=25, prior=1, errors=record["errors"] - 1, missed=record["missed"] - 1),
+        lambda record: record.update(
+            n=25, prior=1, errors=record["errors"] - 1, errors_not_picked=record["errors_not_picked"] - 1
+        ),
         "counts of task",
     ),
     "head": (lambda record: record.update(head=[0, 1, 2, 3]), None),
@@ -577,7 +584,17 @@ def test_every_count_of_every_part_is_counted_again(everything):
     """A forger who recomputes every bound."""
     folder, data, model = everything
     names, seen = (
-        ("errors", "missed", "compressed", "selected", "n", "picked", "compression", "prior", "stopped"),
+        (
+            "errors",
+            "errors_not_picked",
+            "compressed",
+            "selected",
+            "n",
+            "picked",
+            "compression",
+            "prior",
+            "stopped",
+        ),
         0,
     )
     for t, record in enumerate(Forgery(folder).content["records"]):
@@ -692,7 +709,7 @@ def test_a_forged_certificate_early_in_a_run(tmp_path):
     case = a_case()
     first, second = issued(tmp_path, case, every_time=True)
     forgery = Forgery(first)
-    forgery.content["records"][0]["missed"] -= 1
+    forgery.content["records"][0]["errors_not_picked"] -= 1
     forgery.content["records"][0]["errors"] -= 1
     found = faults([forgery.mend(), second], case.data, the_model(case))
     assert "The counts of task 1 after task 1 are not those that the data gives." in found
@@ -910,7 +927,7 @@ def test_hold_out_certificates(tmp_path, blind):
     assert blind(folder, {1: data[2], 2: data[1]}, answers).status == "invalid"
 
     def fewer(records):
-        records[1].update(errors=errors[1] - 1, missed=errors[1] - 1)
+        records[1].update(errors=errors[1] - 1, errors_not_picked=errors[1] - 1)
 
     false = a_holdout(tmp_path / "false", data, answers, change=fewer)
     assert blind(false, data, answers).invalid == [
@@ -938,7 +955,7 @@ def test_hold_out_certificates_that_claim_everything(tmp_path, tasks, blind):
     number = 0
     for t, record in enumerate(json.loads((folder / "certificate.json").read_text())["records"]):
         for i, part in enumerate(record["parts"]):
-            for name in ("errors", "missed", "selected", "compressed"):
+            for name in ("errors", "errors_not_picked", "selected", "compressed"):
 
                 def change(records, t=t, i=i, name=name, value=part[name]):
                     records[t]["parts"][i][name] = value - 1 if value else 1

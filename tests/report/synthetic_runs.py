@@ -32,7 +32,7 @@ def invented_task(chance: random.Random, task: int, seen: int, error: float, cer
             "evicted": 6 * (seen - task),
             "errors": missed,
             "picked": picked,
-            "missed": missed,
+            "errors_not_picked": missed,
             "iterations": 30 + 4 * task,
             "bounds": {
                 "kl": min(1, 3.2 * share + 0.05),

@@ -20,8 +20,8 @@ def test_a_finished_run_is_what_its_files_say(tmp_path):
         summary[key] for key in ("accuracy", "forgetting", "plasticity")
     )
     assert [task.bounds for task in run.tasks] == [task["bounds"] for task in summary["tasks"]]
-    assert (run.tasks[0].picked, run.tasks[0].missed) == tuple(
-        summary["tasks"][0][k] for k in ("picked", "missed")
+    assert (run.tasks[0].picked, run.tasks[0].errors_not_picked) == tuple(
+        summary["tasks"][0][k] for k in ("picked", "errors_not_picked")
     )
     assert run.seed == 4
     assert len(run.classes[-1]) == 10

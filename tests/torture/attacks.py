@@ -531,7 +531,7 @@ def many_rows(folder: Path) -> Attempt:
     def change(content: dict[str, Any]) -> None:
         million = 10**6
         content["records"][0].update(
-            rows=50 * million, n=50 * million, errors=20 * million, missed=20 * million
+            rows=50 * million, n=50 * million, errors=20 * million, errors_not_picked=20 * million
         )
         content["statements"][0]["value"] = 0.41
 

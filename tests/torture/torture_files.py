@@ -125,7 +125,7 @@ def asking_for_much(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, An
             f"{rows} compressed",
             lambda c, n=rows, m=many: [r.update(rows=n, n=n - r["prior"], **m) for r in c["records"]],
         )
-    for name in ("stopped", "iterations", "rows", "n", "prior", "evicted", "missed", "errors"):
+    for name in ("stopped", "iterations", "rows", "n", "prior", "evicted", "errors_not_picked", "errors"):
         for value in (10**9, 2**53, 2**53 + 1, 10**30, -1):
             yield changed(f"{name} {value}", lambda c, k=name, v=value: c["records"][0].update({k: v}))
     options = {

@@ -276,7 +276,7 @@ def the_parts_of_a_record(f: Forgery, draw: Draw) -> None:
 
 COUNTS = (
     "errors",
-    "missed",
+    "errors_not_picked",
     "picked",
     "compression",
     "evicted",
@@ -311,7 +311,9 @@ def the_data_is_gone(f: Forgery, draw: Draw) -> None:
     record = draw.choice(content["records"])
     gone = record["errors"] is not None
     for one in counted(record):
-        one["errors"], one["missed"] = (None, None) if gone else (draw.randrange(5), draw.randrange(5))
+        one["errors"], one["errors_not_picked"] = (
+            (None, None) if gone else (draw.randrange(5), draw.randrange(5))
+        )
     for statement in content["statements"]:
         if statement["task"] == record["task"]:
             statement["kind"] = "buffer" if gone else content["options"]["kind"]

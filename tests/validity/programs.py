@@ -102,7 +102,10 @@ def of_program(make, seen, learner, world, certificate, _, samples):
     """What is stated of the program that `make` makes of a learner's model; `seen` notes whether its counts are others."""
     program = make(learner.model)
     found = counted(program, certificate, with_groups(world, samples))
-    strip = [[(r["missed"], r["compressed"]) for r in records] for records in (found[0], certificate.records)]
+    strip = [
+        [(r["errors_not_picked"], r["compressed"]) for r in records]
+        for records in (found[0], certificate.records)
+    ]
     seen.append(strip[0] != strip[1])
     return truths(program, learner, world, found)
 

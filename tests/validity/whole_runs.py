@@ -335,7 +335,7 @@ def sharp_risk(kind, tasks, picks, n):
         return float(holdout_certificate(n, 0, tasks, math.log(DELTA))) + 1e-9
     counted = {
         "n": n, "iterations": picks, "errors": 0, "compression": picks, "evicted": 0,
-        "missed": 0, "picked": picks, "selected": n, "compressed": picks,
+        "errors_not_picked": 0, "picked": picks, "selected": n, "compressed": picks,
     }  # fmt: skip
     options = Options(kind=kind, tasks=tasks, delta=DELTA, **sharp_options(picks))
     return float(bounds_of(counted, 1, options, [picks] * tasks)[kind]) + 1e-9

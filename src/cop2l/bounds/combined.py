@@ -18,7 +18,7 @@ VACUOUS = "There are too few examples, or too many errors, for this confidence: 
 def combined_certificate(
     n: int,
     picked: int,
-    missed: int,
+    errors_not_picked: int,
     iterations: int,
     tasks: int,
     log_delta: float,
@@ -36,16 +36,16 @@ def combined_certificate(
     all: nothing of it is picked at task t, nothing of it can be picked later, and early stopping at s > t reads only
     S_s. So they meet S_t as a hold-out; the union over K = 0, 1, 2, ... costs 3/4 + (1/4) sum_{K>0} zeta(K) < 1.
 
-    n: task t's certified sample; picked: |G|; missed: |M|, theta_T's errors outside G; iterations: K; grid: N, if K is one
-    of N numbers declared in advance, 0 among them: then 1/(N - 1) in place of zeta(K), and the shares sum to one; if 0 is the
-    only one (N = 1), 1 in place of 3/4. Not in the paper.
+    n: task t's certified sample; picked: |G|; errors_not_picked: |M|, theta_T's errors outside G; iterations: K; grid: N, if K
+    is one of N numbers declared in advance, 0 among them: then 1/(N - 1) in place of zeta(K), and the shares sum to one; if 0 is
+    the only one (N = 1), 1 in place of 3/4. Not in the paper.
 
     >>> round(float(combined_certificate(5000, 0, 150, 0, tasks=5, log_delta=math.log(0.05))), 7)
     0.0363849
     """
     whole = count("n", n)
     g = within("picked", picked, "n", whole)
-    m = within("missed", missed, "n - picked", whole - g)
+    m = within("errors_not_picked", errors_not_picked, "n - picked", whole - g)
     kept = count("iterations", iterations)
     T = count("tasks", tasks, least=1)
     confidence = log_confidence(log_delta)
@@ -53,7 +53,7 @@ def combined_certificate(
     if kept:
         rest = sum_below(confidence + math.log1p(-UNPICKED))
         weight = log_zeta(kept) if N is None else one_of(N - 1)
-        return preferent("combined", whole, g + m, weight, T, rest, {"picked": g, "missed": m})
+        return preferent("combined", whole, g + m, weight, T, rest, {"picked": g, "errors_not_picked": m})
     if g:
         raise UserError(f"picked must be 0 where iterations = 0, not {g}.")
     share = per_task(confidence if N == 1 else sum_below(confidence + math.log(UNPICKED)), T)

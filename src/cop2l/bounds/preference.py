@@ -71,7 +71,7 @@ def epsilon(k: int, n: int, log_delta: float) -> float:
 def preference_certificate(
     n: int,
     picked: int,
-    missed: int,
+    errors_not_picked: int,
     iterations: int,
     tasks: int,
     log_delta: float,
@@ -85,7 +85,7 @@ def preference_certificate(
       risk_t(theta_T) <= eps( |G| + |M|, n, (delta/T) zeta(K) ),   eps = `preference_epsilon`.
 
     n: size of task t's sample; picked: |G|, its examples picked at task t in the K iterations kept, or from the
-    buffer at a later task in any iteration, kept or not; missed: |M|, theta_T's errors on the n - |G| others;
+    buffer at a later task in any iteration, kept or not; errors_not_picked: |M|, theta_T's errors on the n - |G| others;
     iterations: K, which is chosen after seeing the data: zeta pays for it; grid: N, if K is one of N numbers declared
     in advance: 1/N in place of zeta(K). Not in the paper.
 
@@ -94,9 +94,11 @@ def preference_certificate(
     """
     whole = count("n", n)
     g = within("picked", picked, "n", whole)
-    m = within("missed", missed, "n - picked", whole - g)
+    m = within("errors_not_picked", errors_not_picked, "n - picked", whole - g)
     weight = log_weight(iterations, grid)
-    return preferent("preference", whole, g + m, weight, tasks, log_delta, {"picked": g, "missed": m})
+    return preferent(
+        "preference", whole, g + m, weight, tasks, log_delta, {"picked": g, "errors_not_picked": m}
+    )
 
 
 def buffer_certificate(

@@ -52,7 +52,7 @@ def holdout_share(kind: str, counted: Counts, options: Options) -> float:
 def bound_counts(kind: str, counted: Counts) -> tuple[int, int]:
     """How many examples a bound is counted on, and how many of them are picked or wrong."""
     if kind != "buffer":
-        return counted["n"], counted["missed"] + counted["picked"]
+        return counted["n"], counted["errors_not_picked"] + counted["picked"]
     return counted["selected"], counted["compressed"]
 
 
@@ -131,8 +131,8 @@ def bounds_of(
             found["kl-tight"] = kl_tight_certificate(n, first + second, *of_task, grid=grid)
     if not options.marked:
         return found
-    if counted["missed"] is not None:
-        counts = (n, counted["picked"], counted["missed"], kept, last, share)
+    if counted["errors_not_picked"] is not None:
+        counts = (n, counted["picked"], counted["errors_not_picked"], kept, last, share)
         if wanted("preference"):
             found["preference"] = preference_certificate(*counts, grid=grid)
         if wanted("combined") and options.buffer == "count-only":

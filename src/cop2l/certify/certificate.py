@@ -204,7 +204,7 @@ HEADS = ("task", "prior examples", "certified on", "picked", "errors", "error <=
 
 def certifying_examples(record: Mapping[str, Any]) -> int:
     """How many examples of a task certify: where its data is gone, those that the memory holds for it."""
-    return int((record["selected"] or 0) if record["missed"] is None else record["n"])
+    return int((record["selected"] or 0) if record["errors_not_picked"] is None else record["n"])
 
 
 def table_cells(certificate: Certificate) -> list[tuple[Any, ...]]:
@@ -215,7 +215,7 @@ def table_cells(certificate: Certificate) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = [HEADS]
     names = Names.from_description(certificate.content["data"])
     for record in certificate.records:
-        claimed, errors = bounds.get(record["task"]), record["missed"]
+        claimed, errors = bounds.get(record["task"]), record["errors_not_picked"]
         shown = (percent(claimed["value"]), claimed["kind"]) if claimed else ("-", why)
         numbers = [
             record["prior"] if own else None,

@@ -46,7 +46,7 @@ def task_record(
             "evicted": int(part[sets.evicted].sum()),
             "picked": int(part[sets.picked].sum()),
             "errors": None if gone else int(np.count_nonzero(errors[sample & ~compressed])),
-            "missed": None if gone else int(np.count_nonzero(errors[sample & ~picked])),
+            "errors_not_picked": None if gone else int(np.count_nonzero(errors[sample & ~picked])),
             "selected": int(part[selected].sum()) if options.marked else None,
             "compressed": int((part & (errors | picked))[selected].sum()) if options.marked else None,
         }

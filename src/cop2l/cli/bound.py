@@ -14,11 +14,11 @@ KINDS = {
     ),
     "preference": (
         "our certificate for one task of T, with the threshold buffer",
-        "n picked missed iterations",
+        "n picked errors_not_picked iterations",
     ),
     "combined": (
         "our certificate for one task of T, if no example of a past task can be picked",
-        "n picked missed iterations",
+        "n picked errors_not_picked iterations",
     ),
     "buffer": (
         "our certificate from the buffer alone, when the task's data is gone",
@@ -37,7 +37,7 @@ COUNTS = {
         "errors on the examples that are in no compression set; for a hold-out, on the withheld ones",
     ),
     "picked": ("G", "the examples picked, |G|"),
-    "missed": ("M", "errors on the examples not picked, |M|"),
+    "errors_not_picked": ("M", "errors on the examples not picked, |M|"),
     "n_selected": ("R", "the task's examples with a mark below m'/(T n), picked or not, |R|"),
     "compressed": ("C", "how many of them are picked or misclassified"),
     "iterations": ("K", "iterations kept at the task; for kl and kl-tight at each task: K1,..,KT"),

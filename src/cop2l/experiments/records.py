@@ -33,7 +33,7 @@ STATE, CERTIFICATES, AFTER = "state", "certificates", "after-"
 T = TypeVar("T")
 Rate = Annotated[float, (0, 1)]
 Count = Annotated[int, (0, math.inf)]
-COUNTS = ("prior", "n", "compression", "evicted", "errors", "picked", "missed", "iterations")
+COUNTS = ("prior", "n", "compression", "evicted", "errors", "picked", "errors_not_picked", "iterations")
 """What a certificate of CoP2L counts of a task."""
 WHERE_GIVEN = ("test_groups", "holdout")
 """Fields of a task that are left out where there is no such thing."""
@@ -68,7 +68,7 @@ class TaskRow:
     evicted: Count | None = None
     errors: Count | None = None
     picked: Count | None = None
-    missed: Count | None = None
+    errors_not_picked: Count | None = None
     iterations: Count | None = None
     bounds: dict[str, Rate] = field(default_factory=dict)
     test_error: Rate | None = None

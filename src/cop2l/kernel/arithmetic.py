@@ -152,7 +152,7 @@ def bound_counts(kind: str, counted: Counts) -> tuple[int, int]:
     """The size of the sample, and of what it is compressed to: picked examples and those of the event."""
     if kind == "buffer":
         return counted["selected"], counted["compressed"]
-    return counted["n"], counted["picked"] + counted["missed"]
+    return counted["n"], counted["picked"] + counted["errors_not_picked"]
 
 
 def is_pooled(counted: Counts, options: Options) -> bool:

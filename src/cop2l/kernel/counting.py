@@ -29,7 +29,7 @@ def counts(options: Options, last: int, task: int, sets: Sets, event: Rows, amon
     found = {
         "n": certified, "prior": ~certified, "compression": first, "evicted": second, "picked": picked,
         "errors": None if gone else event & certified & ~first & ~second,
-        "missed": None if gone else event & certified & ~picked,
+        "errors_not_picked": None if gone else event & certified & ~picked,
         "selected": selected if options.marked else None,
         "compressed": selected & (event | picked) if options.marked else None,
     }  # fmt: skip

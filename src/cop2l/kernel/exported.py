@@ -26,7 +26,7 @@ PROGRAMS = {"torch": "model.pt2", "onnx": "model.onnx"}
 """The file of each format of programs."""
 NOT_RECOUNTED = "forgetting"
 """The family that compares with earlier parameters, which no program is made of."""
-ERRORS = ("errors", "missed", "compressed")
+ERRORS = ("errors", "errors_not_picked", "compressed")
 """The counts that a program may have otherwise than the certificate."""
 NOT_THESE = f"{WEIGHTS} does not hold the parameters that the certificate speaks of."
 RECOUNTED = table(

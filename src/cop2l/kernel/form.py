@@ -83,7 +83,7 @@ def subject(value: Any, where: str) -> Any:
 
 
 COUNTED = dict.fromkeys(("n", "prior", "compression", "evicted", "picked", "iterations", "stopped"), whole())
-COUNTED |= dict.fromkeys(("errors", "missed", "selected", "compressed"), maybe(whole()))
+COUNTED |= dict.fromkeys(("errors", "errors_not_picked", "selected", "compressed"), maybe(whole()))
 PART = table(family=choice("classes", "groups", "forgetting"), subject=subject, **COUNTED)
 SAMPLE = {"task": whole(1), "rows": whole(1), "head": many(whole(0, MOST_CLASSES), 1), "fingerprint": sha256, "parts": many(PART)}
 NAMED = {"family": choice(*get_args(Family)), "task": maybe(whole(1)), "subject": maybe(subject), "kind": choice(*get_args(Kind))}
@@ -200,8 +200,8 @@ def rules_of_counts(part: Content, record: Content, options: Options) -> Iterato
     """What must be true of the counts of a record, or of one of its parts."""
     n, errors, picked, selected = part["n"], part["errors"], part["picked"], part["selected"]
     yield n <= record["n"] and part["iterations"] == record["iterations"]
-    yield (errors is None) == (part["missed"] is None) == (record["errors"] is None)
-    yield part["compression"] + part["evicted"] + (errors or 0) <= n and picked + (part["missed"] or 0) <= n
+    yield (errors is None) == (part["errors_not_picked"] is None) == (record["errors"] is None)
+    yield part["compression"] + part["evicted"] + (errors or 0) <= n and picked + (part["errors_not_picked"] or 0) <= n
     yield not (options.marked and part["evicted"])  # marks: nothing moves to J
     yield options.buffer != "count-only" or picked == 0 or record["iterations"] > 0
     yield options.marked == (selected is not None) == (part["compressed"] is not None)

@@ -102,7 +102,8 @@ def claim_subject(certificate: Content) -> list[str]:
     if options.kind == "holdout":
         return [*lines, f"withheld examples that certify: {sum(record['rows'] for record in records)}"]
     prior, picked = (sum(record[name] for record in records) for name in ("prior", "picked"))
-    n = sum((r["selected"] or 0) if r["missed"] is None else r["n"] for r in records)  # of data that is gone, what memory holds
+    # of data that is gone, what memory holds
+    n = sum((r["selected"] or 0) if r["errors_not_picked"] is None else r["n"] for r in records)
     lines.append(f"examples that certify: {n}; prior examples, which only train: {prior}; picked: {picked}")
     return lines if picked else [*lines, "Nothing was picked: this is a hold-out certificate."]
 
