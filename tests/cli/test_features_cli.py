@@ -73,7 +73,7 @@ def test_backbones_are_listed(capsys):
         (["cifar10", "--import", "x.npz"], "Name a data set"),
         (["--import", "cifar10-resnet18-64.npz"], "There is no file"),
         (["cifar10", "--backbone", "resnet19"], "did you mean 'resnet18'"),
-        (["cifar10", "--size", "71"], "a multiple of 14, not 71"),
+        (["cifar10", "--size", "71"], "71 px; choose a size of at least 14 px that is a multiple of 14"),
         (["cifar11"], "did you mean 'cifar10'"),
         (["cifar10", "--folder", "nowhere"], "nowhere"),
     ],

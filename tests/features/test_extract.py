@@ -174,7 +174,7 @@ def test_features_that_are_not_finite_are_refused(file, tmp_path):
     state = load_file(file)
     state["norm.bias"][:] = torch.nan
     save_file(state, tmp_path / "broken.safetensors")
-    with pytest.raises(UserError, match="not finite; check its weights"):
+    with pytest.raises(UserError, match="not finite; correct its weights"):
         extract(pictures(), TINY, size=24, weights=tmp_path / "broken.safetensors")
     assert not list(entries())
 
@@ -182,7 +182,7 @@ def test_features_that_are_not_finite_are_refused(file, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"size": 20}, "multiple of 8, not 20"),
+        ({"size": 20}, "20 px; choose a size of at least 8 px that is a multiple of 8"),
         ({"limit": 0}, "at least 1 picture"),
         ({"device": "cuda:99"}, "does not work on this machine"),
         ({"device": "toaster"}, "does not work on this machine"),

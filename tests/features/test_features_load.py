@@ -172,7 +172,7 @@ def test_an_unknown_past_is_not_valid(tmp_path):
 
 def test_names_are_read_off_the_file(tmp_path):
     assert names_from_file(tmp_path / "cifar10-dinov2-vits14-224.npz") == ("cifar10", "dinov2-vits14", 224)
-    assert names_from_file(tmp_path / "a-b-dino-resnet50-64.npz") == ("a-b", "dino-resnet50", 64)
+    assert names_from_file(tmp_path / "a-b-resnet50-imagenet-64.npz") == ("a-b", "resnet50-imagenet", 64)
     assert names_from_file(tmp_path / "a-b-c-64.npz", dataset="a") == ("a", "b-c", 64)
     assert names_from_file(tmp_path / "a-b-c-64.npz", backbone="c") == ("a-b", "c", 64)
     assert names_from_file(tmp_path / "x.npz", "a", "b", 3) == ("a", "b", 3)
@@ -186,7 +186,10 @@ def test_names_are_read_off_the_file(tmp_path):
     ("changes", "words"),
     [
         ({"y_test": None}, "both inputs and labels"),
-        ({"x_train": np.zeros((60, 2, 2)), "x_test": np.zeros((20, 2, 2))}, "must hold rows of features"),
+        (
+            {"x_train": np.zeros((60, 2, 2)), "x_test": np.zeros((20, 2, 2))},
+            "give one row of features per example",
+        ),
         ({"y_train": np.zeros(59, np.uint8)}, "one per example"),
         ({"y_train": np.full(60, 0.5, np.float32)}, "a whole number or a name"),
         ({"x_test": np.zeros((20, 9), np.int8)}, "give both the same form"),

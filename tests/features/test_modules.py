@@ -111,7 +111,7 @@ def test_an_unknown_past_makes_certificates_not_valid_until_it_is_told(said):
         (Means(lambda x: x.sum()), r"shape \(\) for 16 pictures"),
         (Means(lambda x: x[:3]), r"shape \(3, 4\) for 16 pictures"),
         (Means(lambda x: x.argmax(1, keepdim=True)), "gives torch.int64 numbers"),
-        (nn.Identity(), "wrap it in a module that returns these"),
+        (nn.Identity(), "wrap it in a module that returns such rows"),
         ("Means", "no backbone named 'Means'"),
         (Means, "A backbone is a torch module or a name, not a type"),
         (7, "not a int"),
@@ -131,9 +131,9 @@ def test_what_gives_no_features_is_one_sentence(module, words):
         ({"name": "a@b"}, "without @ and #"),
         ({"name": ""}, "without @ and #"),
         ({"name": "resnet18"}, "give yours another name"),
-        ({"mean": 0.5}, "mean is one number for each colour"),
-        ({"mean": (0.5, 0.5)}, "mean is one number for each colour"),
-        ({"std": (0.5, 0.5, 0)}, "std is one number above 0"),
+        ({"mean": 0.5}, "give one number for each colour"),
+        ({"mean": (0.5, 0.5)}, "give one number for each colour"),
+        ({"std": (0.5, 0.5, 0)}, "give one number above 0 for each colour"),
     ],
 )
 def test_options_of_a_module_that_cannot_be(options, words):
@@ -219,7 +219,7 @@ def test_the_module_of_the_documentation():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("my_nets:number", "my_nets:number is no backbone: it gives a int"),
+        ("my_nets:number", "my_nets:number is no backbone but a int"),
         ("my_nets:absent", "cannot be imported as package.module:Name"),
         ("no.such:thing", "cannot be imported"),
     ],

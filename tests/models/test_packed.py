@@ -36,7 +36,7 @@ def test_the_model_gets_the_arrays_back(more):
 
 
 def test_what_cannot_be_packed_is_one_sentence():
-    with pytest.raises(UserError, match="different numbers of examples"):
+    with pytest.raises(UserError, match="different numbers of rows"):
         pack(ids=IDS, mask=IDS[:3])
     assert pack(ids=IDS + 2**40)[0, 1] == 2**40 + 1
     with pytest.raises(UserError, match="are not exact beside real numbers"):

@@ -30,6 +30,9 @@ RUNS = {
     "trainable-head": 300,
 }
 
+IMPORTED = ("dino-resnet50",)
+"""Backbones of the paper whose features are imported."""
+
 
 def seeds_of(name):
     seeds = grid.read_configuration(FOLDER / "configs" / f"{name}.toml")["seed"]
@@ -56,7 +59,7 @@ def test_every_experiment_names_its_runs(name):
     for run in runs:
         data, _, features = run.stream.partition("@")
         assert data in NAMES
-        assert not features or features.rpartition("-")[0] in BACKBONES
+        assert not features or features.rpartition("-")[0] in (*BACKBONES, *IMPORTED)
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""A frozen backbone's features, computed once and cached."""
+"""Features of frozen backbones, computed once and cached."""
 
 from cop2l.features.extraction import extract
 from cop2l.features.importing import import_features

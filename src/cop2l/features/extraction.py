@@ -1,4 +1,4 @@
-"""The features of a data set, computed once: in shards, so that an interruption costs one shard at most."""
+"""Computing the features of a data set, in shards: an interruption costs one shard at most."""
 
 import re
 import shutil
@@ -23,9 +23,9 @@ from cop2l.models.weights import state_hash
 from cop2l.streams import Labelled, Pictures, labelled
 
 BATCH = {"cpu": 16, "cuda": 256}
-"""Pictures per forward pass: on a CPU, larger ones only cost memory."""
+"""Pictures per forward pass; on a CPU, larger batches only cost memory."""
 SHARD = 1024
-"""Pictures per shard. A shard starts a batch, so a resumed run computes the same batches and the same bits."""
+"""Pictures per shard. A shard begins with a new batch, so a resumed run computes the same batches and the same bits."""
 RESIZE = {False: "bicubic, antialiased", True: "bicubic, antialiased, to bytes, when decoded"}
 
 
@@ -41,12 +41,11 @@ def extract(
     pretrained_on: str | Iterable[str] | None = None,
     progress: Progress | None = None,
 ) -> Entry:
-    """The cache entry of a data set's features; computed if it is not there, resumed if it was interrupted.
+    """The cache entry of a data set's features, computed if it is missing, resumed if it was interrupted.
 
-    `data` and `backbone` are given or named (`folder` is where a named data set lies). `from_module` gives a torch module another
-    name, or the mean and deviation of its pictures. `limit` takes that many pictures of each part, evenly spread.
-    `weights` is a local file; if it does not hold the backbone's published weights, `pretrained_on` says what they were
-    trained on. `progress` is called with part, done, total and rate (pictures per second) after each batch.
+    `data` and `backbone` are objects or names; `folder` holds a named data set. `limit` takes that many pictures of
+    each part, evenly spread. `weights` is a local file; if it does not hold the published weights, name their training
+    data in `pretrained_on`. After each batch, `progress` is called with part, done, total and rate (pictures per second).
     """
     if isinstance(backbone, str):
         backbone = named_backbone(backbone)
@@ -54,18 +53,18 @@ def extract(
         backbone = from_module(backbone)
     backbone.check(size)
     if limit is not None and limit < 1:
-        raise UserError(f"The limit is at least 1 picture, not {limit}.")
-    chosen = _device(device)
-    data = _limited(data if isinstance(data, Labelled) else labelled(data, folder=folder), limit)
+        raise UserError(f"limit is {limit}; give at least 1 picture.")
+    torch_device = _device(device)
+    data = _take_evenly(data if isinstance(data, Labelled) else labelled(data, folder=folder), limit)
     parts = {"train": (data.x, data.y), "test": (data.x_test, data.y_test)}
     for x, _ in parts.values():
         if not isinstance(x, Pictures) and (x.ndim != 4 or x.shape[1] not in (1, 3) or x.dtype != np.uint8):
-            raise UserError(f"{data.name} does not hold pictures; give a data set that does.")
+            raise UserError(f"{data.name} does not hold pictures; give a data set of pictures.")
     network = backbone.load(weights)
     spec = {"size": size, "limit": limit, "precision": "float32", **_spec(data, backbone, network)}
     if (entry := lookup(content_hash(spec))) is not None:
         return entry.trained_on(pretrained_on)
-    extractor = Extractor(network.to(chosen), backbone, size, chosen)
+    extractor = Extractor(network.to(torch_device), backbone, size, torch_device)
     writer = Writer(spec)
     busy = "Another process ({holder}) is computing these features; wait until it is done."
     with Lock(writer.lock, busy):
@@ -74,19 +73,18 @@ def extract(
             writer.write(part, y, _shards(extractor, x, writer.folder / part, part, progress))
         for part in PARTS:
             shutil.rmtree(writer.folder / part)
-        saw = backbone.pretrained_on if pretrained_on is None else pretrained_on
         return writer.finish(
-            pretrained_on=data_names(saw),
+            pretrained_on=data_names(backbone.pretrained_on if pretrained_on is None else pretrained_on),
             classes=data.classes,
             class_names=list(data.names),
             seconds=round(time.monotonic() - start, 1),
-            device=str(chosen),
+            device=str(torch_device),
             torch=torch.__version__,
         )
 
 
 def _spec(data: Labelled, backbone: Backbone, network: nn.Module) -> dict[str, Any]:
-    """What features are a function of beside the options: data, weights and preprocessing."""
+    """All that the features depend on besides the options: data, weights and preprocessing."""
     code = {} if backbone.code is None else {"code": backbone.code}
     return {
         "dataset": re.sub(r"[@#:]", "_", data.name),
@@ -104,7 +102,7 @@ def _spec(data: Labelled, backbone: Backbone, network: nn.Module) -> dict[str, A
 
 @dataclass(frozen=True)
 class Extractor:
-    """A backbone at work: everything from bytes to features."""
+    """From pictures of bytes to features."""
 
     network: nn.Module
     backbone: Backbone
@@ -113,7 +111,7 @@ class Extractor:
 
     @torch.inference_mode()
     def __call__(self, pictures: np.ndarray) -> np.ndarray:
-        """Features of a batch of uint8 pictures (n, channels, height, width), float32."""
+        """float32 features of uint8 pictures (n, channels, height, width)."""
         x = torch.from_numpy(np.ascontiguousarray(pictures)).to(self.device).float()
         if x.shape[2:] != (self.size, self.size):
             x = F.interpolate(x, size=(self.size, self.size), mode="bicubic", antialias=True).clamp(0, 255)
@@ -121,11 +119,11 @@ class Extractor:
         std = torch.tensor(self.backbone.std, device=self.device).view(-1, 1, 1)
         features = self.features((x / 255 - mean) / std)
         if not features.isfinite().all():
-            raise UserError(f"{self.backbone.name} gives features that are not finite; check its weights.")
+            raise UserError(f"{self.backbone.name} gives features that are not finite; correct its weights.")
         return features.float().cpu().numpy()
 
     def features(self, x: Tensor) -> Tensor:
-        """What the network gives, if it is one row of numbers for each picture."""
+        """The output of the network, which must be one row of features for each picture."""
         output = self.network(x)
         if not isinstance(output, Tensor):
             kind = f"a {type(output).__name__}"
@@ -135,26 +133,26 @@ class Extractor:
             return output
         raise UserError(
             f"{self.backbone.name} gives {kind} for {len(x)} pictures instead of one row of features for each; wrap it in a "
-            "module that returns these."
+            "module that returns such rows."
         )
 
 
 def _shards(
     extractor: Extractor, x: Any, folder: Path, part: str, progress: Progress | None
 ) -> Iterator[np.ndarray]:
-    """The features of x shard by shard: read where they were computed before, computed and stored otherwise."""
+    """The features of x shard by shard; shards of an interrupted run are read, the others computed and stored."""
     folder.mkdir(parents=True, exist_ok=True)
     start, computed = time.monotonic(), 0
     for begin in range(0, len(x), SHARD):
         end = min(begin + SHARD, len(x))
         path = folder / f"{begin:09d}.safetensors"
-        features = _read(path, end - begin)
+        features = _read_shard(path, end - begin)
         if features is None:
             batches = []
             step = BATCH.get(extractor.device.type, BATCH["cpu"])
             for first in range(begin, end, step):
                 rows = range(first, min(first + step, end))
-                if isinstance(x, Pictures):  # of many sizes: resized one by one
+                if isinstance(x, Pictures):  # their sizes differ: each is resized when it is decoded
                     batches.append(extractor(np.stack([x.decode(row, extractor.size) for row in rows])))
                 else:
                     batches.append(extractor(x[rows.start : rows.stop]))
@@ -167,12 +165,12 @@ def _shards(
         yield features
 
 
-def _limited(data: Labelled, limit: int | None) -> Labelled:
-    """At most `limit` pictures of each part, evenly spread: the rows of a folder of pictures stand class by class."""
+def _take_evenly(data: Labelled, limit: int | None) -> Labelled:
+    """At most `limit` pictures of each part, evenly spread, because folders hold pictures class by class."""
     if limit is None:
         return data
     sizes = ((n, min(n, limit)) for n in (len(data.y), len(data.y_test)))
-    train, test = (np.arange(kept) * n // max(kept, 1) for n, kept in sizes)
+    train, test = (np.arange(size) * n // max(size, 1) for n, size in sizes)
     x, x_test = (
         Pictures([x.sources[int(row)] for row in rows]) if isinstance(x, Pictures) else x[rows]
         for x, rows in ((data.x, train), (data.x_test, test))
@@ -180,8 +178,8 @@ def _limited(data: Labelled, limit: int | None) -> Labelled:
     return replace(data, x=x, y=data.y[train], x_test=x_test, y_test=data.y_test[test])
 
 
-def _read(path: Path, rows: int) -> np.ndarray | None:
-    """A shard that was stored before; None if it is missing or damaged, for then it is computed again."""
+def _read_shard(path: Path, rows: int) -> np.ndarray | None:
+    """A stored shard; None if it is missing or damaged."""
     try:
         features = read_tensors(path)[0]["features"].numpy()
     except (UserError, KeyError):
@@ -196,5 +194,5 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError):
-        raise UserError(f"The device {name!r} does not work on this machine; try --device cpu.") from None
+        raise UserError(f"The device {name!r} does not work on this machine; use --device cpu.") from None
     return device

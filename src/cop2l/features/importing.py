@@ -1,4 +1,4 @@
-"""Features that were computed elsewhere become a cache entry."""
+"""Importing features that were computed elsewhere."""
 
 import re
 import shutil
@@ -24,16 +24,18 @@ def import_features(
     size: int | None = None,
     pretrained_on: str | Iterable[str] | None = None,
 ) -> Entry:
-    """A cache entry from own data of rows of features, such as an `.npz` file with x_train, y_train, x_test, y_test.
+    """The cache entry of a file of features, such as an `.npz` with x_train, y_train, x_test, y_test.
 
-    What is not given is read off the file's name, `<dataset>-<backbone>-<px>.npz`.
+    Data set, backbone and size that are left out are read from the file's name, `<dataset>-<backbone>-<px>.npz`.
     """
     path = Path(file)
     dataset, backbone, size = names_from_file(path, dataset, backbone, size)
     data = read_data(path)
     x_train, x_test = np.asarray(data.x), np.asarray(data.x_test)
     if x_train.ndim != 2:
-        raise UserError(f"{path} must hold rows of features, not arrays of shape {x_train.shape[1:]}.")
+        raise UserError(
+            f"{path} holds arrays of shape {x_train.shape[1:]}; give one row of features per example."
+        )
     spec = {
         "dataset": dataset,
         "backbone": backbone,
@@ -42,15 +44,17 @@ def import_features(
     }
     if (entry := lookup(content_hash(spec))) is not None:
         return entry.trained_on(pretrained_on)
-    known = named_backbone(backbone) if backbone in (*BACKBONES, *installed_names("backbones")) else None
-    saw = pretrained_on if pretrained_on is not None else known.pretrained_on if known else ()
+    if pretrained_on is None:
+        pretrained_on = named_backbone(backbone).pretrained_on if backbone in _backbone_names() else ()
     writer = Writer(spec)
     try:
         for part, x, y in zip(PARTS, (x_train, x_test), (data.y, data.y_test), strict=True):
             writer.write(part, y, (x[start : start + CHUNK] for start in range(0, len(x), CHUNK)))
-        usual = data.names == tuple(map(str, range(data.classes)))
-        called = {} if usual else {"class_names": list(data.names)}
-        return writer.finish(pretrained_on=data_names(saw), classes=data.classes, file=path.name, **called)
+        numbered = data.names == tuple(map(str, range(data.classes)))
+        names = {} if numbered else {"class_names": list(data.names)}
+        return writer.finish(
+            pretrained_on=data_names(pretrained_on), classes=data.classes, file=path.name, **names
+        )
     except BaseException:
         shutil.rmtree(writer.folder, ignore_errors=True)
         raise
@@ -59,24 +63,20 @@ def import_features(
 def names_from_file(
     path: Path, dataset: str | None = None, backbone: str | None = None, size: int | None = None
 ) -> tuple[str, str, int]:
-    """Data set, backbone and size: what is given, else what the file's name says.
+    """Data set, backbone and size; what is None is read from the file's name.
 
     >>> names_from_file(Path("fashion-mnist-dinov2-vits14-70.npz"))
     ('fashion-mnist', 'dinov2-vits14', 70)
     """
-    match = re.fullmatch(r"(?P<rest>.+)-(?P<size>\d+)", path.stem)
-    rest = match["rest"] if match else path.stem
+    match = re.fullmatch(r"(?P<names>.+)-(?P<size>\d+)", path.stem)
+    names = match["names"] if match else path.stem
     if match:
         size = size or int(match["size"])
-    for name in (
-        (backbone,)
-        if backbone
-        else sorted((*BACKBONES, *installed_names("backbones")), key=len, reverse=True)
-    ):
-        if rest.endswith(f"-{name}"):
-            backbone, dataset = name, dataset or rest.removesuffix(f"-{name}")
-    if dataset and not backbone and rest.startswith(f"{dataset}-"):
-        backbone = rest.removeprefix(f"{dataset}-")
+    for name in (backbone,) if backbone else sorted(_backbone_names(), key=len, reverse=True):
+        if names.endswith(f"-{name}"):
+            backbone, dataset = name, dataset or names.removesuffix(f"-{name}")
+    if dataset and not backbone and names.startswith(f"{dataset}-"):
+        backbone = names.removeprefix(f"{dataset}-")
     missing = [o for o, v in (("--dataset", dataset), ("--backbone", backbone), ("--size", size)) if not v]
     if missing or dataset is None or backbone is None or size is None:
         raise UserError(
@@ -84,3 +84,7 @@ def names_from_file(
             "or call it <dataset>-<backbone>-<px>.npz."
         )
     return dataset, backbone, size
+
+
+def _backbone_names() -> tuple[str, ...]:
+    return (*BACKBONES, *installed_names("backbones"))

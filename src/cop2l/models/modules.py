@@ -1,4 +1,4 @@
-"""Backbones by name, and any module as a backbone: your own, or one that timm made."""
+"""Backbones by name, and a torch module as a backbone: a user's own, or one that timm made."""
 
 import copy
 import hashlib
@@ -14,18 +14,19 @@ from cop2l.models.backbones import BACKBONES, Backbone
 from cop2l.plugins import imported, installed_names
 from cop2l.randomness import private_randomness
 
-_USUAL = {"mean": Backbone.mean, "std": Backbone.std}
+_IMAGENET_COLOURS = {"mean": Backbone.mean, "std": Backbone.std}
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def named_backbone(name: str) -> Backbone:
-    """The backbone of that name: one of ours or of an installed package, or the path package.module:Name of your own."""
+    """The backbone of cop2l or of an installed package with this name, or at the path package.module:Name."""
     if name in BACKBONES:
         return BACKBONES[name]
-    if name in (others := installed_names("backbones")):
-        return from_path(others[name], name)
+    plugins = installed_names("backbones")
+    if name in plugins:
+        return from_path(plugins[name], name)
     if ":" not in name:
-        raise unknown("backbone", name, [*BACKBONES, *others])
+        raise unknown("backbone", name, [*BACKBONES, *plugins])
     return from_path(name)
 
 
@@ -37,10 +38,10 @@ def from_module(
     std: Sequence[float] | None = None,
     pretrained_on: Iterable[str] = (),
 ) -> Backbone:
-    """A module as a backbone: it takes pictures (n, 3, side, side) and gives one row of features for each.
+    """A backbone made of a module that takes pictures (n, 3, side, side) and gives one row of features for each.
 
-    Pictures in [0, 1] are shifted by `mean` and divided by `std`: those of timm's modules by default, else those
-    usual for ImageNet. Without `pretrained_on`, certificates on its features are not valid.
+    `mean` and `std` normalise pictures in [0, 1]. Their defaults are those of a module of timm, else those usual for
+    ImageNet. Without `pretrained_on`, certificates on the features are not valid.
     """
     if not isinstance(module, nn.Module):
         raise UserError(f"A backbone is a torch module or a name, not a {type(module).__name__}.")
@@ -50,58 +51,59 @@ def from_module(
     if name in BACKBONES:
         raise UserError(f"{name} is a backbone of cop2l; give yours another name.")
     colours = getattr(module, "pretrained_cfg", None)
-    usual = colours if isinstance(colours, dict) and {"mean", "std"} <= colours.keys() else _USUAL
+    if not isinstance(colours, dict) or not {"mean", "std"} <= colours.keys():
+        colours = _IMAGENET_COLOURS
     return Backbone(
         name,
         width=None,
         pretrained_on=(pretrained_on,) if isinstance(pretrained_on, str) else tuple(pretrained_on),
         licence="your own",
-        make=lambda: copy.deepcopy(module),  # the module itself stays where it is, and as it is
+        make=lambda: copy.deepcopy(module),  # loading freezes the copy, not the user's module
         smallest=1,
-        mean=_colours("mean", usual["mean"] if mean is None else mean),
-        std=_colours("std", usual["std"] if std is None else std),
-        code=code(module),
+        mean=_colours("mean", colours["mean"] if mean is None else mean),
+        std=_colours("std", colours["std"] if std is None else std),
+        code=describe_code(module),
     )
 
 
 def from_path(path: str, name: str | None = None) -> Backbone:
-    """What package.module:Name names: a backbone, a module, or a function without arguments that makes one of them."""
-    made = imported(path)
-    if not isinstance(made, nn.Module | Backbone) and callable(made):
-        # Random weights are the same every time.
+    """The backbone at package.module:Name: a backbone, a module, or a function without arguments that makes one."""
+    backbone = imported(path)
+    if not isinstance(backbone, nn.Module | Backbone) and callable(backbone):
+        # Random weights are the same in every process.
         with private_randomness(torch.device("cpu"), 0, "backbone"):
-            made = made()
-    if isinstance(made, nn.Module):
-        return from_module(made, name=name or path)
-    if not isinstance(made, Backbone):
+            backbone = backbone()
+    if isinstance(backbone, nn.Module):
+        return from_module(backbone, name=name or path)
+    if not isinstance(backbone, Backbone):
         raise UserError(
-            f"{path} is no backbone: it gives a {type(made).__name__}, and must give a torch module or a"
+            f"{path} is no backbone but a {type(backbone).__name__}; let it be or return a torch module or a"
             " cop2l.models.backbones.Backbone."
         )
-    return made
+    return backbone
 
 
-def code(module: nn.Module) -> str:
-    """The name of a module's class, and a hash of what its layers are and of the source of those that are not torch's."""
+def describe_code(module: nn.Module) -> str:
+    """The name of a module's class, and a hash of its layers and of the source of all classes that are not torch's."""
     classes = {
-        f"{each.__module__}.{each.__qualname__}": each
+        f"{cls.__module__}.{cls.__qualname__}": cls
         for part in module.modules()
-        for each in type(part).__mro__
-        if each.__module__.partition(".")[0] not in ("torch", "builtins")
+        for cls in type(part).__mro__
+        if cls.__module__.partition(".")[0] not in ("torch", "builtins")
     }
     texts = [
         _ADDRESS.sub("", repr(module)),
         *(f"{name}\n{_source(classes[name])}" for name in sorted(classes)),
     ]
-    found = hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
-    return f"{type(module).__module__}.{type(module).__qualname__} {found}"
+    digest = hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+    return f"{type(module).__module__}.{type(module).__qualname__} {digest}"
 
 
-def _source(each: type) -> str:
+def _source(cls: type) -> str:
     try:
-        return inspect.getsource(each)
+        return inspect.getsource(cls)
     except (OSError, TypeError):  # typed into an interpreter
-        functions = {name: value for name, value in vars(each).items() if inspect.isfunction(value)}
+        functions = {name: value for name, value in vars(cls).items() if inspect.isfunction(value)}
         return repr([(name, f.__code__.co_code.hex(), f.__code__.co_names) for name, f in functions.items()])
 
 
@@ -113,6 +115,6 @@ def _colours(name: str, values: Sequence[float]) -> tuple[float, ...]:
     if len(numbers) not in (1, 3) or (name == "std" and not min(numbers) > 0):
         above = " above 0" if name == "std" else ""
         raise UserError(
-            f"{name} is one number{above} for each colour, such as (0.5, 0.5, 0.5), not {values!r}."
+            f"{name} is {values!r}; give one number{above} for each colour, such as (0.5, 0.5, 0.5)."
         )
     return numbers

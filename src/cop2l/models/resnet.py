@@ -1,11 +1,11 @@
-"""ResNet18 and ResNet50, in the layout of the published state dicts."""
+"""ResNet18 and ResNet50, with the parameter names of the published state dicts."""
 
 from collections.abc import Callable
 
 from torch import Tensor, nn
 
 Convolutions = tuple[tuple[int, int, int, int], ...]
-"""Of each convolution: channels before, channels after, size, stride."""
+"""For each convolution: input channels, output channels, kernel size, stride."""
 
 
 def basic(before: int, width: int, stride: int) -> Convolutions:
@@ -14,12 +14,7 @@ def basic(before: int, width: int, stride: int) -> Convolutions:
 
 
 def bottleneck(before: int, width: int, stride: int) -> Convolutions:
-    """1 x 1, 3 x 3 (which carries the stride), 1 x 1."""
-    return (before, width, 1, 1), (width, width, 3, stride), (width, 4 * width, 1, 1)
-
-
-def early_stride(before: int, width: int, stride: int) -> Convolutions:
-    """The stride is in the first 1 x 1, as in the first published networks."""
+    """1 x 1 (with the stride, as in Keras), 3 x 3, 1 x 1."""
     return (before, width, 1, stride), (width, width, 3, 1), (width, 4 * width, 1, 1)
 
 
@@ -28,7 +23,7 @@ def _convolution(before: int, after: int, size: int, stride: int = 1) -> nn.Conv
 
 
 class Residual(nn.Module):
-    """A branch of convolutions, added to the input; where the shape changes, the input is projected."""
+    """A branch of convolutions, added to its input; a projection adapts the input where the shape changes."""
 
     def __init__(self, convolutions: Convolutions, stride: int, eps: float) -> None:
         super().__init__()
@@ -43,7 +38,6 @@ class Residual(nn.Module):
         self.depth = len(convolutions)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Branch plus input."""
         branch = x
         for number in range(1, self.depth + 1):
             branch = self.get_submodule(f"bn{number}")(self.get_submodule(f"conv{number}")(branch))
@@ -53,7 +47,7 @@ class Residual(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Pictures to the mean of the last feature maps."""
+    """From pictures to the mean of the last feature maps."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The vision transformer of DINO and DINOv2, in the layout of their published state dicts."""
+"""The vision transformer of DINO and DINOv2, with the parameter names of the published state dicts."""
 
 import math
 from collections import OrderedDict
@@ -18,7 +18,6 @@ class Attention(nn.Module):
         self.proj = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Every token looks at every token."""
         batch, tokens, width = x.shape
         q, k, v = self.qkv(x).reshape(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v)
@@ -27,19 +26,18 @@ class Attention(nn.Module):
 
 
 class Scale(nn.Module):
-    """One learned factor per channel on a residual branch (LayerScale)."""
+    """LayerScale: one learned factor per channel of a residual branch."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.gamma = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Channel by channel."""
         return x * self.gamma
 
 
 class Block(nn.Module):
-    """Attention and perceptron, each normalised before and added to its input."""
+    """Attention and perceptron; each normalises its input and is added to it."""
 
     def __init__(self, width: int, heads: int, layer_scale: bool) -> None:
         super().__init__()
@@ -52,17 +50,16 @@ class Block(nn.Module):
         self.ls2 = Scale(width) if layer_scale else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Two residual steps."""
         x = x + self.ls1(self.attn(self.norm1(x)))
         out: Tensor = x + self.ls2(self.mlp(self.norm2(x)))
         return out
 
 
 class ViT(nn.Module):
-    """Pictures to the class token; the positions are resized to the picture's grid of patches.
+    """From pictures to the class token; the position embedding is resized to the picture's grid of patches.
 
-    The published code resizes them without smoothing, by a factor that is 0.1 patch too large. With `smooth` they
-    are resized like a picture, which small pictures need (docs/data.md has the measurement).
+    The published code resizes it without antialiasing, and to 0.1 patch more than the grid. Small pictures need
+    `antialias`, which resizes it as a picture.
     """
 
     def __init__(
@@ -74,10 +71,10 @@ class ViT(nn.Module):
         depth: int = 12,
         heads: int = 6,
         layer_scale: bool = False,
-        smooth: bool = False,
+        antialias: bool = False,
     ) -> None:
         super().__init__()
-        self.smooth = smooth
+        self.antialias = antialias
         self.patch_embed = nn.Sequential(OrderedDict(proj=nn.Conv2d(3, width, patch, patch)))
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + grid * grid, width))
@@ -93,12 +90,12 @@ class ViT(nn.Module):
         return out
 
     def _positions(self, rows: int, columns: int) -> Tensor:
-        known = self.pos_embed[:, 1:]
-        side = math.isqrt(known.shape[1])
+        positions = self.pos_embed[:, 1:]
+        side = math.isqrt(positions.shape[1])
         if (rows, columns) == (side, side):
-            return known
-        plane = known.reshape(1, side, side, -1).permute(0, 3, 1, 2)
-        if self.smooth:
+            return positions
+        plane = positions.reshape(1, side, side, -1).permute(0, 3, 1, 2)
+        if self.antialias:
             plane = F.interpolate(plane, size=(rows, columns), mode="bicubic", antialias=True)
         else:
             factors = ((rows + 0.1) / side, (columns + 0.1) / side)

