@@ -1,4 +1,4 @@
-"""Run directories condensed into small files that a repository can hold: no weights, no traces."""
+"""Run directories condensed into small files that a repository can hold: no weights."""
 
 import json
 import shlex

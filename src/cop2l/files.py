@@ -1,4 +1,4 @@
-"""Files that are whole, or not there: written at once, carrying a checksum, read without trust, locked."""
+"""Files that are written whole or not at all, with a checksum, and read with care; and locks."""
 
 import errno
 import hashlib
@@ -22,14 +22,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TEMPORARY = ".new"
-RETIRED = ".old"
-MOST_JSON = 2**28
-"""Bytes of a JSON file; one that is larger was not written by us, and would fill the memory."""
-MOST_LINES = 2**30
-"""Bytes of a file of JSON lines: those of a run grow with the square of its tasks."""
-# Opening a FIFO must not wait for its other end; Windows knows neither these, nor text mode for our bytes.
-PLAIN = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+MAX_JSON_BYTES = 2**28
+"""A larger JSON file is not ours, and would fill the memory."""
+MAX_LINES_BYTES = 2**30
+"""The same for a file of JSON lines: those of a run grow with the square of its tasks."""
 
 
 class DamagedError(UserError):
@@ -57,15 +53,15 @@ def json_digest(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-# ---- whole files and folders
+# ---- files and folders that are replaced whole
 
 
 def replace_file(path: str | Path, fill: Callable[[Path], object]) -> None:
-    """Let `fill` write a new file, and put it in the place of the old one once it is on the disk."""
+    """Let `fill` write a new file, and move it to `path` once it is on the disk."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
-    with _discarded_on_error(new):
+    with _removed_on_error(new):
         fill(new)
         move(new, path)
 
@@ -92,7 +88,7 @@ def write_array(path: str | Path, array: "np.ndarray") -> None:
 
 
 def move(source: Path, path: Path) -> None:
-    """Put a finished file in its place on the same disk, and see it there."""
+    """Move a finished file to `path` on the same disk; on return, the disk has it."""
     _sync(source)
     source.replace(path)
     _sync(path.parent)
@@ -107,10 +103,10 @@ def replace_folder(folder: str | Path, fill: Callable[[Path], object]) -> None:
     new, old = _beside(folder)
     recover(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _discarded_on_error(new):
+    with _removed_on_error(new):
         fill(new)
-        for written in (*new.rglob("*"), new):
-            _sync(written)
+        for path in (*new.rglob("*"), new):
+            _sync(path)
     if folder.exists():
         folder.rename(old)
     new.rename(folder)
@@ -120,7 +116,7 @@ def replace_folder(folder: str | Path, fill: Callable[[Path], object]) -> None:
 
 
 def last_complete(folder: Path) -> Path:
-    """Where a folder's last whole content lies: in `.NAME.old`, if a kill came between two renames."""
+    """The folder itself, or `.NAME.old` if a kill came between the two renames."""
     old = _beside(folder)[1]
     return old if old.exists() and not folder.exists() else folder
 
@@ -135,12 +131,12 @@ def recover(folder: Path) -> None:
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether a file is one that `replace_file` was writing when it was killed."""
+    """Whether `replace_file` was writing this file when it was killed."""
     return re.fullmatch(rf"\..+\.[0-9a-f]{{8}}{re.escape(TEMPORARY)}", path.name) is not None
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a folder or a link (never what it points to), if it is there."""
+    """Remove a file, a folder or a link (never what it points to), if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -148,19 +144,21 @@ def remove(path: Path) -> None:
 
 
 def numbered_folders(folder: Path, prefix: str) -> list[Path]:
-    """The folders called `prefix` and digits, in the order of their numbers; what else is there is not meant."""
-    found = [p for p in folder.glob(f"{prefix}*") if re.fullmatch("[0-9]+", p.name.removeprefix(prefix))]
-    return sorted((p for p in found if p.is_dir()), key=lambda p: (int(p.name.removeprefix(prefix)), p.name))
+    """The folders named `prefix` and a number, in the order of the numbers."""
+    numbers = {path: path.name.removeprefix(prefix) for path in folder.glob(f"{prefix}*") if path.is_dir()}
+    return sorted(
+        (path for path in numbers if numbers[path].isdecimal()), key=lambda path: int(numbers[path])
+    )
 
 
 def _beside(folder: Path) -> tuple[Path, Path]:
-    """Where the new and the old folder are meanwhile: hidden, so that they are nobody's copies."""
+    """The names of the new and the old folder during a replacement; hidden names, which no pattern finds."""
     folder = folder.absolute()
-    return folder.with_name(f".{folder.name}{TEMPORARY}"), folder.with_name(f".{folder.name}{RETIRED}")
+    return folder.with_name(f".{folder.name}{TEMPORARY}"), folder.with_name(f".{folder.name}.old")
 
 
 @contextmanager
-def _discarded_on_error(new: Path) -> Iterator[None]:
+def _removed_on_error(new: Path) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
@@ -174,7 +172,7 @@ def _discarded_on_error(new: Path) -> Iterator[None]:
 
 
 def _sync(path: Path) -> None:
-    """See a file, or what a folder lists, onto the disk; Windows cannot open folders, and needs not."""
+    """Wait until the disk has a file, or the list of a folder; Windows cannot open folders, and needs not."""
     if os.name == "nt" and path.is_dir():
         return
     handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
@@ -187,40 +185,27 @@ def _sync(path: Path) -> None:
 # ---- reading
 
 
-def read_bytes(path: str | Path, most: int | None = None) -> bytes:
-    """The bytes of a regular file, `most` at most; a FIFO, a folder or a device is refused at once."""
+def read_bytes(path: str | Path, limit: int | None = None) -> bytes:
+    """The bytes of a regular file, at most `limit`; a FIFO, a folder or a device is refused unopened."""
+    path = Path(path)
     try:
-        handle = os.open(path, os.O_RDONLY | PLAIN)
-        try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise DamagedError(path, "not a regular file")
-            if most is not None and os.fstat(handle).st_size > most:
-                raise DamagedError(path, f"larger than {most} bytes")
-            with os.fdopen(handle, "rb", closefd=False) as file:
-                return file.read()
-        finally:
-            os.close(handle)
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise DamagedError(path, "not a regular file")
+        if limit is not None and status.st_size > limit:
+            raise DamagedError(path, f"larger than {limit} bytes")
+        return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise DamagedError(path, "missing") from None
     except OSError as error:
         raise UserError(f"Cannot read {path} ({error.strerror}); check its permissions.") from None
 
 
-def require(path: Path, kind: str = "file") -> None:
-    """Refuse what is there and is not a plain "file" or "folder"; a link is neither."""
-    try:
-        mode = path.lstat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    if not (stat.S_ISDIR if kind == "folder" else stat.S_ISREG)(mode):
-        raise DamagedError(path, "not a folder" if kind == "folder" else "not a regular file")
-
-
 def parse(content: bytes) -> Any:
-    """A JSON value, or a ValueError in a few words; a key named twice, or a number that is none, is an error."""
+    """The JSON value of some bytes, or a ValueError in a few words; a repeated key or an infinite number is an error."""
     try:
-        value = json.loads(content.decode(), object_pairs_hook=_unique, parse_constant=_no_number)
-        json.dumps(value, allow_nan=False)  # what cannot be written again was not written by us: 1e999
+        value = json.loads(content.decode(), object_pairs_hook=_unique)
+        json.dumps(value, allow_nan=False)  # refuses Infinity and 1e999
     except UnicodeDecodeError:
         raise ValueError("not text") from None
     except (ValueError, RecursionError):
@@ -229,61 +214,49 @@ def parse(content: bytes) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is named twice")
-    return found
-
-
-def _no_number(word: str) -> float:
-    raise ValueError(word)
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key is repeated")
+    return value
 
 
 # ---- JSON with a checksum
 
 
 def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON object whole or not at all, with `sha256`, the `json_digest` of the rest."""
+    """Write a JSON object whole or not at all, with its `json_digest` as `sha256`."""
     write_text(path, json.dumps(_stamped(value), indent=1) + "\n")
 
 
-def read_json(path: str | Path, most: int = MOST_JSON) -> dict[str, Any]:
+def read_json(path: str | Path) -> dict[str, Any]:
     """The object that `write_json` wrote, without its checksum."""
-    content = read_bytes(path, most)
+    content = read_bytes(path, MAX_JSON_BYTES)
     try:
         return _checked(parse(content))
     except ValueError as error:
         raise DamagedError(path, error) from None
 
 
-def append_lines(path: str | Path, values: Sequence[Mapping[str, Any]]) -> None:
-    """Add JSON lines, each with its checksum, to a file that ends in a whole line, and see them onto the disk."""
+def append_line(path: str | Path, value: Mapping[str, Any]) -> None:
+    """Add a JSON line with its checksum to a file; on return, the disk has it."""
     path = Path(path)
-    require(path)
-    new = not path.exists()
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | PLAIN | NO_LINK, 0o666)
-    except OSError as error:
-        raise UserError(f"Cannot write {path} ({error.strerror}); remove what is in its place.") from None
-    with os.fdopen(handle, "ab") as file:
-        file.write(_lines(values))
-        file.flush()
-        os.fsync(file.fileno())
-    if new:
-        _sync(path.parent)
+    with path.open("ab") as file:
+        file.write(_line(value))
+    _sync(path)
+    _sync(path.parent)
 
 
 def write_lines(path: str | Path, values: Sequence[Mapping[str, Any]]) -> None:
     """Write a file of JSON lines whole or not at all."""
-    write_bytes(path, _lines(values))
+    write_bytes(path, b"".join(map(_line, values)))
 
 
 def read_lines(path: str | Path) -> list[dict[str, Any]]:
-    """The JSON lines of a file, none if it is not there; a last line without its end, as a kill leaves it, is left out."""
+    """The JSON lines of a file, none if it does not exist; a last line that a kill cut short is left out."""
     if not Path(path).exists():
         return []
     values = []
-    for number, line in enumerate(read_bytes(path, MOST_LINES).split(b"\n")[:-1], 1):
+    for number, line in enumerate(read_bytes(path, MAX_LINES_BYTES).split(b"\n")[:-1], 1):
         try:
             values.append(_checked(parse(line)))
         except ValueError as error:
@@ -291,8 +264,8 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
     return values
 
 
-def _lines(values: Sequence[Mapping[str, Any]]) -> bytes:
-    return "".join(json.dumps(_stamped(value)) + "\n" for value in values).encode()
+def _line(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(_stamped(value)) + "\n").encode()
 
 
 def _as_read(value: Any) -> Any:
@@ -301,8 +274,8 @@ def _as_read(value: Any) -> Any:
 
 
 def _stamped(value: Mapping[str, Any]) -> dict[str, Any]:
-    rest = _as_read(value)
-    return {**rest, "sha256": json_digest(rest)}
+    content = _as_read(value)
+    return {**content, "sha256": json_digest(content)}
 
 
 def _checked(value: Any) -> dict[str, Any]:
@@ -331,10 +304,10 @@ def write_tensors(path: str | Path, tensors: Mapping[str, "Tensor"], note: Mappi
         address = value.untyped_storage().data_ptr()
         plain[name] = value.clone() if address in storages else value  # the format has no shared memory
         storages.add(address)
-    text = _as_read(note)
+    content = _as_read(note)
     # One entry only: several would be written in an order that changes from process to process.
-    about = {"cop2l": json.dumps({"note": text, "sha256": json_digest([text, digest(plain)])})}
-    replace_file(path, lambda new: save_file(plain, new, about))
+    metadata = {"cop2l": json.dumps({"note": content, "sha256": json_digest([content, digest(plain)])})}
+    replace_file(path, lambda new: save_file(plain, new, metadata))
 
 
 def read_tensors(path: str | Path) -> tuple[dict[str, "Tensor"], dict[str, Any]]:
@@ -347,8 +320,8 @@ def read_tensors(path: str | Path) -> tuple[dict[str, "Tensor"], dict[str, Any]]
     content = read_bytes(path)
     try:
         size = int.from_bytes(content[:8], "little")
-        about = parse(parse(content[8 : 8 + size])["__metadata__"]["cop2l"].encode())
-        note, expected = about["note"], about["sha256"]
+        metadata = parse(parse(content[8 : 8 + size])["__metadata__"]["cop2l"].encode())
+        note, expected = metadata["note"], metadata["sha256"]
         tensors = load(content)
         fits = expected == json_digest([note, digest(tensors)]) and isinstance(note, dict)
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError):
@@ -362,7 +335,7 @@ def read_tensors(path: str | Path) -> tuple[dict[str, "Tensor"], dict[str, Any]]
 
 
 class Lock:
-    """Held by one process at a time; `busy` is the sentence for the others, with {holder} for who that is.
+    """A lock that one process holds at a time; `busy` is the error for the others, and names the {holder}.
 
     The file stays when the lock is released: removing it would let two processes hold two files of one name.
     """
@@ -377,7 +350,6 @@ class Lock:
         from filelock import Timeout
 
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        require(self.path)
         try:
             self._lock.acquire()
         except Timeout:

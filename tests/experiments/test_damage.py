@@ -13,7 +13,7 @@ from cop2l.errors import UserError
 from cop2l.experiments import learners, saved_learner
 from cop2l.experiments.directory import RunDirectory, check_certificate
 from cop2l.experiments.run import run
-from cop2l.files import append_lines, file_digest, parse, read_json, read_lines, write_json
+from cop2l.files import file_digest, parse, write_json
 from cop2l.report.runs import Run, read_run
 
 PLACES, PLACES_IN_CERTIFICATES = 100, 20
@@ -113,7 +113,7 @@ def test_resuming_a_damaged_run_is_refused_before_anything_is_touched(config, ha
     def resumed():
         with RunDirectory(half) as directory:
             directory.check(config)
-            assert directory.summary(config) is None
+            assert directory.summary() is None
             return directory.resume(learner)
 
     records, whole, before = resumed(), state(learner, tmp_path / "state"), snapshot(half)
@@ -158,7 +158,7 @@ def test_reading_a_damaged_finished_run(config, finished, tmp_path):
                 found = refused_or(lambda: run(config, finished))
                 assert isinstance(found, UserError) or found == result, (file, damage)
                 seen = read_run(finished)
-                known = isinstance(seen, Run) and (seen == report or (seen.trace == [] and seen.notes))
+                known = isinstance(seen, Run) and seen == report
                 assert known or seen.sentence.endswith("."), (file, damage)
     assert snapshot(finished) == before
 
@@ -174,7 +174,6 @@ def json_of(content):
 def test_what_a_kill_leaves_is_repaired(config, half, finished, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(half, folder)
-    append_lines(folder / "trace.jsonl", [{"task": 2, "iteration": 0}])
     with (folder / "records.jsonl").open("ab") as file:
         file.write(b'{"task": 2, "acc')
     (folder / "state").rename(folder / ".state.old")
@@ -194,33 +193,16 @@ def test_what_a_kill_leaves_is_repaired(config, half, finished, tmp_path):
     assert content(folder) == content(finished)
 
 
-def test_a_lost_line_or_certificate_is_damage(tmp_path):
+def test_a_lost_certificate_is_damage(tmp_path):
     config = CONFIGS["cop2l"]
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path / "run", [Stop()])
-    trace = tmp_path / "run" / "trace.jsonl"
-    whole = trace.read_bytes()
-    lines = whole.splitlines(keepends=True)
-    for left in (lines[1:], lines[:-1]):
-        trace.write_bytes(b"".join(left))
-        with pytest.raises(UserError, match=r"trace.jsonl is damaged \(lines of task 1 are missing"):
-            run(config, tmp_path / "run")
-    trace.write_bytes(whole)
     (tmp_path / "run" / "certificates" / "after-01").rename(tmp_path / "elsewhere")
     with pytest.raises(UserError, match=r"after-01 is damaged \(missing\)"):
         run(config, tmp_path / "run")
-    assert read_lines(trace)
 
 
-FILES = ("config.json", "environment.json", "records.jsonl", "trace.jsonl", "summary.json", "lock")
-FOLDERS = ("state", "certificates", "certificates/after-01")
-
-
-def linked(path):
-    path.rename(path.with_name("moved")) if path.exists() else path.with_name("moved").write_text(
-        "years of work"
-    )
-    path.symlink_to(path.with_name("moved"))
+FILES = ("config.json", "environment.json", "records.jsonl", "summary.json")
 
 
 def replaced(fill):
@@ -234,9 +216,6 @@ def replaced(fill):
 
 
 HOSTILE = {
-    "a link": linked,
-    "a link to nothing": replaced(lambda path: path.symlink_to("nowhere")),
-    "a link to itself": replaced(lambda path: path.symlink_to(path)),
     "a link to a device": replaced(lambda path: path.symlink_to("/dev/zero")),
     "a FIFO": replaced(lambda path: os.mkfifo(path)),
     "a folder": replaced(lambda path: path.mkdir()),
@@ -245,7 +224,7 @@ HOSTILE = {
     "deep objects": replaced(lambda path: path.write_text('{"a":' * 100_000 + "\n")),
     "a huge integer": replaced(lambda path: path.write_text('{"task": ' + "9" * 5000 + "}\n")),
     "a huge number": replaced(lambda path: path.write_text('{"task": 1e999, "sha256": ""}\n')),
-    "another file": replaced(lambda path: write_json(path, {"task": 10**400, "hash": [], "resumed": 3})),
+    "another file": replaced(lambda path: write_json(path, {"task": 10**400, "hash": []})),
     "empty": replaced(lambda path: path.write_text("")),
 }
 UNIX_ONLY = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs links and FIFOs")
@@ -254,19 +233,14 @@ UNIX_ONLY = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs links an
 @UNIX_ONLY
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_run_directory_is_refused_in_one_sentence(half, config, tmp_path, kind):
-    for name in (*FILES, *FOLDERS):
-        folder = tmp_path / name.replace("/", " ")
+    for name in FILES:
+        if (kind, name) == ("another file", "environment.json"):
+            continue  # an environment has no fixed keys
+        folder = tmp_path / name
         shutil.copytree(half, folder)
         HOSTILE[kind](folder / name)
         before = snapshot(folder)
         found = refused_or(lambda folder=folder: run(config, folder))
-        if (name == "lock" and (folder / name).is_file() and not (folder / name).is_symlink()) or (
-            kind == "empty" and (name, config.method) == ("trace.jsonl", "replay")
-        ):
-            assert (
-                found["method"] == config.method
-            )  # what a lock says matters not, and a baseline has no trace
-            continue
         assert isinstance(found, UserError), (name, found)
         assert snapshot(folder) == before
         assert read_run(folder).sentence.endswith(".")
@@ -282,19 +256,8 @@ def test_hostile_files_inside_the_folders(half, config, tmp_path, kind):
         shutil.copytree(half, folder)
         HOSTILE[kind](folder / name)
         before = snapshot(folder)
-        if kind == "a link" and name.parts[0] == "state":
-            assert saved_learner.load(folder).tasks_seen == 1
-            continue
         assert isinstance(refused_or(lambda folder=folder: run(config, folder)), UserError)
         assert snapshot(folder) == before
-
-
-def test_a_summary_of_another_run_is_no_summary(finished, config, tmp_path):
-    shutil.copytree(finished, tmp_path / "run")
-    file = tmp_path / "run" / "summary.json"
-    write_json(file, read_json(file) | {"seed": 3})
-    with pytest.raises(UserError, match="not the summary of this run"):
-        run(config, tmp_path / "run")
 
 
 def test_a_learner_that_a_kill_left_between_two_renames_is_found(finished, tmp_path):

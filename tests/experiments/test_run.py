@@ -44,7 +44,7 @@ def test_a_task_without_test_examples_is_refused_before_anything_is_learned(tmp_
 def test_the_run_directory_is_as_documented(finished):
     folder, summary = finished
     assert {path.name for path in folder.iterdir()} == {
-        *("config.json", "environment.json", "records.jsonl", "summary.json", "trace.jsonl"),
+        *("config.json", "environment.json", "records.jsonl", "summary.json"),
         *("certificates", "state", "lock"),
     }
     config = read_json(folder / "config.json")
@@ -63,7 +63,6 @@ def test_the_run_directory_is_as_documented(finished):
         "memory_used",
         "tasks",
         "kind",
-        "trace",
         "claims",
         "not_valid",
         "wrong",
@@ -73,12 +72,6 @@ def test_the_run_directory_is_as_documented(finished):
     assert [path.name for path in (folder / "certificates").iterdir()] == ["after-03"]
     assert [record["kind"] for record in records] == [None, None, "preference"]
     assert not any(row["bounds"] for record in records[:2] for row in record["tasks"])
-    trace = read_lines(folder / "trace.jsonl")
-    assert [record["trace"] for record in records] == [
-        sum(line["task"] == task for line in trace) for task in (1, 2, 3)
-    ]
-    assert {line["task"] for line in trace} == {1, 2, 3}
-    assert set(trace[0]) == {"task", "iteration", "picked", "worst_loss", "errors", "bound", "kept"}
     assert read_json(folder / "summary.json") == summary
 
 

@@ -1,7 +1,6 @@
 """What a run measures after each task: accuracies, certificates, hold-out bounds, memory; and the summary."""
 
 import contextlib
-import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -197,17 +196,6 @@ def learned_from(learner: Method, stream: Stream, config: Config) -> dict[int, A
         yield from blocks_of(learned.x, learned.y)
 
     return {task: partial(blocks, task) for task in range(1, learner.tasks_seen + 1)}
-
-
-def trace(learner: Method) -> list[dict[str, Any]]:
-    """The iterations of the newest task, where a method records them; what is not finite is None, as JSON takes it.
-
-    The worst loss is infinite when nothing is left to pick.
-    """
-    return [
-        {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in step.items()}
-        for step in getattr(getattr(learner, "engine", None), "trace", [])
-    ]
 
 
 class Meter:

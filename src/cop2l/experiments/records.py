@@ -25,9 +25,7 @@ from typing import (
 
 from cop2l.files import DamagedError, read_json, read_lines
 
-CONFIG, ENVIRONMENT, SUMMARY = "config.json", "environment.json", "summary.json"
-RECORDS, TRACE = "records.jsonl", "trace.jsonl"
-FILES = (CONFIG, ENVIRONMENT, RECORDS, TRACE, SUMMARY)
+CONFIG, ENVIRONMENT, RECORDS, SUMMARY = "config.json", "environment.json", "records.jsonl", "summary.json"
 STATE, CERTIFICATES, AFTER = "state", "certificates", "after-"
 
 T = TypeVar("T")
@@ -108,7 +106,6 @@ class Record:
     memory_used: Count | None = None
     numbers_stored: Count | None = None
     """Of collected runs: how many numbers were kept beside the examples."""
-    trace: Count = 0
 
 
 @dataclass(kw_only=True)

@@ -47,7 +47,7 @@ def run(
     promised = None if commitment is None else commitment_hash(commitment)
     with RunDirectory(folder) as directory, threads(config.threads), Watchers(watchers) as watch:
         directory.check(config, promised)
-        if (finished := directory.summary(config)) is not None:
+        if (finished := directory.summary()) is not None:
             send_progress(ranks, FINISHED)
             return finished
         stream, learner, records = prepare(config, directory, commitment, ranks, watch.note)
@@ -62,7 +62,7 @@ def run(
             records[-1].wrong = measure.withheld_errors(learner, stream, task, config)
             certificate = measure.certify(learner, stream, config, records, promised)
             meter.read(records[-1], learner)
-            directory.store(records[-1], measure.trace(learner), certificate, learner)
+            directory.store(records[-1], certificate, learner)
             watch.task(as_json(records[-1]))
         summary = as_json(measure.summarise(config, stream.description, records))
         directory.finish(summary)

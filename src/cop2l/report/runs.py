@@ -21,8 +21,8 @@ from cop2l.experiments.records import (
     read_summary,
 )
 from cop2l.files import (
-    MOST_JSON,
-    MOST_LINES,
+    MAX_JSON_BYTES,
+    MAX_LINES_BYTES,
     DamagedError,
     numbered_folders,
     parse,
@@ -154,7 +154,7 @@ def collection(file: Path) -> list[Run | LeftOut]:
     """The runs of a file of collected runs: one finished run per line, without weights or checksums."""
     results: list[Run | LeftOut] = []
     try:
-        for line in map(parse, read_bytes(file, MOST_LINES).rstrip(b"\n").split(b"\n")):
+        for line in map(parse, read_bytes(file, MAX_LINES_BYTES).rstrip(b"\n").split(b"\n")):
             summary = decode_record(Summary, line["summary"], file)
             rows = zip(summary.matrix, line["records"], strict=True)
             records = [
@@ -175,7 +175,7 @@ def _files(path: Path) -> list[Path]:
 
 def _is_collection(file: Path) -> bool:
     with file.open(encoding="utf-8", errors="replace") as lines:
-        return file.suffix == ".jsonl" and '"summary"' in lines.readline(MOST_LINES)
+        return file.suffix == ".jsonl" and '"summary"' in lines.readline(MAX_LINES_BYTES)
 
 
 def _is_run(folder: Path) -> bool:
@@ -203,7 +203,7 @@ def _unfinished(folder: Path) -> str:
     """The sentence for a directory without summary.json."""
     records = folder / RECORDS
     # A last line without its end is being written at this moment, or was split short.
-    done = read_bytes(records, MOST_LINES).count(b"\n") if records.exists() else 0
+    done = read_bytes(records, MAX_LINES_BYTES).count(b"\n") if records.exists() else 0
     count = f"{done} task{'s' if done != 1 else ''} recorded so far" if done else "no task recorded yet"
     return f"{folder} is not finished ({count}); run its command again to continue."
 
@@ -227,7 +227,7 @@ def _assembled(folder: Path, summary: Summary, records: list[Record], **more: di
 def _recipe(certificate: Path) -> dict[str, Any]:
     """What the page's command needs; whether it is true is for `cop2l verify` to say."""
     try:
-        content = parse(read_bytes(certificate / TEXT_FILE, MOST_JSON))
+        content = parse(read_bytes(certificate / TEXT_FILE, MAX_JSON_BYTES))
     except (UserError, OSError, ValueError):
         return {}
     claimed = content.get("data") if isinstance(content, dict) else None
