@@ -12,10 +12,10 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def found(folder):
+def run_set(folder):
     return find_runs([folder])
 
 
 @pytest.fixture(scope="session")
-def html(found):
-    return page(found)
+def html(run_set):
+    return page(run_set)

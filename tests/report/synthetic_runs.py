@@ -13,7 +13,7 @@ OPTIONS = ("preset", "k", "omega", "epochs", "batch", "lr", "buffer", "stop")
 SHARED = "Tasks share examples, so their samples are not independent."
 
 
-def invented_task(chance: random.Random, task: int, seen: int, error: float, certified: bool) -> dict:
+def invented_task(chance: random.Random, task: int, tasks: int, error: float, certified: bool) -> dict:
     n = 10000 + 300 * task
     record = {
         "task": task,
@@ -23,13 +23,13 @@ def invented_task(chance: random.Random, task: int, seen: int, error: float, cer
         "bounds": {"holdout": min(1, error * 1.1 + 0.012)},
     }
     if certified:
-        picked = 130 + 12 * task + 25 * (seen - task) + chance.randrange(20)
+        picked = 130 + 12 * task + 25 * (tasks - task) + chance.randrange(20)
         missed = round(n * error * 0.9)
         share = (picked + missed) / n
         record |= {
             "prior": 0,
             "compression": picked - 8,
-            "evicted": 6 * (seen - task),
+            "evicted": 6 * (tasks - task),
             "errors": missed,
             "picked": picked,
             "errors_not_picked": missed,
@@ -69,12 +69,12 @@ def make_run(
             fall = loss * (1 - 0.5 ** (s - t)) * 2
             row.append(max(0.0, min(1.0, start - luck * fall - 0.004 * t + 0.006 * chance.random())))
         matrix.append(row)
-        own = [invented_task(chance, t, s, 1 - row[t - 1], certified) for t in range(1, s + 1)]
+        tasks_now = [invented_task(chance, t, s, 1 - row[t - 1], certified) for t in range(1, s + 1)]
         classes = {str(c): max(0.0, min(1.0, row[c // 2] + 0.01 * (-1) ** c)) for c in range(2 * s)}
         records.append(
             {"task": s, "accuracy": row, "classes": classes, "seconds": 3.0, "learn_seconds": 2.5}
             | {"peak_memory": 400_000_000 + s, "peak_cuda_allocated": None, "peak_cuda_reserved": None}
-            | {"memory_used": 1990, "tasks": own}
+            | {"memory_used": 1990, "tasks": tasks_now}
         )
     config = {"method": method, "stream": stream, "scenario": scenario, "model": "mlp", "seed": seed}
     config |= {"memory": 2000, "hash": folder.name, "delta": 0.05, "holdout": 0.1}

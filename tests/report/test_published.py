@@ -34,7 +34,7 @@ def beside(rows, *runs, metrics=("accuracy",)):
     return [cell.published for cell in cells(rows, *runs, metrics=metrics)]
 
 
-def test_a_number_stands_beside_the_runs_it_is_about(file, found):
+def test_a_number_stands_beside_the_runs_it_is_about(file, run_set):
     rows = published.read_published(
         file(
             ACCURACY,
@@ -42,7 +42,7 @@ def test_a_number_stands_beside_the_runs_it_is_about(file, found):
             "mnist,5,class-incremental,mlp,cop2l,seconds,12.5,,",
         )
     )
-    accuracy, forgetting, seconds = tables(group(found.runs), ["accuracy", "forgetting", "seconds"], rows)
+    accuracy, forgetting, seconds = tables(group(run_set.runs), ["accuracy", "forgetting", "seconds"], rows)
     assert accuracy.cells[0][0].published == (0.9512, 0.0018, "Article 1")
     assert forgetting.cells[0][0].published == (0.0335, None, "Article 2")
     assert seconds.cells[0][0].published == (12.5, None, "")
@@ -53,11 +53,11 @@ def test_a_number_stands_beside_the_runs_it_is_about(file, found):
     assert "(95.12 ± 0.18)" in text
     assert "(3.35)" in text
     assert "published numbers in parentheses, from Article 1" in text
-    assert "published" not in formats.markdown(tables(group(found.runs), ["accuracy"]))
+    assert "published" not in formats.markdown(tables(group(run_set.runs), ["accuracy"]))
 
 
 @pytest.mark.parametrize(
-    "other",
+    "difference",
     [
         {"stream": "mine/mnist.npz"},
         {"stream": "mnist@some-features"},
@@ -68,10 +68,10 @@ def test_a_number_stands_beside_the_runs_it_is_about(file, found):
     ],
     ids=str,
 )
-def test_a_run_that_is_anything_else_has_no_published_number(file, tmp_path, other):
+def test_a_run_that_is_anything_else_has_no_published_number(file, tmp_path, difference):
     rows = published.read_published(file(ACCURACY))
     assert beside(rows, read_run(make_run(tmp_path / "same", name="mnist"))) != [None]
-    assert beside(rows, read_run(make_run(tmp_path / "other", name="mnist", **other))) == [None]
+    assert beside(rows, read_run(make_run(tmp_path / "other", name="mnist", **difference))) == [None]
 
 
 def test_a_further_column_is_a_key_of_the_configuration(file, tmp_path):
@@ -83,12 +83,12 @@ def test_a_further_column_is_a_key_of_the_configuration(file, tmp_path):
         )
     )
     settings = {"stop": "kl", "options": {"patience": 3}}
-    small, large, other = (
+    small, large, middle = (
         read_run(make_run(tmp_path / name, **settings, **changed))
         for name, changed in (("a", {"memory": 500}), ("b", {}), ("c", {"memory": 1000}))
     )
-    found = cells(rows, small, large, other)
-    assert [cell.published and cell.published.mean for cell in found] == [0.91, None, 0.9512]
+    matches = cells(rows, small, large, middle)
+    assert [cell.published and cell.published.mean for cell in matches] == [0.91, None, 0.9512]
     assert beside(rows, read_run(make_run(tmp_path / "d", stop="none", options={"patience": 3}))) == [None]
 
 
@@ -139,10 +139,10 @@ def test_the_example_of_the_documentation(tmp_path, monkeypatch, capsys):
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "numbers.csv").write_text(numbers)
     monkeypatch.chdir(tmp_path)
-    made = {}
-    exec(code, made)
+    variables = {}
+    exec(code, variables)
     assert "(94.48 ± 0.28)" in capsys.readouterr().out
-    assert "published 94.48" in made["html"]
+    assert "published 94.48" in variables["html"]
 
 
 def test_a_file_that_is_no_text_is_one_sentence(tmp_path):

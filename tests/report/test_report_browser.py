@@ -164,7 +164,7 @@ def write_sites(path):
 @pytest.mark.long
 def test_the_pictures_of_the_documentation(opened, tmp_path, monkeypatch):
     """`make screenshots` keeps what this makes."""
-    kept = Path(os.environ.get("COP2L_SCREENSHOTS", tmp_path)).resolve()
+    pictures = Path(os.environ.get("COP2L_SCREENSHOTS", tmp_path)).resolve()
     monkeypatch.chdir(tmp_path)
     write_sites(tmp_path / "digits.csv")
     own = ["digits.csv", "label=digit", "domain=site", "scenario=domain-incremental", "claim=tasks,average"]
@@ -184,8 +184,8 @@ def test_the_pictures_of_the_documentation(opened, tmp_path, monkeypatch):
             tab.add_style_tag(content="body { padding: 60px; }")  # the margin of the paper
         picture = Image.open(io.BytesIO(tab.screenshot()))
         assert picture.size == tuple(context["viewport"].values())
-        picture.convert("RGB").quantize(96).save(kept / f"{shot}.png", optimize=True)
-        assert (kept / f"{shot}.png").stat().st_size < 200_000
+        picture.convert("RGB").quantize(96).save(pictures / f"{shot}.png", optimize=True)
+        assert (pictures / f"{shot}.png").stat().st_size < 200_000
         assert complaints == []
     figures = Path(__file__).parents[2] / "docs" / "figures"
     for shot in SHOTS:

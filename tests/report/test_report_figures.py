@@ -17,8 +17,8 @@ SIGNS = {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}
 
 
 @pytest.fixture(scope="module")
-def mnist(found):
-    return by_benchmark(found.runs)[0]
+def mnist(run_set):
+    return by_benchmark(run_set.runs)[0]
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -35,9 +35,9 @@ def test_every_figure_draws(mnist, name, tmp_path):
 
 
 @pytest.mark.parametrize("kind", SIGNS)
-def test_pictures_are_what_their_names_say(found, kind, tmp_path):
+def test_pictures_are_what_their_names_say(run_set, kind, tmp_path):
     path = tmp_path / "new" / f"figure.{kind}"
-    save(draw("progress", found.runs), path)
+    save(draw("progress", run_set.runs), path)
     assert path.read_bytes().startswith(SIGNS[kind])
     assert list(path.parent.iterdir()) == [path]
 
@@ -49,8 +49,8 @@ def luminance(colour):
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def contrast(one, other):
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+def contrast(first, second):
+    high, low = sorted((luminance(first), luminance(second)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 
 
@@ -87,9 +87,9 @@ def test_the_bound_figure_shows_means_over_seeds(mnist):
     ]
 
 
-def test_not_valid_stands_in_the_title(found):
+def test_not_valid_stands_in_the_title(run_set):
     (shared,) = [
-        groups for groups in by_benchmark(found.runs) if groups[0].benchmark.stream == "permuted-mnist"
+        groups for groups in by_benchmark(run_set.runs) if groups[0].benchmark.stream == "permuted-mnist"
     ]
     assert [panel.title for panel in FIGURES["bounds"](shared).panels] == [
         "cop2l – not valid",
@@ -117,16 +117,16 @@ def test_a_varied_setting_can_be_drawn(tmp_path):
         draw("against", runs)
     with pytest.raises(UserError, match="not a rate"):
         draw("against", runs, key="memory", metric="seconds")
-    with pytest.raises(UserError, match="nothing that the figure"):
+    with pytest.raises(UserError, match="nothing to show in the figure"):
         draw("against", runs, key="omega")
 
 
 def test_only_the_certified_bound_is_drawn_unless_asked(tmp_path):
     group_of_one = group([read_run(make_run(tmp_path / "run"))])
-    figure, every = FIGURES["bounds"](group_of_one), FIGURES["all-bounds"](group_of_one)
+    figure, all_bounds = FIGURES["bounds"](group_of_one), FIGURES["all-bounds"](group_of_one)
     assert [key.label for key in figure.keys] == ["test error", "certified bound"]
-    assert [key.label for key in every.keys] == ["test error", *(kind.label for kind in KINDS.values())]
-    assert figure.rows == every.rows  # the table has every kind
+    assert [key.label for key in all_bounds.keys] == ["test error", *(kind.label for kind in KINDS.values())]
+    assert figure.rows == all_bounds.rows  # the table has all_bounds kind
     drawn = [row for rows in figure.panels[0].spec["datasets"].values() for row in rows if "high" in row]
     assert {row["series"] for row in drawn} == {"test error", "certified bound"}
 

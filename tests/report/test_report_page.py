@@ -17,7 +17,7 @@ from cop2l.kernel.form import ASSUMPTIONS
 from cop2l.report import sentences
 from cop2l.report.groups import group
 from cop2l.report.page import PAGE_FIGURES, page
-from cop2l.report.runs import Found, find_runs, read_run
+from cop2l.report.runs import RunSet, find_runs, read_run
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
 
@@ -44,7 +44,7 @@ class Outline(HTMLParser):
             self.texts.append(data)
 
     def all(self, tag, **attributes):
-        return [found for name, found in self.elements if name == tag and attributes.items() <= found.items()]
+        return [attrs for name, attrs in self.elements if name == tag and attributes.items() <= attrs.items()]
 
 
 @pytest.fixture(scope="module")
@@ -116,43 +116,44 @@ def test_the_wording_of_certificates_is_on_the_page(outline):
     assert "cop2l verify" in text
 
 
-def test_a_claim_is_the_largest_bound_over_the_runs_rounded_upwards(found):
-    ours = next(g for g in group(found.runs) if (g.method, g.benchmark.stream) == ("cop2l", "mnist"))
-    (sentence,) = sentences.claim(ours)
+def test_a_claim_is_the_largest_bound_over_the_runs_rounded_upwards(run_set):
+    cop2l = next(g for g in group(run_set.runs) if (g.method, g.benchmark.stream) == ("cop2l", "mnist"))
+    (sentence,) = sentences.claim(cop2l)
     claimed = [float(number) for number in re.findall(r"([\d.]+)\s% on task", sentence)]
     assert len(claimed) == 5
     for task, value in enumerate(claimed):
-        largest = max(100 * run.tasks[task].bounds["preference"] for run in ours.runs)
+        largest = max(100 * run.tasks[task].bounds["preference"] for run in cop2l.runs)
         assert largest <= value < largest + 0.1
-    assert "With probability at least 95\u00a0%" in sentences.meaning(ours)
+    assert "With probability at least 95\u00a0%" in sentences.meaning(cop2l)
 
 
 def test_tasks_are_called_by_their_names(tmp_path):
     folder = make_run(tmp_path / "run", tasks=2)
     summary = read_json(folder / "summary.json")
     write_json(folder / "summary.json", summary | {"task_names": ["Bern", "Genf"]})
-    said = flat(page(find_runs([tmp_path])))
+    text = flat(page(find_runs([tmp_path])))
     assert re.search(
-        r'misclassifies at most [\d.]+ % on task 1 \("Bern"\) and [\d.]+ % on task 2 \("Genf"\)\.', said
+        r'misclassifies at most [\d.]+ % on task 1 \("Bern"\) and [\d.]+ % on task 2 \("Genf"\)\.', text
     )
-    assert re.search(r'2 \("Genf"\) \d', said)  # in the table
+    assert re.search(r'2 \("Genf"\) \d', text)  # in the table
 
 
-def test_no_claim_without_a_valid_certificate(found):
-    shared = [g for g in group(found.runs) if g.benchmark.stream == "permuted-mnist"]
+def test_no_claim_without_a_valid_certificate(run_set):
+    shared = [g for g in group(run_set.runs) if g.benchmark.stream == "permuted-mnist"]
     assert [sentences.claim(g) for g in shared] == [[], []]
-    alone = page(Found(tuple(run for g in shared for run in g.runs)))
-    assert title_of(alone).startswith("Not valid: ")
-    assert "What is certified" not in alone
-    assert 'class="command"' not in alone
+    html = page(RunSet(tuple(run for g in shared for run in g.runs)))
+    assert title_of(html).startswith("Not valid: ")
+    assert "What is certified" not in html
+    assert 'class="command"' not in html
 
 
-def test_the_bound_stands_beside_a_hold_out_and_the_papers_formula(found):
-    ours = next(g for g in group(found.runs) if (g.method, g.benchmark.stream) == ("cop2l", "mnist"))
-    said = sentences.context(ours)
-    assert "“preference”" in said
+def test_the_bound_stands_beside_a_hold_out_and_the_papers_formula(run_set):
+    cop2l = next(g for g in group(run_set.runs) if (g.method, g.benchmark.stream) == ("cop2l", "mnist"))
+    sentence = sentences.context(cop2l)
+    assert "“preference”" in sentence
     assert re.search(
-        r"the paper's formula gives [\d.]+.* % for .* a hold-out gives [\d.]+", said.replace("\u00a0", " ")
+        r"the paper's formula gives [\d.]+.* % for .* a hold-out gives [\d.]+",
+        sentence.replace("\u00a0", " "),
     )
 
 
@@ -170,8 +171,8 @@ def test_html_in_files_stays_text(tmp_path):
     assert not any(key.startswith("on") for _, attributes in outline.elements for key in attributes)
 
 
-def test_the_same_runs_make_the_same_page(found, html):
-    assert page(found) == html
+def test_the_same_runs_make_the_same_page(run_set, html):
+    assert page(run_set) == html
 
 
 def test_torch_is_not_needed(tmp_path):
@@ -197,27 +198,27 @@ def changed(folder, **values):
 
 
 def test_the_page_says_where_nothing_was_picked(tmp_path, html):
-    said = "Nothing was picked: this is a hold-out certificate on"
-    assert said not in html
+    sentence = "Nothing was picked: this is a hold-out certificate on"
+    assert sentence not in html
     changed(tmp_path / "run", picked=0, n=400)
-    assert f"<li>{said} 2000 examples.</li>" in page(find_runs([tmp_path]))
+    assert f"<li>{sentence} 2000 examples.</li>" in page(find_runs([tmp_path]))
 
 
 def test_the_page_says_where_a_test_error_is_above_its_claim(tmp_path, html):
     assert "above the claim" not in html
     changed(tmp_path / "run", bounds={"preference": 0.05}, test_error=0.06, test_n=1000)
-    said = " ".join(" ".join(Outline(page(find_runs([tmp_path]))).texts).replace("\u00a0", " ").split())
-    assert "cop2l on mnist: 5 test errors above the claim in 1 run" in said
+    text = " ".join(" ".join(Outline(page(find_runs([tmp_path]))).texts).replace("\u00a0", " ").split())
+    assert "cop2l on mnist: 5 test errors above the claim in 1 run" in text
     assert (
-        "the test error, 6.00 %, is above the claim, 5.01 %: p-value 0.087 (60 of 1000 test examples)" in said
+        "the test error, 6.00 %, is above the claim, 5.01 %: p-value 0.087 (60 of 1000 test examples)" in text
     )
-    assert sentences.P_VALUE in said
+    assert sentences.P_VALUE in text
 
 
 def cells(html, label):
     """The texts of the cells of a column, by what the column is called on a phone."""
-    found = re.findall(rf'data-label="{re.escape(label)}">(.*?)</td>', html, re.DOTALL)
-    return [" ".join(re.sub(r"<[^>]+>", " ", cell).split()) for cell in found]
+    contents = re.findall(rf'data-label="{re.escape(label)}">(.*?)</td>', html, re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]+>", " ", cell).split()) for cell in contents]
 
 
 def test_the_summary_says_what_was_trained_on_certified_on_and_picked(tmp_path):
@@ -259,10 +260,10 @@ def test_the_title_chooses_ours_by_its_name_and_not_by_its_bound(tmp_path):
             make_run(tmp_path / f"{method}-{seed}", method, seed)
     runs = find_runs([tmp_path]).runs
     worst = max(task.bounds["preference"] for run in runs if run.method == "cop2l" for task in run.tasks)
-    said = title_of(page(find_runs([tmp_path])))
-    assert said.startswith("Certified by cop2l: at most ")
-    assert 100 * worst <= float(re.search(r"at most ([\d.]+) %", said)[1]) < 100 * worst + 0.1
-    assert "(the worst of 2 runs)" in said
+    title = title_of(page(find_runs([tmp_path])))
+    assert title.startswith("Certified by cop2l: at most ")
+    assert 100 * worst <= float(re.search(r"at most ([\d.]+) %", title)[1]) < 100 * worst + 0.1
+    assert "(the worst of 2 runs)" in title
     only = sentences.headline(group([run for run in runs if run.method == "replay"]))
     assert only.startswith("Certified: at most")
 
@@ -298,9 +299,9 @@ def test_families_alone_make_a_title(tmp_path):
 
 def test_a_test_error_stands_beside_its_bound_with_its_interval(tmp_path):
     changed(tmp_path / "run", bounds={"preference": 0.08999}, test_error=0.05, test_n=100)
-    said = flat(page(find_runs([tmp_path])))
-    assert "1 9.00 5.00 1.64 to 11.29" in said
-    assert "95 % interval (Clopper and Pearson, each task by itself)" in said
+    text = flat(page(find_runs([tmp_path])))
+    assert "1 9.00 5.00 1.64 to 11.29" in text
+    assert "95 % interval (Clopper and Pearson, each task by itself)" in text
 
 
 def test_only_figures_with_something_to_see(tmp_path):
@@ -342,10 +343,10 @@ def test_the_command_of_the_page_verifies_the_run(tmp_path, capsys, options):
     run = tmp_path / "a run"
     assert main(["run", "digits", "--out", str(run), "tasks=2", "epochs=1", *options]) == 0
     (code,) = re.findall(r"<pre><code>(.*?)</code></pre><button", page(find_runs([run])), re.DOTALL)
-    words = shlex.split(entities.unescape(re.sub("<[^>]+>", "", code)))
+    arguments = shlex.split(entities.unescape(re.sub("<[^>]+>", "", code)))
     capsys.readouterr()
-    assert words[0] == "cop2l"
-    assert main(words[1:]) == 0, capsys.readouterr().out
+    assert arguments[0] == "cop2l"
+    assert main(arguments[1:]) == 0, capsys.readouterr().out
 
 
 def test_groups_that_differ_in_a_list_make_a_page(tmp_path):

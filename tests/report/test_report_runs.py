@@ -7,7 +7,7 @@ from cop2l.errors import UserError
 from cop2l.files import read_json, write_json
 from cop2l.report.comparison import tables
 from cop2l.report.groups import group
-from cop2l.report.runs import LeftOut, Run, collection, find_runs, read_run
+from cop2l.report.runs import LeftOut, Run, find_runs, read_collection, read_run
 
 
 def test_a_finished_run_is_what_its_files_say(tmp_path):
@@ -38,7 +38,7 @@ def test_an_unfinished_run_is_a_sentence(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "words"),
+    ("file", "content", "reason"),
     [
         ("summary.json", "{", "summary.json (not JSON)"),
         ("summary.json", "[]", "summary.json (not an object)"),
@@ -51,7 +51,7 @@ def test_an_unfinished_run_is_a_sentence(tmp_path):
         ("records.jsonl", b"\xff\xfe\n", "records.jsonl (line 1 is not text)"),
     ],
 )
-def test_a_damaged_file_is_a_sentence(tmp_path, file, content, words):
+def test_a_damaged_file_is_a_sentence(tmp_path, file, content, reason):
     path = make_run(tmp_path / "run") / file
     if content is None:
         path.unlink()
@@ -61,7 +61,7 @@ def test_a_damaged_file_is_a_sentence(tmp_path, file, content, words):
         path.write_text(content)
     left = read_run(tmp_path / "run")
     assert isinstance(left, LeftOut)
-    assert words in left.sentence
+    assert reason in left.sentence
     assert left.sentence.endswith("delete it and run its command again.")
 
 
@@ -70,7 +70,7 @@ def test_a_collection_that_would_fill_the_memory_is_a_sentence(tmp_path):
     with file.open("wb") as content:
         content.write(b'{"summary": ')
         content.truncate(2**30 + 1)  # zeros that take no space
-    (left,) = collection(file)
+    (left,) = read_collection(file)
     assert left.sentence == f"{file} is damaged: larger than {2**30} bytes; collect it again."
 
 
@@ -80,22 +80,22 @@ JUNK = [None, True, -1, 2, 0.5, 10**400, "x", [], {}, [[]], [{}], [[1, 2]], {"a"
 def test_no_value_of_a_summary_can_break_the_reader(tmp_path):
     """Every field of a summary replaced by every kind of junk: a run or a sentence, and tables either way."""
     folder = make_run(tmp_path / "run")
-    whole = read_json(folder / "summary.json")
-    kinds = {"whole": 0, "left out": 0}
-    for key in whole:
+    summary = read_json(folder / "summary.json")
+    kinds = {"run": 0, "left out": 0}
+    for key in summary:
         for value in JUNK:
-            write_json(folder / "summary.json", whole | {key: value})
+            write_json(folder / "summary.json", summary | {key: value})
             result = read_run(folder)
-            kinds["whole" if isinstance(result, Run) else "left out"] += 1
+            kinds["run" if isinstance(result, Run) else "left out"] += 1
             if isinstance(result, Run):
                 tables(group([result]), ["accuracy", "forgetting", "bound", "ratio-kl"])
     assert min(kinds.values()) > 10
 
 
 def test_find_reads_every_run_below_and_none_twice(folder):
-    found = find_runs([folder, folder / "cop2l-0", folder / "." / "cop2l-1"])
-    assert len(found.runs) == 11
-    assert [left.folder.name for left in found.left_out] == ["unfinished"]
+    run_set = find_runs([folder, folder / "cop2l-0", folder / "." / "cop2l-1"])
+    assert len(run_set.runs) == 11
+    assert [left.folder.name for left in run_set.left_out] == ["unfinished"]
 
 
 def test_wrong_paths_are_errors_for_the_user(tmp_path):

@@ -17,36 +17,36 @@ from cop2l.report.runs import find_runs, read_run
 from cop2l.text import rounded_text
 
 
-def tables(found, *names):
-    return comparison.tables(group(found.runs), names)
+def tables(run_set, *names):
+    return comparison.tables(group(run_set.runs), names)
 
 
-def test_mean_and_deviation_are_over_the_seeds(found):
-    (table,) = tables(found, "accuracy")
-    values = [run.accuracy for run in found.runs if (run.method, run.stream) == ("cop2l", "mnist")]
+def test_mean_and_deviation_are_over_the_seeds(run_set):
+    (table,) = tables(run_set, "accuracy")
+    values = [run.accuracy for run in run_set.runs if (run.method, run.stream) == ("cop2l", "mnist")]
     cell = table.cells[table.rows.index("cop2l")][table.columns.index("mnist, class-incremental")]
     assert len(values) == 3
-    assert cell.ours == (fmean(values), stdev(values), 3)
+    assert cell.value == (fmean(values), stdev(values), 3)
 
 
-def test_methods_are_rows_and_streams_are_columns(found):
-    (table,) = tables(found, "accuracy")
+def test_methods_are_rows_and_streams_are_columns(run_set):
+    (table,) = tables(run_set, "accuracy")
     assert table.rows == ("cop2l", "finetuning", "replay")
     assert table.columns == ("mnist, class-incremental", "permuted-mnist, domain-incremental")
     assert table.shared == "mlp, 5 tasks"
     assert table.cells[1][1] is None
 
 
-def test_the_best_is_the_largest_accuracy_and_the_smallest_bound(found):
-    for table in tables(found, "accuracy", "bound"):
+def test_the_best_is_the_largest_accuracy_and_the_smallest_bound(run_set):
+    for table in tables(run_set, "accuracy", "bound"):
         column = [row[0] for row in table.cells]
         pick = max if column[0].metric.better == "higher" else min
-        best = pick(column, key=lambda cell: cell.ours.mean)
+        best = pick(column, key=lambda cell: cell.value.mean)
         assert [cell for cell in column if cell.best] == [best]
 
 
-def test_a_bound_that_is_not_valid_is_never_the_best(found):
-    (table,) = tables(found, "bound")
+def test_a_bound_that_is_not_valid_is_never_the_best(run_set):
+    (table,) = tables(run_set, "bound")
     assert [row[1].valid for row in table.cells if row[1]] == [False, False]
     assert not any(row[1].best for row in table.cells if row[1])
     assert SHARED in formats.text([table])
@@ -62,7 +62,7 @@ def rated(folder, method, *, accuracy=0.9, plasticity=0.95, forgetting=0.05, see
 
 
 @pytest.mark.parametrize(
-    "other",
+    "numbers",
     [
         {"accuracy": 0.1, "plasticity": 0.1, "forgetting": -0.42},  # guesses among ten classes
         {"accuracy": 0.4, "forgetting": 0.01},
@@ -70,11 +70,11 @@ def rated(folder, method, *, accuracy=0.9, plasticity=0.95, forgetting=0.05, see
     ],
     ids=str,
 )
-def test_a_method_that_did_not_learn_is_never_the_best(tmp_path, other):
+def test_a_method_that_did_not_learn_is_never_the_best(tmp_path, numbers):
     runs = [
         rated(tmp_path, "replay"),
         rated(tmp_path, "cop2l", accuracy=0.8),
-        rated(tmp_path, "finetuning", **other),
+        rated(tmp_path, "finetuning", **numbers),
     ]
     metrics = ["accuracy", "forgetting", "plasticity", "seconds", "holdout"]
     (table,) = comparison.tables(group(runs), metrics)
@@ -91,10 +91,10 @@ def best(runs, metric):
 
 def test_forgetting_far_below_zero_is_not_the_best_and_nothing_beats_none(tmp_path):
     late = rated(tmp_path, "finetuning", accuracy=0.9, plasticity=0.48, forgetting=-0.42)
-    kept, lost = rated(tmp_path, "replay", forgetting=-0.01), rated(tmp_path, "cop2l", forgetting=0.2)
-    assert best([late, kept, lost], "forgetting") == {"replay"}
+    steady, lost = rated(tmp_path, "replay", forgetting=-0.01), rated(tmp_path, "cop2l", forgetting=0.2)
+    assert best([late, steady, lost], "forgetting") == {"replay"}
     level = rated(tmp_path / "level", "cop2l", forgetting=0.0)
-    assert best([late, kept, level], "forgetting") == {"replay", "cop2l"}
+    assert best([late, steady, level], "forgetting") == {"replay", "cop2l"}
 
 
 def test_what_is_level_within_its_noise_is_best_together(tmp_path):
@@ -154,15 +154,15 @@ def test_a_seed_counted_twice_is_said(tmp_path):
     assert "counts seed 7 2 times" in sentence
 
 
-def test_fewer_seeds_than_the_others_is_said(found):
-    text = formats.text(tables(found, "accuracy"))
+def test_fewer_seeds_than_the_others_is_said(run_set):
+    text = formats.text(tables(run_set, "accuracy"))
     assert "[1]" in text
     assert "over n seeds only" in text
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_mean_worst_and_ratio_of_every_kind(found, kind):
-    run = next(run for run in found.runs if run.method == "cop2l")
+def test_mean_worst_and_ratio_of_every_kind(run_set, kind):
+    run = next(run for run in run_set.runs if run.method == "cop2l")
     values = [task.bounds[kind] for task in run.tasks]
     assert bounds_of(run, kind) == values
     assert METRICS[kind].of(run) == fmean(values)
@@ -190,14 +190,14 @@ def test_a_published_bound_is_quoted_as_printed():
     assert published_text(Published(0.2968, 0.001), METRICS["kl"]) == "29.68 ± 0.10"
 
 
-def test_json_holds_unrounded_numbers(found):
-    made = tables(found, "accuracy", "bound")
+def test_json_holds_unrounded_numbers(run_set):
+    made = tables(run_set, "accuracy", "bound")
     cells = [cell for table in made for cell in table.filled]
     objects = json.loads(formats.as_json(made))
     assert len(objects) == 10
     for value, cell in zip(objects, cells, strict=True):
         assert (value["metric"], value["method"]) == (cell.metric.name, cell.group.method)
-        assert (value["mean"], value["sd"], value["best"]) == (cell.ours.mean, cell.ours.sd, cell.best)
+        assert (value["mean"], value["sd"], value["best"]) == (cell.value.mean, cell.value.sd, cell.best)
 
 
 def test_markdown_has_as_many_cells_as_its_header(tmp_path):
@@ -214,8 +214,8 @@ def test_latex_escapes_what_is_special(tmp_path):
     assert text.count(r"\begin{") == text.count(r"\end{") == 2
 
 
-def test_one_stream_makes_one_table_of_methods_and_metrics(found):
-    runs = [run for run in found.runs if run.stream == "mnist"]
+def test_one_stream_makes_one_table_of_methods_and_metrics(run_set):
+    runs = [run for run in run_set.runs if run.stream == "mnist"]
     (table,) = comparison.tables(group(runs), ["accuracy", "forgetting", "preference", "picked"])
     assert table.columns == (
         "average accuracy, %",
@@ -228,15 +228,15 @@ def test_one_stream_makes_one_table_of_methods_and_metrics(found):
 
 
 @pytest.mark.parametrize("form", [formats.text, formats.markdown, formats.latex])
-def test_a_table_states_its_rule_for_ties(found, tmp_path, form):
-    assert "smaller of the two standard deviations over the seeds" in form(tables(found, "accuracy"))
+def test_a_table_states_its_rule_for_ties(run_set, tmp_path, form):
+    assert "smaller of the two standard deviations over the seeds" in form(tables(run_set, "accuracy"))
     alone = comparison.tables(group([read_run(make_run(tmp_path / "run"))]), ["accuracy"])
     assert "standard deviations" not in form(alone)
 
 
-def test_the_best_is_starred_in_text(found):
+def test_the_best_is_starred_in_text(run_set):
     assert (
-        formats.text(tables(found, "accuracy")).count("*") == 3
+        formats.text(tables(run_set, "accuracy")).count("*") == 3
     )  # two columns, and the caption that explains it
 
 
@@ -251,7 +251,7 @@ def test_a_key_that_was_not_given_goes_without_saying(tmp_path):
     assert {g.label for g in group(runs)} == {"cop2l", "cop2l (preset paper)"}
 
 
-def test_rows_and_columns_without_a_number_are_left_out(found):
-    (table,) = tables(found, "preference")
+def test_rows_and_columns_without_a_number_are_left_out(run_set):
+    (table,) = tables(run_set, "preference")
     assert table.rows == ("cop2l",)
     assert len(table.columns) == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cop2l.report.runs import Found
+    from cop2l.report.runs import RunSet
 
 
 def add_runs(parser: argparse.ArgumentParser, *, beside: bool = False) -> None:
@@ -24,8 +24,8 @@ def add_runs(parser: argparse.ArgumentParser, *, beside: bool = False) -> None:
         )
 
 
-def find_runs(arguments: argparse.Namespace) -> "Found":
-    """The runs, once it is said which folders are left out."""
+def find_runs(arguments: argparse.Namespace) -> "RunSet":
+    """Find the runs, and print which folders are left out."""
     from cop2l.report import runs
 
     found = runs.find_runs(arguments.runs)

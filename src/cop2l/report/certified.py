@@ -1,4 +1,4 @@
-"""What a group of runs certifies, beside what its test part measured."""
+"""The claims of a group of runs, and what the test part measured."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -10,13 +10,12 @@ from cop2l.report.groups import Group
 from cop2l.report.metric import METRICS, bounds_of, test_errors
 from cop2l.report.runs import Run
 
-OURS = "cop2l"
 LEVEL = 0.95
-"""Of the interval around each test error, by itself."""
+"""The level of the interval around each test error, each task by itself."""
 
 
 class TaskRow(NamedTuple):
-    """One task: the largest bound over the runs, their mean test error, and the interval of what their tests leave open."""
+    """One task: the largest bound over the runs, their mean test error, and the span of their test intervals."""
 
     task: int
     at_most: float
@@ -27,21 +26,21 @@ class TaskRow(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What all the runs of a group certify, the largest of their bounds, and what it is about."""
+    """The largest bound of a group, and what it bounds."""
 
     at_most: float
     about: str
 
 
 def certifies(group: Group) -> bool:
-    """Whether nothing is known against the certificates of a group, and all are issued at one delta."""
+    """Whether all certificates of a group are valid and have the same delta."""
     deltas = {run.delta for run in group.runs}
     return not group.not_valid and len(deltas) == 1 and None not in deltas
 
 
 def task_rows(group: Group) -> list[TaskRow]:
     """A row for each task; none unless every run bounds every task."""
-    bounds = [own for run in group.runs if (own := bounds_of(run, "bound"))]
+    bounds = [values for run in group.runs if (values := bounds_of(run, "bound"))]
     if not certifies(group) or len(bounds) < len(group.runs):
         return []
     rows = []
@@ -51,7 +50,7 @@ def task_rows(group: Group) -> list[TaskRow]:
         rows.append(
             TaskRow(
                 t + 1,
-                max(own[t] for own in bounds),
+                max(values[t] for values in bounds),
                 fmean(test_errors(run)[t] for run in group.runs),
                 (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None,
                 _span([task.certified_on for task in tasks]),
@@ -62,57 +61,59 @@ def task_rows(group: Group) -> list[TaskRow]:
 
 
 def interval(run: Run, t: int) -> tuple[float, float] | None:
-    """Clopper and Pearson's interval around a test error; None where it is not known of how many examples that is."""
+    """Clopper and Pearson's interval around a test error; None if the number of test examples is not known."""
     n = run.tasks[t].test_n
     return clopper_pearson(round(test_errors(run)[t] * n), n, LEVEL) if n else None
 
 
 def result(group: Group) -> Result | None:
-    """What the runs of a group certify of the error; None if nothing, or if it is not valid."""
+    """The claim of a group about the error; None if there is none, or if it is not valid."""
     if rows := task_rows(group):
         return Result(max(row.at_most for row in rows), "error" + " on every task" * (len(rows) > 1))
-    averages = [METRICS["average"].of(run) for run in group.runs]
-    known = [average for average in averages if average is not None]
-    if not certifies(group) or len(known) < len(averages):
+    averages = [average for run in group.runs if (average := METRICS["average"].of(run)) is not None]
+    if not certifies(group) or len(averages) < len(group.runs):
         return None
-    return Result(max(known), f"error on average over the {group.benchmark.tasks} tasks")
+    return Result(max(averages), f"error on average over the {group.benchmark.tasks} tasks")
 
 
 def certifying_groups(groups: Sequence[Group]) -> list[Group]:
-    """The groups that certify something, on each stream CoP2L's if there are such: chosen by method, not by bound."""
-    able = [group for group in groups if (found := result(group)) and found.at_most < 1]
-    ours = {group.benchmark for group in able if group.method == OURS}
-    return [group for group in able if group.method == OURS or group.benchmark not in ours]
+    """The groups whose claim is below 100 %; on a stream where CoP2L has one, only CoP2L's.
+
+    The choice is by method: a choice by bound would void the claim.
+    """
+    able = [group for group in groups if (claim := result(group)) and claim.at_most < 1]
+    by_cop2l = {group.benchmark for group in able if group.method == "cop2l"}
+    return [group for group in able if group.method == "cop2l" or group.benchmark not in by_cop2l]
 
 
 def families(group: Group) -> list[Claim]:
-    """What is claimed beside the bound of each task: the largest bounds over the runs, beside what was measured on average.
+    """The claims beside the bound of each task: the largest bounds over the runs, with the means of what was measured.
 
-    Nothing where not all the runs claim the same, or where it is not valid.
+    None if the runs claim different things, or if a certificate is not valid.
     """
-    about = [[(s["family"], s["task"], s["subject"]) for s in run.claims] for run in group.runs]
-    if not certifies(group) or any(other != about[0] for other in about):
+    subjects = [[(s["family"], s["task"], s["subject"]) for s in run.claims] for run in group.runs]
+    if not certifies(group) or any(subject != subjects[0] for subject in subjects):
         return []
     largest = [
-        {**same[0], "value": max(s["value"] for s in same)}
-        for same in zip(*(run.claims for run in group.runs), strict=True)
+        {**statements[0], "value": max(s["value"] for s in statements)}
+        for statements in zip(*(run.claims for run in group.runs), strict=True)
     ]
     return claims(largest, _mean([_measured(run) for run in group.runs]))
 
 
 def _measured(run: Run) -> Measured:
-    """What the test part says of a run."""
+    """The numbers that the test part measured for a run."""
     heads = [
         {s["subject"] for s in run.claims if (s["family"], s["task"]) == ("classes", task.task)}
         for task in run.tasks
     ]
-    once = {c for head in heads for c in head if sum(c in other for other in heads) == 1}
+    in_one_task = {c for head in heads for c in head if sum(c in classes for classes in heads) == 1}
     return Measured(
         [task.certified_on or 0 for task in run.tasks],
         test_errors(run),
-        [run.matrix[t][t] - now for t, now in enumerate(run.matrix[-1])],
+        [run.matrix[t][t] - final for t, final in enumerate(run.matrix[-1])],
         [task.test_groups for task in run.tasks],
-        {c: 1 - accuracy for c, accuracy in run.classes[-1].items() if c in once},
+        {c: 1 - accuracy for c, accuracy in run.classes[-1].items() if c in in_one_task},
     )
 
 
@@ -131,5 +132,7 @@ def _mean(runs: Sequence[Measured]) -> Measured:
 
 
 def _span(counts: Sequence[int | None]) -> str:
-    known = sorted({number for number in counts if number is not None})
-    return "–" if not known else str(known[0]) if len(known) == 1 else f"{known[0]} to {known[-1]}"
+    numbers = sorted({number for number in counts if number is not None})
+    if not numbers:
+        return "–"
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"

@@ -7,15 +7,17 @@ from statistics import fmean
 
 from cop2l.errors import UserError
 from cop2l.report.groups import Benchmark, Group, Spread
-from cop2l.report.metric import SCALES, Metric, metric, test_errors
+from cop2l.report.metric import SCALES, Metric, test_errors
+from cop2l.report.metric import metric as metric_named
 from cop2l.report.published import Published, Row, published
 from cop2l.text import count, percent, rounded_text
 
 FAR_BEHIND = 0.5
-"""Less than this share of the best accuracy, or plasticity, of a stream is not to have learned."""
+"""A method did not learn if it has less than this share of the best accuracy, or plasticity, of its stream."""
 NEAR_GUESSING = 1.2
-"""Neither is less than so many times the accuracy of a guess."""
+"""A method did not learn if its accuracy is below this multiple of that of a guess."""
 MOST_GAINED = 0.1
+"""A forgetting below minus this is never the best: tasks were learned only after their time."""
 DIGITS = {"%": 2, "s": 1, "x": 2, "MB": 0, "examples": 0}
 
 
@@ -25,7 +27,7 @@ class Cell:
 
     group: Group
     metric: Metric
-    ours: Spread
+    value: Spread
     published: Published | None
     valid: bool
     learned: bool
@@ -34,11 +36,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: `cells[row][column]` is None where a method was not run, or lacks the metric."""
+    """A table: `cells[row][column]` is None if a method was not run, or does not have the metric."""
 
     title: str
     shared: str
-    """What all the columns have in common and their names therefore leave out."""
+    """What all columns have in common; the names of the columns leave it out."""
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     cells: tuple[tuple[Cell | None, ...], ...]
@@ -50,25 +52,25 @@ class Table:
 
 
 def tables(groups: Sequence[Group], names: Sequence[str], beside: Sequence[Row] = ()) -> list[Table]:
-    """Of one stream, one table with the metrics as columns; of several, a table per metric with the streams as columns.
+    """One table with the metrics as columns if there is one stream, else a table per metric with the streams as columns.
 
-    Published numbers stand beside ours. A metric that no run has is left out, unless that leaves nothing.
+    Published numbers stand beside those of the runs. Metrics that no run has are left out; it is an error if none is left.
     """
-    metrics = [one for name in names if _has(groups, one := metric(name))]
+    metrics = [metric for name in names if _has(groups, metric := metric_named(name))]
     if not metrics:
         raise UserError(f"None of these runs has {', '.join(names)}; choose another metric.")
     streams, shared = column_names(sorted({group.benchmark for group in groups}))
     if len(streams) == 1:
-        columns = [_column(groups, one, beside) for one in metrics]
-        heads = [f"{one.title}, {one.unit}".removesuffix(", examples") for one in metrics]
+        columns = [_column(groups, metric, beside) for metric in metrics]
+        heads = [f"{metric.title}, {metric.unit}".removesuffix(", examples") for metric in metrics]
         return [_table(streams[0], shared, heads, columns)]
-    made = []
-    for one in metrics:
-        benchmarks = sorted({group.benchmark for group in groups if _has([group], one)})
+    result = []
+    for metric in metrics:
+        benchmarks = sorted({group.benchmark for group in groups if _has([group], metric)})
         streams, shared = column_names(benchmarks)
-        columns = [_column([g for g in groups if g.benchmark == b], one, beside) for b in benchmarks]
-        made.append(_table(f"{one.title}, {one.unit}", shared, streams, columns))
-    return made
+        columns = [_column([g for g in groups if g.benchmark == b], metric, beside) for b in benchmarks]
+        result.append(_table(f"{metric.title}, {metric.unit}", shared, streams, columns))
+    return result
 
 
 def _has(groups: Sequence[Group], metric: Metric) -> bool:
@@ -76,44 +78,48 @@ def _has(groups: Sequence[Group], metric: Metric) -> bool:
 
 
 def _table(title: str, shared: str, heads: Sequence[str], columns: Sequence[dict[str, Cell]]) -> Table:
-    found = {cell.group.label: cell.group.order for column in columns for cell in column.values()}
-    labels = tuple(sorted(found, key=lambda label: found[label]))
+    orders = {cell.group.label: cell.group.order for column in columns for cell in column.values()}
+    labels = tuple(sorted(orders, key=lambda label: orders[label]))
     cells = tuple(tuple(column.get(label) for column in columns) for label in labels)
     return Table(title, shared, labels, tuple(heads), cells)
 
 
 def _column(groups: Sequence[Group], metric: Metric, beside: Sequence[Row]) -> dict[str, Cell]:
-    """The methods on one stream, by their labels."""
-    idle = {id(group) for group in failed_groups(groups)}
+    """The cells of one stream and metric, by the labels of their groups."""
+    failed = {id(group) for group in failed_groups(groups)}
     cells = [
         Cell(
             group,
             metric,
-            ours,
+            value,
             published(beside, group, metric.name),
             valid=not (metric.certified and group.not_valid),
-            learned=id(group) not in idle,
+            learned=id(group) not in failed,
         )
         for group in groups
-        if (ours := metric.over_seeds(group))
+        if (value := metric.over_seeds(group))
     ]
     best = {id(cell) for cell in _best(cells, metric)}
     return {cell.group.label: replace(cell, best=id(cell) in best) for cell in cells}
 
 
 def column_names(benchmarks: Sequence[Benchmark]) -> tuple[tuple[str, ...], str]:
-    """Short names for benchmarks: what differs between them; and what they share.
+    """Short names for benchmarks, from what differs between them; and what they share.
 
     >>> column_names([Benchmark("mnist", "class-incremental", model, 5) for model in ("mlp", "cnn")])
     (('mnist, mlp', 'mnist, cnn'), 'class-incremental, 5 tasks')
     """
-    described = [(b.scenario, b.model, count(b.tasks, "task")) for b in benchmarks]
-    same = [len(set(column)) == 1 for column in zip(*described, strict=True)]
+    properties = [(b.scenario, b.model, count(b.tasks, "task")) for b in benchmarks]
+    shared = [len(set(column)) == 1 for column in zip(*properties, strict=True)]
     names = tuple(
-        ", ".join([b.stream, *(word for word, shared in zip(words, same, strict=True) if not shared)])
-        for b, words in zip(benchmarks, described, strict=True)
+        ", ".join([b.stream, *(text for text, is_shared in zip(texts, shared, strict=True) if not is_shared)])
+        for b, texts in zip(benchmarks, properties, strict=True)
     )
-    common = [word for word, shared in zip(described[0], same, strict=True) if shared] if described else []
+    common = (
+        [text for text, is_shared in zip(properties[0], shared, strict=True) if is_shared]
+        if properties
+        else []
+    )
     return names, ", ".join(common)
 
 
@@ -130,64 +136,64 @@ def metric_text(value: float, metric: Metric) -> str:
 
 
 def published_text(number: Published, metric: Metric) -> str:
-    """A published mean and its deviation as they were printed: not rounded upwards once more."""
+    """A published mean and its deviation as they were printed: a bound is not rounded upwards again."""
     return rounded_text(number.mean, DIGITS[metric.unit], SCALES[metric.unit]) + written_sd(number.sd, metric)
 
 
 def written_sd(value: float | None, metric: Metric) -> str:
-    """A deviation behind a mean; nothing if there is none."""
+    """The deviation behind a mean; empty if there is none."""
     return "" if value is None else f" ± {rounded_text(value, DIGITS[metric.unit], SCALES[metric.unit])}"
 
 
 def failed_groups(groups: Sequence[Group]) -> list[Group]:
     """The groups on one stream that did not learn: near guessing, or far behind in accuracy or plasticity."""
-    found = []
+    failed = []
     for name in ("accuracy", "plasticity"):
         means = [fmean(getattr(run, name) for run in group.runs) for group in groups]
-        found += [
+        failed += [
             group
             for group, mean in zip(groups, means, strict=True)
             if mean < FAR_BEHIND * max(means) or mean <= NEAR_GUESSING * _guessing(group)
         ]
-    return found
+    return failed
 
 
 def _guessing(group: Group) -> float:
-    """The accuracy of a guess; 0 where the classes are not known."""
+    """The accuracy of a guess; 0 if the classes are not known."""
     classes = len(group.runs[0].classes[-1]) if group.runs[0].classes else 0
     heads = group.benchmark.tasks if group.benchmark.scenario == "task-incremental" else 1
     return min(1.0, heads / classes) if classes else 0.0
 
 
 def _best(cells: Sequence[Cell], metric: Metric) -> list[Cell]:
-    """The best of a column and all that are level with it; none where that is all there are."""
+    """The best of a column and all that are level with it; none if that is the whole column."""
     able = [cell for cell in cells if cell.valid and cell.learned]
-    if metric.name == "forgetting":  # far below zero, tasks were learned only after their time
-        able = [cell for cell in able if cell.ours.mean > -MOST_GAINED]
+    if metric.name == "forgetting":
+        able = [cell for cell in able if cell.value.mean > -MOST_GAINED]
     if metric.better == "neither" or not able:
         return []
     best = (max if metric.better == "higher" else min)(able, key=_worth)
     level = [cell for cell in able if _level(cell, best)]
-    displays = {metric_text(cell.ours.mean, metric) for cell in cells}
+    displays = {metric_text(cell.value.mean, metric) for cell in cells}
     return level if len(level) < len(cells) and len(displays) > 1 else []
 
 
 def _worth(cell: Cell) -> float:
-    """The number that is compared: nothing forgotten is not improved upon by a negative number."""
-    return max(0.0, cell.ours.mean) if cell.metric.name == "forgetting" else cell.ours.mean
+    """The number that is compared: a negative forgetting counts as 0."""
+    return max(0.0, cell.value.mean) if cell.metric.name == "forgetting" else cell.value.mean
 
 
 def _level(cell: Cell, best: Cell) -> bool:
-    """Whether a number is displayed as the best one is, or differs from it by no more than either varies."""
-    if metric_text(cell.ours.mean, cell.metric) == metric_text(best.ours.mean, best.metric):
+    """Whether a number looks like the best when displayed, or differs from it by no more than the noise of either."""
+    if metric_text(cell.value.mean, cell.metric) == metric_text(best.value.mean, best.metric):
         return True
     return abs(_worth(cell) - _worth(best)) <= min(_noise(cell), _noise(best))
 
 
 def _noise(cell: Cell) -> float:
-    """The deviation over the seeds; of a single run what is measured varies with the test part, and nothing else does."""
-    if cell.ours.sd is not None:
-        return cell.ours.sd
+    """The deviation over the seeds; for a single run the standard error on the test part, and 0 for bounds and times."""
+    if cell.value.sd is not None:
+        return cell.value.sd
     if cell.metric.certified or cell.metric.unit != "%":
         return 0.0
     run = cell.group.runs[0]

@@ -11,13 +11,13 @@ from cop2l.report.published import sources
 
 NOT_VALID = "†"
 TIES = (
-    "Best: within the smaller of the two standard deviations over the seeds of the best of its column (of single runs: within"
-    " the standard error on the test part; for bounds and times, equal as printed)."
+    "Best: the best mean of a column, and the means whose distance from it is at most the smaller of the two standard"
+    " deviations over the seeds (single runs: the standard error on the test part; their bounds and times: equal as printed)."
 )
 
 
 def text(tables: Sequence[Table]) -> str:
-    """Aligned columns; the best carries a star."""
+    """Tables as aligned columns, with a star at the best."""
     blocks = []
     for table in tables:
         lines = [("method", *table.columns), *_rows(table, lambda best: f"{best}*", str)]
@@ -34,7 +34,7 @@ def text(tables: Sequence[Table]) -> str:
 
 
 def markdown(tables: Sequence[Table]) -> str:
-    """Pipe tables with the best in bold."""
+    """Tables in Markdown, with the best in bold."""
     blocks = []
     for table in tables:
         lines = [
@@ -49,7 +49,7 @@ def markdown(tables: Sequence[Table]) -> str:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """Tables ruled by the package booktabs."""
+    """Tables in LaTeX for the package booktabs, with the best in bold."""
     blocks = []
     for table in tables:
         lines = [
@@ -81,9 +81,9 @@ def as_json(tables: Sequence[Table]) -> str:
             "method": cell.group.method,
             "setting": dict(cell.group.setting),
             **cell.group.benchmark._asdict(),
-            "seeds": cell.ours.seeds,
-            "mean": cell.ours.mean,
-            "sd": cell.ours.sd,
+            "seeds": cell.value.seeds,
+            "mean": cell.value.mean,
+            "sd": cell.value.sd,
             "published": cell.published.mean if cell.published else None,
             "published_sd": cell.published.sd if cell.published else None,
             "source": cell.published.source if cell.published else None,
@@ -112,17 +112,17 @@ def writer_of(name: str) -> Callable[[Sequence[Table]], str]:
 
 
 def caption(table: Table, best: str) -> str:
-    """What the table shows, in one line."""
-    seeds = sorted({cell.ours.seeds for cell in table.filled})
-    words = [table.shared] if table.shared else []
+    """The title of a table, what its columns share and how to read its cells."""
+    seeds = sorted({cell.value.seeds for cell in table.filled})
+    parts = [table.shared] if table.shared else []
     span = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    words.append("one seed" if seeds == [1] else f"mean ± sd over {span} seeds")
+    parts.append("one seed" if seeds == [1] else f"mean ± sd over {span} seeds")
     if any(cell.best for cell in table.filled):
-        words.append(best)
-    if beside := [cell.published for cell in table.filled if cell.published]:
-        where = sources(beside)
-        words.append(f"published numbers in parentheses{f', from {where}' if where else ''}")
-    return f"{table.title} ({'; '.join(words)})"
+        parts.append(best)
+    if numbers := [cell.published for cell in table.filled if cell.published]:
+        where = sources(numbers)
+        parts.append(f"published numbers in parentheses{f', from {where}' if where else ''}")
+    return f"{table.title} ({'; '.join(parts)})"
 
 
 def footnotes(table: Table) -> list[str]:
@@ -130,32 +130,32 @@ def footnotes(table: Table) -> list[str]:
     rule = [TIES] if any(cell.best for cell in table.filled) else []
     doubtful = not_valid({cell.group.label: cell.group for cell in table.filled if not cell.valid}.values())
     notes = [f"{NOT_VALID} not valid: {who}. {reasons}" for who, reasons in doubtful]
-    fewer = ["[n]: over n seeds only."] if len({cell.ours.seeds for cell in table.filled}) > 1 else []
+    fewer = ["[n]: over n seeds only."] if len({cell.value.seeds for cell in table.filled}) > 1 else []
     return [*rule, *notes, *fewer]
 
 
 def _rows(table: Table, mark: Callable[[str], str], escaped: Callable[[str], str]) -> list[tuple[str, ...]]:
-    """The label of each row and its cells: our number, marked if it is the best, and a published one."""
-    most = max(cell.ours.seeds for cell in table.filled)
+    """The label of each row, and its cells: the number of the runs, marked if it is the best, and a published one."""
+    most_seeds = max(cell.value.seeds for cell in table.filled)
 
     def cell_text(cell: Cell | None) -> str:
         if cell is None:
             return escaped("–")
-        words = metric_text(cell.ours.mean, cell.metric) + written_sd(cell.ours.sd, cell.metric)
-        words += f" [{cell.ours.seeds}]" * (cell.ours.seeds < most) + NOT_VALID * (not cell.valid)
+        number = metric_text(cell.value.mean, cell.metric) + written_sd(cell.value.sd, cell.metric)
+        number += f" [{cell.value.seeds}]" * (cell.value.seeds < most_seeds) + NOT_VALID * (not cell.valid)
         beside = f" ({published_text(cell.published, cell.metric)})" if cell.published else ""
-        return (mark(escaped(words)) if cell.best else escaped(words)) + escaped(beside)
+        return (mark(escaped(number)) if cell.best else escaped(number)) + escaped(beside)
 
     return [
         (escaped(label), *map(cell_text, row)) for label, row in zip(table.rows, table.cells, strict=True)
     ]
 
 
-def _pipe(word: str) -> str:
-    return word.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+def _pipe(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
-def _tex(word: str) -> str:
+def _tex(text: str) -> str:
     special = {c: "\\" + c for c in "&%$#_{}"} | {
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
@@ -167,4 +167,4 @@ def _tex(word: str) -> str:
         "†": r"$\dagger$",
         "\n": " ",
     }
-    return "".join(special.get(c, c) for c in word)
+    return "".join(special.get(c, c) for c in text)

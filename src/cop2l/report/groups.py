@@ -1,4 +1,4 @@
-"""Runs that differ in their seed only form a group; groups on the same stream are compared."""
+"""Groups of runs: the runs of a group differ in their seed alone."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from cop2l.text import listing
 
 SHOWN_BY_BENCHMARK = frozenset({"method", "stream", "scenario", "model", "tasks"})
 NOT_A_SETTING = frozenset({"seed", "hash", "device", "threads", "folder", "name"})
-"""Keys of a configuration that do not make it another experiment."""
+"""Keys of a configuration whose values do not tell groups apart."""
 
 SHOWN_FIRST = (
     "preset",
@@ -31,13 +31,14 @@ SHOWN_FIRST = (
     "order",
     "order_seed",
 )
-"""If fewer keys are enough to tell two groups apart, these are the ones to show, the first first."""
+"""The keys that a label prefers, the most telling first, where several would tell the groups apart."""
 
 FIRST_METHODS = ("cop2l", "joint")
+"""The methods at the top of every table."""
 
 
 class Benchmark(NamedTuple):
-    """What runs are compared on: the stream, how it was split, and the model that learns it."""
+    """What compared runs have in common: the stream, its split and the model."""
 
     stream: str
     scenario: str
@@ -59,7 +60,7 @@ class Group:
 
     method: str
     setting: tuple[tuple[str, Any], ...]
-    """The keys that tell this group from the method's others, with their values."""
+    """The keys, with their values, that tell this group from the other groups of its method."""
     benchmark: Benchmark
     runs: tuple[Run, ...]
 
@@ -69,10 +70,10 @@ class Group:
         return self.label_without(None)
 
     def label_without(self, left_out: str | None) -> str:
-        """The label, less one key; a key that was not given (None) goes without saying."""
-        given = [(key, value) for key, value in self.setting if value is not None and key != left_out]
-        words = ", ".join(f"{key} {_word(value)}" for key, value in given)
-        return f"{self.method} ({words})" if words else self.method
+        """The label without one key, and without keys whose value is None."""
+        settings = [(key, value) for key, value in self.setting if value is not None and key != left_out]
+        setting = ", ".join(f"{key} {_value_text(value)}" for key, value in settings)
+        return f"{self.method} ({setting})" if setting else self.method
 
     def task(self, number: int) -> str:
         """The number of a task, with its name if it has one."""
@@ -80,20 +81,22 @@ class Group:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """CoP2L first, then by name; a method's settings by size."""
+        """The sort key: `FIRST_METHODS`, then by name; the settings of a method by size."""
         rank = FIRST_METHODS.index(self.method) if self.method in FIRST_METHODS else len(FIRST_METHODS)
-        values = [(float(v), "") if isinstance(v, int | float) else (inf, _word(v)) for _, v in self.setting]
+        values = [
+            (float(v), "") if isinstance(v, int | float) else (inf, _value_text(v)) for _, v in self.setting
+        ]
         return rank, self.method, values
 
     @property
     def kind(self) -> str | None:
-        """The kind of bound that was named in advance."""
+        """The kind of bound that all runs claim; None if they claim different kinds."""
         kinds = {run.kind for run in self.runs}
         return kinds.pop() if len(kinds) == 1 else None
 
     @property
     def not_valid(self) -> tuple[str, ...]:
-        """Every reason against the certificates of these runs."""
+        """The reasons why certificates of these runs are not valid."""
         return tuple(dict.fromkeys(reason for run in self.runs for reason in run.not_valid))
 
 
@@ -114,86 +117,86 @@ def group(runs: Sequence[Run], over: Sequence[str] = ("seed",)) -> list[Group]:
     ignored = SHOWN_BY_BENCHMARK | NOT_A_SETTING | set(over)
     settings = [{k: v for k, v in run.settings.items() if k not in ignored} for run in runs]
     benchmarks = [benchmark_of(run) for run in runs]
-    shown = _telling_keys(runs, settings, benchmarks)
+    shown_keys = _distinguishing_keys(runs, settings, benchmarks)
     members: dict[tuple[Benchmark, str, str], list[int]] = {}
     for i, run in enumerate(runs):
         members.setdefault((benchmarks[i], run.method, _key(settings[i])), []).append(i)
     groups = []
     for (benchmark, method, _), indices in members.items():
-        setting = tuple((key, settings[indices[0]].get(key)) for key in shown[method])
+        setting = tuple((key, settings[indices[0]].get(key)) for key in shown_keys[method])
         ordered = sorted((runs[i] for i in indices), key=lambda run: (run.seed, str(run.folder)))
         groups.append(Group(method, setting, benchmark, tuple(ordered)))
     return sorted(groups, key=lambda g: (g.benchmark, g.order))
 
 
 def by_benchmark(runs: Sequence[Run], over: Sequence[str] = ("seed",)) -> list[list[Group]]:
-    """The groups of each benchmark by themselves: a setting that is varied elsewhere is not named here."""
+    """The groups of each benchmark; a label names no setting that varies on other benchmarks only."""
     benchmarks = sorted({benchmark_of(run) for run in runs})
     return [group([run for run in runs if benchmark_of(run) == benchmark], over) for benchmark in benchmarks]
 
 
 def benchmark_of(run: Run) -> Benchmark:
-    """The benchmark of a run."""
     return Benchmark(run.stream, run.scenario, run.model, len(run.matrix))
 
 
 def not_valid(groups: Iterable[Group]) -> list[tuple[str, str]]:
-    """The groups whose certificates are not valid, by reason."""
-    against: dict[tuple[str, str], list[str]] = {}
+    """The groups whose certificates are not valid, and the reasons: one entry for the groups with the same reasons."""
+    labels_by_reason: dict[tuple[str, str], list[str]] = {}
     for group in groups:
         if group.not_valid:
-            against.setdefault((group.benchmark.stream, " ".join(group.not_valid)), []).append(group.label)
-    return [(f"{listing(labels)} on {s}", reasons) for (s, reasons), labels in against.items()]
+            key = group.benchmark.stream, " ".join(group.not_valid)
+            labels_by_reason.setdefault(key, []).append(group.label)
+    return [(f"{listing(labels)} on {s}", reasons) for (s, reasons), labels in labels_by_reason.items()]
 
 
 def repeated(groups: Iterable[Group]) -> list[str]:
-    """A sentence for every seed that a group counts more than once."""
+    """A sentence for each seed that occurs more than once in a group."""
     sentences = []
     for g in groups:
-        same: dict[str, list[Run]] = {}
+        by_seeds: dict[str, list[Run]] = {}
         for run in g.runs:
-            same.setdefault(
-                _key({k: run.config.get(k) for k in ("seed", "class_seed", "order", "order_seed")}), []
-            ).append(run)
+            seeds = {k: run.config.get(k) for k in ("seed", "class_seed", "order", "order_seed")}
+            by_seeds.setdefault(_key(seeds), []).append(run)
         sentences += [
             f"{g.label} on {g.benchmark.stream} counts seed {runs[0].seed} {len(runs)} times: "
             + ", ".join(str(run.folder) for run in runs)
             + "."
-            for runs in same.values()
+            for runs in by_seeds.values()
             if len(runs) > 1
         ]
     return sentences
 
 
-def _telling_keys(
+def _distinguishing_keys(
     runs: Sequence[Run], settings: Sequence[dict[str, Any]], benchmarks: Sequence[Benchmark]
 ) -> dict[str, list[str]]:
-    """For each method, the fewest keys that tell its groups on one benchmark apart."""
-    cells: dict[tuple[str, Benchmark], list[dict[str, Any]]] = {}
+    """For each method, the fewest keys that tell its groups on the same benchmark apart."""
+    settings_by_cell: dict[tuple[str, Benchmark], list[dict[str, Any]]] = {}
     for run, setting, benchmark in zip(runs, settings, benchmarks, strict=True):
-        cells.setdefault((run.method, benchmark), []).append(setting)
-    shown: dict[str, list[str]] = {}
+        settings_by_cell.setdefault((run.method, benchmark), []).append(setting)
+    shown_keys: dict[str, list[str]] = {}
     for method in {run.method for run in runs}:
-        own = [cell for (name, _), cell in cells.items() if name == method]
-        names = {key for cell in own for setting in cell for key in setting}
-        varying = [k for k in names if any(len({_key(s.get(k)) for s in cell}) > 1 for cell in own)]
+        cells = [cell for (name, _), cell in settings_by_cell.items() if name == method]
+        keys = {key for cell in cells for setting in cell for key in setting}
+        varying = [k for k in keys if any(_count_distinct(cell, [k]) > 1 for cell in cells)]
         varying.sort(key=lambda k: (SHOWN_FIRST.index(k) if k in SHOWN_FIRST else len(SHOWN_FIRST), k))
         needed = list(varying)
         for key in reversed(varying):
             fewer = [k for k in needed if k != key]
-            if all(_kinds(cell, fewer) == _kinds(cell, varying) for cell in own):
+            if all(_count_distinct(cell, fewer) == _count_distinct(cell, varying) for cell in cells):
                 needed = fewer
-        shown[method] = needed
-    return shown
+        shown_keys[method] = needed
+    return shown_keys
 
 
-def _kinds(cell: Iterable[dict[str, Any]], keys: Sequence[str]) -> int:
-    return len({_key([setting.get(key) for key in keys]) for setting in cell})
+def _count_distinct(settings: Iterable[dict[str, Any]], keys: Sequence[str]) -> int:
+    """How many combinations of values these keys take."""
+    return len({_key([setting.get(key) for key in keys]) for setting in settings})
 
 
 def _key(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def _word(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)

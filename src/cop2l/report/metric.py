@@ -1,4 +1,4 @@
-"""The numbers of a run that tables compare: one name, one function, one direction."""
+"""The metrics of tables: each has a name, a function of a run, and a direction."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from cop2l.report.runs import Run
 
 
 class BoundKind(NamedTuple):
-    """What the report says of a kind of bound, and how it draws it."""
+    """The name, the colour and the explanation of a kind of bound in a report."""
 
     label: str
     colour: str
@@ -23,46 +23,46 @@ KINDS = {
     "kl": BoundKind(
         "paper's formula (kl)",
         "orange",
-        "The paper's formula: the inverse of the kl divergence; larger for both compression sets and all numbers of iterations.",
+        "The inverse of the kl divergence, with terms for both compression sets and the iterations.",
     ),
     "kl-tight": BoundKind(
         "paper's formula, tightened (kl-tight)",
         "ochre",
-        "The same proof without the terms that it does not need, and with the binomial tail's inverse.",
+        "The paper's proof without the terms that it does not need, and with the inverse of the binomial tail.",
         (6, 3),
     ),
     "preference": BoundKind(
         "preference",
         "blue",
-        "After Campi and Garatti: about the share of the examples that were picked or are misclassified; it does not"
-        " pay for which examples were kept.",
+        "A bound of Campi and Garatti: about the share of examples that were picked or are misclassified. It has no term for"
+        " the choice of the examples that are kept.",
     ),
     "combined": BoundKind(
         "combined",
         "pink",
-        "Where memory holds no example to be picked: the binomial tail at ¾ of δ if nothing was picked, else preference.",
+        "For a memory without examples: the binomial tail at ¾ of δ if nothing was picked, else the preference bound.",
     ),
     "buffer": BoundKind(
         "buffer",
         "purple",
-        "For a task whose data are gone: the preference bound on a random part of its sample, fixed in advance.",
+        "For a task whose data are deleted: the preference bound on a random part of its sample that was fixed in advance.",
         (6, 3),
     ),
     "holdout": BoundKind(
         "hold-out",
         "teal",
-        "The binomial tail's inverse on examples withheld from learning: the usual alternative; it costs data.",
+        "The inverse of the binomial tail on examples withheld from learning. It is the usual alternative, and costs data.",
     ),
 }
-"""Kinds of bounds, in the order in which they are shown."""
+"""The kinds of bounds, in the order of tables and figures."""
 
 SCALES = {"%": "100", "s": "1", "x": "1", "MB": "0.000001", "examples": "1"}
-"""What a number of a run is multiplied by where it is displayed."""
+"""The factor from a number of a run to its display unit."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A number of a run; `of` returns None where the run does not have it."""
+    """A number of a run; `of` returns None if the run does not have it."""
 
     name: str
     title: str
@@ -70,23 +70,23 @@ class Metric:
     better: Literal["higher", "lower", "neither"]
     of: Callable[[Run], float | None]
     certified: bool = False
-    """True for bounds: a bound of a run that is not valid is shown, and never called the best."""
+    """True for bounds: the bound of a run that is not valid is shown, but is never the best."""
 
     def over_seeds(self, group: Group) -> Spread | None:
-        """Mean and deviation over the runs of a group; None if a run lacks the number."""
+        """Mean and deviation over the runs of a group; None if a run does not have the number."""
         values = [self.of(run) for run in group.runs]
         return None if any(v is None for v in values) else spread(v for v in values if v is not None)
 
 
 def bounds_of(run: Run, kind: str) -> list[float] | None:
-    """The bounds of one kind, task by task; None unless every task has one. "bound" is the run's claim."""
-    named = run.kind if kind == "bound" else kind
-    values = [task.bounds[named] for task in run.tasks if named in task.bounds]
+    """The bounds of one kind, task by task; None unless every task has one. The kind "bound" is the claim."""
+    key = run.kind if kind == "bound" else kind
+    values = [task.bounds[key] for task in run.tasks if key in task.bounds]
     return values if values and len(values) == len(run.tasks) else None
 
 
 def kinds_in(groups: Sequence[Group]) -> list[str]:
-    """The kinds of bounds that occur in the runs of some groups."""
+    """The kinds of bounds that occur in groups."""
     present = {kind for group in groups for run in group.runs for task in run.tasks for kind in task.bounds}
     return [kind for kind in KINDS if kind in present]
 
@@ -100,7 +100,7 @@ def test_errors(run: Run) -> list[float]:
 
 
 def average_metric(family: str) -> Callable[[Run], float | None]:
-    """The claimed average over tasks: of the error rate, or of what was lost."""
+    """The claimed average over tasks: of the error ("average") or of what was lost ("forgetting")."""
     return lambda run: next(
         (s["value"] for s in run.claims if (s["family"], s["task"]) == (family, None)), None
     )
@@ -112,8 +112,8 @@ def most_lost(run: Run) -> float | None:
     return max(lost, default=None)
 
 
-def _over_tasks(kind: str, how: Callable[[list[float]], float]) -> Callable[[Run], float | None]:
-    return lambda run: how(b) if (b := bounds_of(run, kind)) else None
+def _over_tasks(kind: str, aggregate: Callable[[list[float]], float]) -> Callable[[Run], float | None]:
+    return lambda run: aggregate(b) if (b := bounds_of(run, kind)) else None
 
 
 def _ratio(kind: str) -> Callable[[Run], float | None]:
@@ -125,7 +125,7 @@ def _ratio(kind: str) -> Callable[[Run], float | None]:
 
 
 def _examples(name: str, title: str) -> Metric:
-    """How many examples of a task there are of some kind."""
+    """The number of examples of a task, from a field of its summary."""
 
     def of(run: Run) -> float | None:
         counts = [getattr(task, name) for task in run.tasks]
@@ -135,17 +135,17 @@ def _examples(name: str, title: str) -> Metric:
 
 
 def _bound_metrics() -> list[Metric]:
-    made = []
+    metrics = []
     for kind in ("bound", *KINDS):
         title = "certified bound" if kind == "bound" else f"bound, {KINDS[kind].label}"
-        made += [
+        metrics += [
             Metric(kind, f"{title}, mean over tasks", "%", "lower", _over_tasks(kind, fmean), certified=True),
             Metric(
                 f"worst-{kind}", f"{title}, worst task", "%", "lower", _over_tasks(kind, max), certified=True
             ),
             Metric(f"ratio-{kind}", f"{title}, over test error", "x", "lower", _ratio(kind), certified=True),
         ]
-    return made
+    return metrics
 
 
 METRICS = {

@@ -1,4 +1,4 @@
-"""The report: one page that needs no network, from run directories alone."""
+"""The report as one HTML page that needs no network, from run directories alone."""
 
 import base64
 import hashlib
@@ -25,71 +25,72 @@ from cop2l.report.formats import TIES
 from cop2l.report.groups import Group, by_benchmark, not_valid, repeated
 from cop2l.report.metric import METRICS
 from cop2l.report.published import Row, sources
-from cop2l.report.runs import Found
+from cop2l.report.runs import RunSet
 from cop2l.text import count, interval, listing
 
 RESULTS = ("worst-bound", "bound", "average", "lost", "accuracy", "forgetting", "plasticity")
 COSTS = ("prior-examples", "certified-on", "picked", "seconds")
-"""The metrics of the comparison: what is certified first, then what was measured, then what it took."""
+"""The metrics of the comparison: what is certified, then what was measured, then the costs."""
 PAGE_FIGURES = ("bounds", "progress", "matrix", "classes", "plasticity")
 MOST_ROWS = 600
 MOST_TASKS = 12
 MOST_IN_SIGHT = 3
-"""So many tables of tasks, and commands, are in sight; the others are folded."""
+"""How many tables of tasks, and how many commands, are not folded."""
 
 
 def page(
-    found: Found, over: Sequence[str] = ("seed",), title: str | None = None, beside: Sequence[Row] = ()
+    run_set: RunSet, over: Sequence[str] = ("seed",), title: str | None = None, beside: Sequence[Row] = ()
 ) -> str:
     """The whole page; `over` names the configuration keys that are averaged over, `beside` holds published numbers."""
-    by_stream = by_benchmark(found.runs, over)
-    groups = [group for own in by_stream for group in own]
-    names, _ = column_names([own[0].benchmark for own in by_stream])
-    compared = [tables(own, [*RESULTS, *COSTS], beside)[0] for own in by_stream]
-    bundle, script = _bundle(), Markup(_text("page.js"))  # noqa: S704 (a file of ours)
-    remarks = dict.fromkeys(REMARKS[key] for run in found.runs if (key := (run.method, run.model)) in REMARKS)
-    claimed = [claimed for group in groups if (claimed := _claimed(group))]
-    first = certifying_groups(groups) or [one["group"] for one in claimed]
-    result = sentences.headline(groups) if groups or not found.learners else "Saved learners"
-    commands = [verify_command(run.folder, run.recipe) for g in first for run in g.runs if run.certificate]
-    commands += [verify_command(one.folder, {}) for one in found.learners]
+    runs, learners = run_set.runs, run_set.learners
+    by_stream = by_benchmark(runs, over)
+    groups = [group for stream_groups in by_stream for group in stream_groups]
+    names, _ = column_names([stream_groups[0].benchmark for stream_groups in by_stream])
+    comparisons = [tables(stream_groups, [*RESULTS, *COSTS], beside)[0] for stream_groups in by_stream]
+    bundle, script = _bundle(), Markup(_text("page.js"))  # noqa: S704 (a file of the package)
+    remarks = dict.fromkeys(REMARKS[key] for run in runs if (key := (run.method, run.model)) in REMARKS)
+    claims = [claim for group in groups if (claim := _claim(group))]
+    certifying = certifying_groups(groups) or [claim["group"] for claim in claims]
+    result = sentences.headline(groups) if groups or not learners else "Saved learners"
+    certified = [run for group in certifying for run in group.runs if run.certificate]
+    commands = [verify_command(run.folder, run.recipe) for run in certified]
+    commands += [verify_command(learner.folder, {}) for learner in learners]
     return _environment().get_template("page.html").render(
         title=title or result,
         result=result if title else "",
-        version=__version__,
         bundle=bundle,
         script=script,
         hashes=[_digest(text) for text in (bundle, script) if text],
-        lead=sentences.opening(found.runs, groups),
+        lead=sentences.opening(runs, groups),
         groups=groups,
-        doubtful=not_valid(groups)
-        + [(one.folder, " ".join(why)) for one in found.learners if (why := one.certificate.not_valid)],
-        claimed=[one for one in claimed if one["group"] in first],
-        others=[one for one in claimed if one["group"] not in first],
+        not_valid=not_valid(groups)
+        + [(x.folder, " ".join(reasons)) for x in learners if (reasons := x.certificate.not_valid)],
+        claims=[claim for claim in claims if claim["group"] in certifying],
+        other_claims=[claim for claim in claims if claim["group"] not in certifying],
         commands=commands,
-        tables=compared,
+        tables=comparisons,
         figures=[(name, list(_figures(own))) for name, own in zip(names, by_stream, strict=True)],
-        left_out=[left.sentence for left in found.left_out],
+        left_out=[left.sentence for left in run_set.left_out],
         notes=[*repeated(groups), *remarks, *sentences.all_exceeded(groups)],
-        legend=_legend(groups, compared),
-        learners=[(one.folder, Markup(one.certificate._repr_html_())) for one in found.learners],  # noqa: S704
+        legend=_legend(groups, comparisons),
+        learners=[(x.folder, Markup(x.certificate._repr_html_())) for x in learners],  # noqa: S704
         rows=list(_runs(groups)),
         configurations=[_configuration(group) for group in groups],
     )  # fmt: skip
 
 
-def _claimed(group: Group) -> dict[str, Any] | None:
-    """What a group certifies: in sentences, task by task, and the other families; None if nothing."""
-    if not (claimed := sentences.claim(group)):
+def _claim(group: Group) -> dict[str, Any] | None:
+    """The claim of a group: its sentences, the rows of its tasks, and the other families; None if there is none."""
+    if not (claim_sentences := sentences.claim(group)):
         return None
     rows = task_rows(group)
     ends = [row.interval[1] if row.interval else row.measured for row in rows]
     return {
         "group": group,
-        "claimed": claimed,
+        "sentences": claim_sentences,
         "rows": rows,
         "scale": min(1.0, 1.08 * max([*(row.at_most for row in rows), *ends], default=1.0)) or 1.0,
-        "families": [claim for claim in families(group) if claim.parts],
+        "families": [family for family in families(group) if family.parts],
     }
 
 
@@ -101,24 +102,24 @@ def _figures(groups: Sequence[Group]) -> Iterator[Figure]:
                 None, (against(groups, key, METRICS[metric]) for metric in ("accuracy", "bound"))
             )
     for name in PAGE_FIGURES:
-        alone = name == "plasticity" and len(groups) == 1  # the dots of one method, beside nothing
-        if not alone and (figure := FIGURES[name](groups)):
+        single_dots = name == "plasticity" and len(groups) == 1  # nothing to compare them with
+        if not single_dots and (figure := FIGURES[name](groups)):
             yield figure
 
 
-def _legend(groups: Sequence[Group], compared: Sequence[Table]) -> str:
-    several = max((len(group.runs) for group in groups), default=1) > 1
-    said = ["Mean ± sample standard deviation over the seeds." if several else "One seed."]
-    cells = [cell for table in compared for cell in table.filled]
+def _legend(groups: Sequence[Group], comparisons: Sequence[Table]) -> str:
+    several_seeds = max((len(group.runs) for group in groups), default=1) > 1
+    legend = ["Mean ± sample standard deviation over the seeds." if several_seeds else "One seed."]
+    cells = [cell for table in comparisons for cell in table.filled]
     if any(cell.best for cell in cells):
-        said.append(TIES)
-        if idle := dict.fromkeys(cell.group.label for cell in cells if not cell.learned):
-            said.append(f"Did not learn, and so is never the best: {listing(list(idle))}.")
-    if shown := [cell.published for cell in cells if cell.published]:
-        said.append(f"“published”: from {sources(shown) or 'the file that was given'}.")
+        legend.append(TIES)
+        if failed := dict.fromkeys(cell.group.label for cell in cells if not cell.learned):
+            legend.append(f"Did not learn, and so is never the best: {listing(list(failed))}.")
+    if numbers := [cell.published for cell in cells if cell.published]:
+        legend.append(f"“published”: from {sources(numbers) or 'the file of published numbers'}.")
     if any(group.not_valid for group in groups):
-        said.append("†: not a guarantee, for the reason given above; never the best.")
-    return " ".join([*said, "Bounds are rounded upwards."])
+        legend.append("†: not a guarantee, for the reason above; never the best.")
+    return " ".join([*legend, "Bounds are rounded upwards."])
 
 
 def _runs(groups: Sequence[Group]) -> Iterator[tuple[Any, ...]]:
@@ -136,32 +137,33 @@ def _runs(groups: Sequence[Group]) -> Iterator[tuple[Any, ...]]:
 
 
 def _configuration(group: Group) -> tuple[str, list[tuple[str, str]]]:
-    """A heading, and the settings and the environment of a group; where its runs differ, all the values."""
-    seeds = ", ".join(str(run.seed) for run in group.runs)
+    """A heading, and the settings and the environment of a group with all their values; without those that no run has."""
+    seeds = f"seed{'s' * (len(group.runs) > 1)} {', '.join(str(run.seed) for run in group.runs)}"
     records = [
         run.settings | {f"environment: {key}": value for key, value in run.environment.items()}
         for run in group.runs
     ]
-    keys = dict.fromkeys(key for record in records for key in record)
+    keys = dict.fromkeys(key for record in records for key, value in record.items() if value is not None)
     texts = [
         dict.fromkeys(json.dumps(record.get(key), default=str, ensure_ascii=False) for record in records)
         for key in keys
     ]
-    heading = f"{group.label} on {group.benchmark.stream}, seeds {seeds}"
-    return heading, [(key, "; ".join(own)) for key, own in zip(keys, texts, strict=True)]
+    heading = f"{group.label} on {group.benchmark.stream}, {seeds}"
+    return heading, [(key, "; ".join(values)) for key, values in zip(keys, texts, strict=True)]
 
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("cop2l.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    made.globals |= {
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    environment.globals |= {
+        "version": __version__,
         "assumptions": ASSUMPTIONS,
         "count": count,
         "interactive": interactive,
@@ -171,9 +173,9 @@ def _environment() -> Environment:
         "level": f"{100 * LEVEL:g}",
         "rate_text": rate_text,
         "most_rows": MOST_ROWS,
-        "parts_of": lambda claim, group: [
+        "parts_of": lambda family, group: [
             (group.runs[0].names.with_names(part.about), part.bound, part.measured.replace("-", "−") or "–")
-            for part in claim.parts
+            for part in family.parts
         ],
         "quoted": published_text,
         "theme": theme,
@@ -181,7 +183,7 @@ def _environment() -> Environment:
         "written": metric_text,
         "written_sd": written_sd,
     }
-    return made
+    return environment
 
 
 @cache
@@ -194,7 +196,7 @@ def _bundle() -> Markup | None:
     except ImportError:
         return None
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version)
-    return Markup(bundle.replace("</script", "<\\/script"))  # noqa: S704 (a library's file)
+    return Markup(bundle.replace("</script", "<\\/script"))  # noqa: S704 (a file of the library)
 
 
 def _text(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Published numbers from a user's file, to stand beside the runs that they are about."""
+"""Published numbers from a file of the user; a table shows them beside the runs that they are about."""
 
 import csv
 import json
@@ -15,12 +15,12 @@ from cop2l.report.runs import Run
 
 NEEDED = ("stream", "tasks", "scenario", "model", "method", "metric", "value")
 OPTIONAL = ("sd", "source")
-"""Any further column is a key of the configuration; its cell, if there is one, must be the run's value."""
+"""Any further column is a key of the configuration: the number is about runs with the value of the cell, if it has one."""
 MOST_DIGITS = 12
 
 
 class Published(NamedTuple):
-    """A published mean and its standard deviation, in the units of our summaries, and where it was published."""
+    """A published mean and its standard deviation, in the units of summaries, and where it was published."""
 
     mean: float
     sd: float | None
@@ -40,7 +40,7 @@ class Row:
     number: Published
 
     def is_about(self, group: Group) -> bool:
-        """Whether every run of a group is what this row names: stream, tasks, scenario, model, method, settings."""
+        """Whether stream, tasks, scenario, model, method and settings are those of every run of a group."""
         if (self.benchmark, self.method) != (group.benchmark, group.method):
             return False
         return all(self._has(run, key, value) for run in group.runs for key, value in self.settings)
@@ -52,14 +52,14 @@ class Row:
                 f"The column {key} ({self.where}) is no key of the configuration of {run.folder};"
                 " correct its name, or leave the cell empty."
             )
-        own = settings[key]
-        if isinstance(own, int | float) and not isinstance(own, bool):
-            return (number := _float(value)) is not None and number == own
-        return value == (own if isinstance(own, str) else json.dumps(own))
+        setting = settings[key]
+        if isinstance(setting, int | float) and not isinstance(setting, bool):
+            return _float(value) == setting
+        return value == (setting if isinstance(setting, str) else json.dumps(setting))
 
 
 def read_published(path: str | Path) -> tuple[Row, ...]:
-    """The rows of a CSV file of published numbers; docs/report.md describes its columns."""
+    """Read a CSV file of published numbers; docs/report.md describes its columns."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"There is no file {path}; give published numbers as CSV, see docs/report.md.")
@@ -96,15 +96,15 @@ def _row(where: str, names: Sequence[str], cells: Sequence[str]) -> Row:
         row["metric"],
         tuple((name, row[name]) for name in further if row[name]),
         Published(
-            _in_our_unit(where, row, "value"),
-            _in_our_unit(where, row, "sd") if row.get("sd") else None,
+            _in_summary_unit(where, row, "value"),
+            _in_summary_unit(where, row, "sd") if row.get("sd") else None,
             row.get("source", ""),
         ),
     )
 
 
-def _in_our_unit(where: str, row: Mapping[str, str], name: str) -> float:
-    """A number as it is printed, in the unit of our summaries: rates are between 0 and 1 with us."""
+def _in_summary_unit(where: str, row: Mapping[str, str], name: str) -> float:
+    """A printed number in the unit of summaries, where rates are between 0 and 1."""
     number = _float(row[name])
     if number is None or abs(number) > 10**MOST_DIGITS or (name == "sd" and number < 0):
         raise UserError(f"In {where} the {name} is {row[name]!r}; give a number such as 95.12.")
@@ -120,16 +120,16 @@ def _float(text: str) -> float | None:
 
 
 def published(rows: Sequence[Row], group: Group, metric: str) -> Published | None:
-    """The published number for a group of runs; two are refused."""
-    found = [row for row in rows if row.metric == metric and row.is_about(group)]
-    if len(found) > 1:
+    """The published number for a group of runs; two are an error."""
+    matches = [row for row in rows if row.metric == metric and row.is_about(group)]
+    if len(matches) > 1:
         raise UserError(
-            f"The {metric} of {group.method} on {group.benchmark.stream} stands in {found[0].where} and in"
-            f" {found[1].where}; remove one, or add a column for the setting that tells them apart."
+            f"The {metric} of {group.method} on {group.benchmark.stream} stands in {matches[0].where} and in"
+            f" {matches[1].where}; remove one, or add a column for the setting that tells them apart."
         )
-    return found[0].number if found else None
+    return matches[0].number if matches else None
 
 
 def sources(numbers: Sequence[Published]) -> str:
-    """Where numbers were published, as a sentence has it; nothing if no file says so."""
+    """The sources of numbers, for a sentence; empty if the file names none."""
     return "; ".join(dict.fromkeys(number.source for number in numbers if number.source))

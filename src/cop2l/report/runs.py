@@ -1,4 +1,4 @@
-"""Run directories, read and checked: what is finished becomes a Run, what is not becomes a sentence."""
+"""Readers of run directories: a finished run becomes a Run, any other folder a sentence that says why not."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -30,15 +30,15 @@ from cop2l.files import (
     read_json,
 )
 from cop2l.kernel.form import TEXT_FILE
-from cop2l.text import Names
+from cop2l.text import Names, count
 
 SAVED = "certificate"
-"""Where a saved learner has its certificate."""
+"""The folder of the certificate of a saved learner."""
 
 
 @dataclass(kw_only=True)
 class Run(Summary):
-    """A finished run: its summary, and what its other files hold."""
+    """A finished run: its summary and the content of its other files."""
 
     folder: Path
     records: list[Record]
@@ -47,11 +47,11 @@ class Run(Summary):
     certificate: Path | None = None
     """The newest certificate's folder."""
     recipe: dict[str, Any] = field(default_factory=dict)
-    """How the certificate says that its data can be had again."""
+    """The description of the data in the certificate, from which the command that checks it is made."""
 
     @property
     def names(self) -> Names:
-        """What the user calls the tasks and the classes."""
+        """The names of the tasks and the classes."""
         return Names(self.task_names, self.class_names)
 
     @property
@@ -59,14 +59,17 @@ class Run(Summary):
         """classes[s-1] maps a class to its accuracy after task s; may be empty."""
         return [{int(c): rate for c, rate in record.classes.items()} for record in self.records]
 
-    def over_tasks(self, name: str, how: Callable[[list[float]], float] = max) -> float | None:
-        """One number from a field of all records, such as peak_memory; None if none has it."""
-        found = [value for record in self.records if (value := getattr(record, name)) is not None]
-        return how(found) if found else None
+    def over_tasks(self, name: str, aggregate: Callable[[list[float]], float] = max) -> float | None:
+        """One number from a field of all records, such as peak_memory; None if no record has it."""
+        values = [value for record in self.records if (value := getattr(record, name)) is not None]
+        return aggregate(values) if values else None
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The configuration with the keys of its tables (options, data, ...) beside the others, by their bare names if free."""
+        """The configuration without its tables (options, data, ...): their keys stand beside the other keys.
+
+        A key that occurs twice keeps the name of its table.
+        """
         flat: dict[str, Any] = {}
         for key, value in self.config.items():
             if isinstance(value, Mapping):
@@ -80,7 +83,7 @@ class Run(Summary):
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A run directory that cannot be counted, and why, in one sentence."""
+    """A folder that is not reported, with the reason in one sentence."""
 
     folder: Path
     sentence: str
@@ -88,15 +91,15 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class SavedLearner:
-    """A learner that was saved with its certificate, outside a run: `cop2l learn` makes one."""
+    """A learner that `cop2l learn` saved with its certificate."""
 
     folder: Path
     certificate: Certificate
 
 
 @dataclass(frozen=True)
-class Found:
-    """Everything that was found under the paths a user gave."""
+class RunSet:
+    """The runs and the saved learners under some paths, and the folders that are left out."""
 
     runs: tuple[Run, ...]
     left_out: tuple[LeftOut, ...] = ()
@@ -109,22 +112,22 @@ class Found:
         return self.runs
 
 
-def find_runs(paths: Iterable[str | Path]) -> Found:
+def find_runs(paths: Iterable[str | Path]) -> RunSet:
     """Read every run directory among the paths and below them, and every file of collected runs."""
-    found: dict[Path, None] = {}
+    run_folders: dict[Path, None] = {}
     files: dict[Path, None] = {}
     for path in map(Path, paths):
         if not path.exists():
             raise UserError(f"There is nothing at {path}; give run directories, or a folder that holds some.")
-        below = list(folders(path))
+        below = list(_folders(path))
         collected = [] if below else [file for file in _files(path) if _is_collection(file)]
         if not below and not collected:
             raise UserError(f"{path} holds no run directory; 'cop2l run' makes one.")
-        found.update(dict.fromkeys(below))
+        run_folders.update(dict.fromkeys(below))
         files.update(dict.fromkeys(collected))
-    results: list[Run | SavedLearner | LeftOut] = [read_run(folder) for folder in _once(found)]
-    results += [result for file in _once(files) for result in collection(file)]
-    return Found(
+    results: list[Run | SavedLearner | LeftOut] = [read_run(folder) for folder in _deduplicated(run_folders)]
+    results += [result for file in _deduplicated(files) for result in read_collection(file)]
+    return RunSet(
         tuple(r for r in results if isinstance(r, Run)),
         tuple(r for r in results if isinstance(r, LeftOut)),
         tuple(r for r in results if isinstance(r, SavedLearner)),
@@ -132,26 +135,27 @@ def find_runs(paths: Iterable[str | Path]) -> Found:
 
 
 def read_run(folder: str | Path) -> Run | SavedLearner | LeftOut:
-    """One run directory, or one saved learner."""
+    """Read one run directory or one saved learner."""
     folder = Path(folder)
     try:
         if not _is_run(folder):
             return SavedLearner(folder, read_certificate(folder / SAVED))
         if not (folder / SUMMARY).exists():
             return LeftOut(folder, _unfinished(folder))
-        return _run(folder)
+        return _read_finished_run(folder)
     except DamagedError as damage:
-        words = f"{damage.path.name} ({damage.reason})"
-        return LeftOut(folder, f"{folder} is damaged: {words}; delete it and run its command again.")
+        reason = f"{damage.path.name} ({damage.reason})"
+        return LeftOut(folder, f"{folder} is damaged: {reason}; delete it and run its command again.")
     except UserError as error:
         return LeftOut(folder, str(error))
     except OSError as error:
-        reason = error.strerror or error
-        return LeftOut(folder, f"{folder} cannot be read ({reason}); check its permissions and files.")
+        return LeftOut(
+            folder, f"{folder} cannot be read ({error.strerror or error}); check its permissions and files."
+        )
 
 
-def collection(file: Path) -> list[Run | LeftOut]:
-    """The runs of a file of collected runs: one finished run per line, without weights or checksums."""
+def read_collection(file: Path) -> list[Run | LeftOut]:
+    """Read a file of collected runs: one finished run per line, without weights or checksums."""
     results: list[Run | LeftOut] = []
     try:
         for line in map(parse, read_bytes(file, MAX_LINES_BYTES).rstrip(b"\n").split(b"\n")):
@@ -161,8 +165,8 @@ def collection(file: Path) -> list[Run | LeftOut]:
                 decode_record(Record, {"task": s, "accuracy": row, "tasks": [], **record}, file)
                 for s, (row, record) in enumerate(rows, 1)
             ]
-            more = {name: dict(line[name]) for name in ("config", "environment")}
-            results.append(_assembled(Path(line["folder"]), summary, records, **more))
+            tables = {name: dict(line[name]) for name in ("config", "environment")}
+            results.append(_make_run(Path(line["folder"]), summary, records, **tables))
     except (DamagedError, KeyError, TypeError, ValueError) as error:
         reason = error.reason if isinstance(error, DamagedError) else f"a line is no run: {error}"
         results.append(LeftOut(file, f"{file} is damaged: {reason}; collect it again."))
@@ -182,7 +186,7 @@ def _is_run(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (CONFIG, RECORDS, SUMMARY))
 
 
-def folders(path: Path) -> Iterator[Path]:
+def _folders(path: Path) -> Iterator[Path]:
     """The run directories and saved learners at a path and below it."""
     if not path.is_dir():
         return
@@ -191,44 +195,44 @@ def folders(path: Path) -> Iterator[Path]:
         return
     for child in sorted(path.iterdir()):
         if not child.name.startswith("."):
-            yield from folders(child)
+            yield from _folders(child)
 
 
-def _once(folders: Iterable[Path]) -> list[Path]:
-    """The same directory under two names counts once."""
-    return list({folder.resolve(): folder for folder in folders}.values())
+def _deduplicated(paths: Iterable[Path]) -> list[Path]:
+    """The paths, without second names of the same file or folder."""
+    return list({path.resolve(): path for path in paths}.values())
 
 
 def _unfinished(folder: Path) -> str:
-    """The sentence for a directory without summary.json."""
+    """The sentence about a run directory without summary.json."""
     records = folder / RECORDS
-    # A last line without its end is being written at this moment, or was split short.
-    done = read_bytes(records, MAX_LINES_BYTES).count(b"\n") if records.exists() else 0
-    count = f"{done} task{'s' if done != 1 else ''} recorded so far" if done else "no task recorded yet"
-    return f"{folder} is not finished ({count}); run its command again to continue."
+    # Complete lines only: the last line may be half written.
+    tasks = read_bytes(records, MAX_LINES_BYTES).count(b"\n") if records.exists() else 0
+    progress = f"{count(tasks, 'task')} recorded so far" if tasks else "no task recorded yet"
+    return f"{folder} is not finished ({progress}); run its command again to continue."
 
 
-def _run(folder: Path) -> Run:
+def _read_finished_run(folder: Path) -> Run:
     summary, records, config = read_summary(folder), read_records(folder), read_json(folder / CONFIG)
     environment = read_json(folder / ENVIRONMENT) if (folder / ENVIRONMENT).exists() else {}
     if [record.task for record in records] != [row.task for row in summary.tasks]:
         raise DamagedError(folder / RECORDS, f"{len(records)} lines for {len(summary.matrix)} tasks")
-    run = _assembled(folder, summary, records, config=config, environment=environment)
-    if issued := numbered_folders(folder / CERTIFICATES, AFTER):
-        run.certificate, run.recipe = issued[-1], _recipe(issued[-1])
+    run = _make_run(folder, summary, records, config=config, environment=environment)
+    if certificates := numbered_folders(folder / CERTIFICATES, AFTER):
+        run.certificate, run.recipe = certificates[-1], _recipe(certificates[-1])
     return run
 
 
-def _assembled(folder: Path, summary: Summary, records: list[Record], **more: dict[str, Any]) -> Run:
-    known: dict[str, Any] = {f.name: getattr(summary, f.name) for f in fields(summary)} | more
-    return Run(folder=folder, records=records, **known)
+def _make_run(folder: Path, summary: Summary, records: list[Record], **tables: dict[str, Any]) -> Run:
+    values: dict[str, Any] = {f.name: getattr(summary, f.name) for f in fields(summary)} | tables
+    return Run(folder=folder, records=records, **values)
 
 
 def _recipe(certificate: Path) -> dict[str, Any]:
-    """What the page's command needs; whether it is true is for `cop2l verify` to say."""
+    """The description of the data in a certificate; `cop2l verify` checks whether it is true."""
     try:
         content = parse(read_bytes(certificate / TEXT_FILE, MAX_JSON_BYTES))
     except (UserError, OSError, ValueError):
         return {}
-    claimed = content.get("data") if isinstance(content, dict) else None
-    return claimed if isinstance(claimed, dict) else {}
+    data = content.get("data") if isinstance(content, dict) else None
+    return data if isinstance(data, dict) else {}

@@ -1,7 +1,7 @@
 """Colours, once for light and once for dark, and how charts use them.
 
-A chart names a colour as `var(--name)`: in the page the browser looks it up, so that one chart serves light,
-dark and print; a saved picture gets the light value put in its place.
+A chart names a colour as `var(--name)`. On the page the browser looks the name up, so one chart serves light, dark and
+print. In a saved picture the light value replaces the name.
 """
 
 import json
@@ -32,12 +32,12 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberat
 
 
 def colour(name: str) -> str:
-    """The reference that a chart uses."""
+    """The reference to a colour in a chart."""
     return f"var(--{name})"
 
 
 def variables(dark: bool) -> str:
-    """The CSS declarations of one side."""
+    """The CSS declarations of all colours, light or dark."""
     return " ".join(f"--{name}: {pair[dark]};" for name, pair in COLOURS.items())
 
 
@@ -46,13 +46,13 @@ def in_light_colours(spec: dict[str, Any]) -> dict[str, Any]:
     text = json.dumps(spec)
     for name, (value, _) in COLOURS.items():
         text = text.replace(colour(name), value)
-    made: dict[str, Any] = json.loads(text)
-    return made
+    chart: dict[str, Any] = json.loads(text)
+    return chart
 
 
 def config() -> dict[str, Any]:
     """The Vega-Lite configuration that all charts share."""
-    words = {
+    label_style = {
         "labelColor": colour("muted"),
         "titleColor": colour("muted"),
         "labelFontSize": 11,
@@ -63,7 +63,7 @@ def config() -> dict[str, Any]:
         "background": None,
         "view": {"stroke": None},
         "axis": {
-            **words,
+            **label_style,
             "titleFontWeight": "normal",
             "domainColor": colour("rule"),
             "tickColor": colour("rule"),
@@ -73,7 +73,7 @@ def config() -> dict[str, Any]:
         },
         "axisX": {"grid": False, "labelAngle": 0},
         "axisY": {"domain": False, "ticks": False, "titlePadding": 8},
-        "legend": {**words, "titleFontWeight": "normal", "symbolStrokeWidth": 2, "labelLimit": 360},
+        "legend": {**label_style, "titleFontWeight": "normal", "symbolStrokeWidth": 2, "labelLimit": 360},
         "title": {
             "color": colour("ink"),
             "fontSize": 13,

@@ -1,4 +1,4 @@
-"""The figures by name: functions from the groups of one stream to a Figure, or to None if it is empty."""
+"""The figures by name: functions from the groups of one stream to a Figure, or to None if there is nothing to draw."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -30,10 +30,12 @@ def draw(
     key: str | None = None,
     metric: str = "accuracy",
 ) -> list[Figure]:
-    """One figure per stream; `key` and `metric` are for the figure "against"."""
+    """Draw one figure per stream; `key` and `metric` are for the figure "against"."""
     if name == "against":
         if not key:
-            raise UserError("Say what was varied with --key, for example --key memory.")
+            raise UserError(
+                "The figure 'against' needs --key; name a varied setting, for example --key memory."
+            )
         figure_of: Callable[[Sequence[Group]], Figure | None]
         figure_of = partial(learning.against, key=key, metric=metric_named(metric))
     elif name in FIGURES:
@@ -42,11 +44,11 @@ def draw(
         raise unknown("figure", name, (*FIGURES, "against"))
     streams = by_benchmark(runs, over)
     names, _ = column_names([groups[0].benchmark for groups in streams])
-    drawn = [
+    figures = [
         replace(figure, title=f"{figure.title}: {stream}") if len(streams) > 1 else figure
         for groups, stream in zip(streams, names, strict=True)
         if (figure := figure_of(groups))
     ]
-    if not drawn:
-        raise UserError(f"These runs hold nothing that the figure {name!r} could show; choose another one.")
-    return drawn
+    if not figures:
+        raise UserError(f"These runs have nothing to show in the figure {name!r}; choose another one.")
+    return figures

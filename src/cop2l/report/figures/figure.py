@@ -16,9 +16,9 @@ from cop2l.report.groups import Spread
 from cop2l.text import measured_percent, percent
 
 PLAIN, BOLD = 2.0, 4.0
-"""Widths of lines."""
+"""Line widths."""
 LEAST_SPAN = 0.2
-"""No axis of measured rates is shorter than this: a change of a point should not look like a fall."""
+"""The shortest axis of measured rates: a change of one point should not look large."""
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -36,22 +36,22 @@ class Key:
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart of a figure, and what it shows in words, for those who cannot see it."""
+    """One chart of a figure, and a description for readers who cannot see it."""
 
     title: str
     draw: Callable[[], dict[str, Any]]
-    """Makes the chart; called where Altair is installed and the chart is wanted."""
+    """Makes the chart; called only if Altair is installed."""
     description: str
 
     @cached_property
     def spec(self) -> dict[str, Any]:
-        """Vega-Lite, without width and configuration."""
+        """The chart in Vega-Lite, without width and configuration."""
         return self.draw()
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What the page shows and `cop2l plot` saves."""
+    """A figure on the page or in a picture."""
 
     name: str
     title: str
@@ -61,11 +61,11 @@ class Figure:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     narrow: bool = False
-    """True if a third of the page is wide enough for a panel."""
+    """True if a panel needs only a third of the page."""
 
 
 def rate_text(value: float | Spread | None, *, upwards: bool = False) -> str:
-    """A rate in per cent as it is written in tables and tooltips; a bound is rounded upwards, never below itself.
+    """A rate in per cent for tables and tooltips; `upwards` is for bounds.
 
     >>> rate_text(Spread(0.05121, 0.001, 3)), rate_text(0.05121, upwards=True)
     ('5.12 ± 0.10', '5.13')
@@ -87,25 +87,14 @@ def lines(
     upwards: Sequence[str] = (),
     bands: Mapping[str, Mapping[Any, tuple[float, float]]] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Lines with a band of one standard deviation, or those of `bands`; hovering lists every series at that x.
+    """Lines with bands: those of `bands`, else one standard deviation. Hovering lists the values of all series at that x.
 
-    The series named in `upwards` are bounds, whose digits are rounded upwards. The default domain of y spans at
-    least LEAST_SPAN, so that a nearly flat line looks flat.
+    The series in `upwards` are bounds, which are rounded upwards. The default domain of y spans at least `LEAST_SPAN`.
     """
     import altair as alt
 
     x, y = titles
     positions = sorted({position for points in series.values() for position in points})
-    table = [
-        {
-            "x": position,
-            **{
-                f"s{i}": rate_text(points.get(position), upwards=label in upwards) + " %"
-                for i, (label, points) in enumerate(series.items())
-            },
-        }
-        for position in positions
-    ]
     banded = list(_banded(series, bands))
     base = alt.Chart({"values": banded}).encode(
         x=alt.X("x:O", title=x, sort=positions, axis=alt.Axis(labelOverlap=True)),
@@ -124,33 +113,49 @@ def lines(
     width = alt.condition(bold, alt.value(max(k.width for k in keys)), alt.value(PLAIN))
     line = base.mark_line().encode(y=means, strokeDash=dash, strokeWidth=width)
     points = base.mark_point(filled=True, size=38, opacity=1).encode(y=means)
-    tooltip = [alt.Tooltip("x:O", title=x)]
-    tooltip += [alt.Tooltip(f"s{i}:N", title=label) for i, label in enumerate(series)]
-    shadow = alt.Chart({"values": table}).mark_rect(color=theme.colour("ink"))
-    cover = shadow.encode(x=alt.X("x:O", sort=positions), tooltip=tooltip)
-    made: dict[str, Any] = alt.layer(band, line, points, cover).properties(height=230).to_dict()
-    # Altair numbers the views of a selection through the whole process; a page should not depend on that.
+    tooltips = _tooltips(series, positions, upwards, x)
+    chart: dict[str, Any] = alt.layer(band, line, points, tooltips).properties(height=230).to_dict()
+    # Altair numbers the views of a selection across the process; a fixed name keeps the page the same every time.
     select = {"type": "point", "on": "pointerover", "clear": "pointerout"}
-    made["layer"][-1]["params"] = [{"name": "hovered", "select": select}]
+    chart["layer"][-1]["params"] = [{"name": "hovered", "select": select}]
     shade = {"param": "hovered", "empty": False, "value": 0.07}
-    made["layer"][-1]["encoding"]["opacity"] = {"condition": shade, "value": 0}
-    return made
+    chart["layer"][-1]["encoding"]["opacity"] = {"condition": shade, "value": 0}
+    return chart
+
+
+def _tooltips(
+    series: Mapping[str, Mapping[Any, Spread]], positions: Sequence[Any], upwards: Sequence[str], title: str
+) -> Any:
+    """A layer of invisible bars, one at each position, whose tooltips list the values of all series."""
+    import altair as alt
+
+    rows = []
+    for position in positions:
+        texts = {
+            f"s{i}": rate_text(points.get(position), upwards=label in upwards) + " %"
+            for i, (label, points) in enumerate(series.items())
+        }
+        rows.append({"x": position, **texts})
+    tooltip = [alt.Tooltip("x:O", title=title)]
+    tooltip += [alt.Tooltip(f"s{i}:N", title=label) for i, label in enumerate(series)]
+    bars = alt.Chart({"values": rows}).mark_rect(color=theme.colour("ink"))
+    return bars.encode(x=alt.X("x:O", sort=positions), tooltip=tooltip)
 
 
 def _banded(
     series: Mapping[str, Mapping[Any, Spread]], bands: Mapping[str, Mapping[Any, tuple[float, float]]]
 ) -> Iterator[dict[str, Any]]:
-    """Every point of every series, with its band: the one given, or one standard deviation within the scale."""
+    """The points of all series with their bands: those of `bands`, else one standard deviation, within the scale."""
     least = min([0.0, *(s.mean for points in series.values() for s in points.values())])
     for label, points in series.items():
         for position, s in sorted(points.items()):
-            varied = max(least, s.mean - (s.sd or 0)), min(1.0, s.mean + (s.sd or 0))
-            low, high = bands.get(label, {}).get(position, varied)
+            deviation = max(least, s.mean - (s.sd or 0)), min(1.0, s.mean + (s.sd or 0))
+            low, high = bands.get(label, {}).get(position, deviation)
             yield {"x": position, "series": label, "mean": s.mean, "low": low, "high": high}
 
 
 def widen_domain(values: Sequence[float]) -> tuple[float, float]:
-    """A domain that holds some rates, with room on both sides where it would be short.
+    """The domain of some rates, widened on both sides to at least `LEAST_SPAN`.
 
     >>> widen_domain([0.93, 0.95]), widen_domain([0.2, 0.9])
     ((0.8, 1.0), (0.2, 0.9))
@@ -161,14 +166,14 @@ def widen_domain(values: Sequence[float]) -> tuple[float, float]:
 
 
 def colour_scale(keys: Sequence[Key]) -> Any:
-    """The scale that gives each series the colour of its key."""
+    """The scale from the label of each series to the colour of its key."""
     import altair as alt
 
     return alt.Scale(domain=[k.label for k in keys], range=[theme.colour(k.colour) for k in keys])
 
 
 def series_keys(labels: Sequence[str], mark: str = "line") -> tuple[Key, ...]:
-    """A colour for each label; when the colours are used up, the next kind of dash."""
+    """A key for each label: the colours in turn, then the colours again with other dashes."""
     count = len(theme.SERIES)
     return tuple(
         Key(label, theme.SERIES[i % count], theme.DASHES[i // count % len(theme.DASHES)], mark)
@@ -177,47 +182,49 @@ def series_keys(labels: Sequence[str], mark: str = "line") -> tuple[Key, ...]:
 
 
 def interactive(panel: Panel) -> dict[str, Any]:
-    """A panel for the page: as wide as the element that holds it."""
+    """The chart of a panel for the page, as wide as its element."""
     fit = {"type": "fit-x", "contains": "padding"}
     return panel.spec | {"width": "container", "autosize": fit, "config": theme.config()}
 
 
 def save(figures: Sequence[Figure], path: Path) -> None:
-    """All panels in one picture: PNG, SVG or PDF by the name's ending."""
+    """Save all panels in one picture: PNG, SVG or PDF by the ending of the name."""
     kind = path.suffix.lower()
     if kind not in SUFFIXES:
-        raise UserError(f"{path} is no picture; give --out a name that ends in .png, .svg or .pdf.")
+        raise UserError(
+            f"{path} is not the name of a picture; give --out a name that ends in .png, .svg or .pdf."
+        )
     try:
         import altair  # noqa: F401
         import vl_convert
     except ImportError:
         raise missing_extra("vl-convert-python", "report", "Saving a picture") from None
-    description, version = picture(figures), vega_lite()
+    chart, version = picture(figures), vega_lite()
     if kind == ".png":
-        content = vl_convert.vegalite_to_png(description, vl_version=version, scale=2)
+        content = vl_convert.vegalite_to_png(chart, vl_version=version, scale=2)
     elif kind == ".pdf":
-        content = vl_convert.vegalite_to_pdf(description, vl_version=version)
+        content = vl_convert.vegalite_to_pdf(chart, vl_version=version)
     else:
-        content = vl_convert.vegalite_to_svg(description, vl_version=version).encode()
+        content = vl_convert.vegalite_to_svg(chart, vl_version=version).encode()
     write_bytes(path, content)
 
 
 def picture(figures: Sequence[Figure]) -> dict[str, Any]:
-    """The panels of figures as one Vega-Lite description with light colours and legends."""
+    """The panels of figures as one Vega-Lite chart with light colours and legends."""
     datasets: dict[str, Any] = {}
     blocks = []
     for figure in figures:
         panels = []
         for panel in figure.panels:
-            still = copy.deepcopy(panel.spec)
-            datasets |= still.pop("datasets", {})
-            for layer in still.get("layer", []):
+            chart = copy.deepcopy(panel.spec)
+            datasets |= chart.pop("datasets", {})
+            for layer in chart.get("layer", []):
                 layer.pop("params", None)
                 if "condition" in layer["encoding"].get("opacity", {}):
                     layer["encoding"]["opacity"] = {"value": 0}
-            for encoding in _encodings(still):
+            for encoding in _encodings(chart):
                 _add_legend(encoding, figure.keys)
-            panels.append(still | {"width": 210 if figure.narrow else 330, "title": panel.title or None})
+            panels.append(chart | {"width": 210 if figure.narrow else 330, "title": panel.title or None})
         blocks.append(
             {
                 "concat": panels,
@@ -227,23 +234,20 @@ def picture(figures: Sequence[Figure]) -> dict[str, Any]:
                 "title": {"text": figure.title, "fontSize": 15, "offset": 12},
             }
         )
-    whole = {
-        "vconcat": blocks,
-        "spacing": 50,
-        "resolve": {"scale": {"color": "independent", "strokeDash": "independent"}},
-    }
-    made = {
+    scales = {"scale": {"color": "independent", "strokeDash": "independent"}}
+    stacked = {"vconcat": blocks, "spacing": 50, "resolve": scales}
+    combined = {
         "$schema": figures[0].panels[0].spec["$schema"],
-        **(whole if len(blocks) > 1 else blocks[0]),
+        **(stacked if len(blocks) > 1 else blocks[0]),
         "datasets": datasets,
         "config": theme.config() | {"background": "#ffffff"},
         "padding": 16,
     }
-    return theme.in_light_colours(made)
+    return theme.in_light_colours(combined)
 
 
 def _add_legend(encoding: dict[str, Any], keys: Sequence[Key]) -> None:
-    """Put the legend, which the page draws itself, into a picture."""
+    """Add the legend to a saved picture; the page draws its own."""
     layout = {"orient": "bottom", "title": None, "columns": 3, "offset": 24}
     symbol = {"line": "stroke", "dot": "circle", "square": "square"}[keys[0].mark]
     for channel in ("color", "strokeDash"):
@@ -255,7 +259,7 @@ def _add_legend(encoding: dict[str, Any], keys: Sequence[Key]) -> None:
 
 
 def vega_lite() -> str | None:
-    """The Vega-Lite version that Altair writes, if the converter has it."""
+    """The Vega-Lite version of Altair, if the converter has it."""
     import altair as alt
     import vl_convert
 

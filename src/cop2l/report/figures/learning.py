@@ -1,4 +1,4 @@
-"""Figures about learning: accuracy matrix, accuracy and forgetting, plasticity, classes, a varied setting."""
+"""The figures "matrix", "progress", "plasticity", "classes" and "against"."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,13 +20,14 @@ from cop2l.report.figures.figure import (
 from cop2l.report.groups import Group, Spread, spread
 from cop2l.report.metric import Metric
 
-MOST_WRITTEN = 10
-"""Up to so many cells in a row carry their number."""
+MOST_NUMBERED = 10
+"""In longer rows the cells have no numbers."""
 SHADES = (0.0, 0.5, 0.8, 0.9, 1.0)
+"""The accuracies in the legend of a heat map."""
 
 
 def matrix(groups: Sequence[Group]) -> Figure | None:
-    """The accuracy matrix as a heat map, mean over the seeds; None for one task."""
+    """The accuracy on every task after every task, as a heat map; None for one task."""
     if groups[0].benchmark.tasks < 2:
         return None
     panels, table = [], []
@@ -36,20 +37,22 @@ def matrix(groups: Sequence[Group]) -> Figure | None:
             for s in range(1, group.benchmark.tasks + 1)
             for t in range(1, s + 1)
         ]
-        few = group.benchmark.tasks <= MOST_WRITTEN
-        titles, height = ("task", "after task"), 200 if few else 260
-        chart = partial(_heat_map, rows, "task", "after", titles, written=few, height=height)
+        numbered = group.benchmark.tasks <= MOST_NUMBERED
+        titles, height = ("task", "after task"), 200 if numbered else 260
+        chart = partial(_heat_map, rows, "task", "after", titles, numbered=numbered, height=height)
         final = rate_text(spread(run.accuracy for run in group.runs))
-        words = f"{group.label}: accuracy on each task after each task; average after the last {final} %."
-        panels.append(Panel(group.label, chart, words))
+        description = (
+            f"{group.label}: accuracy on each task after each task; average after the last {final} %."
+        )
+        panels.append(Panel(group.label, chart, description))
         table += [
             (group.label, group.task(row["after"]), group.task(row["task"]), row["accuracy"]) for row in rows
         ]
     return Figure(
         "matrix",
         "Accuracy on every task after every task",
-        "A row is the moment after a task, a column the task that is tested; reading down a column shows what"
-        " is forgotten. Means over the seeds.",
+        "Each row is the accuracy after one more task; a column that falls shows what is forgotten."
+        + " Means over the seeds." * _several_seeds(groups),
         tuple(panels),
         _shade_keys(),
         ("method", "after task", "task", "accuracy, %"),
@@ -59,7 +62,7 @@ def matrix(groups: Sequence[Group]) -> Figure | None:
 
 
 def progress(groups: Sequence[Group]) -> Figure | None:
-    """Average accuracy and forgetting as the tasks arrive."""
+    """Average accuracy and forgetting after each task."""
     keys = series_keys([group.label for group in groups])
     measured: tuple[tuple[str, str, Callable[..., float | None]], ...] = (
         ("average accuracy on the tasks seen", "accuracy", average_accuracy),
@@ -81,7 +84,7 @@ def progress(groups: Sequence[Group]) -> Figure | None:
         "progress",
         "Accuracy and forgetting as tasks arrive",
         "Over the tasks seen so far, on their test parts."
-        + " Bands: one standard deviation over the seeds." * _varied(groups),
+        + " Bands: one standard deviation over the seeds." * _several_seeds(groups),
         tuple(panels),
         keys,
         ("method", "after task", *(f"{title}, %" for title, *_ in measured)),
@@ -112,13 +115,12 @@ def plasticity(groups: Sequence[Group]) -> Figure | None:
         )
         for group in shown
     )
-    words = "; ".join(f"{label}: plasticity {p} %, forgetting {f} %" for label, p, f in table)
+    description = "; ".join(f"{label}: plasticity {p} %, forgetting {f} %" for label, p, f in table)
     return Figure(
         "plasticity",
         "Plasticity against forgetting",
-        "Plasticity is the accuracy on a task right after learning it; up and to the left is better. One dot"
-        " per run.",
-        (Panel("", partial(_dots, rows, keys), f"{words}."),),
+        "Plasticity is the accuracy on a task right after it was learned. Up and to the left is better. One dot per run.",
+        (Panel("", partial(_dots, rows, keys), f"{description}."),),
         keys,
         ("method", "plasticity, %", "forgetting, %"),
         table,
@@ -132,24 +134,24 @@ def classes(groups: Sequence[Group]) -> Figure | None:
         return None
     panels, table = [], []
     for group in shown:
-        called = group.runs[0].class_names
+        class_names = group.runs[0].class_names
         rows = [
-            {"after": s, "class": called[c] if c < len(called) else c, **_cell(value)}
+            {"after": s, "class": class_names[c] if c < len(class_names) else c, **_cell(value)}
             for s in range(1, group.benchmark.tasks + 1)
             for c, value in _class_spreads(group, s - 1).items()
         ]
-        names = {row["class"] for row in rows}
-        titles, height = ("after task", "class"), min(420, 18 * len(names) + 20)
-        chart = partial(_heat_map, rows, "after", "class", titles, written=False, height=height)
-        words = (
-            f"{group.label}: accuracy of {len(names)} classes after each of {group.benchmark.tasks} tasks."
+        number = len({row["class"] for row in rows})
+        titles, height = ("after task", "class"), min(420, 18 * number + 20)
+        chart = partial(_heat_map, rows, "after", "class", titles, numbered=False, height=height)
+        description = (
+            f"{group.label}: accuracy of {number} classes after each of {group.benchmark.tasks} tasks."
         )
-        panels.append(Panel(group.label, chart, words))
+        panels.append(Panel(group.label, chart, description))
         table += [(group.label, group.task(row["after"]), str(row["class"]), row["accuracy"]) for row in rows]
     return Figure(
         "classes",
         "Accuracy of each class as tasks arrive",
-        "On the test part, for the classes seen so far. Means over the seeds.",
+        "On the test part, for the classes seen so far." + " Means over the seeds." * _several_seeds(groups),
         tuple(panels),
         _shade_keys(),
         ("method", "after task", "class", "accuracy, %"),
@@ -171,7 +173,7 @@ def against(groups: Sequence[Group], key: str, metric: Metric) -> Figure | None:
     if metric.unit != "%":
         raise UserError(f"{metric.name} is not a rate; choose accuracy, forgetting, plasticity or a bound.")
     keys = series_keys(list(series))
-    words = "; ".join(
+    description = "; ".join(
         f"{label} up to {rate_text(max(p.values()), upwards=metric.certified)} %"
         for label, p in series.items()
     )
@@ -180,8 +182,8 @@ def against(groups: Sequence[Group], key: str, metric: Metric) -> Figure | None:
     return Figure(
         f"against-{key}",
         f"{metric.title.capitalize()} against {key}",
-        "Bands: one standard deviation over the seeds." if _varied(groups) else "One seed.",
-        (Panel("", chart, f"{words}."),),
+        "Bands: one standard deviation over the seeds." if _several_seeds(groups) else "One seed.",
+        (Panel("", chart, f"{description}."),),
         keys,
         ("method", key, f"{metric.title}, %"),
         tuple(
@@ -200,7 +202,7 @@ def _dots(rows: Sequence[dict[str, Any]], keys: Sequence[Key]) -> dict[str, Any]
         name: alt.Scale(domain=widen_domain([row[name] for row in rows]), nice=5)
         for name in ("forgetting", "plasticity")
     }
-    made: dict[str, Any] = (
+    chart: dict[str, Any] = (
         alt.Chart({"values": rows})
         .mark_point(filled=True, size=90, opacity=0.85)
         .encode(
@@ -217,10 +219,10 @@ def _dots(rows: Sequence[dict[str, Any]], keys: Sequence[Key]) -> dict[str, Any]
         .properties(height=260)
         .to_dict()
     )
-    return made
+    return chart
 
 
-def _varied(groups: Sequence[Group]) -> bool:
+def _several_seeds(groups: Sequence[Group]) -> bool:
     return any(len(group.runs) > 1 for group in groups)
 
 
@@ -235,7 +237,7 @@ def _over_time(group: Group, measure: Callable[..., float | None]) -> dict[int, 
 
 def _class_spreads(group: Group, index: int) -> dict[int, Spread]:
     common = set.intersection(*(set(run.classes[index]) for run in group.runs))
-    return {name: spread(run.classes[index][name] for run in group.runs) for name in sorted(common)}
+    return {c: spread(run.classes[index][c] for run in group.runs) for c in sorted(common)}
 
 
 def _cell(value: Spread) -> dict[str, Any]:
@@ -248,10 +250,10 @@ def _heat_map(
     y: str,
     titles: tuple[str, str | None],
     *,
-    written: bool,
+    numbered: bool,
     height: int,
 ) -> dict[str, Any]:
-    """Cells of one colour whose opacity is the accuracy, so that it reads on a light and on a dark ground."""
+    """A heat map in one colour; its opacity is the accuracy, so it reads on light and on dark ground."""
     import altair as alt
 
     x_title, y_title = titles
@@ -269,15 +271,15 @@ def _heat_map(
     cells = base.mark_rect(color=theme.colour("accent"), stroke=theme.colour("ground"), strokeWidth=1).encode(
         opacity=alt.Opacity("value:Q", scale=shade, legend=None)
     )
-    if not written:
+    if not numbered:
         return alt.layer(cells).properties(height=height).to_dict()
-    words = base.mark_text(fontSize=11).encode(
+    numbers = base.mark_text(fontSize=11).encode(
         text="short:N",
         color=alt.condition(
             "datum.value > 0.85", alt.value(theme.colour("ground")), alt.value(theme.colour("ink"))
         ),
     )
-    return alt.layer(cells, words).properties(height=height).to_dict()
+    return alt.layer(cells, numbers).properties(height=height).to_dict()
 
 
 def _shade_keys() -> tuple[Key, ...]:
