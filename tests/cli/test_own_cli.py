@@ -336,7 +336,7 @@ def test_pictures_are_resized_and_one_task_is_one(capsys):
         (["run", "own/none.npz"], "no file or folder own/none.npz; give the path of your data"),
         (["run", "none.csv"], "no file or folder none.csv"),
         (["run", "clouds.csv"], "no column 'label'; choose with label= among: length, width"),
-        (["run", "clouds.csv", "label=target", "columns=length", "tasks=3"], "or list the classes of each with task_classes"),
+        (["run", "clouds.csv", "label=target", "columns=length", "tasks=3"], "or list the classes of each task with task_classes="),
         (["run", "mnist", "label=target"], "mnist has its labels"),
         (["run", "clouds.csv", "scale=1"], "scale is 1.0; give prior, or a shift and a factor such as 127.5,0.0078125."),
         (["run", "clouds.csv", "preset=picking", "prior=0"], "There is no prior part to scale the inputs from; give prior=0.05"),

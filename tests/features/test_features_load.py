@@ -84,7 +84,7 @@ def test_other_cuts(tmp_path):
     ):
         load_stream("cifar100@resnet18-64", task=20)
     for option, value in (("images", "disjoint"), ("folder", str(tmp_path))):
-        with pytest.raises(UserError, match=f"does not take {option}; it takes class_seed, examples, order,"):
+        with pytest.raises(UserError, match=f"does not take {option}; leave it out. It takes class_seed, examples, order,"):
             load_stream("cifar100@resnet18-64", **{option: value})
 
 

@@ -52,16 +52,16 @@ def test_unknown_names_suggest_the_nearest(tmp_path):
         (
             "digits",
             {"folder": "x"},
-            "does not take folder; it takes class_seed, domains, examples, images, order,",
+            "does not take folder; leave it out. It takes class_seed, domains, examples, images, order,",
         ),
-        ("synthetic", {"folder": "x"}, "does not take folder; it takes classes_per_task, dimensions,"),
-        ("synthetic", {"images": "disjoint"}, "synthetic does not take images; it takes classes_per_task,"),
+        ("synthetic", {"folder": "x"}, "does not take folder; leave it out. It takes classes_per_task, dimensions,"),
+        ("synthetic", {"images": "disjoint"}, "synthetic does not take images; leave it out. It takes classes_per_task,"),
         ("permuted-mnist", {"domains": "rotated"}, "domains of permuted-mnist are permuted; leave out"),
         ("synthetic", {"n": "many"}, "n is 'many'; give a whole number"),
         ("synthetic", {"n": 2.5}, "n is 2.5; give a whole number"),
         ("own.csv", {"test_share": "half"}, "give a number, such as 0.2"),
         ("twice.csv", {}, "two columns named 'a'; rename one"),
-        ("pictures", {"size": "large"}, "in pixels, not 'large'"),
+        ("pictures", {"size": "large"}, "size is 'large'; give the side of the pictures in pixels"),
     ],
 )
 def test_options_of_another_kind_than_they_should_be(tmp_path, monkeypatch, name, options, match):
@@ -94,7 +94,7 @@ def test_incomplete_family_is_not_found(tmp_path):
         (lambda _: gzip.compress(b""), "not an IDX file"),
         (lambda good: gzip.compress(gzip.decompress(good)[:-3]), "announces"),
         (lambda _: gzip.compress(idx(values(39, 28, 28))), "does not fit its file of labels"),
-        (lambda _: gzip.compress(idx(values(40, 27, 27))), "different sizes"),
+        (lambda _: gzip.compress(idx(values(40, 27, 27))), "differ in size"),
         (lambda _: gzip.compress(idx(values(40))), "does not fit"),
     ],
 )
@@ -174,7 +174,7 @@ def test_tinyimagenet_with_parts_missing(tmp_path):
     (place / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn99999999\n")
     refused("does not fit wnids.txt", "tinyimagenet", folder=tmp_path)
     (place / "val" / "val_annotations.txt").unlink()
-    refused("not the whole TinyImageNet", "tinyimagenet", folder=tmp_path)
+    refused("lacks wnids.txt with 200 classes or val_annotations.txt", "tinyimagenet", folder=tmp_path)
 
 
 def test_pictures_of_mixed_sizes_and_broken_ones(tmp_path, private_home):
@@ -182,7 +182,7 @@ def test_pictures_of_mixed_sizes_and_broken_ones(tmp_path, private_home):
         picture(tmp_path / "train" / "ape" / f"{i}.png", 6, 6, i)
         picture(tmp_path / "train" / "bee" / f"{i}.png", 6, 6 + (i == 3), i)
         picture(tmp_path / "test" / "bee" / f"{i}.png", 6, 6, i)
-    refused("give the size that all are resized to, such as size=64", tmp_path)
+    refused("resize all with size=, such as size=64", tmp_path)
     assert not list(private_home.rglob("pictures/*")), "nothing half-written"
     assert streams.load(tmp_path, size=4)[0].x.shape[2:] == (4, 4)
     (tmp_path / "train" / "bee" / "3.png").write_bytes(
@@ -192,7 +192,7 @@ def test_pictures_of_mixed_sizes_and_broken_ones(tmp_path, private_home):
     (tmp_path / "train" / "bee" / "3.png").write_bytes(b"hello")
     refused("3.png is not a readable picture", tmp_path, size=5)
     refused("in pixels", tmp_path, size=0)
-    refused("has a size of its own", "digits", size=5)
+    refused("does not hold pictures in files, which size resizes", "digits", size=5)
 
 
 def test_folders_that_hold_no_data(tmp_path):

@@ -105,7 +105,7 @@ def test_domains_of_other_pictures(folder, tmp_path):
         ({"images": "share"}, "did you mean 'shared'"),
         ({"scenario": "class-incremental"}, "no choice of scenario"),
         ({"class_seed": 1}, "no choice"),
-        ({"tasks": 0}, "between 1 and 200"),
+        ({"tasks": 0}, "tasks is 0; give a whole number from 1 to 200"),
     ],
 )
 def test_wrong_options(folder, options, word):

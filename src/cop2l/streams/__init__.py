@@ -1,6 +1,6 @@
-"""Streams of tasks: how labelled data is split, and where it comes from.
+"""Streams of tasks: sources of labelled data, and its split into tasks.
 
-Names are imported when they are first used, so that `import cop2l.streams` reads no reader and no torch.
+A name is imported when it is first used, so that `import cop2l.streams` imports no torch.
 """
 
 from importlib import import_module
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cop2l.streams.scenarios import Labelled, split_into_tasks
     from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task, fingerprint
 
-_HOMES = {
+_MODULES = {
     "clouds": ("Synthetic", "synthetic"),
     "datasets": ("DATASETS",),
     "folders": ("home",),
@@ -26,7 +26,7 @@ _HOMES = {
     "scenarios": ("Labelled", "split_into_tasks"),
     "task": ("SCENARIOS", "Scenario", "Stream", "Task", "fingerprint"),
 }
-"""Which module a name comes from."""
+"""The modules of the public names."""
 
 __all__ = [
     "DATASETS",
@@ -50,7 +50,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
+    for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(f"cop2l.streams.{module}"), name)
     raise AttributeError(f"module 'cop2l.streams' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The data sets by name, as datasets.toml describes them: found in a folder, read and prepared."""
+"""The data sets of datasets.toml: finding, reading and preparing them."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from cop2l.streams.scenarios import Labelled
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set; datasets.toml explains the fields."""
+    """One data set; datasets.toml explains the attributes."""
 
     name: str
     title: str
@@ -37,36 +37,39 @@ class DataSet:
     package: Mapping[str, Any] = field(default_factory=dict)
 
     def find_files(self, folder: Path) -> list[Path] | None:
-        """Its files in a folder, plain or packed; None if they are not all there."""
-        listed = self.files or (self.md5 if isinstance(self.md5, Mapping) else ())
-        folders = (f"{part}/{name}/" for part in ("train", "val") for name in self.names)
-        found = []
-        for name in listed or folders:
-            here = [folder / name, folder / f"{name}.gz", folder / f"{name}.bin"]
-            here = [path for path in here if (path.is_dir() if name.endswith("/") else path.is_file())]
-            if not here:
+        """The files of the data set in a folder, plain, .gz or .bin; None if one is missing."""
+        names = self.files or (self.md5 if isinstance(self.md5, Mapping) else ())
+        class_folders = (f"{part}/{name}/" for part in ("train", "val") for name in self.names)
+        files = []
+        for name in names or class_folders:
+            variants = (folder / name, folder / f"{name}.gz", folder / f"{name}.bin")
+            exists = Path.is_dir if name.endswith("/") else Path.is_file
+            file = next(filter(exists, variants), None)
+            if file is None:
                 return None
-            found.append(here[0])
-        return found
+            files.append(file)
+        return files
 
     def locate(self, folder: str | Path | None = None) -> Path | None:
-        """The folder of its files, wherever that is: a data folder itself comes last."""
-        places = (root / below for root in roots(folder) for below in (*self.folders, ""))
-        return next((place for place in places if self.find_files(place)), None)
+        """The folder of its files: one of `folders` below a data folder, or the data folder itself."""
+        candidates = (root / below for root in roots(folder) for below in (*self.folders, ""))
+        return next(filter(self.find_files, candidates), None)
 
     def open(self, folder: str | Path | None = None) -> Labelled:
-        """The labelled data as it is stored: bytes (n, channels, height, width), or pictures in files."""
+        """The labelled data as stored: bytes (n, channels, height, width), or `Pictures`."""
         place = self.locate(folder)
         if place is None:
             where = f"in {folder}" if folder is not None else "on this machine"
             raise UserError(
                 f"{self.title} was not found {where}; get it with 'cop2l data get {self.name}', "
-                "or name a folder that holds it by the option folder or the environment variable COP2L_DATA."
+                "or name its folder with folder= or in the environment variable COP2L_DATA."
             )
         x, y, x_test, y_test = READERS[self.format](place, self.find_files(place) or ())
         for labels in (y, y_test):
             if len(labels) and not 0 <= labels.min() <= labels.max() < self.classes:
-                raise UserError(f"{place} holds labels that {self.title} does not have; get it again.")
+                raise UserError(
+                    f"{place} holds labels that {self.title} does not have; get the data set again."
+                )
         names = self.names.values() if isinstance(self.names, Mapping) else self.names or wnids(place)
         prepare = Scaled(self.mean, self.std)
         return Labelled(self.name, x, y, x_test, y_test, tuple(names), tasks=self.tasks, prepare=prepare)
@@ -80,7 +83,7 @@ DATASETS = {
 
 
 def digits() -> Labelled:
-    """The 1797 handwritten digits of scikit-learn, 8 x 8; a fixed random fifth is for testing."""
+    """The 1797 handwritten digits of scikit-learn, 8 x 8; a fixed random fifth is the test part."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:

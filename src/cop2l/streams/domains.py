@@ -1,4 +1,4 @@
-"""Permuted and rotated domains: the same classes, every task with its own view of the pictures."""
+"""Permuted and rotated domains: the same classes in every task, and another view of the pictures."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
 from cop2l.streams.scenarios import (
     Labelled,
-    Part,
+    LazyTasks,
     Prepare,
     Split,
     describe,
@@ -21,7 +21,7 @@ from cop2l.streams.task import Stream
 IMAGES = ("shared", "disjoint")
 VIEWS = ("permuted", "rotated")
 DOMAINS = {"permuted-mnist": ("mnist", "permuted"), "rotated-mnist": ("mnist", "rotated")}
-"""Streams with a name of their own: their data set and their kind of domains."""
+"""The streams with a name, each with its data set and its kind of domains."""
 SHARED = "Tasks share examples: the same pictures are in every task, so the tasks are not independent."
 
 
@@ -35,10 +35,10 @@ def domain_stream(
     order: str | None = None,
     order_seed: int | None = None,
 ) -> Stream:
-    """A domain-incremental stream of pictures, one permutation or one angle per task, drawn from the seed.
+    """A domain-incremental stream of pictures; the seed draws one permutation or one angle per task.
 
-    `shared`: every task sees all training pictures (as published; certificates are not valid). `disjoint`:
-    every picture is in one task only. Every task is tested on all test pictures, in its own view.
+    `shared` gives every task all training pictures, as published; certificates are not valid. `disjoint` gives every
+    picture to one task. Every task is tested on all test pictures in its own view.
     """
     tasks = 10 if tasks is None else tasks
     if kind not in VIEWS:
@@ -48,45 +48,44 @@ def domain_stream(
     if data.x.ndim != 4 or data.x.shape[2] != data.x.shape[3]:
         raise UserError(f"{data.name} does not hold square pictures; leave out domains={kind}.")
     if not 1 <= tasks <= len(data.x):
-        raise UserError(f"Choose between 1 and {len(data.x)} tasks, not {tasks}.")
-    how: Split = {"order": order, "order_seed": order_seed}
-    places = task_sequence(tasks, how)
-    prepare: list[Prepare] = [Permuted(data.prepare, seed, t + 1, data.x.shape[1:]) for t in places]
+        raise UserError(f"tasks is {tasks}; give a whole number from 1 to {len(data.x)}.")
+    split: Split = {"order": order, "order_seed": order_seed}
+    sequence = task_sequence(tasks, split)
+    prepare: list[Prepare] = [Permuted(data.prepare, seed, t + 1, data.x.shape[1:]) for t in sequence]
     detail: dict[str, Any] = {}
     if kind == "rotated":
-        drawn = draw_angles(tasks, seed)
-        detail["angles"] = [drawn[t] for t in places]
+        angles = draw_angles(tasks, seed)
+        detail["angles"] = [angles[t] for t in sequence]
         prepare = [Rotated(data.prepare, angle, data.x.shape[2]) for angle in detail["angles"]]
-    everything = np.arange(len(data.x))
-    if images == "shared":
-        rows = [everything] * tasks
-    else:
+    rows = [np.arange(len(data.x))] * tasks
+    test_rows = [np.arange(len(data.x_test))] * tasks
+    if images == "disjoint":
         parts = np.array_split(shuffled_order(seed, "disjoint images", n=len(data.x)), tasks)
-        rows = [np.sort(parts[t]) for t in places]
+        rows = [np.sort(parts[t]) for t in sequence]
     numbers = range(1, tasks + 1)
     return Stream(
         name=f"{kind}-{data.name}",
         scenario="domain-incremental",
-        train=Part(data.x, data.y, rows, prepare, numbers),
-        test=Part(data.x_test, data.y_test, [np.arange(len(data.x_test))] * tasks, prepare, numbers),
+        train=LazyTasks(data.x, data.y, rows, prepare, numbers),
+        test=LazyTasks(data.x_test, data.y_test, test_rows, prepare, numbers),
         classes=data.classes,
         heads=(tuple(range(data.classes)),) * tasks,
         groups=task_groups(data.group, rows),
-        test_groups=task_groups(data.group_test, [np.arange(len(data.x_test))] * tasks),
+        test_groups=task_groups(data.group_test, test_rows),
         not_valid=(SHARED,) if images == "shared" and tasks > 1 else (),
-        description=describe(data, "domain-incremental", tasks, how)
+        description=describe(data, "domain-incremental", tasks, split)
         | {"domains": kind, "images": images, "seed": seed}
         | detail,
     )
 
 
 def draw_angles(tasks: int, seed: int) -> tuple[int, ...]:
-    """One whole number of degrees per task, uniform in [-180, 180]."""
+    """One angle per task, a whole number of degrees, uniform in [-180, 180]."""
     return tuple(int(m % 361) - 180 for m in marks(seed, "rotation", n=tasks))
 
 
 class Permuted:
-    """Pixels in another order; the shape stays."""
+    """Permutes the pixels, keeps the shape, and prepares the pictures."""
 
     def __init__(self, prepare: Prepare, seed: int, task: int, shape: tuple[int, ...]) -> None:
         self.prepare = prepare
@@ -97,7 +96,7 @@ class Permuted:
 
 
 class Rotated:
-    """Pictures turned anticlockwise about their centre, black where nothing was."""
+    """Rotates pictures anticlockwise about their centre, fills with black, and prepares them."""
 
     def __init__(self, prepare: Prepare, degrees: int, side: int) -> None:
         self.prepare = prepare
@@ -105,24 +104,24 @@ class Rotated:
 
     def __call__(self, x: np.ndarray) -> Any:
         pixels = x.reshape(-1, self.sources.shape[1]).T.astype(np.float32)
-        turned = sum(w[:, None] * pixels[s] for s, w in zip(self.sources, self.weights, strict=True))
-        # Two values per axis are interpolated: rounding back to bytes keeps one way to prepare pictures.
-        return self.prepare(np.rint(np.transpose(turned)).astype(np.uint8).reshape(x.shape))
+        rotated = sum(w[:, None] * pixels[s] for s, w in zip(self.sources, self.weights, strict=True))
+        # Interpolated values are rounded, because `prepare` takes bytes.
+        return self.prepare(np.rint(np.transpose(rotated)).astype(np.uint8).reshape(x.shape))
 
 
 def rotation(degrees: int, side: int) -> tuple[np.ndarray, np.ndarray]:
-    """The bilinear rotation of a square picture: for each output pixel the four that it mixes, and their weights.
+    """The bilinear rotation of a square picture: the four source pixels of each output pixel, and their weights.
 
     >>> sources, weights = rotation(90, 2)
     >>> (weights * np.array([1, 2, 3, 4])[sources]).sum(axis=0).tolist()
     [2.0, 4.0, 1.0, 3.0]
     """
-    quarter: dict[int, tuple[float, float]] = {0: (1, 0), 90: (0, 1), 180: (-1, 0), 270: (0, -1)}
+    quarter_turns: dict[int, tuple[float, float]] = {0: (1, 0), 90: (0, 1), 180: (-1, 0), 270: (0, -1)}
     angle = np.deg2rad(degrees)
-    cosine, sine = quarter.get(degrees % 360, (np.cos(angle), np.sin(angle)))
+    cosine, sine = quarter_turns.get(degrees % 360, (np.cos(angle), np.sin(angle)))
     centre = (side - 1) / 2
     row, column = (axis.ravel() - centre for axis in np.mgrid[:side, :side])
-    # Where an output pixel comes from: turn it back (rows point downwards).
+    # The inverse rotation finds the source of an output pixel; rows point downwards.
     from_row = cosine * row + sine * column + centre
     from_column = -sine * row + cosine * column + centre
     top, left = np.floor(from_row).astype(int), np.floor(from_column).astype(int)

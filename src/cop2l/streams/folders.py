@@ -1,4 +1,4 @@
-"""Where data lies: the user's folder, the environment variable, the cache of downloads."""
+"""The folders of data: the user's own, those of COP2L_DATA, and that of downloads."""
 
 import os
 from pathlib import Path
@@ -7,10 +7,9 @@ from cop2l.errors import UserError
 
 
 def home() -> Path:
-    """The folder of everything that is downloaded or cached: $COP2L_HOME, or the user's cache folder."""
-    given = os.environ.get("COP2L_HOME")
-    if given:
-        return Path(given).expanduser()
+    """The folder of all downloads and caches: $COP2L_HOME, or the user's cache folder."""
+    if folder := os.environ.get("COP2L_HOME"):
+        return Path(folder).expanduser()
     try:
         import pooch
     except ImportError:
@@ -19,19 +18,19 @@ def home() -> Path:
 
 
 def roots(folder: str | Path | None = None) -> list[Path]:
-    """Folders to look in, in order: the one given, alone; otherwise $COP2L_DATA, then the downloads."""
+    """The folders to search, in order: `folder` alone, or else those of $COP2L_DATA, then the downloads."""
     if folder is not None:
         root = Path(folder).expanduser()
         if not root.is_dir():
             raise UserError(f"There is no folder {root}; give the folder that holds the data.")
         return [root]
-    listed = [Path(part).expanduser() for part in os.environ.get("COP2L_DATA", "").split(os.pathsep) if part]
-    for root in listed:
+    folders = [Path(part).expanduser() for part in os.environ.get("COP2L_DATA", "").split(os.pathsep) if part]
+    for root in folders:
         if not root.is_dir():
             raise UserError(f"There is no folder {root}; correct the environment variable COP2L_DATA.")
-    return [*listed, downloads()]
+    return [*folders, downloads()]
 
 
 def downloads() -> Path:
-    """The folder of downloaded data sets, in the same layout as a user's own folder."""
+    """The folder of downloaded data sets, which has the layout of torchvision."""
     return home() / "data"

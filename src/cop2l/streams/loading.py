@@ -1,7 +1,7 @@
 """Streams by name: a data set, a synthetic stream, or the user's own file or folder."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -15,14 +15,15 @@ from cop2l.streams.pictures import Pictures
 from cop2l.streams.scenarios import Labelled, Prior, Split, draw_examples, split_into_tasks
 from cop2l.streams.task import SCENARIOS, Stream
 
-GENERATED: dict[str, Callable[..., Stream]] = {"synthetic": synthetic}
+GENERATED = ("synthetic",)
+"""Streams whose examples are drawn, not stored."""
 NAMES = (*DATASETS, *DOMAINS, "digits", *GENERATED)
 COLUMNS = ("label", "columns", "text", "domain", "group", "missing", "categories", "task_order")
+"""Options of own data that name columns of a table, or values in them."""
 OWN = (*COLUMNS, "text_size", "classes", "task_classes", "size", "test_share", "examples")
-"""The options of own data; the first name columns of a table, or values in it."""
-
+"""All options of own data."""
 SIDE = 64
-"""Pictures in files of many sizes are resized to this, as published, by default."""
+"""Side in pixels to which the data sets of pictures in files are resized by default, as published."""
 
 
 def load(
@@ -42,40 +43,26 @@ def load(
 ) -> Stream:
     """The stream of a data set by name, or of the user's own file or folder by path.
 
-    `folder` is where a named data set lies; without it, $COP2L_DATA and the downloads are searched, and what
-    is nowhere is downloaded, with a word on stderr, unless `download` is False. `class_seed`
-    shuffles the classes before they are split; `task_classes` lists the classes of each task. `order="reversed"` or
-    an `order_seed` changes the order of the tasks, and nothing about what is in them. `domains`
-    ("permuted" or "rotated") makes a domain-incremental stream of a data set of square pictures; then
-    `images` are "shared" between the tasks or "disjoint", and `seed` draws the domains. `size` resizes
-    pictures that lie in files. `examples` draws so many training examples from all, for a short run. Own data: `label`,
-    `columns`, `text`, `domain`, `task_order`, `group`, `classes`, `test_share` (where there is no test part, `seed` draws
-    one), `missing` and `categories`; what these leave open, the `prior` part of the first task decides. Options of
-    `synthetic` go to it.
+    A named data set is searched in `folder`, or without it in $COP2L_DATA and the downloads. If it is found nowhere it
+    is downloaded, unless `download` is False. `tasks`, `class_seed`, `task_classes`, `order`, `order_seed` and
+    `examples` are options of the split (`Split`). `domains` ("permuted" or "rotated") makes a domain-incremental stream
+    of square pictures; then `images` are "shared" by all tasks or "disjoint", and `seed` draws the domains. `size` resizes
+    pictures in files. Options of own data are `label`, `columns`, `text`, `text_size`, `domain`, `task_order`, `group`,
+    `classes`, `missing`, `categories` and `test_share`, the share that `seed` draws as a test part if there is none. The
+    `prior` part of the first task decides what `missing` and `categories` do not declare. Options of `synthetic` are
+    passed to it.
     """
     if scenario is not None and scenario not in SCENARIOS:
         raise unknown("scenario", scenario, SCENARIOS)
     if images not in IMAGES:
         raise unknown("choice of images", images, IMAGES)
+    split: Split = {"tasks": tasks, "class_seed": class_seed, "order": order, "order_seed": order_seed}
     if name in GENERATED:
-        generate, given = GENERATED[str(name)], {"tasks": tasks, "scenario": scenario, **options}
-        if (examples := given.pop("examples", None)) is not None:
-            given["n"] = max(1, examples // (tasks or 3))
-        given = {key: value for key, value in given.items() if value is not None}
-        parameters = inspect.signature(generate).parameters
-        others = {"class_seed": class_seed, "order": order, "order_seed": order_seed, "folder": folder}
-        refuse(name, others | {"images": images}, parameters)
-        _only_known(given, tuple(parameters))
-        for key, value in given.items():
-            kinds = {int: int, float: int | float}.get(type(parameters[key].default))
-            if kinds is not None and not isinstance(value, kinds):
-                raise UserError(f"{key} is {value!r}; give a{' whole' * (kinds is int)} number.")
-        return generate(seed=seed, **given)
-    _only_known(options, ("domains", *OWN))
-    task_classes, domains, size, examples = (
-        options.pop(key, None) for key in ("task_classes", "domains", "size", "examples")
-    )
-    source = str(name)
+        unused = {"class_seed": class_seed, "order": order, "order_seed": order_seed, "folder": folder}
+        refuse(name, unused | {"images": images}, inspect.signature(synthetic).parameters)
+        return _load_synthetic(seed, {"tasks": tasks, "scenario": scenario, **options})
+    _refuse_unknown(options, ("domains", *OWN))
+    source, domains = str(name), options.pop("domains", None)
     if source in DOMAINS:
         if domains not in (None, DOMAINS[source][1]):
             raise UserError(
@@ -83,10 +70,16 @@ def load(
                 " order_seed, seed and folder."
             )
         source, domains = DOMAINS[source]
+    split["task_classes"] = options.pop("task_classes", None)
+    size, examples = options.pop("size", None), options.pop("examples", None)
     stored = labelled(source, folder=folder, download=download, seed=seed, **options)
-    data = _decoded(draw_examples(stored, examples), size, SIDE if source in DATASETS else None)
+    data = _decode(draw_examples(stored, examples), size, SIDE if source in DATASETS else None)
     if domains is not None:
-        if scenario not in (None, "domain-incremental") or class_seed is not None or task_classes is not None:
+        if (
+            scenario not in (None, "domain-incremental")
+            or class_seed is not None
+            or split["task_classes"] is not None
+        ):
             raise UserError(
                 "Permuted and rotated domains leave no choice of scenario, class_seed or task_classes; leave them out."
             )
@@ -95,40 +88,55 @@ def load(
         )
     if images != IMAGES[0]:
         raise UserError(f"images={images} is for permuted and rotated domains alone; leave it out.")
-    usual = "class-incremental" if data.domain is None else "domain-incremental"
-    how: Split = {"tasks": tasks, "task_classes": task_classes, "class_seed": class_seed, "order": order}
-    how["order_seed"] = order_seed
-    return split_into_tasks(data, scenario or usual, prior=prior, **how)
+    default = "class-incremental" if data.domain is None else "domain-incremental"
+    return split_into_tasks(data, scenario or default, prior=prior, **split)
 
 
-def _decoded(data: Labelled, size: int | None, usual: int | None) -> Labelled:
-    """The data with its pictures decoded, at a size if one is given."""
+def _load_synthetic(seed: int, options: dict[str, Any]) -> Stream:
+    options = {name: value for name, value in options.items() if value is not None}
+    if "examples" in options:
+        options["n"] = max(1, options.pop("examples") // (options.get("tasks") or 3))
+    parameters = inspect.signature(synthetic).parameters
+    _refuse_unknown(options, tuple(parameters))
+    for name, value in options.items():
+        types = {int: int, float: int | float}.get(type(parameters[name].default))
+        if types is not None and not isinstance(value, types):
+            raise UserError(f"{name} is {value!r}; give a{' whole' * (types is int)} number.")
+    return synthetic(seed=seed, **options)
+
+
+def _decode(data: Labelled, size: int | None, default_size: int | None) -> Labelled:
+    """The data with decoded pictures."""
     if not isinstance(data.x, Pictures):
         if size is not None:
-            raise UserError(f"{data.name} has a size of its own; leave out size={size}.")
+            raise UserError(
+                f"{data.name} does not hold pictures in files, which size resizes; leave out size={size}."
+            )
         return data
     if size is not None and (not isinstance(size, int) or size < 1):
-        raise UserError(f"Give the size of the pictures in pixels, not {size!r}.")
-    side = usual if size is None else size
-    # The test part may begin with a grey picture among coloured ones: the training part decides for both.
+        raise UserError(f"size is {size!r}; give the side of the pictures in pixels, such as 64.")
+    side = default_size if size is None else size
+    # The mode of the training part, grey or coloured, holds for the test part too.
     x, x_test = data.x.array(side), Pictures(data.x_test.sources, data.x.mode).array(side)
     if x.shape[1:] != x_test.shape[1:]:
         raise UserError(
-            f"Training and test pictures of {data.name} differ in size; give size=, such as size=64."
+            f"Training and test pictures of {data.name} differ in size; resize them with size=, such as size=64."
         )
     return replace(data, x=x, x_test=x_test, description=data.description | {"size": x.shape[2]})
 
 
-def refuse(name: object, given: Mapping[str, Any], takes: Iterable[str]) -> None:
-    """Refuse an option that this stream does not use; None and the default of `images` are allowed."""
-    for option, value in given.items():
+def refuse(name: object, unused: Mapping[str, Any], options: Iterable[str]) -> None:
+    """Refuse an option that this stream does not use, unless it has its default."""
+    for option, value in unused.items():
         if value is not None and (option, value) != ("images", IMAGES[0]):
-            raise UserError(f"The stream {name} does not take {option}; it takes {', '.join(sorted(takes))}.")
+            raise UserError(
+                f"The stream {name} does not take {option}; leave it out. It takes {', '.join(sorted(options))}."
+            )
 
 
-def _only_known(options: dict[str, Any], known: tuple[str, ...]) -> None:
-    if strange := sorted(set(options) - set(known)):
-        raise unknown("option of this stream", strange[0], known)
+def _refuse_unknown(options: Iterable[str], known_options: tuple[str, ...]) -> None:
+    if unknown_options := sorted(set(options) - set(known_options)):
+        raise unknown("option of this stream", unknown_options[0], known_options)
 
 
 def labelled(
@@ -139,46 +147,50 @@ def labelled(
     seed: int = 0,
     **options: Any,
 ) -> Labelled:
-    """The labelled data of a name or path, uncut, as stored: pictures are bytes or `Pictures`."""
+    """The labelled data of a name or path, as stored; pictures are bytes or `Pictures`."""
     text = str(name)
-    known = text in DATASETS or text == "digits"
-    if known and options:
-        raise UserError(f"{text} has its labels and its test part; leave out {', '.join(sorted(options))}.")
+    if options and (text in DATASETS or text == "digits"):
+        raise UserError(
+            f"The labels and the test part of {text} are fixed; leave out {', '.join(sorted(options))}."
+        )
     if text == "digits":
         refuse(text, {"folder": folder}, ("scenario", "domains", "images", "seed", *get_type_hints(Split)))
         return digits()
-    if known:
+    if text in DATASETS:
         if download and folder is None and DATASETS[text].locate() is None:
             from cop2l.streams.download import get
 
             get(text)
         return DATASETS[text].open(folder)
-    if text in (others := installed_names("streams")):
-        found = imported(others[text])(folder=folder, **options)
-        if not isinstance(found, Labelled):
+    plugins = installed_names("streams")
+    if text in plugins:
+        data = imported(plugins[text])(folder=folder, **options)
+        if not isinstance(data, Labelled):
             raise UserError(
-                f"{others[text]} must return a cop2l.streams.Labelled, not {type(found).__name__}."
+                f"{plugins[text]} must return a cop2l.streams.Labelled, not {type(data).__name__}."
             )
-        return found
+        return data
     path = Path(name).expanduser()
     if not path.exists():
         if "/" in text or "\\" in text or path.suffix:
             raise UserError(f"There is no file or folder {path}; give the path of your data.")
-        raise unknown("data set", text, [*NAMES, *others])
+        raise unknown("data set", text, [*NAMES, *plugins])
     if folder is not None:
-        raise UserError(f"{path} is found by its path; leave out folder.")
+        raise UserError(f"The path {path} needs no folder; leave out folder.")
     from cop2l.streams import files
 
     return files.read_data(path, seed=seed, **options)
 
 
 def catalogue() -> dict[str, str]:
-    """Every name that `load` knows, with one line about it."""
+    """The names that `load` takes, each with one line about it."""
     lines = {d.name: f"{d.title}: {d.classes} classes, {d.tasks} tasks" for d in DATASETS.values()}
-    lines["permuted-mnist"] = "MNIST, pixels in another order in each of 10 tasks (domain-incremental)"
-    lines["rotated-mnist"] = "MNIST, turned by another angle in each of 10 tasks (domain-incremental)"
+    lines["permuted-mnist"] = (
+        "MNIST with another order of the pixels in each of 10 tasks (domain-incremental)"
+    )
+    lines["rotated-mnist"] = "MNIST rotated by another angle in each of 10 tasks (domain-incremental)"
     lines["digits"] = "1797 digits of 8 x 8 pixels, inside scikit-learn: 10 classes, 5 tasks"
-    lines["synthetic"] = "clouds on a grid, with risks known exactly: 6 classes, 3 tasks"
+    lines["synthetic"] = "clouds on a grid, whose risks are known exactly: 6 classes, 3 tasks"
     return {
         name: f"of an installed package: {path}" for name, path in installed_names("streams").items()
     } | lines

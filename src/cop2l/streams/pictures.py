@@ -1,4 +1,4 @@
-"""Pictures in files: decoded when asked for, and once for all at one size."""
+"""Encoded pictures, decoded one by one or all at one size."""
 
 import hashlib
 import io
@@ -14,11 +14,12 @@ from cop2l.files import write_array
 from cop2l.streams.folders import home
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
-MANY = 2000
+PICTURES_TO_NOTE = 2000
+"""Decoding this many pictures is announced by a note."""
 
 
 class Scaled:
-    """(x / top - mean) / std in float32, channel by channel, by a table of the values that a byte can have.
+    """(x / top - mean) / std for each channel, in float32, by a table of the 256 values of a byte.
 
     >>> Scaled()(np.array([[[[0, 255]]]], np.uint8))
     array([[[[-1.,  1.]]]], dtype=float32)
@@ -31,15 +32,15 @@ class Scaled:
     def __call__(self, x: np.ndarray) -> np.ndarray:
         out = np.empty(x.shape, np.float32)
         for channel in range(x.shape[1]):
-            # One mean serves all channels where only one is given.
+            # A single mean serves all channels.
             out[:, channel] = self.tables[channel % len(self.tables)][x[:, channel]]
         return out
 
 
 class Pictures(Sequence[np.ndarray]):
-    """Encoded pictures, files or bytes; picture i is decoded as bytes (channels, height, width).
+    """Encoded pictures in files or bytes; picture i is decoded to bytes (channels, height, width).
 
-    One channel if the first picture is grey, else red, green, blue; unless the mode is given (L or RGB).
+    `mode` is L (one channel) or RGB; by default it is that of the first picture.
     """
 
     def __init__(self, sources: Sequence[Path | bytes], mode: str | None = None) -> None:
@@ -67,28 +68,28 @@ class Pictures(Sequence[np.ndarray]):
         return self._mode
 
     def decode(self, index: int, side: int | None = None) -> np.ndarray:
-        """One picture, at its own size or resized (bicubic) to a square."""
+        """One picture, at its own size or resized (bicubic) to a square of this side."""
         from PIL import Image
 
         try:
             with self._open(index) as picture:
-                plain = picture.convert(self.mode)
-                if side and plain.size != (side, side):
-                    plain = plain.resize((side, side), Image.Resampling.BICUBIC)
+                converted = picture.convert(self.mode)
+                if side and converted.size != (side, side):
+                    converted = converted.resize((side, side), Image.Resampling.BICUBIC)
         except (OSError, SyntaxError, ValueError) as error:
             raise UserError(
                 f"{self._label(index)} is not a readable picture; remove or replace it."
             ) from error
-        pixels = np.asarray(plain)
+        pixels = np.asarray(converted)
         return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
     def array(self, side: int | None = None) -> np.ndarray:
-        """All pictures as bytes (n, channels, height, width); those from files are kept for the next time."""
+        """All pictures as bytes (n, channels, height, width); those of files are cached."""
         if not all(isinstance(source, Path) for source in self.sources):
-            return self._decoded(side)
+            return self._decode_all(side)
         file = home() / "pictures" / f"{self._key(side)}.npy"
         if not file.is_file():
-            write_array(file, self._decoded(side))
+            write_array(file, self._decode_all(side))
         decoded: np.ndarray = np.load(file, mmap_mode="r")
         return decoded
 
@@ -101,19 +102,19 @@ class Pictures(Sequence[np.ndarray]):
             digest.update(content)
         return digest.hexdigest()
 
-    def _decoded(self, side: int | None) -> np.ndarray:
+    def _decode_all(self, side: int | None) -> np.ndarray:
         first = self.decode(0, side)
         out = np.empty((len(self), *first.shape), np.uint8)
-        if len(self) >= MANY:
+        if len(self) >= PICTURES_TO_NOTE:
             note(f"Decoding {len(self)} pictures.")
         with Bar("decoding", len(self)) as shown:
             for index in range(len(self)):
                 picture = self.decode(index, side)
                 if picture.shape != first.shape:
-                    unlike = (
-                        f"{self._label(index)} is {_size(picture)} pixels, {self._label(0)} is {_size(first)}"
+                    raise UserError(
+                        f"{self._label(index)} is {_size(picture)} pixels, {self._label(0)} is {_size(first)}; resize all"
+                        " with size=, such as size=64."
                     )
-                    raise UserError(f"{unlike}; give the size that all are resized to, such as size=64.")
                 out[index] = picture
                 shown.update()
         return out
@@ -129,12 +130,12 @@ class Pictures(Sequence[np.ndarray]):
         return f"Picture {index}" if isinstance(source, bytes) else str(source)
 
     def _key(self, side: int | None) -> str:
-        """Names the decoded pictures: which files, unchanged since, at which size, grey or not."""
+        """The name of the cached pictures: a hash of side, mode, and each file's path, size and time of change."""
         digest = hashlib.sha256(f"{side} {self.mode}\n".encode())
         for source in self.sources:
             assert isinstance(source, Path)
-            about = source.stat()
-            digest.update(f"{source.resolve()} {about.st_size} {about.st_mtime_ns}\n".encode())
+            stat = source.stat()
+            digest.update(f"{source.resolve()} {stat.st_size} {stat.st_mtime_ns}\n".encode())
         return digest.hexdigest()[:32]
 
 
@@ -143,23 +144,25 @@ def _size(picture: np.ndarray) -> str:
 
 
 def class_folders(folder: Path) -> list[str]:
-    """Names of the subfolders that hold pictures of one class each."""
+    """Names of the subfolders, one per class, in order."""
     return sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
 def picture_files(folder: Path) -> list[Path]:
-    """The pictures in a folder, by name."""
+    """The pictures in a folder, in the order of their names."""
     return sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES) if folder.is_dir() else []
 
 
 def from_folders(folder: Path, names: Sequence[str], inside: str = "") -> tuple[Pictures, np.ndarray]:
-    """The pictures below folder/<name>/<inside>, class by class, and their labels."""
+    """The pictures in folder/<name>/<inside> class by class, and their labels."""
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        here = picture_files(folder / name / inside)
-        files += here
-        labels += [label] * len(here)
+        pictures = picture_files(folder / name / inside)
+        files += pictures
+        labels += [label] * len(pictures)
     if not files:
-        raise UserError(f"There are no pictures in the folders below {folder}; give one folder per class.")
+        raise UserError(
+            f"There are no pictures in the folders below {folder}; give one folder of pictures per class."
+        )
     return Pictures(files), np.array(labels, np.int64)

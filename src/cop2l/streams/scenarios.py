@@ -1,4 +1,4 @@
-"""How labelled data is split into a stream: class-, task- and domain-incremental."""
+"""Splitting labelled data into a class-, task- or domain-incremental stream."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,49 +15,49 @@ from cop2l.streams.withhold import prior_rows
 
 Prepare = Callable[[Any], Any]
 Prior = tuple[float, int, float]
-"""The share of the prior part, the seed that draws it, and the share that is withheld from learning before."""
+"""The share of the prior part, the seed that draws it, and the share that is withheld before."""
 REVERSED = "reversed"
 
 
 class Split(TypedDict, total=False):
-    """How data is split into tasks, and in which order these come."""
+    """Options of the split into tasks, and of their order."""
 
     tasks: int | None
     task_classes: Sequence[Sequence[Any]] | None
-    """The classes of each task, all by their names or all by their numbers."""
+    """The classes of each task, all by name or all by number."""
     class_seed: int | None
-    """Shuffles the classes before they are split into tasks: it changes which classes a task has."""
+    """Shuffles the classes before they are split into tasks."""
     order: str | None
-    """`reversed`: the last task comes first."""
+    """`reversed` puts the last task first."""
     order_seed: int | None
-    """Draws the order of the tasks: which classes a task has stays."""
+    """Draws the order of the tasks, and does not change their classes."""
     examples: int | None
-    """So many training examples are drawn from all of them, for a short run."""
+    """Number of training examples to draw from all, for a short run."""
 
 
 def identity(x: Any) -> Any:
-    """The preparation of data that is ready to use."""
+    """The preparation of data that needs none."""
     return x
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Labelled data with a test part, before it is split. Labels are 0..classes-1."""
+    """Labelled data with a test part, before the split into tasks. Labels are 0..classes-1."""
 
     name: str
     x: Any
-    """Rows as stored: an array, or `Pictures` that are decoded when asked for."""
+    """Stored rows: an array, `Pictures`, or `Rows` of a table."""
     y: np.ndarray
     x_test: Any
     y_test: np.ndarray
     names: tuple[str, ...]
     """The label set, fixed in advance: the name of each class."""
     tasks: int = 1
-    """Into how many tasks it is split by default."""
+    """The usual number of tasks."""
     prepare: Prepare = identity
-    """From stored rows (pictures are uint8) to what a model reads (float32)."""
+    """From stored rows (pictures are uint8) to inputs of a model (float32)."""
     domain: np.ndarray | None = None
-    """The domain of each example, as its place among `domain_names`."""
+    """The domain of each example, as an index of `domain_names`."""
     domain_test: np.ndarray | None = None
     domain_names: tuple[str, ...] = ()
     group: np.ndarray | None = None
@@ -75,7 +75,7 @@ class Labelled:
         return len(self.names)
 
     def fingerprints(self) -> dict[str, str]:
-        """What the stored data is: one fingerprint per part."""
+        """One fingerprint for the training part and one for the test part."""
         parts = {"train": (self.x, self.y), "test": (self.x_test, self.y_test)}
         return {
             part: x.fingerprint(y) if isinstance(x, Pictures | Rows) else fingerprint(x, y)
@@ -84,8 +84,8 @@ class Labelled:
 
 
 @dataclass(frozen=True, eq=False)
-class Part(Sequence[Task]):
-    """Tasks that are made when asked for, from rows of one array: only the stored rows stay in memory."""
+class LazyTasks(Sequence[Task]):
+    """Tasks that are prepared when they are used, so that memory holds the stored rows alone."""
 
     x: Any
     y: np.ndarray
@@ -99,37 +99,37 @@ class Part(Sequence[Task]):
     @overload
     def __getitem__(self, index: int) -> Task: ...
     @overload
-    def __getitem__(self, index: slice) -> "Part": ...
-    def __getitem__(self, index: int | slice) -> "Task | Part":
+    def __getitem__(self, index: slice) -> "LazyTasks": ...
+    def __getitem__(self, index: int | slice) -> "Task | LazyTasks":
         if isinstance(index, slice):
-            return Part(self.x, self.y, self.rows[index], self.prepare[index], self.numbers[index])
+            return LazyTasks(self.x, self.y, self.rows[index], self.prepare[index], self.numbers[index])
         rows = self.rows[index]
         return Task(self.prepare[index](take_rows(self.x, rows)), self.y[rows], self.numbers[index])
 
 
 def shuffled_order(seed: int, purpose: str, *numbers: int, n: int) -> np.ndarray:
-    """0..n-1 in an order that is a function of (seed, purpose, numbers, n)."""
+    """0..n-1 in a random order that depends on (seed, purpose, numbers, n) alone."""
     return np.argsort(marks(seed, purpose, *numbers, n=n), kind="stable")
 
 
-def task_sequence(tasks: int, how: Split) -> list[int]:
-    """The tasks, numbered from 0 as they are split, in the order in which they come.
+def task_sequence(tasks: int, split: Split) -> list[int]:
+    """The order of the tasks, which are numbered from 0 as they are split.
 
     >>> task_sequence(3, {}), task_sequence(3, {"order": "reversed"})
     ([0, 1, 2], [2, 1, 0])
     """
-    order, seed = how.get("order"), how.get("order_seed")
+    order, seed = split.get("order"), split.get("order_seed")
     if order not in (None, REVERSED):
         raise unknown("order of tasks", str(order), (REVERSED,))
     if seed is None:
         return list(range(tasks))[:: -1 if order else 1]
     if order:
-        raise UserError("The order of the tasks is reversed or drawn; leave out order or order_seed.")
+        raise UserError("The order of the tasks is either reversed or drawn; leave out order or order_seed.")
     return [int(task) for task in shuffled_order(seed, "task order", n=tasks)]
 
 
 def class_groups(classes: int, tasks: int, class_seed: int | None = None) -> tuple[tuple[int, ...], ...]:
-    """The classes of each task: equal consecutive groups, after a shuffle by seed on request.
+    """The classes of each task: equal groups of consecutive classes, or of classes shuffled by `class_seed`.
 
     >>> class_groups(6, 3)
     ((0, 1), (2, 3), (4, 5))
@@ -138,14 +138,14 @@ def class_groups(classes: int, tasks: int, class_seed: int | None = None) -> tup
         fitting = ", ".join(str(t) for t in range(1, classes + 1) if classes % t == 0)
         raise UserError(
             f"{classes} classes cannot be split into {tasks} equal tasks; choose one of: {fitting}, or list the classes of each"
-            " with task_classes."
+            " task with task_classes=."
         )
     order = np.arange(classes) if class_seed is None else shuffled_order(class_seed, "class order", n=classes)
     return tuple(tuple(int(c) for c in group) for group in order.reshape(tasks, -1))
 
 
 def draw_examples(data: Labelled, examples: int | None) -> Labelled:
-    """The data with so many training examples, drawn from all; the test part stays."""
+    """The data with this many training examples, drawn from all, and the whole test part."""
     if examples is None:
         return data
     if not isinstance(examples, int) or not 1 <= examples <= len(data.y):
@@ -156,133 +156,143 @@ def draw_examples(data: Labelled, examples: int | None) -> Labelled:
 
 
 def split_into_tasks(
-    data: Labelled, scenario: str, *, prior: Prior | None = None, **how: Unpack[Split]
+    data: Labelled, scenario: str, *, prior: Prior | None = None, **split: Unpack[Split]
 ) -> Stream:
     """The stream of one scenario.
 
-    Class- and task-incremental: each task brings new classes. Domain-incremental: the same classes in every task,
-    inputs that change. Its tasks are the data's domains where it has them (a site, a year). Otherwise groups of classes
-    are the domains, and a label is the number of the class within its group. The `prior` part of the first task decides
-    about gaps and categories of a table, where nothing is declared.
+    Class- and task-incremental: each task has new classes. Domain-incremental: every task has the same classes and
+    other inputs. The tasks are the domains of the data, such as a site or a year. In data without domains they are
+    groups of classes, and a label is the number of the class in its group. The `prior` part of the first task decides
+    about gaps and categories of a table that are not declared.
     """
     if scenario not in SCENARIOS:
         raise unknown("scenario", scenario, SCENARIOS)
-    if strange := sorted(set(how) - set(Split.__annotations__)):
-        raise unknown("option of a stream", strange[0], Split.__annotations__)
-    data = draw_examples(data, how.get("examples"))
+    if undeclared := sorted(set(split) - set(Split.__annotations__)):
+        raise unknown("option of a stream", undeclared[0], Split.__annotations__)
+    data = draw_examples(data, split.get("examples"))
     names: tuple[str, ...] = ()
     if scenario == "domain-incremental" and data.domain is not None and data.domain_test is not None:
-        order = _domain_order(data, how)
+        order = _domain_order(data, split)
         names = tuple(data.domain_names[d] for d in order)
         heads = (tuple(range(data.classes)),) * len(order)
-        train, test = (
-            [np.flatnonzero(d == place) for place in order] for d in (data.domain, data.domain_test)
-        )
+        train, test = ([np.flatnonzero(part == d) for d in order] for part in (data.domain, data.domain_test))
     else:
-        heads = _task_classes(data, how)
+        heads = _task_classes(data, split)
         train, test = ([np.flatnonzero(np.isin(y, head)) for head in heads] for y in (data.y, data.y_test))
         if scenario == "domain-incremental":
-            data, heads = _numbered_within_tasks(data, heads)
-    for number, rows in enumerate(train, 1):
-        if not len(rows):
-            raise UserError(
-                f"Task {number} of {data.name} would have no training example; choose fewer tasks, or list the classes of"
-                " each with task_classes."
-            )
+            data, heads = _number_within_tasks(data, heads)
+    _refuse_empty_tasks(data.name, train)
     prepare: Prepare = data.prepare
-    described = describe(data, scenario, len(train), how)
+    description = describe(data, scenario, len(train), split)
     if isinstance(data.x, Rows):
-        known = take_rows(data.x, train[0][prior_rows(len(train[0]), *prior)]) if prior else None
-        prepare = Encoder.fit(data.name, [data.x, data.x_test], known)
-        described["inputs"] = {**described["inputs"], "columns": prepare.columns}
+        prior_part = take_rows(data.x, train[0][prior_rows(len(train[0]), *prior)]) if prior else None
+        prepare = Encoder.fit(data.name, [data.x, data.x_test], prior_part)
+        description["inputs"] = {**description["inputs"], "columns": prepare.columns}
     numbers = range(1, len(train) + 1)
     return Stream(
         name=data.name,
         scenario=scenario,
-        train=Part(data.x, data.y, train, (prepare,) * len(train), numbers),
-        test=Part(data.x_test, data.y_test, test, (prepare,) * len(train), numbers),
+        train=LazyTasks(data.x, data.y, train, (prepare,) * len(train), numbers),
+        test=LazyTasks(data.x_test, data.y_test, test, (prepare,) * len(train), numbers),
         classes=data.classes,
         heads=heads,
         task_names=names,
         groups=task_groups(data.group, train),
         test_groups=task_groups(data.group_test, test),
-        description=described | ({"task_names": list(names)} if names else {}),
+        description=description | ({"task_names": list(names)} if names else {}),
     )
 
 
-def _domain_order(data: Labelled, how: Split) -> list[int]:
+def _refuse_empty_tasks(name: str, train: Sequence[np.ndarray]) -> None:
+    for number, rows in enumerate(train, 1):
+        if not len(rows):
+            raise UserError(
+                f"Task {number} of {name} would have no training example; choose fewer tasks, or list the classes of each"
+                " task with task_classes=."
+            )
+
+
+def _domain_order(data: Labelled, split: Split) -> list[int]:
     number = len(data.domain_names)
-    if how.get("tasks") not in (None, number):
+    if split.get("tasks") not in (None, number):
         raise UserError(
-            f"{data.name} has {number} domains, so it makes {number} tasks; leave out tasks={how['tasks']}."
+            f"{data.name} has {number} domains, so it has {number} tasks; leave out tasks={split['tasks']}."
         )
-    if how.get("class_seed") is not None or how.get("task_classes") is not None:
+    if split.get("class_seed") is not None or split.get("task_classes") is not None:
         raise UserError(
             f"The tasks of {data.name} are its domains, not groups of classes; leave out class_seed and task_classes."
         )
-    return task_sequence(number, how)
+    return task_sequence(number, split)
 
 
-def _task_classes(data: Labelled, how: Split) -> tuple[tuple[int, ...], ...]:
-    tasks, class_seed, listed = how.get("tasks"), how.get("class_seed"), how.get("task_classes")
-    if listed is None:
+def _task_classes(data: Labelled, split: Split) -> tuple[tuple[int, ...], ...]:
+    tasks, class_seed = split.get("tasks"), split.get("class_seed")
+    if split.get("task_classes") is None:
         groups = class_groups(data.classes, data.tasks if tasks is None else tasks, class_seed)
-        return tuple(groups[task] for task in task_sequence(len(groups), how))
-    if class_seed is not None:
-        raise UserError("task_classes lists the classes of each task; leave out class_seed.")
+    else:
+        if class_seed is not None:
+            raise UserError("task_classes lists the classes of each task; leave out class_seed.")
+        groups = _numbered_classes(data, split["task_classes"])
+        if tasks not in (None, len(groups)):
+            raise UserError(
+                f"task_classes lists the classes of {len(groups)} tasks; leave out tasks={tasks}."
+            )
+    return tuple(groups[task] for task in task_sequence(len(groups), split))
+
+
+def _numbered_classes(data: Labelled, task_classes: Any) -> tuple[tuple[int, ...], ...]:
+    """The classes of each task by number, from lists of all names or all numbers."""
     places = {name: number for number, name in enumerate(data.names)}
     try:
-        named = all(str(c) in places for group in listed for c in group)
-        given = tuple(tuple(places[str(c)] if named else int(c) for c in group) for group in listed)
+        by_name = all(str(c) in places for group in task_classes for c in group)
+        groups = tuple(tuple(places[str(c)] if by_name else int(c) for c in group) for group in task_classes)
     except (TypeError, ValueError):  # no lists, or neither names nor numbers in them
-        given = ()
-    flat = [c for group in given for c in group]
-    whole = given and all(given) and len(set(flat)) == len(flat)
-    if not whole or not set(flat) <= set(range(data.classes)):
+        groups = ()
+    classes = [c for group in groups for c in group]
+    disjoint = len(set(classes)) == len(classes)
+    if not groups or not all(groups) or not disjoint or not set(classes) <= set(range(data.classes)):
         raise UserError(
-            f"Give task_classes as disjoint lists of classes, by name or between 0 and {data.classes - 1}, not {listed!r}."
+            f"task_classes is {task_classes!r}; give disjoint lists of classes, by name or between 0 and {data.classes - 1}."
         )
-    if tasks not in (None, len(given)):
-        raise UserError(f"{len(given)} lists of classes make {len(given)} tasks; leave out tasks={tasks}.")
-    return tuple(given[task] for task in task_sequence(len(given), how))
+    return groups
 
 
-def _numbered_within_tasks(
-    data: Labelled, sets: tuple[tuple[int, ...], ...]
+def _number_within_tasks(
+    data: Labelled, groups: tuple[tuple[int, ...], ...]
 ) -> tuple[Labelled, tuple[tuple[int, ...], ...]]:
-    """The data with the number of each class within its task as its label, and the heads."""
-    size = len(sets[0])
-    if any(len(group) != size for group in sets):
+    """The data with the number of each class in its task as the label, and the heads."""
+    size = len(groups[0])
+    if any(len(group) != size for group in groups):
         raise UserError(
             "The tasks of a domain-incremental stream must have the same number of classes; correct task_classes."
         )
     number = np.zeros(data.classes, np.int64)
-    for group in sets:
+    for group in groups:
         number[list(group)] = np.arange(size)
     renumbered = replace(
         data,
         y=number[data.y],
         y_test=number[data.y_test],
         names=tuple(map(str, range(size))),
-        description=data.description | {"task_classes": [list(group) for group in sets]},
+        description=data.description | {"task_classes": [list(group) for group in groups]},
     )
-    return renumbered, (tuple(range(size)),) * len(sets)
+    return renumbered, (tuple(range(size)),) * len(groups)
 
 
 def task_groups(names: np.ndarray | None, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The groups of each task's examples; nothing where there are no groups."""
+    """The groups of each task's examples; empty if the data has no groups."""
     return () if names is None else tuple(names[part] for part in rows)
 
 
-def describe(data: Labelled, scenario: str, tasks: int, how: Split) -> dict[str, Any]:
-    """How the stream was made, with the fingerprints of the stored data."""
+def describe(data: Labelled, scenario: str, tasks: int, split: Split) -> dict[str, Any]:
+    """The description of the stream, with the fingerprints of the stored data."""
     return data.description | {
         "name": data.name,
         "scenario": scenario,
         "tasks": tasks,
-        "class_seed": how.get("class_seed"),
-        "order": how.get("order"),
-        "order_seed": how.get("order_seed"),
+        "class_seed": split.get("class_seed"),
+        "order": split.get("order"),
+        "order_seed": split.get("order_seed"),
         "class_names": list(data.names),
         "fingerprint": data.description.get("fingerprint") or data.fingerprints(),
     }

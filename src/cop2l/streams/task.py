@@ -1,4 +1,4 @@
-"""A task, and a stream: a list of tasks that can be looped over, indexed and sliced."""
+"""A task, and a stream of tasks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,10 +13,10 @@ SCENARIOS: tuple[Scenario, ...] = ("class-incremental", "task-incremental", "dom
 
 
 class Task(NamedTuple):
-    """One task: inputs, integer labels, and its number, counted from 1.
+    """One task: inputs, labels, and its number, counted from 1.
 
-    `x` is a numpy array (a memory map, too) or a torch tensor, first dimension the examples; labels are
-    global class numbers in every scenario.
+    `x` is a numpy array, a memory map or a torch tensor, with one row per example. Labels are class numbers of the
+    whole stream in every scenario.
     """
 
     x: Any
@@ -29,7 +29,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Stream(Sequence[Task]):
-    """The training tasks, as a list; `test` holds the test part of the same split, task by task.
+    """A list of the training tasks; `test` holds the test part of each.
 
     >>> import numpy as np
     >>> x, y = np.zeros((4, 2), np.float32), np.array([0, 0, 1, 1])
@@ -44,21 +44,21 @@ class Stream(Sequence[Task]):
     train: Sequence[Task]
     test: Sequence[Task]
     classes: int
-    """Size of the label set of the whole stream (outputs of the model)."""
+    """Number of classes of the whole stream, which is the number of outputs of the model."""
     heads: tuple[tuple[int, ...], ...]
-    """The classes of each task, fixed in advance (never read off the data)."""
+    """The classes of each task, fixed in advance and not found in the data."""
     not_valid: tuple[str, ...] = ()
-    """Why a certificate on this stream is not valid, in sentences; empty: nothing known against it."""
+    """Sentences that say why a certificate on this stream is not valid; empty: no reason is known."""
     pretrained_on: tuple[str, ...] = ()
-    """Data sets that the representation of x was trained on."""
+    """Data sets that the backbone was trained on, if x are features."""
     task_names: tuple[str, ...] = ()
-    """What the user calls the tasks, as Genf or 2019; empty: they have numbers alone."""
+    """The user's names of the tasks, such as Genf or 2019; empty: they only have numbers."""
     groups: tuple[Any, ...] = ()
-    """Of each task, the name of every training example's group, as recorded with the data; empty: none were given."""
+    """For each task, the group names of its training examples; empty: the data has no groups."""
     test_groups: tuple[Any, ...] = ()
-    """The same of the test part; empty: none were given."""
+    """The same for the test part."""
     description: dict[str, Any] = field(default_factory=dict)
-    """How the stream was made: enough to make it again (name, options, fingerprints)."""
+    """All that is needed to make the stream again: name, options, fingerprints."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.scenario}, {count(len(self), 'task')}, {self.classes} classes)"
@@ -81,14 +81,14 @@ class Stream(Sequence[Task]):
 
 
 def fingerprint(x: Any, y: Any) -> str:
-    """The fingerprint of a whole array, as certificates state it: equal data, equal text, whatever holds it."""
+    """The fingerprint of arrays as certificates state it; it depends on the values alone, not on the library."""
     from cop2l.kernel import samples
 
     return samples.fingerprint(len(x), samples.blocks_of(x, y))
 
 
 def take_rows(x: Any, rows: np.ndarray) -> Any:
-    """The rows of x; a view where they are consecutive, so that a memory map stays one."""
+    """These rows of x; a slice if they are consecutive, so that a memory map stays a memory map."""
     if len(rows) and rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
         return x[int(rows[0]) : int(rows[-1]) + 1]
     return x[rows]

@@ -1,4 +1,4 @@
-"""Setting aside a part of each task, by marks drawn in advance: the learner never sees it."""
+"""Withholding a part of each task from the learner, by marks that are drawn in advance."""
 
 from typing import Any
 
@@ -10,17 +10,19 @@ from cop2l.streams.task import Stream, Task, take_rows
 
 
 def withhold(task: Task, share: float | None, seed: int) -> tuple[Task, Task | None]:
-    """The part to learn, and the part withheld (None if nothing is)."""
+    """The part to learn, and the withheld part (None if nothing is withheld)."""
     if not share:
         return task, None
     withheld = withheld_rows(len(task.y), task.t, share, seed)
     rows = [np.flatnonzero(part) for part in (~withheld, withheld)]
-    learned, rest = (Task(take_rows(task.x, part), take_rows(task.y, part), task.t) for part in rows)
-    return learned, rest
+    learned_part, withheld_part = (
+        Task(take_rows(task.x, part), take_rows(task.y, part), task.t) for part in rows
+    )
+    return learned_part, withheld_part
 
 
 def withhold_groups(stream: Stream, t: int, share: float | None, seed: int) -> tuple[Any, Any]:
-    """The groups of the same two parts of task t; None where there are none."""
+    """The groups of the same two parts of task t; None for each part without groups."""
     if not stream.groups or not share:
         return (stream.groups[t - 1] if stream.groups else None), None
     groups = stream.groups[t - 1]
@@ -28,7 +30,7 @@ def withhold_groups(stream: Stream, t: int, share: float | None, seed: int) -> t
     return groups[~withheld], groups[withheld]
 
 
-def prior_rows(rows: int, share: float, seed: int, held: float) -> np.ndarray:
-    """Which of the first task's rows are in its prior part, after a share of them was withheld."""
-    learned = np.flatnonzero(~withheld_rows(rows, 1, held, seed)) if held else np.arange(rows)
+def prior_rows(n: int, share: float, seed: int, holdout: float) -> np.ndarray:
+    """The rows of the first task's prior part, out of n rows of which the share `holdout` is withheld."""
+    learned = np.flatnonzero(~withheld_rows(n, 1, holdout, seed)) if holdout else np.arange(n)
     return np.asarray(learned[~certified_rows(len(learned), 1, Options(prior=share, seed=seed))])
