@@ -40,7 +40,7 @@ class Ours:
     @property
     def shrunken(self):
         """(1 - shrinkage) Sigma + shrinkage I, in double precision."""
-        kept = self.learner.kept
+        kept = self.learner.tensors
         covariance = kept["scatter"] / kept["count"].sum()
         return (1 - SHRINKAGE) * covariance + SHRINKAGE * torch.eye(len(covariance)).double()
 

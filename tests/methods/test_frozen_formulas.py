@@ -53,7 +53,9 @@ def close(a, b):
 
 def solution(learned):
     return (
-        (learned.kept["W"],) if "W" in learned.kept else (learned.model.head.weight, learned.model.head.bias)
+        (learned.tensors["W"],)
+        if "W" in learned.tensors
+        else (learned.model.head.weight, learned.model.head.bias)
     )
 
 
@@ -128,9 +130,9 @@ def test_ranpac_is_ridge_regression_on_random_features():
     learned = learn(learner("ranpac", ridge=3.0), *by_class(x, y, [(0, 1, 2), (3, 4, 5)]))
     h, onehot = random_features(x), np.eye(CLASSES)[y]
     weight = np.linalg.inv(h.T @ h + 3.0 * np.eye(40)) @ h.T @ onehot
-    assert_allclose(learned.kept["W"], weight, rtol=1e-7, atol=1e-10)
+    assert_allclose(learned.tensors["W"], weight, rtol=1e-7, atol=1e-10)
     theirs = Ridge(alpha=3.0, fit_intercept=False, solver="cholesky").fit(h, onehot)
-    assert_allclose(learned.kept["W"], theirs.coef_.T, rtol=1e-7, atol=1e-10)
+    assert_allclose(learned.tensors["W"], theirs.coef_.T, rtol=1e-7, atol=1e-10)
     outputs = random_features(new) @ weight
     assert_allclose(learned.logits(new), outputs, rtol=1e-6, atol=1e-9)
     assert np.array_equal(learned.predict(new), outputs.argmax(1))
@@ -147,10 +149,10 @@ def test_ranpac_chooses_its_ridge_on_a_fifth_of_the_newest_task(n):
         ((h[held] @ np.linalg.solve(h[rest].T @ h[rest] + r * np.eye(40), h[rest].T @ onehot[rest]) - onehot[held]) ** 2).sum()
         for r in RIDGES[4:]  # below, numpy's solution of n < 40 is rounding
     ]  # fmt: skip
-    assert float(learned.kept["ridge"]) == RIDGES[4:][int(np.argmin(errors))]
-    assert 1e-4 < float(learned.kept["ridge"]) < 1e8
+    assert float(learned.tensors["ridge"]) == RIDGES[4:][int(np.argmin(errors))]
+    assert 1e-4 < float(learned.tensors["ridge"]) < 1e8
     every = np.concatenate([random_features(examples(seed=3)[0]), h])
-    assert_allclose(learned.kept["G"], every.T @ every, rtol=1e-10)  # what was held out is learned, too
+    assert_allclose(learned.tensors["G"], every.T @ every, rtol=1e-10)  # what was held out is learned, too
 
 
 def test_the_random_projection_is_standard_normal_and_a_function_of_the_seed():
@@ -159,7 +161,7 @@ def test_the_random_projection_is_standard_normal_and_a_function_of_the_seed():
     drawn = normal_numbers(1, "projection", 20000)
     assert kstest(drawn, "norm").pvalue > 1e-3
     assert not np.array_equal(drawn, normal_numbers(2, "projection", 20000))
-    first, second = (learn(learner("ranpac"), task).kept["P"] for task in (examples(), examples(seed=1)))
+    first, second = (learn(learner("ranpac"), task).tensors["P"] for task in (examples(), examples(seed=1)))
     assert torch.equal(first, second)
 
 
@@ -224,7 +226,7 @@ def test_the_scatter_does_not_suffer_from_a_large_mean():
     for shift in (0.0, 1e6):
         kept = frozen.empty_statistics(CLASSES, z, scatter=True)
         for rows in torch.arange(len(z)).split(11):
-            frozen.join(kept, z[rows] + shift, torch.tensor(y)[rows])
+            frozen.add_examples(kept, z[rows] + shift, torch.tensor(y)[rows])
         means = np.array([x[y == c].mean(0, dtype=np.float64) for c in range(CLASSES)])
         assert_allclose(kept["scatter"], (x - means[y]).T @ (x - means[y]), rtol=1e-8, atol=1e-8)
 
@@ -233,7 +235,7 @@ def test_the_scatter_does_not_suffer_from_a_large_mean():
 def test_a_model_in_single_precision_decides_alike(name):
     (x, y), (new, _) = examples(), examples(seed=1)
     single, double = (learn(learner(name, dtype=dtype), (x, y)) for dtype in (torch.float32, torch.float64))
-    assert all(value.dtype == torch.float64 for value in single.kept.values())
+    assert all(value.dtype == torch.float64 for value in single.tensors.values())
     assert (single.predict(new) == double.predict(new)).double().mean() > 0.99
 
 
@@ -274,7 +276,7 @@ def test_what_is_kept_does_not_grow(name):
     for _ in range(2):
         learn(learned, (x, y))
         assert learned.memory_used == 0
-        stored = sum(value.numel() for value in learned.kept.values())
+        stored = sum(value.numel() for value in learned.tensors.values())
         assert stored == {"ncm": means, "slda": means + WIDTH**2, "ranpac": ranpac}[name]
 
 
@@ -312,7 +314,7 @@ def test_a_model_that_learns_its_features_is_refused(name):
         learned = method(name)(model)
         with pytest.raises(UserError, match=r"learns on frozen features, .*'linear'.*[.]$"):
             learned.learn(x, y)
-        assert (learned.tasks_seen, learned.kept) == (0, {})
+        assert (learned.tasks_seen, learned.tensors) == (0, {})
 
 
 @pytest.mark.parametrize("name", ["ncm", "slda"])
@@ -322,7 +324,7 @@ def test_a_head_without_a_bias_is_refused(name):
     learned = method(name)(model)
     with pytest.raises(UserError, match=r"nn\.Linear with a bias"):
         learned.learn(*examples())
-    assert learned.kept == {}
+    assert learned.tensors == {}
 
 
 @pytest.mark.parametrize(
@@ -342,5 +344,5 @@ def test_there_is_no_learning_rate():
 def test_ranpac_takes_tasks_too_small_to_hold_anything_out():
     x, y = examples()
     learned = learn(learner("ranpac", ridge=0.0), (x[:3], y[:3]))
-    assert float(learned.kept["ridge"]) == 1.0
+    assert float(learned.tensors["ridge"]) == 1.0
     assert torch.equal(learned.predict(x[:3]), torch.tensor(y[:3]))

@@ -12,7 +12,7 @@ from cop2l.kernel.exact import head_masks
 from cop2l.methods import method
 from cop2l.methods.buffer import Buffer
 from cop2l.methods.cclis import contrastive, hardness
-from cop2l.methods.csrel import SideBySide
+from cop2l.methods.csrel import ModelCopies
 from cop2l.models import build
 from cop2l.randomness import generator
 
@@ -36,7 +36,7 @@ def test_lamaml_meta_gradient_is_second_order(two_weights, data):
         two_weights(start.tolist()), epochs=1, batch=5, inner=1, lr=rate, lr_alpha=0.5, clip=1e6
     )
     learned.learn(x, y)
-    assert_allclose(learned.kept["head.w"], alpha, rtol=1e-10)
+    assert_allclose(learned.tensors["head.w"], alpha, rtol=1e-10)
     assert_allclose(learned.model.head.w.detach(), start - alpha * for_theta, rtol=1e-10)
 
 
@@ -241,14 +241,14 @@ class Tied(torch.nn.Module):
 
 def test_csrel_trains_tied_weights_side_by_side():
     model, x = Tied(), torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0))
-    assert_allclose(SideBySide(model, 2)(x).detach(), model(x).detach(), rtol=1e-4, atol=1e-6)
+    assert_allclose(ModelCopies(model, 2)(x).detach(), model(x).detach(), rtol=1e-4, atol=1e-6)
 
 
 def test_csrel_trains_models_side_by_side_with_their_own_statistics():
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
     model[0].requires_grad_(False)
     x = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0))
-    pair, single = SideBySide(model, 2), SideBySide(model, 1)
+    pair, single = ModelCopies(model, 2), ModelCopies(model, 1)
     before = {name: value.clone() for name, value in pair.state.items()}
     both = pair(x)
     for row in range(2):

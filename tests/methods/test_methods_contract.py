@@ -123,7 +123,7 @@ class TestContract:
         resumed = learn_all(method(name).load(tmp_path / "state"), scenario, start=2)
         assert torch.equal(weights(whole), weights(resumed))
         assert whole.memory_used == resumed.memory_used
-        assert whole.kept.keys() == resumed.kept.keys()
+        assert whole.tensors.keys() == resumed.tensors.keys()
         for t, (x, _, _) in enumerate(tasks(scenario), 1):
             assert torch.equal(whole.predict(x, task=t), resumed.predict(x, task=t))
 

@@ -24,7 +24,7 @@ def test_ewc_is_one_spring_per_past_task_as_stiff_as_the_mean_squared_gradient(t
             w = w - 0.2 * (gradient(w, x, y).mean(0) + 1.7 * pull)
         springs.append(((gradient(w, x, y) ** 2).mean(0), w))
         assert_allclose(learned.model.head.w.detach(), w, rtol=1e-12)
-    assert_allclose(learned.kept["fisher.head.w"], sum(f for f, _ in springs), rtol=1e-12)
+    assert_allclose(learned.tensors["fisher.head.w"], sum(f for f, _ in springs), rtol=1e-12)
 
 
 def test_ewc_averages_over_a_sample_when_told_to(two_weights, data, gradient):
@@ -32,7 +32,7 @@ def test_ewc_averages_over_a_sample_when_told_to(two_weights, data, gradient):
     learned = method("ewc")(two_weights([0.3, -0.2]), epochs=1, fisher_examples=1, **WHOLE)
     learned.learn(x, y)
     each = gradient(learned.model.head.w.detach().numpy(), x, y) ** 2
-    assert min(np.abs(each - learned.kept["fisher.head.w"].numpy()).sum(1)) < 1e-12
+    assert min(np.abs(each - learned.tensors["fisher.head.w"].numpy()).sum(1)) < 1e-12
 
 
 def test_si_omega_is_the_fall_of_the_loss_along_the_path(two_weights, data, gradient):
@@ -49,7 +49,7 @@ def test_si_omega_is_the_fall_of_the_loss_along_the_path(two_weights, data, grad
             w = after
         importance = importance + omega / ((w - start) ** 2 + damping)
         assert_allclose(learned.model.head.w.detach(), w, rtol=1e-12)
-        assert_allclose(learned.kept["head.w"], importance, rtol=1e-12)
+        assert_allclose(learned.tensors["head.w"], importance, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["ewc", "si"])

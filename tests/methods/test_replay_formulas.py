@@ -152,7 +152,7 @@ def test_icarl_is_herded_nearest_mean_on_a_linear_head_and_is_said_to_be():
             learned = method("icarl")(build(name, inputs=(4,), classes=4), epochs=5, lr=lr, memory=12)
             learned.learn(x[:20], [0, 1] * 10)
             learned.learn(x[20:], [2, 3] * 10)
-            seen[name, lr] = learned.kept["means"]
+            seen[name, lr] = learned.tensors["means"]
         assert torch.equal(seen[name, 0.01], seen[name, 2.0]) == (name == "linear")
         assert (("icarl", name) in REMARKS) == (name == "linear")
 

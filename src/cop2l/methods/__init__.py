@@ -1,4 +1,4 @@
-"""Continual-learning methods: one file each."""
+"""Continual-learning methods, one file each, and their names."""
 
 from importlib import import_module
 from pkgutil import iter_modules
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
     from cop2l.methods.protocol import Method
 
 SHARED = ("base", "buffer", "frozen", "protocol", "representation", "sgd")
-"""The files of this folder that are no method; every other one is, and bears its name."""
-OWN = {"cop2l": "cop2l.certify.learner"} | {
+"""The files of this folder that are not methods; every other file is a method of that name."""
+BUILTIN = {"cop2l": "cop2l.certify.learner"} | {
     file.name: f"cop2l.methods.{file.name}" for file in iter_modules(__path__) if file.name not in SHARED
 }
-OWN["der++"] = OWN.pop("der")  # no file of Python's can bear this name
-METHODS = OWN | {name: path for name, path in installed_names("methods").items() if name not in OWN}
-"""The module of each method (of an installed package: module:Class), which is imported when its method is asked for."""
+BUILTIN["der++"] = BUILTIN.pop("der")  # Python does not allow ++ in the name of a module
+METHODS = BUILTIN | {name: path for name, path in installed_names("methods").items() if name not in BUILTIN}
+"""The module of each method (of an installed package: module:Class), imported when the method is asked for."""
 
 _ICARL_LINEAR = (
     "On a linear head iCaRL is herded nearest-mean: nothing below the head learns, so its training changes no "
     "prediction; choose model=mlp-head where it should matter."
 )
 REMARKS = {("icarl", "linear"): _ICARL_LINEAR}
-"""What a method comes to on a model, where that is less than its name says."""
+"""Sentences about a method on a model, shown with the results of a run."""
 
 
 def method(name: str) -> "type[Method]":
-    """The class of a method: the one in its module that learns; or any class by its path, package.module:Class.
+    """The class of a method by its name, or any class by its path, package.module:Class.
 
     >>> method("lamaml").__name__, method("cop2l.methods.replay:Replay").__name__
     ('LaMAML', 'Replay')
@@ -36,20 +36,19 @@ def method(name: str) -> "type[Method]":
     if name not in METHODS and ":" not in name:
         raise unknown("method", name, METHODS)
     path = METHODS.get(name, name)
-    found: type[Method]
+    cls: type[Method]
     if ":" in path:
-        found = imported(path)
-        if not hasattr(found, "learn") or not hasattr(found, "Options"):
+        cls = imported(path)
+        if not hasattr(cls, "learn") or not hasattr(cls, "Options"):
             raise UserError(f"{path} is no method: derive the class from cop2l.methods.base.Learner.")
-        return found
-    module = import_module(path)
-    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
-    (found,) = (value for value in own if hasattr(value, "learn"))
-    return found
+        return cls
+    values = vars(import_module(path)).values()
+    (cls,) = (v for v in values if hasattr(v, "learn") and getattr(v, "__module__", None) == path)
+    return cls
 
 
 def predicts_with_its_model(name: str) -> bool:
-    """Whether a method's answer is the largest logit of its model, so that the model alone is the predictor.
+    """Whether the method predicts the class with the largest logit of its model, so that the model alone is the predictor.
 
     >>> predicts_with_its_model("cop2l"), predicts_with_its_model("replay"), predicts_with_its_model("ncm")
     (True, True, False)
@@ -58,6 +57,6 @@ def predicts_with_its_model(name: str) -> bool:
 
     if name not in METHODS:
         return False
-    found = method(name)
-    plain = issubclass(found, Learner) and (found.predict, found.logits) == (Learner.predict, Learner.logits)
-    return name == "cop2l" or plain
+    cls = method(name)
+    inherits = issubclass(cls, Learner) and (cls.predict, cls.logits) == (Learner.predict, Learner.logits)
+    return name == "cop2l" or inherits

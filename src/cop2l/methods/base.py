@@ -1,4 +1,4 @@
-"""What the baselines share: data on the device, batches, heads, saving; how they learn is their own."""
+"""The base class of the baselines: inputs on the device, batches, heads, saving. Each baseline defines `fit`."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from cop2l.console import Progress, progress_display
 from cop2l.errors import UserError, unknown
 from cop2l.files import read_tensors, write_tensors
 from cop2l.kernel.exact import head_masks
-from cop2l.methods.buffer import Buffer, cycle, index_columns
+from cop2l.methods.buffer import Buffer, cycle
 from cop2l.methods.sgd import SGD
 from cop2l.randomness import derive, generator, private_randomness
 from cop2l.streams.task import SCENARIOS, Scenario
@@ -31,7 +31,7 @@ BLOCK = 1024
 
 @dataclass(frozen=True)
 class MethodOptions:
-    """Options, each with its default; numbers are checked."""
+    """Options of a method, each with its default; truth values and numbers are checked."""
 
     by_scenario: ClassVar[dict[str, dict[str, Any]]] = {}
     """Defaults that differ in one scenario."""
@@ -43,21 +43,21 @@ class MethodOptions:
             value, kind = getattr(self, field.name), cast("type", type(field.default))
             positive = field.name in self.positive
             if kind is bool:
-                good, wanted = isinstance(value, bool), "true or false"
+                valid, requirement = isinstance(value, bool), "true or false"
             elif kind in (int, float):
-                good = isinstance(value, (int, kind)) and not isinstance(value, bool)
-                good = good and (value > 0 if positive else value >= 0) and value < inf
-                wanted = "a whole number" if kind is int else "a number"
-                wanted += " larger than 0" if positive else " not below 0"
+                valid = isinstance(value, (int, kind)) and not isinstance(value, bool)
+                valid = valid and (value > 0 if positive else value >= 0) and value < inf
+                requirement = "a whole number" if kind is int else "a number"
+                requirement += " larger than 0" if positive else " not below 0"
             else:
                 continue
-            if not good:
-                raise UserError(f"The option {field.name} is {value!r}; give {wanted}.")
+            if not valid:
+                raise UserError(f"The option {field.name} is {value!r}; give {requirement}.")
 
 
 @dataclass(frozen=True)
 class CommonOptions(MethodOptions):
-    """The options of every method that takes steps; a method's own class adds to them and sets its defaults."""
+    """The options of every method that takes training steps; a method's own class adds to them."""
 
     epochs: int = 20
     """Passes over the examples that a task is learned from."""
@@ -70,15 +70,15 @@ class CommonOptions(MethodOptions):
 
 
 class Learner(ABC):
-    """A method defines `fit`, and `predict` if it does not take the largest logit."""
+    """A method: a subclass defines `fit`, and `predict` if it does not predict the class with the largest logit."""
 
     Options: ClassVar[type[MethodOptions]] = CommonOptions
     refuses: ClassVar[dict[str, str]] = {}
     """Scenarios in which the method makes no sense, each with the reason."""
     restarts: ClassVar[bool] = False
-    """Whether the method goes back to the initial weights, which are then kept."""
+    """Whether the method uses the initial weights again; then they are stored in `initial`."""
     in_blocks: ClassVar[bool] = False
-    """Whether `fit` reads x in blocks; x is then given as it is, and may be larger than the memory."""
+    """Whether `fit` reads x in blocks; then x stays where it is and may be larger than the memory."""
 
     def __init__(
         self,
@@ -112,17 +112,18 @@ class Learner(ABC):
         self.heads: list[tuple[int, ...]] = []
         self.outputs = 0  # of the model: known at the first task
         self.masked_classes: Tensor | None = None
-        self.losses: list[Tensor] = []
+        self.losses: list[Tensor] = []  # of the steps of this epoch
         self.progress: Progress | None = None
         self.initial = {k: v.detach().clone() for k, v in model.state_dict().items()} if self.restarts else {}
         self.buffer = Buffer()
-        self.kept: dict[str, Tensor] = {}  # what a method carries from task to task beside model and buffer
+        self.tensors: dict[str, Tensor] = {}
+        """What the method stores for the next task beside model and buffer, by name."""
 
     @abstractmethod
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:
         """Learn task t from tensors on the model's device (x: unless in_blocks); the model is in train mode."""
 
-    # ---- the protocol
+    # ---- for the user
 
     def learn(
         self,
@@ -137,43 +138,47 @@ class Learner(ABC):
         x, columns = by_name(x, y, self.columns)
         x, y = labelled(x, y)
         x, y = x if self.in_blocks else self.inputs(x), labels(y).to(self.device)
-        if y.ndim != 1 or len(x) != len(y) or not len(y):
+        self.heads = [*self.heads[: t - 1], self.checked_head(x, y, classes)]
+        self.masked_classes = head_masks(self.heads, self.outputs, self.scenario, self.device)
+        self.losses.clear()
+        with (
+            progress_display(progress) as self.progress,
+            self.train_mode(True),
+            private_randomness(self.device, self.seed, "learn", t),
+        ):
+            self.fit(x, y, t)
+        if not all(bool((p < inf).all()) for p in self.model.parameters()):
+            option = "lr or strength" if hasattr(self.options, "strength") else "lr"
+            raise UserError(
+                f"Training diverged at task {t}: the weights are not numbers; choose a smaller {option}."
+            )
+        self.tasks_seen, self.columns = t, columns
+
+    def checked_head(self, x: Any, y: Tensor, classes: Sequence[int] | None) -> tuple[int, ...]:
+        """The classes of the next task; refuses labels, classes and inputs that do not fit each other or the model."""
+        t = self.tasks_seen + 1
+        if len(x) != len(y) or not len(y):
             raise UserError(
                 f"Task {t} has inputs {tuple(np.shape(x))} and labels {tuple(y.shape)}; give one per row."
             )
-        head = tuple(int(c) for c in classes) if classes is not None else tuple(y.unique().tolist())
         if classes is None and self.scenario == "task-incremental":
             raise UserError(
                 "A task-incremental task needs its head: give classes=, the task's class numbers."
             )
-        if stray := sorted(set(y.unique().tolist()) - set(head)):
+        present = torch.unique(y).tolist()
+        head = tuple(present if classes is None else map(int, classes))
+        if stray := sorted(set(present) - set(head)):
             raise UserError(f"Task {t} has labels {stray} that are not among its classes; correct classes=.")
         self.outputs = self.logits(x[:1]).shape[-1]
         if min(head) < 0 or max(head) >= self.outputs:
             raise UserError(
                 f"Task {t} has classes {head}, but the model has outputs 0 to {self.outputs - 1} only; build it with all."
             )
-        self.heads = [*self.heads[: t - 1], head]
-        self.masked_classes = head_masks(self.heads, self.outputs, self.scenario, self.device)
-        self.losses.clear()
-        with (
-            progress_display(progress) as self.progress,
-            self.modes(),
-            private_randomness(self.device, self.seed, "learn", t),
-        ):
-            self.model.train()
-            self.fit(x, y, t)
-        if not all(bool((p < inf).all()) for p in self.model.parameters()):
-            smaller = "lr or strength" if hasattr(self.options, "strength") else "lr"
-            raise UserError(
-                f"Training diverged at task {t}: the weights are not numbers; choose a smaller {smaller}."
-            )
-        self.progress = None
-        self.tasks_seen, self.columns = t, columns
+        return head
 
     def __repr__(self) -> str:
-        kept = f"memory {self.memory_used} of {self.memory}"
-        return f"{type(self).__name__}({type(self.model).__name__}, {self.scenario}, tasks learned: {self.tasks_seen}, {kept})"
+        memory = f"memory {self.memory_used} of {self.memory}"
+        return f"{type(self).__name__}({type(self.model).__name__}, {self.scenario}, tasks learned: {self.tasks_seen}, {memory})"
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
         """Class of each example, int64 on the CPU; `task` (from 1) selects the head if task-incremental."""
@@ -183,14 +188,14 @@ class Learner(ABC):
 
     @property
     def memory_used(self) -> int:
-        """How many examples of past tasks are kept."""
+        """The number of stored examples of past tasks."""
         return len(self.buffer)
 
     # ---- for the methods
 
     @property
     def device(self) -> torch.device:
-        """Where the model lives, and therefore the data."""
+        """The device of the model, and therefore of the data."""
         return next(self.model.parameters()).device
 
     def batches(
@@ -204,21 +209,21 @@ class Learner(ABC):
         first: int = 0,
         total: int = 0,
     ) -> Iterator[Tensor]:
-        """Index tensors: every epoch all of range(n) in a new order, `size` at a time.
+        """Index tensors of `size` rows: each epoch goes through range(n) in a new order.
 
-        With replay > 0, each is followed by as many indices of n .. n+replay-1, which are drawn without
-        replacement and reshuffled when exhausted: the rows of a buffer appended to the task. With weights, an
-        epoch is n draws with replacement in proportion to them. A later phase of the same task goes on after
-        `first` epochs of a `total`.
+        replay: the size of a buffer whose rows n .. n+replay-1 follow those of the task; each batch then ends with as many
+        buffer rows, drawn without replacement and reshuffled when exhausted. weights: each epoch is n draws with
+        replacement, in proportion to them. first, total: a later training of the same task counts its epochs from `first`,
+        and progress is shown out of `total`.
         """
         t, device = self.tasks_seen + 1, self.device
-        old = n + cycle(replay, n * epochs, generator(self.seed, "replay", t, first)).to(device)
+        buffer_rows = n + cycle(replay, n * epochs, generator(self.seed, "replay", t, first)).to(device)
         for epoch in range(first, first + epochs):
-            start = derive(self.seed, "epoch", t, epoch)
-            torch.default_generator.manual_seed(start)  # `learn` puts the global state back
+            epoch_seed = derive(self.seed, "epoch", t, epoch)
+            torch.default_generator.manual_seed(epoch_seed)  # for dropout; `learn` restores the global state
             if device.type == "cuda":
-                torch.cuda.default_generators[device.index or 0].manual_seed(start)
-            draws = torch.Generator().manual_seed(start)
+                torch.cuda.default_generators[device.index or 0].manual_seed(epoch_seed)
+            draws = torch.Generator().manual_seed(epoch_seed)
             if weights is None:
                 order = torch.randperm(n, generator=draws).to(device)
             else:
@@ -226,7 +231,7 @@ class Learner(ABC):
             for i in range(0, n, size):
                 if replay:
                     j = (epoch - first) * n + i
-                    yield torch.cat([order[i : i + size], old[j : min(j + size, j - i + n)]])
+                    yield torch.cat([order[i : i + size], buffer_rows[j : min(j + size, j - i + n)]])
                 else:
                     yield order[i : i + size]
             if self.progress and self.losses:
@@ -235,28 +240,33 @@ class Learner(ABC):
                 self.progress({"task": t, "epoch": epoch + 1, "epochs": last, "loss": loss})
             self.losses.clear()
 
-    def sgd(self, lr: float, **options: Any) -> SGD:
+    def sgd(self, lr: float) -> SGD:
         """SGD over the trainable parameters of the model."""
-        return SGD(self.model.parameters(), lr, self.losses, **options)
+        return SGD(self.model.parameters(), lr, self.losses)
 
     def loss(self, logits: Tensor, y: Tensor, t: int | Tensor) -> Tensor:
-        """Mean cross-entropy; if task-incremental, each example's over the head of its own task (from 1)."""
-        return F.cross_entropy(self.own_head(logits, t), y)
+        """Mean cross-entropy; if task-incremental, over the head of task t, or of each example's task."""
+        return F.cross_entropy(self.head_logits(logits, t), y)
 
-    def own_head(self, logits: Tensor, t: int | Tensor) -> Tensor:
-        """The logits, with those outside the head of task t at -inf if task-incremental."""
-        return (
-            logits if self.masked_classes is None else logits.masked_fill(self.masked_classes[t], -torch.inf)
-        )
+    def head_logits(self, logits: Tensor, t: int | Tensor) -> Tensor:
+        """The logits; if task-incremental, those outside the head of task t are -inf."""
+        if self.masked_classes is None:
+            return logits
+        return logits.masked_fill(self.masked_classes[t], -torch.inf)
+
+    def mask_logits(self, logits: Tensor, task: int | None) -> Tensor:
+        """The logits to predict from; if task-incremental, those outside the head of `task` are -inf."""
+        if task is not None and not 1 <= task <= self.tasks_seen:
+            raise UserError(f"Task {task} has not been learned; give a task from 1 to {self.tasks_seen}.")
+        return logits if task is None else self.head_logits(logits, task)
 
     def logits(self, x: Any) -> Tensor:
         """The model's outputs in eval mode."""
         return self.evaluate(self.model, x)
 
     def evaluate(self, function: Callable[[Tensor], Tensor], x: Any) -> Tensor:
-        """A function of inputs, with the model in eval mode, in blocks, without gradients."""
-        with self.modes(), torch.no_grad():
-            self.model.eval()
+        """A function of the inputs, block by block, with the model in eval mode and without gradients."""
+        with self.train_mode(False), torch.no_grad():
             blocks = [x[i : i + BLOCK] for i in range(0, max(len(x), 1), BLOCK)]
             try:
                 return torch.cat([function(self.inputs(block)) for block in blocks])
@@ -272,45 +282,26 @@ class Learner(ABC):
             tensor = (x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))).to(self.device)
         return tensor.to(next(self.model.parameters()).dtype) if tensor.is_floating_point() else tensor
 
-    def mask_logits(self, logits: Tensor, task: int | None) -> Tensor:
-        """The logits that may be predicted for a task: its own head if task-incremental, else all."""
-        if task is not None and not 1 <= task <= self.tasks_seen:
-            raise UserError(f"Task {task} has not been learned; give a task from 1 to {self.tasks_seen}.")
-        return logits if task is None else self.own_head(logits, task)
-
-    def restart(self) -> None:
-        """Put the model back to the weights it came with (a pretrained part stays pretrained)."""
-        self.model.load_state_dict(self.initial)
-
-    def fit_buffer(self) -> None:
-        """Learn from the buffer alone, from the initial weights, with the common options."""
-        o = self.options
-        x, y, tasks = self.buffer.values("x", "y", "t")
-        self.restart()
-        sgd = self.sgd(o.lr)
-        for i in self.batches(len(x), o.batch, o.epochs):
-            inputs, labels, own = index_columns(i, x, y, tasks)
-            sgd.step(self.loss(self.model(inputs), labels, own))
-
     @contextmanager
-    def modes(self) -> Iterator[None]:
-        """Put every module's train or eval mode back afterwards."""
-        before = [(module, module.training) for module in self.model.modules()]
+    def train_mode(self, mode: bool) -> Iterator[None]:
+        """Inside, the model is in train mode (or eval mode); afterwards each module is in its mode of before."""
+        modes = [(module, module.training) for module in self.model.modules()]
+        self.model.train(mode)
         try:
             yield
         finally:
-            for module, training in before:
+            for module, training in modes:
                 module.training = training
 
     # ---- saving
 
     def save(self, folder: str | Path) -> None:
-        """Everything needed to go on later, in one file, written at once."""
+        """Write the state of the method to one file; after `restore` or `load` it learns on as if uninterrupted."""
         groups = {
             "model": self.model.state_dict(),
             "initial": self.initial,
             "buffer": self.buffer.columns,
-            "kept": self.kept,
+            "kept": self.tensors,
         }
         note = {
             **self.identity(),
@@ -320,34 +311,30 @@ class Learner(ABC):
             "columns": self.columns,
             "model": getattr(self.model, "description", None),
         }
-        flat = {
-            f"{group}.{name}": value for group, values in groups.items() for name, value in values.items()
-        }
-        write_tensors(Path(folder) / SAVED_METHOD, flat, note)
+        tensors = {f"{group}.{name}": value for group in groups for name, value in groups[group].items()}
+        write_tensors(Path(folder) / SAVED_METHOD, tensors, note)
 
     def restore(self, folder: str | Path) -> None:
-        """Put a freshly constructed method (same model class, same options) into the saved state."""
+        """Bring a method with the same options and a model of the same class into the saved state."""
         tensors, note = read_state(folder)
-        for key, mine in self.identity().items():
-            if note[key] != mine:
+        for name, value in self.identity().items():
+            if note[name] != value:
                 raise UserError(
-                    f"{folder} was saved with {key} {note[key]!r}, not {mine!r}; construct it so."
+                    f"{folder} was saved with {name} {note[name]!r}, not {value!r}; construct it so."
                 )
         groups: dict[str, dict[str, Tensor]] = {"model": {}, "initial": {}, "buffer": {}, "kept": {}}
         for key, value in tensors.items():
             group, _, name = key.partition(".")
             groups[group][name] = value.to(self.device)
         self.model.load_state_dict(groups["model"])
-        self.initial = groups["initial"]
+        self.initial, self.tensors = groups["initial"], groups["kept"]
         self.buffer = Buffer(**groups["buffer"])
-        self.kept = groups["kept"]
-        self.tasks_seen = note["tasks_seen"]
+        self.tasks_seen, self.outputs, self.columns = note["tasks_seen"], note["outputs"], note["columns"]
         self.heads = [tuple(head) for head in note["heads"]]
-        self.outputs, self.columns = note["outputs"], note["columns"]
         self.masked_classes = head_masks(self.heads, self.outputs, self.scenario, self.device)
 
     def identity(self) -> dict[str, Any]:
-        """What must agree between a saved method and the one that goes on."""
+        """What must be equal in a saved method and in the one that is restored from it."""
         return {
             "method": type(self).__name__,
             "memory": self.memory,
@@ -368,19 +355,14 @@ class Learner(ABC):
             from cop2l.models import rebuild
 
             model = rebuild(note["model"])
-        loaded = cls(
-            model,
-            memory=note["memory"],
-            seed=note["seed"],
-            scenario=note["scenario"],
-            **note["options"],
-        )
-        loaded.restore(folder)
-        return loaded
+        arguments = {name: note[name] for name in ("memory", "seed", "scenario")}
+        method = cls(model, **arguments, **note["options"])
+        method.restore(folder)
+        return method
 
 
 def read_state(folder: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a saved method, and what it says about itself."""
+    """The tensors of a saved method, and its note: options, heads, description of the model."""
     path = Path(folder) / SAVED_METHOD
     if not path.exists():
         raise UserError(f"There is no saved method in {folder}; give the folder that save() wrote.")

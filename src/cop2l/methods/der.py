@@ -1,4 +1,4 @@
-"""DER++ (Buzzega et al., 2020): replay that also holds the logits of kept examples where they were."""
+"""Dark experience replay, DER++ (Buzzega et al., 2020)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from cop2l.methods.base import CommonOptions, Learner
-from cop2l.methods.buffer import Buffer, class_balanced, index_columns
+from cop2l.methods.buffer import Buffer, class_balanced
 from cop2l.randomness import generator
 
 
 @dataclass(frozen=True)
 class DERPlusPlusOptions(CommonOptions):
-    """beta 0 is DER."""
+    """With beta 0 the method is DER."""
 
     alpha: float = 0.1
     """Weight of the squared distance to the stored logits."""
@@ -24,34 +24,34 @@ class DERPlusPlusOptions(CommonOptions):
 
 
 class DERPlusPlus(Learner):
-    """CE(new) + alpha MSE(logits, stored logits) + beta CE(buffer), the last two on one buffer batch.
+    """DER++: CE(x, y) + alpha |z' - h(x')|^2 + beta CE(x', y'), with stored examples (x', y') and their logits z'.
 
-    Logits are stored after the task, in a class-balanced reservoir (the paper stores them as examples pass by). If
-    task-incremental, the distance is over the head of each example's own task: the logits of other heads mean nothing.
+    h gives the logits. Differences from the paper: both terms use one buffer batch; the squared distance is a mean over
+    outputs; logits are stored after the task, not when an example is seen first; the reservoir is class-balanced. If
+    task-incremental, the distance is over the head of each example's task, because other logits mean nothing.
     """
 
     Options = DERPlusPlusOptions
 
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:
         """Learn task t."""
-        o, old = self.options, self.buffer
-        xs = Buffer(x=x, y=y).join(**old.columns).x
+        o, buffer = self.options, self.buffer
+        xs = Buffer(x=x, y=y).join(**buffer.columns).x
         sgd = self.sgd(o.lr)
-        for i in self.batches(len(x), o.batch, o.epochs, replay=len(old)):
+        for i in self.batches(len(x), o.batch, o.epochs, replay=len(buffer)):
             logits = self.model(xs[i])
-            here = len(i) // 2 if len(old) else len(i)
-            loss = self.loss(logits[:here], y[i[:here]], t)
-            if len(old):
-                labels, tasks, stored = index_columns(i[here:] - len(x), old.y, old.t, old.logits)
-                replayed = logits[here:]
-                loss = loss + o.beta * self.loss(replayed, labels, tasks)
-                loss = loss + o.alpha * self.distance(replayed, stored, tasks)
+            size = len(i) // 2 if len(buffer) else len(i)
+            loss = self.loss(logits[:size], y[i[:size]], t)
+            if len(buffer):
+                replayed, j = logits[size:], i[size:] - len(x)
+                loss = loss + o.beta * self.loss(replayed, buffer.y[j], buffer.t[j])
+                loss = loss + o.alpha * self.distance(replayed, buffer.logits[j], buffer.t[j])
             sgd.step(loss)
         marks = torch.rand(len(x), generator=generator(self.seed, "buffer", t), dtype=torch.float64)
-        task = Buffer(x=x, y=y, t=torch.full_like(y, t), mark=marks.to(self.device), logits=self.logits(x))
-        self.buffer = class_balanced(self.buffer.join(**task.columns), self.memory)
+        new = Buffer(x=x, y=y, t=torch.full_like(y, t), mark=marks.to(self.device), logits=self.logits(x))
+        self.buffer = class_balanced(buffer.join(**new.columns), self.memory)
 
     def distance(self, logits: Tensor, stored: Tensor, tasks: Tensor) -> Tensor:
-        """Mean squared difference over the outputs that count."""
+        """Mean squared difference; if task-incremental, over the outputs of each example's head."""
         squares = (logits - stored).square()
         return squares.mean() if self.masked_classes is None else squares[~self.masked_classes[tasks]].mean()

@@ -1,4 +1,4 @@
-"""Finetuning: train on each task and keep nothing; the lower reference."""
+"""Finetuning: train on each task alone; the lower reference."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,7 +6,6 @@ from typing import ClassVar
 from torch import Tensor
 
 from cop2l.methods.base import CommonOptions, Learner
-from cop2l.methods.buffer import index_columns
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,7 @@ class FinetuningOptions(CommonOptions):
 
 
 class Finetuning(Learner):
-    """Cross-entropy on the task's own examples."""
+    """Cross-entropy on the examples of the task; no examples are stored."""
 
     Options = FinetuningOptions
 
@@ -26,5 +25,4 @@ class Finetuning(Learner):
         o = self.options
         sgd = self.sgd(o.lr)
         for i in self.batches(len(x), o.batch, o.epochs):
-            inputs, labels = index_columns(i, x, y)
-            sgd.step(self.loss(self.model(inputs), labels, t))
+            sgd.step(self.loss(self.model(x[i]), y[i], t))

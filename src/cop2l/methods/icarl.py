@@ -1,4 +1,4 @@
-"""iCaRL (Rebuffi et al., 2017): distilled sigmoid outputs, herded exemplars, nearest-mean prediction."""
+"""iCaRL: incremental classifier and representation learning (Rebuffi et al., 2017)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,11 +22,14 @@ class ICaRLOptions(CommonOptions):
 
 
 class ICaRL(Learner):
-    """Sigmoid outputs learn the new classes and keep the old ones where the old model has them.
+    """iCaRL: binary cross-entropy with the old model's outputs as targets for old classes; predicts the nearest class mean.
 
-    The loss is the mean over all outputs, as Avalanche has it (the paper sums): those of classes to come learn to be 0.
-    Prediction is the class whose exemplars have the nearest mean feature; features have length 1. Where only the head
-    learns (the model `linear`), features never change: then it is herded nearest-mean, and no training matters.
+    g_y(x) is the sigmoid of output y. Its target is [y = label] for new classes and for those to come, and the old model's
+    g_y(x) for old classes, on the examples of the task and the exemplars. The prediction is argmin_y |phi(x) - mu_y|, with
+    phi the features scaled to length 1 and mu_y the mean over the exemplars of y, scaled to length 1.
+
+    The loss is a mean over outputs, as in Avalanche (the paper sums). On the model `linear` the features never change, so the
+    training changes no prediction.
     """
 
     Options = ICaRLOptions
@@ -39,37 +42,37 @@ class ICaRL(Learner):
         """Learn task t."""
         o = self.options
         old, new = sorted({c for head in self.heads[:-1] for c in head}), sorted(self.heads[-1])
-        if back := set(old) & set(new):
+        if repeated := set(old) & set(new):
             raise UserError(
-                f"iCaRL has learned the classes {sorted(back)} before; give each class to one task."
+                f"iCaRL has learned the classes {sorted(repeated)} before; give each class to one task."
             )
         if (share := self.memory // len(old + new)) < 1:
             raise UserError(
                 f"iCaRL needs one exemplar of each of {len(old + new)} classes; raise the memory."
             )
-        xs, ys = Buffer(x=x, y=y).join(**self.buffer.columns).values("x", "y")
-        targets = F.one_hot(ys, self.outputs).to(xs.dtype)
+        pool = Buffer(x=x, y=y).join(**self.buffer.columns)
+        targets = F.one_hot(pool.y, self.outputs).to(pool.x.dtype)
         if old:
-            targets[:, old] = self.logits(xs)[:, old].sigmoid()
+            targets[:, old] = self.logits(pool.x)[:, old].sigmoid()
         sgd = self.sgd(o.lr)
-        for i in self.batches(len(xs), o.batch, o.epochs):
-            sgd.step(F.binary_cross_entropy_with_logits(self.model(xs[i]), targets[i]))
-        self.keep(x, y, new, share, t)
-        self.kept["means"] = self.class_means()
+        for i in self.batches(len(pool), o.batch, o.epochs):
+            sgd.step(F.binary_cross_entropy_with_logits(self.model(pool.x[i]), targets[i]))
+        self.store_exemplars(x, y, new, share, t)
+        self.tensors["means"] = self.class_means()
 
-    def keep(self, x: Tensor, y: Tensor, new: list[int], share: int, t: int) -> None:
-        """Cut the old exemplar sets to their first `share`, and herd those of the new classes."""
-        kept = self.buffer.rows(self.buffer.rank < share) if len(self.buffer) else self.buffer
+    def store_exemplars(self, x: Tensor, y: Tensor, new: list[int], share: int, t: int) -> None:
+        """Keep the first `share` exemplars of each old class, and herd as many of each new class."""
+        buffer = self.buffer.rows(self.buffer.rank < share) if len(self.buffer) else self.buffer
         features = self.unit_features(x)
         for c in new:
             rows = (y == c).nonzero().flatten()
             rows = rows[herd(features[rows], share)]
             rank = torch.arange(len(rows), device=y.device)
-            kept = kept.join(x=x[rows], y=y[rows], t=torch.full_like(y[rows], t), rank=rank)
-        self.buffer = kept
+            buffer = buffer.join(x=x[rows], y=y[rows], t=torch.full_like(y[rows], t), rank=rank)
+        self.buffer = buffer
 
     def class_means(self) -> Tensor:
-        """The mean feature of each class's exemplars, at length 1; a class without any is at infinity."""
+        """mu_y of each class; infinity for a class without exemplars."""
         features = self.unit_features(self.buffer.x)
         means = features.new_full((self.outputs, features.shape[1]), torch.inf)
         for c in set(self.buffer.y.tolist()):
@@ -82,31 +85,30 @@ class ICaRL(Learner):
         return F.normalize(self.evaluate(model.features, x), dim=1)
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
-        """The class with the nearest mean, among those of the task if task-incremental."""
-        if "means" not in self.kept:
+        """The class with the nearest mean; if task-incremental, among those of the task."""
+        if "means" not in self.tensors:
             return super().predict(x, task=task)
-        distance = torch.cdist(self.unit_features(features(x, self.columns)), self.kept["means"]).nan_to_num(
-            nan=torch.inf
-        )
+        z = self.unit_features(features(x, self.columns))
+        distance = torch.cdist(z, self.tensors["means"]).nan_to_num(nan=torch.inf)
         return self.mask_logits(-distance, task).argmax(1).cpu()
 
 
 def herd(features: Tensor, size: int) -> Tensor:
-    """Rows in the order in which each brings the mean of those chosen nearest to the mean of all.
+    """`size` rows in the paper's order: the k-th brings the mean of the first k nearest to the mean mu of all.
 
-    Features have length 1, so the nearest is the largest product with what the chosen sum lacks.
+    For features of length 1 it is the row with the largest product with k mu - (the sum of the first k - 1).
 
     >>> herd(torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [0.0, 1.0]]), 3).tolist()
     [1, 2, 0]
     """
     mean = features.mean(0)
-    lacking = torch.zeros_like(mean)
+    difference = torch.zeros_like(mean)
     penalty = torch.zeros(len(features), device=features.device)
     rows = []
     for _ in range(min(size, len(features))):
-        lacking += mean
-        best = int((features @ lacking + penalty).argmax())
+        difference += mean
+        best = int((features @ difference + penalty).argmax())
         rows.append(best)
         penalty[best] = -torch.inf
-        lacking -= features[best]
+        difference -= features[best]
     return torch.tensor(rows, dtype=torch.long, device=features.device)

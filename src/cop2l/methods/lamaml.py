@@ -1,4 +1,4 @@
-"""La-MAML (Gupta, Yadav, Paull, 2020): a learned rate per parameter, so that steps spare past tasks."""
+"""La-MAML: look-ahead meta-learning (Gupta, Yadav, Paull, 2020)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -19,15 +19,15 @@ Batch = tuple[Tensor, Tensor, int | Tensor]
 
 @dataclass(frozen=True)
 class LaMAMLOptions(CommonOptions):
-    """There is no step size beside the learned rates."""
+    """The learning rates themselves are learned."""
 
     epochs: int = 10
     batch: int = 10
     """Examples of the task per step, and of the buffer."""
     lr: float = 0.1
-    """The rate that every parameter starts with (alpha at the first step)."""
+    """The learning rate of every parameter at first (alpha_0)."""
     lr_alpha: float = 0.25
-    """Step size of the rates themselves."""
+    """Learning rate of the learning rates (eta)."""
     inner: int = 5
     """Inner updates per step, each on its part of the batch."""
     clip: float = 1.0
@@ -37,11 +37,14 @@ class LaMAMLOptions(CommonOptions):
 
 
 class LaMAML(Learner):
-    """theta' follows the new batch part by part at the rates alpha; the loss of all theta' on new and old
-    examples, through those second-order steps, moves first alpha and then theta at the rates max(0, alpha).
+    """La-MAML: second-order meta-learning of the parameters and of a learning rate for each of them.
 
-    Frozen parameters take no part. The buffer is a reservoir, a uniform sample of all examples so far, and is filled as
-    they pass by for the first time: a step replays what passed before it, of this task too.
+    Inner updates on parts b_k of the new batch: theta_{k+1} = theta_k - max(0, alpha) grad l(theta_k; b_k), theta_0 = theta.
+    Meta-loss L: the mean over k of l(theta_{k+1}; new batch and buffer batch). Then alpha <- alpha - eta grad_alpha L and
+    theta <- theta - max(0, alpha) grad_theta L.
+
+    Frozen parameters stay fixed. The buffer is a reservoir: a uniform sample of all examples so far. It is filled as examples
+    pass for the first time, so that a step also replays earlier examples of its own task.
     """
 
     Options = LaMAMLOptions
@@ -51,18 +54,18 @@ class LaMAML(Learner):
         o = self.options
         marks = torch.rand(len(x), generator=generator(self.seed, "buffer", t), dtype=torch.float64)
         new = Buffer(x=x, y=y, t=torch.full_like(y, t), mark=marks.to(self.device))
-        every = new.join(**self.buffer.columns)
-        xs, ys, tasks = every.values("x", "y", "t")
+        pool = new.join(**self.buffer.columns)
         theta: Weights = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         alpha = {
-            name: self.kept.get(name, torch.full_like(p, o.lr)).requires_grad_() for name, p in theta.items()
+            name: self.tensors.get(name, torch.full_like(p, o.lr)).requires_grad_()
+            for name, p in theta.items()
         }
-        held = len(x) + torch.arange(len(self.buffer), device=self.device)
-        draws, passing = generator(self.seed, "replay", t), len(x)
-        for here in self.batches(len(x), o.batch, o.epochs):
-            old = torch.randperm(len(held), generator=draws)[: len(here)].to(self.device)
-            i = torch.cat([here, held[old]])
-            loss = self.meta_loss(theta, alpha, (xs[here], ys[here], t), (xs[i], ys[i], tasks[i]))
+        reservoir = len(x) + torch.arange(len(self.buffer), device=self.device)  # rows of the pool
+        draws, unseen = generator(self.seed, "replay", t), len(x)
+        for i in self.batches(len(x), o.batch, o.epochs):
+            replayed = torch.randperm(len(reservoir), generator=draws)[: len(i)].to(self.device)
+            j = torch.cat([i, reservoir[replayed]])
+            loss = self.meta_loss(theta, alpha, (x[i], y[i], t), (pool.x[j], pool.y[j], pool.t[j]))
             self.losses.append(loss.detach())
             gradients = torch.autograd.grad(loss, [*theta.values(), *alpha.values()], materialize_grads=True)
             with torch.no_grad():
@@ -71,22 +74,22 @@ class LaMAML(Learner):
                 for p, a, g, h in zip(theta.values(), alpha.values(), for_theta, for_alpha, strict=True):
                     a.sub_(o.lr_alpha * h)
                     p.sub_(F.relu(a) * g)
-            if passing > 0:
-                passing -= len(here)
-                held = torch.cat([held, here])
-                held = held[every.mark[held].argsort()[: self.memory]]
-        self.kept = {name: a.detach() for name, a in alpha.items()}
-        self.buffer = every.rows(held.sort().values)
+            if unseen > 0:
+                unseen -= len(i)
+                reservoir = torch.cat([reservoir, i])
+                reservoir = reservoir[pool.mark[reservoir].argsort()[: self.memory]]
+        self.tensors = {name: a.detach() for name, a in alpha.items()}
+        self.buffer = pool.rows(reservoir.sort().values)
 
     def meta_loss(self, theta: Weights, alpha: Weights, task: Batch, both: Batch) -> Tensor:
-        """The mean over inner updates of the loss on `both` that follows each."""
+        """L: the mean over inner updates on `task` of the loss on `both` after each."""
         x, y, t = task
         fast, losses = theta, []
         rates = {name: F.relu(a) for name, a in alpha.items()}
-        for some_x, some_y in zip(x.chunk(self.options.inner), y.chunk(self.options.inner), strict=True):
-            inner = self.loss(functional_call(self.model, fast, (some_x,)), some_y, t)
+        for x_k, y_k in zip(x.chunk(self.options.inner), y.chunk(self.options.inner), strict=True):
+            loss = self.loss(functional_call(self.model, fast, (x_k,)), y_k, t)
             gradients = torch.autograd.grad(
-                inner, list(fast.values()), create_graph=True, materialize_grads=True
+                loss, list(fast.values()), create_graph=True, materialize_grads=True
             )
             fast = {
                 name: p - rates[name] * g.clamp(-self.options.clip, self.options.clip)
@@ -97,6 +100,6 @@ class LaMAML(Learner):
 
 
 def clip_gradients(gradients: tuple[Tensor, ...], norm: float) -> tuple[Tensor, ...]:
-    """The gradients, scaled down to a norm if they are longer."""
+    """The gradients, scaled down to a norm if theirs is larger."""
     length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     return torch._foreach_mul(gradients, (norm / (length + 1e-6)).clamp(max=1))

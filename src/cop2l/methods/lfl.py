@@ -1,4 +1,4 @@
-"""LFL (Jung et al., 2016): features stay near the old model's, under a last layer that no longer moves."""
+"""Less-forgetting learning, LFL (Jung et al., 2016)."""
 
 import copy
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ WHY_NOT = (
 
 @dataclass(frozen=True)
 class LFLOptions(CommonOptions):
-    """No examples are kept."""
+    """No examples are stored."""
 
     epochs: int = 3
     strength: float = 1e-4
-    """Weight of the mean squared distance between old and new features (lambda)."""
+    """Weight of the mean squared distance between old and new features (lambda_e)."""
 
 
 class LFL(Learner):
-    """CE + strength MSE(features, old model's features); the last layer is trained at the first task only.
+    """LFL: CE + lambda_e MSE(f(x), f_old(x)), f the features; the last layer is trained at the first task only.
 
-    The paper compares one network at two sets of weights on the same input, so both see the same dropout: equal weights
-    are at distance 0.
+    The old and the new network draw the same dropout masks, so that equal weights have distance 0. The paper has half of the
+    summed squares in place of their mean.
     """
 
     Options = LFLOptions
@@ -45,12 +45,14 @@ class LFL(Learner):
             raise UserError(
                 "LFL has nothing to learn below the last layer; give it a model with a hidden layer."
             )
-        old = Representation(copy.deepcopy(self.model), x[:1])
+        old_model = Representation(copy.deepcopy(self.model), x[:1])
         sgd = SGD(model.parameters, o.lr, self.losses) if t > 1 else self.sgd(o.lr)
         devices = [self.device] if self.device.type == "cuda" else []
         for i in self.batches(len(x), o.batch, o.epochs):
-            with torch.random.fork_rng(devices), torch.no_grad():  # afterwards the same masks are drawn again
-                before = old.features(x[i]) if t > 1 else None
+            with torch.random.fork_rng(devices), torch.no_grad():  # the new model then draws the same masks
+                old_features = old_model.features(x[i]) if t > 1 else None
             features, logits = model.features_and_logits(x[i])
             loss = self.loss(logits, y[i], t)
-            sgd.step(loss if before is None else loss + o.strength * F.mse_loss(features, before))
+            if old_features is not None:
+                loss = loss + o.strength * F.mse_loss(features, old_features)
+            sgd.step(loss)

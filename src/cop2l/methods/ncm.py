@@ -1,4 +1,4 @@
-"""NCM: the class with the nearest mean feature (Mensink et al., 2013; Rebuffi et al., 2017), on frozen features."""
+"""Nearest class mean, NCM (Mensink et al., 2013; Rebuffi et al., 2017), on frozen features."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,34 +12,34 @@ from cop2l.methods.frozen import FrozenFeatures
 
 @dataclass(frozen=True)
 class NCMOptions(MethodOptions):
-    """Nothing is trained: there is no learning rate."""
+    """There is no learning rate, because nothing is trained by gradients."""
 
     normalise: bool = True
-    """Whether features are brought to length 1 first."""
+    """Whether features are scaled to length 1 first."""
 
 
 class NCM(FrozenFeatures):
-    """Nearest class mean: argmin_c |z - mu_c|^2 = argmax_c 2 mu_c z - |mu_c|^2, for frozen features.
+    """Nearest class mean: argmin_c |z - mu_c|^2 = argmax_c 2 mu_c z - |mu_c|^2, on frozen features z.
 
-    The head has 2 mu_c and -|mu_c|^2. It reads features of length 1, so that the model alone, which does not bring them to
-    length 1, predicts the same only without `normalise`.
+    The head stores 2 mu_c and -|mu_c|^2. With `normalise` it reads features of length 1, so that the model alone, which does
+    not scale them, predicts otherwise.
     """
 
     Options = NCMOptions
 
-    def absorb(self, x: Any, y: Tensor, t: int) -> None:  # noqa: ARG002
-        """Add task t to the means."""
+    def add_task(self, x: Any, y: Tensor) -> None:
+        """Add the next task to the means."""
         head = self.linear_head(x)
-        self.kept = self.moments(x, y)
-        mean = self.kept["mean"]
-        self.write(head, 2 * mean, -mean.square().sum(1))
+        self.tensors = self.updated_statistics(x, y)
+        mean = self.tensors["mean"]
+        self.write_head(head, 2 * mean, -mean.square().sum(1))
 
     def features(self, x: Any) -> Tensor:
-        """Features, of length 1 if normalised."""
+        """Features, of length 1 with `normalise`."""
         z = super().features(x)
         return F.normalize(z, dim=1) if self.options.normalise else z
 
     def logits(self, x: Any) -> Tensor:
-        """The head's outputs for these features."""
-        head, like = self.parts(x).head, next(self.model.parameters())
-        return self.evaluate(lambda block: head(self.features(block).to(like.dtype)), x)
+        """The head's outputs on these features."""
+        head, parameter = self.representation(x).head, next(self.model.parameters())
+        return self.evaluate(lambda block: head(self.features(block).to(parameter.dtype)), x)

@@ -1,4 +1,4 @@
-"""What a run learns with: CoP2L, or a baseline."""
+"""The type of a method: CoP2L, or a baseline."""
 
 from cop2l.certify.learner import CoP2L
 from cop2l.methods.base import Learner

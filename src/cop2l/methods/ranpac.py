@@ -1,4 +1,4 @@
-"""RanPAC (McDonnell et al., 2023): ridge regression on random features of frozen features."""
+"""RanPAC: random projections on frozen features (McDonnell et al., 2023)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,75 +14,73 @@ from cop2l.methods.frozen import FrozenFeatures
 from cop2l.randomness import generator, marks
 
 RIDGES = [10.0**power for power in range(-8, 9)]
-"""Among these the ridge parameter is chosen, as its authors do."""
-HELD = 5
-"""One example in so many of the task is held out to choose by."""
+"""The values among which lambda is chosen, as in the paper."""
+FOLDS = 5
+"""One example in so many of a task is withheld to choose lambda."""
 
 
 @dataclass(frozen=True)
 class RanPACOptions(MethodOptions):
-    """Nothing is trained: there is no learning rate."""
+    """There is no learning rate, because nothing is trained by gradients."""
 
     random_features: int = 2000
-    """How many random features, M; the paper has 10000, and what is kept grows with their square."""
+    """Number of random features (M); the paper has 10000. Memory grows with its square."""
     ridge: float = 0.0
-    """The ridge parameter; 0: chosen at each task, from its own training data."""
+    """The ridge parameter (lambda); 0: chosen at each task, from its own training data."""
 
     positive: ClassVar = ("random_features",)
 
 
 class RanPAC(FrozenFeatures):
-    """Random projection, ReLU and ridge regression onto the classes: (G + lambda I)^-1 C, for frozen features.
+    """RanPAC: ridge regression onto the classes, on random features h = relu(z P) of frozen features z.
 
-    h = relu(z P) with P fixed and normal; G sums h h^T and C sums h onto the columns of the classes, over all tasks. Lambda
-    has the smallest squared error on a fifth of the newest task when the rest of that task is fitted. The model's own head is
-    not used.
+    P is fixed, with standard normal entries. G sums h h^T and C sums h y^T over all tasks, with y one-hot;
+    W = (G + lambda I)^-1 C predicts argmax_c (h W)_c. Lambda has the smallest squared error on a fifth of the newest task,
+    when the other examples of that task are fitted. The paper also fine-tunes the backbone on the first task. The model's own
+    head is not used.
     """
 
     Options = RanPACOptions
 
-    def absorb(self, x: Any, y: Tensor, t: int) -> None:
-        """Add task t to G and C, choose lambda, and solve."""
-        if not self.kept:
-            self.begin(self.features(x[:1]).shape[1])
-        M, n = self.options.random_features, len(y)
-        held = torch.zeros(n, dtype=torch.bool)
-        held[torch.randperm(n, generator=generator(self.seed, "ridge", t))[: n // HELD]] = True
-        held = held.to(self.device)
-        classes, own = torch.unique(y, return_inverse=True)
-        G, C = self.kept["G"].new_zeros(M, M), self.kept["C"].new_zeros(M, len(classes))
-        few: list[tuple[Tensor, Tensor]] | None = [] if n - n // HELD < M else None
-        for h, Y in self.hidden_blocks(x, own, ~held):
+    def add_task(self, x: Any, y: Tensor) -> None:
+        """Add the next task to G and C, choose lambda, and solve."""
+        if not self.tensors:
+            self.tensors = self.empty_sums(self.features(x[:1]).shape[1])
+        M, n, t = self.options.random_features, len(y), self.tasks_seen + 1
+        withheld = torch.zeros(n, dtype=torch.bool)
+        withheld[torch.randperm(n, generator=generator(self.seed, "ridge", t))[: n // FOLDS]] = True
+        withheld = withheld.to(self.device)
+        classes, column = torch.unique(y, return_inverse=True)
+        G, C = self.tensors["G"].new_zeros(M, M), self.tensors["C"].new_zeros(M, len(classes))
+        examples: list[tuple[Tensor, Tensor]] | None = [] if n - n // FOLDS < M else None
+        for h, Y in self.hidden_blocks(x, column, ~withheld):
             G += h.T @ h
             C += h.T @ Y
-            if few is not None:
-                few.append((h, Y))
-        fitted = None if self.options.ridge or not held.any() else spectrum(G, C, few)
+            if examples is not None:
+                examples.append((h, Y))
+        fit = None if self.options.ridge or not withheld.any() else spectrum(G, C, examples)
         errors = G.new_zeros(len(RIDGES))
-        for h, Y in self.hidden_blocks(x, own, held):
+        for h, Y in self.hidden_blocks(x, column, withheld):
             G += h.T @ h
             C += h.T @ Y
-            if fitted is not None:
-                errors += squared_errors(h, Y, *fitted)
-        kept = {name: value.clone() for name, value in self.kept.items() if name != "P"}
-        if fitted is not None:
-            kept["ridge"].fill_(RIDGES[int(errors.argmin())])
-        kept["G"] += G
-        kept["C"][:, classes] += C
-        kept["count"] += y.bincount(minlength=self.outputs)
-        G = kept["G"].clone()
-        G.diagonal().add_(kept["ridge"])
-        self.kept |= {**kept, "W": torch.linalg.solve(G, kept["C"])}
+            if fit is not None:
+                errors += squared_errors(h, Y, *fit)
+        sums = {name: value.clone() for name, value in self.tensors.items() if name != "P"}
+        if fit is not None:
+            sums["ridge"].fill_(RIDGES[int(errors.argmin())])
+        sums["G"] += G
+        sums["C"][:, classes] += C
+        sums["count"] += y.bincount(minlength=self.outputs)
+        G = sums["G"].clone()
+        G.diagonal().add_(sums["ridge"])
+        self.tensors |= {**sums, "W": torch.linalg.solve(G, sums["C"])}
 
-    def begin(self, width: int) -> None:
-        """The random projection, and sums of nothing; lambda is 1 until a task is large enough to choose."""
+    def empty_sums(self, width: int) -> dict[str, Tensor]:
+        """The random projection, and sums over no examples; lambda is 1 until a task is large enough to choose it."""
         M = self.options.random_features
-        P = (
-            torch.from_numpy(normal_numbers(self.seed, "projection", width * M))
-            .view(width, M)
-            .to(self.device)
-        )
-        self.kept = {
+        normal = torch.from_numpy(normal_numbers(self.seed, "projection", width * M))
+        P = normal.view(width, M).to(self.device)
+        return {
             "P": P,
             "G": P.new_zeros(M, M),
             "C": P.new_zeros(M, self.outputs),
@@ -91,47 +89,48 @@ class RanPAC(FrozenFeatures):
         }
 
     def hidden(self, z: Tensor) -> Tensor:
-        """Random features of features."""
-        return (z @ self.kept["P"]).relu()
+        """Random features h of features z."""
+        return (z @ self.tensors["P"]).relu()
 
-    def hidden_blocks(self, x: Any, own: Tensor, part: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Random features, and a 1 in the column of the example's class, of the rows in a mask."""
-        columns = int(own.max()) + 1
-        for z, column in self.blocks(x, own, part):
-            yield self.hidden(z), F.one_hot(column, columns).double()
+    def hidden_blocks(self, x: Any, column: Tensor, mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Random features and one-hot classes of the rows in a mask, block by block."""
+        columns = int(column.max()) + 1
+        for z, labels in self.blocks(x, column, mask):
+            yield self.hidden(z), F.one_hot(labels, columns).double()
 
     def logits(self, x: Any) -> Tensor:
         """The products h W, and -inf for classes without an example; the model's own before the first task."""
-        if "W" not in self.kept:
+        if "W" not in self.tensors:
             return super().logits(x)
-        outputs = self.evaluate(lambda block: self.hidden(self.features(block)) @ self.kept["W"], x)
-        return outputs.masked_fill(~self.classes_seen(), -torch.inf)
+        outputs = self.evaluate(lambda block: self.hidden(self.features(block)) @ self.tensors["W"], x)
+        return outputs.masked_fill(~self.has_examples(), -torch.inf)
 
 
 def spectrum(
-    G: Tensor, C: Tensor, few: list[tuple[Tensor, Tensor]] | None
+    G: Tensor, C: Tensor, examples: list[tuple[Tensor, Tensor]] | None
 ) -> tuple[list[Tensor], Tensor, Tensor]:
-    """B (as factors), e and A with (G + lambda I)^-1 C = B (A / (e + lambda)) for every lambda > 0.
+    """Factors of B, and e and A, with (G + lambda I)^-1 C = B (A / (e + lambda)) for every lambda > 0.
 
-    From the eigenvectors of G = H^T H; or, where H has fewer rows than columns, from those of H H^T, which are as few.
+    They are the eigenvectors and eigenvalues of G = H^T H. If H has fewer rows than columns, its rows (and their
+    classes) are given as `examples`, and those of the smaller H H^T are used.
     """
-    if few is None:
+    if examples is None:
         values, basis = torch.linalg.eigh(G)
         return [basis], values.clamp(min=0), basis.T @ C
-    H, Y = (torch.cat(blocks) for blocks in zip(*few, strict=True))
+    H, Y = (torch.cat(blocks) for blocks in zip(*examples, strict=True))
     values, vectors = torch.linalg.eigh(H @ H.T)
     return [H.T, vectors], values.clamp(min=0), vectors.T @ Y
 
 
 def squared_errors(h: Tensor, Y: Tensor, basis: list[Tensor], values: Tensor, onto: Tensor) -> Tensor:
-    """For each ridge parameter, the squared error of the solution that a `spectrum` gives, summed over examples."""
+    """The squared error of the solution by `spectrum`, summed over examples, for each value of RIDGES."""
     for factor in basis:
         h = h @ factor
     return torch.stack([(h @ (onto / (values + ridge)[:, None]) - Y).square().sum() for ridge in RIDGES])
 
 
 def normal_numbers(seed: int, purpose: str, n: int) -> np.ndarray:
-    """Standard normal numbers by Box and Muller's formula, from marks: the same on every machine, up to rounding.
+    """Standard normal numbers by Box and Muller's formula, from marks; equal on every machine, up to rounding.
 
     >>> normal_numbers(0, "projection", 3).round(6).tolist()
     [-0.288331, 1.245299, 1.005781]

@@ -1,16 +1,19 @@
-"""Experience replay: every step learns from the task and from as many kept examples of past tasks."""
+"""Experience replay (Chaudhry et al., 2019)."""
 
 import torch
 from torch import Tensor
 
 from cop2l.methods.base import Learner
-from cop2l.methods.buffer import Buffer, index_columns, shares
+from cop2l.methods.buffer import Buffer, shares
 from cop2l.methods.finetuning import FinetuningOptions
 from cop2l.randomness import generator
 
 
 class Replay(Learner):
-    """One mean cross-entropy over a new and a buffer batch; floor(m/t) examples of each task are kept."""
+    """Experience replay: one mean cross-entropy over a batch of the task and as many stored examples.
+
+    The buffer stores floor(m/t) examples of each of t tasks, drawn uniformly (the paper compares several ways to fill it).
+    """
 
     Options = FinetuningOptions
 
@@ -18,9 +21,8 @@ class Replay(Learner):
         """Learn task t."""
         o = self.options
         new = Buffer(x=x, y=y, t=torch.full_like(y, t))
-        xs, ys, tasks = new.join(**self.buffer.columns).values("x", "y", "t")
+        pool = new.join(**self.buffer.columns)
         sgd = self.sgd(o.lr)
         for i in self.batches(len(x), o.batch, o.epochs, replay=len(self.buffer)):
-            inputs, labels, own = index_columns(i, xs, ys, tasks)
-            sgd.step(self.loss(self.model(inputs), labels, own))
+            sgd.step(self.loss(self.model(pool.x[i]), pool.y[i], pool.t[i]))
         self.buffer = shares(self.buffer, new, t, self.memory, generator(self.seed, "buffer", t))

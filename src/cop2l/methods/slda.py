@@ -1,4 +1,4 @@
-"""SLDA (Hayes and Kanan, 2020): streaming linear discriminant analysis on frozen features."""
+"""Streaming linear discriminant analysis, SLDA (Hayes and Kanan, 2020), on frozen features."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,10 +13,10 @@ from cop2l.methods.frozen import FrozenFeatures
 
 @dataclass(frozen=True)
 class SLDAOptions(MethodOptions):
-    """Nothing is trained: there is no learning rate."""
+    """There is no learning rate, because nothing is trained by gradients."""
 
     shrinkage: float = 1e-4
-    """The weight of the identity beside the covariance."""
+    """The weight of the identity beside the covariance (epsilon)."""
 
     positive: ClassVar = ("shrinkage",)
 
@@ -27,18 +27,18 @@ class SLDAOptions(MethodOptions):
 
 
 class SLDA(FrozenFeatures):
-    """Streaming LDA: one mean per class and one shared covariance Sigma, for frozen features.
+    """Streaming LDA: one mean per class and one shared covariance, on frozen features.
 
-    Lambda = ((1 - shrinkage) Sigma + shrinkage I)^-1; W_c = Lambda mu_c, b_c = -mu_c Lambda mu_c / 2, in the model's head.
-    Sigma is the scatter of all examples about the final means of their classes, over their number; the paper's update takes
-    the means of the moment, so that its Sigma depends on the order of the examples.
+    Lambda = ((1 - epsilon) Sigma + epsilon I)^-1, w_k = Lambda mu_k, b_k = -(mu_k . Lambda mu_k) / 2; the head stores w and b.
+    Sigma is the scatter of all examples about the final means of their classes, divided by their number. The paper updates
+    Sigma with the means of the moment, so that its Sigma depends on the order of the examples.
     """
 
     Options = SLDAOptions
 
-    def absorb(self, x: Any, y: Tensor, t: int) -> None:  # noqa: ARG002
-        """Add task t to the means and the scatter."""
+    def add_task(self, x: Any, y: Tensor) -> None:
+        """Add the next task to the means and the scatter."""
         head = self.linear_head(x)
-        self.kept = self.moments(x, y, scatter=True)
-        n, epsilon = self.kept["count"].sum(), self.options.shrinkage
-        self.write(head, *discriminant(self.kept["mean"], self.kept["scatter"], n, epsilon))
+        self.tensors = self.updated_statistics(x, y, scatter=True)
+        n, epsilon = self.tensors["count"].sum(), self.options.shrinkage
+        self.write_head(head, *discriminant(self.tensors["mean"], self.tensors["scatter"], n, epsilon))
