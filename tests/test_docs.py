@@ -30,7 +30,7 @@ if find_spec("onnxruntime") is None or find_spec("onnxscript") is None:
         ("cop2l export runs/species --to service-onnx", "cop2l verify service-onnx"), "needs the extra onnx"
     )
 PYTHON_ELSEWHERE = {
-    ("README.md", "Example"): "test_readme.py",
+    ("README.md", "A first certificate"): "test_readme.py",
     ("methods.md", "The file"): "methods/test_adding_a_method.py",
     ("integrations.md", "Avalanche"): "test_avalanche.py, where Avalanche is installed",
     ("integrations.md", "Serve over HTTP"): "test_service_page.py",
