@@ -1,4 +1,4 @@
-"""Numbers in, numbers out: every bound of the theory, rounded outwards, without torch."""
+"""The bounds of docs/theory.md as functions of numbers, rounded outwards, without torch."""
 
 from cop2l.bounds.binomial import binomial_tail_inverse, binomial_upper_tail, clopper_pearson
 from cop2l.bounds.bound import Bound

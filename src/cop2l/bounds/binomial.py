@@ -12,8 +12,9 @@ from cop2l.errors import UserError
 
 LOG_HALF = math.log(0.5)
 DEEPEST = 128
+"""Largest depth of the continued fraction, unless k is smaller."""
 
-# ln n! less Stirling's (n + 1/2) ln n - n + ln(2 pi)/2, for n = 1..15.
+# ln n! minus Stirling's formula (n + 1/2) ln n - n + ln(2 pi)/2, for n = 1..15.
 STIRLING_ERRORS = (
     0.0810614667953272582,
     0.0413406959554092941,
@@ -34,9 +35,9 @@ STIRLING_ERRORS = (
 
 
 def _stirling_error(n: int) -> float:
-    """What Stirling's formula for ln n! leaves out, n >= 1.
+    """The error of Stirling's formula: ln n! minus the formula, for n >= 1.
 
-    The series envelops its sum: the error is below the first term left out, 2e-3/n^11 < 2^-52 for n >= 16.
+    For n >= 16 it is the first terms of a series whose error is below the first omitted term, 2e-3/n^11 < 2^-52.
     """
     if n < 16:
         return STIRLING_ERRORS[n - 1]
@@ -45,18 +46,20 @@ def _stirling_error(n: int) -> float:
 
 
 def _stirling(n: int, k: int) -> float:
-    """The part of ln C(n, k) that is not the entropy, for 0 < k < n; its error is below SLACK (1 + |part|)."""
-    rest = n - k
-    correction = _stirling_error(n) - _stirling_error(k) - _stirling_error(rest)
-    return 0.5 * math.log(n / (2.0 * math.pi * k * rest)) + correction
+    """The part of ln C(n, k) beside k ln(n/k) + (n - k) ln(n/(n - k)), for 0 < k < n; margin: SLACK (1 + |part|)."""
+    failures = n - k
+    correction = _stirling_error(n) - _stirling_error(k) - _stirling_error(failures)
+    return 0.5 * math.log(n / (2.0 * math.pi * k * failures)) + correction
 
 
 @lru_cache(maxsize=4096)
 def log_binomial(n: int, k: int) -> float:
-    """The logarithm ln C(n, k) for 0 <= k <= n, rounded up; many small tasks ask for the same.
+    """The logarithm ln C(n, k) for 0 <= k <= n, rounded up.
 
-    ln C(n, k) = k ln(n/k) + (n - k) ln(n/(n - k)) + ln(n / (2 pi k (n - k))) / 2 + three small corrections. Nothing
-    large cancels here (it does between log-gammas): for k from 2 to n - 2 the sum is at least 0.6 of its first two terms.
+      ln C(n, k) = k ln(n/k) + (n - k) ln(n/(n - k)) + ln(n / (2 pi k (n - k))) / 2 + three small corrections.
+
+    No large terms cancel, as they would in a difference of log-gamma functions: for k from 2 to n - 2 the sum is at least
+    0.6 times its first two terms.
 
     >>> round(log_binomial(10_000, 300), 6)
     1343.665804
@@ -68,11 +71,12 @@ def log_binomial(n: int, k: int) -> float:
 
 
 def log_mass(n: int, k: int, p: float, r: float) -> tuple[float, float]:
-    """The logarithm ln P[X = k] for X ~ Bin(n, p), 0 < p < 1, r = 1 - p, and a margin for its error.
+    """The logarithm ln P[X = k] for X ~ Bin(n, p), 0 < p < 1, r = 1 - p, and a margin of its error.
 
-    It is a Stirling part less n kl(k/n, p), which is k log1p(d/k) + (n - k) log1p(-d/(n - k)) for d = n p - k. The smaller
-    of p and r must be exact. d is taken from it, which keeps d's error below u (n min(p, r) + |d|); the two
-    logarithms together move by |d|/(n p r) of that, at most 4 u |d|, and one of them is at least |d|.
+      ln P[X = k] = k log1p(d/k) + (n - k) log1p(-d/(n - k)) + (Stirling part),   d = n p - k.
+
+    The smaller of p and r must be exact. d is computed from it, so the error of d is below u (n min(p, r) + |d|). The sum of
+    the two logarithms moves by |d|/(n p r) times the error of d, at most 4 u |d|; and one of the two is at least |d|.
     """
     if k == 0:
         value = n * (math.log1p(-p) if p <= 0.5 else math.log(r))
@@ -80,34 +84,36 @@ def log_mass(n: int, k: int, p: float, r: float) -> tuple[float, float]:
     if k == n:
         value = n * (math.log(p) if p <= 0.5 else math.log1p(-r))
         return value, -SLACK * value
-    rest = n - k
-    d = n * p - k if p <= 0.5 else rest - n * r
-    x, y = d / k, d / rest
+    failures = n - k
+    d = n * p - k if p <= 0.5 else failures - n * r
+    x, y = d / k, d / failures
     first = k * (math.log1p(x) if x >= -0.5 else math.log(n * p / k))
-    second = rest * (math.log1p(-y) if y <= 0.5 else math.log(n * r / rest))
+    second = failures * (math.log1p(-y) if y <= 0.5 else math.log(n * r / failures))
     stirling = _stirling(n, k)
     return first + second + stirling, SLACK * (abs(first) + abs(second) + abs(stirling) + 2.0)
 
 
 def decay(n: int, k: int, odds: float) -> float:
-    """One less the first ratio of the series of `tail_factor`: then the factor is at most 1/decay."""
+    """1 minus the ratio of the first two terms of the series in `tail_factor`; the factor is at most 1/decay."""
     return 1.0 - k * odds / (n - k + 1.0)
 
 
 def tail_factor(n: int, k: int, odds: float, precision: float) -> tuple[float, float]:
-    """Bounds on S = P[X <= k]/P[X = k] for X ~ Bin(n, p), k < n, odds = (1 - p)/p, where (n + 1) p > k.
+    """Lower and upper bound on S = P[X <= k]/P[X = k] for X ~ Bin(n, p), odds = (1 - p)/p, k < n and k < (n + 1) p.
 
-    S = 1 + k odds/(n-k+1) + k (k-1) odds^2/((n-k+1)(n-k+2)) + ...: the ratios of its terms decrease and are below one.
-    The bounds hold whatever `precision`, the relative width aimed at, is.
+      S = 1 + k odds/(n-k+1) + k (k-1) odds^2/((n-k+1)(n-k+2)) + ...
+
+    The ratios of consecutive terms decrease and are below one. `precision` is the relative width aimed at; the bounds hold
+    for any value of it.
     """
     if k == 0:
         return 1.0, 1.0
     gap = decay(n, k, odds)
-    # How deep the fraction must go: as for the normal tail it tends to, z deviations out, with room to spare.
+    # The depth that the fraction of a normal tail needs, z standard deviations from the mean, and some more.
     digits = -math.log(precision)
     z = gap * math.sqrt(k / (1.0 + odds) * odds) + 1e-9
     depth = 2.0 + digits / 3.0
-    if gap < 0.9:  # else a level leaves at most a b/(T + b)^2 <= (1 - gap)/(4 gap) < e^-3 of the width
+    if gap < 0.9:  # else each level multiplies the width by at most a b/(T + b)^2 <= (1 - gap)/(4 gap) < e^-3
         depth += (digits / z) ** 2 / 5.0
     while depth <= DEEPEST or k <= DEEPEST:
         levels = min(int(depth), k)
@@ -120,16 +126,16 @@ def tail_factor(n: int, k: int, odds: float, precision: float) -> tuple[float, f
 
 
 def _fraction(n: int, k: int, odds: float, depth: int) -> tuple[float, float]:
-    """Bounds on 1/S from Gauss's continued fraction of S = 2F1(-k, 1; n-k+1; -odds), cut at `depth` <= k.
+    """Bounds on 1/S by Gauss's continued fraction of S = 2F1(-k, 1; n-k+1; -odds), truncated at `depth` <= k.
 
     1/S = T_0, T_k = 1 and T_m = 1 - a/(1 + b/T_{m+1}) = ((1 - a) T_{m+1} + b)/(T_{m+1} + b) with
-    a = (k - m)(n-k+m)/((n-k+2m)(n-k+2m+1)) odds and b = (m + 1)(n+m+1)/((n-k+2m+1)(n-k+2m+2)) odds. As a decreases in m and
-    is below one for m = 0, 1 - a <= T_m <= 1; and T_m decreases in T_{m+1}, so either end at the bottom gives an
-    end at the top.
+    a = (k - m)(n-k+m)/((n-k+2m)(n-k+2m+1)) odds and b = (m + 1)(n+m+1)/((n-k+2m+1)(n-k+2m+2)) odds. a
+    decreases in m and is below one for m = 0, so 1 - a <= T_m <= 1. T_m decreases in T_{m+1}, so each bound on T_{m+1} gives
+    one on T_m.
 
-    Rounding: 1 - a has a relative error of at most 6 u/(1 - a_0) + u, b of 6 u. A relative error of T_{m+1} enters T_m
-    with a factor w - w', where w' <= w <= 1 are the weights of T_{m+1} in the denominator and in the numerator, so a
-    level adds at most (6/(1 - a_0) + 10) u to what the levels below have gathered.
+    Rounding: the relative error of 1 - a is at most 6 u/(1 - a_0) + u, that of b at most 6 u. A relative error of T_{m+1}
+    enters T_m with a factor w - w', where w' <= w <= 1 are the weights of T_{m+1} in the denominator and in the numerator.
+    So each level adds at most (6/(1 - a_0) + 10) u to the relative error.
     """
     base = float(n - k)
     least = greatest = 1.0
@@ -146,9 +152,9 @@ def _fraction(n: int, k: int, odds: float, depth: int) -> tuple[float, float]:
 
 
 def _series(n: int, k: int, odds: float) -> tuple[float, float]:
-    """Bounds on S by its sum, for where the fraction is slow: p within a deviation of k/n.
+    """Bounds on S by summing its terms, for p within a standard deviation of k/n, where the fraction converges slowly.
 
-    The j-th term goes through 6 j roundings, and what is left out is less than a geometric series.
+    The j-th term has at most 6 j roundings. The omitted terms are less than a geometric series.
     """
     fall, bend = decay(n, k, odds), n / (float(k) * (n - k))
     length = min(k, int((math.sqrt(fall * fall + 80.0 * bend) - fall) / bend) + 16)
@@ -156,18 +162,20 @@ def _series(n: int, k: int, odds: float) -> tuple[float, float]:
     terms = np.cumprod((k + 1.0 - j) / (n - k + j) * odds)
     total = 1.0 + float(terms.sum())
     ratio = odds * (k - length) / (n - k + length + 1.0)
-    left_out = float(terms[-1]) * ratio / (1.0 - ratio)
+    omitted = float(terms[-1]) * ratio / (1.0 - ratio)
     slack = (length + 8) * 2.0**-50
-    return total * (1.0 - slack), (total + left_out) * (1.0 + slack)
+    return total * (1.0 - slack), (total + omitted) * (1.0 + slack)
 
 
 def binomial_tail_inverse(errors: int, n: int, log_delta: float) -> float:
-    """The largest p that gives `errors` or fewer in n trials with probability delta, rounded up.
+    """An upper bound on the probability p of an error, from the number of errors in n independent trials, rounded up.
 
-    For every p and n: with probability at least 1 - delta over X ~ Bin(n, p), p <= binomial_tail_inverse(X, n, ln delta).
+    For every p and n: with probability at least 1 - delta over X ~ Bin(n, p),
 
-    sup{p : P[Bin(n, p) <= errors] >= delta}: never below it, at most 1e-9 above; 1 if errors = n. Never larger
-    than kl^-1(errors/n, ln(1/delta)/n), because P[Bin(n, p) <= errors] <= exp(-n kl(errors/n, p)) for p >= errors/n.
+      p <= bin^-1(X, n, delta),   bin^-1(x, n, delta) = sup{p : P[Bin(n, p) <= x] >= delta}.
+
+    errors: x; log_delta: ln delta. The result is never below the supremum and at most 1e-9 above it; it is 1 if errors = n.
+    It is at most kl^-1(x/n, ln(1/delta)/n), because P[Bin(n, p) <= x] <= exp(-n kl(x/n, p)) for p >= x/n.
 
     >>> round(binomial_tail_inverse(10, 1000, math.log(0.05)), 9)
     0.016903175
@@ -177,9 +185,9 @@ def binomial_tail_inverse(errors: int, n: int, log_delta: float) -> float:
 
 
 def binomial_upper_tail(errors: int, n: int, p: float) -> float:
-    """The probability of `errors` or more in n trials, each with probability p, rounded up: a p-value against "at most p".
+    """A p-value of the hypothesis "the probability of an error is at most p": P[Bin(n, p) >= errors], rounded up.
 
-    P[Bin(n, p) >= errors]: never below it, at most 1e-9 of it above where errors > n p.
+    The result is never below the probability. If errors > n p, its relative error is at most 1e-9.
 
     >>> round(binomial_upper_tail(30, 1000, 0.02), 9)
     0.020696519
@@ -201,9 +209,10 @@ def binomial_upper_tail(errors: int, n: int, p: float) -> float:
 
 
 def clopper_pearson(errors: int, n: int, level: float = 0.95) -> tuple[float, float]:
-    """The interval of rates that `errors` in n trials do not refute, (1 - level)/2 on either side, rounded outwards.
+    """The Clopper-Pearson interval of the probability p of an error, rounded outwards.
 
-    For every p and n: with probability at least `level` over X ~ Bin(n, p), p lies in clopper_pearson(X, n, level).
+    For every p and n: with probability at least `level` over X ~ Bin(n, p), p lies in clopper_pearson(X, n, level). On each
+    side it fails with probability at most (1 - level)/2.
 
     >>> [round(end, 6) for end in clopper_pearson(5, 100)]
     [0.016432, 0.112835]
@@ -217,7 +226,7 @@ def clopper_pearson(errors: int, n: int, level: float = 0.95) -> tuple[float, fl
 
 @lru_cache(maxsize=4096)
 def tail_inverse(k: int, n: int, log_delta: float) -> float:
-    """`binomial_tail_inverse` for arguments known to be good."""
+    """`binomial_tail_inverse` without checks: the errors k, the trials n, ln delta."""
     if k == n:
         return 1.0
     if log_delta == 0.0:
@@ -228,7 +237,7 @@ def tail_inverse(k: int, n: int, log_delta: float) -> float:
         return _tail_inverse_above_half(k, n, log_delta)
 
     def excess(p: float) -> tuple[float, float]:
-        """By how much ln delta exceeds ln P[X <= k], from below; convex, as the tail is log-concave in p."""
+        """A lower estimate of ln delta - ln P[X <= k], which is convex as the tail is log-concave in p; and its slope."""
         r = 1.0 - p
         odds = r / p
         mass, margin = log_mass(n, k, p, r)
@@ -237,33 +246,33 @@ def tail_inverse(k: int, n: int, log_delta: float) -> float:
         slack = margin + SLACK * (log_factor + abs(mass) + abs(log_delta) + 1.0)
         return log_delta - mass - log_factor - slack, (n - k) / (r * factor)
 
-    # P[Bin(n, p) <= k] > 1/2 for every p <= k/n, so the root is above k/n. Chernoff's bound starts above the root.
+    # P[Bin(n, p) <= k] > 1/2 for every p <= k/n, so the root is above k/n. Chernoff's bound is above the root.
     chernoff = ratio_inverse(k, n, -log_delta)
     return min(chernoff, point_above_root(excess, k / n, chernoff))
 
 
 def _tail_inverse_above_half(k: int, n: int, log_delta: float) -> float:
-    """The same for delta > 1/2, through the upper tail: P[X > k] = P[n - X <= n - k - 1] >= 1 - delta."""
+    """`tail_inverse` for delta > 1/2: the root of P[X > k] = 1 - delta, where P[X > k] = P[n - X <= n - k - 1]."""
     target = math.log(-math.expm1(log_delta))
-    others = n - k - 1
+    failures = n - k - 1
 
     def excess(p: float) -> tuple[float, float]:
-        """By how much ln P[X > k] exceeds ln(1 - delta), from below."""
+        """A lower estimate of ln P[X > k] - ln(1 - delta), and its slope."""
         if n * p > k + 1:
             return 1.0, 0.0  # there P[X > k] >= 1/2 > 1 - delta
         r = 1.0 - p
         odds = p / r
-        mass, margin = log_mass(n, others, r, p)
-        factor, _ = tail_factor(n, others, odds, _precision((k + 1) * decay(n, others, odds) / p))
+        mass, margin = log_mass(n, failures, r, p)
+        factor, _ = tail_factor(n, failures, odds, _precision((k + 1) * decay(n, failures, odds) / p))
         log_factor = math.log(factor)
         slack = margin + SLACK * (log_factor + abs(mass) + abs(target) + 1.0)
         return mass + log_factor - slack - target, (k + 1) / (p * factor)
 
-    # P[X > k] <= (n p)^(k+1)/(k+1)!: where that is 1 - delta we are below the root.
+    # P[X > k] <= (n p)^(k+1)/(k+1)!. The p at which that equals 1 - delta is below the root.
     start = math.exp(min(0.0, (target + math.lgamma(k + 2.0)) / (k + 1.0) - math.log(n)))
     return point_above_root(excess, 0.0, min(start, (k + 1.0) / n))
 
 
 def _precision(slope: float) -> float:
-    """The relative width of a tail factor that moves a root by WIDTH where ln P has at least this slope."""
+    """The relative width of a tail factor that moves a root by at most WIDTH, if the slope of ln P is at least `slope`."""
     return min(max(WIDTH * slope, WIDTH), 0.01)

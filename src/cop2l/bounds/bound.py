@@ -1,15 +1,14 @@
-"""What every certificate of this package returns."""
+"""The result of every certificate function."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Bound:
-    """An upper bound on a risk, and what it is made of.
+    """An upper bound on a risk, and the numbers that it is computed from.
 
-    `value` is never below the bound of the theorem and at most 1e-9 above it. A vacuous bound is exactly 1.0 and
-    `reason` says why; otherwise `reason` is None. `terms` names the numbers that went in: counts, and logarithms of
-    the prices paid, whose sum is `epsilon`.
+    value: never below the bound of the theorem, and at most 1e-9 above it. reason: why the bound is vacuous, if value is
+    exactly 1.0; otherwise None. terms: counts, and logarithms of the prices paid, whose sum is `epsilon`.
 
     >>> bound = Bound(1.0, "holdout", "No example was withheld.", {"withheld": 0})
     >>> float(bound), bound.reason
@@ -26,5 +25,5 @@ class Bound:
 
 
 def make_bound(kind: str, value: float, terms: dict[str, float], reason: str) -> Bound:
-    """A Bound of this value; the reason is kept only if the value is one."""
+    """A Bound of this value, with the reason if the value is 1."""
     return Bound(value, kind, reason if value == 1.0 else None, terms)

@@ -1,4 +1,4 @@
-"""Arguments of the bounds: what is wrong is refused in one sentence that names the argument."""
+"""Checks of arguments: a wrong value is refused in one sentence that names the argument."""
 
 import math
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ import numpy as np
 
 from cop2l.errors import UserError
 
-LARGEST = 10**12  # the margins of this package were worked out for counts up to this
+LARGEST = 10**12  # the rounding margins of this package hold for counts up to this
 
 
 def count(name: str, value: Any, least: int = 0) -> int:
-    """`value` as an int; bools, floats, NaN and negative numbers are not counts."""
+    """`value` as an int of at least `least`; bools and floats are refused."""
     if isinstance(value, bool | np.bool_):
         raise UserError(f"{name} must be an integer, not the truth value {value}.")
     try:
@@ -26,20 +26,20 @@ def count(name: str, value: Any, least: int = 0) -> int:
     return number
 
 
-def within(name: str, value: Any, whole_name: str, whole: int) -> int:
-    """A count that is at most another one."""
+def within(name: str, value: Any, limit_name: str, limit: int) -> int:
+    """`value` as a count of at most `limit`."""
     number = count(name, value)
-    if number > whole:
-        raise UserError(f"{name} must be at most {whole_name} = {whole}, not {number}.")
+    if number > limit:
+        raise UserError(f"{name} must be at most {limit_name} = {limit}, not {number}.")
     return number
 
 
 def counts(name: str, values: Any) -> tuple[int, ...]:
-    """A sequence of counts."""
+    """`values` as counts."""
     if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str | bytes):
         raise UserError(f"{name} must be a sequence of integers, not {values!r}.")
     if {*map(type, values)} == {int} and min(values) >= 0 and max(values) <= LARGEST:
-        return tuple(values)  # as nearly always: a certificate of T tasks asks T times
+        return tuple(values)  # the usual case, quickly: a certificate of T tasks asks T times
     return tuple(count(name, value) for value in values)
 
 
@@ -53,7 +53,7 @@ def task_of(task: Any, tasks: Any) -> tuple[int, int]:
 
 
 def points(grid: Any, *iterations: int) -> int | None:
-    """N, the number of points of a declared grid, or None; a grid of one point is that of no iterations at all."""
+    """The number N of points of a declared grid, or None; a grid of one point has 0 iterations only."""
     if grid is None:
         return None
     N = count("grid", grid, least=1)

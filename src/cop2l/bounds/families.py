@@ -1,4 +1,4 @@
-"""What several counts say together: the average over tasks, and what was lost since a task was learned."""
+"""Bounds on the average risk over tasks, and on forgetting."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ LOG_QUARTER = math.log(0.25)
 
 
 def float_above(exact: Fraction) -> float:
-    """The least float in [0, 1] that is not below an exact number (1 if that is larger).
+    """An exact number rounded up to a float, clipped to [0, 1].
 
     >>> float_above(Fraction(1, 3)) >= Fraction(1, 3), float_above(Fraction(3, 2))
     (True, 1.0)
@@ -26,14 +26,17 @@ def float_above(exact: Fraction) -> float:
 
 
 def pooled_certificate(counts: Sequence[tuple[int, int]], log_delta: float) -> Bound:
-    """The average over tasks whose samples the parameters do not depend on: withheld, or never picked from.
+    """Our certificate for the average risk over tasks, if theta_T does not depend on their samples.
 
-    With probability at least 1 - delta over the draw of all samples: sum_t n_t risk_t / N <= U(X), where N = sum n_t, X is the
-    number of errors on all of them, U(x) = sup{p : P[Bin(N, p) <= x] >= min(delta, 1/4)} for x <= N - 2, and 1 from N - 1 on.
-    The N indicators are independent but not identical; Hoeffding (1956, theorem 4) makes the binomial tail the
-    larger one where x <= N risk - 1, and Greenberg and Mohri (2014) see to that. Theorem `average` of docs/theory.md.
+    With probability at least 1 - delta over the draw of all samples:
 
-    counts: (n_t, errors) of every task. Not in the paper.
+      sum_t n_t risk_t(theta_T) / N <= U(X),   N = sum_t n_t,   X = the number of errors on all N examples,
+      U(x) = bin^-1(x, N, min(delta, 1/4)) for x <= N - 2,   U(x) = 1 for x >= N - 1.
+
+    counts: for every task (n_t, errors): the size of its sample and the errors of theta_T on it. The sample was withheld, or
+    nothing of it was picked. log_delta: ln delta. The N indicators of errors are independent but not identically
+    distributed. By Hoeffding (1956, theorem 4) P[X <= x] is at most the binomial tail if x <= E[X] - 1; by Greenberg and
+    Mohri (2014) this holds for every x that violates the bound. Theorem `average` of docs/theory.md; not in the paper.
 
     >>> round(float(pooled_certificate([(500, 100)] * 20, log_delta=math.log(0.05))), 4)
     0.2067
@@ -51,33 +54,37 @@ def pooled_certificate(counts: Sequence[tuple[int, int]], log_delta: float) -> B
 
 
 def average_of(parts: Sequence[tuple[int, float]]) -> float:
-    """The mean of bounds that hold at once, weighted by numbers of examples, rounded up.
+    """The mean of bounds that hold at once, weighted by numbers of examples, rounded up; parts: (examples, bound) per task.
 
     >>> average_of([(100, 0.25), (300, 0.5)])
     0.4375
     """
-    whole = sum(count("n", n) for n, _ in parts)
-    if not whole:
+    N = sum(count("n", n) for n, _ in parts)
+    if not N:
         raise UserError("There is no example to average over.")
-    return float_above(sum((n * Fraction(value) for n, value in parts), Fraction(0)) / whole)
+    return float_above(sum((n * Fraction(value) for n, value in parts), Fraction(0)) / N)
 
 
 def log_set_weight(tasks: int, pooled: int) -> float:
-    """The logarithm of the weight, fixed in advance, of the set of tasks that are pooled: 3/4 for all, else (1/4)/(T C(T, |A|)).
+    """The logarithm of pi(A), the weight of a set A of pooled tasks in the union over all sets, rounded down.
 
-    It is rounded down. Needed where the data decides which tasks are in the hold-out case.
+      pi(A) = 3/4 if A has all T tasks,   else (1/4) / (T C(T, |A|)).
+
+    tasks: T; pooled: |A|. The price is paid if the data decides which tasks are pooled.
 
     >>> round(log_set_weight(10, 10), 4), round(log_set_weight(10, 9), 4)
     (-0.2877, -5.9915)
     """
     T = count("tasks", tasks, least=1)
-    whole = within("pooled", pooled, "tasks", T) == T
-    weight = math.log(0.75) if whole else math.log(0.25 / T) - math.log(math.comb(T, pooled))
-    return weight * (1.0 + SLACK)
+    if within("pooled", pooled, "tasks", T) == T:
+        return math.log(0.75) * (1.0 + SLACK)
+    return (math.log(0.25 / T) - math.log(math.comb(T, pooled))) * (1.0 + SLACK)
 
 
 def gained_at_least(gained: int, n: int, log_delta: float) -> float:
-    """The smallest p that gives `gained` or more in n trials with probability delta, rounded down.
+    """A lower bound on the probability p of a success, from `gained` successes in n independent trials, rounded down.
+
+    For every p and n: with probability at least 1 - delta over X ~ Bin(n, p), p >= gained_at_least(X, n, ln delta).
 
     >>> round(gained_at_least(50, 1000, math.log(0.05)), 4)
     0.0392
@@ -88,8 +95,9 @@ def gained_at_least(gained: int, n: int, log_delta: float) -> float:
 
 
 def net_forgetting(lost: float, gained: float) -> float:
-    """By how much an error rate rose at most: a bound on what was lost less one on what was gained, rounded up; at least 0.
+    """An upper bound on risk_t(theta_T) - risk_t(theta_t), clipped to [0, 1] and rounded up: lost - gained.
 
-    With probability at least 1 - delta, risk_t(theta_T) - risk_t(theta_t) <= lost - gained if each holds at delta/2.
+    It holds with probability at least 1 - delta if each of these holds with probability at least 1 - delta/2: `lost` is at
+    least the probability that theta_t is right and theta_T wrong; `gained` is at most that of the reverse.
     """
     return float_above(Fraction(lost) - Fraction(gained))

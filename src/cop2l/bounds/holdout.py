@@ -1,4 +1,4 @@
-"""The certificate that needs no theory of compression: errors on examples that were withheld."""
+"""The hold-out certificate: errors on withheld examples."""
 
 from cop2l.bounds.binomial import tail_inverse
 from cop2l.bounds.bound import Bound, make_bound
@@ -15,25 +15,26 @@ def holdout_certificate(n: int, errors: int, tasks: int, log_delta: float) -> Bo
 
     With probability at least 1 - delta over the draw of the withheld examples, for every task t at once:
 
-      risk_t(theta_T) <= sup{p : P[Bin(n, p) <= errors] >= delta/T}.
+      risk_t(theta_T) <= bin^-1(errors, n, delta/T) = sup{p : P[Bin(n, p) <= errors] >= delta/T}.
 
-    n: task t's withheld examples, on which nothing that made theta_T depends; errors: theta_T's errors on them.
+    n: the number of withheld examples of task t; theta_T does not depend on them. errors: the number of these examples that
+    theta_T misclassifies. tasks: T. log_delta: ln delta.
 
     >>> import math
     >>> round(float(holdout_certificate(5000, 150, tasks=5, log_delta=math.log(0.05))), 7)
     0.0360966
     """
-    whole = count("n", n)
-    wrong = within("errors", errors, "n", whole)
+    n = count("n", n)
+    errors = within("errors", errors, "n", n)
     T = count("tasks", tasks, least=1)
     share = per_task(log_confidence(log_delta), T)
     terms: dict[str, float] = {
-        "withheld errors": wrong,
-        "withheld size": whole,
+        "withheld errors": errors,
+        "withheld size": n,
         "ln(T/delta)": 0.0 - share,
         "epsilon": 0.0 - share,
     }
-    if whole == 0:
+    if n == 0:
         return Bound(1.0, "holdout", NOTHING_WITHHELD, terms)
-    value = tail_inverse(wrong, whole, share)
-    return make_bound("holdout", value, terms, ALL_WRONG if wrong == whole else TOO_FEW)
+    value = tail_inverse(errors, n, share)
+    return make_bound("holdout", value, terms, ALL_WRONG if errors == n else TOO_FEW)

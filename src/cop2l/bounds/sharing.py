@@ -1,4 +1,4 @@
-"""How delta is shared: between sizes and numbers of iterations (zeta), between tasks, and over time."""
+"""How delta is divided: among set sizes and numbers of iterations (zeta), among tasks, and over time."""
 
 import math
 from collections.abc import Sequence
@@ -13,9 +13,11 @@ LONGEST = 10**9
 
 
 def log_zeta(k: int) -> float:
-    """The logarithm of zeta(k), rounded down: the weights of a union over k = 0, 1, 2, ...
+    """The logarithm of zeta(k), the weight of k in a union over k = 0, 1, 2, ..., rounded down.
 
-    zeta(k) = (6/pi^2) (k + 1)^-2, which sums to one. The paper prints (6/pi) (k + 1)^-1, which does not.
+      zeta(k) = (6/pi^2) (k + 1)^-2,   sum_{k>=0} zeta(k) = 1.
+
+    The paper prints (6/pi) (k + 1)^-1 in a proof; the sum of these diverges.
 
     >>> round(log_zeta(0), 7), round(log_zeta(9), 7)
     (-0.4977003, -5.1028705)
@@ -24,32 +26,30 @@ def log_zeta(k: int) -> float:
 
 
 def log_weight(iterations: int, grid: int | None = None) -> float:
-    """The logarithm of what the choice of K = iterations leaves of delta, rounded down: ln zeta(K), or ln 1/N on a grid.
+    """The logarithm of w(K), the weight of K = iterations in the union over K, rounded down.
 
-    grid: N, how many numbers of iterations may be kept at all, if those were declared before the data was seen.
+    w(K) = zeta(K). With grid = N, w(K) = 1/N: then K is one of N numbers that were declared before the data was seen.
 
     >>> round(log_weight(75), 7), round(log_weight(75, grid=21), 7)
     (-9.159167, -3.0445224)
     """
-    kept, N = count("iterations", iterations), points(grid, iterations)
-    return log_zeta(kept) if N is None else one_of(N)
+    K, N = count("iterations", iterations), points(grid, iterations)
+    return log_zeta(K) if N is None else one_of(N)
 
 
 def grid_size(last: int, iterations: int | Sequence[int]) -> int:
-    """How many numbers of iterations the grid up to `last` has, if all those given are among them.
+    """The size N of the grid of numbers of iterations up to `last`; refuses iterations that are not on the grid.
 
     >>> grid_size(1024, 96)
     21
     """
     if count("grid", last) > LONGEST:
         raise UserError(f"grid must be an integer from 0 to 10^9, not {last}.")
-    found = grid_points(last)
-    for kept in [iterations] if isinstance(iterations, int) else iterations:
-        if kept not in found:
-            raise UserError(
-                f"iterations must be numbers of the grid {', '.join(map(str, found))}, not {kept}."
-            )
-    return len(found)
+    grid = grid_points(last)
+    for K in [iterations] if isinstance(iterations, int) else iterations:
+        if K not in grid:
+            raise UserError(f"iterations must be numbers of the grid {', '.join(map(str, grid))}, not {K}.")
+    return len(grid)
 
 
 def log_of_delta(delta: float) -> float:
@@ -65,10 +65,12 @@ def one_of(N: int) -> float:
 
 
 def anytime_log_delta(log_delta: float, tasks: int) -> float:
-    """The share of delta for the certificates issued after task T of a stream with no fixed end, rounded down.
+    """The logarithm of delta_T, the share of the certificates after task T of a stream without a fixed end, rounded down.
 
-    delta_T = delta 6/(pi^2 T^2), which sums to delta over T = 1, 2, ...: used in place of log_delta, with tasks = T,
-    with probability at least 1 - delta every certificate ever issued holds.
+      delta_T = delta 6/(pi^2 T^2),   sum_{T>=1} delta_T = delta.
+
+    If for every T the certificates after task T are computed with this in place of ln delta, and with tasks = T, then with
+    probability at least 1 - delta all certificates ever issued hold at once.
 
     >>> round(anytime_log_delta(math.log(0.05), 1), 7)
     -3.4934326
@@ -78,5 +80,5 @@ def anytime_log_delta(log_delta: float, tasks: int) -> float:
 
 
 def per_task(log_delta: float, tasks: int) -> float:
-    """The logarithm of delta/T, rounded down, so that T certificates hold at once."""
+    """The logarithm of delta/T, rounded down: the share of each of T certificates that hold at once."""
     return sum_below(log_delta - math.log(tasks)) if tasks > 1 else log_delta
