@@ -101,7 +101,7 @@ def test_the_commands_run(name, folder, capsys):
     for size in (70, 224):
         main(["features", "--import", f"cifar10-dinov2-vits14-{size}.npz"])
     if name == "report.md":  # it is about finished runs
-        main(["run", "mnist"])
+        main(["run", "synthetic"])
     in_service(name)
     newest = hashed = ""
     for line in commands(name):

@@ -57,6 +57,10 @@ def test_every_page_that_is_linked_exists():
     """Links are absolute, so that they work on the package index, too."""
     root, repository = Path(__file__).parents[1], "https://github.com/cop2l/cop2l/blob/main/"
     assert not re.findall(r"\]\((?!https://)", README)
-    pages = [link.removeprefix(repository) for link in re.findall(r"\]\(([^)\s]+)\)", README) if link.startswith(repository)]
+    pages = [
+        link.removeprefix(repository)
+        for link in re.findall(r"\]\(([^)\s]+)\)", README)
+        if link.startswith(repository)
+    ]
     assert len(pages) > 8
     assert not [page for page in pages if not (root / page).exists()]
