@@ -77,7 +77,7 @@ def monitor(arguments: argparse.Namespace) -> int:
     watch = Monitor(_claim(arguments.claim), arguments.family, arguments.task, arguments.subject, **options)
     if arguments.feedback is not None:
         path = Path(arguments.feedback)
-        for batch in read_feedback(path, watch, arguments.batch, whole=arguments.whole):
+        for batch in read_feedback(path, watch, arguments.batch, includes_counted=arguments.whole):
             watch.update(batch)
     if arguments.json:
         text = {"verdict": monitor_verdict(watch), "assumptions": feedback_assumptions(watch.statement)}

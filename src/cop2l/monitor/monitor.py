@@ -1,4 +1,4 @@
-"""Monitor: one claim, its feedback so far, and the alarm, in one small file."""
+"""Monitor: watches one claim of a certificate through labelled feedback."""
 
 import math
 import sys
@@ -25,12 +25,12 @@ COUNTS: dict[str, Any] = {"n": 0, "errors": 0, "batches": 0, "alarmed_at": None,
 class Monitor:
     """Watches one claim of a certificate, "the error rate is at most b", through feedback that arrives in batches.
 
-    If the claim is true and `text.FEEDBACK_ASSUMPTIONS` hold, the probability that there is ever an alarm is at
-    most alpha, however long the monitor lives and whenever it is looked at.
+    If the claim is true and `text.FEEDBACK_ASSUMPTIONS` hold, the probability that there is ever an alarm is at most alpha,
+    for any number of batches.
 
-    claim: a certificate, the path of one or of a run, or a bound b. family, task, subject: which of its statements, where
-    tasks and classes have names or numbers. state: the file that carries the counts on; without one they live as long as the
-    object. A state is never begun again.
+    claim: a certificate, the path of one or of a run, or a bound b. family, task, subject: the statement of the certificate;
+    tasks and classes are named by their names or numbers. state: the file that stores the counts; without it they live as
+    long as the object. A file is never reset.
     """
 
     def __init__(
@@ -49,12 +49,14 @@ class Monitor:
         identity, self._labels = None, list[Sequence[str]]()
         if isinstance(claim, Real) and not isinstance(claim, bool):
             self.names = Names()
-            named = {"family": family, "task": self.names.task_number(task), "subject": subject}
-            self.statement: dict[str, Any] = {**named, "kind": None, "value": float(claim)}
+            number: int | None = self.names.task_number(task)
+            self.statement: dict[str, Any] = {
+                "family": family, "task": number, "subject": subject, "kind": None, "value": float(claim)
+            }  # fmt: skip
         else:
             certificate = _certificate(claim)
             self.names = Names.from_description(certificate.content["data"])
-            number: int | None = self.names.task_number(task)
+            number = self.names.task_number(task)
             subject = self.names.class_number(subject) if family == "classes" else subject
             self.statement = _statement(certificate.statements, family, number, subject)
             names, numbers = self.names.classes, [*map(str, range(certificate.content["classes"]))]
@@ -78,50 +80,55 @@ class Monitor:
 
     @property
     def n(self) -> int:
-        """How many examples have been counted."""
+        """The number of counted examples."""
         return int(self._counts["n"])
 
     @property
     def errors(self) -> int:
-        """How many of them were errors."""
+        """The number of errors among them."""
         return int(self._counts["errors"])
 
     @property
     def alarm(self) -> bool:
-        """Whether there was an alarm; once there was, for ever."""
+        """Whether there has ever been an alarm."""
         return self._counts["alarmed_at"] is not None
 
     @property
     def log_evidence(self) -> float:
-        """The logarithm of the evidence against the claim, from the counts, rounded down."""
+        """The logarithm of `evidence`, rounded down."""
         return self._log_evidence(self._counts)
 
     @property
     def evidence(self) -> float:
-        """E_n: it stays around or below one if the claim is true; the alarm comes at 1/alpha."""
+        """The evidence E_n against the claim: near or below one if the claim is true; there is an alarm at 1/alpha."""
         return math.exp(min(self.log_evidence, math.log(sys.float_info.max) - 1e-9))
 
     def as_dict(self) -> dict[str, Any]:
-        """What was found, for JSON; `since`: the counts (examples, errors) from which on the evidence is largest."""
+        """Claim, counts and evidence, for JSON; `since`: the counts (examples, errors) since which the evidence is largest."""
         counts = dict(self._counts)
         starts = counts.pop("starts")
-        which = strongest_start(self.bound, self.n, self.errors, *_columns(starts))
-        found = {name: self._identity[name] for name in ("certificate", "statement", "alpha")} | counts
-        found |= {"evidence": self.evidence, "log_evidence": self.log_evidence, "alarm": self.alarm}
-        return found | {"since": [[0, 0], *starts][which]}
+        k = strongest_start(self.bound, self.n, self.errors, *_columns(starts))
+        return {
+            **{name: self._identity[name] for name in ("certificate", "statement", "alpha")},
+            **counts,
+            "evidence": self.evidence,
+            "log_evidence": self.log_evidence,
+            "alarm": self.alarm,
+            "since": [[0, 0], *starts][k],
+        }
 
     def update(self, errors: Iterable[Any]) -> bool:
-        """Count one batch, of 0 (right) and 1 (wrong), and look at the evidence once, at its end; whether there is an alarm."""
-        found = _listed(errors, "errors")
-        for value in found:
+        """Count one batch of 0 (right) and 1 (wrong); returns whether the evidence at its end, or ever before, is an alarm."""
+        batch = _plain_values(errors, "errors")
+        for value in batch:
             if isinstance(value, str) or value not in (0, 1):
                 raise UserError(f"errors must be 0 (right) or 1 (wrong), not {value!r}; nothing was counted.")
         busy = f"{self.path} is being written by another monitor ({{holder}}); try again when it is done."
         with Lock(self.path.with_name(f".{self.path.name}.lock"), busy) if self.path else nullcontext():
             counts = self._load()  # another process may have counted since
             before = counts["n"]
-            counts["n"] += len(found)
-            counts["errors"] += int(sum(found))
+            counts["n"] += len(batch)
+            counts["errors"] += int(sum(batch))
             counts["batches"] += 1
             if starts_due(before, counts["n"]):
                 counts["starts"] = [*counts["starts"], [counts["n"], counts["errors"]]]
@@ -134,15 +141,15 @@ class Monitor:
 
     def update_labels(self, predicted: Iterable[Any], true: Iterable[Any]) -> bool:
         """Count one batch from predicted and true labels."""
-        ours, theirs = _listed(predicted, "predicted"), _listed(true, "true")
-        if len(ours) != len(theirs):
+        predicted, true = _plain_values(predicted, "predicted"), _plain_values(true, "true")
+        if len(predicted) != len(true):
             raise UserError(
-                f"predicted has {len(ours)} labels and true has {len(theirs)}; give one of each per example."
+                f"predicted has {len(predicted)} labels and true has {len(true)}; give one of each per example."
             )
-        return self.update([self.is_error(a, b) for a, b in zip(ours, theirs, strict=True)])
+        return self.update([self.is_error(a, b) for a, b in zip(predicted, true, strict=True)])
 
     def is_error(self, predicted: Any, true: Any) -> bool:
-        """Whether two labels make an error; refused where they do not tell."""
+        """Whether the two labels of an example differ; refuses labels that are not of this claim."""
         if self.statement["family"] == "forgetting":
             raise UserError(
                 "Labels do not tell what was forgotten: give 1 for an example that was right after its task and is wrong "
@@ -150,32 +157,30 @@ class Monitor:
             )
         texts = {short_name(label) for label in (predicted, true)}
         if self.names.classes or (self._labels and type(true) is int):
-            which, good = ", ".join(self._labels[0][:20]), any(texts <= {*known} for known in self._labels)
+            valid, labels = any(texts <= {*names} for names in self._labels), ", ".join(self._labels[0][:20])
         else:
-            which, good = "whole numbers or names", "" not in texts
-        if not good or type(predicted) is not type(true) or type(true) not in (int, str):
-            raise UserError(f"The labels are {which}; not {predicted!r} or {true!r}.")
+            valid, labels = "" not in texts, "whole numbers or names"
+        if not valid or type(predicted) is not type(true) or type(true) not in (int, str):
+            raise UserError(f"The labels are {labels}; not {predicted!r} or {true!r}.")
         return len(texts) == 2
 
     def _log_evidence(self, counts: Mapping[str, Any]) -> float:
         return float(log_evidence(self.bound, counts["n"], counts["errors"], *_columns(counts["starts"])))
 
     def _load(self) -> dict[str, Any]:
-        """The counts of the state file; those so far, if there is none."""
+        """The counts in the state file, or the present ones if there is no file."""
         if self.path is None or not self.path.exists():
             return dict(self._counts)
-        found = read_json(self.path)
-        if set(found) != {*self._identity, *COUNTS} or (found["format"], found["version"]) != (
-            FORMAT,
-            VERSION,
-        ):
+        state = read_json(self.path)
+        fields = {*self._identity, *COUNTS}
+        if set(state) != fields or (state["format"], state["version"]) != (FORMAT, VERSION):
             raise DamagedError(self.path, f"not the state of a monitor of version {VERSION}")
-        if any(found[name] != value for name, value in self._identity.items()):
+        if any(state[name] != value for name, value in self._identity.items()):
             raise UserError(
                 f"{self.path} belongs to a monitor of another certificate, claim or alpha; give each monitor a state file of "
                 "its own."
             )
-        return {name: found[name] for name in COUNTS}
+        return {name: state[name] for name in COUNTS}
 
 
 def _columns(starts: list[list[int]]) -> tuple[list[int], list[int]]:
@@ -198,10 +203,10 @@ def _certificate(claim: Any) -> Certificate:
 def _statement(
     statements: Iterable[Mapping[str, Any]], family: str, task: int | None, subject: str | int | None
 ) -> dict[str, Any]:
-    """The one statement with this family, task and subject; task 0 and none are the same.
+    """The statement with this family, task and subject; task 0 is the same as none.
 
-    Of what was forgotten of a task, that is what was lost: the net is a difference of two rates, and feedback of 0 and 1 with a
-    larger mean does not refute it.
+    Of the forgetting of a task it is the statement about what was lost: the net rise is a difference of two rates, which
+    feedback of 0 and 1 cannot refute.
     """
     if family == "forgetting" and task and subject in (None, "net"):
         if subject == "net":
@@ -209,21 +214,21 @@ def _statement(
                 "A net rise is a difference of two error rates, which cannot be monitored; watch lost."
             )
         subject = "lost"
-    known = {_name(one["family"], one["task"], one["subject"]): dict(one) for one in statements}
-    wanted = _name(family, task, subject)
-    if wanted not in known:
+    by_name = {_name(s["family"], s["task"], s["subject"]): dict(s) for s in statements}
+    name = _name(family, task, subject)
+    if name not in by_name:
         raise UserError(
-            f"The certificate claims nothing about {wanted}; it claims: {', '.join(known)[:200]}."
+            f"The certificate claims nothing about {name}; it claims: {', '.join(by_name)[:200]}."
         )
-    return known[wanted]
+    return by_name[name]
 
 
 def _name(family: str, task: int | None, subject: str | int | None) -> str:
     return family + (f" {task}" if task else "") + ("" if subject is None else f" ({subject})")
 
 
-def _listed(values: Any, name: str) -> list[Any]:
-    """An array, a tensor or an iterable as a list of plain values, one per example."""
+def _plain_values(values: Any, name: str) -> list[Any]:
+    """An array, a tensor or an iterable as a list of Python values, one per example."""
     rows = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(rows, Iterable) or isinstance(rows, str | bytes | Mapping):
         rows = []
