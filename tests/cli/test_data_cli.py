@@ -1,4 +1,4 @@
-"""`cop2l data list | get NAME | path`, through the real entry point."""
+"""`cop2l data list | get NAME`, through the real entry point."""
 
 import json
 
@@ -36,7 +36,7 @@ def test_list(capsys):
         "tasks": 5,
         "folder": None,
         "sources": ["a mirror"],
-        "megabytes": 1,
+        "megabytes": 12,
     }
 
 
@@ -65,13 +65,3 @@ def test_mistakes_are_one_sentence_and_exit_2(arguments, sentence, capsys):
     assert captured.out == ""
     assert sentence in captured.err
     assert captured.err.count("\n") == 1
-
-
-def test_a_data_set_without_sources_is_one_sentence(monkeypatch, capsys):
-    monkeypatch.setattr(download, "sources", lambda _: [])
-    assert main(["data", "get", "mnist"]) == 2
-    refusal = capsys.readouterr().err
-    assert "no source is known" in refusal
-    assert "COP2L_DATA" in refusal
-    assert main(["data", "list"]) == 0
-    assert "not here; no source is known" in capsys.readouterr().out.splitlines()[0]

@@ -190,7 +190,7 @@ def test_names_are_read_off_the_file(tmp_path):
             {"x_train": np.zeros((60, 2, 2)), "x_test": np.zeros((20, 2, 2))},
             "give one row of features per example",
         ),
-        ({"y_train": np.zeros(59, np.uint8)}, "one per example"),
+        ({"y_train": np.zeros(59, np.uint8)}, "one of each per example"),
         ({"y_train": np.full(60, 0.5, np.float32)}, "a whole number or a name"),
         ({"x_test": np.zeros((20, 9), np.int8)}, "give both the same form"),
         ({"y_test": np.full(20, 10)}, "'10' is not one of the 10 classes"),

@@ -54,8 +54,16 @@ def test_unknown_names_suggest_the_nearest(tmp_path):
             {"folder": "x"},
             "does not take folder; leave it out. It takes class_seed, domains, examples, images, order,",
         ),
-        ("synthetic", {"folder": "x"}, "does not take folder; leave it out. It takes classes_per_task, dimensions,"),
-        ("synthetic", {"images": "disjoint"}, "synthetic does not take images; leave it out. It takes classes_per_task,"),
+        (
+            "synthetic",
+            {"folder": "x"},
+            "does not take folder; leave it out. It takes classes_per_task, dimensions,",
+        ),
+        (
+            "synthetic",
+            {"images": "disjoint"},
+            "synthetic does not take images; leave it out. It takes classes_per_task,",
+        ),
         ("permuted-mnist", {"domains": "rotated"}, "domains of permuted-mnist are permuted; leave out"),
         ("synthetic", {"n": "many"}, "n is 'many'; give a whole number"),
         ("synthetic", {"n": 2.5}, "n is 2.5; give a whole number"),
@@ -196,12 +204,12 @@ def test_pictures_of_mixed_sizes_and_broken_ones(tmp_path, private_home):
 
 
 def test_folders_that_hold_no_data(tmp_path):
-    refused("no data in", tmp_path)
+    refused("holds no arrays, tables or pictures", tmp_path)
     (tmp_path / "ape").mkdir()
     refused("no pictures", tmp_path)
     for part, word in (("train", "ape"), ("train", "bee"), ("test", "cat")):
         picture(tmp_path / "own" / part / word / "1.png", 6, 6, 0)
-    refused("class without training pictures", tmp_path / "own")
+    refused("The class cat has no training pictures", tmp_path / "own")
     refused("leave out folder", tmp_path / "own", folder=tmp_path)
     refused("leave out label", "digits", label="y")
 
@@ -210,7 +218,7 @@ def test_wrong_files(tmp_path):
     for name, match in (
         ("a.npz", "not a readable .npz"),
         ("a.parquet", "not a readable .parquet"),
-        ("a.txt", "not a kind of data file"),
+        ("a.txt", "is no data file"),
         ("a.csv", "no column 'label'"),
     ):
         (tmp_path / name).write_bytes(b"one,two\n1,2\n")

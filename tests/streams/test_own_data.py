@@ -274,7 +274,7 @@ def test_columns_of_pictures_and_of_arrays(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        ((X, Y[:5]), "one per example"),
+        ((X, Y[:5]), "has 40 inputs, 5 labels; give one of each per example"),
         ((X, None), "both inputs and labels"),
         ((X, Y, X[:8]), "both inputs and labels"),
         ((X, Y + 0.5), "one label per example"),
@@ -297,8 +297,8 @@ def test_wrong_arrays(arguments, word):
     [
         ({"classes": ["a", "a", "b", "c"]}, "twice"),
         ({"classes": 2}, "not one of the 2"),
-        ({"test_share": 0.0}, "another share"),
-        ({"test_share": 1.0}, "another share"),
+        ({"test_share": 0.0}, "choose another test_share"),
+        ({"test_share": 1.0}, "choose another test_share"),
         ({"domain": Y, "x_test": X, "y_test": Y}, "domains of both"),
         ({"domain": Y, "x_test": X, "y_test": Y, "domain_test": Y + 1}, "does not have"),
     ],
@@ -360,7 +360,7 @@ GAPS = pa.table(
 def test_gaps_and_categories_are_declared_or_given_by_the_prior_part(tmp_path):
     parquet.write_table(GAPS, tmp_path / "gaps.parquet")
     with pytest.raises(
-        UserError, match="'age' of gaps has missing values; fill them, or declare missing=age"
+        UserError, match="'age' of gaps has missing values; fill them, or declare them with missing=age"
     ):
         streams.load(tmp_path / "gaps.parquet", columns=["age"])
     with pytest.raises(UserError, match="'city' of gaps has no values that are known in advance"):

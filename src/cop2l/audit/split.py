@@ -16,7 +16,7 @@ from cop2l.kernel.form import Unreadable, canonical_json, open_regular
 from cop2l.kernel.verdict import Verdict, quoted
 from cop2l.streams.encoding import TEXT_SIZE
 from cop2l.streams.files import stored_arrays
-from cop2l.streams.own import FOUND, TEST_SHARE
+from cop2l.streams.own import FOUND_IN_DATA, TEST_SHARE
 from cop2l.streams.task import Stream
 
 USUAL = {"images": "shared", "seed": 0, "label": "label", "test_share": TEST_SHARE, "text_size": TEXT_SIZE}
@@ -120,7 +120,7 @@ def _split_data(
         how = "the one that was typed" if typed else "the standard one of the stream"
         notes.checked.append(f"How the data was split is {how}.")
     _check_stream(notes, certificate, stream)
-    if stream.description.get("label_set") == FOUND:
+    if stream.description.get("label_set") == FOUND_IN_DATA:
         notes.assumed.append(
             "The classes were found in the data, certified examples included: that there are no others was known before."
         )

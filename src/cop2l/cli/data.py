@@ -35,8 +35,8 @@ def show(arguments: argparse.Namespace) -> None:
         return
     width = max(len(str(row["name"])) for row in rows)
     for row in rows:
-        got = f"'cop2l data get {row['name']}' downloads {row['megabytes']} MB"
-        where = row["folder"] or f"not here; {got if row['sources'] else 'no source is known'}"
+        command = f"'cop2l data get {row['name']}'"
+        where = row["folder"] or f"not here; {command} downloads {row['megabytes']} MB"
         print(f"{row['name']:<{width}}  {row['classes']:>3} classes  {row['tasks']:>2} tasks  {where}")
     others = {name: line for name, line in catalogue().items() if name not in {row["name"] for row in rows}}
     for name, line in others.items():

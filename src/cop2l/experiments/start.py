@@ -9,7 +9,7 @@ from cop2l.errors import UserError
 from cop2l.experiments.grid import OWN
 from cop2l.streams.files import read_columns
 from cop2l.streams.pictures import Pictures
-from cop2l.streams.tables import WHOLE, Part, value_form
+from cop2l.streams.tables import SINGLE_INPUTS, Part, value_form
 
 BEGINNING = """\
 # A run on {name}; start it with: cop2l run {file}
@@ -96,7 +96,7 @@ def columns(schema: Any, path: str | Path) -> str:
     candidates = named or [name for name, kind in forms.items() if kind == "text" or name in whole_numbers]
     found = candidates[0] if named or len(candidates) == 1 else None
     inputs = {name: kind for name, kind in forms.items() if name != found}
-    whole = [name for name, kind in inputs.items() if kind in WHOLE][:1]
+    whole = [name for name, kind in inputs.items() if kind in SINGLE_INPUTS][:1]
     read = whole or [name for name, kind in inputs.items() if kind in ("numbers", "text", "empty")]
     unread = [name for name in inputs if name not in read]
     if len(forms) <= len(unread) + 1:

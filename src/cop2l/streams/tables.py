@@ -1,4 +1,4 @@
-"""Tables: the one reader of Parquet and CSV files and of data frames, for everything that takes a user's data."""
+"""The reader of tables: Parquet and CSV files, and data frames."""
 
 import gzip
 import re
@@ -14,44 +14,45 @@ from cop2l.streams.encoding import TEXT_SIZE, Declared, Rows, hash_texts
 from cop2l.streams.pictures import Pictures
 
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
-MISSING = "Column {!r} of {} has missing values; fill or remove them."
+MISSING = "Column {!r} of {} has missing values; fill them, or remove their rows."
 HEAD_BYTES = 1 << 16
 NUMBER = r"\s*[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?\s*"
 INDEX_NAMES = ("", "index", "id", "row", "row_number", "unnamed: 0", "__index_level_0__")
-WHOLE = ("arrays", "pictures")
-"""A column of these is all of an example."""
+SINGLE_INPUTS = ("arrays", "pictures")
+"""The forms of a column that is the only input."""
 
 
 class Columns(NamedTuple):
-    """The columns of a table that are named: labels, inputs (None: all others), texts among them, domains, groups."""
+    """The names of a table's columns, by their use."""
 
     label: str | None = "label"
     inputs: Sequence[str] | None = None
+    """None: all columns without another use."""
     text: Sequence[str] = ()
     text_size: int = TEXT_SIZE
     domain: str | None = None
     group: str | None = None
     order: str | None = None
-    """Numbers or dates: the domain with the least comes first."""
+    """Numbers or dates that order the domains: the domain with the least comes first."""
     declared: Declared = Declared()
     kinds: Mapping[str, str] = {}
-    """What each input is, where that is known from a run: number, category, text or array."""
+    """The inputs of a run, each with its kind: number, category or text."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns whose values are names, whatever they look like: 01 and 1 differ."""
+        """The columns that hold names, not numbers: 01 and 1 differ."""
         texts = [name for name, kind in self.kinds.items() if kind in ("category", "text")]
         beside = [name for name in (self.label, self.domain, self.group) if name is not None]
         return (*beside, *self.text, *self.declared.categories, *texts)
 
     def as_dict(self) -> dict[str, Any]:
-        """What a run keeps, so that nobody types it again."""
-        beside = {name: getattr(self, name) for name in ("label", "domain", "group", "order", "text_size")}
-        return {**beside, "chosen": self.inputs is not None}
+        """The choices that a run stores."""
+        choices = {name: getattr(self, name) for name in ("label", "domain", "group", "order", "text_size")}
+        return {**choices, "chosen": self.inputs is not None}
 
 
 class Part(NamedTuple):
-    """Inputs and labels; of each example its domain, its group, and what orders the domains, where there is any."""
+    """The training part or the test part: inputs, labels, and the optional domain, group and order of each example."""
 
     x: Any
     y: Any
@@ -61,12 +62,12 @@ class Part(NamedTuple):
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file's name says that it holds a table."""
+    """Whether the name of a file is that of a table."""
     return path.name.lower().endswith(SUFFIXES)
 
 
 def read_table(files: Sequence[Path], columns: Columns | None = None) -> Any:
-    """The rows of some files, one after the other, as a pyarrow table."""
+    """The rows of all files as one pyarrow table."""
     pa = _pyarrow()
     from pyarrow import parquet
 
@@ -79,8 +80,8 @@ def read_table(files: Sequence[Path], columns: Columns | None = None) -> Any:
         kind = "".join(files[0].suffixes[-2:]) if files[0].suffix == ".gz" else files[0].suffix
         why = (str(error).splitlines() or [""])[0].removeprefix("CSV parse error: ")[:100]
         raise UserError(f"{files[0]} is not a readable {kind} file ({why}); write it again.") from error
-    if twice := [name for name in table.column_names if table.column_names.count(name) > 1]:
-        raise UserError(f"{files[0]} has two columns named {twice[0]!r}; rename one.")
+    if repeated := [name for name in table.column_names if table.column_names.count(name) > 1]:
+        raise UserError(f"{files[0]} has two columns named {repeated[0]!r}; rename one of them.")
     return table
 
 
@@ -90,7 +91,7 @@ def is_frame(x: Any) -> bool:
 
 
 def from_frame(x: Any) -> Any:
-    """A pyarrow table of a data frame; the index of pandas is no column."""
+    """A data frame as a pyarrow table, without the index of pandas."""
     pa = _pyarrow()
     if hasattr(x, "column_names"):
         return x
@@ -107,7 +108,7 @@ def _pyarrow() -> Any:
 
 
 def _csv(file: Path, columns: Columns | None) -> Any:
-    """A CSV or TSV file; its encoding, delimiter and decimal point are seen from its beginning."""
+    """The table in a CSV or TSV file, whose first bytes tell encoding, delimiter and decimal point."""
     pa = _pyarrow()
     from pyarrow import csv
 
@@ -115,23 +116,27 @@ def _csv(file: Path, columns: Columns | None) -> Any:
         head = stream.read(HEAD_BYTES)
     encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     delimiter, point = dialect(head.decode(encoding, errors="replace"))
-    names = dict.fromkeys(columns.names if columns else (), pa.string())
+    not_utf8 = UserError(f"{file} is not UTF-8 text, but perhaps Windows-1252; write it again as UTF-8.")
     try:
         table = csv.read_csv(
             str(file),
             read_options=csv.ReadOptions(encoding=encoding),
             parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=csv.ConvertOptions(
-                column_types=names, decimal_point=point, strings_can_be_null=True
+                column_types=dict.fromkeys(columns.names if columns else (), pa.string()),
+                decimal_point=point,
+                strings_can_be_null=True,
             ),
         )
-        readable = not any(pa.types.is_binary(field.type) for field in table.schema if field.name is not None)
-    except (UnicodeDecodeError, pa.ArrowInvalid) as error:
-        if "UTF8" not in str(error) and not isinstance(error, UnicodeDecodeError):
-            raise
-        readable = False
-    if not readable:
-        raise UserError(f"{file} is not UTF-8 text, but perhaps Windows-1252; write it again as UTF-8.")
+        types = dict(zip(table.column_names, table.schema.types, strict=True))
+    except UnicodeDecodeError as error:
+        raise not_utf8 from error
+    except pa.ArrowInvalid as error:
+        if "UTF8" in str(error):
+            raise not_utf8 from error
+        raise
+    if any(map(pa.types.is_binary, types.values())):  # text that is not UTF-8
+        raise not_utf8
     return table
 
 
@@ -151,50 +156,44 @@ def dialect(text: str) -> tuple[str, str]:
 
 
 def from_table(table: Any, file: Path | str, columns: Columns, *, labels: bool = True) -> Part:
-    """Inputs from all columns but the label, the domain and the group, or from those named.
+    """The part in a table; its inputs are all columns without another use, or those named in `columns`.
 
-    Unless `labels` are needed, columns of labels and groups may be absent.
+    Without `labels`, the columns of labels, domains and groups may be absent.
     """
-    known = table.column_names
+    names = table.column_names
     if not labels:
-        there = [name if name in known else None for name in (columns.label, columns.domain, columns.group)]
-        columns = columns._replace(label=there[0], domain=there[1], group=there[2])
-    inputs = _input_names(known, file, columns)
+        present = [name if name in names else None for name in (columns.label, columns.domain, columns.group)]
+        columns = columns._replace(label=present[0], domain=present[1], group=present[2])
+    inputs = _input_names(names, file, columns)
     y, domain, group = (
         None if name is None else _names(table[name], name, file)
         for name in (columns.label, columns.domain, columns.group)
     )
     order = None if columns.order is None or not labels else _order(table[columns.order], columns.order, file)
     forms = {name: value_form(table[name].type) for name in inputs}
-    if len(inputs) == 1 and forms[inputs[0]] in WHOLE and inputs[0] not in columns.text:
-        return Part(_whole(table[inputs[0]], inputs[0], file), y, domain, group, order)
-    if any(kind in WHOLE for kind in forms.values()):
+    if len(inputs) == 1 and forms[inputs[0]] in SINGLE_INPUTS and inputs[0] not in columns.text:
+        return Part(_single_input(table[inputs[0]], inputs[0], file), y, domain, group, order)
+    if any(form in SINGLE_INPUTS for form in forms.values()):
         raise UserError(
-            f"Choose one column of arrays or pictures in {file}, or several of numbers and text, with columns=."
+            f"{file} has a column of arrays or pictures beside other inputs; choose this column, or several of numbers and"
+            " text, with columns=."
         )
-    kinds = {
-        name: columns.kinds.get(name)
-        or ("text" if name in columns.text else "category" if name in columns.declared.categories else None)
-        or {"text": "category"}.get(forms[name], "number")
-        for name in inputs
-    }
+    kinds = {name: _kind(name, forms[name], columns) for name in inputs}
     values = {name: _column(table[name], name, file, kinds[name], columns.text_size) for name in inputs}
     if labels and not columns.kinds:
         _warn_of_row_numbers(file, {name: v for name, v in values.items() if kinds[name] == "number"})
     return Part(Rows(values, kinds, columns.declared), y, domain, group, order)
 
 
-def _input_names(known: Sequence[str], file: Path | str, columns: Columns) -> list[str]:
-    """The columns that are inputs, in order; those of a run must all be there, and no others unless some were chosen."""
-    beside = [
-        name for name in (columns.label, columns.domain, columns.group, columns.order) if name is not None
-    ]
+def _input_names(names: Sequence[str], file: Path | str, columns: Columns) -> list[str]:
+    """The input columns in order; those of a run must all be present, and without others unless some were chosen."""
+    beside = {columns.label, columns.domain, columns.group, columns.order}
     if columns.kinds:
-        inputs, lacking = list(columns.kinds), [name for name in columns.kinds if name not in known]
-        surplus = [name for name in known if name not in (*inputs, *beside)] if columns.inputs is None else []
-        refuse_columns(file, lacking, surplus, inputs)
-        return inputs
-    named = {
+        missing = [name for name in columns.kinds if name not in names]
+        unexpected = [name for name in names if name not in columns.kinds and name not in beside]
+        refuse_columns(file, missing, unexpected if columns.inputs is None else [], list(columns.kinds))
+        return list(columns.kinds)
+    options = {
         "label": [columns.label],
         "columns": columns.inputs or [],
         "text": columns.text,
@@ -202,110 +201,117 @@ def _input_names(known: Sequence[str], file: Path | str, columns: Columns) -> li
         "group": [columns.group],
         "task_order": [columns.order],
     }
-    for option, name in ((option, name) for option, names in named.items() for name in names):
-        if name is not None and name not in known:
+    for option, chosen in options.items():
+        if absent := [name for name in chosen if name is not None and name not in names]:
             raise UserError(
-                f"{file} has no column {name!r}; choose with {option}= among: {', '.join(known)}."
+                f"{file} has no column {absent[0]!r}; choose with {option}= among: {', '.join(names)}."
             )
-    inputs = (
-        [name for name in known if name not in beside] if columns.inputs is None else list(columns.inputs)
-    )
+    inputs = [name for name in names if name not in beside] if columns.inputs is None else columns.inputs
     inputs = list(dict.fromkeys([*inputs, *columns.text]))
     if not inputs or columns.label in inputs:
-        wrong = f"takes its label {columns.label!r} for an input" if inputs else "has no column of inputs"
-        raise UserError(f"{file} {wrong}; choose others with columns= and text=.")
+        problem = f"takes its label {columns.label!r} for an input" if inputs else "has no column of inputs"
+        raise UserError(f"{file} {problem}; choose others with columns= and text=.")
     return inputs
 
 
 def refuse_columns(
-    title: object, lacking: Sequence[str], surplus: Sequence[str], learned: Sequence[str]
+    title: object, missing: Sequence[str], unexpected: Sequence[str], learned: Sequence[str]
 ) -> None:
-    """Refuse a table that lacks columns, or has others."""
-    named = (("lacks", lacking), ("has also", surplus))
-    parts = [f"{problem} {', '.join(map(repr, names))}" for problem, names in named if names]
+    """Refuse a table that lacks columns, or has others than those that were learned."""
+    differences = (("lacks", missing), ("has also", unexpected))
+    parts = [f"{verdict} {', '.join(map(repr, names))}" for verdict, names in differences if names]
     if parts:
         raise UserError(
             f"{title} {' and '.join(parts)}; give the columns that were learned: {', '.join(learned)}."
         )
 
 
+def _kind(name: str, form: str, columns: Columns) -> str:
+    """The kind of an input: that of the run, else the declared one, else that of its values."""
+    if name in columns.kinds:
+        return columns.kinds[name]
+    if name in columns.text:
+        return "text"
+    return "category" if name in columns.declared.categories or form == "text" else "number"
+
+
 def _array(column: Any) -> Any:
-    """A column as one array."""
+    """A column as one plain array."""
     pa = _pyarrow()
     array = column.combine_chunks()
-    array = pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def _names(column: Any, name: str, file: Path | str) -> np.ndarray:
-    """A column of names: texts as they are, whole numbers in digits."""
-    found = _array(column).to_pylist()
-    if None in found or "" in found:
+    """A column of labels, domains or groups."""
+    names = _array(column).to_pylist()
+    if None in names or "" in names:
         raise UserError(MISSING.format(name, file))
-    return np.array(found)
+    return np.array(names)
 
 
 def _order(column: Any, name: str, file: Path | str) -> np.ndarray:
     types = _pyarrow().types
     if not (types.is_temporal(column.type) or value_form(column.type) == "numbers") or column.null_count:
         raise UserError(
-            f"Column {name!r} of {file} must hold a number or a date such as 2024-01-31 in each row; or list the tasks in"
-            " task_order."
+            f"Column {name!r} of {file} must hold a number or a date such as 2024-01-31 in each row; correct it, or list the"
+            " domains in task_order=."
         )
     values: np.ndarray = _array(column).to_numpy(zero_copy_only=False)
     return values
 
 
-def _column(column: Any, name: str, file: Path | str, kind: str, size: int) -> np.ndarray:
-    """One column as it is stored: numbers, texts of categories, or hashed text."""
-    pa = _pyarrow()
-    array, found = _array(column), value_form(column.type)
+def _column(column: Any, name: str, file: Path | str, kind: str, text_size: int) -> np.ndarray:
+    """One input as it is stored: numbers, texts of categories, or hashed text."""
+    array, form = _array(column), value_form(column.type)
     if kind == "number":
-        if found not in ("numbers", "empty"):
-            cells = [(row, str(cell)) for row, cell in enumerate(array.to_pylist(), 1) if cell is not None]
-            row, value = next((cell for cell in cells if not re.fullmatch(NUMBER, cell[1])), cells[0])
-            raise UserError(
-                f"Column {name!r} of {file} holds numbers, but {value!r} in row {row}; leave the cell empty where a value is"
-                " missing."
-            )
-        with np.errstate(over="ignore"):
-            values: np.ndarray = array.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float32)
-        if np.isinf(values).any():
-            raise UserError(
-                f"Column {name!r} of {file} has a value that is not finite; replace or remove it."
-            )
-        return values
-    if found not in ("text", "numbers", "empty") or (kind == "text" and found == "numbers"):
+        return _numbers(array, name, file, form)
+    if form not in ("text", "numbers", "empty") or (kind == "text" and form == "numbers"):
         raise UserError(f"Column {name!r} of {file} is not text; leave it out of text=.")
     texts = ["" if value is None else str(value) for value in array.to_pylist()]
     if kind == "text":
-        return hash_texts(texts, size)
+        return hash_texts(texts, text_size)
     distinct = set(texts) - {""}
-    numeric = {text for text in distinct if re.fullmatch(NUMBER, text)}
-    if found == "text" and len(distinct) > 2 and 2 * len(numeric) > len(distinct) > len(numeric):
-        strange = min(distinct - numeric)
+    non_numbers = {text for text in distinct if not re.fullmatch(NUMBER, text)}
+    if form == "text" and len(distinct) > 2 and 0 < len(non_numbers) < len(distinct) / 2:
         raise UserError(
-            f"Column {name!r} of {file} holds numbers and the text {strange!r}; leave the cell empty where a value is missing."
+            f"Column {name!r} of {file} holds numbers and the text {min(non_numbers)!r}; leave the cell empty where a value is"
+            " missing."
         )
     return np.array(texts)
 
 
+def _numbers(array: Any, name: str, file: Path | str, form: str) -> np.ndarray:
+    if form not in ("numbers", "empty"):
+        cells = [(row, str(cell)) for row, cell in enumerate(array.to_pylist(), 1) if cell is not None]
+        row, value = next((cell for cell in cells if not re.fullmatch(NUMBER, cell[1])), cells[0])
+        raise UserError(
+            f"Column {name!r} of {file} holds numbers, but {value!r} in row {row}; correct the cell, or leave it empty if the"
+            " value is missing."
+        )
+    with np.errstate(over="ignore"):
+        numbers: np.ndarray = array.cast("float64").to_numpy(zero_copy_only=False).astype(np.float32)
+    if np.isinf(numbers).any():
+        raise UserError(f"Column {name!r} of {file} has a value that is not finite; replace or remove it.")
+    return numbers
+
+
 def _warn_of_row_numbers(file: Path | str, numbers: Mapping[str, np.ndarray]) -> None:
-    """Name a column that counts the rows: in a file that is sorted by class it tells the class."""
+    """Warn of a column that counts the rows: in a file sorted by class it tells the class."""
     for name, values in numbers.items():
         counts = len(values) > 2 and bool((np.diff(values) == 1).all())
         if counts or (name.lower() in INDEX_NAMES and len(np.unique(values)) == len(values)):
             warnings.warn(
-                f"Column {name!r} of {file} looks like a row number or an index, which can tell the class; leave it out: choose"
-                " the inputs with columns=.",
+                f"Column {name!r} of {file} looks like a row number or an index, which can tell the class; choose the inputs"
+                " without it with columns=.",
                 Advice,
                 stacklevel=2,
             )
 
 
-def _whole(column: Any, name: str, file: Path | str) -> Any:
+def _single_input(column: Any, name: str, file: Path | str) -> Any:
     """A column of arrays of one shape, or of pictures."""
     pa = _pyarrow()
     array = _array(column)
@@ -322,17 +328,19 @@ def _whole(column: Any, name: str, file: Path | str) -> Any:
         inner, sizes = array.flatten(), pa.compute.list_value_length(array)
         if len(array) == 0 or pa.compute.count_distinct(sizes).as_py() > 1:
             raise UserError(
-                f"The rows of column {name!r} of {file} differ in length; give all the same shape."
+                f"The rows of column {name!r} of {file} differ in length; give all of them the same shape."
             )
         shape.append(len(inner) // len(array))
         array = inner
     if value_form(array.type) != "numbers" or array.null_count:
-        raise UserError(f"Column {name!r} of {file} must hold arrays of numbers without gaps; correct it.")
+        raise UserError(
+            f"Column {name!r} of {file} must hold arrays of numbers without gaps; correct its values."
+        )
     return array.to_numpy(zero_copy_only=False).reshape(shape)
 
 
 def value_form(kind: Any) -> str:
-    """What the values of a column are, by their type: numbers, arrays, pictures, text, empty, or something else."""
+    """The form of a column's values, by their type: numbers, arrays, pictures, text, empty or other."""
     types = _pyarrow().types
     if types.is_null(kind):
         return "empty"
