@@ -64,19 +64,19 @@ def test_a_second_call_finds_the_entry(file):
 
 
 def test_killed_half_way_and_resumed_gives_the_same_bytes(file, tmp_path, monkeypatch):
-    whole = content(extract(pictures(), TINY, size=24, weights=file))
+    expected = content(extract(pictures(), TINY, size=24, weights=file))
     monkeypatch.setenv("COP2L_HOME", str(tmp_path / "other"))
     command = [sys.executable, tiny_backbone.__file__, str(file), "28"]
     killed = subprocess.run(command, check=False, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not list(entries())
-    done = []
+    states = []
     resumed = extract(
-        pictures(), TINY, size=24, weights=file, progress=lambda state: done.append(dict(state))
+        pictures(), TINY, size=24, weights=file, progress=lambda state: states.append(dict(state))
     )
-    assert content(resumed) == whole
-    assert done[0]["done"] == 28, "the three finished shards were computed again"
-    assert done[-1] == {"part": "test", "done": 20, "total": 20, "rate": done[-1]["rate"]}
+    assert content(resumed) == expected
+    assert states[0]["done"] == 28, "the three finished shards were computed again"
+    assert states[-1] == {"part": "test", "done": 20, "total": 20, "rate": states[-1]["rate"]}
     assert sorted(path.name for path in resumed.folder.iterdir()) == [
         "entry.json", "x_test.npy", "x_train.npy", "y_test.npy", "y_train.npy",
     ]  # fmt: skip
@@ -86,7 +86,7 @@ def test_killed_half_way_and_resumed_gives_the_same_bytes(file, tmp_path, monkey
     "damage", [lambda b: b[:100], lambda b: b"", lambda b: b[:-4], lambda b: b[:-1] + bytes([b[-1] ^ 1])]
 )
 def test_a_damaged_shard_is_computed_again(file, damage):
-    whole = content(extract(pictures(), TINY, size=24, weights=file))
+    expected = content(extract(pictures(), TINY, size=24, weights=file))
     (entry,) = entries()
 
     class StopError(Exception):
@@ -101,22 +101,22 @@ def test_a_damaged_shard_is_computed_again(file, damage):
         extract(pictures(), TINY, size=24, weights=file, progress=stop)
     (shard,) = root().glob(".*/train/000000008.safetensors")
     shard.write_bytes(damage(shard.read_bytes()))
-    assert content(extract(pictures(), TINY, size=24, weights=file)) == whole
+    assert content(extract(pictures(), TINY, size=24, weights=file)) == expected
 
 
 def test_the_hash_covers_everything(file, tmp_path):
     data = pictures()
-    other = replace(data, x=data.x.copy())
-    other.x[3, 0, 0, 0] ^= 1
-    labels = replace(data, y=np.roll(data.y, 1))
+    changed = replace(data, x=data.x.copy())
+    changed.x[3, 0, 0, 0] ^= 1
+    relabelled = replace(data, y=np.roll(data.y, 1))
     variants = [
         {},
         {"size": 16},
         {"limit": 30},
         {"weights": weights(tmp_path / "other.safetensors", seed=1)},
         {"backbone": replace(TINY, mean=(0.5, 0.5, 0.5))},
-        {"data": other},
-        {"data": labels},
+        {"data": changed},
+        {"data": relabelled},
     ]
     keys = {
         extract(**({"data": data, "backbone": TINY, "size": 24, "weights": file} | variant)).key
@@ -128,10 +128,10 @@ def test_the_hash_covers_everything(file, tmp_path):
 def test_a_limit_spreads_over_the_data(file):
     entry = extract(pictures(), TINY, size=24, weights=file, limit=10)
     assert entry.name == "cifar10:10@tiny-24"
-    whole = extract(pictures(), TINY, size=24, weights=file)
+    unlimited = extract(pictures(), TINY, size=24, weights=file)
     at = np.flatnonzero(np.argsort(pictures().y, kind="stable") % 5 == 0)
-    assert entry.part("train")[0] == pytest.approx(whole.part("train")[0][at], abs=1e-4)
-    assert find_entry("cifar10@tiny-24").key == whole.key
+    assert entry.part("train")[0] == pytest.approx(unlimited.part("train")[0][at], abs=1e-4)
+    assert find_entry("cifar10@tiny-24").key == unlimited.key
 
 
 def test_grey_pictures(file):
@@ -180,7 +180,7 @@ def test_features_that_are_not_finite_are_refused(file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"size": 20}, "20 px; choose a size of at least 8 px that is a multiple of 8"),
         ({"limit": 0}, "at least 1 picture"),
@@ -191,8 +191,8 @@ def test_features_that_are_not_finite_are_refused(file, tmp_path):
         ({"weights": Path("nowhere.pth")}, "There is no weights file"),
     ],
 )
-def test_bad_options_are_one_sentence(options, words, file):
-    with pytest.raises(UserError, match=words) as caught:
+def test_bad_options_are_one_sentence(options, message, file):
+    with pytest.raises(UserError, match=message) as caught:
         extract(**({"data": pictures(), "backbone": TINY, "size": 24, "weights": file} | options))
     assert "\n" not in str(caught.value)
     assert not list(entries())

@@ -35,15 +35,15 @@ def test_an_import_is_a_stream(tmp_path):
     entry = import_features(saved(tmp_path))
     assert entry.name == "cifar10@dinov2-vits14-70"
     stream = load_stream(entry.name)
-    given = arrays()
+    content = arrays()
     assert (len(stream), stream.classes, stream.scenario) == (5, 10, "class-incremental")
     assert stream.heads == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
     assert (stream.not_valid, stream.pretrained_on) == ((), BACKBONES["dinov2-vits14"].pretrained_on)
     for (x, y, t), test in zip(stream, stream.test, strict=True):
-        inside = np.isin(given["y_train"], stream.heads[t - 1])
-        rows = np.argsort(given["y_train"][inside], kind="stable")
-        assert (x == given["x_train"][inside][rows] * given["scale"]).all()
-        assert (y == given["y_train"][inside][rows]).all()
+        inside = np.isin(content["y_train"], stream.heads[t - 1])
+        rows = np.argsort(content["y_train"][inside], kind="stable")
+        assert (x == content["x_train"][inside][rows] * content["scale"]).all()
+        assert (y == content["y_train"][inside][rows]).all()
         assert set(test.y) == set(stream.heads[t - 1])
     assert stream.description["features"]["key"] == entry.key
     json.dumps(stream.description)
@@ -84,7 +84,9 @@ def test_other_cuts(tmp_path):
     ):
         load_stream("cifar100@resnet18-64", task=20)
     for option, value in (("images", "disjoint"), ("folder", str(tmp_path))):
-        with pytest.raises(UserError, match=f"does not take {option}; leave it out. It takes class_seed, examples, order,"):
+        with pytest.raises(
+            UserError, match=f"does not take {option}; leave it out. It takes class_seed, examples, order,"
+        ):
             load_stream("cifar100@resnet18-64", **{option: value})
 
 
@@ -183,7 +185,7 @@ def test_names_are_read_off_the_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"y_test": None}, "both inputs and labels"),
         (
@@ -197,8 +199,8 @@ def test_names_are_read_off_the_file(tmp_path):
         ({"x_train": np.full((60, 8), np.nan), "x_test": np.zeros((20, 8)), "scale": None}, "not finite"),
     ],
 )
-def test_bad_files_leave_nothing_behind(changes, words, tmp_path):
-    with pytest.raises(UserError, match=words) as caught:
+def test_bad_files_leave_nothing_behind(changes, message, tmp_path):
+    with pytest.raises(UserError, match=message) as caught:
         import_features(saved(tmp_path, **changes))
     assert "\n" not in str(caught.value)
     assert not root().exists() or not list(root().iterdir())

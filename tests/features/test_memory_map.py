@@ -32,17 +32,17 @@ def test_a_long_task_is_not_copied(tmp_path, scored):
     y = torch.arange(rows) % 10
     model = build("linear", inputs=(width,), classes=10, seed=0)
     scored(model, sample(x[:512], y[:512], 1, 0))
-    before, peak, done = anonymous(), [0], threading.Event()
+    before, peak, finished = anonymous(), [0], threading.Event()
 
     def watch():
-        while not done.wait(0.001):
+        while not finished.wait(0.001):
             peak[0] = max(peak[0], anonymous())
 
     thread = threading.Thread(target=watch)
     thread.start()
-    wrong = scored(model, sample(x, y, 1, 0))
-    done.set()
+    errors = scored(model, sample(x, y, 1, 0))
+    finished.set()
     thread.join()
-    assert len(wrong) == rows
+    assert len(errors) == rows
     assert peak[0] > 0
     assert peak[0] - before < x.nbytes / 4

@@ -60,9 +60,9 @@ def test_features_are_those_of_the_module_which_stays_as_it_was():
 
 
 def test_the_key_holds_weights_code_and_colours():
-    other = Means()
+    changed = Means()
     with torch.no_grad():
-        other.layer.bias[0] += 1e-6
+        changed.layer.bias[0] += 1e-6
 
     class Squared(Means):
         def forward(self, x):
@@ -70,7 +70,7 @@ def test_the_key_holds_weights_code_and_colours():
 
     variants = [
         (Means(), {}),
-        (other, {}),
+        (changed, {}),
         (Squared(), {}),
         (nn.Sequential(Means(), nn.ReLU()), {}),
         (nn.Sequential(Means(), nn.Tanh()), {}),
@@ -88,13 +88,13 @@ def test_the_key_holds_weights_code_and_colours():
     }
 
 
-@pytest.mark.parametrize("said", [None, ["unknown"], "Unknown"])
-def test_an_unknown_past_makes_certificates_not_valid_until_it_is_told(said):
-    entry = extract(pictures(), Means(), size=12, pretrained_on=said)
+@pytest.mark.parametrize("pretrained_on", [None, ["unknown"], "Unknown"])
+def test_an_unknown_past_makes_certificates_not_valid_until_it_is_told(pretrained_on):
+    entry = extract(pictures(), Means(), size=12, pretrained_on=pretrained_on)
     (reason,) = load_stream(entry.name).not_valid
     assert "not known which data the backbone was trained on" in reason
-    told = extract(pictures(), Means(), size=12, pretrained_on=["ImageNet-1k"])
-    assert (told.key, told.about["pretrained_on"]) == (entry.key, ["ImageNet-1k"])
+    declared = extract(pictures(), Means(), size=12, pretrained_on=["ImageNet-1k"])
+    assert (declared.key, declared.about["pretrained_on"]) == (entry.key, ["ImageNet-1k"])
     assert load_stream(entry.name).not_valid == ()
     extract(pictures(), Means(), size=12, pretrained_on=["CIFAR-10"])
     assert "The backbone saw" in load_stream(entry.name).not_valid[0]
@@ -102,7 +102,7 @@ def test_an_unknown_past_makes_certificates_not_valid_until_it_is_told(said):
 
 
 @pytest.mark.parametrize(
-    ("module", "words"),
+    ("module", "message"),
     [
         (Means(lambda x: (x, x)), "gives a tuple for 16 pictures instead of one row"),
         (Means(lambda x: {"features": x}), "gives a dict for 16 pictures"),
@@ -117,8 +117,8 @@ def test_an_unknown_past_makes_certificates_not_valid_until_it_is_told(said):
         (7, "not a int"),
     ],
 )
-def test_what_gives_no_features_is_one_sentence(module, words):
-    with pytest.raises(UserError, match=words) as caught:
+def test_what_gives_no_features_is_one_sentence(module, message):
+    with pytest.raises(UserError, match=message) as caught:
         extract(pictures(), module, size=12)
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith((".", "?"))
@@ -126,7 +126,7 @@ def test_what_gives_no_features_is_one_sentence(module, words):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"name": "a@b"}, "without @ and #"),
         ({"name": ""}, "without @ and #"),
@@ -136,8 +136,8 @@ def test_what_gives_no_features_is_one_sentence(module, words):
         ({"std": (0.5, 0.5, 0)}, "give one number above 0 for each colour"),
     ],
 )
-def test_options_of_a_module_that_cannot_be(options, words):
-    with pytest.raises(UserError, match=words):
+def test_options_of_a_module_that_cannot_be(options, message):
+    with pytest.raises(UserError, match=message):
         from_module(Means(), **options)
 
 
@@ -184,9 +184,9 @@ def test_the_path_of_a_function_on_the_command_line(tmp_path, capsys):
     np.savez(tmp_path / "shapes.npz", x=x, y=y, x_test=x[:8], y_test=y[:8])
     command = ["features", "shapes.npz", "--size", "8", "--device", "cpu"]
     assert cli.main([*command, "--backbone", "my_nets:make"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("shapes@my_nets:make-8 is in ")
-    assert "certificates on these features are not valid; say it with --pretrained-on" in said
+    output = capsys.readouterr().out
+    assert output.startswith("shapes@my_nets:make-8 is in ")
+    assert "certificates on these features are not valid; say it with --pretrained-on" in output
     assert cli.main([*command, "--backbone", "my_nets:make", "--pretrained-on", "nothing"]) == 0
     assert "not valid" not in capsys.readouterr().out
     quick = ["method=finetuning", "holdout=0.5", "epochs=1", "tasks=2"]
@@ -208,24 +208,24 @@ def test_the_path_of_a_function_on_the_command_line(tmp_path, capsys):
 
 def test_the_module_of_the_documentation():
     (code,) = (part for part in python("data.md", "Features of frozen backbones") if "nn." in part)
-    known = {}
+    namespace = {}
     with torch.random.fork_rng():
-        exec(compile(code, "data.md", "exec"), known)
-    assert known["stream"].name == "shapes@small-conv-16"
-    assert known["stream"].not_valid == ()
-    assert known["stream"][0].x.shape == (30, 8)
+        exec(compile(code, "data.md", "exec"), namespace)
+    assert namespace["stream"].name == "shapes@small-conv-16"
+    assert namespace["stream"].not_valid == ()
+    assert namespace["stream"][0].x.shape == (30, 8)
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [
         ("my_nets:number", "my_nets:number is no backbone but a int"),
         ("my_nets:absent", "cannot be imported as package.module:Name"),
         ("no.such:thing", "cannot be imported"),
     ],
 )
-def test_paths_that_name_no_backbone(tmp_path, name, words):
+def test_paths_that_name_no_backbone(tmp_path, name, message):
     (tmp_path / "my_nets.py").write_text(NETS)
-    with pytest.raises(UserError, match=words) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         named_backbone(name)
     assert "\n" not in str(caught.value)

@@ -118,7 +118,7 @@ def test_heads_are_dropped_and_counters_may_be_missing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (lambda state: state.pop("norm.bias"), 'Missing key.*"norm.bias"'),
         (
@@ -128,10 +128,10 @@ def test_heads_are_dropped_and_counters_may_be_missing(tmp_path):
         (lambda state: state.update(extra=torch.zeros(1)), 'Unexpected key.*"extra"'),
     ],
 )
-def test_foreign_weights_are_refused(change, words):
+def test_foreign_weights_are_refused(change, message):
     state = waves(tiny().state_dict())
     change(state)
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(UserError, match=message):
         weights.load_into(tiny(), state, name="Tiny")
 
 
@@ -209,13 +209,13 @@ def keras_archive(path, state, drop=()):
             tensors[f"{keras}/kernel"] = kernel.permute(2, 3, 1, 0)
             tensors[f"{keras}/bias"] = torch.rand(len(value), generator=draws)
         else:
-            words = {
+            keras_names = {
                 "weight": "gamma",
                 "bias": "beta",
                 "running_mean": "moving_mean",
                 "running_var": "moving_variance",
             }
-            tensors[f"{keras}/{words[part]}"] = value
+            tensors[f"{keras}/{keras_names[part]}"] = value
     for name in [name for name in tensors if name.endswith("/moving_mean")]:
         before = name.replace("bn_conv1", "conv1").replace("bn", "res", 1).replace("moving_mean", "bias")
         tensors[name] = tensors[name] + tensors[before]
@@ -281,9 +281,9 @@ def keras_by_hand(tensors, x):
 def test_a_keras_resnet50_computes_what_its_own_tensors_say(tmp_path):
     chosen = BACKBONES["resnet50-imagenet"]
     tensors = keras_archive(tmp_path / "weights.tgz", waves(chosen.make().state_dict()))
-    found = chosen.load(tmp_path / "weights.tgz")(picture(64))
-    assert torch.allclose(found, keras_by_hand(tensors, picture(64)), rtol=1e-3, atol=1e-4)
-    assert found.norm() > 0.1
+    features = chosen.load(tmp_path / "weights.tgz")(picture(64))
+    assert torch.allclose(features, keras_by_hand(tensors, picture(64)), rtol=1e-3, atol=1e-4)
+    assert features.norm() > 0.1
 
 
 def test_attention_is_softmax_of_scaled_products():
@@ -339,9 +339,9 @@ def test_a_file_without_a_published_checksum_says_so(private_home, capsys):
     (private_home / "weights").mkdir(parents=True)
     (private_home / "weights" / "w.pth").write_bytes(b"weights")
     weights.fetch([weights.WeightsFile("w.pth", None, url="https://example.invalid/w.pth")])
-    said = capsys.readouterr().err
-    assert "No checksum of w.pth is published, so none was compared" in said
-    assert hashlib.sha256(b"weights").hexdigest() in said
+    messages = capsys.readouterr().err
+    assert "No checksum of w.pth is published, so none was compared" in messages
+    assert hashlib.sha256(b"weights").hexdigest() in messages
 
 
 def test_sources_are_tried_in_order(private_home, monkeypatch, capsys):
@@ -359,9 +359,9 @@ def test_sources_are_tried_in_order(private_home, monkeypatch, capsys):
     registry = weights.WeightsFile("b.pth", digest, package="somewhere==1.0", member="b.pth")
     file = weights.fetch([mirror, registry])
     assert file.read_bytes() == content
-    said = capsys.readouterr().err
-    assert "https://example.invalid/a.pth" in said
-    assert "the package somewhere==1.0" in said
+    messages = capsys.readouterr().err
+    assert "https://example.invalid/a.pth" in messages
+    assert "the package somewhere==1.0" in messages
     assert [path.name for path in (private_home / "weights").iterdir()] == ["b.pth"]
     assert weights.fetch([mirror, registry]) == file
     assert capsys.readouterr().err == ""

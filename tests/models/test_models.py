@@ -32,11 +32,11 @@ def test_logits_are_the_head_of_the_features(name):
 
 
 def test_what_is_frozen_is_named_by_its_parameters():
-    described = build("mlp", inputs=(4,), classes=2).description
-    assert not rebuild({**described, "frozen": ["hidden.bias"]}).hidden.bias.requires_grad
-    for wrong in (["nothing"], "hidden.bias", [["hidden.bias"]], {"hidden.bias": 1}):
+    description = build("mlp", inputs=(4,), classes=2).description
+    assert not rebuild({**description, "frozen": ["hidden.bias"]}).hidden.bias.requires_grad
+    for names in (["nothing"], "hidden.bias", [["hidden.bias"]], {"hidden.bias": 1}):
         with pytest.raises(UserError, match="has no parameters"):
-            rebuild({**described, "frozen": wrong})
+            rebuild({**description, "frozen": names})
 
 
 def model_size(name):
@@ -109,7 +109,7 @@ def test_options_reach_the_model():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         ({"name": "mpl"}, "did you mean 'mlp'"),
         ({"name": "mlp", "width": 3}, "no option 'width'; its options are: hidden, dropout"),
@@ -125,8 +125,8 @@ def test_options_reach_the_model():
         ({"name": "cnn", "inputs": (8, 8)}, "at least 10 x 10"),
     ],
 )
-def test_bad_arguments_are_one_sentence(arguments, words):
-    with pytest.raises(UserError, match=words.replace("(", r"\(")) as caught:
+def test_bad_arguments_are_one_sentence(arguments, message):
+    with pytest.raises(UserError, match=message.replace("(", r"\(")) as caught:
         build(**({"inputs": (28, 28), "classes": 10, "seed": 0} | arguments))
     assert "\n" not in str(caught.value)
 
@@ -140,7 +140,7 @@ def test_initial_weights_are_those_of_the_seed_whatever_torchs_default_precision
     expected = build("linear", inputs=(5,), classes=3, seed=1).double().state_dict()
     torch.set_default_dtype(torch.float64)
     try:
-        found = build("linear", inputs=(5,), classes=3, seed=1).state_dict()
+        state = build("linear", inputs=(5,), classes=3, seed=1).state_dict()
     finally:
         torch.set_default_dtype(torch.float32)
-    assert all(torch.equal(value, found[name]) for name, value in expected.items())
+    assert all(torch.equal(value, state[name]) for name, value in expected.items())

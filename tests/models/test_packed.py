@@ -21,16 +21,16 @@ class Asked(nn.Module):
         return torch.zeros(len(parts["ids"]), 2)
 
 
-@pytest.mark.parametrize("more", [{}, {"pictures": PICTURES}])
-def test_the_model_gets_the_arrays_back(more):
+@pytest.mark.parametrize("floats", [{}, {"pictures": PICTURES}])
+def test_the_model_gets_the_arrays_back(floats):
     mask = IDS % 2 == 0
     model = Unpacked(Asked(), pictures=(torch.float32, 2, 2), ids=(torch.int64, 3), mask=(torch.bool, 3))
-    if not more:
+    if not floats:
         model = Unpacked(Asked(), mask=(torch.bool, 3), ids=(torch.int64, 3))
-    x = pack(ids=IDS, mask=mask, **more)
-    assert x.dtype == (torch.float32 if more else torch.int64)
+    x = pack(ids=IDS, mask=mask, **floats)
+    assert x.dtype == (torch.float32 if floats else torch.int64)
     model(x)
-    for name, part in {"ids": IDS, "mask": mask, **more}.items():
+    for name, part in {"ids": IDS, "mask": mask, **floats}.items():
         assert torch.equal(model.model.parts[name], part)
         assert model.model.parts[name].dtype == part.dtype
 

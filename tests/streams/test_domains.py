@@ -100,7 +100,7 @@ def test_domains_of_other_pictures(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "word"),
+    ("options", "message"),
     [
         ({"images": "share"}, "did you mean 'shared'"),
         ({"scenario": "class-incremental"}, "no choice of scenario"),
@@ -108,8 +108,8 @@ def test_domains_of_other_pictures(folder, tmp_path):
         ({"tasks": 0}, "tasks is 0; give a whole number from 1 to 200"),
     ],
 )
-def test_wrong_options(folder, options, word):
-    with pytest.raises(UserError, match=word):
+def test_wrong_options(folder, options, message):
+    with pytest.raises(UserError, match=message):
         streams.load("permuted-mnist", folder=folder, **options)
 
 

@@ -25,11 +25,11 @@ def test_one_value_for_arrays_maps_tensors_and_other_layouts(tmp_path):
 
 
 def test_every_change_shows():
-    found = {fingerprint(X, Y)}
-    other = X.copy()
-    other[31, 2, 1] = np.nextafter(other[31, 2, 1], np.float32(9))
+    values = {fingerprint(X, Y)}
+    changed = X.copy()
+    changed[31, 2, 1] = np.nextafter(changed[31, 2, 1], np.float32(9))
     for x, y in (
-        (other, Y),
+        (changed, Y),
         (X.astype(np.float64), Y),
         (X.reshape(50, 12), Y),
         (X[::-1], Y),
@@ -38,8 +38,8 @@ def test_every_change_shows():
         (X[:0], Y[:0]),
     ):
         value = fingerprint(x, y)
-        assert value not in found
-        found.add(value)
+        assert value not in values
+        values.add(value)
 
 
 def test_bfloat16():

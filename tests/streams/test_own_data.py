@@ -23,13 +23,13 @@ Y = np.arange(40) % 4
 def same(stream, x=X, y=Y):
     """The stream holds these training examples, cut in two tasks."""
     assert len(stream) == 2
-    found = {
+    label_of_row = {
         tuple(row): int(label)
         for task in stream
         for row, label in zip(np.asarray(task.x), task.y, strict=True)
     }
     expected = {tuple(row): int(label) for row, label in zip(x, y, strict=True)}
-    assert found == expected
+    assert label_of_row == expected
 
 
 def test_arrays_tensors_and_lists():
@@ -56,15 +56,15 @@ def test_test_part_is_split_off_by_a_seed():
 
 
 def test_label_names_and_lists_of_classes():
-    words = np.array(["ape", "bee", "cat", "dog"])[Y]
-    stream = streams.from_arrays(X, words, X[:8], words[:8])
+    labels = np.array(["ape", "bee", "cat", "dog"])[Y]
+    stream = streams.from_arrays(X, labels, X[:8], labels[:8])
     assert stream.description["class_names"] == ["ape", "bee", "cat", "dog"]
     assert stream.description["label_set"] == "found in the data"
-    listed = streams.from_arrays(X, words, X[:8], words[:8], classes=["dog", "cat", "bee", "ape"])
-    assert listed.description["label_set"] == "given"
-    assert (np.sort(listed[0].y) == np.repeat([0, 1], 10)).all()
-    assert set(map(tuple, listed[0].x)) == {
-        tuple(row) for row, word in zip(X, words, strict=True) if word in ("dog", "cat")
+    declared = streams.from_arrays(X, labels, X[:8], labels[:8], classes=["dog", "cat", "bee", "ape"])
+    assert declared.description["label_set"] == "given"
+    assert (np.sort(declared[0].y) == np.repeat([0, 1], 10)).all()
+    assert set(map(tuple, declared[0].x)) == {
+        tuple(row) for row, label in zip(X, labels, strict=True) if label in ("dog", "cat")
     }
     same(streams.from_arrays(X, Y * 10 + 5, X[:8], Y[:8] * 10 + 5, classes=[5, 15, 25, 35]))
 
@@ -133,8 +133,8 @@ def test_parquet_and_csv(tmp_path):
 
 
 def reviews(y=Y):
-    words = ("cheap thin screw", "solid oak table", "sweet red apple", "fast quiet train")
-    return [f"{words[label]}, number {i}" for i, label in enumerate(y)]
+    topics = ("cheap thin screw", "solid oak table", "sweet red apple", "fast quiet train")
+    return [f"{topics[label]}, number {i}" for i, label in enumerate(y)]
 
 
 def test_a_column_of_text_is_hashed_by_a_rule_that_no_sample_decides(tmp_path):
@@ -157,7 +157,7 @@ def test_text_beside_numbers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "word"),
+    ("options", "message"),
     [
         ({}, "text="),
         ({"text": ["review", "label"]}, "its label 'label' for an input"),
@@ -165,9 +165,9 @@ def test_text_beside_numbers(tmp_path):
         ({"text": "review", "text_size": 0}, "whole number"),
     ],
 )
-def test_wrong_columns_of_text(tmp_path, options, word):
+def test_wrong_columns_of_text(tmp_path, options, message):
     csv.write_csv(pa.table({"review": reviews(), "label": Y}), tmp_path / "reviews.csv")
-    with pytest.raises(UserError, match=word):
+    with pytest.raises(UserError, match=message):
         streams.load(tmp_path / "reviews.csv", **options)
 
 
@@ -205,8 +205,8 @@ def test_domain_column_and_names(tmp_path):
 def test_picture_folder(tmp_path, mode, parts):
     for part in parts:
         for i in range(10):
-            for word in ("ape", "bee"):
-                picture(tmp_path / part / word / f"{i}.png", 6, 5, i, mode)
+            for name in ("ape", "bee"):
+                picture(tmp_path / part / name / f"{i}.png", 6, 5, i, mode)
     stream = streams.load(tmp_path, tasks=2)
     assert stream.description["class_names"] == ["ape", "bee"]
     assert stream[0].x.shape[1:] == (3 if mode == "RGB" else 1, 5, 6)
@@ -216,9 +216,9 @@ def test_picture_folder(tmp_path, mode, parts):
 
 def test_grey_pictures_among_coloured_ones(tmp_path):
     for part, modes in (("train", "RGB RGB L"), ("val", "L RGB L")):
-        for word in ("ape", "bee"):
+        for name in ("ape", "bee"):
             for i, mode in enumerate(modes.split()):
-                picture(tmp_path / part / word / f"{i}.png", 6, 6, i, mode)
+                picture(tmp_path / part / name / f"{i}.png", 6, 6, i, mode)
     stream = streams.load(tmp_path, tasks=1)
     assert stream[0].x.shape[1:] == stream.test[0].x.shape[1:] == (3, 6, 6)
 
@@ -272,7 +272,7 @@ def test_columns_of_pictures_and_of_arrays(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "word"),
+    ("arguments", "message"),
     [
         ((X, Y[:5]), "has 40 inputs, 5 labels; give one of each per example"),
         ((X, None), "both inputs and labels"),
@@ -287,13 +287,13 @@ def test_columns_of_pictures_and_of_arrays(tmp_path):
         ((X[:0], Y[:0], X[:0], Y[:0]), "without examples"),
     ],
 )
-def test_wrong_arrays(arguments, word):
-    with pytest.raises(UserError, match=word):
+def test_wrong_arrays(arguments, message):
+    with pytest.raises(UserError, match=message):
         streams.from_arrays(*arguments)
 
 
 @pytest.mark.parametrize(
-    ("options", "word"),
+    ("options", "message"),
     [
         ({"classes": ["a", "a", "b", "c"]}, "twice"),
         ({"classes": 2}, "not one of the 2"),
@@ -303,8 +303,8 @@ def test_wrong_arrays(arguments, word):
         ({"domain": Y, "x_test": X, "y_test": Y, "domain_test": Y + 1}, "does not have"),
     ],
 )
-def test_wrong_options_of_arrays(options, word):
-    with pytest.raises(UserError, match=word):
+def test_wrong_options_of_arrays(options, message):
+    with pytest.raises(UserError, match=message):
         streams.from_arrays(X, Y, **options)
 
 

@@ -57,12 +57,12 @@ def test_a_stream_is_a_list():
 
 
 def test_the_order_of_classes_is_fixed_unless_a_seed_shuffles_it():
-    fixed, first, again, other = (
+    fixed, first, again, second = (
         split_into_tasks(data(), "class-incremental", class_seed=s).heads for s in (None, 1, 1, 2)
     )
     assert fixed == ((0, 1), (2, 3), (4, 5))
     assert first == again
-    assert len({fixed, first, other}) == 3
+    assert len({fixed, first, second}) == 3
     shuffled = split_into_tasks(data(), "class-incremental", class_seed=1)
     assert all(set(y.tolist()) == set(head) for (_, y, _), head in zip(shuffled, shuffled.heads, strict=True))
 
@@ -72,18 +72,18 @@ def test_the_order_of_classes_is_fixed_unless_a_seed_shuffles_it():
 def test_the_order_of_tasks_changes_nothing_about_what_is_in_them(scenario, domains):
     if domains and scenario != "domain-incremental":
         return
-    given = data(n=90, domain=np.arange(90) // 30 if domains else None)
+    labelled = data(n=90, domain=np.arange(90) // 30 if domains else None)
 
-    def contents(**how):
-        stream = split_into_tasks(given, scenario, **how)
+    def contents(**split):
+        stream = split_into_tasks(labelled, scenario, **split)
         assert [t for *_, t in stream] == [t for *_, t in stream.test] == [1, 2, 3]
         parts = zip(stream, stream.test, stream.heads, strict=True)
         return [(a.x.tobytes(), a.y.tobytes(), b.x.tobytes(), head) for a, b, head in parts]
 
-    usual, turned = contents(), contents(order="reversed")
-    assert turned == usual[::-1] != usual
+    default, backwards = contents(), contents(order="reversed")
+    assert backwards == default[::-1] != default
     drawn = [contents(order_seed=seed) for seed in range(12)]
-    assert all(sorted(order) == sorted(usual) for order in drawn)
+    assert all(sorted(order) == sorted(default) for order in drawn)
     assert len({str([task[:2] for task in order]) for order in drawn}) > 3
     assert drawn[5] == contents(order_seed=5)
     with pytest.raises(UserError, match="leave out order or order_seed"):
@@ -117,7 +117,7 @@ def test_groups_and_tasks():
         (0, 1, 2),
     )
     assert len(split_into_tasks(data(), "class-incremental", tasks=6)) == 6
-    for options, word in (
+    for options, message in (
         ({"tasks": 4}, "1, 2, 3, 6"),
         ({"tasks": 0}, "1, 2, 3, 6"),
         ({"task_classes": [[0], [0]]}, "disjoint"),
@@ -125,7 +125,7 @@ def test_groups_and_tasks():
         ({"task_classes": [[0], []]}, "disjoint"),
         ({"task_classes": [[0], [1]], "tasks": 3}, "2 tasks"),
     ):
-        with pytest.raises(UserError, match=word):
+        with pytest.raises(UserError, match=message):
             split_into_tasks(data(), "class-incremental", **options)
 
 
