@@ -202,11 +202,9 @@ def recount_errors(
             "groups": counting.group_numbers(groups[0], options, len(labels)),
             "wrong": np.zeros(len(labels), bool),  # of then: only forgetting asks for it
         }
-        wrong, gone = (
-            wrong_rows(logits[task], labels, masked_classes) | same.get(task, False),
-            claimed["errors"] is None,
-        )
-        counted = counting.task_record(options, last, task, sets[task - 1], wrong, facts, gone)
+        wrong = wrong_rows(logits[task], labels, masked_classes) | same.get(task, False)
+        has_data = claimed["errors"] is not None
+        counted = counting.task_record(options, last, task, sets[task - 1], wrong, facts, has_data)
         counted["parts"] = [part for part in counted["parts"] if part["family"] != NOT_RECOUNTED]
         records.append(
             {**{name: claimed[name] for name in ("task", "rows", "head", "fingerprint")}, **counted}

@@ -10,7 +10,7 @@ import torch
 from certify_cases import model_of
 
 from cop2l import CoP2L, verify
-from cop2l.certify.repeats import found_in_task, found_in_withheld, row_hashes, shared_rows
+from cop2l.certify.repeats import count_shared_rows, row_hashes, shared_row_findings, withheld_row_findings
 from cop2l.cli import main
 from cop2l.errors import Advice
 from cop2l.streams import synthetic
@@ -105,9 +105,9 @@ def test_discrete_data_repeats_honestly(n, levels, dimensions):
         found = []
         for x, _, t in synthetic(n=n, levels=levels, dimensions=dimensions, seed=seed):
             own = row_hashes(x, torch.zeros(1), 0)
-            assert [*found_in_task(t, own, found)] == []
+            assert [*shared_row_findings(t, own, found)] == []
             found.append(own)
-        assert shared_rows(
+        assert count_shared_rows(
             np.random.default_rng(0).permutation(found[0])[1:], found[0]
         )  # and learned twice does not
 
@@ -117,7 +117,7 @@ def test_counts_of_independent_draws_are_not_mistaken():
     for n, m in ((1000, 1000), (100, 5000)):
         for cells in (100, 10**4, 10**6):
             tries = [draws.integers(0, cells, n + m).astype(np.uint64) for _ in range(100)]
-            assert sum(shared_rows(one[:n], one[n:]) > 0 for one in tries) <= 2
+            assert sum(count_shared_rows(one[:n], one[n:]) > 0 for one in tries) <= 2
 
 
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64", "int64", "uint8"])
@@ -143,10 +143,10 @@ def test_withheld_rows_fall_by_what_was_learned_from_them():
     rows = {t: clouds(t)[0] for t in range(5)}
     own = {t: row_hashes(x, torch.zeros(1), 0) for t, x in rows.items()}
     good = {1: own[1], 2: own[2]}
-    assert [*found_in_withheld({1: own[3], 2: own[4]}, good)] == []
-    ((void, _),) = found_in_withheld({1: own[3], 2: own[1]}, good)
+    assert [*withheld_row_findings({1: own[3], 2: own[4]}, good)] == []
+    ((void, _),) = withheld_row_findings({1: own[3], 2: own[1]}, good)
     assert void == {1}
-    ((void, said),) = found_in_withheld({1: own[3], 2: own[4]}, {1: own[1], 2: own[1]})
+    ((void, said),) = withheld_row_findings({1: own[3], 2: own[4]}, {1: own[1], 2: own[1]})
     assert (void, "no average over these tasks holds" in said) == (set(), True)
 
 

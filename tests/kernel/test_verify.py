@@ -762,7 +762,9 @@ def test_initial_parameters_that_know_the_data(tmp_path, honest):
 @pytest.mark.parametrize("kind", ["preference", "combined", "kl"])
 def test_rows_that_are_copies_count_as_errors(tmp_path, kind, monkeypatch):
     """Half of each task repeats the other half; for bounds of the kind kl no theorem covers that."""
-    monkeypatch.setattr("cop2l.certify.learner.found_in_task", lambda *_: [])  # the issuer does not look
+    monkeypatch.setattr(
+        "cop2l.certify.learner.shared_row_findings", lambda *_: []
+    )  # the issuer does not look
     case = case_of("class-incremental", [26, 26], values=9, data_seed=2)
     chosen = {"buffer": "count-only" if kind == "combined" else "threshold", "kind": kind}
     folder = issued(tmp_path / "paid", case, **chosen)[0]
@@ -781,7 +783,9 @@ def test_rows_that_are_copies_count_as_errors(tmp_path, kind, monkeypatch):
 
 @pytest.mark.parametrize("shared", [1, 26])
 def test_rows_that_tasks_share_count_as_errors_in_both(tmp_path, shared, monkeypatch):
-    monkeypatch.setattr("cop2l.certify.learner.found_in_task", lambda *_: [])  # the issuer does not look
+    monkeypatch.setattr(
+        "cop2l.certify.learner.shared_row_findings", lambda *_: []
+    )  # the issuer does not look
     whole = case_of("domain-incremental", [26, 26], values=9, data_seed=5, copies=False)
     whole.x[1][:shared] = whole.x[0][:shared]
     verdict = verify(issued(tmp_path, whole)[0], whole.data, the_model(whole))

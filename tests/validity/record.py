@@ -43,7 +43,7 @@ PAGE = Path(__file__).parents[2] / "reproduction" / "validity.md"
 def called(job):
     """One run, in a process of its own kind; as in conftest.py, the issuer does not look for shared rows."""
     torch.set_num_threads(1)
-    learner.found_in_task = lambda *_: []
+    learner.shared_row_findings = lambda *_: []
     function, *arguments = job
     return function(*arguments)
 

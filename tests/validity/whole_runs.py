@@ -496,7 +496,7 @@ def second_certificate(seed, broken):
     list(learned(learner, world, samples))
     found = list(claimed(learner, world, learner.certify(samples)))
     if broken:
-        learner.state.issued = None  # the learner refuses a second one: this forgets the first
+        learner.state.issued_statements = None  # the learner refuses a second one: this forgets the first
         found += claimed(learner, world, learner.certify())
     return judged(found)
 

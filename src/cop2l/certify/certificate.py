@@ -142,7 +142,7 @@ class Certificate:
         elif len(self.bounds) == len(self.records):
             title = f"Certified: at most {percent(max(self.bounds.values()))} error on every task"
         bold = [(row, HEADS.index("error <=")) for row in range(len(rows))]
-        table = notebook.table(rows, head, words=(0, len(HEADS) - 1), bold=bold)
+        table = notebook.table(rows, head, text_columns=(0, len(HEADS) - 1), bold=bold)
         return notebook.card(title, table, *paragraphs, colour=colour)
 
 

@@ -1,4 +1,4 @@
-"""The integers of a certificate, as the learner counts them; the kernel counts again in its own way."""
+"""Counts the integers of a certificate, as the learner does; the kernel counts again with code of its own."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from cop2l.certify import ranks
-from cop2l.certify.inputs import labels
-from cop2l.certify.scoring import ErrorCount, input_blocks, scoring_mode
+from cop2l.certify import advice, ranks
+from cop2l.certify.fast import FastLearner
+from cop2l.certify.repeats import count_copies
+from cop2l.certify.scoring import ErrorCount, input_blocks, misclassified, scoring_mode
 from cop2l.certify.validation import Data, not_learned_from, task_blocks
 from cop2l.errors import UserError
 from cop2l.kernel.exact import Examples, certified_rows, exact_arithmetic, threshold
@@ -21,103 +22,120 @@ from cop2l.streams.loading import GENERATED
 if TYPE_CHECKING:
     from cop2l.certify.learner import CoP2L
 
-Facts = Mapping[str, Any]
-"""Of a task's rows, as far as claims need it: `labels`, numbers of `groups`, which were `wrong` after the task."""
+ClaimColumns = Mapping[str, Any]
+"""The columns of a task that claims need: `labels`, numbers of `groups`, and which rows were `wrong` just after it."""
+
+
+def claim_columns(
+    engine: FastLearner, S: Examples, group_numbers: np.ndarray | None
+) -> dict[str, np.ndarray]:
+    """The columns that the claims of a learner need of the task that it has just learned."""
+    columns = {} if group_numbers is None else {"groups": group_numbers}
+    if "classes" in engine.options.claim:
+        columns["labels"] = S.y.cpu().numpy()
+    if "forgetting" in engine.options.claim:
+        count = misclassified if engine.ranks is None else engine.ranks.misclassified
+        columns["wrong"] = count(engine.model, S, engine.masked_classes)
+    return columns
 
 
 def task_record(
-    options: Options, last: int, task: int, sets: Sets, wrong: np.ndarray, facts: Facts, gone: bool = False
+    options: Options,
+    last: int,
+    task: int,
+    sets: Sets,
+    errors: np.ndarray,
+    columns: ClaimColumns,
+    has_data: bool = True,
 ) -> dict[str, Any]:
-    """The integers of a task after task `last`, and of its parts as far as they are claimed; `wrong` marks the errors.
+    """The integers of a task after task `last`, and of its parts as far as they are claimed.
 
-    Where the data is `gone`, `wrong` is known of the memory alone, and only what is selected by marks is counted.
+    errors     which rows of the task are misclassified
+    columns    what the claims need of each row
+    has_data   False: only rows in the memory were scored, so that only those that marks select are counted
     """
-    certified = certified_rows(len(wrong), task, options)
-    below = marks(options.seed, "mark", task, n=len(wrong)) < threshold(int(certified.sum()), last, options)
+    certified = certified_rows(len(errors), task, options)
+    below = marks(options.seed, "mark", task, n=len(errors)) < threshold(int(certified.sum()), last, options)
     selected = np.flatnonzero(certified & below)
-    picked, compressed = (np.isin(np.arange(len(wrong)), rows) for rows in (sets.picked, _both(sets)))
+    compression = np.concatenate([sets.compression, sets.evicted])
+    picked, compressed = (np.isin(np.arange(len(errors)), rows) for rows in (sets.picked, compression))
 
-    def integers(errors: np.ndarray, part: np.ndarray) -> dict[str, Any]:
+    def counts(events: np.ndarray, part: np.ndarray) -> dict[str, Any]:
         sample = part & certified
-        counts: dict[str, Any] = {
+        return {
             "n": int(sample.sum()),
             "prior": int((part & ~certified).sum()),
             "compression": int(part[sets.compression].sum()),
             "evicted": int(part[sets.evicted].sum()),
             "picked": int(part[sets.picked].sum()),
-            "errors": None if gone else int(np.count_nonzero(errors[sample & ~compressed])),
-            "errors_not_picked": None if gone else int(np.count_nonzero(errors[sample & ~picked])),
+            "errors": int(np.count_nonzero(events[sample & ~compressed])) if has_data else None,
+            "errors_not_picked": int(np.count_nonzero(events[sample & ~picked])) if has_data else None,
             "selected": int(part[selected].sum()) if options.marked else None,
-            "compressed": int((part & (errors | picked))[selected].sum()) if options.marked else None,
+            "compressed": int((part & (events | picked))[selected].sum()) if options.marked else None,
+            "iterations": sets.iterations,
+            "stopped": sets.stopped,
         }
-        return counts | {"iterations": sets.iterations, "stopped": sets.stopped}
 
-    all_rows, parts = np.ones(len(wrong), bool), list[dict[str, Any]]()
+    all_rows, parts = np.ones(len(errors), bool), list[dict[str, Any]]()
     if "classes" in options.claim:
-        for label in np.unique(facts["labels"]).tolist():
-            parts.append({"family": "classes", "subject": label, **integers(wrong, facts["labels"] == label)})
+        for label in np.unique(columns["labels"]).tolist():
+            parts.append(
+                {"family": "classes", "subject": label, **counts(errors, columns["labels"] == label)}
+            )
     for number, name in enumerate(options.groups):
-        parts.append({"family": "groups", "subject": name, **integers(wrong, facts["groups"] == number)})
+        parts.append({"family": "groups", "subject": name, **counts(errors, columns["groups"] == number)})
     if "forgetting" in options.claim and task < last:
-        before = facts["wrong"]
-        for name, event in (("lost", wrong & ~before), ("gained", before & ~wrong)):
-            parts.append({"family": "forgetting", "subject": name, **integers(event, all_rows)})
-    return {**integers(wrong, all_rows), "parts": parts}
+        before = columns["wrong"]
+        for name, events in (("lost", errors & ~before), ("gained", before & ~errors)):
+            parts.append({"family": "forgetting", "subject": name, **counts(events, all_rows)})
+    return {**counts(errors, all_rows), "parts": parts}
 
 
 def misclassified_rows(learner: "CoP2L", data: Mapping[int, Data]) -> list[np.ndarray]:
     """Which rows of each task the model misclassifies, from one pass over its data or from the memory alone."""
-    engine, keys = learner.engine, dict[int, np.ndarray]()
-    masks, shared = [np.zeros(rows, bool) for rows, _ in engine.sizes], engine.ranks
-    if shared is not None:
-        shared.check_agreement(learner, {"data": sorted(data)})
+    engine, sets, options = learner.engine, learner.engine.sets, learner.options
+    errors, keys = [np.zeros(rows, bool) for rows, _ in engine.sizes], dict[int, np.ndarray]()
+    if engine.ranks is not None:
+        engine.ranks.check_agreement(learner, {"data": sorted(data)})
     with exact_arithmetic(learner.state.threads):
         model = learner.model, engine.masked_classes
-        count = ErrorCount(*model) if shared is None else ranks.ErrorCount(shared, *model)
-        for task, (wrong, held) in enumerate(zip(masks, engine.buffer, strict=True), 1):
+        count = ErrorCount(*model) if engine.ranks is None else ranks.ErrorCount(engine.ranks, *model)
+        for task, (mask, buffer) in enumerate(zip(errors, engine.buffer, strict=True), 1):
             if task in data:
-                keys[task] = _count_task(learner, task, data[task], wrong, count)
-            elif learner.options.marked:
-                count.add(held, wrong, held.row)
+                keys[task] = _count_task(learner, task, data[task], mask, count)
+            elif options.marked:
+                count.add(buffer, mask, buffer.row)
         count.finish()
-        if shared is not None:
-            shared.union(masks)
-    if keys and not declared_draws(learner.state.data, learner.state.repeats):
-        sets, options = engine.sets, learner.options
-        used = {t: used_rows(len(numbers), t, options, sets[t - 1]) for t, numbers in keys.items()}
+        if engine.ranks is not None:
+            engine.ranks.union(errors)
+    if not declared_draws(learner.state.data, learner.state.repeats):
+        used = {task: used_rows(len(rows), task, options, sets[task - 1]) for task, rows in keys.items()}
         for task, mask in repeated_rows(keys, used).items():
-            masks[task - 1] |= mask
-    return masks
+            errors[task - 1] |= mask
+    return errors
 
 
-def _count_task(learner: "CoP2L", task: int, data: Data, wrong: np.ndarray, count: ErrorCount) -> np.ndarray:
-    """Have the rows of a task counted; its data must be what it was learned from. A number for each answer."""
+def _count_task(learner: "CoP2L", task: int, data: Data, errors: np.ndarray, count: ErrorCount) -> np.ndarray:
+    """Mark the errors of a task, whose data must be what it was learned from; the answer numbers of its rows."""
     model, state, keys, start = learner.model, learner.state, [np.empty(0, np.uint64)], 0
+    draws = declared_draws(state.data, state.repeats)
 
-    def counted() -> Iterator[tuple[Any, Any]]:
+    def counted_blocks() -> Iterator[tuple[Any, Any]]:
         nonlocal start
-        like, head = learner.engine.buffer[task - 1].x, state.heads[task - 1]
-        for x, y in task_blocks(data, task, len(wrong), like, head, state.columns):
-            at = np.full(len(y), task)
-            part = Examples(
-                x, labels(y).to(next(model.parameters()).device), at, at, at
-            )  # rows and marks do not count
-            count.add(part, wrong, slice(start, start + len(y)))
+        buffer, head = learner.engine.buffer[task - 1].x, state.heads[task - 1]
+        for x, y in task_blocks(data, task, len(errors), buffer, head, state.columns):
+            tasks = np.full(len(y), task)  # also in place of rows and marks, which do not count
+            part = Examples(x, y.to(next(model.parameters()).device), tasks, tasks, tasks)
+            count.add(part, errors, slice(start, start + len(y)))
             start += len(y)
-            if not declared_draws(state.data, state.repeats):
+            if not draws:
                 keys.append(answer_numbers(model, part.x))
             yield x, y
 
-    if (
-        fingerprint(len(wrong), counted(), state.facts[task - 1].get("groups"))
-        != state.fingerprints[task - 1]
-    ):
+    groups = state.claim_columns[task - 1].get("groups")
+    if fingerprint(len(errors), counted_blocks(), groups) != state.fingerprints[task - 1]:
         raise not_learned_from(task)
     return np.concatenate(keys)
-
-
-def _both(sets: Sets) -> np.ndarray:
-    return np.concatenate([sets.compression, sets.evicted])
 
 
 def group_numbers(groups: Any, options: Options, rows: int) -> np.ndarray | None:
@@ -125,27 +143,42 @@ def group_numbers(groups: Any, options: Options, rows: int) -> np.ndarray | None
     if not options.groups:
         return None
     order = {name: number for number, name in enumerate(options.groups)}
-    given = [] if groups is None else [str(name) for name in groups]
-    if len(given) != rows:
-        raise UserError(f"Groups must be given for each of the {rows} examples; there are {len(given)}.")
-    if set(given) - set(order):
+    names = [] if groups is None else [str(name) for name in groups]
+    if len(names) != rows:
+        raise UserError(f"Groups must be given for each of the {rows} examples; there are {len(names)}.")
+    if set(names) - set(order):
         raise UserError(f"An example has a group that is not declared; declared are {', '.join(order):.200}.")
-    return np.array([order[name] for name in given], np.int64)
+    return np.array([order[name] for name in names], np.int64)
 
 
 # ---- rows that repeat
 
 
 def declared_draws(data: Mapping[str, Any] | None, repeats: bool = False) -> bool:
-    """Whether rows that repeat are independent draws of discrete data, as a generated stream is or its user declares."""
+    """Whether equal rows are independent draws: those of a generated stream are, and those that were declared to be."""
     return repeats or (data or {}).get("stream") in GENERATED
 
 
+def tasks_with_uncounted_copies(learner: "CoP2L", data: Mapping[int, Data]) -> list[int]:
+    """The tasks whose copies do not count as errors, with a warning: without data, or with a bound of kind kl or kl-tight."""
+    if declared_draws(learner.state.data, learner.state.repeats):
+        return []
+    counted = data if learner.options.kind not in ("kl", "kl-tight") else ()
+    hashes = enumerate(learner.state.hashes, 1)
+    tasks = [task for task, rows in hashes if task not in counted and count_copies(rows)]
+    advice.warn_user(
+        f"Rows of task {task} repeat another, and its bound is 100 %: they count as errors where its data is given, in"
+        " bounds of other kinds than kl."
+        for task in tasks
+    )
+    return tasks
+
+
 def answer_numbers(model: nn.Module, x: Any) -> np.ndarray:
-    """A number for each row, equal where the logits are, bit for bit; for others with probability about 2^-64."""
+    """A number for each row: equal where the logits are, bit for bit, and otherwise with probability about 2^-64."""
     with scoring_mode(model):
-        found = [row_numbers(model(rows).double()) for rows in input_blocks(model, x)]
-    return np.concatenate([*found, np.empty(0, np.uint64)])[: len(x)]
+        blocks = [row_numbers(model(rows).double()) for rows in input_blocks(model, x)]
+    return np.concatenate([*blocks, np.empty(0, np.uint64)])[: len(x)]
 
 
 def row_numbers(block: Any) -> np.ndarray:
@@ -156,31 +189,31 @@ def row_numbers(block: Any) -> np.ndarray:
 
 
 def repeated_rows(
-    found: Mapping[int, np.ndarray],
+    keys: Mapping[int, np.ndarray],
     used: Mapping[int, np.ndarray],
-    others: Mapping[int, np.ndarray] | None = None,
+    learned_keys: Mapping[int, np.ndarray] | None = None,
 ) -> dict[int, np.ndarray]:
-    """Which rows of each task the model cannot tell from another one, by their numbers: these count as errors.
+    """Which rows of each task the model cannot tell from another one: these count as errors.
 
-    found    the numbers of the rows of each task
-    used     which of them were learned from: one of a set of equal rows is no repeat, such a row if there is one
-    others   numbers of further rows of the task that were learned from
+    keys           the answer number of every row of each task
+    used           which rows were learned from; of equal rows in a task one is no repeat, such a row if there is one
+    learned_keys   answer numbers of further rows of the task, which were learned from
     """
-    whole = {t: np.concatenate([own, (others or {}).get(t, own[:0])]) for t, own in found.items()}
-    tasks = np.concatenate([np.unique(own) for own in whole.values()])
-    values, counts = np.unique(tasks, return_counts=True)
-    elsewhere, masks = values[counts > 1], dict[int, np.ndarray]()
-    for t, own in found.items():
-        mask, known = np.isin(own, elsewhere), set((others or {}).get(t, own[:0]).tolist())
-        for row in np.argsort(~used[t], kind="stable").tolist():
-            mask[row] |= own[row].item() in known
-            known.add(own[row].item())
-        masks[t] = mask
+    learned = {task: (learned_keys or {}).get(task, rows[:0]) for task, rows in keys.items()}
+    tasks = [np.unique(np.concatenate([rows, learned[task]])) for task, rows in keys.items()]
+    values, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *tasks]), return_counts=True)
+    shared, masks = values[counts > 1], dict[int, np.ndarray]()
+    for task, rows in keys.items():
+        mask, earlier = np.isin(rows, shared), set(learned[task].tolist())
+        for row in np.argsort(~used[task], kind="stable").tolist():
+            mask[row] |= rows[row].item() in earlier
+            earlier.add(rows[row].item())
+        masks[task] = mask
     return masks
 
 
 def used_rows(rows: int, task: int, options: Options, sets: Sets) -> np.ndarray:
     """Which rows of a task were learned from."""
     mask = ~certified_rows(rows, task, options)
-    mask[np.concatenate([sets.picked, _both(sets)])] = True
+    mask[np.concatenate([sets.picked, sets.compression, sets.evicted])] = True
     return mask

@@ -70,7 +70,7 @@ def issue_holdout(
 
     With probability at least 1 - delta over the draw of the withheld examples, the error rate on every task t is at most its
     bound, for all t at once: theorem `holdout` of docs/theory.md. `before` says which withheld rows of each task were
-    misclassified just after it was learned: needed if forgetting is claimed. `doubts` are what `found_in_withheld` found.
+    misclassified just after it was learned: needed if forgetting is claimed. `doubts` are what `withheld_row_findings` found.
     `learned` gives blocks (x, y) of what each task was learned from: a withheld example that the model cannot tell from another
     counts as an error, unless rows may repeat. `fields` are further fields of the certificate.
     """

@@ -1,6 +1,6 @@
 """CoP2L: the learner that certifies itself."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -17,8 +17,8 @@ from cop2l.certify.fast import FastLearner
 from cop2l.certify.inputs import by_name, check_finite, features, inputs, labelled, wrong_shape
 from cop2l.certify.presets import SCALES, Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
-from cop2l.certify.repeats import MOST_REASONS, copied_rows, copies, found_in_task, row_hashes
-from cop2l.certify.scoring import misclassified, outputs
+from cop2l.certify.repeats import MOST_REASONS, copy_warnings, row_hashes, shared_row_findings
+from cop2l.certify.scoring import outputs
 from cop2l.certify.state import (
     State,
     all_or_nothing,
@@ -27,7 +27,7 @@ from cop2l.certify.state import (
     parameters,
     trained_names,
 )
-from cop2l.certify.validation import Data, check_model, check_task
+from cop2l.certify.validation import Data, check_data, check_model, check_task
 from cop2l.console import Progress, progress_display
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.exact import Examples, check_alone, digest, exact_arithmetic, head_masks, machine, sample
@@ -39,7 +39,7 @@ from cop2l.streams.task import SCENARIOS
 
 
 class CoP2L:
-    """Learns tasks one after the other, keeps a small memory, and certifies its error on every task seen.
+    """Learns tasks one after the other, keeps a small memory, and certifies its error on every task.
 
     >>> from cop2l.models import build
     >>> from cop2l.streams import load
@@ -65,19 +65,28 @@ class CoP2L:
         repeats: bool = False,
         **options: Unpack[OptionValues],
     ) -> None:
-        """`options` are the fields of `cop2l.kernel.options.Options`; what is not given comes from the preset.
+        """Prepare a model for its first task.
 
-        `scale="prior"`: the prior examples of the first task scale the inputs (a module of your own is wrapped: use
-        `learner.model`); "none": inputs are as they are; None: as the preset has it, "prior" in the default.
-        `not_valid` are reasons, in sentences, why the certificates' assumptions do not hold for this data. `data` says how
-        the data can be had again (stream, tasks, class_seed, holdout ...), and `commitment` is the hash of a commitment made
-        before: both are written into certificates. `repeats` declares that rows of a task may be equal, each drawn on its own, as
-        discrete data is: without it, all but one of equal rows count as errors.
+        Args:
+            model: A model of `cop2l.models.build`, or any torch module that returns one row of logits per example.
+            scenario: "class-incremental", "task-incremental" or "domain-incremental".
+            preset: The set of default options: "default", "picking", "hybrid" or "paper" (docs/configuration.md).
+            scale: "prior" scales the inputs by the prior examples of the first task. It wraps a module of your own: use
+                `learner.model`. "none" leaves the inputs as they are. None: the preset decides.
+            not_valid: Reasons, as sentences, why the assumptions of the certificates do not hold for this data.
+            data: How the data can be loaded again (stream, tasks, class_seed, holdout ...); certificates contain it.
+            commitment: The hash of a commitment made before; certificates contain it.
+            repeats: Whether rows of a task may be equal because each was drawn on its own, as in discrete data. Otherwise
+                all but one of several equal rows count as errors.
+            options: Fields of `cop2l.kernel.options.Options`; the preset gives the others.
         """
         if scenario not in SCENARIOS:
             raise unknown("scenario", scenario, SCENARIOS)
         check_model(model)
-        for value in [*model.parameters(), *model.buffers()]:  # in the plain memory layout
+        for value in [
+            *model.parameters(),
+            *model.buffers(),
+        ]:  # other layouts (channels last) may round differently
             value.data = torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value.data)
         self.model, self.scenario = model.eval(), scenario
         self.options: Options = choose_options(preset, **options)
@@ -89,15 +98,23 @@ class CoP2L:
                 "There is no prior part to scale the inputs from; give prior=0.05, say, or scale='none'."
             )
         self.engine, theta_0 = FastLearner(model, self.options), parameters(model)
-        trained, threads = trained_names(model), torch.get_num_threads()
-        facts = scaling, tuple(not_valid), data, commitment, digest(theta_0), repeats
-        self.state = State(theta_0, trained, threads, *facts)
+        self.state = State(
+            theta_0=theta_0,
+            trained=trained_names(model),
+            threads=torch.get_num_threads(),
+            scale=scaling,
+            not_valid=tuple(not_valid),
+            data=data,
+            commitment=commitment,
+            theta_digest=digest(theta_0),
+            repeats=repeats,
+        )
 
     def __repr__(self) -> str:
-        fixed = f" of {self.options.tasks}" if self.options.tasks else ""
+        total = f" of {self.options.tasks}" if self.options.tasks else ""
         memory = f"memory {self.memory_used} of {self.options.memory}"
         return (
-            f"CoP2L({self._model_name}, {self.scenario}, tasks learned: {self.tasks_seen}{fixed}, {memory})"
+            f"CoP2L({self._model_name}, {self.scenario}, tasks learned: {self.tasks_seen}{total}, {memory})"
         )
 
     def _repr_html_(self) -> str:
@@ -108,8 +125,9 @@ class CoP2L:
             ("examples kept", f"{self.memory_used} of {self.options.memory}"),
             ("delta", self.options.delta),
         ]
-        issued = "" if self.certificate is None else self.certificate._repr_html_()
-        return notebook.card("CoP2L", notebook.table(rows, words=(0, 1)), issued, colour=notebook.QUIET)
+        certificate = "" if self.certificate is None else self.certificate._repr_html_()
+        table = notebook.table(rows, text_columns=(0, 1))
+        return notebook.card("CoP2L", table, certificate, colour=notebook.QUIET)
 
     @property
     def _model_name(self) -> str:
@@ -117,12 +135,12 @@ class CoP2L:
 
     @property
     def tasks_seen(self) -> int:
-        """How many tasks were learned."""
+        """The number of tasks that were learned."""
         return len(self.engine.sets)
 
     @property
     def memory_used(self) -> int:
-        """How many examples of past tasks are kept; a threshold buffer may, rarely, exceed the memory."""
+        """The number of examples of past tasks in memory. With buffer="threshold" it may, rarely, exceed `memory`."""
         return sum(len(part) for part in [*self.engine.buffer, *self.engine.prior])
 
     @property
@@ -132,16 +150,18 @@ class CoP2L:
 
     @property
     def description(self) -> dict[str, Any]:
-        """The model, for people and for those who build it again."""
+        """The name or class of the model, its architecture, and its number of parameters."""
         kind = type(self.model)
-        own = {"name": None, "class": f"{kind.__module__}.{kind.__qualname__}"}
-        described = getattr(self.model, "description", None) or own
+        description = getattr(self.model, "description", None) or {
+            "name": None,
+            "class": f"{kind.__module__}.{kind.__qualname__}",
+        }
+        names = [name for name, _ in self.model.named_parameters()]
         if isinstance(self.model, Classifier):
-            every = [name for name, _ in self.model.named_parameters() if name not in self.model.fixed]
-            if frozen := [name for name in every if name not in self.state.trained]:
-                described = {**described, "frozen": frozen}
-        size = sum(self.state.theta_0[name].numel() for name, _ in self.model.named_parameters())
-        return {**described, "parameters": size}
+            trained = {*self.model.fixed, *self.state.trained}
+            if frozen := [name for name in names if name not in trained]:
+                description = {**description, "frozen": frozen}
+        return {**description, "parameters": sum(self.state.theta_0[name].numel() for name in names)}
 
     def learn(
         self,
@@ -152,38 +172,35 @@ class CoP2L:
         groups: Any = None,
         progress: Progress | bool | None = None,
     ) -> None:
-        """Learn the next task; on an error or an interruption the learner is as before. Nothing is certified: see `certify`.
+        """Learn the next task. An error or an interruption leaves the learner as it was before.
 
-        x, y: arrays or tensors (x may be a memory map, or sparse),
-        labels 0..classes-1 of the whole stream; y may be the name of a column of x (a frame, a Hugging Face data set), and is
-        left out where x gives (x, y) pairs (a torch Dataset or DataLoader) or has a column `label`. `classes`: the task's own
-        classes, fixed in advance; needed if task-incremental. `groups`: the name of each example's group, if groups are claimed.
-        `progress`: a callable, True, False, or None: shown on a terminal and in a notebook only.
+        Args:
+            x: The inputs: an array, tensor, memory map, sparse matrix, data frame, torch Dataset or DataLoader.
+            y: The labels, class numbers 0, 1, ... of the whole stream; or the name of their column in x. Leave it out if x
+                gives (x, y) pairs or has a column `label`.
+            classes: The classes of this task, fixed in advance; needed if the scenario is task-incremental.
+            groups: The name of each example's group, if groups are claimed.
+            progress: A function that gets the events; True or False shows progress or not; None shows it on a terminal and
+                in a notebook.
         """
         check_unchanged(self)
         x, columns = by_name(x, y, self.state.columns)
-        x, y = labelled(x, y)
-        x, found, head, width = check_task(self, x, y, classes)
-        if groups is not None and not self.options.groups:
-            raise UserError(
-                "Groups are given and none are claimed; leave them out, or make the learner with claim=('tasks', 'groups') and"
-                " groups=('A', 'B')."
-            )
+        x, labels, head, width = check_task(self, *labelled(x, y), classes, groups)
+        group_numbers = counting.group_numbers(groups, self.options, len(labels))
         if not self.tasks_seen and self.state.scale == PRIOR:
-            prior.scale_inputs(self, x, found)
-        column = counting.group_numbers(groups, self.options, len(found))
-        engine, state, task = self.engine, self.state, self.tasks_seen + 1
-        rows = blocks_of(x, y if isinstance(y, Tensor) else np.asarray(y))
-        print_of_data = fingerprint(len(found), rows, column)
-        like = next(self.model.parameters())
-        hashes, device = row_hashes(x, like, self.options.seed), like.device
-        findings = [*found_in_task(task, hashes, state.hashes)]
-        reasons = [*(reason for _, reason in findings), *advice.one_class(task, head, found, self.scenario)]
-        advice.warn_user([*reasons, *(() if self._draws else copies(task, hashes))])
-        if engine.ranks is None:  # of several ranks each takes its own blocks there
-            x = x.to(device) if isinstance(x, Tensor) else x
-        else:
-            engine.ranks.check_agreement(self, {"data": print_of_data, "classes": head})
+            prior.scale_inputs(self, x, labels)
+        engine, state, task, seed = self.engine, self.state, self.tasks_seen + 1, self.options.seed
+        parameter = next(self.model.parameters())
+        data_hash = fingerprint(len(labels), blocks_of(x, labels), group_numbers)
+        hashes = row_hashes(x, parameter, seed)
+        findings = [*shared_row_findings(task, hashes, state.hashes)]
+        reasons = [reason for _, reason in findings] + [*advice.one_class(task, head, labels, self.scenario)]
+        copies = () if counting.declared_draws(state.data, state.repeats) else copy_warnings(task, hashes)
+        advice.warn_user([*reasons, *copies])
+        if engine.ranks is None:
+            x = x.to(parameter.device) if isinstance(x, Tensor) else x
+        else:  # each rank moves only its own blocks to its device
+            engine.ranks.check_agreement(self, {"data": data_hash, "classes": head})
             progress = progress if engine.ranks.is_first or callable(progress) else False
         with (
             all_or_nothing(self),
@@ -191,68 +208,53 @@ class CoP2L:
             exact_arithmetic(state.threads),
         ):
             state.heads, state.classes, state.columns = [*state.heads, head], width, columns
-            engine.masked_classes = self._outside()
-            S = sample(x, found.to(device), task, self.options.seed)
-            if task == 1:
-                check_alone(self.model, S, engine.masked_classes)
-            engine.learn(S)
-            if task == 1:  # once more: initial weights of zero would show nothing
-                check_alone(self.model, S, engine.masked_classes)
-                check_undone(self.model, S, self.options.seed)
-            state.fingerprints, state.hashes = [*state.fingerprints, print_of_data], [*state.hashes, hashes]
-            state.void = tuple(sorted({*state.void, *(number for tasks, _ in findings for number in tasks)}))
+            engine.masked_classes = self._masked_classes()
+            S = sample(x, labels.to(parameter.device), task, seed)
+            self._train(S)
+            void_tasks = {number for numbers, _ in findings for number in numbers}
+            state.void_tasks = tuple(sorted({*state.void_tasks, *void_tasks}))
             state.not_valid = tuple(dict.fromkeys([*state.not_valid, *reasons]))[:MOST_REASONS]
-            state.facts = [*state.facts, self._facts(S, column)]
-            here = machine(self.model)
-            state.machines = [other for other in state.machines if other != here] + [here]
-            state.issued = state.certificate = None
-            state.theta = digest(self.model.state_dict())
+            state.fingerprints, state.hashes = [*state.fingerprints, data_hash], [*state.hashes, hashes]
+            state.claim_columns = [*state.claim_columns, counting.claim_columns(engine, S, group_numbers)]
+            current = machine(self.model)
+            state.machines = [name for name in state.machines if name != current] + [current]
+            state.issued_statements = state.certificate = None
+            state.theta_digest = digest(self.model.state_dict())
             advice.warn_user(advice.underfitting(engine, S))
 
-    def certify(self, data: Mapping[int, Data] | None = None) -> Certificate:
-        """The certificate for every task seen; `data` maps task numbers to (x, y) or to a callable that yields blocks.
+    def _train(self, S: Examples) -> None:
+        """Train on the sample of a task; at the first task, refuse models whose bits could not be repeated."""
+        is_first = not self.tasks_seen
+        if is_first:
+            check_alone(self.model, S, self.engine.masked_classes)
+        self.engine.learn(S)
+        if is_first:  # once more: initial weights of zero would show nothing
+            check_alone(self.model, S, self.engine.masked_classes)
+            check_undone(self.model, S, self.options.seed)
 
-        A task's data is read once, for counting only, and must be what the task was learned from. For a task without data
-        the bound is made from the memory alone, where marks decide what is kept; it is much looser (25 % where the data gives
-        5 %, say): `cop2l.plan(error=, examples=, memory=, tasks=)` tells by how much beforehand. There is one certificate after
-        the last task (tasks=T fixed in advance), or one after any task (tasks=None): another one with other bounds would spend
-        delta twice.
+    def certify(self, data: Mapping[int, Data] | None = None) -> Certificate:
+        """The certificate for every task that was learned.
+
+        With probability at least 1 - delta over the draw of all samples and marks, all its statements hold at once, under the
+        assumptions that it lists.
+
+        A task's data must be what the task was learned from; it is read once, only to count errors. A task without data is
+        bounded from the memory alone, where marks decide what is kept. This bound is much looser: 25 %, say, where the data
+        gives 5 %. `cop2l.plan(error=, examples=, memory=, tasks=)` tells by how much beforehand.
+
+        With tasks=T fixed in advance there is one certificate, after the last task; with tasks=None one after any task. A
+        second one with other bounds would spend delta twice and is refused.
+
+        Args:
+            data: For each task number, (x, y) as in `learn`, or a function without arguments that yields such blocks.
         """
-        if data is not None and not isinstance(data, Mapping):
-            raise UserError("The data must be given by the numbers of its tasks: certify({1: (x, y), ...}).")
-        # A task whose data is None is one without data: its errors cannot be counted.
-        data, last = {t: own for t, own in (data or {}).items() if own is not None}, self.tasks_seen
-        if not last:
-            raise UserError("There is nothing to certify yet; learn a task first.")
-        check_unchanged(self)
-        if self.options.tasks not in (None, last):
-            raise UserError(
-                f"The claim is for {self.options.tasks} tasks, fixed in advance, and {last} were learned; "
-                "learn the others first, or make a learner with tasks=None, which certifies after any task."
-            )
-        if strange := set(data) - set(range(1, last + 1)):
-            raise UserError(f"There is no task {min(strange)} to certify; tasks 1 to {last} were learned.")
-        wrong = counting.misclassified_rows(self, data)
-        check_unchanged(self)  # what gives the data may have changed it, and so may running it
-        records = [self._record(task, task not in data, rows) for task, rows in enumerate(wrong, 1)]
-        unpaid = self._unpaid(data)
-        advice.warn_user(
-            f"Rows of task {task} repeat another, and its bound is 100 %: they count as errors where its data is given, in"
-            " bounds of other kinds than kl."
-            for task in unpaid
-        )
-        statements = void_statements(all_statements(self.options, records), {*self.state.void, *unpaid})
-        issued = [[s[name] for name in ("family", "task", "subject", "kind")] for s in statements]
-        if not issued:
-            raise UserError(
-                "Without the data of any task there is nothing to certify from; give data={1: (x, y), ...}."
-            )
+        data = check_data(self, data)
+        errors = counting.misclassified_rows(self, data)
+        records = [self._record(task, rows, task in data) for task, rows in enumerate(errors, 1)]
+        void_tasks = {*self.state.void_tasks, *counting.tasks_with_uncounted_copies(self, data)}
+        statements = void_statements(all_statements(self.options, records), void_tasks)
+        self._issue(statements)
         state = self.state
-        if state.issued not in (None, issued):
-            raise UserError(
-                f"After task {last} a certificate was issued already, with other data at hand; a second one would spend "
-                "delta twice. Use that one, or learn the next task first."
-            )
         content = content_of(
             "cop2l",
             self.options,
@@ -268,32 +270,75 @@ class CoP2L:
             not_valid=list(state.not_valid),
             commitment=state.commitment,
         )
-        theta, sets = parameters(self.model), set_tensors(self.engine.sets)
-        tensors = {"theta_0": state.theta_0, "theta": theta, "sets": sets}
+        tensors = {
+            "theta_0": state.theta_0,
+            "theta": parameters(self.model),
+            "sets": set_tensors(self.engine.sets),
+        }
         hashes = {name: digest(part) for name, part in tensors.items()}
-        state.certificate, state.issued = Certificate({**content, **hashes}, self.options, tensors), issued
+        state.certificate = Certificate({**content, **hashes}, self.options, tensors)
         return state.certificate
 
+    def _record(self, task: int, errors: np.ndarray, has_data: bool) -> dict[str, Any]:
+        """The integers of one task, from its data or from the memory alone."""
+        state = self.state
+        counts = counting.task_record(
+            self.options,
+            self.tasks_seen,
+            task,
+            self.engine.sets[task - 1],
+            errors,
+            state.claim_columns[task - 1],
+            has_data,
+        )
+        head, data_hash = list(state.heads[task - 1]), state.fingerprints[task - 1]
+        return {"task": task, "rows": len(errors), "head": head, "fingerprint": data_hash, **counts}
+
+    def _issue(self, statements: Sequence[Mapping[str, Any]]) -> None:
+        """Remember what the certificate after the newest task states; refuse a second one that states something else."""
+        issued = [[s[name] for name in ("family", "task", "subject", "kind")] for s in statements]
+        if not issued:
+            raise UserError(
+                "Without the data of any task there is nothing to certify from; give data={1: (x, y), ...}."
+            )
+        if self.state.issued_statements not in (None, issued):
+            raise UserError(
+                f"After task {self.tasks_seen} a certificate was issued already, with other data at hand; a second one would"
+                " spend delta twice. Use that one, or learn the next task first."
+            )
+        self.state.issued_statements = issued
+
     def commitment(self) -> dict[str, Any]:
-        """What is fixed before learning, to be handed to an auditor (docs/certificates.md)."""
+        """What is fixed before learning: hand it to the auditor (docs/certificates.md)."""
         if self.state.scale == PRIOR and not self.tasks_seen:
             raise UserError(
                 "The first task scales the inputs, so there is nothing to commit to yet; use scale='none'."
             )
-        fixed = self._width, self.description, self.state.data, digest(self.state.theta_0)
         return commitment(
-            "cop2l", self.options, None, self.scenario, *fixed, self.state.threads, precision(self.model)
+            "cop2l",
+            self.options,
+            None,
+            self.scenario,
+            self._width,
+            self.description,
+            self.state.data,
+            digest(self.state.theta_0),
+            self.state.threads,
+            precision(self.model),
         )
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
-        """The class of each example, on the CPU; task-incremental learners need the task's number."""
-        return self._of_logits(lambda logits: logits.argmax(1), x, task, torch.empty(0, dtype=torch.int64))
+        """The class of each example, on the CPU; a task-incremental learner needs the number of the task."""
+        classes = [logits.argmax(1) for logits in self._logits(x, task)]
+        return torch.cat(classes) if classes else torch.empty(0, dtype=torch.int64)
 
     def probabilities(self, x: Any, *, task: int | None = None) -> Tensor:
-        """The softmax of the logits, on the CPU: one row per example. Nothing is certified of these numbers."""
-        return self._of_logits(lambda logits: logits.softmax(1), x, task, torch.empty(0, self._width))
+        """The softmax of the logits, one row per example, on the CPU. Nothing is certified of these numbers."""
+        rows = [logits.softmax(1) for logits in self._logits(x, task)]
+        return torch.cat(rows) if rows else torch.empty(0, self._width)
 
-    def _of_logits(self, rule: Callable[[Tensor], Tensor], x: Any, task: int | None, none: Tensor) -> Tensor:
+    def _logits(self, x: Any, task: int | None) -> Iterator[Tensor]:
+        """The logits, block by block; minus infinity for classes of other tasks, if task-incremental."""
         if self.scenario != "task-incremental":
             task = None
         elif task not in range(1, self.tasks_seen + 1):
@@ -304,72 +349,44 @@ class CoP2L:
         check_finite(x)
         with exact_arithmetic(torch.get_num_threads()):
             try:
-                found = [rule(logits) for logits in outputs(self.model, x, task, self._outside())]
+                yield from outputs(self.model, x, task, self._masked_classes())
             except (RuntimeError, IndexError):
-                if (said := wrong_shape(self.model, x)) is not None:
-                    raise UserError(said) from None
+                if (message := wrong_shape(self.model, x)) is not None:
+                    raise UserError(message) from None
                 raise
-        return torch.cat(found) if found else none
 
     def save(self, folder: str | Path, *, certificate: bool = True) -> None:
-        """Everything needed to learn the next task later, in one file, written at once; and the certificate, if wanted."""
+        """Write all that the next task needs into one file and, unless `certificate` is false, the certificate beside it."""
         check_unchanged(self)
         saved.save(self, Path(folder), certificate)
 
     def restore(self, folder: str | Path) -> None:
-        """Put this learner, made with the same model and options, into the saved state."""
+        """Put this learner into the saved state; it must have the same model and options."""
         saved.restore(self, Path(folder))
 
     @classmethod
     def load(cls, folder: str | Path, model: nn.Module | None = None) -> "CoP2L":
-        """A learner from its folder; `model` (same architecture) is needed only for a model of your own.
+        """The learner that `save` wrote into a folder. Load only files that you trust: nothing checks their examples and sums.
 
-        What it learns and certifies rests on the memory, prior examples and sums in the file, which nothing checks.
+        Args:
+            folder: The folder.
+            model: A model of the same architecture; needed only if it is a class of your own.
         """
         return saved.load(cls, Path(folder), model)
 
     @property
     def _width(self) -> int:
-        """How many outputs the model has."""
+        """The number of outputs of the model."""
         width = self.state.classes or self.description.get("classes")
         if width is None:
             raise UserError(
-                "How many classes the model has is not known before the first task; set model.description."
+                "The number of classes of the model is not known before the first task; set model.description."
             )
         return int(width)
 
-    @property
-    def _draws(self) -> bool:
-        """Whether rows that repeat are independent draws."""
-        return counting.declared_draws(self.state.data, self.state.repeats)
-
-    def _unpaid(self, data: Mapping[int, Data]) -> list[int]:
-        """The tasks with rows that repeat and do not count as errors: without data, or by a bound that no theorem covers."""
-        covered = data if self.options.kind not in ("kl", "kl-tight") else ()
-        rows = () if self._draws else enumerate(self.state.hashes, 1)
-        return [task for task, hashes in rows if task not in covered and copied_rows(hashes)]
-
-    def _outside(self) -> Tensor | None:
-        """Task-incremental: which classes are not in the head of each task."""
+    def _masked_classes(self) -> Tensor | None:
+        """Which classes are not in the head of each task, if task-incremental."""
         if self.scenario != "task-incremental":
             return None
         device = next(self.model.parameters()).device
         return head_masks(self.state.heads, self._width, self.scenario, device)
-
-    def _facts(self, S: Examples, groups: np.ndarray | None) -> dict[str, np.ndarray]:
-        """What must be known later of the rows of a task that was just learned."""
-        found = {} if groups is None else {"groups": groups}
-        if "classes" in self.options.claim:
-            found["labels"] = S.y.cpu().numpy()
-        if "forgetting" in self.options.claim:
-            count = misclassified if self.engine.ranks is None else self.engine.ranks.misclassified
-            found["wrong"] = count(self.model, S, self.engine.masked_classes)
-        return found
-
-    def _record(self, task: int, gone: bool, wrong: np.ndarray) -> dict[str, Any]:
-        """The integers of one task, from its data or from the memory alone."""
-        state, sets = self.state, self.engine.sets[task - 1]
-        head, fingerprint = list(state.heads[task - 1]), state.fingerprints[task - 1]
-        identity = {"task": task, "rows": len(wrong), "head": head, "fingerprint": fingerprint}
-        known = sets, wrong, state.facts[task - 1], gone
-        return identity | counting.task_record(self.options, self.tasks_seen, task, *known)

@@ -1,4 +1,4 @@
-"""How notebooks show a learner, a certificate, a verdict and a comparison: one look, light or dark, without a style sheet."""
+"""HTML for notebooks: one look for a learner, a certificate and a verdict, light or dark, without a style sheet."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -10,7 +10,7 @@ CELL = "text-align:{};padding:.25em 1em .25em 0;border:0;background:none"
 
 
 def card(title: str, *parts: str, colour: str = ACCENT) -> str:
-    """A block with a coloured rule at its side; the title is text, the parts are HTML."""
+    """A block with a coloured line at its side; the title is text, the parts are HTML."""
     return (
         f'<div style="max-width:50em;margin:.5em 0;padding:.1em 0 .1em 1em;border-left:3px solid {colour}">'
         f'<div style="font-size:1.1em;font-weight:600">{escape(title)}</div>{"".join(parts)}</div>'
@@ -21,17 +21,17 @@ def table(
     rows: Iterable[Sequence[Any]],
     head: Sequence[Any] = (),
     *,
-    words: Sequence[int] = (0,),
+    text_columns: Sequence[int] = (0,),
     bold: Sequence[tuple[int, int]] = (),
 ) -> str:
-    """A small table; every cell is escaped, the columns in `words` hold no numbers, and the cells at `bold` stand out."""
+    """A small table: the columns in `text_columns` are aligned to the left, and the cells at `bold` (row, column) are bold."""
 
-    def line(cells: Sequence[Any], tag: str, more: Sequence[str]) -> str:
-        filled = (
-            f'<{tag} style="{CELL.format("left" if i in words else "right")}{extra}">{escape(str(word))}</{tag}>'
-            for i, (word, extra) in enumerate(zip(cells, more, strict=True))
+    def line(cells: Sequence[Any], tag: str, styles: Sequence[str]) -> str:
+        html = (
+            f'<{tag} style="{CELL.format("left" if i in text_columns else "right")}{style}">{escape(str(cell))}</{tag}>'
+            for i, (cell, style) in enumerate(zip(cells, styles, strict=True))
         )
-        return f'<tr style="background:none">{"".join(filled)}</tr>'
+        return f'<tr style="background:none">{"".join(html)}</tr>'
 
     lines = [line(head, "th", [f";color:{QUIET};font-weight:500"] * len(head))] if head else []
     for r, row in enumerate(rows):
@@ -40,15 +40,14 @@ def table(
     return f'<table style="{style}">{"".join(lines)}</table>'
 
 
-def paragraph(words: str, *, quiet: bool = False) -> str:
-    """A paragraph."""
-    return f'<p style="margin:.3em 0{f";color:{QUIET}" * quiet}">{escape(words)}</p>'
+def paragraph(text: str) -> str:
+    return f'<p style="margin:.3em 0">{escape(text)}</p>'
 
 
 def folded_list(title: str, sentences: Sequence[str], *, folded: bool = True) -> str:
-    """Sentences under a title, folded away or not; nothing if there are none."""
+    """Sentences under a title, folded away or not; an empty text if there are none."""
     if not sentences:
         return ""
-    items = "".join(f"<li>{escape(words)}</li>" for words in sentences)
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
     head = f'<details style="margin:.3em 0"{"" if folded else " open"}><summary>{escape(title)}</summary>'
     return f'{head}<ul style="margin:.3em 0">{items}</ul></details>'

@@ -1,4 +1,4 @@
-"""A learner on disk: one checked file, read without pickle."""
+"""Saves a learner in one file with a checksum, and loads it without pickle."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 FORMAT = "cop2l-learner 7"
 FILE = "learner.safetensors"
-RESTORED = ("repeats", "classes", "machines", "threads", "issued", "columns")
-STATE_FIELDS = (*RESTORED, "not_valid", "void", "data", "commitment", "trained", "scale")
-"""The fields of `State` that are stored as they are; the first of them are put back as they are, too."""
+RESTORED = ("repeats", "classes", "machines", "threads", "columns")
+"""The fields of `State` that are stored and put back as they are."""
+CONSTRUCTED = ("scale", "not_valid", "data", "commitment")
+"""The fields of `State` that the constructor of the learner takes."""
 
 
 def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
-    """Write the learner and, if there is one and it is wanted, its certificate."""
+    """Write the learner and, unless `certificate` is false, its certificate."""
     engine, state = learner.engine, learner.state
     columns: dict[str, list[dict[str, Any]]] = {
         "sets": [{name: getattr(sets, name) for name in SET_NAMES} for sets in engine.sets],
@@ -41,15 +42,19 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
     }
     groups = {"theta_0": state.theta_0, "theta": parameters(learner.model), "sums": engine.sums}
     groups |= {name: _concatenate_columns(parts) for name, parts in columns.items()}
-    for number, facts in enumerate(state.facts):
-        groups[f"facts/{number}"] = {name: torch.from_numpy(rows.copy()) for name, rows in facts.items()}
+    for number, task_columns in enumerate(state.claim_columns):
+        groups[f"facts/{number}"] = {
+            name: torch.from_numpy(rows.copy()) for name, rows in task_columns.items()
+        }
     tasks = zip(state.heads, state.fingerprints, engine.sizes, engine.sets, strict=True)
     note = {
         "format": FORMAT,
         "options": learner.options.as_dict(),
         "scenario": learner.scenario,
         "model": learner.description,
-        **{name: getattr(state, name) for name in STATE_FIELDS},
+        **{name: getattr(state, name) for name in (*RESTORED, *CONSTRUCTED, "trained")},
+        "void": state.void_tasks,
+        "issued": state.issued_statements,
         "tasks": [
             {"head": head, "fingerprint": hashed, "sizes": sizes, "numbers": [sets.iterations, sets.stopped]}
             for head, hashed, sizes, sets in tasks
@@ -63,17 +68,20 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
 
 
 def restore(learner: "CoP2L", folder: Path) -> None:
-    """Put a learner, made with the same model and options, into the saved state."""
+    """Put a learner with the same model and options into the saved state."""
     note, tensors = _read(folder)
-    known = {**note["options"], "scenario": note["scenario"], "commitment": note["commitment"]}
-    mine = learner.options.as_dict() | {"scenario": learner.scenario, "commitment": learner.state.commitment}
-    if changed := [name for name, value in mine.items() if known.get(name) != value]:
+    stored = {**note["options"], "scenario": note["scenario"], "commitment": note["commitment"]}
+    current = learner.options.as_dict() | {
+        "scenario": learner.scenario,
+        "commitment": learner.state.commitment,
+    }
+    if changed := [name for name, value in current.items() if stored.get(name) != value]:
         raise UserError(f"The saved learner has another {', '.join(changed)}; use what it was made with.")
     _put(learner, note, tensors, folder)
 
 
 def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
-    """A learner from its folder (or from the state of a run directory)."""
+    """A learner from its folder, or from a run directory."""
     if not (folder / FILE).exists() and (folder / "state" / FILE).exists():
         folder = folder / "state"
     note, tensors = _read(folder)
@@ -83,13 +91,14 @@ def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
                 f"The learner in {folder} has a model of your own; pass it: CoP2L.load(folder, model=...)."
             )
         model = rebuild({key: value for key, value in note["model"].items() if key != "parameters"})
-        kinds = (value.dtype for value in _part(tensors, "theta/").values() if value.is_floating_point())
-        model = model.to(next(kinds, None))
+        dtypes = (value.dtype for value in _part(tensors, "theta/").values() if value.is_floating_point())
+        model = model.to(next(dtypes, None))
         if note["machines"] and ", cpu, " not in note["machines"][-1] and torch.cuda.is_available():
             model = model.cuda()
-    names = ("scenario", "scale", "not_valid", "data", "commitment", "repeats")
-    given = {name: note[name] for name in names} | note["options"]
-    learner = cls(model, preset="picking", **given)  # every option is given
+    arguments = {name: note[name] for name in ("scenario", *CONSTRUCTED)} | note["options"]
+    learner = cls(
+        model, preset="picking", **arguments
+    )  # the preset changes nothing: `arguments` has every option
     _put(learner, note, tensors, folder)
     return learner
 
@@ -104,36 +113,49 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Those whose names begin so, by the rest of their names."""
+    """The tensors whose names begin with `prefix`, without it."""
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
 def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> None:
+    """Put a learner into the saved state; refuse a model that does not fit."""
     if note["model"].get("scale") == PRIOR:
         use_model(learner, scalable(learner.model, note["model"]["inputs"]))
-    first, mine, state = _part(tensors, "theta_0/"), learner.model.state_dict(), learner.state
-    forms = [{(name, value.shape, value.dtype) for name, value in part.items()} for part in (first, mine)]
-    if wrong := forms[0] ^ forms[1]:
+    theta_0, state, tasks = _part(tensors, "theta_0/"), learner.state, note["tasks"]
+    stored, current = (
+        {(name, value.shape, value.dtype) for name, value in part.items()}
+        for part in (theta_0, learner.model.state_dict())
+    )
+    if different := stored ^ current:
         raise UserError(
-            f"The model does not fit the saved learner: look at its parameter {min(name for name, *_ in wrong)}."
+            f"The model does not fit the saved learner: look at its parameter {min(name for name, *_ in different)}."
         )
     if note["trained"] != state.trained:
         raise UserError(
             "The model trains other parameters than the saved learner; set requires_grad as it was there."
         )
     load_parameters(learner.model, _part(tensors, "theta/"))
-    engine, tasks = learner.engine, note["tasks"]
     for name in RESTORED:
         setattr(state, name, note[name])
-    state.theta_0, state.void = first, tuple(note["void"])
+    state.theta_0, state.theta_digest = theta_0, digest(learner.model.state_dict())
+    state.void_tasks, state.issued_statements = tuple(note["void"]), note["issued"]
     state.not_valid = tuple(dict.fromkeys([*note["not_valid"], *state.not_valid]))
-    state.hashes = [one["rows"].numpy().view(np.uint64) for one in _split_columns(_part(tensors, "hashes/"))]
+    hashes = _split_columns(_part(tensors, "hashes/"))
+    state.hashes = [columns["rows"].numpy().view(np.uint64) for columns in hashes]
     state.heads = [tuple(task["head"]) for task in tasks]
     state.fingerprints = [task["fingerprint"] for task in tasks]
-    state.facts = [
+    state.claim_columns = [
         {name: rows.numpy() for name, rows in _part(tensors, f"facts/{number}/").items()}
         for number in range(len(tasks))
     ]
+    _put_engine(learner, tasks, tensors)
+    state.certificate = _stored_certificate(folder, learner)
+    learner.model.eval()
+
+
+def _put_engine(learner: "CoP2L", tasks: Sequence[Mapping[str, Any]], tensors: dict[str, Tensor]) -> None:
+    """Put the sets, the memory and the sums of all tasks into the engine."""
+    engine = learner.engine
     engine.sizes = [tuple(task["sizes"]) for task in tasks]
     engine.sets = []
     for task, columns in zip(tasks, _split_columns(_part(tensors, "sets/")), strict=True):
@@ -142,21 +164,18 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
     device, seed = next(learner.model.parameters()).device, learner.options.seed
     engine.buffer, engine.prior = (
         [
-            sample(held["x"].to(device), held["y"].to(device), number, seed, held["row"].numpy())
-            for number, held in enumerate(_split_columns(_part(tensors, f"{name}/")), 1)
+            sample(part["x"].to(device), part["y"].to(device), number, seed, part["row"].numpy())
+            for number, part in enumerate(_split_columns(_part(tensors, f"{name}/")), 1)
         ]
         for name in ("buffer", "prior")
     )
-    engine.prior_counts = [task["n"] for task in _split_columns(_part(tensors, "counts/"))]
+    engine.prior_counts = [columns["n"] for columns in _split_columns(_part(tensors, "counts/"))]
     engine.sums = {name: value.to(device) for name, value in _part(tensors, "sums/").items()}
-    engine.masked_classes = learner._outside() if tasks else None
-    state.theta = digest(learner.model.state_dict())
-    state.certificate = _stored_certificate(folder, learner)
-    learner.model.eval()
+    engine.masked_classes = learner._masked_classes() if tasks else None
 
 
 def _concatenate_columns(parts: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-    """The columns of all tasks one behind the other, and how long each is: few large tensors instead of many small ones."""
+    """The columns of all tasks, concatenated, and their lengths: few large tensors instead of many small ones."""
     joined = dict[str, Tensor]()
     for name in parts[0] if parts else ():
         columns = [part[name] for part in parts]
@@ -169,7 +188,7 @@ def _concatenate_columns(parts: Sequence[Mapping[str, Any]]) -> dict[str, Tensor
 
 
 def _split_columns(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
-    """The columns of each task again, each in memory of its own."""
+    """The columns of each task, each in memory of its own."""
     if not tensors:
         return []
     names = sorted(name for name in tensors if not name.endswith(" lengths"))
@@ -182,15 +201,15 @@ def _split_columns(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
 
 def _stored_certificate(folder: Path, learner: "CoP2L") -> Certificate | None:
     """The certificate beside the learner, or in its run directory; None if it is older than the learner, after a crash."""
-    place = last_complete(folder / "certificate")
-    if not place.exists():
-        place = last_complete(folder.parent / "certificates" / f"after-{learner.tasks_seen:02d}")
-    if learner.state.issued is None or not place.exists():
+    path = last_complete(folder / "certificate")
+    if not path.exists():
+        path = last_complete(folder.parent / "certificates" / f"after-{learner.tasks_seen:02d}")
+    if learner.state.issued_statements is None or not path.exists():
         return None
     try:
-        certificate, theta = read_certificate(place), parameters(learner.model)
+        certificate, theta = read_certificate(path), parameters(learner.model)
     except UserError as error:
-        raise DamagedError(place, str(error).rstrip(".")) from None
+        raise DamagedError(path, str(error).rstrip(".")) from None
     tensors = {"theta_0": learner.state.theta_0, "theta": theta, "sets": set_tensors(learner.engine.sets)}
     if any(certificate.content[name] != digest(part) for name, part in tensors.items()):
         return None

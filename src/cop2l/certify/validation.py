@@ -1,6 +1,6 @@
-"""What a learner is given: a model, a task, and the data of a task again. Each wrong input is refused in one sentence."""
+"""Refuses a wrong model, a wrong task, or wrong data to certify on, in one sentence each."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +12,15 @@ from cop2l.certify.inputs import (
     blocks,
     by_name,
     check_finite,
-    in_words,
     inputs,
     labels,
     numbering,
     reader,
+    short_reason,
     wrong_shape,
 )
 from cop2l.certify.scoring import input_blocks, scoring_mode
-from cop2l.certify.state import trained_names
+from cop2l.certify.state import check_unchanged, trained_names
 from cop2l.errors import UserError
 from cop2l.kernel.exact import tensor
 from cop2l.models import Classifier
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cop2l.certify.learner import CoP2L
 
 Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]] | Any
-"""A task's data: (x, y) as in `learn`, or x alone where it carries its labels, or a callable that yields (x, y) blocks."""
+"""The data of a task: (x, y) as in `learn`, or x alone if it holds its labels, or a function that yields (x, y) blocks."""
 WANTS_INTEGERS = (
     "The model looks up integers such as token ids: give x as integers (int64), not as real numbers."
 )
@@ -40,7 +40,7 @@ WANTS_NUMBERS = (
 
 
 def check_model(model: Any) -> None:
-    """Refuse a model that cannot be learned, stored or made again bit for bit."""
+    """Refuse a model that cannot be trained, stored or repeated bit for bit."""
     if not isinstance(model, nn.Module):
         raise UserError(f"The model must be a torch module, such as models.build(...), not {model!r:.60}.")
     if not trained_names(model):
@@ -64,12 +64,32 @@ def check_model(model: Any) -> None:
 
 
 def check_task(
-    learner: "CoP2L", x: Any, y: Any, classes: Sequence[int] | None
+    learner: "CoP2L", x: Any, y: Any, classes: Sequence[int] | None, groups: Any
 ) -> tuple[Any, Tensor, tuple[int, ...], int]:
-    """The next task in usable form: inputs, labels, its head, and how many outputs the model has."""
+    """The inputs, the labels and the head of the next task, and the number of outputs of the model."""
+    _check_next(learner)
+    x, y = inputs(x), labels(y)
+    if len(x) != len(y):
+        raise UserError(f"x has {len(x)} examples and y has {len(y)} labels; they must be as many.")
+    if not len(y):
+        raise UserError("The task is empty; give at least one example.")
+    earlier = learner.engine.buffer[0].x if learner.engine.buffer else None
+    width = _outputs(learner.model, x, earlier)
+    head = _head(classes, width, learner.scenario, y)
+    check_finite(x)
+    if groups is not None and not learner.options.groups:
+        raise UserError(
+            "Groups are given and none are claimed; leave them out, or make the learner with claim=('tasks', 'groups') and"
+            " groups=('A', 'B')."
+        )
+    return x, y, head, width
+
+
+def _check_next(learner: "CoP2L") -> None:
+    """Refuse a learner that cannot learn another task."""
     task, options, model = learner.tasks_seen + 1, learner.options, learner.model
-    made = [*model.parameters(), *model.buffers()]
-    if not torch.is_grad_enabled() or any(value.is_inference() for value in made):
+    tensors = [*model.parameters(), *model.buffers()]
+    if not torch.is_grad_enabled() or any(value.is_inference() for value in tensors):
         raise UserError(
             "Learning needs gradients; call learn outside torch.no_grad() and torch.inference_mode(), and make or load the"
             " learner outside the latter."
@@ -90,20 +110,10 @@ def check_task(
         raise UserError(
             "A model with batch normalisation cannot train on a single example; use batch=2 or more."
         )
-    x, found = inputs(x), labels(y)
-    if len(x) != len(found):
-        raise UserError(f"x has {len(x)} examples and y has {len(found)} labels; they must be as many.")
-    if not len(found):
-        raise UserError("The task is empty; give at least one example.")
-    earlier = learner.engine.buffer[0].x if learner.engine.buffer else None
-    width = _outputs(model, x, earlier)
-    head = _head(classes, width, learner.scenario, found)
-    check_finite(x)
-    return x, found, head, width
 
 
 def _outputs(model: nn.Module, x: Any, earlier: Any) -> int:
-    """How many outputs the model has: found by running it once on such inputs, which must be like those of earlier tasks."""
+    """The number of outputs of the model, from one run on x; the inputs must have the form of earlier tasks."""
     shape, integers = example_form(x)
     try:
         with scoring_mode(model):
@@ -113,9 +123,9 @@ def _outputs(model: nn.Module, x: Any, earlier: Any) -> int:
             raise UserError(WANTS_INTEGERS) from None
         if integers and "dtype" in str(error):
             raise UserError(WANTS_NUMBERS) from None
-        if (said := wrong_shape(model, x)) is not None:
-            raise UserError(said) from None
-        raise UserError(f"The model cannot take inputs of shape {shape}: {in_words(error)}.") from None
+        if (message := wrong_shape(model, x)) is not None:
+            raise UserError(message) from None
+        raise UserError(f"The model cannot take inputs of shape {shape}: {short_reason(error)}.") from None
     if earlier is not None and example_form(earlier)[1] != integers:
         raise UserError(
             "Earlier tasks held other integers, or real numbers where these are integers: give all tasks one type."
@@ -130,7 +140,7 @@ def _outputs(model: nn.Module, x: Any, earlier: Any) -> int:
 
 
 def _head(classes: Sequence[int] | None, width: int, scenario: str, y: Tensor) -> tuple[int, ...]:
-    """The task's own classes, in order; its labels must be among them."""
+    """The classes of the task, in order; all labels must be among them."""
     if scenario == "task-incremental" and classes is None:
         raise UserError(
             "A task-incremental task needs its own classes, fixed in advance: learn(x, y, classes=(...))."
@@ -139,9 +149,9 @@ def _head(classes: Sequence[int] | None, width: int, scenario: str, y: Tensor) -
         head = tuple(range(width)) if classes is None else tuple(sorted({index(c) for c in classes}))
     except TypeError:
         raise UserError(f"classes must be class numbers, such as [4, 5], not {classes!r:.60}.") from None
-    listed = str(head) if len(head) <= 20 else f"{head[0]} to {head[-1]}, {len(head)} of them"
+    names = str(head) if len(head) <= 20 else f"{head[0]} to {head[-1]}, {len(head)} of them"
     if not head or head[0] < 0 or head[-1] >= width:
-        raise UserError(f"classes must name outputs of the model, 0 to {width - 1}, but they are {listed}.")
+        raise UserError(f"classes must name outputs of the model, 0 to {width - 1}, but they are {names}.")
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= width:
         raise UserError(
@@ -149,30 +159,54 @@ def _head(classes: Sequence[int] | None, width: int, scenario: str, y: Tensor) -
             f"make the model with all classes, or, where their numbers have gaps, {numbering(y)}."
         )
     if not np.isin(y.numpy(), head).all():
-        raise UserError(f"y has labels outside the task's own classes {listed}.")
+        raise UserError(f"y has labels outside the task's own classes {names}.")
     return head
 
 
+def check_data(learner: "CoP2L", data: Mapping[int, Data] | None) -> dict[int, Data]:
+    """The data to certify on, without tasks whose data is None; refuse a learner that cannot be certified."""
+    if data is not None and not isinstance(data, Mapping):
+        raise UserError("The data must be given by the numbers of its tasks: certify({1: (x, y), ...}).")
+    last, tasks = learner.tasks_seen, learner.options.tasks
+    if not last:
+        raise UserError("There is nothing to certify yet; learn a task first.")
+    check_unchanged(learner)
+    if tasks not in (None, last):
+        raise UserError(
+            f"The claim is for {tasks} tasks, fixed in advance, and {last} were learned; "
+            "learn the others first, or make a learner with tasks=None, which certifies after any task."
+        )
+    data = {task: columns for task, columns in (data or {}).items() if columns is not None}
+    if unknown_tasks := set(data) - set(range(1, last + 1)):
+        raise UserError(f"There is no task {min(unknown_tasks)} to certify; tasks 1 to {last} were learned.")
+    return data
+
+
 def task_blocks(
-    data: Data, task: int, rows: int, like: Any, head: Sequence[int], columns: Sequence[str] | None
+    data: Data, task: int, rows: int, learned: Any, head: Sequence[int], columns: Sequence[str] | None
 ) -> Iterator[tuple[Any, Any]]:
-    """The data of a task that was learned, block by block; what cannot be what was learned from is refused."""
+    """The data of a task, block by block; refuse what cannot be the data that the task was learned from.
+
+    rows      the number of examples that the task had
+    learned   inputs of the task
+    head      the classes of the task
+    columns   the names of the inputs, if they came in a data frame
+    """
     pair = data if isinstance(data, tuple | list) else (data,)
     if len(pair) != 2 and not callable(data) and reader(data) is None:
         raise UserError(f"The data for task {task} must be (x, y), or a callable that yields such blocks.")
     pair = by_name(pair[0], pair[-1], columns)[0], *pair[1:]
-    start, whole = 0, not callable(data) and reader(pair[0]) is None
+    start, is_array = 0, not callable(data) and reader(pair[0]) is None
     for x, y in data() if callable(data) else blocks(*pair):
-        x, y = inputs(x), y if isinstance(y, Tensor) else np.asarray(y)
-        found = labels(y)
-        if not whole:  # blocks wait until they are counted together, and may be read into the same memory
-            x, y = tensor(x[:]).clone(), found.clone()
+        x, y = inputs(x), labels(y)
+        if not is_array:  # blocks wait until they are counted together, and may be read into the same memory
+            x, y = tensor(x[:]).clone(), y.clone()
         if len(x) != len(y) or start + len(y) > rows:
             raise UserError(
                 f"The data given for task {task} has {len(x)} inputs and {len(y)} labels from row {start} on; "
                 f"it was learned from {rows} examples."
             )
-        if example_form(x)[0] != example_form(like)[0] or not frozenset(head).issuperset(found.tolist()):
+        if example_form(x)[0] != example_form(learned)[0] or not frozenset(head).issuperset(y.tolist()):
             raise not_learned_from(task)
         start += len(y)
         yield x, y
@@ -181,13 +215,13 @@ def task_blocks(
 
 
 def not_learned_from(task: int) -> UserError:
-    """The refusal of other data than that of the task."""
+    """The error for other data than that of the task."""
     return UserError(
         f"The data given for task {task} is not what it was learned from: its fingerprint differs."
     )
 
 
 def example_form(x: Any) -> tuple[tuple[int, ...], str]:
-    """The shape of one example, and the type of integers; none of real numbers."""
-    kind = str(x.dtype)
-    return tuple(x.shape[1:]), kind if "int" in kind or "bool" in kind else ""
+    """The shape of one example, and its type if it holds integers."""
+    dtype = str(x.dtype)
+    return tuple(x.shape[1:]), dtype if "int" in dtype or "bool" in dtype else ""

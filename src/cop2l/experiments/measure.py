@@ -20,7 +20,7 @@ from cop2l.certify.certificate import Certificate
 from cop2l.certify.counting import declared_draws
 from cop2l.certify.families import claim_sentences
 from cop2l.certify.holdout import issue_holdout
-from cop2l.certify.repeats import copies, found_in_withheld, row_hashes
+from cop2l.certify.repeats import copy_warnings, row_hashes, withheld_row_findings
 from cop2l.experiments.config import Config
 from cop2l.experiments.learners import (
     device,
@@ -135,11 +135,13 @@ def by_holdout(
     commitment: str | None,
 ) -> Certificate:
     """The certificate of any method, from the examples that it never saw."""
-    hashes = partial(row_hashes, like=next(learner.model.parameters()), seed=config.seed)
+    hashes = partial(row_hashes, parameter=next(learner.model.parameters()), seed=config.seed)
     learned = {t: hashes(withhold(stream[t - 1], config.holdout, config.seed)[0].x) for t in held}
     withheld = {t: hashes(x) for t, (x, *_) in held.items()}
     if not declared_draws({"stream": config.stream}, config.repeats):
-        advice.warn_user(one for t, rows in withheld.items() for one in copies(t, rows, "withheld rows"))
+        advice.warn_user(
+            one for t, rows in withheld.items() for one in copy_warnings(t, rows, "withheld rows")
+        )
     return issue_holdout(
         learner,
         held,
@@ -158,7 +160,7 @@ def by_holdout(
         learned=learned_from(learner, stream, config),
         repeats=config.repeats,
         data=recipe(config, stream.scenario, len(stream)) | names_of(stream),
-        findings=[*found_in_withheld(learned, withheld)],
+        findings=[*withheld_row_findings(learned, withheld)],
         not_valid=stream.not_valid,
         commitment=commitment,
     )
