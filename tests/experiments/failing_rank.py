@@ -22,14 +22,14 @@ def fail(how):
 
 def failing(rank, how):
     """From now on this rank fails in the middle of a task."""
-    say = FastLearner._say
+    record = FastLearner._record
 
     def fail_there(engine, iteration, *more):
         if os.environ["RANK"] == rank and (engine.task, iteration) == (TASK, ITERATION):
             fail(how)
-        say(engine, iteration, *more)
+        record(engine, iteration, *more)
 
-    FastLearner._say = fail_there
+    FastLearner._record = fail_there
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""From the integers of a certificate to its bounds."""
+"""Computes the bounds of a certificate from its integers."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -28,7 +28,7 @@ Records = Sequence[Counts]
 
 
 def counts_of(record: Counts, family: str, subject: Any) -> Counts:
-    """The counts that a statement of a family rests on."""
+    """The counts behind a statement of a family."""
     if family in ("tasks", "average"):
         return record
     parts = {(part["family"], part["subject"]): part for part in record["parts"]}
@@ -36,70 +36,70 @@ def counts_of(record: Counts, family: str, subject: Any) -> Counts:
 
 
 def kind_of(record: Counts, options: Options) -> str:
-    """The kind of what is stated of a task: from the memory alone if its errors could not be counted."""
+    """The kind of bound of a task: `buffer`, from the memory alone, if its errors could not be counted."""
     return "buffer" if record["errors"] is None else options.kind
 
 
-def holdout_share(kind: str, counted: Counts, options: Options) -> float:
-    """The part of delta that is left where theta_T does not depend on the sample of the task; 0 where it may."""
+def holdout_share(kind: str, counts: Counts, options: Options) -> float:
+    """The part of delta for a hold-out bound of a task; 0 if theta_T may depend on the task's certified examples."""
     if kind == "holdout":
         return 1.0
-    if options.buffer != "count-only" or kind not in ("combined", "buffer") or counted["iterations"] > 0:
+    if options.buffer != "count-only" or kind not in ("combined", "buffer") or counts["iterations"] > 0:
         return 0.0
     return 1.0 if options.grid_points == (0,) else 0.75
 
 
-def bound_counts(kind: str, counted: Counts) -> tuple[int, int]:
-    """How many examples a bound is counted on, and how many of them are picked or wrong."""
+def bound_counts(kind: str, counts: Counts) -> tuple[int, int]:
+    """The number of examples that a bound is counted on, and how many of them are picked or misclassified."""
     if kind != "buffer":
-        return counted["n"], counted["errors_not_picked"] + counted["picked"]
-    return counted["selected"], counted["compressed"]
+        return counts["n"], counts["errors_not_picked"] + counts["picked"]
+    return counts["selected"], counts["compressed"]
 
 
 def is_pooled(record: Counts, options: Options) -> bool:
-    """Whether a task enters a mean with its errors, and not with its own bound."""
-    counted = record["errors"] is not None and options.kind != "buffer"
-    return counted and holdout_share(options.kind, record, options) > 0
+    """Whether a task enters a mean with its errors; otherwise with its own bound."""
+    has_errors = record["errors"] is not None and options.kind != "buffer"
+    return has_errors and holdout_share(options.kind, record, options) > 0
 
 
 def promised_statements(
     options: Options, records: Sequence[Counts]
 ) -> list[tuple[str, int | None, Any, str]]:
-    """What a certificate must state, in this order: family, task, subject and kind."""
-    found: list[tuple[str, int | None, Any, str]] = []
+    """The family, task, subject and kind of every statement of a certificate, in its order."""
+    promised: list[tuple[str, int | None, Any, str]] = []
     for family in options.claim:
         for task, record in enumerate(records, 1):
             kind = kind_of(record, options)
             if kind == "buffer" and record["errors"] is None and not options.marked:
-                continue  # nothing is known of it
+                continue  # without data and marks there is no bound
             if family == "tasks":
-                found.append((family, task, None, kind))
+                promised.append((family, task, None, kind))
             elif family == "forgetting" and task < len(records):
                 net = [(family, task, "net", kind)] if holdout_share(kind, record, options) else []
-                found += [(family, task, "lost", kind), *net]
+                promised += [(family, task, "lost", kind), *net]
             elif family in ("classes", "groups"):
-                found += [
+                promised += [
                     (family, task, part["subject"], kind)
                     for part in record["parts"]
                     if part["family"] == family
                 ]
         if family == "average" or (family == "forgetting" and len(records) > 1):
-            found.append((family, None, None, options.kind))
-    return found
+            promised.append((family, None, None, options.kind))
+    return promised
 
 
 def log_delta(options: Options, last: int, family: str = "tasks") -> float:
-    """What a family's statements after task `last` share of delta, as a logarithm."""
+    """The logarithm of the part of delta that the statements of a family share after task `last`."""
     part = 1 / options.paid_families
     if options.shares and family in options.claim:
         part = options.shares[options.claim.index(family)] / sum(options.shares)
     part /= options.siblings
-    whole = sum_below(math.log(options.delta) + math.log(part)) if part < 1 else math.log(options.delta)
-    return anytime_log_delta(whole, last) if options.anytime else whole
+    share = sum_below(math.log(options.delta) + math.log(part)) if part < 1 else math.log(options.delta)
+    return anytime_log_delta(share, last) if options.anytime else share
 
 
 def bounds_of(
-    counted: Counts,
+    counts: Counts,
     task: int,
     options: Options,
     messages: Sequence[int],
@@ -107,128 +107,137 @@ def bounds_of(
     only: str | None = None,
     without: Collection[str] = (),
 ) -> dict[str, Bound]:
-    """Every bound that applies to the counts of a task (or the one of this kind), after the last of the tasks with `messages`.
+    """The bounds from the counts of a task, by kind.
 
-    Each kind alone holds for all tasks at once with probability at least 1 - delta; several kinds together do not, so one kind is
-    named in advance and claimed. `share`: the logarithm of what all tasks share of delta; `without`: kinds not asked for.
+    Each kind alone holds for all tasks at once with probability at least 1 - delta. Several kinds together do not, so one kind is
+    named in advance and claimed.
+
+    messages   the number of iterations that each task kept
+    share      the logarithm of the part of delta that all tasks share
+    only       the one kind to compute
+    without    kinds not to compute
     """
 
-    def wanted(kind: str) -> bool:
+    def is_requested(kind: str) -> bool:
         return kind not in without and only in (None, kind)
 
-    last, n, kept = len(messages), counted["n"], counted["iterations"]
+    last, n, iterations = len(messages), counts["n"], counts["iterations"]
     share = log_delta(options, last) if share is None else share
     grid = len(options.grid_points) or None
-    found: dict[str, Bound] = {}
+    bounds: dict[str, Bound] = {}
     if options.kind == "holdout":
-        return {"holdout": holdout_certificate(n, counted["errors"], last, share)}
-    if (errors := counted["errors"]) is not None:
-        first, second = counted["compression"], counted["evicted"]
+        return {"holdout": holdout_certificate(n, counts["errors"], last, share)}
+    if (errors := counts["errors"]) is not None:
+        compression, evicted = counts["compression"], counts["evicted"]
         of_task = (errors, messages, task, last, share)
-        if wanted("kl"):
-            found["kl"] = kl_certificate(n, first, second, *of_task, grid=grid)
-        if wanted("kl-tight"):
-            found["kl-tight"] = kl_tight_certificate(n, first + second, *of_task, grid=grid)
+        if is_requested("kl"):
+            bounds["kl"] = kl_certificate(n, compression, evicted, *of_task, grid=grid)
+        if is_requested("kl-tight"):
+            bounds["kl-tight"] = kl_tight_certificate(n, compression + evicted, *of_task, grid=grid)
     if not options.marked:
-        return found
-    if counted["errors_not_picked"] is not None:
-        counts = (n, counted["picked"], counted["errors_not_picked"], kept, last, share)
-        if wanted("preference"):
-            found["preference"] = preference_certificate(*counts, grid=grid)
-        if wanted("combined") and options.buffer == "count-only":
-            found["combined"] = combined_certificate(*counts, grid=grid)
-    selected, compressed = counted["selected"], counted["compressed"]
-    if not wanted("buffer"):
-        return found
-    if options.buffer == "count-only":  # the same argument on R_t
-        same = combined_certificate(selected, 0, compressed, kept, last, share, grid=grid)
-        found["buffer"] = replace(same, kind="buffer")
-    else:
-        found["buffer"] = buffer_certificate(selected, compressed, kept, last, share, grid=grid)
-    return found
+        return bounds
+    is_count_only = options.buffer == "count-only"
+    if (errors := counts["errors_not_picked"]) is not None:
+        of_picks = (n, counts["picked"], errors, iterations, last, share)
+        if is_requested("preference"):
+            bounds["preference"] = preference_certificate(*of_picks, grid=grid)
+        if is_requested("combined") and is_count_only:
+            bounds["combined"] = combined_certificate(*of_picks, grid=grid)
+    if is_requested("buffer"):
+        selected, compressed = counts["selected"], counts["compressed"]
+        if is_count_only:  # the argument of the combined bound, on R_t
+            combined = combined_certificate(selected, 0, compressed, iterations, last, share, grid=grid)
+            bounds["buffer"] = replace(combined, kind="buffer")
+        else:
+            bounds["buffer"] = buffer_certificate(selected, compressed, iterations, last, share, grid=grid)
+    return bounds
 
 
 def statements(options: Options, records: Records, *, without: str | None = None) -> list[dict[str, Any]]:
-    """All that a certificate states, with values; where a task's data is gone it speaks from the buffer (if that is possible).
+    """The statements of a certificate with their values.
 
-    `without` names a family that is left out; the others keep their shares of delta.
+    A task without data is bounded from the memory alone, if marks decide what is kept. `without` names a family that is left out;
+    the other families keep their shares of delta.
     """
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     for family, task, subject, kind in promised_statements(options, records):
         if family == without:
             continue
         if task is None:
-            value = _averaged(family, options, records)
+            value = _mean_bound(family, options, records)
         elif subject == "net":
-            value = _net(task, kind, options, records)
+            value = _net_bound(task, kind, options, records)
         else:
-            value = _one(family, task, subject, kind, options, records)
-        found.append({"family": family, "task": task, "subject": subject, "kind": kind, "value": value})
-    return found
+            value = _task_bound(family, task, subject, kind, options, records)
+        result.append({"family": family, "task": task, "subject": subject, "kind": kind, "value": value})
+    return result
 
 
 def void_statements(
     claimed: Sequence[Counts], void: Collection[int], *, means: bool = False
 ) -> list[dict[str, Any]]:
-    """The statements, with the bound 1 for those that shared rows make void; the others hold with probability at least 1 - delta.
+    """The statements, with the bound 1 for those that shared rows make void (docs/theory.md, section 13).
 
-    void: tasks with certified rows that another task learned from, or with copies that do not count as errors; all rows of a
-    task are learned from, certified ones too, except those that a hold-out withholds. means: whether tasks share certified
-    rows that none learned from. Statements about a task are void in the first case, and means over tasks in both
-    (docs/theory.md, section 13).
+    The other statements hold with probability at least 1 - delta. A void task makes its own statements and all means over tasks
+    void.
+
+    void    tasks with certified rows that another task learned from, or with copies that do not count as errors; a task learns
+            from all its rows, except those that a hold-out withholds
+    means   whether tasks share certified rows that no task learned from, so that only means over tasks are void
     """
-    fallen = {*void, *([None] if void or means else [])}
-    return [{**one, "value": 1.0} if one["task"] in fallen else dict(one) for one in claimed]
+    void_tasks = {*void, *([None] if void or means else [])}
+    return [{**s, "value": 1.0} if s["task"] in void_tasks else dict(s) for s in claimed]
 
 
 def _share(family: str, task: int, kind: str, options: Options, records: Records) -> float:
-    """The logarithm of what one task's statement of a family gets, times the number of tasks."""
+    """The logarithm of the part of delta of one statement about a task, times the number of tasks."""
     record, share = records[task - 1], log_delta(options, len(records), family)
     if family in ("classes", "groups"):
-        filled = sum(part["n"] > 0 for part in record["parts"] if part["family"] == family)
-        return sum_below(share - math.log(max(1, filled)))
+        subjects = sum(part["n"] > 0 for part in record["parts"] if part["family"] == family)
+        return sum_below(share - math.log(max(1, subjects)))
     if family == "forgetting" and holdout_share(kind, record, options):
         return sum_below(share - math.log(2))
     return share
 
 
-def _one(family: str, task: int, subject: Any, kind: str, options: Options, records: Records) -> float:
-    """The bound of a task's statement."""
-    counted = counts_of(records[task - 1], family, subject)
-    if not bound_counts(kind, counted)[0] and kind not in ("kl", "kl-tight"):
+def _task_bound(family: str, task: int, subject: Any, kind: str, options: Options, records: Records) -> float:
+    """The bound of a statement about a task."""
+    counts = counts_of(records[task - 1], family, subject)
+    if not bound_counts(kind, counts)[0] and kind not in ("kl", "kl-tight"):
         return 1.0
-    messages, share = [one["iterations"] for one in records], _share(family, task, kind, options, records)
-    return float(bounds_of(counted, task, options, messages, share, kind)[kind])
+    messages = [record["iterations"] for record in records]
+    share = _share(family, task, kind, options, records)
+    return float(bounds_of(counts, task, options, messages, share, kind)[kind])
 
 
-def _net(task: int, kind: str, options: Options, records: Records) -> float:
-    """By how much the error rate of a task rose at most."""
-    counted = counts_of(records[task - 1], "forgetting", "gained")
-    n, gained = bound_counts(kind, counted)
-    held = holdout_share(kind, counted, options)
-    share = _share("forgetting", task, kind, options, records) - math.log(len(records)) + math.log(held)
-    lost = _one("forgetting", task, "lost", kind, options, records)
+def _net_bound(task: int, kind: str, options: Options, records: Records) -> float:
+    """The bound on the rise of the error rate of a task since it was learned."""
+    counts = counts_of(records[task - 1], "forgetting", "gained")
+    n, gained = bound_counts(kind, counts)
+    part = holdout_share(kind, counts, options)
+    share = _share("forgetting", task, kind, options, records) - math.log(len(records)) + math.log(part)
+    lost = _task_bound("forgetting", task, "lost", kind, options, records)
     return net_forgetting(lost, gained_at_least(gained, n, sum_below(share)) if n else 0.0)
 
 
-def _averaged(family: str, options: Options, records: Records) -> float:
-    """The bound of a mean, pooled over the tasks in the hold-out case; the others enter with their own bounds."""
+def _mean_bound(family: str, options: Options, records: Records) -> float:
+    """The bound on a mean over tasks: one bound on the pooled errors of hold-out tasks, and each other task's own bound."""
     last = len(records) - (family == "forgetting")
-    pooled, others = list[tuple[int, int]](), list[tuple[int, float]]()
+    pooled, bounds = list[tuple[int, int]](), list[tuple[int, float]]()
     for record in records[:last]:
-        task, counted = record["task"], counts_of(record, family, "lost")
+        task, counts = record["task"], counts_of(record, family, "lost")
         kind = kind_of(record, options)
         if is_pooled(record, options):
-            pooled.append(bound_counts(kind, counted))
+            pooled.append(bound_counts(kind, counts))
         elif kind == "buffer" and not options.marked:
-            others.append((counted["n"], 1.0))
+            bounds.append((counts["n"], 1.0))
         else:
-            stated, subject = ("tasks", None) if family == "average" else (family, "lost")
-            others.append((counted["n"], _one(stated, task, subject, kind, options, records)))
+            task_family, subject = ("tasks", None) if family == "average" else (family, "lost")
+            bounds.append((counts["n"], _task_bound(task_family, task, subject, kind, options, records)))
     if pooled:
         share = log_delta(options, len(records), family)
         share -= math.log(len(records)) if family == "forgetting" else 0.0
         if options.kind != "holdout":
             share += log_set_weight(last, len(pooled))
-        others.append((sum(n for n, _ in pooled), float(pooled_certificate(pooled, sum_below(share)))))
-    return average_of(others) if any(n for n, _ in others) else 1.0
+        bounds.append((sum(n for n, _ in pooled), float(pooled_certificate(pooled, sum_below(share)))))
+    return average_of(bounds) if any(n for n, _ in bounds) else 1.0

@@ -1,4 +1,4 @@
-"""The certificate: what is claimed, of which model and data, and everything needed to check it."""
+"""The certificate: what is claimed of which model and data, and everything needed to check it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ FROM_MEMORY = (
 
 @dataclass(frozen=True, repr=False)
 class Certificate:
-    """Upper bounds on the true error of one model on every task seen, with the evidence.
+    """Upper bounds on the true error of one model on every task that it learned, with the evidence.
 
     With probability at least 1 - delta over the draw of all samples and marks, under the assumptions listed, the error
     rate on every task t is at most its bound, for all t at once.
@@ -38,7 +38,7 @@ class Certificate:
     """The fields of certificate.json; docs/certificates.md explains each."""
     options: Options
     tensors: "Mapping[str, Mapping[str, Tensor]] | None" = None
-    """The files beside it (sets, theta_0, theta); None if it was read without them."""
+    """The contents of the files beside it (sets, theta_0, theta); None if it was read without them."""
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -47,7 +47,7 @@ class Certificate:
 
     @property
     def statements(self) -> list[dict[str, Any]]:
-        """What is claimed."""
+        """The claims: family, task, subject, kind and value of each."""
         return list(self.content["statements"])
 
     @property
@@ -58,44 +58,43 @@ class Certificate:
     @property
     def bounds(self) -> dict[int, float]:
         """The claimed bound on the error of every task that has one."""
-        return {task: value for task, own in self.claimed.items() for value in own.values()}
+        return {s["task"]: s["value"] for s in self.content["statements"] if s["family"] == "tasks"}
 
     @cached_property
     def claimed(self) -> dict[int, dict[str, float]]:
-        """The claimed bound of every task that has one, by its kind."""
+        """The claimed bound of every task that has one, by kind."""
         return {
             s["task"]: {s["kind"]: s["value"]} for s in self.content["statements"] if s["family"] == "tasks"
         }
 
     @property
     def sentences(self) -> list[str]:
-        """Everything that is claimed, one sentence for each statement."""
+        """The statements, one sentence each."""
         sizes = [record["n"] for record in self.records]
         return [f"{statement_sentence(statement, sizes)}." for statement in self.statements]
 
     @property
     def not_valid(self) -> tuple[str, ...]:
-        """Why the assumptions are known not to hold; empty if nothing is known."""
+        """Known reasons why the assumptions do not hold."""
         return tuple(self.content["not_valid"])
 
     def information(self, task: int) -> dict[str, float]:
-        """Bounds of other kinds for a task: to compare with, not claimed; delta does not cover choosing the least."""
+        """Bounds of other kinds for a task, to compare with. They are not claimed: delta does not cover a choice among kinds."""
         records = self.content["records"]
         if task not in range(1, len(records) + 1):
             raise UserError(f"There is no task {task!r}; the certificate has the tasks 1 to {len(records)}.")
-        values = [one["value"] for one in self.statements if one["task"] in (task, None)]
+        values = [s["value"] for s in self.statements if s["task"] in (task, None)]
         if self.not_valid and min(values, default=1.0) == 1.0:
-            return {}  # what makes the claim void makes the others void, too
+            return {}  # the reason why the claim is void applies to the other kinds, too
         claimed = {*self.claimed.get(task, ())}
-        if "tasks" not in self.options.claim:  # else it would be taken for a claim
+        if "tasks" not in self.options.claim:  # readers would take it for a claim
             claimed.add(self.kind)
         messages = [record["iterations"] for record in records]
         bounds = bounds_of(records[task - 1], task, self.options, messages, without=claimed)
         return {kind: float(bound) for kind, bound in bounds.items() if kind not in claimed}
 
     def save(self, folder: str | Path) -> None:
-        """Write the certificate into a new folder; the text last, so that it never names a file that is not there."""
-        from safetensors.numpy import save_file as save_arrays
+        """Write the certificate into a new folder; the text last, so that it never names a missing file."""
         from safetensors.torch import save_file
 
         if self.tensors is None:
@@ -104,15 +103,12 @@ class Certificate:
         folder.mkdir(parents=True, exist_ok=True)
         for name, tensors in self.tensors.items():
             path = folder / f"{name}.safetensors"
-            if name == "sets":  # the same bytes, quicker: there are five small ones for each task
-                save_arrays({key: value.numpy() for key, value in tensors.items()}, path)
-            else:
-                save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, path)
+            save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, path)
             files[path.name] = file_digest(path)
         self._write(folder, files)
 
     def _write(self, folder: Path, files: Mapping[str, str]) -> None:
-        """The text, with the hashes of its files and its own."""
+        """Write the text, with the hashes of its files and its own digest."""
         write_text(folder / form.TEXT_FILE, certificate_text(with_digest({**self.content, "files": files})))
 
     def __str__(self) -> str:
@@ -128,10 +124,10 @@ class Certificate:
 
     def __repr__(self) -> str:
         bounds, count = self.bounds.values(), len(self.records)
-        where = "every task" if len(bounds) == count else f"{len(bounds)} of them"
-        claimed = f"error at most {percent(max(bounds))} on {where}" if bounds else "no bound on single tasks"
+        tasks = "every task" if len(bounds) == count else f"{len(bounds)} of them"
+        claim = f"error at most {percent(max(bounds))} on {tasks}" if bounds else "no bound on single tasks"
         invalid = ", NOT VALID" * bool(self.not_valid)
-        return f"Certificate({count} task{'s' * (count != 1)}, {claimed}, {self.kind}{invalid})"
+        return f"Certificate({count} task{'s' * (count != 1)}, {claim}, {self.kind}{invalid})"
 
     def _repr_html_(self) -> str:
         head, *rows = table_cells(self)
@@ -152,24 +148,24 @@ def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def certificate_text(content: Mapping[str, Any]) -> str:
-    """The text of a certificate: a line for each field, and for each statement and record."""
+    """The text of a certificate: one line for each field, and for each statement and record."""
     line = partial(json.dumps, sort_keys=True, allow_nan=False)
     fields = []
     for name, value in sorted(content.items()):
-        long = name in ("statements", "records")
-        text = "[\n  " + ",\n  ".join(map(line, value)) + "\n ]" if long else line(value)
+        is_list = name in ("statements", "records")
+        text = "[\n  " + ",\n  ".join(map(line, value)) + "\n ]" if is_list else line(value)
         fields.append(f" {line(name)}: {text}")
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
 def read_certificate(folder: str | Path) -> Certificate:
-    """The certificate in a folder, checked for form and hashes only, without its tensors: see `cop2l.verify`."""
+    """The certificate in a folder, without its tensors. Only its form and hashes are checked: see `cop2l.verify`."""
     try:
         content = form.read_certificate(Path(folder))
     except Refusal as refusal:
         raise UserError(str(refusal)) from None
     options = content["options"]
-    del content["folder"]  # where it was read is not part of it
+    del content["folder"]  # a path, which is no part of the certificate
     return Certificate({**content, "options": options.as_dict()}, options)
 
 
@@ -180,7 +176,7 @@ def content_of(
     records: Sequence[Mapping[str, Any]],
     **fields: Any,
 ) -> dict[str, Any]:
-    """The text of a certificate, but for the hashes of its files and its digest."""
+    """The content of a certificate, without the hashes of its files and its digest."""
     return {
         "format": form.FORMAT,
         "version": form.VERSION,
@@ -203,28 +199,28 @@ HEADS = ("task", "prior examples", "certified on", "picked", "errors", "error <=
 
 
 def certifying_examples(record: Mapping[str, Any]) -> int:
-    """How many examples of a task certify: where its data is gone, those that the memory holds for it."""
+    """The number of examples of a task that certify it: without its data, those in the memory."""
     return int((record["selected"] or 0) if record["errors_not_picked"] is None else record["n"])
 
 
 def table_cells(certificate: Certificate) -> list[tuple[Any, ...]]:
     """The heading and the rows of the table."""
-    bounds = {s["task"]: s for s in certificate.statements if s["family"] == "tasks"}
-    own = certificate.kind != "holdout"  # else nothing is known of what was learned from
-    why = "its data was gone" if "tasks" in certificate.options.claim else "not claimed"
+    claimed = {s["task"]: s for s in certificate.statements if s["family"] == "tasks"}
+    is_holdout = certificate.kind == "holdout"  # nothing is known of the examples that were learned from
+    reason = "its data was gone" if "tasks" in certificate.options.claim else "not claimed"
     rows: list[tuple[Any, ...]] = [HEADS]
     names = Names.from_description(certificate.content["data"])
     for record in certificate.records:
-        claimed, errors = bounds.get(record["task"]), record["errors_not_picked"]
-        shown = (percent(claimed["value"]), claimed["kind"]) if claimed else ("-", why)
+        statement = claimed.get(record["task"])
         numbers = [
-            record["prior"] if own else None,
+            None if is_holdout else record["prior"],
             certifying_examples(record),
-            record["picked"] if own else None,
-            errors,
+            None if is_holdout else record["picked"],
+            record["errors_not_picked"],
         ]
+        bound = (percent(statement["value"]), statement["kind"]) if statement else ("-", reason)
         task = f"{record['task']}{names.task(record['task'])}"
-        rows.append((task, *("-" if number is None else number for number in numbers), *shown))
+        rows.append((task, *("-" if number is None else number for number in numbers), *bound))
     return rows
 
 

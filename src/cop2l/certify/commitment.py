@@ -1,4 +1,4 @@
-"""The commitment: everything that must be chosen before the data is seen, in one small text with one hash."""
+"""The commitment: a small text, with one hash, of everything that must be chosen before the data is seen."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,10 +24,12 @@ def commitment(
     threads: int,
     precision: str,
 ) -> dict[str, Any]:
-    """What is fixed in advance: all that a certificate's validity lets nobody choose after looking at the data.
+    """The content of a commitment: whatever would make a certificate invalid if it were chosen after looking at the data.
 
-    `settings` are the options of a method other than CoP2L, `data` how the data will be split, `theta_0` the hash of the initial
-    parameters (None for a hold-out certificate, which depends on none), `precision` the type of the parameters, as float32.
+    settings    the options of a method other than CoP2L
+    data        how the data will be split
+    theta_0     the hash of the initial parameters; None for a hold-out certificate, which depends on none
+    precision   the type of the parameters, such as float32
     """
     from cop2l.kernel.exact import BITS
 
@@ -54,19 +56,19 @@ def precision(model: Any) -> str:
 
 
 def commitment_hash(content: Mapping[str, Any]) -> str:
-    """SHA-256 of the canonical text of a commitment: what is handed to the auditor."""
+    """SHA-256 of the canonical text of a commitment; hand it to the auditor."""
     return json_digest(content)
 
 
-def differing_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """The keys in which two tables differ, as they are typed: options by their bare names, those of other tables with theirs.
+def differing_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """The keys in which two tables differ: options by their bare names, keys of other tables within as table.key.
 
     >>> differing_keys({"seed": 0, "options": {"lr": 0.1}, "data": {"n": 5}}, {"seed": 0, "options": {"lr": 0.2}, "data": {}})
     ['data.n', 'lr']
     """
     names: list[str] = []
-    for key in sorted({*one, *other}):
-        a, b = one.get(key), other.get(key)
+    for key in sorted({*first, *second}):
+        a, b = first.get(key), second.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
             names += [name if key == "options" else f"{key}.{name}" for name in differing_keys(a, b)]
         elif canonical_json(a) != canonical_json(b):

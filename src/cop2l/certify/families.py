@@ -1,4 +1,4 @@
-"""What a run claims beside the bound of each task, in words, with what the test part measured beside it; no torch."""
+"""Words the claims other than the bound of each task, with the measured rates beside them; without torch."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -8,30 +8,30 @@ from cop2l import text
 
 Statement = Mapping[str, Any]
 MOST_LISTED = 20
-"""So many statements of a family are listed where people read along; the others are folded, or in `cop2l show`."""
+"""Families with more statements than this are summed up on the terminal; `cop2l show` lists all."""
 NOUNS = {"classes": "class", "groups": "group"}
 FEW = 10
-"""Where fewer examples than this certify, their number is reason enough for a bound of one."""
+"""If fewer examples than this certify, their number explains a bound of one."""
 VACUOUS = "no bound: none of its examples certify, or all were misclassified"
 
 
 class Measured(NamedTuple):
-    """What is known of a run beside its claims, task by task."""
+    """The measured rates of a run, task by task."""
 
     sizes: Sequence[int]
-    """How many examples certify."""
+    """The number of certifying examples."""
     errors: Sequence[float | None]
-    """Test errors of the final model."""
+    """The test error of the final model."""
     falls: Sequence[float]
-    """By how much the test accuracy fell since the task was learned."""
+    """The fall of the test accuracy since the task was learned."""
     groups: Sequence[Mapping[str, float]] = ()
-    """Test errors of each group."""
+    """The test error of each group."""
     classes: Mapping[int, float] = {}
-    """Test errors of each class, where it belongs to one task only."""
+    """The test error of each class that belongs to one task only."""
 
 
 class Part(NamedTuple):
-    """One statement of a family: what it is about, its sentence, its bound and the measured rate, as they are shown."""
+    """One statement of a family as it is shown: its subject, its sentence, its bound and the measured rate."""
 
     about: str
     sentence: str
@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A family that is claimed: one sentence, and the statements that it sums up."""
+    """A claimed family: one sentence, and the statements that it sums up."""
 
     family: str
     sentence: str
@@ -48,13 +48,13 @@ class Claim(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """The sentence, and the statements where they are few."""
-        shown = [part.sentence for part in self.parts] if len(self.parts) <= MOST_LISTED else []
-        return [self.sentence, *(f"  {sentence}" for sentence in shown)]
+        """The sentence, and the statements if they are few."""
+        sentences = [part.sentence for part in self.parts] if len(self.parts) <= MOST_LISTED else []
+        return [self.sentence, *(f"  {sentence}" for sentence in sentences)]
 
 
 def measured_values(summary: Mapping[str, Any]) -> Measured:
-    """What a summary.json knows."""
+    """The measured rates in a summary.json."""
     rows, matrix = summary["tasks"], summary["matrix"]
     return Measured(
         [row["holdout"]["n"] if summary["kind"] == "holdout" else row["n"] for row in rows],
@@ -64,32 +64,36 @@ def measured_values(summary: Mapping[str, Any]) -> Measured:
     )
 
 
-def claims(claimed: Sequence[Statement], beside: Measured) -> list[Claim]:
-    """The families of some statements, each with its sentence; those of single tasks are said elsewhere."""
-    found = groupby((s for s in claimed if s["family"] != "tasks"), key=lambda s: str(s["family"]))
-    return [claim for family, own in found for claim in _MAKERS[family](list(own), beside)]
+def claims(statements: Sequence[Statement], measured: Measured) -> list[Claim]:
+    """The claimed families with their sentences, without the bounds of single tasks."""
+    return [
+        claim for family, members in _by_family(statements) for claim in _CLAIMS_OF[family](members, measured)
+    ]
+
+
+def _by_family(statements: Sequence[Statement]) -> list[tuple[str, list[Statement]]]:
+    """The statements of each family, without the bounds of single tasks."""
+    families = groupby((s for s in statements if s["family"] != "tasks"), key=lambda s: str(s["family"]))
+    return [(family, list(members)) for family, members in families]
 
 
 def claim_sentences(summary: Mapping[str, Any]) -> list[str]:
-    """What a finished run claims beside the bound of each task, line by line."""
+    """The claims of a finished run other than the bound of each task, line by line."""
     return [line for claim in claims(summary["claims"], measured_values(summary)) for line in claim.lines]
 
 
-def all_sentences(claimed: Sequence[Statement], records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """All that a certificate claims beside the bound of each task, each family after its sum; why a bound says nothing."""
+def all_sentences(statements: Sequence[Statement], records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """All claims of a certificate other than the bound of each task: for each family, the summary and every statement."""
     sizes = [record["n"] for record in records]
     lines = []
-    for family, own in groupby(
-        (s for s in claimed if s["family"] != "tasks"), key=lambda s: str(s["family"])
-    ):
-        every = list(own)
-        lines += [worst] if (worst := _worst(family, every, len(sizes))) else []
-        lines += [f"{statement_sentence(s, sizes)}{_why(s, records)}." for s in every]
+    for family, members in _by_family(statements):
+        lines += [worst] if (worst := _worst(family, members, len(sizes))) else []
+        lines += [f"{statement_sentence(s, sizes)}{_vacuous_reason(s, records)}." for s in members]
     return lines
 
 
-def _why(s: Statement, records: Sequence[Mapping[str, Any]]) -> str:
-    """Why a bound says nothing, if it does not, and if its task has counts of that subject."""
+def _vacuous_reason(s: Statement, records: Sequence[Mapping[str, Any]]) -> str:
+    """Why a bound is 1, if it is and its task has counts of that subject."""
     for part in records[s["task"] - 1]["parts"] if s["task"] and s["value"] >= 1 else ():
         if (part["family"], part["subject"]) == (s["family"], s["subject"]):
             return f" (only {part['n']} of its examples certify)" if part["n"] < FEW else f" ({VACUOUS})"
@@ -98,91 +102,93 @@ def _why(s: Statement, records: Sequence[Mapping[str, Any]]) -> str:
 
 def statement_sentence(statement: Statement, sizes: Sequence[int]) -> str:
     """A statement as a sentence, without its full stop."""
-    words = text.statement_text(statement, [{"n": n} for n in sizes])
-    return f"{words[0].upper()}{words[1:]}"
+    sentence = text.statement_text(statement, [{"n": n} for n in sizes])
+    return f"{sentence[0].upper()}{sentence[1:]}"
 
 
-def _average(claimed: Sequence[Statement], beside: Measured) -> list[Claim]:
-    (one,) = claimed
-    rate = _weighted(beside.errors, beside.sizes)
-    return [Claim("average", f"{statement_sentence(one, beside.sizes)}{_beside(rate)}.")]
+def _average_claims(statements: Sequence[Statement], measured: Measured) -> list[Claim]:
+    (statement,) = statements
+    rate = _weighted_mean(measured.errors, measured.sizes)
+    return [Claim("average", f"{statement_sentence(statement, measured.sizes)}{_measured_text(rate)}.")]
 
 
-def _forgetting(claimed: Sequence[Statement], beside: Measured) -> list[Claim]:
-    tasks = [s for s in claimed if s["task"] is not None]
-    lost = [s for s in tasks if s["subject"] == "lost"]
-    found, parts = list[Claim](), tuple(_part(s, beside, beside.falls[s["task"] - 1]) for s in tasks)
-    if lost:
-        fall = text.measured_percent(max(beside.falls[s["task"] - 1] for s in lost)).replace("%", "points")
-        sentence = (
-            f"{_worst('forgetting', tasks, len(beside.sizes))} The largest fall of a test accuracy: {fall}."
-        )
-        found.append(Claim("forgetting", sentence, parts))
-    for one in (s for s in claimed if s["task"] is None):
-        rate = _weighted(beside.falls[:-1], beside.sizes[:-1])
-        words = (
+def _forgetting_claims(statements: Sequence[Statement], measured: Measured) -> list[Claim]:
+    of_tasks = [s for s in statements if s["task"] is not None]
+    falls = [measured.falls[s["task"] - 1] for s in of_tasks if s["subject"] == "lost"]
+    claims, parts = list[Claim](), tuple(_part(s, measured, measured.falls[s["task"] - 1]) for s in of_tasks)
+    if falls:
+        fall = text.measured_percent(max(falls)).replace("%", "points")
+        worst = _worst("forgetting", of_tasks, len(measured.sizes))
+        claims.append(Claim("forgetting", f"{worst} The largest fall of a test accuracy: {fall}.", parts))
+    for mean in (s for s in statements if s["task"] is None):
+        rate = _weighted_mean(measured.falls[:-1], measured.sizes[:-1])
+        fall = (
             f" (the mean fall of the test accuracies: {text.measured_percent(rate)})"
             if rate is not None
             else ""
         )
-        found.append(Claim("forgetting", f"{statement_sentence(one, beside.sizes)}{words}."))
-    return found
+        claims.append(Claim("forgetting", f"{statement_sentence(mean, measured.sizes)}{fall}."))
+    return claims
 
 
-def _parts(claimed: Sequence[Statement], beside: Measured) -> list[Claim]:
-    family, parts = claimed[0]["family"], list[Part]()
-    for s in claimed:
-        rates: Mapping[Any, float] = beside.classes
+def _part_claims(statements: Sequence[Statement], measured: Measured) -> list[Claim]:
+    family, parts = statements[0]["family"], list[Part]()
+    for s in statements:
+        rates: Mapping[Any, float] = measured.classes
         if family == "groups":
-            rates = beside.groups[s["task"] - 1] if beside.groups else {}
-        parts.append(_part(s, beside, rates.get(s["subject"])))
-    return [Claim(family, _worst(family, claimed, len(beside.sizes)), tuple(parts))]
+            rates = measured.groups[s["task"] - 1] if measured.groups else {}
+        parts.append(_part(s, measured, rates.get(s["subject"])))
+    return [Claim(family, _worst(family, statements, len(measured.sizes)), tuple(parts))]
 
 
-def _worst(family: str, claimed: Sequence[Statement], tasks: int) -> str:
-    """The one sentence that sums up a family of statements about tasks; nothing for an average."""
-    own = [s for s in claimed if s["task"] is not None and s["subject"] not in ("net", None)]
-    if not own:
+_CLAIMS_OF = {
+    "average": _average_claims,
+    "forgetting": _forgetting_claims,
+    "classes": _part_claims,
+    "groups": _part_claims,
+}
+
+
+def _worst(family: str, statements: Sequence[Statement], tasks: int) -> str:
+    """The sentence that sums up the statements of a family about tasks; an empty text for an average."""
+    of_tasks = [s for s in statements if s["task"] is not None and s["subject"] not in ("net", None)]
+    if not of_tasks:
         return ""
-    worst = max(own, key=lambda s: float(s["value"]))
+    worst = max(of_tasks, key=lambda s: float(s["value"]))
+    numbers = sorted({s["task"] for s in of_tasks})
+    listing = ", ".join(map(str, numbers))
     if family == "forgetting":
-        who = "No task" if len(own) == tasks - 1 else f"None of the tasks {_numbers(own)}"
-        return f"{who} lost more than {text.percent(worst['value']).replace('%', 'points')} since it was learned."
-    noun, whose = NOUNS[family], "every task"
-    if len({s["task"] for s in own}) < tasks:  # of the others the data was gone
-        whose = f"tasks {_numbers(own)}"
+        subject = "No task" if len(of_tasks) == tasks - 1 else f"None of the tasks {listing}"
+        points = text.percent(worst["value"]).replace("%", "points")
+        return f"{subject} lost more than {points} since it was learned."
+    noun = NOUNS[family]
+    owner = "every task" if len(numbers) == tasks else f"tasks {listing}"
     return (
-        f"Of every {noun} of {whose} at most {text.percent(worst['value'])} is misclassified; the largest of these bounds"
+        f"Of every {noun} of {owner} at most {text.percent(worst['value'])} is misclassified; the largest of these bounds"
         f" is that of {noun} {worst['subject']} in task {worst['task']}."
     )
 
 
-_MAKERS = {"average": _average, "forgetting": _forgetting, "classes": _parts, "groups": _parts}
-
-
-def _numbers(claimed: Sequence[Statement]) -> str:
-    return ", ".join(str(t) for t in sorted({s["task"] for s in claimed}))
-
-
-def _part(s: Statement, beside: Measured, rate: float | None) -> Part:
+def _part(s: Statement, measured: Measured, rate: float | None) -> Part:
     noun = NOUNS.get(s["family"])
-    about = f"{noun} {s['subject']} in task {s['task']}" if noun else f"task {s['task']}, {s['subject']}"
-    what = _beside(rate) if s["family"] != "forgetting" else ""
-    why = f" ({VACUOUS})" if s["value"] >= 1 else ""
+    subject = f"{noun} {s['subject']} in task {s['task']}" if noun else f"task {s['task']}, {s['subject']}"
+    comparison = _measured_text(rate) if s["family"] != "forgetting" else ""
+    reason = f" ({VACUOUS})" if s["value"] >= 1 else ""
     return Part(
-        about,
-        f"{statement_sentence(s, beside.sizes)}{what}{why}.",
+        subject,
+        f"{statement_sentence(s, measured.sizes)}{comparison}{reason}.",
         text.percent(s["value"]),
         "" if rate is None else text.measured_percent(rate),
     )
 
 
-def _weighted(rates: Sequence[float | None], sizes: Sequence[int]) -> float | None:
-    known = [(rate, n) for rate, n in zip(rates, sizes, strict=True) if rate is not None]
-    if len(known) < len(rates) or not sum(sizes):
+def _weighted_mean(rates: Sequence[float | None], sizes: Sequence[int]) -> float | None:
+    """The mean of the rates; None if one is missing."""
+    weighted = [rate * n for rate, n in zip(rates, sizes, strict=True) if rate is not None]
+    if len(weighted) < len(rates) or not sum(sizes):
         return None
-    return sum(rate * n for rate, n in known) / sum(sizes)
+    return sum(weighted) / sum(sizes)
 
 
-def _beside(rate: float | None) -> str:
+def _measured_text(rate: float | None) -> str:
     return "" if rate is None else f" (measured on the test part: {text.measured_percent(rate)})"

@@ -1,6 +1,9 @@
-"""The learner's fast path. Its specification is `cop2l.kernel.learning.ReferenceLearner`: the same bits, in less time.
+"""The engine of CoP2L. It inherits `learn`, the loop over tasks, from `cop2l.kernel.learning.ReferenceLearner`.
 
-What is gained: the pool is scored as `cop2l.certify.scoring` does it; on a CUDA device everything is recorded.
+It replaces two methods and gives the same bits in less time:
+
+mp2l             scores the pool as `cop2l.certify.scoring` does; on a CUDA device it replays recorded graphs (`cuda.py`)
+train_on_prior   replays recorded graphs on a CUDA device
 """
 
 import math
@@ -20,7 +23,7 @@ from cop2l.kernel.options import Refusal
 
 
 class Iterations:
-    """What an iteration of mP2L does: score the pool, then train on all that was picked."""
+    """The steps of one iteration of mP2L: score the pool, then train on all picked examples."""
 
     def __init__(
         self,
@@ -34,29 +37,33 @@ class Iterations:
         pool = Candidates if engine.ranks is None else engine.ranks.candidates
         self._pool = pool(model, S, B, candidates, engine.masked_classes, engine.options)
         self._trained, self._balance = prior, prior is not None and engine.options.balance
-        self._factor = engine.prior_weight(prior).cpu().numpy()
+        self._weights = engine.prior_weight(prior).cpu().numpy()
         self._optimiser = Optimiser(model, engine.options)
         self._theta: dict[str, Tensor] | None = None
 
     def top(self) -> Top:
-        """The largest weighted loss, the number of errors, and the block on top: positions that count S first, then B."""
-        found: Top = self._pool.top()
-        return found
+        """The largest weighted loss, the number of errors, and the block of the k largest losses.
+
+        Positions in a block count S first, then B.
+        """
+        top: Top = self._pool.top()
+        return top
 
     def train(self, block: np.ndarray, j: int) -> None:
-        """Iteration j: the block is picked, and all that was picked is trained on."""
+        """Take a block out of the pool, and train on all picked examples."""
         engine, options = self._engine, self._engine.options
         self._pool.close(block)
         self._trained = join([self._trained, gather(self._S, self._B, block)])
-        self._factor = np.concatenate([self._factor, np.where(block < len(self._S), 1.0, options.omega)])
+        self._weights = np.concatenate([self._weights, np.where(block < len(self._S), 1.0, options.omega)])
         assert self._trained is not None
-        even = class_balanced_weights(self._trained.y) if self._balance else torch.from_numpy(self._factor)
-        like = next(engine.model.parameters())
-        weight = even.to(like.device, like.dtype)
-        engine.update(self._optimiser, self._trained, weight, options.epochs, "update", j)
+        parameter = next(engine.model.parameters())
+        balance, y = self._balance, self._trained.y
+        weights = class_balanced_weights(y) if balance else torch.from_numpy(self._weights)
+        weights = weights.to(parameter.device, parameter.dtype)
+        engine.update(self._optimiser, self._trained, weights, options.epochs, "update", j)
 
     def keep(self) -> None:
-        """Remember theta as it is now."""
+        """Copy theta as it is now."""
         state = self._engine.model.state_dict()
         if self._theta is None:
             self._theta = {name: value.clone() for name, value in state.items()}
@@ -64,7 +71,7 @@ class Iterations:
             torch._foreach_copy_(list(self._theta.values()), list(state.values()))
 
     def finish(self) -> None:
-        """Theta goes back to what was kept."""
+        """Put the kept theta back into the model."""
         self._engine.model.eval()
         if self._theta is not None:
             self._engine.model.load_state_dict(self._theta)
@@ -72,11 +79,11 @@ class Iterations:
 
 @dataclass
 class FastLearner(ReferenceLearner):
-    """CoP2L with the bits of `ReferenceLearner`."""
+    """CoP2L with the bits of `ReferenceLearner`, in less time."""
 
     progress: Progress | None = None
     ranks: Any = None
-    """The processes that share scoring (`cop2l.certify.ranks`) and make the same calls; None: this one alone."""
+    """The processes that share the work (`cop2l.certify.ranks`); None if there is only this one."""
     trace: list[dict[str, Any]] = field(default_factory=list)
     """One entry per iteration of the newest task: picked, worst_loss, errors, bound, kept."""
     _graphs: Any = field(default=None, repr=False, compare=False)
@@ -90,54 +97,53 @@ class FastLearner(ReferenceLearner):
         kept_iterations: int | None = None,
         longest: int | None = None,
     ) -> Outcome:
-        """Algorithm 2, as `ReferenceLearner.mp2l` has it."""
+        """Algorithm 2, mP2L: pick the largest losses, train on all picked examples, repeat; `ReferenceLearner.mp2l` defines it.
+
+        A rerun, with `kept_iterations` or `longest`, is left to the reference.
+        """
         if kept_iterations is not None or longest is not None:
             return super().mp2l(S, B, candidates, prior, kept_iterations, longest)
-        options, points, certified = self.options, self.options.grid_points, int(candidates.sum())
-        iterations = self._iterations(S, B, candidates, prior)
-        blocks, own, j, best, least = [NONE], 0, 0, 0, math.inf
-        self.trace = []
+        options, points, n = self.options, self.options.grid_points, int(candidates.sum())
+        iterations = self._iterations(S, B, candidates, prior)  # line 2: S* <- S u B*
+        blocks, picked, j = [NONE], 0, 0  # line 1: C_0 <- {}
+        best, least, self.trace = 0, math.inf, []
         while True:
-            worst, errors, picked = iterations.top()
-            if math.isnan(worst):
-                raise Refusal(
-                    f"Training diverged at task {self.task}, iteration {j}: the loss is not a number; "
-                    f"lower lr ({options.lr}) or omega."
-                )
-            stopped = not worst >= options.gamma
-            value = criterion(options, certified, own, errors, j)
+            worst, errors, block = iterations.top()  # line 3: the largest l * w
+            self._check_loss(worst, j)
+            stopped = not worst >= options.gamma  # line 4: while l * w >= gamma
+            value = criterion(options, n, picked, errors, j)
             if (not points or j in points or stopped) and (value < least or options.stop == "none"):
                 best, least = j, value
                 iterations.keep()
-            self._say(j, own, worst, errors, value)
+            self._record(j, picked, worst, errors, value)
             if stopped or j == options.max_iterations:
                 break
-            if options.stop != "none" and criterion(options, certified, own, 0, j + 1) >= least:
-                break  # what was picked alone costs too much
-            blocks.append(picked)
-            own += int(np.count_nonzero(picked < len(S)))
+            if options.stop != "none" and criterion(options, n, picked, 0, j + 1) >= least:
+                break  # early exit: no later iteration has a smaller criterion
+            blocks.append(block)  # line 6: C_k <- C_{k-1} u {...}
+            picked += int(np.count_nonzero(block < len(S)))
             j += 1
-            iterations.train(picked, j)
-        iterations.finish()
-        for step in self.trace:
-            step["kept"] = step["iteration"] == best
+            iterations.train(block, j)  # line 7: theta_k <- update(theta_{k-1}, C_k)
+        iterations.finish()  # lines 10-12: k <- argmin of the criterion; theta goes back to it
+        for event in self.trace:
+            event["kept"] = event["iteration"] == best
         paid = next(point for point in points or (best,) if point >= best)
-        return Outcome(np.concatenate(blocks[: best + 1]), np.concatenate(blocks), paid, j)
+        return Outcome(np.concatenate(blocks[: best + 1]), np.concatenate(blocks), paid, j)  # line 13
 
-    def train_on_prior(self, own: Examples | None, rows: int) -> Examples | None:
-        """As `ReferenceLearner.train_on_prior`."""
-        prior, options = join([*self.prior, own]), self.options
+    def train_on_prior(self, own_prior: Examples | None, rows: int) -> Examples | None:
+        """The same as `ReferenceLearner.train_on_prior`."""
+        prior, options = join([*self.prior, own_prior]), self.options
         graphs = self._graphs_for([prior]) if options.start == "weights" else None
         epochs = options.prior_passes(rows)
         if prior is None or graphs is None or not epochs:
-            return super().train_on_prior(own, rows)
+            return super().train_on_prior(own_prior, rows)
         graphs.update_on_prior(self, prior, epochs, options.prior_lr or options.lr)
         return prior
 
     def _iterations(
         self, S: Examples, B: Examples | None, candidates: np.ndarray, prior: Examples | None
     ) -> Any:
-        """The iterations, recorded where they can be."""
+        """The iterations on this device."""
         graphs = self._graphs_for([S, B, prior]) if self.ranks is None else None
         if graphs is None:
             return Iterations(self, S, B, candidates, prior)
@@ -146,7 +152,7 @@ class FastLearner(ReferenceLearner):
         return cuda.Iterations(graphs, self, S, B, candidates, prior)
 
     def _graphs_for(self, parts: Sequence[Examples | None]) -> Any:
-        """What is recorded for this learner; None where nothing can be."""
+        """The recorded graphs of this learner; None if they cannot be recorded."""
         from cop2l.certify import cuda
 
         if not cuda.can_record(self, parts):
@@ -155,7 +161,15 @@ class FastLearner(ReferenceLearner):
             self._graphs = cuda.Graphs(self)
         return self._graphs
 
-    def _say(self, iteration: int, picked: int, worst: float, errors: int, value: float) -> None:
+    def _check_loss(self, worst: float, j: int) -> None:
+        if math.isnan(worst):
+            raise Refusal(
+                f"Training diverged at task {self.task}, iteration {j}: the loss is not a number; "
+                f"lower lr ({self.options.lr}) or omega."
+            )
+
+    def _record(self, iteration: int, picked: int, worst: float, errors: int, value: float) -> None:
+        """Add an iteration to the trace, and report it."""
         event = {"task": self.task, "iteration": iteration, "picked": picked}
         self.trace.append({**event, "worst_loss": worst, "errors": errors, "bound": value})
         if self.progress:

@@ -1,4 +1,4 @@
-"""The hold-out certificate: what any method can carry, from examples that it never learned from."""
+"""The hold-out certificate: it certifies any method by examples that the method never learned from."""
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,12 +28,12 @@ Samples = Mapping[int, tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class HoldoutCertificate(Certificate):
-    """A certificate whose evidence is the learner itself, as it was saved at that time."""
+    """A certificate whose evidence is the saved learner."""
 
     learner: Any = None
 
     def save(self, folder: str | Path) -> None:
-        """Write the learner and, last, the text."""
+        """Write the learner, then the text."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / HOLDOUT_FILES[0]
@@ -69,29 +69,29 @@ def issue_holdout(
     """The certificate of a learner from the withheld examples of every task that it has learned.
 
     With probability at least 1 - delta over the draw of the withheld examples, the error rate on every task t is at most its
-    bound, for all t at once: theorem `holdout` of docs/theory.md. `before` says which withheld rows of each task were
-    misclassified just after it was learned: needed if forgetting is claimed. `doubts` are what `withheld_row_findings` found.
-    `learned` gives blocks (x, y) of what each task was learned from: a withheld example that the model cannot tell from another
-    counts as an error, unless rows may repeat. `fields` are further fields of the certificate.
+    bound, for all t at once: theorem `holdout` of docs/theory.md.
+
+    before     which withheld rows of each task were misclassified just after it was learned; needed if forgetting is claimed
+    findings   the result of `withheld_row_findings`
+    repeats    whether equal rows are draws; otherwise a withheld example that the model cannot tell from another is an error
+    learned    functions that yield blocks (x, y) of the examples that each task learned from
+    fields     further fields of the certificate
     """
     last, records = learner.tasks_seen, []
     draws = counting.declared_draws(fields.get("data"), repeats)
-    same = {} if draws else _repeated(learner.model, withheld, learned or {}, last, threads)
+    repeated = {} if draws else _repeated_rows(learner.model, withheld, learned or {}, last, threads)
     for task in range(1, last + 1):
         x, y, *groups = (*withheld[task], None)
         if not len(y):
             raise UserError(f"Nothing is withheld of task {task}; choose a larger holdout share.")
-        task_number = task if learner.scenario == "task-incremental" else None
-        wrong, column = (
-            numbers(learner.predict(x, task=task_number)) != numbers(y),
-            counting.group_numbers(groups[0], options, len(y)),
-        )
-        facts = {"labels": numbers(y), "groups": column, "wrong": (before or {}).get(task)}
-        wrong |= same.get(task, False)
-        counted = counting.task_record(options, last, task, Sets(), wrong, facts)
-        found = fingerprint(len(y), blocks_of(x, np.asarray(y)), column)
+        predicted = learner.predict(x, task=task if learner.scenario == "task-incremental" else None)
+        errors = (numbers(predicted) != numbers(y)) | repeated.get(task, False)
+        group_numbers = counting.group_numbers(groups[0], options, len(y))
+        columns = {"labels": numbers(y), "groups": group_numbers, "wrong": (before or {}).get(task)}
+        counts = counting.task_record(options, last, task, Sets(), errors, columns)
+        data_hash = fingerprint(len(y), blocks_of(x, np.asarray(y)), group_numbers)
         head = sorted(int(c) for c in heads[task - 1])
-        records.append({"task": task, "rows": len(y), "head": head, "fingerprint": found, **counted})
+        records.append({"task": task, "rows": len(y), "head": head, "fingerprint": data_hash, **counts})
     void = {number for tasks, _ in findings for number in tasks}
     statements = void_statements(all_statements(options, records), void, means=bool(findings))
     content = content_of(
@@ -111,12 +111,15 @@ def issue_holdout(
     return HoldoutCertificate(content, options, learner=learner)
 
 
-def _repeated(
+def _repeated_rows(
     model: Any, withheld: Samples, learned: Mapping[int, Any], last: int, threads: int
 ) -> dict[int, np.ndarray]:
     """Which withheld examples of each task the model cannot tell from another one, withheld or learned."""
-    number, tasks = partial(counting.answer_numbers, model), range(1, last + 1)
+    answer_numbers, tasks = partial(counting.answer_numbers, model), range(1, last + 1)
     with exact_arithmetic(threads):
-        keys = {t: number(withheld[t][0]) for t in tasks}
-        others = {t: np.concatenate([number(x) for x, _ in learned[t]()]) for t in tasks if t in learned}
-    return counting.repeated_rows(keys, {t: np.zeros(len(own), bool) for t, own in keys.items()}, others)
+        keys = {t: answer_numbers(withheld[t][0]) for t in tasks}
+        learned_keys = {
+            t: np.concatenate([answer_numbers(x) for x, _ in learned[t]()]) for t in tasks if t in learned
+        }
+    used = {t: np.zeros(len(rows), bool) for t, rows in keys.items()}
+    return counting.repeated_rows(keys, used, learned_keys)

@@ -9,7 +9,7 @@ from cop2l.kernel.options import PRIOR, Family, Kind, Options, Refusal
 
 
 class OptionValues(TypedDict, total=False):
-    """The options as keywords. `Options` declares them; type checkers read keywords from a TypedDict alone (a test compares)."""
+    """The types of `Options`, again: type checkers read keyword arguments only from a TypedDict. A test compares the two."""
 
     memory: int
     k: int
@@ -44,7 +44,7 @@ class OptionValues(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Choice:
-    """What is chosen before the options themselves."""
+    """The choice of a preset."""
 
     preset: Literal["default", "picking", "hybrid", "paper"] = "default"
     """The set of defaults: `default` (its values are listed here) learns half of each task, with replay, and certifies by the
@@ -67,38 +67,38 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "paper": {"buffer": "uniform", "stop": "kl", "kind": "kl"},
 }  # fmt: skip
-"""docs/configuration.md says when to choose which; reproduction/tables.md has the search that led to `hybrid`."""
+"""docs/tutorial.md says when to choose which preset; reproduction/tables.md has the search that led to `hybrid`."""
 
 SCALES = {"default": PRIOR}
 """The presets that scale the inputs."""
 
 
 def check_preset(preset: str) -> str:
-    """The name of a preset; another is refused."""
+    """The same name; refuse one that is no preset."""
     if preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
     return preset
 
 
 def options(preset: str = Choice.preset, **changes: Any) -> Options:
-    """A preset with changes; an unknown name is an error that names the nearest.
+    """The options of a preset with changes.
 
     >>> options("paper", k=4).buffer
     'uniform'
     """
-    chosen = {**PRESETS[check_preset(preset)], **changes}
+    values = {**PRESETS[check_preset(preset)], **changes}
     names = {field.name for field in fields(Options)}
     for name in changes:
         if name not in names:
             raise unknown("option", name, names)
-    if preset in ("default", "hybrid") and chosen["prior"] == 0:
+    if preset in ("default", "hybrid") and values["prior"] == 0:
         raise UserError(f"The preset {preset!r} needs prior examples; for prior=0 use preset='picking'.")
     if "kind" not in changes:
-        usual = {"count-only": "combined", "threshold": "preference"}
-        chosen["kind"] = usual.get(str(chosen["buffer"]), chosen["kind"])
-        if chosen["kind"] in ("preference", "combined") and chosen["buffer"] == "uniform":
-            chosen["kind"] = "kl-tight"
+        kinds = {"count-only": "combined", "threshold": "preference"}
+        values["kind"] = kinds.get(str(values["buffer"]), values["kind"])
+        if values["kind"] in ("preference", "combined") and values["buffer"] == "uniform":
+            values["kind"] = "kl-tight"
     try:
-        return Options(**chosen)
+        return Options(**values)
     except Refusal as refusal:
         raise UserError(str(refusal)) from None

@@ -1,8 +1,8 @@
-"""The scale of the inputs, set from the prior part of the first task before learning begins.
+"""Sets the scale of the inputs from the prior part of the first task, before learning begins.
 
-The prior part P_1 is a function of the seed and of the number of rows alone, and nothing is certified of it. Whatever is made of
-(seed, P_1) is therefore fixed, given the prior parts, before the certified examples S_1, ..., S_T are looked at: initial
-parameters and options may depend on it, and every bound holds as it is (docs/theory.md, section 5, Prior split).
+The rows of the prior part P_1 depend only on the seed and on the number of rows, and certify nothing. A function of (seed, P_1)
+is therefore fixed, given the prior parts, before the certified examples S_1, ..., S_T are seen: initial parameters and options
+may depend on it, and every bound holds unchanged (docs/theory.md, section 5, Prior split).
 """
 
 from collections.abc import Callable
@@ -27,34 +27,35 @@ if TYPE_CHECKING:
 
 
 def prior_part(x: Any, y: Any, share: float, seed: int) -> Examples:
-    """Examples of the first task's prior part, in the order of their second marks; not more than are looked at."""
+    """The prior examples of the first task that set the scale, in the order of their second marks."""
     if len(x) != len(y):
         raise UserError(f"x has {len(x)} examples and y has {len(y)} labels; they must be as many.")
     labels = torch.as_tensor(numbers(y).astype(np.int64))
     return sample(inputs(x), labels, 1, seed).take(prior_rows(len(y), share, seed))
 
 
-def prior_scale(part: Examples, say: Callable[[str], None] = lambda _: None) -> dict[str, list[float]] | None:
-    """The scale that a prior part gives; `say` is told if it has too few examples for one."""
-    found = scale_from(part)
-    if found is None:
-        say(
+def prior_scale(part: Examples, warn: Callable[[str], None]) -> dict[str, list[float]] | None:
+    """The scale of a prior part; None, with a warning, if it has too few examples."""
+    scale = scale_from(part)
+    if scale is None:
+        warn(
             f"The inputs stay as they are: the first task has {len(part)} prior examples, and {LEAST_TO_SCALE} are needed;"
             " scale them by constants."
         )
-    return found
+    return scale
 
 
 def scale_inputs(learner: "CoP2L", x: Any, y: Tensor) -> None:
-    """Scale the inputs of a learner by the prior examples of (x, y), the task that it learns first."""
-    model, chosen = learner.model, learner.options
-    part = prior_part(x, y, chosen.prior, chosen.seed)
-    ids = not part.x.is_floating_point() and type(model) not in MODELS.values()
-    own: Any = getattr(model, "scale", None)
-    if ids or (isinstance(own, Scale) and not own.limited):  # token ids, or constants that were given
+    """Scale the inputs of a learner by the prior examples of (x, y), its first task."""
+    model, options = learner.model, learner.options
+    part = prior_part(x, y, options.prior, options.seed)
+    has_ids = not part.x.is_floating_point() and type(model) not in MODELS.values()  # token ids
+    current: Any = getattr(model, "scale", None)
+    has_constants = isinstance(current, Scale) and not current.limited
+    if has_ids or has_constants:
         return
-    constants = prior_scale(part, lambda sentence: advice.warn_user(iter([sentence])))
-    if constants is not None:
+    scale = prior_scale(part, lambda sentence: advice.warn_user([sentence]))
+    if scale is not None:
         model = scalable(model, list(part.x.shape[1:]))
-        model.scale.put(**constants)
+        model.scale.put(**scale)
         use_model(learner, model)

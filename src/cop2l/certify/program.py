@@ -1,7 +1,7 @@
-"""The model as a program that runs without cop2l (torch.export, ONNX), and which examples it misclassifies.
+"""Converts a model to a program that runs without cop2l (torch.export, ONNX), and finds the examples that it misclassifies.
 
-A program is a function of the parameters and of what converts them, so that an auditor makes it again, byte for byte; nothing
-of it is ever loaded from a file.
+A program depends only on the model and on the versions of the packages that convert it. An auditor therefore makes it again,
+byte for byte, and never loads it from a file.
 """
 
 import copy
@@ -27,43 +27,44 @@ from cop2l.kernel.exported import PROGRAMS
 from cop2l.kernel.samples import blocks_of
 
 ALONE = "CPU, 1 thread"
-"""How errors are counted: another number of threads may add in another order."""
+"""How errors are counted; another number of threads may add in another order."""
 Run = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program: the bytes of its file, what made them, what runs it, and the logits that it gives."""
+    """A program with the versions that made it and the runtime that runs it."""
 
     content: bytes
+    """The bytes of its file."""
     made_by: str
-    """The same versions make the same bytes."""
+    """The versions of the packages that made it; the same versions make the same bytes."""
     run_by: str
-    """The same runtime on the same processor rounds in the same way."""
+    """The runtime and the processor; the same ones round in the same way."""
     logits: Run
-    """Logits of a batch, in any precision, as a tensor."""
+    """A function from a batch, in any precision, to its logits."""
 
 
 def program(model: nn.Module, inputs: Sequence[int], form: str = "torch") -> Program:
-    """The program of a model whose examples have the shape `inputs`; the number of examples is free."""
+    """The program of a model whose examples have the shape `inputs`, for batches of any size."""
     if form not in PROGRAMS:
         raise unknown("format of programs", form, PROGRAMS)
     model = copy.deepcopy(model).cpu().eval()
-    like = next(model.parameters())
-    if like.dtype not in (torch.float32, torch.float64):
+    dtype = next(model.parameters()).dtype
+    if dtype not in (torch.float32, torch.float64):
         raise UserError("Only models in single or double precision can be exported; convert it first.")
-    example = torch.zeros((2, *inputs), dtype=like.dtype)
+    example = torch.zeros((2, *inputs), dtype=dtype)
     try:
         with _quiet():
             return (_torch if form == "torch" else _onnx)(model, example)
     except UserError:
         raise
-    except Exception as error:  # what converts has many kinds of errors, and none is a class of its own
+    except Exception as error:  # the converters raise errors of many classes
         cause: BaseException = error
-        while cause.__cause__:  # a converter wraps what went wrong in what it was doing
+        while cause.__cause__:
             cause = cause.__cause__
-        why = printable_text((str(cause).splitlines() or [type(cause).__name__])[0][:200])
-        raise UserError(f"The model cannot be turned into a program of the format {form}: {why}") from None
+        reason = printable_text((str(cause).splitlines() or [type(cause).__name__])[0][:200])
+        raise UserError(f"The model cannot be turned into a program of the format {form}: {reason}") from None
 
 
 def _torch(model: nn.Module, example: Tensor) -> Program:
@@ -72,8 +73,7 @@ def _torch(model: nn.Module, example: Tensor) -> Program:
     )
     exported.example_inputs = None  # they would be pickled
     for node in exported.graph.nodes:
-        # The folders of this machine, and whose classes made it.
-        for name in ("stack_trace", "nn_module_stack"):
+        for name in ("stack_trace", "nn_module_stack"):  # they name folders of this machine
             node.meta.pop(name, None)
     file = io.BytesIO()
     torch.export.save(exported, file)
@@ -96,7 +96,7 @@ def _onnx(model: nn.Module, example: Tensor) -> Program:
     )  # fmt: skip
     graph = converted.model_proto
     for part in (graph, graph.graph, *graph.graph.node):
-        del part.metadata_props[:]  # the folders of this machine
+        del part.metadata_props[:]  # they name folders of this machine
     content = graph.SerializeToString(deterministic=True)
     return Program(
         content,
@@ -109,20 +109,20 @@ def _onnx(model: nn.Module, example: Tensor) -> Program:
 def _session(content: bytes) -> Run:
     import onnxruntime
 
-    chosen = onnxruntime.SessionOptions()
-    chosen.intra_op_num_threads = chosen.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(content, chosen, providers=["CPUExecutionProvider"])
-    kind = torch.float64 if session.get_inputs()[0].type == "tensor(double)" else torch.float32
-    return lambda x: torch.from_numpy(session.run(None, {"x": x.to(kind).numpy()})[0])
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = settings.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(content, settings, providers=["CPUExecutionProvider"])
+    dtype = torch.float64 if session.get_inputs()[0].type == "tensor(double)" else torch.float32
+    return lambda x: torch.from_numpy(session.run(None, {"x": x.to(dtype).numpy()})[0])
 
 
 def load_program(file: Path, form: str) -> Run:
-    """What gives the logits of a batch, from the file of a program."""
+    """The function from a batch to its logits, from the file of a program."""
     if form == "onnx":
         return _session(file.read_bytes())
     module = torch.export.load(file).module()
-    kind = next(module.parameters()).dtype
-    return lambda x: module(x.to(kind))
+    dtype = next(module.parameters()).dtype
+    return lambda x: module(x.to(dtype))
 
 
 def _versions(*packages: str) -> str:
@@ -138,7 +138,7 @@ def _machine() -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Inside, what converts does not talk: of packages that it could use too, or of an error before it is raised."""
+    """Silence the messages of the converters about optional packages, and about errors that they raise anyway."""
     loggers = {
         logging.getLogger(name): logging.getLogger(name).level for name in ("torch.onnx", "torch.export")
     }
@@ -154,23 +154,23 @@ def _quiet() -> Iterator[None]:
 
 
 def answers_alone(run: Run, x: Any) -> np.ndarray:
-    """The logits of each example, asked for alone, so that its answer is a function of it alone."""
-    found: list[np.ndarray] = []
+    """The logits of each example, computed alone, so that they do not depend on other examples."""
+    logits: list[np.ndarray] = []
     with torch.no_grad(), exact_arithmetic(1):
         for block, _ in blocks_of(x, x):
             rows = block if isinstance(block, Tensor) else torch.from_numpy(np.array(block))
-            found += [run(one[None])[0].numpy() for one in rows.detach().cpu()]
-    return np.stack(found)
+            logits += [run(row[None])[0].numpy() for row in rows.detach().cpu()]
+    return np.stack(logits)
 
 
 def wrong_rows(logits: np.ndarray, y: np.ndarray, masked_classes: np.ndarray | None) -> np.ndarray:
     """Which examples a program misclassifies.
 
-    As in the kernel, an example is right only if its class has strictly the largest logit among those that are not `outside`.
+    As in the kernel, an example is right only if its class has strictly the largest logit among the classes that are not masked.
     """
     logits, rows = logits.copy(), np.arange(len(y))
     if masked_classes is not None:
         logits[:, masked_classes] = -np.inf
-    own = logits[rows, y]
+    label_logits = logits[rows, y]
     logits[rows, y] = -np.inf
-    return np.asarray(~(own > logits.max(1)))
+    return np.asarray(~(label_logits > logits.max(1)))

@@ -1,7 +1,4 @@
-"""Scores, in less time: the bits are those of `cop2l.kernel.exact.score`.
-
-What is gained: inputs are laid out in blocks once and for all.
-"""
+"""Scores examples with the bits of `cop2l.kernel.exact.score`, in less time: inputs are divided into blocks only once."""
 
 import itertools
 import math
@@ -30,14 +27,14 @@ from cop2l.kernel.models import MODELS
 from cop2l.kernel.options import Options
 
 COPIED = 2**28
-"""Bytes of a task that are copied once, where its memory does not begin as torch's own does; more are copied block by block."""
+"""The most bytes of a task that are copied at once, if its memory is not aligned; more are copied block by block."""
 Top = tuple[float, int, np.ndarray]
 """The largest weighted loss, the number of errors, and the positions of the k largest losses."""
 
 
 @contextmanager
 def scoring_mode(model: nn.Module) -> Iterator[None]:
-    """Inside: evaluation mode, no gradients, padded linear layers where a width asks for it; then all is as before."""
+    """Inside: evaluation mode, no gradients, and padded linear layers if a width of the model needs them."""
     training = [module for module in model.modules() if module.training]
     narrow = not is_builtin_model(model) or any(
         p.dim() == 2 and p.shape[1] % WIDTH for p in model.parameters()
@@ -53,7 +50,7 @@ def scoring_mode(model: nn.Module) -> Iterator[None]:
 
 
 def is_builtin_model(model: nn.Module) -> bool:
-    """Whether it is one of cop2l's models as built: it never changes its input, and its parameters show every product's width."""
+    """Whether it is an unchanged model of cop2l: it never writes into its input, and its parameters show all widths of layers."""
     return type(model) in MODELS.values() and all(
         type(module).__module__.startswith(("cop2l.kernel.", "torch.nn.modules."))
         and not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
@@ -63,46 +60,46 @@ def is_builtin_model(model: nn.Module) -> bool:
 
 
 def row_major(x: Tensor) -> bool:
-    """Whether x has the plain memory layout: kernels may round another one (channels last) differently."""
+    """Whether x has the plain memory layout. Kernels may round other layouts (channels last) differently."""
     return x.stride() == torch.empty(x.shape, dtype=x.dtype, device="meta").stride()
 
 
 def input_blocks(model: nn.Module, x: Any, size: int | None = None) -> Iterator[Any]:
-    """X in blocks of the same number of rows, where the model is; rows beyond the end are zeros. A block lasts until the next.
+    """The inputs in blocks of `size` rows on the model's device, padded with zeros. A block lasts until the next one.
 
-    A model of the user's own, which may write into its input, gets copies.
+    A model of the user's own gets copies, because it may write into its input.
     """
-    size, trusted, scratch = size or block_rows(x), is_builtin_model(model), None
+    size, is_builtin, memory = size or block_rows(x), is_builtin_model(model), None
     for start in range(0, len(x), size):
         rows = model_input(model, tensor(x[start : start + size]))
-        if not (trusted and len(rows) == size) or rows.data_ptr() % 64 or not row_major(rows):
-            if scratch is None:
-                scratch = rows.new_empty((size, *rows.shape[1:]))
-            rows = pad_rows(rows, size, scratch)
-        yield rows if trusted else rows.detach()  # it may reshape what it is given
+        if not (is_builtin and len(rows) == size) or rows.data_ptr() % 64 or not row_major(rows):
+            if memory is None:
+                memory = rows.new_empty((size, *rows.shape[1:]))
+            rows = pad_rows(rows, size, memory)
+        yield rows if is_builtin else rows.detach()  # the model may reshape its input
 
 
 def kept_blocks(model: nn.Module, x: Any) -> list[Tensor] | None:
-    """X in blocks to be used again and again, if they can be views of it or of one copy; else None."""
-    like, size = next(model.parameters()), block_rows(x)
-    if not isinstance(x, Tensor) or (x.device, x.dtype) != (like.device, like.dtype):
+    """The inputs in blocks that can be scored repeatedly: views of x or of one copy; None if that is impossible."""
+    parameter, size = next(model.parameters()), block_rows(x)
+    if not isinstance(x, Tensor) or (x.device, x.dtype) != (parameter.device, parameter.dtype):
         return None
     if not row_major(x) or not is_builtin_model(model):
         return None
-    whole = range(0, len(x) - size + 1, size)
-    if any((x.data_ptr() + start * x[:1].nbytes) % 64 for start in whole):
+    starts = range(0, len(x) - size + 1, size)
+    if any((x.data_ptr() + start * x[:1].nbytes) % 64 for start in starts):
         if x.nbytes > COPIED:
             return None
         x = x.clone()
-    last = [block.clone() for block in input_blocks(model, x[len(whole) * size :])]
-    return [*(x[start : start + size] for start in whole), *last]
+    last = [block.clone() for block in input_blocks(model, x[len(starts) * size :])]
+    return [*(x[start : start + size] for start in starts), *last]
 
 
 class Pool:
-    """Examples that are scored together, again and again: laid out once, each part in whole blocks of its own.
+    """Examples that are scored together repeatedly; each part fills blocks of its own.
 
-    Positions count rows of this layout: part i's rows begin at `starts[i]`, and what is left of its last block is padding,
-    which is scored like everything else and never picked.
+    Positions count rows of this layout. The rows of part i begin at `starts[i]`; its last block is padded, and padding is scored
+    but never picked.
     """
 
     def __init__(
@@ -113,88 +110,90 @@ class Pool:
         weights: Sequence[float],
     ) -> None:
         self._model, self._parts, self._size = model, parts, block_rows(parts[0].x)
-        like, size = next(model.parameters()), self._size
+        parameter, size = next(model.parameters()), self._size
         self.starts = [0]
         for part in parts:
             self.starts.append(self.starts[-1] - (-len(part) // size) * size)
         y = torch.cat([F.pad(part.y, (0, -len(part) % size)) for part in parts])
-        self._own = y * size + torch.arange(len(y), device=y.device) % size
-        """Where, in the flat matrix of a block's logits, each row's own class is."""
-        self._weight = torch.empty(len(y), dtype=like.dtype, device=like.device)
+        self._label_index = y * size + torch.arange(len(y), device=y.device) % size
+        """For each row, the position of the logit of its label in the flat matrix of its block's logits."""
+        self._weight = torch.empty(len(y), dtype=parameter.dtype, device=parameter.device)
         for (start, end), weight in zip(itertools.pairwise(self.starts), weights, strict=True):
             self._weight[start:end] = -weight
         self._losses, self._closed = torch.empty_like(self._weight), torch.zeros_like(y, dtype=torch.bool)
         self._blocks = [kept_blocks(model, part.x) for part in parts]
-        self._outside = None
+        self._masked = None
         if masked_classes is not None:
             task = torch.from_numpy(self.laid_out([part.task for part in parts], 0)).to(masked_classes.device)
-            self._outside = masked_classes.index_fill(0, task.new_zeros(1), False)[task]
+            self._masked = masked_classes.index_fill(0, task.new_zeros(1), False)[task]
 
     def __len__(self) -> int:
-        return len(self._own)
+        return len(self._label_index)
 
     def laid_out(self, columns: Sequence[np.ndarray], padding: Any) -> np.ndarray:
-        """One array for each part, brought into the layout."""
-        whole = np.full(len(self), padding, columns[0].dtype)
+        """The columns of all parts as one column in this layout."""
+        layout = np.full(len(self), padding, columns[0].dtype)
         for start, column in zip(self.starts, columns, strict=False):
-            whole[start : start + len(column)] = column
-        return whole
+            layout[start : start + len(column)] = column
+        return layout
 
     def close(self, rows: np.ndarray) -> None:
-        """From now on the loss of these rows is minus infinity."""
+        """Set the loss of these rows to minus infinity from now on."""
         self._closed.index_fill_(0, torch.from_numpy(rows).to(self._closed.device), True)
 
     def losses_at(self, rows: np.ndarray) -> np.ndarray:
-        """What these rows had in the last scoring."""
+        """The weighted losses of these rows in the last scoring."""
         return self._losses[torch.from_numpy(rows).to(self._losses.device)].cpu().numpy()
 
     def score(self) -> tuple[Tensor, np.ndarray]:
-        """Every row's weight * cross-entropy, and which of the first part's examples are misclassified.
+        """The weight * cross-entropy of every row, and which examples of the first part are misclassified.
 
-        The first lasts until the next call.
+        The losses last until the next call.
         """
-        start, wrong = 0, [torch.empty(0, dtype=torch.bool, device=self._closed.device)]
+        start, errors = 0, [torch.empty(0, dtype=torch.bool, device=self._closed.device)]
         with scoring_mode(self._model):
-            for part, kept in zip(self._parts, self._blocks, strict=True):
-                for rows in kept or input_blocks(self._model, part.x):
+            for part, blocks in zip(self._parts, self._blocks, strict=True):
+                for rows in blocks or input_blocks(self._model, part.x):
                     end = start + self._size
-                    # classes along the first dimension, where a softmax over few of them is much quicker
-                    logits, own = self._model(rows).t().contiguous(), self._own[start:end]
-                    if self._outside is not None:
-                        logits.masked_fill_(self._outside[start:end].t(), -torch.inf)
-                    flat = logits.view(-1)
-                    found = torch.log_softmax(logits, 0).view(-1).index_select(0, own)
-                    torch.mul(found, self._weight[start:end], out=self._losses[start:end])
+                    # classes along the first dimension, where a softmax over few of them is much faster
+                    logits, label_index = self._model(rows).t().contiguous(), self._label_index[start:end]
+                    if self._masked is not None:
+                        logits.masked_fill_(self._masked[start:end].t(), -torch.inf)
+                    log_likelihood = torch.log_softmax(logits, 0).view(-1).index_select(0, label_index)
+                    torch.mul(log_likelihood, self._weight[start:end], out=self._losses[start:end])
                     if start < self.starts[1]:
-                        mine = flat.index_select(0, own)
-                        flat.index_fill_(0, own, -torch.inf)
-                        wrong.append(~(mine > logits.amax(0)))
+                        flat = logits.view(-1)
+                        label_logits = flat.index_select(0, label_index)
+                        flat.index_fill_(0, label_index, -torch.inf)
+                        errors.append(~(label_logits > logits.amax(0)))
                     start = end
-        found_wrong = torch.cat(wrong).cpu().numpy()[: len(self._parts[0])]
-        return self._losses.masked_fill_(self._closed, -torch.inf), found_wrong
+        misclassified = torch.cat(errors).cpu().numpy()[: len(self._parts[0])]
+        return self._losses.masked_fill_(self._closed, -torch.inf), misclassified
 
 
-def top_block(losses: Tensor, rest: np.ndarray, mark: np.ndarray, k: int) -> tuple[float, np.ndarray]:
-    """The largest loss, and the positions of the k largest: largest first, ties by the smaller mark. Closed rows are -inf."""
+def top_block(losses: Tensor, is_open: np.ndarray, mark: np.ndarray, k: int) -> tuple[float, np.ndarray]:
+    """The largest loss of the open rows, and the positions of the k largest, in falling order, ties by the smaller mark.
+
+    The losses of closed rows are minus infinity.
+    """
     largest = torch.topk(losses, min(k + 1, len(losses)))
-    found = largest.values.tolist()
-    if (
-        len(found) > k
-        and found[-1] > -math.inf
-        and all(one > other for one, other in itertools.pairwise(found))
-    ):
-        return found[0], largest.indices[:k].cpu().numpy()  # as nearly always: no ties
-    at = np.flatnonzero(rest)
-    values = losses.cpu().numpy()[at]
-    worst = float(values.max(initial=-math.inf))
-    if len(at) > k:
-        largest_k = values >= np.partition(values, -k)[-k]  # and all that are level with the last of them
-        at, values = at[largest_k], values[largest_k]
-    return worst, at[np.lexsort((mark[at], -values))[:k]]
+    values = largest.values.tolist()
+    has_no_ties = all(left > right for left, right in itertools.pairwise(values))
+    if len(values) > k and values[-1] > -math.inf and has_no_ties:  # nearly always
+        return values[0], largest.indices[:k].cpu().numpy()
+    rows = np.flatnonzero(is_open)
+    open_losses = losses.cpu().numpy()[rows]
+    worst = float(open_losses.max(initial=-math.inf))
+    if len(rows) > k:
+        in_block = (
+            open_losses >= np.partition(open_losses, -k)[-k]
+        )  # the k largest, and ties with the last of them
+        rows, open_losses = rows[in_block], open_losses[in_block]
+    return worst, rows[np.lexsort((mark[rows], -open_losses))[:k]]
 
 
 class Candidates:
-    """The pool of mP2L: what can still be picked. Positions count S first, then B."""
+    """The pool of mP2L: the examples that can still be picked. Positions count S first, then B."""
 
     def __init__(
         self,
@@ -209,27 +208,27 @@ class Candidates:
         weights = [1.0, options.pick_omega or options.omega][: len(parts)]
         self._pool, self._n, self._k = Pool(model, parts, masked_classes, weights), len(S), options.k
         self._mark = self._pool.laid_out([part.mark for part in parts], 0)
-        self._rest = self._pool.laid_out([mask, *(np.ones(len(part), bool) for part in parts[1:])], False)
-        self._pool.close(np.flatnonzero(~self._rest))
+        self._open = self._pool.laid_out([mask, *(np.ones(len(part), bool) for part in parts[1:])], False)
+        self._pool.close(np.flatnonzero(~self._open))
 
     def top(self) -> Top:
-        """Score the pool: the largest weighted loss, the number of errors in S, and the block on top."""
-        losses, wrong = self._pool.score()
-        worst, picked = top_block(losses, self._rest, self._mark, self._k)
-        errors = int(np.count_nonzero(wrong & self._rest[: len(wrong)]))
-        return worst, errors, np.where(picked < self._n, picked, picked - self._pool.starts[1] + self._n)
+        """Score the pool: the largest weighted loss, the number of errors in S, and the block of the k largest losses."""
+        losses, misclassified = self._pool.score()
+        worst, rows = top_block(losses, self._open, self._mark, self._k)
+        errors = int(np.count_nonzero(misclassified & self._open[: len(misclassified)]))
+        return worst, errors, np.where(rows < self._n, rows, rows - self._pool.starts[1] + self._n)
 
     def close(self, block: np.ndarray) -> None:
-        """These are picked, and never again."""
-        rows = self._laid_out(block)
-        self._rest[rows] = False
+        """Take a picked block out of the pool."""
+        rows = self._pool_rows(block)
+        self._open[rows] = False
         self._pool.close(rows)
 
     def losses_at(self, block: np.ndarray) -> np.ndarray:
-        """What these had in the last scoring."""
-        return self._pool.losses_at(self._laid_out(block))
+        """The weighted losses of a block in the last scoring."""
+        return self._pool.losses_at(self._pool_rows(block))
 
-    def _laid_out(self, block: np.ndarray) -> np.ndarray:
+    def _pool_rows(self, block: np.ndarray) -> np.ndarray:
         return np.where(block < self._n, block, block - self._n + self._pool.starts[1])
 
 
@@ -238,46 +237,48 @@ def outputs(
 ) -> Iterator[Tensor]:
     """The logits, block by block, on the CPU; those outside the head of the task are minus infinity.
 
-    Fewer examples than a block has go through the model in a block of their own size: errors are counted in whole blocks.
+    A few examples are not padded to a whole block: predictions need fewer rows, and only errors are counted in whole blocks.
     """
-    left = len(x)
+    remaining = len(x)
     with scoring_mode(model):
-        for rows in input_blocks(model, x, min(left, block_rows(x))):
-            logits = model(rows)[:left]
-            left -= len(rows)
+        for rows in input_blocks(model, x, min(remaining, block_rows(x))):
+            logits = model(rows)[:remaining]
+            remaining -= len(rows)
             if task is not None and masked_classes is not None:
                 logits = logits.masked_fill(masked_classes[task], -torch.inf)
             yield logits.cpu()
 
 
 def misclassified(model: nn.Module, part: Examples, masked_classes: Tensor | None) -> np.ndarray:
-    """Which examples are misclassified, as the kernel counts them."""
+    """Which examples are misclassified, with the bits of the kernel."""
     return Pool(model, [part], masked_classes, [1.0]).score()[1]
 
 
 class ErrorCount:
-    """Which examples of many tasks are misclassified: small tasks share a forward pass."""
+    """Finds the misclassified examples of several tasks; small tasks share a forward pass."""
 
     def __init__(self, model: nn.Module, masked_classes: Tensor | None) -> None:
-        self._model, self._outside = model, masked_classes
+        self._model, self._masked_classes = model, masked_classes
         self._waiting: list[tuple[Examples, np.ndarray, Any]] = []
         self._rows = 0
 
-    def add(self, part: Examples, wrong: np.ndarray, rows: Any) -> None:
-        """In the end `wrong` says at these rows which of the examples are misclassified."""
-        self._waiting.append((part, wrong, rows))
+    def add(self, part: Examples, mask: np.ndarray, rows: Any) -> None:
+        """Mark which of these examples are misclassified in `mask`, at `rows`; not before `finish`."""
+        self._waiting.append((part, mask, rows))
         self._rows += len(part)
         if self._rows >= LARGE_BLOCK:
             self.finish()
 
     def finish(self) -> None:
-        """Score what is waiting."""
-        waiting, self._waiting, self._rows = [one for one in self._waiting if len(one[0])], [], 0
+        """Score the examples that are waiting."""
+        waiting, self._waiting, self._rows = [entry for entry in self._waiting if len(entry[0])], [], 0
         parts, start = [part for part, *_ in waiting], 0
         if len(parts) > 1:
             parts = [replace(part, x=model_input(self._model, tensor(part.x[:]))) for part in parts]
         joined = parts[0] if len(parts) == 1 else join(parts)  # a single part may be a memory map
-        errors = np.empty(0, bool) if joined is None else misclassified(self._model, joined, self._outside)
-        for part, wrong, rows in waiting:
-            wrong[rows] = errors[start : start + len(part)]
+        errors = np.empty(0, bool)
+        if joined is not None:
+            errors = misclassified(self._model, joined, self._masked_classes)
+        for part, mask, rows in waiting:
+            mask[rows] = errors[start : start + len(part)]
             start += len(part)
