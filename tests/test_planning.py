@@ -103,8 +103,8 @@ def test_a_target_below_the_error_cannot_be_had():
 
 
 BAD = [
-    ({}, "Say how many examples"),
-    ({"examples": 10, "target": 0.1}, "Say how many examples"),
+    ({}, "Give either the number of examples"),
+    ({"examples": 10, "target": 0.1}, "Give either the number of examples"),
     ({"examples": 0}, "examples must be an integer from 1"),
     ({"examples": 10**10}, "at most 10"),
     ({"target": 1.0}, "target must be"),

@@ -28,10 +28,10 @@ TASK_INCREMENTAL: Scenario = "task-incremental"
 
 
 class CoP2LStrategy(SupervisedTemplate):  # type: ignore[misc]
-    """CoP2L as a strategy: every experience that it is trained on is a task, and `certify` speaks of all of them.
+    """CoP2L as a strategy: every training experience is a task, and `certify` certifies all of them.
 
-    Examples are read through the evaluation transforms, which must not be random: a certificate speaks of examples, not of
-    augmented copies. A task-incremental learner goes by the task labels; the others never look at them.
+    Examples are read through the evaluation transforms, which must not be random: a certificate is about examples, not about
+    augmented copies. Only a task-incremental learner uses the task labels.
     """
 
     def __init__(
@@ -44,10 +44,19 @@ class CoP2LStrategy(SupervisedTemplate):  # type: ignore[misc]
         evaluator: Any = default_evaluator,
         eval_every: int = -1,
     ) -> None:
-        """`learner` is what learns, with its options; `criterion` is for the metrics alone (cross-entropy)."""
+        """Wrap a learner.
+
+        Args:
+            learner: A `CoP2L`.
+            criterion: The loss for the metrics only; by default the cross-entropy.
+            eval_mb_size: The size of mini-batches in evaluation.
+            plugins: Plugins of Avalanche.
+            evaluator: The plugin that computes the metrics.
+            eval_every: As in every strategy of Avalanche.
+        """
         if learner.tasks_seen and learner.scenario == TASK_INCREMENTAL:
             raise UserError(
-                "A task-incremental learner must be new here: which task labels its tasks had is not known."
+                "A task-incremental learner must be new here, because the task labels of its tasks are not known."
             )
         super().__init__(
             model=learner.model,
@@ -61,9 +70,9 @@ class CoP2LStrategy(SupervisedTemplate):  # type: ignore[misc]
         )
         self.learner = learner
         self.learned: list[int] = list(range(learner.tasks_seen))
-        """Of each task, the number of its experience; a learner that goes on has learned the first ones."""
+        """For each task, the number of its experience. A learner with tasks has learned the first experiences."""
         self.heads: dict[int, dict[int, int]] = {}
-        """If task-incremental, of each task label: the model's output of each class."""
+        """For each task label, the model's output of each class, if task-incremental."""
 
     @property
     def certificate(self) -> Certificate | None:
@@ -71,28 +80,31 @@ class CoP2LStrategy(SupervisedTemplate):  # type: ignore[misc]
         return self.learner.certificate
 
     def certify(self, experiences: Any = ()) -> Certificate:
-        """The certificate for every task learned, from the training experiences: a stream, a list, or one.
+        """The certificate for every task, from its training experience.
 
-        Their data is read once, for counting only. A task whose experience is not given is bounded from the memory alone,
-        which is looser; an experience that was not learned is left out.
+        Args:
+            experiences: A stream, a list of experiences, or one. Their data is read once, only to count errors. A task without
+                its experience is bounded from the memory alone, which is looser. An experience that was not learned is ignored.
         """
-        given = experiences if isinstance(experiences, Iterable) else [experiences]
-        found = {experience.current_experience: experience for experience in given}
+        experiences = experiences if isinstance(experiences, Iterable) else [experiences]
+        by_number = {experience.current_experience: experience for experience in experiences}
+        tasks = {task: by_number.get(number) for task, number in enumerate(self.learned, 1)}
         return self.learner.certify(
-            {t: self._examples(found[n]) for t, n in enumerate(self.learned, 1) if n in found}
+            {t: self._examples(experience) for t, experience in tasks.items() if experience is not None}
         )
 
     def forward(self) -> Tensor:
-        """The logits of the mini-batch; if task-incremental, of the classes of each example's own task alone."""
+        """The logits of the mini-batch; if task-incremental, only of the classes of each example's task."""
         logits = torch.cat(list(outputs(self.model, self.mb_x))).to(self.device)
         if self.learner.scenario != TASK_INCREMENTAL:
             return logits
-        own = torch.full_like(logits, -torch.inf)
+        head_logits = torch.full_like(logits, -torch.inf)
         for label in self.mb_task_id.unique().tolist():
             rows, head = self.mb_task_id == label, self.heads.get(label)
             for c in classes_of(self.experience) if head is None else head:
-                own[rows, c] = 0 if head is None else logits[rows, head[c]]  # 0: not learned yet, all alike
-        return own
+                # A task that was not learned yet has the same logit for all its classes.
+                head_logits[rows, c] = 0 if head is None else logits[rows, head[c]]
+        return head_logits
 
     def _train_exp(self, experience: Any, eval_streams: Any = None, **_: Any) -> None:  # noqa: ARG002
         head: dict[int, int] = {}
@@ -103,49 +115,48 @@ class CoP2LStrategy(SupervisedTemplate):  # type: ignore[misc]
                     f"Two experiences have the task label {label}; a task-incremental learner needs one of its own for each: "
                     "see avalanche.benchmarks.task_incremental_benchmark."
                 )
-            head = outputs_of(
-                classes_of(experience), [c for known in self.heads.values() for c in known.values()]
-            )
+            used = [c for earlier in self.heads.values() for c in earlier.values()]
+            head = outputs_of(classes_of(experience), used)
         data = Examples(experience, head)
         self.learner.learn(data, classes=tuple(head.values()) or None, progress=self._tick)
-        self.model = self.learner.model  # the first task may have put a scale before it
+        self.model = self.learner.model  # the first task may have wrapped it with a scale
         if head:
             self.heads[label] = head
         self.learned.append(experience.current_experience)
 
     def _tick(self, _: Any) -> None:
-        """Let the loggers' time go on: one step for every iteration of the learner."""
+        """Count an iteration of the learner as a training iteration, for the loggers."""
         self.clock.after_training_iteration(self)
 
     def _examples(self, experience: Any) -> "Examples":
         task_incremental = self.learner.scenario == TASK_INCREMENTAL
         return Examples(experience, self.heads[task_label(experience)] if task_incremental else {})
 
-    # The learner has batches, an optimiser and a model of fixed size of its own.
+    # The learner has its own mini-batches and optimiser, and a model of fixed size.
 
     def make_train_dataloader(self, **_: Any) -> None:
-        """None is needed."""
+        """Make no loader."""
         self.dataloader: list[Any] = []
 
     def check_model_and_optimizer(self, **_: Any) -> None:
-        """None is needed."""
+        """Check nothing."""
 
     def model_adaptation(self, model: Any = None) -> Any:
-        """The model as it is."""
+        """The model, unchanged."""
         return self.model if model is None else model
 
 
 class CertifiedError(PluginMetric):  # type: ignore[misc]
-    """A metric: after every evaluation, the newest certificate's bound for each experience that it speaks of."""
+    """A metric: after every evaluation, the bounds of the newest certificate, one for each experience."""
 
     def result(self) -> None:
-        """Nothing is counted here."""
+        """Count nothing."""
 
     def reset(self) -> None:
-        """Nothing is counted here."""
+        """Count nothing."""
 
     def after_eval(self, strategy: CoP2LStrategy) -> list[MetricValue]:
-        """One value per task of the certificate."""
+        """The bounds of the newest certificate."""
         bounds = strategy.certificate.bounds if strategy.certificate is not None else {}
         step = strategy.clock.train_iterations
         return [
@@ -158,7 +169,7 @@ class CertifiedError(PluginMetric):  # type: ignore[misc]
 
 
 class Examples(Dataset[tuple[Any, int]]):
-    """The (x, y) of an experience, through its evaluation transforms, with the model's outputs as labels."""
+    """The examples of an experience, through its evaluation transforms; labels are outputs of the model."""
 
     def __init__(self, experience: Any, head: dict[int, int] | None = None) -> None:
         self.data, self.head = experience.dataset.eval(), head or {}
@@ -174,8 +185,9 @@ class Examples(Dataset[tuple[Any, int]]):
 def as_stream(benchmark: Any, *, name: str = "avalanche", scenario: Scenario | None = None) -> Stream:
     """The stream of an Avalanche benchmark, in memory: a task for each experience of `train_stream` and `test_stream`.
 
-    With several task labels it is task-incremental, with the same classes everywhere domain-incremental, else
-    class-incremental, unless you say so. One test experience may serve all tasks: of each, the examples of its classes.
+    If `scenario` is None, a benchmark with several task labels is task-incremental, one with the same classes in every experience
+    is domain-incremental, and any other is class-incremental. If there is only one test experience, each task is tested on the
+    examples of its classes.
     """
     train, test = list(benchmark.train_stream), list(benchmark.test_stream)
     if len(test) not in (1, len(train)):
@@ -184,22 +196,22 @@ def as_stream(benchmark: Any, *, name: str = "avalanche", scenario: Scenario | N
         )
     labels = {label for experience in train for label in labels_of(experience)}
     sets = [frozenset(classes_of(experience)) for experience in train]
-    found: Scenario = TASK_INCREMENTAL if len(labels) > 1 else "class-incremental"
-    if len(labels) == 1 and len(set(sets)) == 1 < len(sets):
-        found = "domain-incremental"
-    chosen = scenario or found
-    heads: list[dict[int, int]] = []
+    if scenario is None:
+        scenario = TASK_INCREMENTAL if len(labels) > 1 else "class-incremental"
+        if len(labels) == 1 and len(set(sets)) == 1 < len(sets):
+            scenario = "domain-incremental"
+    heads: list[tuple[int, ...]] = []
     parts: tuple[list[Task], list[Task]] = ([], [])
     for t, experience in enumerate(train, 1):
-        used = [c for head in heads for c in head.values()] if chosen == TASK_INCREMENTAL else []
-        heads.append(outputs_of(classes_of(experience), used))
-        for part, own in zip(parts, (experience, test[t - 1] if len(test) > 1 else test[0]), strict=True):
-            x, y = labelled(Examples(own))
-            mine = [row for row, c in enumerate(y.tolist()) if c in heads[-1]]
-            part.append(Task(x[mine], torch.tensor([heads[-1][c] for c in y[mine].tolist()]), t))
-    every = [tuple(sorted(head.values())) for head in heads]
-    classes = 1 + max(c for head in every for c in head)
-    return Stream(name, chosen, parts[0], parts[1], classes, tuple(every), description={"name": name})
+        used = [c for earlier in heads for c in earlier] if scenario == TASK_INCREMENTAL else []
+        head = outputs_of(classes_of(experience), used)
+        heads.append(tuple(sorted(head.values())))
+        for part, source in zip(parts, (experience, test[t - 1] if len(test) > 1 else test[0]), strict=True):
+            x, y = labelled(Examples(source))
+            rows = [row for row, c in enumerate(y.tolist()) if c in head]
+            part.append(Task(x[rows], torch.tensor([head[c] for c in y[rows].tolist()]), t))
+    classes = 1 + max(c for head in heads for c in head)
+    return Stream(name, scenario, parts[0], parts[1], classes, tuple(heads), description={"name": name})
 
 
 def as_benchmark(stream: Stream) -> Any:
@@ -219,22 +231,22 @@ def as_benchmark(stream: Stream) -> Any:
 
 
 def outputs_of(classes: Collection[int], used: Collection[int]) -> dict[int, int]:
-    """The model's output of each class of a task: its number; or the next free ones if an earlier task has taken it.
+    """The model's output of each class of a task: the number of the class, or the next free ones if an earlier task uses it.
 
-    Avalanche may count the classes from 0 in every experience, and means other ones each time.
+    Avalanche may number the classes from 0 in every experience, although they are other classes each time.
     """
     free = 0 if set(used).isdisjoint(classes) else max(used) + 1
     return {c: free + i if free else c for i, c in enumerate(sorted(classes))}
 
 
 def classes_of(experience: Any) -> list[int]:
-    """The classes of an experience, as its benchmark says, or else those of its labels."""
-    said = getattr(experience, "classes_in_this_experience", None)
-    return sorted(int(c) for c in (experience.dataset.targets.uniques if said is None else said))
+    """The classes of an experience, from its benchmark if it names them, otherwise from its labels."""
+    classes = getattr(experience, "classes_in_this_experience", None)
+    return sorted(int(c) for c in (experience.dataset.targets.uniques if classes is None else classes))
 
 
 def labels_of(experience: Any) -> list[int]:
-    """The task labels of an experience; 0 where there are none."""
+    """The task labels of an experience; 0 if it has none."""
     return list(getattr(experience, "task_labels", None) or [0])
 
 

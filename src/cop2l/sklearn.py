@@ -27,10 +27,10 @@ except ImportError:
 
 
 class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier with a certificate: `fit` learns one task, every `partial_fit` one more.
+    """A classifier with a certificate: `fit` learns one task, and every `partial_fit` learns one more.
 
-    `certificate_` bounds the true error on every task seen, under the assumptions that it lists. They do not hold if a step
-    before this one (a scaler, a selection of features) was fitted on the same examples: fit it on others.
+    `certificate_` bounds the true error on every task, under the assumptions that it lists. They do not hold if an earlier step
+    of a pipeline (a scaler, a selection of features) was fitted on the same examples: fit it on others.
     """
 
     def __init__(
@@ -42,12 +42,20 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         options: Mapping[str, Any] | None = None,
         random_state: Any = 0,
     ) -> None:
-        """`model`: a name of `cop2l list models`, or an nn.Module, which is copied; `options`: those of CoP2L."""
+        """Set the parameters.
+
+        Args:
+            model: A name of `cop2l list models`, or an nn.Module, which is copied.
+            memory: The number of examples of past tasks that are kept.
+            delta: The probability that a certificate may fail.
+            options: Other options of CoP2L.
+            random_state: The seed, or a random state that gives one.
+        """
         self.model, self.memory, self.delta, self.options = model, memory, delta, options
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Forget everything, learn one task and certify it."""
+        """Learn one task and certify it; earlier tasks are forgotten."""
         X, y = self._checked(X, y, reset=True)
         self._begin(unique_labels(y), X, tasks=1)
         return self._learn(X, y, {})
@@ -55,9 +63,14 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, *, earlier: Mapping[int, Any] | None = None
     ) -> Self:
-        """Learn one more task and certify all; the first call needs all `classes` that will ever come.
+        """Learn one more task and certify all tasks.
 
-        `earlier` maps numbers of earlier tasks to their (X, y); without it their bounds come from the memory, and are looser.
+        Args:
+            X: The inputs of the task.
+            y: Its labels.
+            classes: All classes that will ever come; the first call needs them.
+            earlier: For numbers of earlier tasks, their (X, y). The bound of a task without data comes from the memory alone, and
+                is looser.
         """
         first = not hasattr(self, "learner_") or not self.learner_.tasks_seen
         if not first and self.learner_.options.tasks == 1:
@@ -97,7 +110,7 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
 
     def _begin(self, classes: np.ndarray, X: Any, tasks: int | None) -> None:
-        """A learner before its first task."""
+        """Make the learner."""
         state = self.random_state
         seed = (
             int(state)
@@ -108,61 +121,57 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model = deepcopy(self.model)
         if isinstance(model, str):
             model = build(model, inputs=(X.shape[1],), classes=len(classes), seed=seed)
-        reasons = list(_reasons_outside())
+        reasons = list(_invalid_reasons())
         advice.warn_user(reasons)
-        fixed = {
+        arguments = {
             "tasks": tasks,
             "memory": self.memory,
             "delta": self.delta,
             "seed": seed,
             "not_valid": reasons,
+            **(self.options or {}),
         }
-        given: dict[str, Any] = {**fixed, **(self.options or {})}
-        self.learner_ = CoP2L(model, **given)
+        self.learner_ = CoP2L(model, **arguments)
 
     def _learn(self, X: Any, y: np.ndarray, earlier: dict[int, Any]) -> Self:
-        own = X, self._numbers(y)
-        past = {
-            number: (self._inputs(x), self._numbers(np.asarray(labels)))
-            for number, (x, labels) in earlier.items()
+        data = {
+            task: (self._inputs(inputs), self._numbers(np.asarray(labels)))
+            for task, (inputs, labels) in earlier.items()
         }
-        # If certifying fails the task is not learned either: the same call again would learn its data twice.
+        newest = X, self._numbers(y)
+        # If certifying fails, the task is not learned either: otherwise a second call would learn its data twice.
         with all_or_nothing(self.learner_):
-            self.learner_.learn(*own)
-            task = self.learner_.tasks_seen
-            self.certificate_: Certificate = self.learner_.certify(past | {task: own})
+            self.learner_.learn(*newest)
+            data[self.learner_.tasks_seen] = newest
+            self.certificate_: Certificate = self.learner_.certify(data)
         return self
 
     def _numbers(self, y: np.ndarray) -> np.ndarray:
-        """Labels as their numbers in `classes_`."""
-        found = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        if strange := sorted(set(y[self.classes_[found] != y].tolist())):
+        """The numbers of labels in `classes_`."""
+        numbers = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        if unknown_labels := sorted(set(y[self.classes_[numbers] != y].tolist())):
             raise UserError(
-                f"y has the label {strange[0]!r}, which is not among the classes of the first call."
+                f"y has the label {unknown_labels[0]!r}, which is not among the classes of the first call."
             )
-        return np.asarray(found, np.int64)
+        return np.asarray(numbers, np.int64)
 
 
-def _reasons_outside() -> Iterator[str]:
-    """Why no certificate holds, as far as it shows in who calls `fit`: a fitted step before it, or a search that chose it."""
-    frame, chosen = sys._getframe(1), None
+def _invalid_reasons() -> Iterator[str]:
+    """Why no certificate holds, as the callers of `fit` show: a fitted step of a pipeline, or a search for settings."""
+    frame, is_search = sys._getframe(1), None
     while frame.f_back is not None:
         frame = frame.f_back
         module, caller = frame.f_globals.get("__name__", ""), frame.f_locals.get("self")
         steps = caller.steps[:-1] if module == "sklearn.pipeline" and isinstance(caller, Pipeline) else ()
         for name, step in steps:
-            if (
-                isinstance(step, BaseEstimator)
-                and not isinstance(step, FrozenEstimator)
-                and get_tags(step).requires_fit
-            ):
+            is_estimator = isinstance(step, BaseEstimator) and not isinstance(step, FrozenEstimator)
+            if is_estimator and get_tags(step).requires_fit:
                 yield (
                     f"The step {name!r} of the pipeline is fitted on the examples that certify; fit it on others and freeze it "
                     "(FrozenEstimator), or scale inside: options={'preset': 'hybrid', 'scale': 'prior'}."
                 )
-        if chosen is None and module.startswith("sklearn.model_selection."):
-            chosen = module.endswith(
-                "_search"
-            )  # which fits the best settings itself; the others in _validation
-    if chosen:
+        if is_search is None and module.startswith("sklearn.model_selection."):
+            # Only the fit of the best settings is called from _search; the fits before it are called from _validation.
+            is_search = module.endswith("_search")
+    if is_search:
         yield "The settings were chosen by a search on the examples that certify; search on others, and fit the best ones here."

@@ -1,9 +1,10 @@
-"""The fast path on a CUDA device: recorded once as CUDA graphs, then repeated with one call, and the host is never waited for.
+"""Runs mP2L on a CUDA device: its work is recorded once as CUDA graphs, and each graph is replayed with one call.
 
-P2L trains a small model on few examples thousands of times, so that launching kernels took nearly all the time. Here all
-memory stands still: the pool, the training set, and tables of the rows of each mini-batch. The block on top is found and
-added to the training set on the device. Iterations are asked for some ahead; what lies behind the stop is thrown away,
-and theta comes back from copies. Every product has the shapes of `ReferenceLearner`, every sum its order: the bits are the same.
+mP2L trains a small model on few examples thousands of times. Without graphs, launching kernels takes nearly all the time. Graphs
+need fixed memory: for the pool, the training set, and tables of the rows of each mini-batch. The device finds the block of the
+largest losses and adds it to the training set itself, so that it never waits for the host. The host requests some iterations
+ahead, throws away those after the stop, and restores theta from copies. Every product has the shapes of `ReferenceLearner` and
+every sum its order, so that the bits are the same.
 """
 
 import itertools
@@ -25,31 +26,35 @@ if TYPE_CHECKING:
     from cop2l.certify.fast import FastLearner
 
 AHEAD = 3
-"""How many iterations are asked for before the oldest of them is judged."""
+"""How many iterations are requested before the host reads the oldest result."""
 PLACES = AHEAD + 2
-"""Where results are: of the iterations that were asked for, the oldest with them, and of the one that is kept."""
+"""The number of places for results: of the requested iterations, the oldest included, and of the kept one."""
 ROUNDED = LARGE_BLOCK
-"""Pools have multiples of so many rows, which are whole blocks of either size."""
+"""The number of rows of a pool is a multiple of this, so that it fills blocks of either size."""
 SPARE = 1.25
-"""A pool may have so many times the rows that it needs: to score some more takes less than to record it again."""
+"""A recorded pool is used again if it has at most this many times the rows needed: recording again takes longer."""
 
 
 def can_record(engine: "FastLearner", parts: Sequence[Examples | None]) -> bool:
-    """Whether this learner can be recorded: float32 on CUDA, one of cop2l's models, an optimiser without a step count."""
-    like, some = next(engine.model.parameters()), [part for part in parts if part is not None]
-    if like.device.type != "cuda" or like.dtype != torch.float32 or engine.options.optimiser == "adam":
-        return False
-    if not is_builtin_model(engine.model) or not all(
-        isinstance(part.x, Tensor) and part.x.is_cuda for part in some
+    """Whether this learner can be recorded: float32 on CUDA, a model of cop2l, an optimiser without a step count."""
+    parameter, samples = next(engine.model.parameters()), [part for part in parts if part is not None]
+    if (
+        parameter.device.type != "cuda"
+        or parameter.dtype != torch.float32
+        or engine.options.optimiser == "adam"
     ):
         return False
-    free: int = torch.cuda.mem_get_info(like.device)[0]
-    needed: int = 4 * like.element_size() * sum(part.x.numel() for part in some)
+    if not is_builtin_model(engine.model) or not all(
+        isinstance(part.x, Tensor) and part.x.is_cuda for part in samples
+    ):
+        return False
+    free: int = torch.cuda.mem_get_info(parameter.device)[0]
+    needed: int = 4 * parameter.element_size() * sum(part.x.numel() for part in samples)
     return needed < free
 
 
 class Results:
-    """Theta and the report of the newest iterations, each in a place of its own, which one call fills."""
+    """Theta and the report of the newest iterations, each in its own place, which one call fills."""
 
     def __init__(self, model: nn.Module, steps: Steps, picked: int) -> None:
         self._state, cuda = list(model.state_dict().values()), steps.device.type == "cuda"
@@ -66,16 +71,16 @@ class Results:
         self._reports[at].copy_(self.report, non_blocking=True)
 
     def start(self) -> None:
-        """From here on the host's memory belongs to this stream too: nobody else gets it before the stream is done."""
+        """Copy once on this stream, so that the host's memory is not given to others before the stream is done."""
         self._reports[0].copy_(self.report, non_blocking=True)
 
     def put_back(self, at: int) -> None:
-        """Theta is again what it was then."""
+        """Put the theta of a place back into the model."""
         torch._foreach_copy_(self._state, self.theta[at])
 
 
 class Scores:
-    """A pool in fixed memory; one call scores it, reports, and moves the block on top into the training set."""
+    """A pool in fixed memory. One call scores it, reports, and moves the block of the largest losses into the training set."""
 
     def __init__(self, model: nn.Module, steps: Steps, rows: int, masked: bool, picked: int) -> None:
         self.steps, self._model, self.results, self._k = steps, model, Results(model, steps, picked), picked
@@ -103,7 +108,7 @@ class Scores:
         candidates: np.ndarray,
         masked_classes: Tensor | None,
     ) -> None:
-        """Another pool, whose parts begin at these rows; each has one weight in picking and one in training."""
+        """Load another pool: its parts begin at the rows `starts`, and each has one weight in picking and one in training."""
         mark, opened = np.zeros(len(self), np.uint64), np.zeros(len(self), bool)
         for value in (self._x, self._y, self._weight, self._trained):
             value.zero_()
@@ -129,7 +134,7 @@ class Scores:
         self._later.copy_(self._pinned(later), non_blocking=True)
 
     def _pinned(self, column: np.ndarray) -> Tensor:
-        """A copy that need not be waited for."""
+        """A copy in pinned memory, from which the device can copy without waiting."""
         copy = torch.from_numpy(column)
         return copy.pin_memory() if self._y.is_cuda else copy
 
@@ -155,21 +160,21 @@ class Scores:
             self.steps.add(columns[0], columns[1], columns[2], hidden, real)
 
     def _run_blocks(self) -> None:
-        """The logits of every block, several side by side."""
+        """Compute the logits of every block, several blocks at the same time."""
         starts = range(0, len(self._x), self._block)
         if self.steps.device.type != "cuda":
             for start in starts:
                 self._run_block(start)
             return
-        here = torch.cuda.current_stream(self.steps.device)
+        current = torch.cuda.current_stream(self.steps.device)
         used = streams(self.steps.device)[1 : 1 + len(starts)]
         for stream in used:
-            stream.wait_stream(here)
+            stream.wait_stream(current)
         for start, stream in zip(starts, itertools.cycle(used), strict=False):
             with torch.cuda.stream(stream):
                 self._run_block(start)
         for stream in used:
-            here.wait_stream(stream)
+            current.wait_stream(stream)
 
     def _run_block(self, start: int) -> None:
         end = start + self._block
@@ -177,14 +182,14 @@ class Scores:
 
 
 def _keys(losses: Tensor, later: Tensor) -> Tensor:
-    """Whole numbers in the order of (loss, then smaller mark): no two are equal. -0 is 0."""
+    """Different integers in the order of the losses, with ties in the order of `later`; -0 is 0."""
     bits = (losses + 0.0).view(torch.int32)
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     return (ordered.to(torch.int64) << 32) + later
 
 
 class Graphs:
-    """What is recorded for one learner, from task to task. It does not hold the learner: memory is free when that is gone."""
+    """The recorded graphs of one learner. They hold no reference to it, so that its memory is freed with it."""
 
     def __init__(self, engine: "FastLearner") -> None:
         self._model, self._options = engine.model, engine.options
@@ -193,33 +198,37 @@ class Graphs:
         self._places = _places(engine.model)
 
     def fits(self, engine: "FastLearner") -> bool:
-        """Whether the model is still where it was recorded."""
+        """Whether the model is still in the memory that was recorded."""
         return self._places == _places(engine.model)
 
-    def steps(self, like: Examples, rows: int) -> Steps:
-        """A training set with room for so many rows."""
-        model, shape = self._model, like.x.shape[1:]
+    def steps(self, sample: Examples, rows: int) -> Steps:
+        """A training set with room for this many rows like those of the sample."""
+        model, shape = self._model, sample.x.shape[1:]
         if self._steps is None or self._steps.x.shape[1:] != shape or len(self._steps.x) < rows:
             with scoring_mode(model):
-                size, first = block_rows(like.x), next(model.parameters())
-                rows_of_x = torch.zeros((size, *shape), dtype=first.dtype, device=first.device)
-                classes = model(rows_of_x).shape[1]
+                size, parameter = block_rows(sample.x), next(model.parameters())
+                zeros = torch.zeros((size, *shape), dtype=parameter.dtype, device=parameter.device)
+                classes = model(zeros).shape[1]
             capacity = 1 << max(11, (rows - 1).bit_length())
             self._steps = Steps(model, self._options, shape, classes, capacity)
         return self._steps
 
     def scores(self, steps: Steps, rows: int, masked: bool) -> Scores:
-        """A pool with room for so many rows."""
-        found, capacity = self._scores, max(1, -(-rows // ROUNDED)) * ROUNDED
-        if found is None or found.steps is not steps or not rows <= len(found) <= max(SPARE * rows, capacity):
-            self._scores = None  # its memory first
-            self._scores = found = Scores(
+        """A pool with room for this many rows."""
+        scores, capacity = self._scores, max(1, -(-rows // ROUNDED)) * ROUNDED
+        if (
+            scores is None
+            or scores.steps is not steps
+            or not rows <= len(scores) <= max(SPARE * rows, capacity)
+        ):
+            self._scores = None
+            self._scores = scores = Scores(
                 self._model, steps, capacity, masked, min(self._options.k, capacity)
             )
-        return found
+        return scores
 
     def update_on_prior(self, engine: "FastLearner", prior: Examples, epochs: int, lr: float) -> None:
-        """The epochs over the prior examples before the first pick."""
+        """Train on the prior examples before the first pick."""
         steps = self.steps(prior, len(prior))
         steps.start(prior, engine.prior_weight(prior), engine.masked_classes)
         steps.plan([(0, len(prior))], epochs, lr, engine.task, "prior")
@@ -229,7 +238,7 @@ class Graphs:
 
 
 class Iterations:
-    """The iterations of mP2L, as `fast.Iterations` has them, asked for some ahead."""
+    """The steps of an iteration of mP2L, with the methods of `fast.Iterations`; iterations are requested some ahead."""
 
     def __init__(
         self,
@@ -259,16 +268,16 @@ class Iterations:
         self._results = self._scores.results
         self._results.start()
         self._free, self._asked = list(range(PLACES)), deque[int]()
-        self._next, self._now, self._kept = 0, -1, -1  # the iteration to be asked for; places of results
+        self._next, self._now, self._kept = 0, -1, -1  # the next iteration to request; places of results
         sizes = [(j, self._trained(j)) for j in range(1, self._last + 1)]
         self._steps.plan(sizes, options.epochs, options.lr, engine.task, "update")
 
     def _trained(self, j: int) -> int:
-        """How many examples iteration j trains on."""
+        """The number of examples that iteration j trains on."""
         return self._before + min(self._engine.options.k * j, self._open)
 
     def top(self) -> Top:
-        """The largest weighted loss, the number of errors, and the block on top, which is trained on already."""
+        """The largest weighted loss, the number of errors, and the block of the k largest losses."""
         k, begin = self._engine.options.k, self._begin
         if self._now not in (-1, self._kept):
             self._free.append(self._now)
@@ -284,10 +293,10 @@ class Iterations:
         return worst, int(errors), np.array(rows, np.int64)
 
     def train(self, block: np.ndarray, j: int) -> None:
-        """Nothing: the device picks the same block, and has been asked to train on it."""
+        """Do nothing: the device has picked the same block, and training on it is requested already."""
 
     def _ask(self) -> None:
-        """The update of the next iteration, then its scores. Nothing is waited for."""
+        """Request the update of the next iteration, then its scores, without waiting."""
         if self._next:
             self._steps.update(self._next, self._trained(self._next))
         self._scores.replay()
@@ -299,13 +308,13 @@ class Iterations:
         self._next += 1
 
     def keep(self) -> None:
-        """Remember theta as it is at the newest iteration."""
+        """Keep the copy of theta at the newest iteration."""
         if self._kept >= 0:
             self._free.append(self._kept)
         self._kept = self._now
 
     def finish(self) -> None:
-        """Theta goes back to what was kept, or to the newest iteration, after all else."""
+        """Put back the kept theta, or that of the newest iteration, after all requested work."""
         self._results.put_back(self._now if self._kept < 0 else self._kept)
         self._engine.model.eval()
         self._steps.wait()

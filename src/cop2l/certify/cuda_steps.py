@@ -1,4 +1,4 @@
-"""Training on a CUDA device, recorded as CUDA graphs: a training set in fixed memory, and steps of the optimiser on it."""
+"""Trains on a CUDA device with recorded CUDA graphs: a training set in fixed memory, and steps of the optimiser."""
 
 import gc
 from collections import deque
@@ -17,29 +17,29 @@ from cop2l.kernel.options import Options
 from cop2l.randomness import derive, private_randomness
 
 GROUPS = (8, 4, 2, 1)
-"""Numbers of mini-batches that are recorded together."""
+"""How many mini-batches one graph may have."""
 STREAMS = 8
-"""How many blocks are scored side by side: one of them does not fill a device."""
+"""How many blocks are scored at the same time: one block does not fill a device."""
 ALIGNED = 128
-"""Mini-batches begin at multiples of so many rows: as aligned as memory of their own would be."""
+"""Mini-batches begin at multiples of this many rows, so that they are aligned like memory of their own."""
 STAGE = 2**28
-"""The most bytes that the mini-batches of a group may take."""
+"""The most bytes of the mini-batches of a group."""
 TABLE = 2**15
-"""How many rows of mini-batches go to the device at once, about; an epoch always does."""
+"""About how many rows of mini-batches are sent to the device at once; at least one epoch."""
 
 
 @cache
 def streams(device: torch.device) -> list[Any]:
-    """The streams of a device: on the first everything is recorded, and on the others blocks are scored side by side."""
-    made: Any = torch.cuda.Stream
-    return [made(device) for _ in range(1 + STREAMS)]
+    """The streams of a device: the first one for recording, the others for blocks that are scored at the same time."""
+    new_stream: Any = torch.cuda.Stream
+    return [new_stream(device) for _ in range(1 + STREAMS)]
 
 
 def record(device: torch.device, memory: Any, work: Callable[[], None]) -> Callable[[], None]:
-    """What repeats this work, which reads and writes fixed memory only, with one call. It is done once here, as a start.
+    """Record work as a graph, and return the function that replays it. The work is done once here, to warm up.
 
-    `memory` is where its intermediate results lie. The workspaces of cuBLAS lie there too: those that belong to a stream would
-    be shared with whatever else was recorded on it.
+    The work reads and writes only fixed memory. `memory` is the pool for its intermediate results and for the workspaces of
+    cuBLAS, because the workspace of a stream would be shared with other graphs that were recorded on it.
     """
     if device.type != "cuda":
         return work
@@ -47,17 +47,17 @@ def record(device: torch.device, memory: Any, work: Callable[[], None]) -> Calla
     library: Any = torch._C
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
-        work()  # libraries make themselves ready at the first call, which cannot be recorded
+        work()  # libraries set themselves up at the first call, which cannot be recorded
     stream.synchronize()
     collecting = gc.isenabled()
-    gc.disable()  # what is freed while recording would end it
+    gc.disable()  # freeing memory would end the recording
     try:
         library._cuda_clearCublasWorkspaces()
         with torch.cuda.stream(stream):
             graph.capture_begin(memory, capture_error_mode="thread_local")
             try:
                 work()
-            finally:  # also where the memory ends: a stream that goes on recording can do nothing else
+            finally:  # also if memory is exhausted: a stream that is still recording can do nothing else
                 graph.capture_end()
         library._cuda_clearCublasWorkspaces()
     finally:
@@ -69,7 +69,7 @@ def record(device: torch.device, memory: Any, work: Callable[[], None]) -> Calla
 
 @contextmanager
 def drawing_from(dice: torch.Generator | None) -> Iterator[None]:
-    """Inside, the device's default generator is this one, not a copy: what is recorded goes on to draw from it."""
+    """Make `dice` itself the default generator of its device, so that recorded work draws from it when it is replayed."""
     if dice is None:
         yield
         return
@@ -88,18 +88,16 @@ class Steps:
     def __init__(
         self, model: nn.Module, options: Options, shape: Sequence[int], classes: int, rows: int
     ) -> None:
-        like = next(model.parameters())
-        self.device, self.classes, self._model, self._options = like.device, classes, model, options
-        self.x = torch.zeros((rows, *shape), dtype=like.dtype, device=like.device)
-        self.y, self.weight = self._zeros(rows, torch.int64), self._zeros(rows, like.dtype)
-        self.hidden = torch.zeros((rows, classes), dtype=torch.bool, device=like.device)
-        self.counts, self.labels = (
-            self._zeros(classes, torch.int64),
-            torch.arange(classes, device=like.device),
-        )
+        parameter = next(model.parameters())
+        self.device, self.classes, self._model, self._options = parameter.device, classes, model, options
+        self.x = torch.zeros((rows, *shape), dtype=parameter.dtype, device=parameter.device)
+        self.y, self.weight = self._zeros(rows, torch.int64), self._zeros(rows, parameter.dtype)
+        self.hidden = torch.zeros((rows, classes), dtype=torch.bool, device=parameter.device)
+        self.counts = self._zeros(classes, torch.int64)
+        self.labels = torch.arange(classes, device=parameter.device)
         self.end = self._zeros(1, torch.int64)
         self.stream: Any = None
-        self._zero = torch.zeros((), dtype=like.dtype, device=like.device)
+        self._zero = torch.zeros((), dtype=parameter.dtype, device=parameter.device)
         self._balanced, self._masked = False, False
         self._rows = -(-options.batch // ALIGNED) * ALIGNED
         largest = STAGE // (self._rows * self.x[:1].nbytes)
@@ -108,36 +106,37 @@ class Steps:
         self._drawn = torch.empty(2 * self._most, options.batch, dtype=torch.int32)
         self._in_order = np.arange(options.batch, dtype=np.int32)
         self._order = torch.Generator()
-        self._table = torch.zeros((4 * self._most, self._rows), dtype=torch.int32, device=like.device)
+        self._table = torch.zeros((4 * self._most, self._rows), dtype=torch.int32, device=parameter.device)
         self._next = self._zeros(1, torch.int64)
-        self._pairs = torch.arange(2 * GROUPS[0], device=like.device).view(-1, 2).t().contiguous()
+        self._pairs = torch.arange(2 * GROUPS[0], device=parameter.device).view(-1, 2).t().contiguous()
         self._recorded: dict[Any, Callable[[], None]] = {}
         self._coming, self._there = deque[tuple[int, int, int, bool]](), 0
         self._optimisers: dict[float, Optimiser] = {}
         start = self._zero.clone().requires_grad_()
-        torch.autograd.grad(
-            start.exp(), start
-        )  # torch warns where a backward pass begins with a matrix product
+        torch.autograd.grad(start.exp(), start)  # torch warns if a backward pass begins with a matrix product
         self._random = any(isinstance(module, nn.modules.dropout._DropoutNd) for module in model.modules())
-        on_device = like.device.type == "cuda"
-        self._dice = torch.Generator(like.device) if on_device and self._random else None
+        on_device = parameter.device.type == "cuda"
+        self._dice = torch.Generator(parameter.device) if on_device and self._random else None
         self.memory: Any = torch.cuda.graph_pool_handle() if on_device else None
-        made: Any = torch.cuda.Event
+        new_event: Any = torch.cuda.Event
         self._sent = [
             (
                 torch.zeros(self._table.shape, dtype=torch.int32, pin_memory=on_device),
-                made() if on_device else None,
+                new_event() if on_device else None,
             )
             for _ in range(2)
         ]
 
     def wait(self) -> None:
-        """Until the device has done all that was asked for."""
+        """Wait until the device has done all requested work."""
         if self.stream is not None:
             self.stream.synchronize()
 
     def start(self, prior: Examples | None, weight: Tensor, masked_classes: Tensor | None) -> None:
-        """The training set is the prior examples, with these weights unless classes are balanced; optimisers have empty state."""
+        """Begin a task: the training set is the prior examples, and the optimisers have empty state.
+
+        The weights are ignored if classes are balanced.
+        """
         count = 0 if prior is None else len(prior)
         self._balanced, self._masked = prior is not None and self._options.balance, masked_classes is not None
         if self.device.type == "cuda":
@@ -156,10 +155,10 @@ class Steps:
                 self.hidden[:count] = masked_classes[torch.from_numpy(prior.task).to(self.device)]
 
     def add(self, x: Tensor, y: Tensor, weight: Tensor, hidden: Tensor | None, real: Tensor) -> None:
-        """Examples behind the others; those that are not real are counted nowhere, and overwritten or never used."""
+        """Append examples. Those that are not real are not counted, and are overwritten or never used."""
         at = self.end + torch.arange(len(y), device=self.device)
         strict = torch.get_deterministic_debug_mode()
-        torch.set_deterministic_debug_mode(0)  # no row is written twice: any order gives the same
+        torch.set_deterministic_debug_mode(0)  # no row is written twice, so that any order gives the same
         try:
             columns = [(self.x, x), (self.y, y), (self.weight, weight)]
             for column, new in [*columns, *([] if hidden is None else [(self.hidden, hidden)])]:
@@ -170,19 +169,19 @@ class Steps:
         self.end.add_(len(y))
 
     def plan(self, sizes: Iterable[tuple[int, int]], epochs: int, lr: float, task: int, purpose: str) -> None:
-        """For each (iteration, n) that comes: epochs over the first n examples, as `ReferenceLearner.update` has them."""
+        """Plan an update for each (iteration, n): epochs over the first n examples, as in `ReferenceLearner.update`."""
         self._epochs, self._lr, self._draw, self._there = epochs, lr, (purpose, task), 0
         self._coming.clear()
         for iteration, n in sizes:
             fit = max(
                 1, self._most // -(-n // self._options.batch)
-            )  # an update at a time goes to the device, if it fits
-            for done in range(0, epochs, fit):
-                self._coming.append((iteration, n, min(fit, epochs - done), done == 0))
+            )  # a whole update is sent at once, if it fits
+            for first in range(0, epochs, fit):
+                self._coming.append((iteration, n, min(fit, epochs - first), first == 0))
         self._model.train()
 
     def update(self, iteration: int, n: int) -> None:
-        """The next update of the plan."""
+        """Run the next update of the plan."""
         left, (purpose, task) = self._epochs * -(-n // self._options.batch), self._draw
         groups = self._split(left) if left <= self._most else self._groups
         recorded = {size: self._steps(size, self._lr) for size in groups}  # before the dice are set
@@ -195,7 +194,7 @@ class Steps:
                 left, self._there = left - now, self._there - now
 
     def _split(self, count: int) -> list[int]:
-        """So many mini-batches as groups that are recorded together."""
+        """The sizes of groups that together have `count` mini-batches."""
         groups = []
         for size in self._groups:
             groups += [size] * (count // size)
@@ -203,16 +202,16 @@ class Steps:
         return groups
 
     def _randomness(self, seed: int, purpose: str, *numbers: int) -> AbstractContextManager[None]:
-        """Inside, dropout draws what it draws in `private_randomness`; what is recorded draws from a generator of its own."""
+        """Let dropout draw what it draws in `private_randomness`; recorded work draws from a generator of its own."""
         if self._dice is not None:
             self._dice.manual_seed(derive(seed, purpose, *numbers))
         private = self._random and self._dice is None
         return private_randomness(self.device, seed, purpose, *numbers) if private else nullcontext()
 
     def _send(self) -> int:
-        """The mini-batches of the updates that come, as many as fit, go to the device; how many they are.
+        """Send the next mini-batches of the plan to the device, as many as fit; the result is their number.
 
-        Of each: its rows, then minus their shares in its mean, as bits; the gradient of the loss is minus these.
+        A mini-batch has two rows in the table: the positions of its examples, then minus their shares in its mean, as bits.
         """
         size, end, last, real = self._options.batch, 0, list[int](), list[int]()
         flat, index, (purpose, task) = self._drawn.view(-1), self._drawn.numpy(), self._draw
@@ -221,29 +220,29 @@ class Steps:
             if first:
                 self._order.manual_seed(derive(self._options.seed, f"{purpose} order", task, iteration))
             batches = -(-n // size)
-            own = index[end : end + epochs * batches].reshape(epochs, -1)
+            positions = index[end : end + epochs * batches].reshape(epochs, -1)
             if n > size:
                 for begin in range(end * size, (end + epochs * batches) * size, batches * size):
                     torch.randperm(n, generator=self._order, out=flat[begin : begin + n])
             else:
-                own[:, :n] = self._in_order[:n]
-            final, filled = own[:, -size:], n - (batches - 1) * size
+                positions[:, :n] = self._in_order[:n]
+            final, filled = positions[:, -size:], n - (batches - 1) * size
             last += range(end + batches - 1, end + epochs * batches, batches)
             real += epochs * [filled]
-            while filled < size:  # with its own rows
-                more = min(filled, size - filled)
-                final[:, filled : filled + more] = final[:, :more]
-                filled += more
+            while filled < size:  # fill the last mini-batch with its own rows
+                count = min(filled, size - filled)
+                final[:, filled : filled + count] = final[:, :count]
+                filled += count
             end += epochs * batches
         table, sent = self._sent[0]
         self._sent.reverse()
         if sent is not None:
-            sent.synchronize()  # it went two tables ago
+            sent.synchronize()  # wait for the table before the last one, which used the same memory
         both = table.numpy()[: 2 * end, :size]
         both[::2] = index[:end]
-        share, count = both[1::2].view(np.float32), np.array(real)[:, None]
+        share, counts = both[1::2].view(np.float32), np.array(real)[:, None]
         share[:] = -(1 / size)
-        share[last] = np.where(self._in_order < count, -(1 / count), -0.0)
+        share[last] = np.where(self._in_order < counts, -(1 / counts), -0.0)
         self._table[: 2 * end].copy_(table[: 2 * end], non_blocking=True)
         if sent is not None:
             sent.record(self.stream)
@@ -251,7 +250,7 @@ class Steps:
         return end
 
     def _steps(self, count: int, lr: float) -> Callable[[], None]:
-        """So many steps, recorded: each call goes on in the table where the one before ended."""
+        """The graph of `count` steps; each replay continues in the table where the last one ended."""
         key = count, lr, self._balanced, self._masked
         if key not in self._recorded:
             self.wait()  # here, not while recording
@@ -267,9 +266,9 @@ class Steps:
         return self._recorded[key]
 
     def _take(self, count: int, optimiser: Optimiser) -> None:
-        """Steps on the next mini-batches of the table.
+        """Take steps on the next mini-batches of the table.
 
-        The value of the loss is not needed, and the gradient of its last two operations is known beforehand.
+        The loss itself is not computed: only its gradient is needed, and that of its last two operations has a closed form.
         """
         at = (self._next + self._pairs[:, :count]).view(-1)
         size, (rows, share) = self._options.batch, self._table.index_select(0, at).view(2, -1)
@@ -297,7 +296,7 @@ class Steps:
             )
 
     def _class_weight(self, y: Tensor) -> Tensor:
-        """As `balanced` gives it for the whole training set."""
+        """The weights of `class_balanced_weights` over the whole training set."""
         total = (self.counts > 0).sum() * self.counts.index_select(0, y)
         return (total.double().reciprocal() * self.counts.sum()).to(self.weight.dtype)
 
