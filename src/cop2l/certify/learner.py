@@ -15,7 +15,7 @@ from cop2l.certify.certificate import Certificate, content_of
 from cop2l.certify.commitment import commitment, precision
 from cop2l.certify.fast import FastLearner
 from cop2l.certify.inputs import by_name, check_finite, features, inputs, labelled, wrong_shape
-from cop2l.certify.presets import SCALES, Choice, OptionValues
+from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
 from cop2l.certify.repeats import MOST_REASONS, copy_warnings, row_hashes, shared_row_findings
 from cop2l.certify.scoring import outputs
@@ -90,7 +90,7 @@ class CoP2L:
             value.data = torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value.data)
         self.model, self.scenario = model.eval(), scenario
         self.options: Options = choose_options(preset, **options)
-        scaling = scale or SCALES.get(preset, "none")
+        scaling = scale or (PRIOR if preset == "default" else "none")
         if scaling not in ("none", PRIOR):
             raise unknown("scale", scaling, ("none", PRIOR))
         if scaling == PRIOR and not self.options.prior:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict
 
 from cop2l.errors import UserError, unknown
-from cop2l.kernel.options import PRIOR, Family, Kind, Options, Refusal
+from cop2l.kernel.options import Family, Kind, Options, Refusal
 
 
 class OptionValues(TypedDict, total=False):
@@ -68,9 +68,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"buffer": "uniform", "stop": "kl", "kind": "kl"},
 }  # fmt: skip
 """docs/tutorial.md says when to choose which preset; reproduction/tables.md has the search that led to `hybrid`."""
-
-SCALES = {"default": PRIOR}
-"""The presets that scale the inputs."""
 
 
 def check_preset(preset: str) -> str:

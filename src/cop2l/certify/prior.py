@@ -8,17 +8,13 @@ may depend on it, and every bound holds unchanged (docs/theory.md, section 5, Pr
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from cop2l.certify import advice
-from cop2l.certify.inputs import inputs
+from cop2l.certify.inputs import inputs, labels
 from cop2l.certify.state import use_model
-from cop2l.errors import UserError
 from cop2l.kernel.building import scalable
 from cop2l.kernel.exact import Examples, sample
-from cop2l.kernel.samples import numbers
 from cop2l.kernel.scale import LEAST_TO_SCALE, Scale, prior_rows, scale_from
 from cop2l.models import MODELS
 
@@ -28,10 +24,7 @@ if TYPE_CHECKING:
 
 def prior_part(x: Any, y: Any, share: float, seed: int) -> Examples:
     """The prior examples of the first task that set the scale, in the order of their second marks."""
-    if len(x) != len(y):
-        raise UserError(f"x has {len(x)} examples and y has {len(y)} labels; they must be as many.")
-    labels = torch.as_tensor(numbers(y).astype(np.int64))
-    return sample(inputs(x), labels, 1, seed).take(prior_rows(len(y), share, seed))
+    return sample(inputs(x), labels(y), 1, seed).take(prior_rows(len(y), share, seed))
 
 
 def prior_scale(part: Examples, warn: Callable[[str], None]) -> dict[str, list[float]] | None:

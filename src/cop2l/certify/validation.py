@@ -23,7 +23,6 @@ from cop2l.certify.scoring import input_blocks, scoring_mode
 from cop2l.certify.state import check_unchanged, trained_names
 from cop2l.errors import UserError
 from cop2l.kernel.exact import tensor
-from cop2l.models import Classifier
 
 if TYPE_CHECKING:
     from cop2l.certify.learner import CoP2L
@@ -45,9 +44,6 @@ def check_model(model: Any) -> None:
         raise UserError(f"The model must be a torch module, such as models.build(...), not {model!r:.60}.")
     if not trained_names(model):
         raise UserError("The model has no parameters to learn.")
-    fixed = model.fixed if isinstance(model, Classifier) else ()
-    if any(model.get_parameter(name).requires_grad for name in fixed):
-        raise UserError(f"{', '.join(fixed)} of this model is never trained: put requires_grad back.")
     for name, value in model.state_dict().items():
         if not isinstance(value, Tensor):
             raise UserError(
@@ -88,11 +84,9 @@ def check_task(
 def _check_next(learner: "CoP2L") -> None:
     """Refuse a learner that cannot learn another task."""
     task, options, model = learner.tasks_seen + 1, learner.options, learner.model
-    tensors = [*model.parameters(), *model.buffers()]
-    if not torch.is_grad_enabled() or any(value.is_inference() for value in tensors):
+    if not torch.is_grad_enabled():
         raise UserError(
-            "Learning needs gradients; call learn outside torch.no_grad() and torch.inference_mode(), and make or load the"
-            " learner outside the latter."
+            "Learning needs gradients; call learn outside torch.no_grad() and torch.inference_mode()."
         )
     if trained_names(model) != learner.state.trained:
         raise UserError(
@@ -105,10 +99,6 @@ def _check_next(learner: "CoP2L") -> None:
     if options.memory < task:
         raise UserError(
             f"memory={options.memory} is smaller than the number of tasks, {task}; give each task at least one example."
-        )
-    if options.batch == 1 and any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules()):
-        raise UserError(
-            "A model with batch normalisation cannot train on a single example; use batch=2 or more."
         )
 
 
