@@ -1,8 +1,8 @@
-"""What a bound costs, in units of scoring one block of 256 examples by a linear head.
+"""The time of a bound, in units of scoring one block of 256 examples by a linear head.
 
     python benchmarks/bounds.py
 
-The two are measured in turns, and the smallest of many times is taken, so that a busy machine disturbs both alike.
+The two are measured in turns, and the smallest of many times is taken.
 Goals: the kl bounds below 1, the preference bound at n = 10^6 below 10.
 """
 
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from cop2l import bounds
 
 LOG_DELTA = math.log(0.05)
-KEPT = [75, 80, 60, 90, 70]
+ITERATIONS = [75, 80, 60, 90, 70]
 WIDTH, CLASSES, BLOCK = 384, 10, 256
 
 
@@ -34,11 +34,11 @@ def scoring() -> Callable[[], object]:
 
 
 def cases(n: int) -> dict[str, Callable[[], object]]:
-    """Every bound at a size, with a fortieth of the examples picked and a hundredth of them wrong."""
+    """Every bound on n examples; a fortieth are picked, a hundredth are errors."""
     a, e = n // 40, n // 100
     return {
-        "kl": lambda: bounds.kl_certificate(n, a, 20, e, KEPT, 2, 5, LOG_DELTA),
-        "kl-tight": lambda: bounds.kl_tight_certificate(n, a, e, KEPT, 2, 5, LOG_DELTA),
+        "kl": lambda: bounds.kl_certificate(n, a, 20, e, ITERATIONS, 2, 5, LOG_DELTA),
+        "kl-tight": lambda: bounds.kl_tight_certificate(n, a, e, ITERATIONS, 2, 5, LOG_DELTA),
         "preference": lambda: bounds.preference_certificate(n, a, e, 75, 5, LOG_DELTA),
         "preference, half compressed": lambda: bounds.preference_certificate(
             n, n // 4, n // 4, 75, 5, LOG_DELTA
@@ -65,8 +65,8 @@ def main() -> None:
         for name, function in cases(n).items():
             function(), score()
             turns = [(seconds(function, 20), seconds(score, 20)) for _ in range(25)]
-            own, block = (min(times) for times in zip(*turns, strict=True))
-            print(f"{name:<30}{n:>10}{own * 1e6:>14.1f}{own / block:>9.2f}")
+            bound, block = (min(times) for times in zip(*turns, strict=True))
+            print(f"{name:<30}{n:>10}{bound * 1e6:>14.1f}{bound / block:>9.2f}")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python benchmarks/compare_slda.py [--stream cifar100@dinov2-vits14-224] [--tasks 10] [--share 0.2]
 
 Needs an environment with avalanche-lib 0.6 and capymoa 0.15 (`make compare-slda` makes one) and cached features
-(docs/data.md); a library that is not there is left out. Prints a table. Each library learns as it
-comes; then it gets our shrunken covariance, so that all else that it does is compared: what is left is rounding.
+(docs/data.md); a library that is not installed is left out. Prints a table: the predictions of each library as it is, and with
+our shrunken covariance, where only rounding differs.
 """
 
 import argparse
@@ -40,13 +40,13 @@ class Ours:
     @property
     def shrunken(self):
         """(1 - shrinkage) Sigma + shrinkage I, in double precision."""
-        kept = self.learner.tensors
-        covariance = kept["scatter"] / kept["count"].sum()
+        tensors = self.learner.tensors
+        covariance = tensors["scatter"] / tensors["count"].sum()
         return (1 - SHRINKAGE) * covariance + SHRINKAGE * torch.eye(len(covariance)).double()
 
 
 class Avalanche:
-    """`StreamingLDA`: one example at a time; its covariance takes the mean of the moment, at first 0."""
+    """`StreamingLDA`: one example at a time; its covariance is about the means so far, which are 0 at first."""
 
     name = "avalanche-lib"
 
@@ -66,7 +66,7 @@ class Avalanche:
     def predict(self, x):
         return self.strategy.predict(x).argmax(1)
 
-    def take(self, shrunken):
+    def use_covariance(self, shrunken):
         """Use this in place of its own shrunken covariance."""
         self.strategy.Lambda = torch.linalg.inv(shrunken).float()
         self.strategy.prev_num_updates = self.strategy.num_updates
@@ -84,37 +84,37 @@ class CapyMOA:
 
         names = [f"x{i}" for i in range(width)]
         schema = Schema.from_custom([*names, "y"], "y", {"y": [str(c) for c in range(classes)]})
-        self.learner, self.taken = SLDA(schema, ridge=SHRINKAGE), None
+        self.learner, self.shrunken = SLDA(schema, ridge=SHRINKAGE), None
 
     def learn(self, x, y):
         for rows, labels in zip(x.split(256), y.split(256), strict=True):
             self.learner.batch_train(rows, labels)
 
     def predict(self, x):
-        if self.taken is None:
+        if self.shrunken is None:
             return self.learner.batch_predict_proba(x).argmax(1)
         mean = self.learner._class_means.double()
-        weight = torch.linalg.solve(self.taken, mean.T)
+        weight = torch.linalg.solve(self.shrunken, mean.T)
         return (x.double() @ weight - (mean.T * weight).sum(0) / 2).argmax(1)
 
-    def take(self, shrunken):
-        """Use this, and the bias that it computes and does not add, with its class means."""
-        self.taken = shrunken
+    def use_covariance(self, shrunken):
+        """Use this with its class means, and add the bias, which it computes but does not add."""
+        self.shrunken = shrunken
 
 
-def examples(given):
-    """For every task what is learned; and the test part of all tasks."""
-    stream = load_stream(given.stream, scenario="class-incremental", tasks=given.tasks)
-    learned = [withhold(task, 1 - given.share, 0)[0] for task in stream]
+def examples(arguments):
+    """The examples to learn of every task, the test examples of all tasks, and the number of classes."""
+    stream = load_stream(arguments.stream, scenario="class-incremental", tasks=arguments.tasks)
+    learned = [withhold(task, 1 - arguments.share, 0)[0] for task in stream]
     pairs = [(torch.tensor(task.x), torch.tensor(task.y)) for task in learned]
     tests = [(torch.tensor(task.x), torch.tensor(task.y)) for task in stream.test]
     return pairs, [torch.cat(column) for column in zip(*tests, strict=True)], stream.classes
 
 
-def compare(given):
+def compare(arguments):
     """The rows of the table."""
-    tasks, (x, y), classes = examples(given)
-    ours = None
+    tasks, (x, y), classes = examples(arguments)
+    reference = None
     for library_class in (Ours, Avalanche, CapyMOA):
         try:
             learner = library_class(x.shape[1], classes)
@@ -124,14 +124,14 @@ def compare(given):
         began = time.process_time()
         for task in tasks:
             learner.learn(*task)
-        seconds, found = time.process_time() - began, learner.predict(x)
-        accuracy = f"{100 * (found == y).double().mean():.2f}"
-        if ours is None:
-            ours, expected = learner, found
+        seconds, predicted = time.process_time() - began, learner.predict(x)
+        accuracy = f"{100 * (predicted == y).double().mean():.2f}"
+        if reference is None:
+            reference, expected = learner, predicted
             yield learner.name, accuracy, "–", "–", f"{seconds:.1f}"
             continue
-        agreeing = f"{100 * (found == expected).double().mean():.2f}"
-        learner.take(ours.shrunken)
+        agreeing = f"{100 * (predicted == expected).double().mean():.2f}"
+        learner.use_covariance(reference.shrunken)
         differing = int((learner.predict(x) != expected).sum())
         yield learner.name, accuracy, agreeing, f"{differing} of {len(y)}", f"{seconds:.1f}"
 
@@ -141,12 +141,12 @@ if __name__ == "__main__":
     parser.add_argument("--stream", default="cifar100@dinov2-vits14-224", help="cached features")
     parser.add_argument("--tasks", type=int, default=10)
     parser.add_argument("--share", type=float, default=0.2, help="the part of each task that is learned")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     print(
         "| library | accuracy (%) | same predictions as ours (%) | others, with our covariance | seconds of learning |"
     )
     print("|---" * 5 + "|")
-    for row in compare(given):
+    for row in compare(arguments):
         print("| " + " | ".join(row) + " |", flush=True)

@@ -1,17 +1,11 @@
-"""What CoP2L costs: beside experience replay, and beside the arithmetic that it cannot do without.
+"""CPU seconds and memory of CoP2L beside those of experience replay, and the operations that it needs.
 
     python benchmarks/cop2l_cost.py [--rounds 5] [--json FILE]
 
 CIFAR-10 features (5 tasks, linear head; cached ones if there are, else random features of the same shape) and MNIST (the first
-two tasks, 784-512-10; if it is on this machine), the paper's settings. CPU seconds on one thread; each learner runs in a
-process of its own, in turn, so that its time and its peak memory are its own; medians over the rounds.
-
-  floor    the operations of all products over the rate of a large one, or the bytes of all inputs that are read over that of
-           a copy, whichever is more: both measured in the same run
-  parts    where the time of a run goes, once more with clocks on: the model's forward pass, in training and in scoring, the
-           losses, the backward pass, the optimiser
-  time     of CoP2L over that of replay (20 epochs, 128 + 128)
-  memory   peak of CoP2L's process less that of replay's (goal: at most one scoring block of activations)
+two tasks, 784-512-10; if it is on this machine), the paper's settings. One thread; each learner runs in a process of its own,
+in turn; medians over the rounds. Printed at the end: the time of CoP2L divided by that of replay (20 epochs, 128 + 128), and
+the peak memory of CoP2L's process minus that of replay's (goal: at most one scoring block of activations).
 """
 
 import argparse
@@ -22,13 +16,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
 
 PAPER = {
     "linear": {"k": 4, "omega": 25.0, "epochs": 2, "lr": 0.001},
     "mlp": {"k": 8, "omega": 15.0, "epochs": 10, "lr": 0.001},
 }
-WORDS = {
+TITLES = {
     "replay": "Replay, CIFAR-10 features",
     "linear": "CoP2L, CIFAR-10 features",
     "mlp": "CoP2L, MNIST, first 2 tasks, MLP",
@@ -37,7 +30,7 @@ REPLAY = {"epochs": 20, "batch": 128}
 
 
 def features():
-    """The tasks of the CIFAR-10 features, or of something like them, and which it is."""
+    """The tasks of the CIFAR-10 features, or of random ones of that shape, and which of the two."""
     from cop2l.errors import UserError
     from cop2l.features import load_stream
     from cop2l.streams import from_arrays
@@ -65,8 +58,8 @@ def mnist():
         return None
 
 
-def learn(name, clocks):
-    """One run; prints its seconds, where they went, the process's peak memory, and what it had to compute and to read."""
+def learn(name):
+    """Run once; print seconds, the peak memory of the process, and the operations and bytes that the run needs."""
     import torch
 
     torch.set_num_threads(1)
@@ -86,7 +79,6 @@ def learn(name, clocks):
         learner = method("replay")(model, memory=2000, lr=0.01, **REPLAY)
     else:
         learner = method("cop2l")(model, memory=2000, preset="paper", tasks=len(tasks), **PAPER[name])
-    spent, calls = watched(model) if clocks else (Counter(), Counter())
     products, width = (
         sum(p.numel() for p in model.parameters() if p.dim() > 1),
         math.prod(tasks[0].x.shape[1:]),
@@ -94,20 +86,20 @@ def learn(name, clocks):
     scored = trained = 0
     start = time.process_time()
     for x, y, t in tasks:
-        kept = learner.memory_used
+        memory_used = learner.memory_used
         learner.learn(x, y)
         if name == "replay":
             trained += REPLAY["epochs"] * (len(y) + (len(y) if t > 1 else 0))
         else:
             stopped, options = learner.engine.sets[-1].stopped, learner.options
-            scored += (stopped + 1) * (len(y) + kept)
+            scored += (stopped + 1) * (len(y) + memory_used)
             trained += (
                 options.batch
                 * options.epochs
                 * sum(-(-options.k * j // options.batch) for j in range(1, stopped + 1))
             )
     seconds = time.process_time() - start
-    found = {
+    row = {
         "data": data,
         "seconds": seconds,
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -115,45 +107,14 @@ def learn(name, clocks):
         * products
         * (scored + 2 * trained),  # the backward pass of a step has as many as its forward pass
         "bytes": 4 * width * (scored + 2 * trained),
-        "spent": spent,
-        "calls": calls,
     }
-    print(json.dumps(found))
+    print(json.dumps(row))
 
 
-def watched(model):
-    """Clocks on the model's forward pass, on the losses and the backward pass, and on the optimiser's step."""
-    import torch
-    import torch.nn.functional as F
-
-    spent, calls = Counter(), Counter()
-
-    def timed(label, function):
-        def inner(*args, **kwargs):
-            begin = time.process_time()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                name = label(args) if callable(label) else label
-                spent[name] += time.process_time() - begin
-                calls[name] += 1
-
-        return inner
-
-    kind = type(model)
-    kind.__call__ = timed(
-        lambda args: "forward in training" if args[0].training else "forward in scoring", kind.__call__
-    )
-    F.cross_entropy = timed("loss in training", F.cross_entropy)
-    torch.log_softmax = timed("loss in scoring", torch.log_softmax)
-    torch.autograd.grad = timed("backward", torch.autograd.grad)
-    torch._foreach_add_ = timed("optimiser", torch._foreach_add_)
-    return spent, calls
-
-
-def measured(name, *flags):
+def measured(name):
+    """The row of one run, in a process of its own."""
     out = subprocess.run(
-        [sys.executable, __file__, "--one", name, *flags], check=True, capture_output=True, text=True
+        [sys.executable, __file__, "--run", name], check=True, capture_output=True, text=True
     ).stdout
     return json.loads(out.splitlines()[-1])
 
@@ -164,26 +125,22 @@ def main():
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", metavar="FILE")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    parser.add_argument("--clocks", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--run", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.one:
-        learn(arguments.one, arguments.clocks)
+    if arguments.run:
+        learn(arguments.run)
         return
-    found, rows = {name: [] for name in WORDS}, []
+    runs_by_name, rows = {name: [] for name in TITLES}, []
     for number in range(arguments.rounds):
-        for name in WORDS if number == 0 else ("replay", "linear"):  # the MLP takes minutes
-            found[name] += filter(None, [measured(name)])
-    for name, runs in found.items():
+        for name in TITLES if number == 0 else ("replay", "linear"):  # the MLP takes minutes
+            runs_by_name[name] += filter(None, [measured(name)])
+    for name, runs in runs_by_name.items():
         if not runs:
             continue
-        row = {"name": name, "what": WORDS[name]} | {
+        row = {"name": name, "what": TITLES[name]} | {
             key: runs[0][key] for key in ("data", "operations", "bytes")
         }
         row |= {"seconds": [run["seconds"] for run in runs], "peak": min(run["peak"] for run in runs)}
-        if name != "replay":
-            clocked = measured(name, "--clocks")
-            row |= {"clocked": clocked["seconds"], "parts": clocked["spent"], "calls": clocked["calls"]}
         rows.append(row)
         print(f"{row['what']:34} {statistics.median(row['seconds']):7.2f} s of {len(runs)} runs", flush=True)
     replay, linear = rows[:2]

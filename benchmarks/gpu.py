@@ -3,17 +3,12 @@
     python benchmarks/gpu.py cifar10 cifar100 mnist --features FOLDER --repeat 3 --eager
 
 FOLDER holds the features as DATASET-dinov2-vits14-224.npz; MNIST is found as `cop2l data path mnist` finds it. Each stream is
-learned once as a warm-up (unless --cold), then `repeat` times; the median is given, from the first `learn` to the end of the
-last, synchronised.
-With --profile, microseconds of the host in an iteration, without what it waits for the device, and where they go.
-With --json, the table is written to a file.
-Beside it: iterations, steps of the optimiser, and a floor: the arithmetic of all products over a measured rate.
+learned once as a warm-up, then `repeat` times. The row has the median of the seconds from the first `learn` to the end of the
+last, the iterations, the steps of the optimiser, and a floor: the operations of all products, divided by a measured rate.
 """
 
 import argparse
-import cProfile
 import json
-import pstats
 import statistics
 import time
 from pathlib import Path
@@ -57,8 +52,8 @@ def learner_of(name, tasks, seed=0):
 
 
 def learned(name, tasks, seed=0):
-    """Seconds, and what was done."""
-    learner, iterations, steps, operations, each = learner_of(name, tasks, seed), 0, 0, 0, []
+    """Seconds, and counts of iterations, steps and operations."""
+    learner, iterations, steps, operations, task_seconds = learner_of(name, tasks, seed), 0, 0, 0, []
     options, products = learner.options, 2 * sum(p.numel() for p in learner.model.parameters() if p.dim() > 1)
     torch.cuda.current_stream().synchronize()
     begin = time.perf_counter()
@@ -66,15 +61,15 @@ def learned(name, tasks, seed=0):
         start, past = time.perf_counter(), learner.memory_used
         learner.learn(x, y, progress=False)
         torch.cuda.current_stream().synchronize()
-        each.append(time.perf_counter() - start)
+        task_seconds.append(time.perf_counter() - start)
         stopped = learner.engine.sets[-1].stopped
-        here = sum(options.epochs * -(-options.k * j // options.batch) for j in range(1, stopped + 1))
-        iterations, steps = iterations + stopped + 1, steps + here
-        operations += products * ((stopped + 1) * (len(y) + past) + 2 * here * options.batch)
+        task_steps = sum(options.epochs * -(-options.k * j // options.batch) for j in range(1, stopped + 1))
+        iterations, steps = iterations + stopped + 1, steps + task_steps
+        operations += products * ((stopped + 1) * (len(y) + past) + 2 * task_steps * options.batch)
     seconds = time.perf_counter() - begin
     return seconds, {
         "iterations": iterations, "steps": steps, "operations": operations, "picked": options.k * iterations,
-        "theta": digest(learner.model.state_dict())[:16], "tasks": [round(part, 3) for part in each],
+        "theta": digest(learner.model.state_dict())[:16], "tasks": [round(part, 3) for part in task_seconds],
     }  # fmt: skip
 
 
@@ -99,8 +94,6 @@ def main():
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--tasks", type=int, help="only so many tasks")
     parser.add_argument("--eager", action="store_true", help="step by step as well, once")
-    parser.add_argument("--profile", action="store_true", help="where the host's time goes, once")
-    parser.add_argument("--cold", action="store_true", help="no warm-up")
     parser.add_argument("--json", help="write the table to this file")
     arguments = parser.parse_args()
     ceiling, rows = rate(), []
@@ -108,26 +101,21 @@ def main():
     print(f"{name}, torch {torch.__version__}, {ceiling / 1e12:.1f} float32 Tflop/s", flush=True)
     for stream in arguments.streams:
         tasks = tasks_of(stream, arguments.features)[: arguments.tasks]
-        runs = [learned(stream, tasks) for _ in range(arguments.repeat + (not arguments.cold))]
-        first, runs = runs[0], runs if arguments.cold else runs[1:]
+        warm_up, *runs = [learned(stream, tasks) for _ in range(arguments.repeat + 1)]
         seconds, about = statistics.median(run[0] for run in runs), runs[0][1]
-        row = {"stream": stream, "seconds": round(seconds, 3), "first": round(first[0], 3), **about}
+        row = {"stream": stream, "seconds": round(seconds, 3), "first": round(warm_up[0], 3), **about}
         row |= {
             "runs": [round(run[0], 3) for run in runs],
             "floor": round(about["operations"] / ceiling, 3),
             "us an iteration": round(1e6 * seconds / about["iterations"]),
         }
         if arguments.eager:
-            able, cuda.can_record = cuda.can_record, lambda *_: False
-            slow, other = learned(stream, tasks)
-            cuda.can_record = able
-            row |= {"step by step": round(slow, 3), "same": other["theta"] == about["theta"]}
+            can_record, cuda.can_record = cuda.can_record, lambda *_: False
+            eager_seconds, eager = learned(stream, tasks)
+            cuda.can_record = can_record
+            row |= {"step by step": round(eager_seconds, 3), "same": eager["theta"] == about["theta"]}
         print(json.dumps(row), flush=True)
         rows.append(row)
-        if arguments.profile:
-            profile = cProfile.Profile()
-            profile.runcall(learned, stream, tasks)
-            pstats.Stats(profile).sort_stats("tottime").print_stats(30)
         record(arguments.json, "gpu", vars(arguments), rows, {"float32 Tflop/s": round(ceiling / 1e12, 1)})
 
 

@@ -1,8 +1,7 @@
-"""What a task costs when there were many before: a whole run, task by task.
+"""CPU milliseconds of a task after many tasks: a whole run on one thread.
 
-200 tasks of 60 examples (a domain-incremental stream of clouds of points), a certificate after each task, one thread. CPU
-milliseconds of a task, so that neighbours on the machine do not count; medians over ten tasks. Beside them what must grow:
-the iterations over the pool, which has at most m examples beside the task's own.
+200 tasks of 60 examples (a domain-incremental stream of clouds of points), a certificate after each task; medians over ten
+tasks.
 
 python benchmarks/many_tasks.py [--tasks 200] [--preset picking] [--iterations 1024] [--json FILE]
 """
@@ -22,7 +21,6 @@ from cop2l.console import Watcher
 from cop2l.errors import Advice
 from cop2l.experiments import grid, measure
 from cop2l.experiments.directory import RunDirectory
-from cop2l.experiments.learners import load_stream
 from cop2l.experiments.run import run
 from record import record
 
@@ -45,10 +43,10 @@ class Clock(Watcher):
             setattr(owner, name, self._timed(name, getattr(owner, name)))
 
     def _timed(self, name: str, function: Any) -> Any:
-        def timed(*given: Any, **named: Any) -> Any:
+        def timed(*arguments: Any, **options: Any) -> Any:
             begin = time.process_time()
             try:
-                return function(*given, **named)
+                return function(*arguments, **options)
             finally:
                 self.tasks[-1][name] += time.process_time() - begin
 
@@ -72,28 +70,22 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", Advice)
-    chosen = [f"tasks={arguments.tasks}", f"methods.cop2l.preset={arguments.preset}"]
-    chosen += ["scenario=domain-incremental", "anytime=true", f"memory={MEMORY}", "model=linear"]
-    chosen += [
+    changes = [f"tasks={arguments.tasks}", f"methods.cop2l.preset={arguments.preset}"]
+    changes += ["scenario=domain-incremental", "anytime=true", f"memory={MEMORY}", "model=linear"]
+    changes += [
         f"data.n={SIZE}",
         f"data.n_test={SIZE}",
         f"methods.cop2l.max_iterations={arguments.iterations}",
     ]
-    config, clock = grid.single_run(grid.read_configuration("synthetic"), grid.overrides(chosen)), Clock()
-    stream = load_stream(config)
-    width = stream[0].x[0].size
+    config, clock = grid.single_run(grid.read_configuration("synthetic"), grid.overrides(changes)), Clock()
     with tempfile.TemporaryDirectory() as folder:
         run(config, folder, [clock])
     rows = []
     print("CPU ms per task  iterations", *(f"{part:>9}" for part in PARTS))
     for t in [t for t in SHOWN if t <= arguments.tasks]:
-        some = clock.tasks[max(0, t - 10) : t] if t > 1 else clock.tasks[:1]
-        row = {part: 1000 * statistics.median(task[part] for task in some) for part in PARTS}
-        row |= {"task": t, "iterations": statistics.median(task["iterations"] for task in some)}
-        scored = (
-            row["iterations"] * (SIZE + min(MEMORY, SIZE * (t - 1))) + 2 * SIZE * t
-        )  # each pool; and all data, with tests
-        row |= {"operations": 2 * scored * width * stream.classes, "bytes": 4 * scored * width}
+        last = clock.tasks[max(0, t - 10) : t] if t > 1 else clock.tasks[:1]
+        row = {part: 1000 * statistics.median(task[part] for task in last) for part in PARTS}
+        row |= {"task": t, "iterations": statistics.median(task["iterations"] for task in last)}
         rows.append(row)
         print(f"task {t:4d}        {row['iterations']:10.0f}", *(f"{row[part]:9.1f}" for part in PARTS))
     record(arguments.json, "many_tasks", vars(arguments), rows)

@@ -1,11 +1,11 @@
-"""More data than memory: tasks that are memory maps, learned and certified; and the time of one iteration by rows.
+"""Memory and CPU seconds of tasks that are memory maps; and the time of one iteration by rows.
 
 python benchmarks/memory_map.py [--tasks 2] [--rows 5000000] [--iterations 3] [--scale 10000 ... 10000000]
-                                [--json FILE] [--figure FILE.svg]
+                                [--json FILE]
 
-Anonymous memory is the peak above where the process began: mapped pages of files are not counted, since the system takes them
-back when it needs them. The files are sparse: one row in some thousands has numbers of its own, the others are zeros, which
-cost as much arithmetic. CPU seconds, one thread, a linear head.
+Anonymous memory is the peak above that at the start. Pages of mapped files are not counted, because the system can take them
+back. The files are sparse: all rows but one in some thousands are zeros, which need as much arithmetic. One thread, a linear
+head.
 """
 
 import argparse
@@ -33,24 +33,24 @@ from record import record
 
 WIDTH, CLASSES, DRAWN = 384, 10, 2000
 ITERATIONS = 3
-"""Few: what is asked is what one costs."""
+"""A few: the result is the time of one."""
 
 
 def anonymous() -> int:
     """Bytes of anonymous memory of this process."""
-    found = re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return 1024 * int(found[1])
+    match = re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert match is not None
+    return 1024 * int(match[1])
 
 
 @contextmanager
 def watched(row: dict[str, Any]) -> Iterator[None]:
-    """Put down how far anonymous memory rose, and the CPU seconds."""
-    before, peak, done = anonymous(), 0, threading.Event()
+    """Write the rise of anonymous memory and the CPU seconds into a row."""
+    before, peak, stop = anonymous(), 0, threading.Event()
 
     def watch() -> None:
         nonlocal peak
-        while not done.wait(0.01):
+        while not stop.wait(0.01):
             peak = max(peak, anonymous())
 
     thread, begin = threading.Thread(target=watch), time.process_time()
@@ -58,7 +58,7 @@ def watched(row: dict[str, Any]) -> Iterator[None]:
     try:
         yield
     finally:
-        done.set()
+        stop.set()
         thread.join()
         row["anonymous_bytes"] = max(peak, anonymous()) - before
         row["cpu_seconds"] = time.process_time() - begin
@@ -95,7 +95,7 @@ def large(folder: Path, tasks: int, rows: int, iterations: int) -> Iterator[dict
 
 
 def iteration(folder: Path, rows: int) -> dict[str, Any]:
-    """CPU seconds of one iteration over so many rows: scoring, picking, training; the system's own (paging) apart."""
+    """CPU seconds of one iteration (scoring, picking, training); those of the system, which reads pages, apart."""
     x, y = task(folder, 0, rows)
     times = list[tuple[float, float]]()
     chosen = options(max_iterations=ITERATIONS if rows <= 10**6 else 1, epochs=1)
@@ -111,27 +111,6 @@ def iteration(folder: Path, rows: int) -> dict[str, Any]:
     return {"what": "iteration", "rows": rows, "user_seconds": user, "system_seconds": system}
 
 
-def figure(rows: list[dict[str, Any]], file: str) -> None:
-    """Seconds of an iteration by rows, on logarithmic scales, and the line of slope one through the largest."""
-    import altair as alt
-
-    found = [
-        {"rows": row["rows"], "seconds": row[f"{part}_seconds"], "of": part}
-        for row in rows
-        for part in ("user", "system")
-        if row[f"{part}_seconds"] > 0
-    ]
-    last = rows[-1]["user_seconds"] / rows[-1]["rows"]
-    line = [{"rows": row["rows"], "seconds": last * row["rows"]} for row in rows]
-    x = alt.X("rows:Q", scale=alt.Scale(type="log"), title="rows of the task")
-    y = alt.Y("seconds:Q", scale=alt.Scale(type="log"), title="CPU seconds of one iteration")
-    drawn = alt.Chart(alt.Data(values=found)).mark_point(filled=True, size=60).encode(x, y, alt.Color("of:N"))
-    linear = alt.Chart(alt.Data(values=line)).mark_line(strokeDash=[4, 4], color="gray").encode(x, y)
-    (linear + drawn).properties(width=420, height=260, title="Linear in the number of rows (dashed)").save(
-        file
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -141,7 +120,6 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help="of each of these tasks")
     parser.add_argument("--scale", type=int, nargs="*", default=[10**4, 10**5, 10**6, 10**7])
     parser.add_argument("--json", metavar="FILE")
-    parser.add_argument("--figure", metavar="FILE.svg")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", Advice)
@@ -150,11 +128,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             rows.append(iteration(Path(folder), count))
         user, system = rows[-1]["user_seconds"], rows[-1]["system_seconds"]
-        print(
-            f"one iteration, {count:9} rows: {user:8.4f} s, and {system:8.4f} s of the system's", flush=True
-        )
-    if arguments.figure and rows:
-        figure(rows, arguments.figure)
+        print(f"one iteration, {count:9} rows: {user:8.4f} s, and {system:8.4f} s of the system", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for row in (
             large(Path(folder), arguments.tasks, arguments.rows, arguments.iterations)

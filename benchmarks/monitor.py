@@ -2,8 +2,8 @@
 
     make compare-river      # in an environment of its own, or: python benchmarks/monitor.py, where river is installed
 
-All see the same streams: 10 000 examples that are right or wrong, at a claim of at most 5 %. The tables are written into
-docs/evidence.md. ADWIN and DDM have river's defaults; the window is tested at level alpha whenever it is full.
+All get the same streams of 10 000 examples, each right or wrong, at a claim of at most 5 %. The tables are written into
+docs/evidence.md. ADWIN and DDM have river's defaults; a window is tested at level alpha when it is full.
 """
 
 from collections.abc import Callable
@@ -44,46 +44,46 @@ def streams(parts: list[tuple[int, float]], seed: int) -> np.ndarray:
     return np.random.default_rng(seed).random((STREAMS, LENGTH)) < rates
 
 
-def monitored(wrong: np.ndarray) -> np.ndarray:
-    """When the monitor raises its alarm, looking after every twentieth example."""
-    total, at, starts, first = np.cumsum(wrong, 1), [], [], np.full(STREAMS, NEVER)
+def monitored(errors: np.ndarray) -> np.ndarray:
+    """The example after which the monitor raises its alarm; batches of twenty examples."""
+    total, at, starts, first = np.cumsum(errors, 1), [], [], np.full(STREAMS, NEVER)
     for n in range(LOOK, LENGTH + 1, LOOK):
-        errors = total[:, n - 1]
+        count = total[:, n - 1]
         if starts_due(n - LOOK, n):
             at.append(n)
-            starts.append(errors)
-        now = log_evidence(BOUND, n, errors, at, np.stack(starts, 1) if starts else np.empty((STREAMS, 0)))
+            starts.append(count)
+        now = log_evidence(BOUND, n, count, at, np.stack(starts, 1) if starts else np.empty((STREAMS, 0)))
         first = np.where((first == NEVER) & (now >= -np.log(ALPHA)), n, first)
     return first
 
 
 def threshold(level: float) -> int:
-    """How many errors of a window are too many for 5 %."""
+    """The number of errors in a window that refutes 5 %."""
     return int(binom.isf(level, WINDOW, BOUND)) + 1
 
 
 def windows(level: float) -> Callable[[np.ndarray], np.ndarray]:
-    """When the errors of a full window are too many, window after window."""
+    """The example after which a full window has too many errors, for the first time."""
     least = threshold(level)
 
-    def first(wrong: np.ndarray) -> np.ndarray:
-        found = wrong.reshape(STREAMS, -1, WINDOW).sum(2) >= least
-        return np.where(found.any(1), (found.argmax(1) + 1) * WINDOW, NEVER)
+    def first(errors: np.ndarray) -> np.ndarray:
+        alarms = errors.reshape(STREAMS, -1, WINDOW).sum(2) >= least
+        return np.where(alarms.any(1), (alarms.argmax(1) + 1) * WINDOW, NEVER)
 
     return first
 
 
 def rivers(make: Callable[[], ADWIN | DDM]) -> Callable[[np.ndarray], np.ndarray]:
-    """When a detector of river says that there was a drift: all times, as it goes on by itself."""
+    """All examples after which a detector of river reports a drift; it restarts by itself."""
 
-    def times(wrong: np.ndarray) -> np.ndarray:
-        found = np.zeros(wrong.shape, bool)
-        for row, stream in enumerate(wrong.astype(int).tolist()):
+    def times(errors: np.ndarray) -> np.ndarray:
+        alarms = np.zeros(errors.shape, bool)
+        for row, stream in enumerate(errors.astype(int).tolist()):
             detector = make()
             for i, x in enumerate(stream):
                 detector.update(x)
-                found[row, i] = detector.drift_detected
-        return found
+                alarms[row, i] = detector.drift_detected
+        return alarms
 
     return times
 
@@ -97,19 +97,19 @@ METHODS = {
 }
 
 
-def first_after(found: np.ndarray, start: int) -> np.ndarray:
-    """The first alarm after `start`; of the first alarm ever, if that is all that is known."""
-    if found.ndim == 1:
-        return found
-    late = found[:, start:]
+def first_after(alarms: np.ndarray, start: int) -> np.ndarray:
+    """The first alarm after `start`, from all alarms of each stream; if only the first alarm is known, that."""
+    if alarms.ndim == 1:
+        return alarms
+    late = alarms[:, start:]
     return np.where(late.any(1), late.argmax(1) + 1 + start, NEVER)
 
 
-def cell(found: np.ndarray, change: int) -> str:
+def cell(alarms: np.ndarray, change: int) -> str:
     """The median delay, and the share of streams with an alarm before the change."""
-    early = (found if found.ndim == 1 else first_after(found, 0)) <= change
-    first = first_after(found, change)
-    first = first[~early] if found.ndim == 1 else first
+    early = first_after(alarms, 0) <= change
+    first = first_after(alarms, change)
+    first = first[~early] if alarms.ndim == 1 else first
     delay = float(np.median(first - change)) if len(first) else np.inf
     text = "none" if delay > LENGTH - change else f"{delay:,.0f}".replace(",", " ")
     return text + (f" ({100 * early.mean():.0f} % before)" if change and early.any() else "")
@@ -126,8 +126,8 @@ def tables() -> str:
         "|---" * (len(METHODS) + 1) + "|",
     ]
     for seed, (name, parts) in enumerate(TRUE.items()):
-        wrong = streams(parts, seed)
-        rates = [(first_after(method(wrong), 0) <= LENGTH).mean() for method in METHODS.values()]
+        errors = streams(parts, seed)
+        rates = [(first_after(method(errors), 0) <= LENGTH).mean() for method in METHODS.values()]
         lines.append(f"| {name} | " + " | ".join(f"{100 * rate:.1f} %" for rate in rates) + " |")
         print(lines[-1], flush=True)
     exact = [
@@ -144,16 +144,17 @@ def tables() -> str:
         "|---" * (len(METHODS) + 1) + "|",
     ]
     for seed, (name, parts) in enumerate(FALSE.items(), 100):
-        wrong = streams(parts, seed)
+        errors = streams(parts, seed)
         lines.append(
-            f"| {name} | " + " | ".join(cell(m(wrong), parts[-1][0]) for m in METHODS.values()) + " |"
+            f"| {name} | "
+            + " | ".join(cell(method(errors), parts[-1][0]) for method in METHODS.values())
+            + " |"
         )
         print(lines[-1], flush=True)
     return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    made = tables()
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}{made}{END}{rest.split(END)[1]}", encoding="utf-8")
+    before, after = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}{tables()}{END}{after.split(END)[1]}", encoding="utf-8")
     print(PAGE.relative_to(PAGE.parents[1]))

@@ -1,10 +1,9 @@
-"""What a prediction of one example costs beside the bare module: CPU microseconds on one thread, the quietest of 7 rounds.
+"""CPU microseconds of predicting one example, beside the bare module: one thread, the lowest of 7 rounds.
 
 python benchmarks/one_example.py [--json FILE]
 """
 
 import argparse
-import time
 import warnings
 from collections.abc import Callable
 
@@ -14,19 +13,14 @@ import torch
 from cop2l.certify.learner import CoP2L
 from cop2l.errors import Advice
 from cop2l.models import build
-from record import record
+from record import fewest_seconds, record
 
 ROUNDS, CALLS = 7, 1000
 
 
-def microseconds(what: Callable[[], object]) -> float:
-    found = []
-    for _ in range(ROUNDS):
-        begin = time.process_time()
-        for _ in range(CALLS):
-            what()
-        found.append(time.process_time() - begin)
-    return 1e6 * min(found) / CALLS
+def microseconds(function: Callable[[], object]) -> float:
+    """CPU microseconds of one call."""
+    return 1e6 * fewest_seconds(lambda: [function() for _ in range(CALLS)], ROUNDS) / CALLS
 
 
 def main() -> None:
@@ -50,15 +44,9 @@ def main() -> None:
         def bare(model: torch.nn.Module = model, tensor: torch.Tensor = tensor) -> torch.Tensor:
             return model(tensor).argmax(1)
 
-        size = sum(p.numel() for p in model.parameters())
-        row = {
-            "model": f"{name} {width}-10",
-            "operations": 2 * size,
-            "bytes": 4 * size,
-            "bare": microseconds(bare),
-        }
-        for kind, one in (("array", array), ("tensor", tensor)):
-            row[kind] = microseconds(lambda one=one, learner=learner: learner.predict(one))
+        row = {"model": f"{name} {width}-10", "bare": microseconds(bare)}
+        for kind, example in (("array", array), ("tensor", tensor)):
+            row[kind] = microseconds(lambda example=example, learner=learner: learner.predict(example))
         rows.append(row)
         ratios = (f"{row[kind]:5.0f} ({row[kind] / row['bare']:3.1f} x)" for kind in ("array", "tensor"))
         print(f"{row['model']:20} {row['bare']:5.0f}", *ratios)

@@ -1,10 +1,8 @@
-"""The default settings on data as it comes, beside scikit-learn on all data at once, and beside holding out half of it.
+"""The default settings on 15 problems, beside scikit-learn on all tasks at once, also with half of the data held out.
 
 `python benchmarks/own_data.py DATA FEATURES [--seeds 3]` appends every run to benchmarks/results/own_data.jsonl and prints the
 table of docs/results.md. DATA holds mnist/ and fashion-mnist/, FEATURES the .npz files of features. None of these problems chose
 a setting. A seed draws the test part (a fifth), the prior part, the weights and the halves.
-`--samples N` draws N new samples of the messages of `text, a tenth spam` instead, and compares each bound with the error on
-10 000 further messages: benchmarks/results/own_data_samples.jsonl.
 """
 
 import argparse
@@ -13,7 +11,6 @@ import json
 import tempfile
 import time
 import warnings
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -54,14 +51,19 @@ def mixed(_):
         + draws.normal(0, 0.5, n)
     )
     age[draws.random(n) < 0.15] = np.nan
-    words = {"city": [f"city{c}" for c in city], "plan": [f"plan{p}" for p in plan]}
     return pd.DataFrame(
-        {"age": age.round(1), "income": income.round(), **words, "label": (score > 0).astype(int)}
+        {
+            "age": age.round(1),
+            "income": income.round(),
+            "city": [f"city{c}" for c in city],
+            "plan": [f"plan{p}" for p in plan],
+            "label": (score > 0).astype(int),
+        }
     )
 
 
 def wild(_):
-    """Six classes in 16 columns of sizes from 1e-6 to 1e6, three of them heavy-tailed."""
+    """Six classes in 16 columns of scales from 1e-6 to 1e6, three of them heavy-tailed."""
     x, y = datasets.make_classification(
         3600, 16, n_informative=10, n_classes=6, class_sep=1.6, random_state=14
     )
@@ -71,23 +73,18 @@ def wild(_):
 
 
 def seasons(_):
-    """The same question in three seasons, which shift and rescale the ten columns: the domains."""
+    """Three domains, which shift and rescale ten columns."""
     draws, n = np.random.default_rng(16), 3600
     domain, base = np.arange(n) % 3, draws.normal(size=(n, 10))
     y = ((base**2).sum(1) > 9.34).astype(int)
     return base * draws.uniform(0.5, 2, (3, 10))[domain] + draws.normal(0, 2, (3, 10))[domain], y, domain
 
 
-def spam(_, sample=None):
-    """Short messages, a tenth of them of one kind, as text."""
-    return documents(18, [0.9, 0.1], 15, 0.35, sample)
-
-
 def turned(paths):
-    """Digits, upright, on their side and upside down: the domains."""
+    """Three domains of digits: upright, turned by 90 degrees and by 180 degrees."""
     x, y = idx(paths.data / "mnist", 30_000, 3600)
     domain = np.arange(len(y)) % 3
-    return np.stack([np.rot90(one, turns) for one, turns in zip(x, domain, strict=True)]), y, domain
+    return np.stack([np.rot90(picture, turns) for picture, turns in zip(x, domain, strict=True)]), y, domain
 
 
 PROBLEMS = {
@@ -108,7 +105,7 @@ PROBLEMS = {
     ),  # no linear model separates them
     "three seasons": (seasons, "scenario=domain-incremental"),
     "text, six subjects": (lambda _: documents(17, [1 / 6] * 6, 30, 0.25), "tasks=3 text=text"),
-    "text, a tenth spam": (spam, "tasks=1 text=text"),
+    "text, a tenth spam": (lambda _: documents(18, [0.9, 0.1], 15, 0.35), "tasks=1 text=text"),
     "MNIST": (lambda paths: idx(paths.data / "mnist", 20_000, 4000), "tasks=5"),
     "MNIST turned": (turned, "scenario=domain-incremental"),
     "Fashion-MNIST": (lambda paths: idx(paths.data / "fashion-mnist", 20_000, 4000), "tasks=5"),
@@ -126,19 +123,20 @@ PROBLEMS = {
         "tasks=5 scenario=task-incremental",
     ),
 }
-"""Declared before any of them was run; beside the words only the path is given."""
+"""The data of each problem, and the overrides of its run beside the path. Declared before any of them was run."""
 
 
-def documents(seed, shares, length, own, sample=None):
-    """2400 texts, `own` of whose words are of their subject; or `sample`, a number and a size: more from the same source."""
-    draws, words = np.random.default_rng(seed), 1500
-    y, common = draws.choice(len(shares), 2400, p=shares), draws.dirichlet(np.full(words, 0.1))
-    subjects = [(1 - own) * common + own * draws.dirichlet(np.full(words, 0.05)) for _ in shares]
-    if sample:
-        draws = np.random.default_rng((seed, sample[0]))
-        y = draws.choice(len(shares), sample[1], p=shares)
+def documents(seed, shares, length, subject_share):
+    """2400 texts; `subject_share` of their words come from the distribution of their subject, the label."""
+    draws, vocabulary = np.random.default_rng(seed), 1500
+    y, common = draws.choice(len(shares), 2400, p=shares), draws.dirichlet(np.full(vocabulary, 0.1))
+    subjects = [
+        (1 - subject_share) * common + subject_share * draws.dirichlet(np.full(vocabulary, 0.05))
+        for _ in shares
+    ]
     texts = [
-        " ".join(f"w{word}" for word in draws.choice(words, length, p=subjects[subject])) for subject in y
+        " ".join(f"w{word}" for word in draws.choice(vocabulary, length, p=subjects[subject]))
+        for subject in y
     ]
     return pd.DataFrame({"text": texts, "label": y})
 
@@ -160,25 +158,25 @@ def features(paths, name, count, classes=None):
         stored[next(name for name in names if name in stored)]
         for names in (("x", "x_train"), ("y", "y_train"))
     )
-    some = np.flatnonzero(y < (classes or y.max() + 1))
-    some = np.random.default_rng(19).permutation(some)[:count]
-    return x[some].astype(np.float32), y[some].astype(int)
+    rows = np.flatnonzero(y < (classes or y.max() + 1))
+    rows = np.random.default_rng(19).permutation(rows)[:count]
+    return x[rows].astype(np.float32), y[rows].astype(int)
 
 
-def write(folder, made):
-    """The problem as a file."""
-    if isinstance(made, pd.DataFrame):
-        made.to_csv(path := folder / "own.csv", index=False, float_format="%.6g")
+def write(folder, data):
+    """The path of a file with the data of a problem."""
+    if isinstance(data, pd.DataFrame):
+        data.to_csv(path := folder / "own.csv", index=False, float_format="%.6g")
         return path
-    x = made[0] if made[0].dtype == np.uint8 else made[0].astype(np.float32)
-    np.savez(path := folder / "own.npz", **dict(zip(("x", "y", "domain"), (x, *made[1:]), strict=False)))
+    x = data[0] if data[0].dtype == np.uint8 else data[0].astype(np.float32)
+    np.savez(path := folder / "own.npz", **dict(zip(("x", "y", "domain"), (x, *data[1:]), strict=False)))
     return path
 
 
-def learn(path, words, folder):
-    """The configuration of a run, its seconds on one core, and of each task the test error and the bound."""
+def learn(path, overrides, folder):
+    """The configuration of a run; and its seconds on one core, with the test error and the bound of each task."""
     begin = time.process_time()
-    config = grid.single_run(grid.read_configuration(path), grid.overrides(words.split()))
+    config = grid.single_run(grid.read_configuration(path), grid.overrides(overrides.split()))
     summary = run(config, folder / "run")
     seconds, errors = round(time.process_time() - begin, 1), [1 - share for share in summary["matrix"][-1]]
     bounds = [row["bounds"][summary["kind"]] for row in summary["tasks"]]
@@ -194,11 +192,12 @@ def reference(classifier, stream, seed):
     draws, model = np.random.default_rng(seed), make_pipeline(StandardScaler(), classifier)
     first = [draws.permutation(len(y)) < len(y) // 2 for _, y in train]
     halves = (
-        [(x[k == one], y[k == one]) for (x, y), k in zip(train, first, strict=True)] for one in (True, False)
+        [(x[k == half], y[k == half]) for (x, y), k in zip(train, first, strict=True)]
+        for half in (True, False)
     )
 
     def mistakes(learned, judged):
-        """How many rows of each task the model gets wrong, and of how many; where tasks are known, among their classes."""
+        """The errors of the model on each task and its rows; predictions are within the head if task-incremental."""
         model.fit(*map(np.concatenate, zip(*learned, strict=True)))
         for (x, y), head in zip(judged, stream.heads, strict=True):
             chances = model.predict_proba(x)
@@ -206,46 +205,23 @@ def reference(classifier, stream, seed):
                 chances[:, ~np.isin(model.classes_, head)] = -1
             yield int((model.classes_[chances.argmax(1)] != y).sum()), len(y)
 
-    accuracy = 1 - fmean(wrong / n for wrong, n in mistakes(train, test))
-    bounds = [holdout_certificate(n, wrong, len(train), np.log(DELTA)) for wrong, n in mistakes(*halves)]
+    accuracy = 1 - fmean(errors / n for errors, n in mistakes(train, test))
+    bounds = [holdout_certificate(n, errors, len(train), np.log(DELTA)) for errors, n in mistakes(*halves)]
     return accuracy, fmean(map(float, bounds))
 
 
 def measure(paths, problem, seed):
     """One problem with one seed: accuracies and bounds, means over tasks."""
-    make, words = PROBLEMS[problem]
+    make, overrides = PROBLEMS[problem]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        config, found = learn(write(folder, make(paths)), f"{words} seed={seed} stream_seed={seed}", folder)
+        config, row = learn(write(folder, make(paths)), f"{overrides} seed={seed} stream_seed={seed}", folder)
         stream = load_stream(config)
-    found["rows"], found["test rows"] = (
-        [len(task.y) for task in part] for part in (stream.train, stream.test)
-    )
+    row["rows"], row["test rows"] = ([len(task.y) for task in part] for part in (stream.train, stream.test))
     models = {"logistic": LogisticRegression(max_iter=500), "mlp": MLPClassifier(random_state=seed)}
     for name, model in models.items():
-        found[f"{name} accuracy"], found[f"{name} bound"] = reference(model, stream, seed)
-    return found
-
-
-def measure_sample(sample):
-    """The bound from one more sample of the messages, and the error on 10 000 further ones."""
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        for part, drawn in (("train", (sample, 1920)), ("test", (10**6 + sample, 10_000))):
-            spam(None, drawn).to_csv(folder / f"{part}.csv", index=False)
-        return learn(folder, "tasks=1 text=text", folder)[1]
-
-
-def record(name, keys, measured):
-    """All records of a file of results; what is not there yet is measured and appended."""
-    (file := RESULTS / name).touch()
-    done = [json.loads(line) for line in file.read_text().splitlines()]
-    for key in keys:
-        if not any(key.items() <= one.items() for one in done):
-            done.append(key | measured(**key))
-            with file.open("a") as lines:
-                lines.write(json.dumps(done[-1]) + "\n")
-    return done
+        row[f"{name} accuracy"], row[f"{name} bound"] = reference(model, stream, seed)
+    return row
 
 
 def main():
@@ -254,26 +230,25 @@ def main():
     parser.add_argument("data", type=Path)
     parser.add_argument("features", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--samples", type=int, default=0)
-    options = parser.parse_args()
+    arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    if options.samples:
-        keys = [{"sample": number} for number in range(options.samples)]
-        table = pd.DataFrame(record("own_data_samples.jsonl", keys, measure_sample))
-        errors, bounds = table.errors.str[0], table.bounds.str[0]
-        print(
-            f"{len(table)} samples: mean error {errors.mean():.4f}, mean bound {bounds.mean():.4f}; {sum(errors > bounds)} above."
-        )
-    else:
-        keys = [{"problem": name, "seed": seed} for seed in range(options.seeds) for name in PROBLEMS]
-        show(pd.DataFrame(record("own_data.jsonl", keys, partial(measure, options))))
+    (file := RESULTS / "own_data.jsonl").touch()
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for seed in range(arguments.seeds):
+        for problem in PROBLEMS:
+            key = {"problem": problem, "seed": seed}
+            if not any(key.items() <= row.items() for row in rows):
+                rows.append(key | measure(arguments, problem, seed))
+                with file.open("a") as lines:
+                    lines.write(json.dumps(rows[-1]) + "\n")
+    show(pd.DataFrame(rows))
 
 
 def show(table):
-    """The table: means over seeds, in %; how far the goals are met."""
+    """Print the table (means over seeds, in %), and how many problems meet the goals."""
     tests = table[["errors", "bounds", "test rows"]].explode(["errors", "bounds", "test rows"]).astype(float)
-    wrong = (tests.errors * tests["test rows"]).round()
-    refuted = binom.sf(wrong - 1, tests["test rows"], tests.bounds) < DELTA
+    counts = (tests.errors * tests["test rows"]).round()
+    refuted = binom.sf(counts - 1, tests["test rows"], tests.bounds) < DELTA
     table["accuracy"], table["bound"] = 1 - table.errors.map(fmean), table.bounds.map(fmean)
     table["rows"] = table.rows.map(sum)
     table = table.groupby("problem", sort=False).mean(numeric_only=True)

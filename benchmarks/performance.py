@@ -1,7 +1,7 @@
-"""python -m benchmarks.performance: reproduction/performance.md from the results of the benchmarks, `benchmarks/results`.
+"""python -m benchmarks.performance: writes reproduction/performance.md from the results in `benchmarks/results`.
 
-The text is in performance.md; every number comes from a result. `make bench` measures again what one thread of a CPU can; what
-needs a GPU, hours or an idle machine was recorded once, and says so.
+The text is in performance.md; every number comes from a result. `make bench` measures the CPU results again; the others were
+recorded once, and say so.
 """
 
 import json
@@ -34,22 +34,22 @@ def _cell(value: Any) -> str:
 
 
 def where(result: dict[str, Any]) -> str:
-    """Of a result: its command, and where and when it was measured."""
+    """The command of a result, and where and when it was measured."""
     machine, versions = result["machine"], result["versions"]
-    words = [machine.get("gpu") or machine["processor"]]
+    parts = [machine.get("gpu") or machine["processor"]]
     if machine.get("threads"):
-        words.append(f"{machine['threads']} thread" + "s" * (machine["threads"] > 1))
-    words.append(f"torch {versions['torch']}" + (f" (CUDA {versions['cuda']})" if "cuda" in versions else ""))
+        parts.append(f"{machine['threads']} thread" + "s" * (machine["threads"] > 1))
+    parts.append(f"torch {versions['torch']}" + (f" (CUDA {versions['cuda']})" if "cuda" in versions else ""))
     if "recorded" in result:
-        return f"`{result['command']}`; {', '.join(words)}. *Recorded:* {result['recorded']}"
+        return f"`{result['command']}`; {', '.join(parts)}. *Recorded:* {result['recorded']}"
     rates = ", ".join(f"{rate:g} {unit}" for unit, rate in result["ceilings"].items())
-    return f"`{result['command']}`; {', '.join(words)}, {result['when']}; ceilings in the same run: {rates}."
+    return f"`{result['command']}`; {', '.join(parts)}, {result['when']}; ceilings in the same run: {rates}."
 
 
-def floor(row: dict[str, Any], result: dict[str, Any], part: str = "") -> float:
+def floor(row: dict[str, Any], result: dict[str, Any]) -> float:
     """Seconds that the operations or the bytes of a row take at least, at the rates of that run."""
     rates = result["ceilings"]
-    return 1e-9 * max(row[f"{part}operations"] / rates["Gflop/s"], row[f"{part}bytes"] / rates["GB/s"])
+    return 1e-9 * max(row["operations"] / rates["Gflop/s"], row["bytes"] / rates["GB/s"])
 
 
 def number(value: float) -> str:
@@ -61,9 +61,9 @@ def number(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{float(f'{value:.2g}'):g}"
 
 
-def document(found: dict[str, Any]) -> str:
-    """The page."""
-    words = Environment(
+def document(measurements: dict[str, Any]) -> str:
+    """The page, from the content of every result by name."""
+    environment = Environment(
         loader=FileSystemLoader(HERE),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -71,9 +71,9 @@ def document(found: dict[str, Any]) -> str:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    words.globals |= {"table": table, "where": where, "floor": floor, "median": statistics.median}
-    words.filters |= {"number": number}
-    return words.get_template("performance.md").render(found)
+    environment.globals |= {"table": table, "where": where, "floor": floor, "median": statistics.median}
+    environment.filters |= {"number": number}
+    return environment.get_template("performance.md").render(measurements)
 
 
 if __name__ == "__main__":

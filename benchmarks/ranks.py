@@ -1,9 +1,9 @@
-"""What several ranks share: processor seconds of each rank, and bytes that travel in an iteration; the paper's settings.
+"""CPU seconds of each rank, and the bytes that ranks exchange in an iteration; the paper's settings.
 
     python benchmarks/ranks.py cifar10 mnist clouds --features FOLDER --ranks 1 2
 
-Data as in gpu.py; clouds is one generated task of 100 000 x 384, and 50 iterations. One thread per rank; seconds of the
-processor, so that neighbours on the machine count less. Every rank prints the hash of its certificate: they are all the same.
+Data as in gpu.py; clouds is one generated task of 100 000 x 384, and 50 iterations. One thread per rank. Every rank prints the
+hash of its certificate; all are equal.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def clouds(rows=100_000, width=384, classes=10):
 
 
 def measured(name, tasks):
-    """What one rank of a group spends and sends."""
+    """The seconds of one rank of a group, and the bytes that it sends."""
     ranks = Ranks()
     classes = 1 + max(int(y.max()) for _, y in tasks)
     kind = "mlp" if name.endswith("mnist") else "linear"
@@ -46,10 +46,10 @@ def measured(name, tasks):
     def measured_gather(row):
         nonlocal sent, spent
         start = time.process_time()
-        found = gather(row)
-        if row.dtype == float:  # the others are hashes, once for each task
+        rows = gather(row)
+        if row.dtype == float:  # other rows are hashes, one per task
             sent, spent = sent + row.nbytes, spent + time.process_time() - start
-        return found
+        return rows
 
     ranks.gather = measured_gather
     began = time.process_time()

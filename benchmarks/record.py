@@ -1,4 +1,4 @@
-"""Results of a benchmark as JSON, with where they were measured, and what that machine can do at best."""
+"""Results of a benchmark as JSON, with the machine, the versions and the best rates of that machine."""
 
 import json
 import platform
@@ -24,10 +24,10 @@ def record(
     rows: list[dict[str, Any]],
     rates: dict[str, float] | None = None,
 ) -> None:
-    """Write the rows of a benchmark's table to a file, if one is named; `rates` are a device's, else they are one thread's."""
+    """Write the rows of a benchmark to a file, if one is named; without `rates` (of a GPU) those of one thread are measured."""
     if file is None:
         return
-    where = {
+    machine = {
         "processor": processor(),
         "system": platform.platform(),
         "threads": torch.get_num_threads(),
@@ -45,7 +45,7 @@ def record(
         "command": f"python benchmarks/{name}.py {' '.join(_without_file(sys.argv[1:]))}".strip(),
         "when": time.strftime("%Y-%m-%d"),
         "settings": settings,
-        "machine": where,
+        "machine": machine,
         "versions": versions,
         "ceilings": rates or ceilings(),
         "rows": [_rounded(row) for row in rows],
@@ -55,30 +55,30 @@ def record(
 
 
 def ceilings() -> dict[str, float]:
-    """The best rates of this process on one thread: a large product of float32, and a copy in memory."""
-    a, long, there = torch.ones(SIDE, SIDE), torch.ones(LARGE), torch.ones(LARGE)
-    product, copy = quickest(lambda: a @ a, ROUNDS), quickest(lambda: there.copy_(long), ROUNDS)
-    return {"Gflop/s": round(2e-9 * SIDE**3 / product, 1), "GB/s": round(2e-9 * long.nbytes / copy, 1)}
+    """The best rates of one thread: a large product of float32, and a copy in memory."""
+    a, source, target = torch.ones(SIDE, SIDE), torch.ones(LARGE), torch.ones(LARGE)
+    product, copy = fewest_seconds(lambda: a @ a), fewest_seconds(lambda: target.copy_(source))
+    return {"Gflop/s": round(2e-9 * SIDE**3 / product, 1), "GB/s": round(2e-9 * source.nbytes / copy, 1)}
 
 
-def quickest(what: Callable[[], object], rounds: int) -> float:
-    """CPU seconds of the quietest of some rounds."""
-    found = []
+def fewest_seconds(function: Callable[[], object], rounds: int = ROUNDS) -> float:
+    """CPU seconds of the quickest call."""
+    seconds = []
     for _ in range(rounds):
         begin = time.process_time()
-        what()
-        found.append(time.process_time() - begin)
-    return min(found)
+        function()
+        seconds.append(time.process_time() - begin)
+    return min(seconds)
 
 
-def _without_file(words: list[str]) -> list[str]:
-    """The command without the file that it writes."""
-    at = words.index("--json") if "--json" in words else len(words)
-    return words[:at] + words[at + 2 :]
+def _without_file(arguments: list[str]) -> list[str]:
+    """The arguments of the command line without --json FILE."""
+    at = arguments.index("--json") if "--json" in arguments else len(arguments)
+    return arguments[:at] + arguments[at + 2 :]
 
 
 def _rounded(value: Any) -> Any:
-    """Four digits: more are noise."""
+    """Numbers rounded to four digits."""
     if isinstance(value, dict):
         return {key: _rounded(part) for key, part in value.items()}
     if isinstance(value, list):

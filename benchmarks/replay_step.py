@@ -1,9 +1,9 @@
-"""What a replay step costs beside the bare torch step, measured side by side on one thread.
+"""The time of a replay step beside that of the bare torch step, on one thread.
 
 The bare step is forward, cross-entropy, backward and torch.optim.SGD on one fixed batch of the same total size (new
 and buffer examples). The replay step is all of `learn`, divided by its steps: drawing batches, collecting rows, the step,
-and the buffer at the end of the task. Short rounds of both alternate. The first ratio is that of the quietest rounds of each
-(what the code costs), the second the median over pairs of rounds (which a busy neighbour disturbs).
+and the buffer at the end of the task. Short rounds of both alternate. The first ratio is that of the fastest rounds, the
+second the median over pairs of rounds.
 """
 
 import statistics
@@ -16,7 +16,7 @@ from cop2l.methods import method
 from cop2l.models import build
 
 CASES = (("mlp", 784, 256, 1.25), ("linear", 384, 128, 1.6))
-"""Model, inputs, examples of the task per step, and the largest ratio that we accept."""
+"""Model, inputs, examples of the task per step, and the largest acceptable ratio."""
 ROUNDS, STEPS, EPOCHS = 40, 8, 6
 
 

@@ -24,17 +24,16 @@ def tasks():
         yield (middle[y] + torch.randn(60, WIDTH, generator=draw)) * scale, y
 
 
-@pytest.mark.parametrize(("module", "other"), [("avalanche", "Avalanche"), ("capymoa", "CapyMOA")])
-def test_the_same_covariance_gives_the_same_predictions(module, other):
+@pytest.mark.parametrize(("module", "library"), [("avalanche", "Avalanche"), ("capymoa", "CapyMOA")])
+def test_the_same_covariance_gives_the_same_predictions(module, library):
     if find_spec(module) is None:  # an import would want torchvision's operators first
         pytest.skip(f"{module} is not installed")
-    ours, theirs = (kind(WIDTH, CLASSES) for kind in (compare_slda.Ours, getattr(compare_slda, other)))
+    reference, learner = (cls(WIDTH, CLASSES) for cls in (compare_slda.Ours, getattr(compare_slda, library)))
     for task in tasks():
-        ours.learn(*task)
-        theirs.learn(*task)
+        reference.learn(*task)
+        learner.learn(*task)
     x = torch.cat([x for x, _ in tasks()])
-    expected = ours.predict(x)
-    as_it_comes = float((theirs.predict(x) == expected).double().mean())
-    assert 0.5 < as_it_comes < 1  # another covariance
-    theirs.take(ours.shrunken)
-    assert torch.equal(theirs.predict(x), expected)
+    expected = reference.predict(x)
+    assert 0.5 < float((learner.predict(x) == expected).double().mean()) < 1  # another covariance
+    learner.use_covariance(reference.shrunken)
+    assert torch.equal(learner.predict(x), expected)
