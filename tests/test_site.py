@@ -39,6 +39,7 @@ def test_formulas_are_drawn(site):
         == source.count("$$\n") // 2
     )
     assert "arithmatex" not in page
+    assert "<mi>&</mi>" not in page  # an environment that the converter does not know
 
 
 def test_nothing_is_fetched_from_elsewhere(site):
