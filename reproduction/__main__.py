@@ -15,61 +15,43 @@ from reproduction.ladder import ladder
 from reproduction.pictures import Pictures
 
 RESULTS = Path(__file__).parent / "results"
+PRINTED = {
+    "headline": "the table of README.md",
+    "ladder": "the ladders of docs/results.md",
+    "families": "the table of claims of docs/results.md",
+}
+"""The options that print a table."""
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m reproduction",
-        description="Write the document that sets every published number beside ours, from run directories or from"
-        " the files that --collect makes of them.",
+        description="Write the paper's numbers beside ours, from run directories or from files of collected runs.",
         epilog="Examples: python -m reproduction; python -m reproduction runs/ --collect reproduction/results",
     )
-    made.add_argument(
+    add = parser.add_argument
+    add(
         "runs",
         nargs="*",
         default=[RESULTS],
         metavar="RUNS",
         help="run directories, or files of collected runs (reproduction/results)",
     )
-    made.add_argument(
-        "--out",
-        type=Path,
-        default=Path("reproduction/tables.md"),
-        metavar="FILE",
-        help="the document (reproduction/tables.md)",
+    document_file = Path("reproduction/tables.md")
+    add("--out", type=Path, default=document_file, metavar="FILE", help=f"the document ({document_file})")
+    add("--no-figures", action="store_true", help="draw no figures")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument(
+        "--collect", type=Path, metavar="DIR", help="only add the runs to the files of this folder"
     )
-    made.add_argument(
-        "--figures", type=Path, metavar="DIR", help="the pictures (figures, beside the document)"
-    )
-    made.add_argument("--no-figures", action="store_true", help="draw no pictures")
-    made.add_argument(
-        "--results",
-        type=Path,
-        default=RESULTS,
-        metavar="DIR",
-        help="where explanations.toml lies (reproduction/results)",
-    )
-    which = made.add_mutually_exclusive_group()
-    which.add_argument(
-        "--collect", type=Path, metavar="DIR", help="write no document; condense the runs into files there"
-    )
-    which.add_argument(
-        "--headline", action="store_true", help="write no document; print the table of README.md"
-    )
-    which.add_argument(
-        "--ladder", action="store_true", help="write no document; print the ladders of docs/results.md"
-    )
-    which.add_argument(
-        "--families",
-        action="store_true",
-        help="write no document; print the table of claims of docs/results.md",
-    )
-    return made
+    for option, table in PRINTED.items():
+        modes.add_argument(f"--{option}", action="store_true", help=f"only print {table}")
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the document, the collection or the headline; what the user did wrong is one sentence."""
+    """Run the command line; an error of the user is one sentence."""
     try:
         reproduce(parser().parse_args(argv))
     except (UserError, OSError) as error:
@@ -79,28 +61,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def reproduce(arguments: argparse.Namespace) -> None:
-    """Read the runs, and write what is asked for."""
-    found = find_runs(arguments.runs)
-    for left in found.left_out:
+    """Read the runs, and write or print what the options name."""
+    run_set = find_runs(arguments.runs)
+    for left in run_set.left_out:
         print(f"Left out: {left.sentence}", file=sys.stderr)
-    runs, beside = found.finished(), arguments.out.parent
+    runs, folder = run_set.finished(), arguments.out.parent
     if arguments.collect:
         for path in collect(runs, arguments.collect):
             print(path)
-        return
-    if arguments.ladder:
+    elif arguments.ladder:
         print(ladder(runs), end="")
-        return
-    if arguments.families:
+    elif arguments.families:
         print(families(runs), end="")
-        return
-    given = sources(runs, arguments.results)
-    if arguments.headline:
-        print(headline(given), end="")
-        return
-    folder = None if arguments.no_figures else arguments.figures or beside / "figures"
-    write_text(arguments.out, document(given, Pictures(folder, beside)))
-    print(arguments.out)
+    elif arguments.headline:
+        print(headline(sources(runs, RESULTS)), end="")
+    else:
+        pictures = Pictures(None if arguments.no_figures else folder / "figures", folder)
+        write_text(arguments.out, document(sources(runs, RESULTS), pictures))
+        print(arguments.out)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,16 @@ from cop2l.report.runs import Run
 from reproduction import published
 from reproduction.collect import OVER_TASKS
 from reproduction.markdown import paragraphs, points, published_rate, rate, table
-from reproduction.numbers import MISSING, resolution, stands_for, sweep_command
+from reproduction.numbers import resolution, stands_for, sweep_command
 from reproduction.ours import AS_PUBLISHED, Change, Sample, changes_of, pick, streams
 
-MEGABYTE = 1_000_000
+MEGABYTE, GIGABYTE = 1e6, 1e9
+MEMORY_FIELDS = {
+    "allocated-mb": ("peak_cuda_allocated", MEGABYTE),
+    "reserved-mb": ("peak_cuda_reserved", MEGABYTE),
+    "cumulative-tb": ("total_cuda_allocated", GIGABYTE),
+}
+"""For each number of the paper, the field of our records and its unit in the table."""
 
 
 def appendix(name: str) -> list[dict[str, str]]:
@@ -28,83 +34,70 @@ def in_percent(row: dict[str, str]) -> Published:
 
 
 def memory_cost(runs: Sequence[Run]) -> str:
-    """The paper's peak memory beside ours; its backbone computes inside the loop, ours has done so before."""
-    lines = []
-    fields = {
-        "allocated-mb": ("peak_cuda_allocated", MEGABYTE, ""),
-        "reserved-mb": ("peak_cuda_reserved", MEGABYTE, ""),
-        "cumulative-tb": (
-            "total_cuda_allocated",
-            1e9,
-            "; ours in GB: all allocations of a task, freed or not",
-        ),
-    }
-    for row in appendix("memory"):
-        own = [
-            run
-            for run in runs
-            if (run.method, run.scenario) == (row["method"], row["scenario"])
-            and run.stream.startswith("cifar10@")
-            and not changes_of(run)
-            and run.over_tasks("peak_cuda_allocated") is not None
-        ]
-        field, unit, words = fields[row["metric"]]
-        values = [v for run in own if (v := run.over_tasks(field, OVER_TASKS[field])) is not None]
-        ours, status = "–", "**not run**: no run on a GPU"
+    """The peak memory of the paper and of our runs."""
+    rows: dict[tuple[str, str, str], dict[str, str]] = {}
+    for number in appendix("memory"):
+        key = (number["scenario"], number["method"], f"paper, {number['setting'] or 'as published'}")
+        rows.setdefault(key, {})[number["metric"]] = f"{number['value']} ± {number['sd']}"
+    for scenario, method, _ in list(rows):
+        rows[scenario, method, "ours (runs)"] = _our_memory(scenario, method, runs)
+    header = ("scenario", "method", "source", "allocated, MB", "reserved, MB", "cumulative, TB (ours: GB)")
+    lines = [(*key, *(rows[key].get(metric, "–") for metric in MEMORY_FIELDS)) for key in sorted(rows)]
+    note = "Ours: all runs on CIFAR-10 with cached features on a GPU. Cumulative: all allocations of a task, freed or not."
+    return paragraphs(note, table(header, lines))
+
+
+def _our_memory(scenario: str, method: str, runs: Sequence[Run]) -> dict[str, str]:
+    on_gpu = [
+        run
+        for run in runs
+        if (run.method, run.scenario) == (method, scenario)
+        and run.stream.startswith("cifar10@")
+        and not changes_of(run)
+        and run.over_tasks("peak_cuda_allocated") is not None
+    ]
+    cells = {}
+    for metric, (field, unit) in MEMORY_FIELDS.items():
+        values = [v for run in on_gpu if (v := run.over_tasks(field, OVER_TASKS[field])) is not None]
         if values:
             value = spread(v / unit for v in values)
             deviation = "" if value.sd is None else f" ± {value.sd:.2f}"
-            ours = f"{value.mean:.2f}{deviation} ({value.seeds})"
-            status = f"**other backbone**: cached features{words}"
-        lines.append(
-            (
-                row["scenario"],
-                row["method"],
-                row["metric"],
-                row["setting"] or "as published",
-                f"{row['value']} ± {row['sd']}",
-                ours,
-                status,
-                f"`{sweep_command(own)}`" if own else "–",
-            )
-        )
-    return table(("scenario", "method", "number", "how", "paper", "ours (seeds)", "status", "command"), lines)
+            cells[metric] = f"{value.mean:.2f}{deviation} ({value.seeds})"
+    return cells
 
 
 def on_features(
-    found: Sequence[Sample],
+    samples: Sequence[Sample],
     method: str,
     changes: tuple[Change, ...] = AS_PUBLISHED,
     scenario: str = "class-incremental",
 ) -> list[Sample]:
     """A method on every kind of features of CIFAR-10, the largest pictures first."""
-    own = [s for s in streams(found) if (s.dataset, s.scenario) == ("cifar10", scenario) and s.features]
-    picked = [sample for stream in own if (sample := pick(found, stream, method, changes))]
+    setups = [s for s in streams(samples) if (s.dataset, s.scenario) == ("cifar10", scenario) and s.features]
+    picked = [sample for stream in setups if (sample := pick(samples, stream, method, changes))]
     return sorted(picked, key=lambda sample: -resolution(sample.stream.features))
 
 
-def early_stopping(found: Sequence[Sample]) -> str:
+def early_stopping(samples: Sequence[Sample]) -> str:
     """With and without early stopping: accuracy, forgetting, and the bound on every task."""
+    rows: dict[tuple[str, str, str], dict[str, dict[str, str]]] = {}
+    for number in appendix("early-stopping"):
+        key = (number["setting"], number["model"], number["scenario"])
+        rows.setdefault(key, {})[number["metric"]] = number
+    metrics = list(dict.fromkeys(number["metric"] for number in appendix("early-stopping")))
     lines = []
-    for row in appendix("early-stopping"):
-        changes = () if row["setting"] == "kl" else (("stop", "none"),)
-        own = on_features(found, "cop2l", changes, row["scenario"])
-        own = [s for s in own if row["model"] == stands_for(s.stream.features)]
-        ours = [
-            f"{resolution(s.stream.features)} px: {rate(v)}" for s in own if (v := _early(s, row["metric"]))
-        ]
-        lines.append(
-            (
-                "on" if row["setting"] == "kl" else "off",
-                row["model"],
-                row["metric"].replace("bound-", "bound on task "),
-                published_rate(in_percent(row)),
-                "; ".join(ours) or "–",
-                "**other backbone**" if ours else f"**not run**: {MISSING[row['model']]}",
-                f"`{sweep_command(own[0].runs)}`" if own else "–",
-            )
-        )
-    return table(("early stopping", "model", "number", "paper", "ours (seeds)", "status", "command"), lines)
+    for (stop, model, scenario), numbers in rows.items():
+        setting = "on" if stop == "kl" else "off"
+        paper = (published_rate(in_percent(numbers[m])) if m in numbers else "–" for m in metrics)
+        lines.append((setting, f"paper, {model}", *paper, ""))
+        for sample in on_features(samples, "cop2l", () if stop == "kl" else (("stop", "none"),), scenario):
+            if stands_for(sample.stream.features) == model:
+                ours = (rate(_early(sample, metric)) for metric in metrics)
+                lines.append(
+                    (setting, f"ours, {sample.stream.features}", *ours, f"`{sweep_command(sample.runs)}`")
+                )
+    titles = (metric.replace("bound-", "bound on task ") for metric in metrics)
+    return table(("early stopping", "source (seeds)", *titles, "command"), lines)
 
 
 def _early(sample: Sample, metric: str) -> Spread | None:
@@ -115,39 +108,33 @@ def _early(sample: Sample, metric: str) -> Spread | None:
     return None if None in bounds else spread(b[task] for b in bounds if b is not None)
 
 
-def class_wise(found: Sequence[Sample]) -> str:
-    """Accuracy of every class after every task: the paper's (ResNet50) over ours."""
+def class_wise(samples: Sequence[Sample]) -> str:
+    """Accuracy of every class after every task: the paper's (ResNet50), then ours."""
     parts = []
     for method in ("cop2l", "replay"):
-        own = [s for s in on_features(found, method) if all(all(run.classes) for run in s.runs)]
+        chosen = [s for s in on_features(samples, method) if all(all(run.classes) for run in s.runs)]
         lines = []
         for after in range(1, 6):
-            theirs = [
-                row
-                for row in appendix("class-wise")
-                if (row["method"], row["setting"]) == (method, str(after))
+            paper = [
+                in_percent(number)
+                for number in appendix("class-wise")
+                if (number["method"], number["setting"]) == (method, str(after))
             ]
-            lines.append(
-                (f"paper, after task {after}", *(published_rate(in_percent(row)) for row in theirs))
-                + ("",) * (10 - len(theirs))
-                + (_balance([float(row["value"]) / 100 for row in theirs]),)
-            )
-            for sample in own:
+            lines.append(_class_row(f"paper, after task {after}", list(map(published_rate, paper)), paper))
+            for sample in chosen:
                 spreads = _classes_after(sample, after)
-                where = f"ours, {sample.stream.features}, after task {after}"
-                lines.append(
-                    (where, *map(rate_text, spreads))
-                    + ("",) * (10 - len(spreads))
-                    + (_balance([s.mean for s in spreads]),)
-                )
-        header = ("", *(f"class {c}" for c in range(1, 11)), "deviation between classes")
-        commands = [f"`{sweep_command(sample.runs)}`" for sample in own]
-        status = "other backbone" if own else f"not run: {MISSING['dino-resnet50']}"
-        words = f"**{method}** (status of all its rows: {status})" + (
-            f": {', '.join(commands)}" if own else ""
-        )
-        parts.append(paragraphs(words, table(header, lines)))
+                source = f"ours, {sample.stream.features}, after task {after}"
+                lines.append(_class_row(source, list(map(rate_text, spreads)), spreads))
+        header = ("source", *(f"class {c}" for c in range(1, 11)), "deviation between classes")
+        parts.append(paragraphs(f"**{method}**", table(header, lines)))
     return paragraphs(*parts)
+
+
+def _class_row(
+    source: str, rates: Sequence[str], values: Sequence[Published] | Sequence[Spread]
+) -> tuple[str, ...]:
+    deviation = f"{100 * pstdev([value.mean for value in values]):.2f}" if values else "–"
+    return source, *rates, *[""] * (10 - len(rates)), deviation
 
 
 def _classes_after(sample: Sample, after: int) -> list[Spread]:
@@ -155,48 +142,44 @@ def _classes_after(sample: Sample, after: int) -> list[Spread]:
     return [spread(run.classes[after - 1][name] for run in sample.runs) for name in names]
 
 
-def _balance(values: Sequence[float]) -> str:
-    return f"{100 * pstdev(values):.2f}" if values else "–"
-
-
-def plasticity(found: Sequence[Sample]) -> str:
-    """Plasticity and forgetting of six methods, and whether the paper's two tables agree."""
+def plasticity(samples: Sequence[Sample]) -> str:
+    """Plasticity and forgetting of six methods, and whether two tables of the paper agree."""
+    rows: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
+    for number in appendix("plasticity"):
+        rows.setdefault((number["method"], number["model"]), {})[number["metric"]] = number
     lines = []
-    for row in appendix("plasticity"):
-        own = on_features(found, row["method"])
-        own = [s for s in own if row["model"] == stands_for(s.stream.features)]
-        paper, main = in_percent(row), _in_main_table(row)
-        lines.append(
-            (
-                row["method"],
-                row["model"],
-                row["metric"],
-                published_rate(paper),
-                _disagreement(paper, main) if row["metric"] == "forgetting" else "",
-                "; ".join(f"{resolution(s.stream.features)} px: {rate(s.spread(row['metric']))}" for s in own)
-                or "–",
-                "**other backbone**" if own else f"**not run**: {MISSING[row['model']]}",
-            )
-        )
-    header = ("method", "model", "number", "paper", "against its main table", "ours (seeds)", "status")
-    return paragraphs(table(header, lines), _identity())
+    for (method, model), numbers in rows.items():
+        chosen = [s for s in on_features(samples, method) if stands_for(s.stream.features) == model]
+        cells = []
+        for metric in ("plasticity", "forgetting"):
+            ours = [f"{resolution(s.stream.features)} px: {rate(s.spread(metric))}" for s in chosen]
+            cells += [published_rate(in_percent(numbers[metric])), "; ".join(ours) or "–"]
+        forgetting = numbers["forgetting"]
+        cells.append(_disagreement(in_percent(forgetting), _in_main_table(forgetting)))
+        lines.append((method, model, *cells))
+    columns = [
+        f"{metric}, {who}" for metric in ("plasticity", "forgetting") for who in ("paper", "ours (seeds)")
+    ]
+    return paragraphs(
+        table(("method", "model", *columns, "forgetting in the paper's main table"), lines), _identity()
+    )
 
 
 def _in_main_table(row: dict[str, str], metric: str = "forgetting") -> Published:
-    same = ("scenario", "dataset", "tasks", "method", "model")
-    wanted = " ".join([*(row[key] for key in same), metric])
-    return next(own.paper for own in published.tables() if own.key == wanted)
+    fields = ("scenario", "dataset", "tasks", "method", "model")
+    key = " ".join([*(row[field] for field in fields), metric])
+    return next(number.paper for number in published.tables() if number.key == key)
 
 
 def _disagreement(paper: Published, main: Published) -> str:
     if abs(paper.mean - main.mean) < 5e-5:
-        return "agrees"
-    return f"main table: {published_rate(main)} ({points(paper.mean - main.mean)})"
+        return "the same"
+    return f"{published_rate(main)} ({points(paper.mean - main.mean)})"
 
 
 def _identity() -> str:
-    """Accuracy is plasticity less (T - 1)/T of the forgetting: which of the published numbers obey that?"""
-    off = []
+    """How far the numbers of the paper are from accuracy = plasticity - (T - 1)/T x forgetting."""
+    gaps = []
     for row in appendix("plasticity"):
         if row["metric"] != "plasticity":
             continue
@@ -208,11 +191,10 @@ def _identity() -> str:
             if (r["method"], r["model"], r["metric"]) == (row["method"], row["model"], "forgetting")
         )
         gap = in_percent(row).mean - share * forgetting - accuracy
-        off.append((f"{row['method']} ({row['model']})", gap))
-    largest = max(off, key=lambda item: abs(item[1]))
+        gaps.append((f"{row['method']} ({row['model']})", gap))
+    name, largest = max(gaps, key=lambda item: abs(item[1]))
     return (
-        "The paper's own plasticity table and its main table disagree in forgetting. By definition, accuracy ="
-        " plasticity - (T - 1)/T x forgetting within one set of runs; plasticity and forgetting of this table with the"
-        f" main table's accuracy miss that by {100 * fmean(abs(g) for _, g in off):.2f} points on average, at most by"
-        f" {points(largest[1])} for {largest[0]}: the two tables come from different runs."
+        "Within one set of runs, accuracy = plasticity - (T - 1)/T x forgetting. The paper's plasticity table with the"
+        f" accuracy of its main table misses that by {100 * fmean(abs(g) for _, g in gaps):.2f} points on average, and by"
+        f" {points(largest)} for {name}. So the two tables of the paper come from different runs."
     )

@@ -1,4 +1,4 @@
-"""Beyond the paper: every kind of certificate on every stream, and who is tighter."""
+"""Every kind of certificate on every stream, and which is tighter."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -26,120 +26,117 @@ RIVALS = {
     "Replay, half held out": "half held out",
     "Replay, a tenth held out": "a tenth held out",
 }
-"""Who our presets are compared with, and what they are called in a heading."""
-HEADER = ("what", "accuracy", "test error", *KINDS, "claim / test error", "seconds")
+"""The certificates that our presets are compared with: the name in the tables, and the short name in a heading."""
 
 
 @dataclass(frozen=True)
 class BoundComparison:
-    """A preset of ours beside the paper's CoP2L and beside Replay with a part of each task held out, on one stream."""
+    """One of our presets beside its rivals on one stream; the metrics are by name of the certificate."""
 
-    ours: str
-    """Its name in the tables."""
+    preset: str
     stream: Setup
     accuracy: dict[str, Spread]
     mean: dict[str, Spread]
     """The claimed bound, mean over the tasks."""
     worst: dict[str, Spread]
     valid: bool
-    chosen: bool
-    """Whether its settings were chosen on such pictures."""
+    is_tuned: bool
+    """Whether the settings of the preset were chosen on these pictures."""
 
 
-def contenders(found: Sequence[Sample], stream: Setup) -> dict[str, Sample]:
-    """The samples on a stream that certify something, by their names in the tables."""
-    picked = {label: pick(found, stream, method, changes) for method, changes, label in CONTENDERS}
+def contenders(samples: Sequence[Sample], stream: Setup) -> dict[str, Sample]:
+    """The samples on a stream that have a certificate, by their names in the tables."""
+    picked = {label: pick(samples, stream, method, changes) for method, changes, label in CONTENDERS}
     return {label: sample for label, sample in picked.items() if sample and sample.spread("bound")}
 
 
-def bound_comparisons(
-    found: Sequence[Sample], ours: str, chosen_on: Collection[str] = ()
+def compare_bounds(
+    samples: Sequence[Sample], preset: str, tuned_on: Collection[str] = ()
 ) -> list[BoundComparison]:
-    """One for every stream on which a preset of ours was run; its settings were chosen on these data sets."""
-    made = []
-    for stream in streams(found):
-        own = contenders(found, stream)
-        if ours not in own:
+    """A comparison for each stream of a preset, whose settings were chosen on the data sets `tuned_on`."""
+    comparisons = []
+    for stream in streams(samples):
+        by_label = contenders(samples, stream)
+        if preset not in by_label:
             continue
         accuracy, mean, worst = (
-            {label: value for label, s in own.items() if (value := s.spread(metric))}
+            {label: value for label, s in by_label.items() if (value := s.spread(metric))}
             for metric in ("accuracy", "bound", "worst-bound")
         )
-        valid = not any(run.not_valid for sample in own.values() for run in sample.runs)
-        made.append(BoundComparison(ours, stream, accuracy, mean, worst, valid, stream.pictures in chosen_on))
-    return made
+        valid = not any(run.not_valid for sample in by_label.values() for run in sample.runs)
+        is_tuned = stream.pictures in tuned_on
+        comparisons.append(BoundComparison(preset, stream, accuracy, mean, worst, valid, is_tuned))
+    return comparisons
 
 
-def stream_table(found: Sequence[Sample], stream: Setup, machines: Machines) -> str:
+def stream_table(samples: Sequence[Sample], stream: Setup, machines: Machines) -> str:
     """Every kind of bound on one stream: mean over tasks / worst task."""
-    own = contenders(found, stream)
+    by_label = contenders(samples, stream)
+    kinds = [kind for kind in KINDS if any(sample.spread(kind) for sample in by_label.values())]
     lines = [
         (
             label + ("†" if any(run.not_valid for run in sample.runs) else ""),
             rate(sample.spread("accuracy")),
             rate_text(sample.spread("test-error")),
-            *(_both(sample, kind) for kind in KINDS),
+            *(_mean_and_worst(sample, kind) for kind in kinds),
             f"{ratio.mean:.2f}" if (ratio := sample.spread("ratio-bound")) else "–",
             machines.cell(sample),
         )
-        for label, sample in own.items()
+        for label, sample in by_label.items()
     ]
-    commands = [f"- {label}: `{sweep_command(sample.runs)}`" for label, sample in own.items()]
-    return paragraphs(table(HEADER, lines), folded("Commands", "\n".join(commands)))
+    header = ("certificate", "accuracy", "test error", *kinds, "claim / test error", "seconds")
+    commands = [f"- {label}: `{sweep_command(sample.runs)}`" for label, sample in by_label.items()]
+    return paragraphs(table(header, lines), folded("Commands", "\n".join(commands)))
 
 
-def _both(sample: Sample, kind: str) -> str:
+def _mean_and_worst(sample: Sample, kind: str) -> str:
     mean, worst = sample.spread(kind), sample.spread(f"worst-{kind}")
     if mean is None or worst is None:
         return "–"
-    words = f"{rate_text(mean.mean, upwards=True)} / {rate_text(worst.mean, upwards=True)}"
-    return f"**{words}**" if sample.runs[0].kind == kind else words
+    bounds = f"{rate_text(mean.mean, upwards=True)} / {rate_text(worst.mean, upwards=True)}"
+    return f"**{bounds}**" if sample.runs[0].kind == kind else bounds
 
 
-def verdicts(compared: Sequence[BoundComparison]) -> str:
-    """Who is tighter and who is more accurate, stream by stream; then in one sentence each."""
+def comparison_table(comparisons: Sequence[BoundComparison]) -> str:
+    """The differences stream by stream, then the counts."""
     lines = [
         (
-            one.stream.name + ("" if one.valid else "†") + ("‡" if one.chosen else ""),
-            *(cell for rival in RIVALS for cell in _against(one, rival)),
+            comparison.stream.name + ("" if comparison.valid else "†") + ("‡" if comparison.is_tuned else ""),
+            *(cell for rival in RIVALS for cell in _differences(comparison, rival)),
         )
-        for one in compared
+        for comparison in comparisons
     ]
-    kinds = ("accuracy, points", "bound, points")
-    header = ("stream", *(f"against {rival}: {kind}" for rival in RIVALS.values() for kind in kinds))
-    return paragraphs(table(header, lines), *_sentences(compared))
+    header = ("stream", *(f"{rival}: {kind}" for rival in RIVALS.values() for kind in ("accuracy", "bound")))
+    return paragraphs(table(header, lines), "\n".join(_counts(comparisons)))
 
 
-def _against(one: BoundComparison, rival: str) -> tuple[str, str]:
-    if rival not in one.mean:
+def _differences(comparison: BoundComparison, rival: str) -> tuple[str, str]:
+    if rival not in comparison.mean:
         return "–", "–"
-    ours = one.ours
-    accuracy = one.accuracy[ours].mean - one.accuracy[rival].mean
-    mean = one.mean[ours].mean - one.mean[rival].mean
-    worst = one.worst[ours].mean - one.worst[rival].mean
-    return points(accuracy), f"{points(mean)} / worst {points(worst)}"
+    accuracy, mean, worst = (
+        points(metric[comparison.preset].mean - metric[rival].mean)
+        for metric in (comparison.accuracy, comparison.mean, comparison.worst)
+    )
+    return accuracy, f"{mean} / {worst}"
 
 
-def _sentences(compared: Sequence[BoundComparison]) -> list[str]:
-    said = []
+def _counts(comparisons: Sequence[BoundComparison]) -> list[str]:
+    """On how many streams the preset has the smaller bound, and the higher accuracy too."""
+    sentences = []
     for rival in RIVALS:
-        met = [d for d in compared if rival in d.mean]
-        if not met:
+        common = [c for c in comparisons if rival in c.mean]
+        if not common:
             continue
-        tighter = [d for d in met if d.mean[d.ours].mean < d.mean[rival].mean]
-        both = [d for d in tighter if d.accuracy[d.ours].mean > d.accuracy[rival].mean]
-        looser = [d.stream.name for d in met if d not in tighter]
-        words = (
-            f"Against {rival}: {met[0].ours} has the smaller claimed bound (mean over tasks) on {len(tighter)} of"
-            f" {len(met)} streams, and also the higher accuracy on {len(both)} of them."
+        tighter = [c for c in common if c.mean[c.preset].mean < c.mean[rival].mean]
+        both = [c for c in tighter if c.accuracy[c.preset].mean > c.accuracy[rival].mean]
+        sentence = (
+            f"- Against {rival}: smaller bound (mean over tasks) on {len(tighter)} of {len(common)} streams, and higher accuracy"
+            f" too on {len(both)}."
         )
-        fresh = [[d for d in some if not d.chosen] for some in (tighter, met, both)]
-        if len(fresh[1]) < len(met):
-            words += (
-                f" On streams whose pictures took no part in the choice of its settings: on {len(fresh[0])} of"
-                f" {len(fresh[1])}, and also the higher accuracy on {len(fresh[2])}."
-            )
-        if looser:
-            words += f" **The rival's certificate is tighter on:** {'; '.join(looser)}."
-        said.append(words)
-    return said
+        tighter_new, common_new, both_new = (
+            [c for c in part if not c.is_tuned] for part in (tighter, common, both)
+        )
+        if len(common_new) < len(common):
+            sentence += f" Without the streams marked ‡: on {len(tighter_new)} of {len(common_new)}, and on {len(both_new)}."
+        sentences.append(sentence)
+    return sentences

@@ -1,8 +1,7 @@
-"""Runs with a setting that the paper does not have, made to find out why a number differs."""
+"""Runs with other settings than the paper's, made to find out why a number differs."""
 
 from collections.abc import Sequence
 
-from reproduction.machines import Machines
 from reproduction.markdown import published_rate, rate, table
 from reproduction.numbers import OWN_MODELS, Number, resolution, stands_for, sweep_command
 from reproduction.ours import USUAL_MODELS, Sample
@@ -12,17 +11,17 @@ MOMENTUM = (("optimiser", "momentum"),)
 
 
 def is_check(sample: Sample) -> bool:
-    """Whether a sample changes how the paper trains a baseline, or gives CoP2L momentum."""
+    """Whether a sample changes the training of a baseline, or gives CoP2L momentum."""
     if sample.stream.model not in USUAL_MODELS:
         return False
     keys = {key for key, _ in sample.changes}
     return sample.changes == MOMENTUM if sample.method == "cop2l" else bool(keys and keys <= CHANGED)
 
 
-def section(found: Sequence[Sample], every: Sequence[Number], machines: Machines) -> str:
-    """What was changed, what came of it, and the published row."""
+def section(samples: Sequence[Sample], numbers: Sequence[Number]) -> str:
+    """The changes, our numbers, and those of the paper."""
     rows = []
-    for sample in filter(is_check, found):
+    for sample in filter(is_check, samples):
         stream = sample.stream
         rows.append(
             (
@@ -31,9 +30,8 @@ def section(found: Sequence[Sample], every: Sequence[Number], machines: Machines
                 sample.method,
                 ", ".join(f"{key} {value}" for key, value in sample.changes),
                 *(rate(sample.spread(metric)) for metric in ("accuracy", "forgetting", "plasticity")),
-                *(_published(sample, every, metric) for metric in ("accuracy", "forgetting")),
+                *(_published(sample, numbers, metric) for metric in ("accuracy", "forgetting")),
                 f"`{sweep_command(sample.runs)}`",
-                machines.cell(sample),
             )
         )
     if not rows:
@@ -48,12 +46,12 @@ def section(found: Sequence[Sample], every: Sequence[Number], machines: Machines
         "paper's accuracy",
         "paper's forgetting",
     )
-    return table((*header, "command", "machine, seconds a run"), rows)
+    return table((*header, "command"), rows)
 
 
-def _published(sample: Sample, every: Sequence[Number], metric: str) -> str:
+def _published(sample: Sample, numbers: Sequence[Number], metric: str) -> str:
     s = sample.stream
     model = s.model if s.model in OWN_MODELS else stands_for(s.features)
-    wanted = (s.scenario, s.dataset, s.tasks, sample.method, model, metric)
-    own = [n for n in every if (n.scenario, n.dataset, n.tasks, n.method, n.model, n.metric) == wanted]
-    return published_rate(own[0].paper if own else None)
+    key = ((s.scenario, s.dataset, s.tasks), sample.method, model, metric)
+    matches = [n for n in numbers if (n.title, n.method, n.model, n.metric) == key]
+    return published_rate(matches[0].paper if matches else None)

@@ -1,4 +1,4 @@
-"""What the paper claims, and whether our runs bear it out."""
+"""The claims of the paper, judged by our runs."""
 
 import math
 from collections.abc import Sequence
@@ -13,137 +13,158 @@ from reproduction.machines import machine
 from reproduction.numbers import POINT
 from reproduction.ours import ORDERS, Sample, pick
 from reproduction.published import tables
-from reproduction.verdict import STEPS, Pair, Verdict, gaps, published, replays, runs_of, score, value
+from reproduction.verdict import TUNED, Pair, Verdict, gaps, published, replays, runs_of, score, value
 
-FACTOR = 2  # the machines were not idle: times within it are level
+FACTOR = 2
+"""Times within this factor are level: the machines were not idle."""
 
 
-def verdicts(found: Sequence[Sample], runs: Sequence[Run]) -> list[Verdict]:
-    """One for each claim of the paper."""
-    claimed, best = replays(found, set()), replays(found, STEPS)
-    halted = [(s, pick(found, s.stream, "cop2l", (("stop", "none"),))) for s in published(found)]
+def verdicts(samples: Sequence[Sample], runs: Sequence[Run]) -> list[Verdict]:
+    """A verdict on each claim of the paper."""
+    stated_pairs, best_pairs = replays(samples, set()), replays(samples, TUNED)
+    unstopped = [(s, pick(samples, s.stream, "cop2l", (("stop", "none"),))) for s in published(samples)]
     weights = [
-        Pair(ours, rival)
-        for own in weighed(found).values()
-        for ours in own
-        for rival in own
-        if rival.changes == (("omega", 1.0), *ours.changes)
+        Pair(sample, rival)
+        for stream_samples in weighed(samples).values()
+        for sample in stream_samples
+        for rival in stream_samples
+        if rival.changes == (("omega", 1.0), *sample.changes)
     ]
+    certified = [s for s in published(samples) if s.spread("ratio-kl")]
     return [
-        non_vacuous(
-            [s for s in published(found) if s.spread("ratio-kl") and not any(run.not_valid for run in s.runs)]
-        ),
-        more_accurate(best, claimed),
-        less_forgetting(best),
-        helps("Early stopping on the bound helps", [Pair(a, b) for a, b in halted if b], "kl"),
+        non_vacuous([s for s in certified if not any(run.not_valid for run in s.runs)]),
+        more_accurate(best_pairs, stated_pairs),
+        less_forgetting(best_pairs),
+        helps("Early stopping on the bound helps", [Pair(a, b) for a, b in unstopped if b], "kl"),
         helps("The weight omega of replayed examples helps", weights),
         task_order(runs),
-        cost(claimed),
+        cost(stated_pairs),
     ]
 
 
-def non_vacuous(own: Sequence[Sample]) -> Verdict:
+def non_vacuous(samples: Sequence[Sample]) -> Verdict:
     """Whether the paper's formula stays below 100 %."""
-    rule = "a stream is won if every bound by the paper's formula is below 100 %, for every task and seed, else lost"
-    if not own:
-        return Verdict("Non-vacuous bounds", [], "", rule, [])
-    worst = [max(METRICS["worst-kl"].of(run) or 1.0 for run in sample.runs) for sample in own]
-    means = sorted((value(s, "kl").mean, s.stream.name) for s in own)
-    ends = [f"{rate_text(mean, upwards=True)} % on {name}" for mean, name in (means[0], means[-1])]
-    ratio = median(value(s, "ratio-kl").mean for s in own)
-    words = f"The worst task of the worst seed is below 100 % on {sum(w < 1 for w in worst)} of {len(own)} streams with"
-    words += f" valid certificates, at most {rate_text(max(worst), upwards=True)} %; means over tasks go from {ends[0]}"
-    words += f" to {ends[1]}, and are {ratio:.1f} times the test error (median)"
-    outcomes = [1 if w < 1 else -1 for w in worst]
-    return Verdict("Non-vacuous bounds", outcomes, words, rule, [sample.runs for sample in own])
+    claim, comparison = (
+        "Non-vacuous bounds",
+        "whether all bounds of a stream, for every task and seed, are below 100 %",
+    )
+    if not samples:
+        return Verdict(claim, [], "", comparison, [])
+    worst = [max(METRICS["worst-kl"].of(run) or 1.0 for run in sample.runs) for sample in samples]
+    means = sorted((value(s, "kl").mean, s.stream.name) for s in samples)
+    smallest, largest = (
+        f"{rate_text(mean, upwards=True)} % on {name}" for mean, name in (means[0], means[-1])
+    )
+    ratio = median(value(s, "ratio-kl").mean for s in samples)
+    sentences = (
+        f"They are on {sum(w < 1 for w in worst)} of {len(samples)} streams with valid certificates; the largest is"
+        f" {rate_text(max(worst), upwards=True)} %. Means over tasks are between {smallest} and {largest}, and {ratio:.1f} times"
+        " the test error (median)."
+    )
+    return Verdict(
+        claim, [1 if w < 1 else -1 for w in worst], sentences, comparison, [s.runs for s in samples]
+    )
 
 
-def more_accurate(best: Sequence[Pair], claimed: Sequence[Pair]) -> Verdict:
+def more_accurate(best_pairs: Sequence[Pair], stated_pairs: Sequence[Pair]) -> Verdict:
     """Whether CoP2L is more accurate than Replay."""
-    outcomes = [pair.outcome("accuracy") for pair in best]
-    kinds: dict[str, list[int]] = {pair.ours.stream.scenario: [] for pair in best}
-    for pair, outcome in zip(best, outcomes, strict=True):
-        kinds[pair.ours.stream.scenario].append(outcome)
-    split = ", ".join(f"{own.count(1)} of {len(own)} {kind}" for kind, own in kinds.items())
-    against = score([pair.outcome("accuracy") for pair in claimed], "streams")
-    words = f"More accurate on {score(outcomes, 'streams')}, which is {split}; {gaps(best, 'accuracy')};"
-    words += f" against the stated Replay, which is the best that was run on all but {sum(bool(p.rival.changes) for p in best)},"
-    words += f" on {against}, {gaps(claimed, 'accuracy')}"
-    return Verdict("Beats Replay", outcomes, words, "average accuracy, stream by stream", runs_of(best))
+    outcomes = [pair.outcome("accuracy") for pair in best_pairs]
+    by_scenario: dict[str, list[int]] = {pair.cop2l.stream.scenario: [] for pair in best_pairs}
+    for pair, outcome in zip(best_pairs, outcomes, strict=True):
+        by_scenario[pair.cop2l.stream.scenario].append(outcome)
+    scenarios = ", ".join(f"{own.count(1)} of {len(own)} {name}" for name, own in by_scenario.items())
+    stated_score = score([pair.outcome("accuracy") for pair in stated_pairs], "streams")
+    sentences = (
+        f"More accurate on {score(outcomes, 'streams')}: {scenarios}; {gaps(best_pairs, 'accuracy')}. Against the stated Replay,"
+        f" which is not the best on {sum(bool(p.rival.changes) for p in best_pairs)} streams: on {stated_score};"
+        f" {gaps(stated_pairs, 'accuracy')}."
+    )
+    comparison = "average accuracy with that of the best Replay, stream by stream"
+    return Verdict("More accurate than Replay", outcomes, sentences, comparison, runs_of(best_pairs))
 
 
 def less_forgetting(pairs: Sequence[Pair]) -> Verdict:
-    """Whether CoP2L forgets less than Replay, and not by being less accurate."""
-    forgets = [pair.outcome("forgetting") for pair in pairs]
-    won = [pair for pair, outcome in zip(pairs, forgets, strict=True) if outcome == 1]
-    hollow = [pair for pair in won if pair.outcome("accuracy") < 0]
-    outcomes = [0 if pair in hollow else outcome for pair, outcome in zip(pairs, forgets, strict=True)]
-    less = sum(pair.outcome("plasticity") < 0 for pair in won)
-    words = f"Less forgetting on {score(forgets, 'streams')}, {gaps(pairs, 'forgetting')}; of these {len(won)} it is less"
-    words += (
-        f" accurate on {len(hollow)}, and learned its tasks less well to begin with (plasticity) on {less}"
+    """Whether CoP2L forgets less than Replay without being less accurate."""
+    forgetting = [pair.outcome("forgetting") for pair in pairs]
+    won = [pair for pair, outcome in zip(pairs, forgetting, strict=True) if outcome == 1]
+    inaccurate = [pair for pair in won if pair.outcome("accuracy") < 0]
+    outcomes = [0 if pair in inaccurate else outcome for pair, outcome in zip(pairs, forgetting, strict=True)]
+    sentences = (
+        f"Less forgetting on {score(forgetting, 'streams')}; {gaps(pairs, 'forgetting')}. On {len(inaccurate)} of these"
+        f" {len(won)} streams CoP2L is also less accurate, which counts as level; on"
+        f" {sum(pair.outcome('plasticity') < 0 for pair in won)} its plasticity is lower."
     )
-    rule = "forgetting, stream by stream; less of it at a lower accuracy counts as level"
-    return Verdict("Less forgetting than Replay", outcomes, words, rule, runs_of(pairs))
+    comparison = "forgetting with that of the best Replay, stream by stream"
+    return Verdict("Less forgetting than Replay", outcomes, sentences, comparison, runs_of(pairs))
 
 
-def helps(claim: str, pairs: Sequence[Pair], *more: str) -> Verdict:
-    """Whether CoP2L is better with something than without it, in accuracy, forgetting and more."""
-    metrics = ("accuracy", "forgetting", *more)
+def helps(claim: str, pairs: Sequence[Pair], *further_metrics: str) -> Verdict:
+    """Whether CoP2L is better with a setting than without it."""
+    metrics = ("accuracy", "forgetting", *further_metrics)
     outcomes = [pair.outcome(metric) for pair in pairs for metric in metrics]
-    names = "; ".join(dict.fromkeys(pair.ours.stream.name for pair in pairs))
-    words = f"Better in {score(outcomes, 'comparisons')}: {'; '.join(gaps(pairs, metric) for metric in metrics)}; on {names}"
-    rule = f"{', '.join(metrics).replace('kl', 'bound')}, with it against without it, on every stream and with every memory"
-    return Verdict(claim, outcomes, words, rule, runs_of(pairs))
+    streams = "; ".join(dict.fromkeys(pair.cop2l.stream.name for pair in pairs))
+    sentences = f"Better in {score(outcomes, 'comparisons')}: {'; '.join(gaps(pairs, m) for m in metrics)}. Run on {streams}."
+    names = ", ".join(metrics).replace("kl", "bound")
+    comparison = f"{names}, with and without it, on every stream and for every memory"
+    return Verdict(claim, outcomes, sentences, comparison, runs_of(pairs))
 
 
 def task_order(runs: Sequence[Run]) -> Verdict:
-    """Whether the accuracy of CoP2L depends on the order little, and no more than Replay's."""
+    """Whether the accuracy of CoP2L varies little over task orders, and no more than Replay's."""
     outcomes: list[int] = []
-    words: list[str] = []
-    behind: list[Sequence[Run]] = []
+    sentences: list[str] = []
+    compared: list[Sequence[Run]] = []
     for stream, methods in sorted(orders(runs).items()):
-        for how in ("classes shuffled", "tasks reordered"):
-            ours, rival = (
-                {tuple(run.config.get(key) for key in ORDERS): run for run in methods.get(f"{m}, {how}", [])}
+        for shuffle in ("classes shuffled", "tasks reordered"):
+            cop2l, replay = (
+                {
+                    tuple(run.config.get(key) for key in ORDERS): run
+                    for run in methods.get(f"{m}, {shuffle}", [])
+                }
                 for m in ("cop2l", "replay")
             )
-            both = sorted(ours.keys() & rival.keys(), key=str)
-            words.append(f"{stream.name}, {how}: not run")
-            outcomes.append(0)
+            both = sorted(cop2l.keys() & replay.keys(), key=str)
             if len(both) < 2:
+                sentences.append(f"{stream.name}, {shuffle}: not run")
+                outcomes.append(0)
                 continue
-            ahead = sum(ours[order].accuracy > rival[order].accuracy for order in both)
-            own, other = (spread(kind[order].accuracy for order in both).sd or 0 for kind in (ours, rival))
-            words[-1] = words[-1].replace(
-                "not run", f"{100 * own:.2f} and {100 * other:.2f} over {len(both)} orders"
+            ahead = sum(cop2l[order].accuracy > replay[order].accuracy for order in both)
+            sd, replay_sd = (spread(by[order].accuracy for order in both).sd or 0 for by in (cop2l, replay))
+            sentences.append(
+                f"{stream.name}, {shuffle}: {100 * sd:.2f} and {100 * replay_sd:.2f} over {len(both)} orders, more accurate"
+                f" in {ahead}"
             )
-            words[-1] += f", ahead of Replay in {ahead}"
-            outcomes[-1] = (own <= min(other, POINT)) - (own > max(other, POINT))
-            behind += [[kind[order]] for kind in (ours, rival) for order in both]
-    sentence = f"Deviation of the accuracy over orders, in points, CoP2L's and the stated Replay's: {'; '.join(words)}"
-    rule = "won if CoP2L deviates by at most 1 point and no more than Replay, lost if by more than both, level if not run"
-    return Verdict("Robust to the task order", outcomes, sentence, rule, behind)
+            outcomes.append((sd <= min(replay_sd, POINT)) - (sd > max(replay_sd, POINT)))
+            compared += [[by[order]] for by in (cop2l, replay) for order in both]
+    comparison = (
+        "the deviation of the accuracy over orders. Won if CoP2L's is at most 1 point and at most Replay's, lost if it is more"
+        " than both"
+    )
+    text = f"CoP2L's and the stated Replay's, in points: {'; '.join(sentences)}."
+    return Verdict("Robust to the task order", outcomes, text, comparison, compared)
 
 
 def cost(pairs: Sequence[Pair]) -> Verdict:
-    """Whether CoP2L takes less time than Replay, on the same machine."""
+    """Whether CoP2L takes less time than Replay on the same machine."""
     ratios: list[float] = []
-    behind: list[Sequence[Run]] = []
+    compared: list[Sequence[Run]] = []
     for pair in pairs:
-        common = {machine(run) for run in pair.ours.runs} & {machine(run) for run in pair.rival.runs}
-        ours, rival = ([run for run in sample.runs if machine(run) in common] for sample in pair)
+        common = {machine(run) for run in pair.cop2l.runs} & {machine(run) for run in pair.rival.runs}
+        cop2l, replay = ([run for run in sample.runs if machine(run) in common] for sample in pair)
         if common:
-            ratios.append(fmean(run.seconds for run in ours) / fmean(run.seconds for run in rival))
-            behind += [ours, rival]
+            ratios.append(fmean(run.seconds for run in cop2l) / fmean(run.seconds for run in replay))
+            compared += [cop2l, replay]
     outcomes = [0 if 1 / FACTOR <= ratio <= FACTOR else 1 if ratio < 1 else -1 for ratio in ratios]
-    least, most = (choose(ratios, default=math.nan) for choose in (min, max))
-    theirs = {row.key: row.paper.mean for row in tables() if row.metric == "seconds"}
-    paper = [s < theirs[r] for key, s in theirs.items() if (r := key.replace("cop2l", "replay")) != key]
-    words = f"Faster than the stated Replay on {score(outcomes, 'streams')}, at {median(ratios or [math.nan]):.1f} times its"
-    words += f" seconds (median; {least:.1f} to {most:.1f}), on one machine, features cached; in the paper, with the backbone"
-    words += f" in the loop, in {sum(paper)} of {len(paper)} rows"
-    rule = (
-        f"seconds of a run; the machines were not idle, so that times within a factor of {FACTOR} are level"
+    least, largest = (choose(ratios, default=math.nan) for choose in (min, max))
+    seconds = {row.key: row.paper.mean for row in tables() if row.metric == "seconds"}
+    rivals = {key: key.replace("cop2l", "replay") for key in seconds}
+    paper = [
+        seconds[key] < seconds[rival] for key, rival in rivals.items() if rival in seconds and rival != key
+    ]
+    sentences = (
+        f"Faster on {score(outcomes, 'streams')}; {median(ratios or [math.nan]):.1f} times the seconds of Replay"
+        f" (median; {least:.1f} to {largest:.1f}), on cached features. In the paper, with the backbone in the training loop,"
+        f" CoP2L is faster in {sum(paper)} of {len(paper)} rows."
     )
-    return Verdict("Cheaper than Replay", outcomes, words, rule, behind)
+    comparison = f"seconds of a run with those of the stated Replay on the same machine; level within a factor of {FACTOR}"
+    return Verdict("Cheaper than Replay", outcomes, sentences, comparison, compared)

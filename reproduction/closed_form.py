@@ -1,4 +1,4 @@
-"""Learners that keep statistics of frozen features, beside those that train a head by replay: accuracy, claim and cost."""
+"""Learners in closed form on frozen features, beside those that train a head by replay: accuracy, claim and cost."""
 
 from collections.abc import Sequence
 
@@ -23,58 +23,72 @@ CLOSED = ("ncm", "slda", "ranpac")
 WITHHELD = (0.8, 0.6)
 RANDOM = "random-features"
 WIDTH = 384
-"""Of the backbone's features: what a kept example is counted as."""
+"""The numbers that an example in memory is counted as: the width of the features."""
 INTRODUCTION = """\
-Nearest class mean (`ncm`), linear discriminant analysis (`slda`) and ridge regression on random features (`ranpac`)
-keep sums over features instead of examples, and are solved in closed form after each task. The paper compares with
-none of them. `hybrid` starts each task with such a solution: of the features themselves (linear), or of random
-features of them. Class-incremental streams; without a part withheld `ncm` and `slda` have nothing random, so that
-every seed gives the same. Kept: the numbers that are stored between tasks beside the model, an example being 384.
-Seconds are of whole runs, beside other runs."""
+The paper does not compare with learners in closed form: nearest class mean (`ncm`), linear discriminant analysis
+(`slda`) and ridge regression on random features (`ranpac`). They keep sums over features instead of examples. `hybrid`
+starts each task with such a solution, of the features (linear) or of random features. All streams are
+class-incremental. Without a withheld part, `ncm` and `slda` give the same result for every seed. "Numbers kept" are
+stored between tasks beside the model; an example counts as 384."""
 HEADER = (
-    "what is run", "each task's share that is learned", "accuracy", "forgetting", "claimed bound", "test error", "numbers kept",
+    "method", "learned share of each task", "accuracy", "forgetting", "claimed bound", "test error", "numbers kept",
     "machine, seconds a run",
 )  # fmt: skip
+SUMMARY_HEADER = (
+    "stream",
+    "best of the paper's methods",
+    "best in closed form",
+    "hybrid, linear",
+    "hybrid, random features",
+)
 
 
-def section(found: Sequence[Sample], machines: Machines) -> str:
-    """What the closed-form learners mean for the paper's comparison, in numbers; then a table for each stream."""
-    own = [(s, rows) for s in streams(found) if _closed(found, s) and (rows := contenders(found, s))]
-    if not own:
+def section(samples: Sequence[Sample], machines: Machines) -> str:
+    """A summary, then a table for each stream."""
+    by_stream = [
+        (s, rows) for s in streams(samples) if _has_closed(samples, s) and (rows := contenders(samples, s))
+    ]
+    if not by_stream:
         return ""
     tables = []
-    for stream, rows in own:
+    for stream, rows in by_stream:
         lines = [_row(label, sample, machines) for label, sample in rows.items()]
         commands = "\n".join(f"- {label}: `{sweep_command(sample.runs)}`" for label, sample in rows.items())
         tables.append(paragraphs(f"**{stream.name}**", table(HEADER, lines), folded("Commands", commands)))
-    return paragraphs(INTRODUCTION, "\n".join(sentence(s, rows) for s, rows in own), *tables)
+    summary = [summary_row(stream, rows) for stream, rows in by_stream]
+    legend = "In the summary a preset has its accuracy and, in parentheses, its claim (mean over tasks), in per cent."
+    return paragraphs(INTRODUCTION, legend, table(SUMMARY_HEADER, summary), *tables)
 
 
-def _closed(found: Sequence[Sample], stream: Setup) -> bool:
-    learners = [sample for sample in found if sample.stream == stream and sample.method in CLOSED]
+def _has_closed(samples: Sequence[Sample], stream: Setup) -> bool:
+    learners = [sample for sample in samples if sample.stream == stream and sample.method in CLOSED]
     return bool(stream.features) and stream.scenario == "class-incremental" and bool(learners)
 
 
-def contenders(found: Sequence[Sample], stream: Setup) -> dict[str, Sample]:
-    """Every sample of the table, by its name; the paper's baselines are the two that are most accurate here."""
+def contenders(samples: Sequence[Sample], stream: Setup) -> dict[str, Sample]:
+    """The samples of a table by their names, among them the two most accurate baselines of the paper."""
 
     def of(method: str, *changes: Change, model: str | None = None) -> Sample | None:
-        return pick(found, stream._replace(model=model or stream.model), method, changes)
+        return pick(samples, stream._replace(model=model or stream.model), method, changes)
 
     baselines = [sample for name in BASELINE_SETTINGS if (sample := of(name, *AS_PUBLISHED))]
     baselines.sort(key=_accuracy, reverse=True)
     rows = {sample.method: sample for sample in baselines[:2]}
-    named: dict[str, Sample | None] = {
+    further: dict[str, Sample | None] = {
         "replay": of("replay"),
         "replay, half held out": of("replay", ("holdout", 0.5)),
         "cop2l, paper": of("cop2l"),
         "cop2l, preset picking": of("cop2l", *DEFAULT),
         **{name: of(name) for name in CLOSED},
-        **{f"{name}, {held:g} withheld": of(name, ("holdout", held)) for name in CLOSED for held in WITHHELD},
+        **{
+            f"{name}, {share:g} withheld": of(name, ("holdout", share))
+            for name in CLOSED
+            for share in WITHHELD
+        },
         "hybrid, linear": of("cop2l", *HYBRID),
         "hybrid, random features": of("cop2l", *HYBRID, model=RANDOM),
     }
-    return rows | {label: sample for label, sample in named.items() if sample}
+    return rows | {label: sample for label, sample in further.items() if sample}
 
 
 def _accuracy(sample: Sample) -> float:
@@ -86,7 +100,7 @@ def _row(label: str, sample: Sample, machines: Machines) -> tuple[str, ...]:
     bound, error = sample.spread("bound"), sample.spread("test-error")
     return (
         label + "†" * any(run.not_valid for run in sample.runs),
-        f"{_learned(sample):g}",
+        f"{_learned_share(sample):g}",
         rate(sample.spread("accuracy")),
         rate_text(value) if (value := sample.spread("forgetting")) else "–",
         rate_text(bound.mean, upwards=True) if bound else "–",
@@ -96,44 +110,29 @@ def _row(label: str, sample: Sample, machines: Machines) -> tuple[str, ...]:
     )
 
 
-def _learned(sample: Sample) -> float:
-    """The share of each task that parameters may depend on freely; picks come on top."""
+def _learned_share(sample: Sample) -> float:
+    """The share of each task whose examples train without certifying; picks are not counted."""
     settings = sample.runs[0].settings
     return float(settings.get("prior") or 1.0) if sample.method == "cop2l" else 1 - settings["holdout"]
 
 
 def numbers_kept(sample: Sample) -> int:
-    """Examples, each of so many features, and statistics; the runs of older code do not say, and kept what their memory holds."""
+    """The numbers in memory and in statistics; an older run, which has no record of them, kept a full memory."""
     run = sample.runs[0]
-    usual = 0 if sample.method in ("finetuning", "lwf", *CLOSED) else MEMORY
+    default = 0 if sample.method in ("finetuning", "lwf", *CLOSED) else MEMORY
     examples = run.over_tasks("memory_used")
     numbers = run.over_tasks("numbers_stored") or 0
-    return int(usual if examples is None else examples) * WIDTH + int(numbers)
+    return int(default if examples is None else examples) * WIDTH + int(numbers)
 
 
-def sentence(stream: Setup, rows: dict[str, Sample]) -> str:
-    """The comparison on one stream in words."""
-    means = {label: _accuracy(sample) for label, sample in rows.items()}
-    trained = {
-        label: mean for label, mean in means.items() if label in BASELINE_SETTINGS or label == "cop2l, paper"
-    }
-    closed = {label: mean for label, mean in means.items() if label in CLOSED or "withheld" in label}
-    if not trained or not closed:
-        return f"- {stream.name}: nothing to compare with yet."
-    ahead, best = max(trained, key=trained.__getitem__), max(closed, key=closed.__getitem__)
-    words = f"- {stream.name}: of what the paper compares, `{ahead}` is the most accurate here, {100 * trained[ahead]:.2f} %"
-    words += f"; `{best}` has {100 * closed[best]:.2f} %"
-    for label in ("hybrid, linear", "hybrid, random features"):
-        if label in rows and (bound := rows[label].spread("bound")):
-            words += (
-                f"; {label} {100 * means[label]:.2f} % and claims {rate_text(bound.mean, upwards=True)} %"
-            )
-    rivals = ("replay, half held out", "cop2l, preset picking")
-    claims = [(label, value) for label in rivals if label in rows and (value := rows[label].spread("bound"))]
-    if claims:
-        words += (
-            " ("
-            + ", ".join(f"{label}: {rate_text(value.mean, upwards=True)} %" for label, value in claims)
-            + ")"
-        )
-    return words + "."
+def summary_row(stream: Setup, rows: dict[str, Sample]) -> tuple[str, ...]:
+    """The most accurate methods on one stream, and the presets with their claims."""
+    trained = [label for label in rows if label in BASELINE_SETTINGS or label == "cop2l, paper"]
+    closed = [label for label in rows if label in CLOSED or "withheld" in label]
+    best = [max(labels, key=lambda label: _accuracy(rows[label]), default="") for labels in (trained, closed)]
+    cells = [f"`{label}` {100 * _accuracy(rows[label]):.2f}" if label else "–" for label in best]
+    for label in SUMMARY_HEADER[3:]:
+        bound = rows[label].spread("bound") if label in rows else None
+        accuracy = f"{100 * _accuracy(rows[label]):.2f}" if label in rows else "–"
+        cells.append(f"{accuracy} ({rate_text(bound.mean, upwards=True)})" if bound else accuracy)
+    return stream.name, *cells

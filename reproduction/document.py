@@ -1,7 +1,7 @@
 """reproduction/tables.md, from runs alone."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,31 +9,32 @@ from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Spread
 from cop2l.report.runs import Run
 from reproduction import ablations, appendix, checks, claims, closed_form, exceeding, heads, search
-from reproduction.certificates import bound_comparisons, contenders, stream_table, verdicts
+from reproduction.certificates import compare_bounds, comparison_table, contenders, stream_table
 from reproduction.explanations import Explanations
 from reproduction.explanations import read as read_explanations
 from reproduction.machines import Machines, ages
 from reproduction.markdown import folded, paragraphs, published_rate, rate, table
-from reproduction.numbers import STATUSES, Number, number_table, numbers, tally
+from reproduction.numbers import STATUSES, Number, Status, compare_numbers, joint_tally, number_table
 from reproduction.order import order_table, standings
-from reproduction.ours import AS_PUBLISHED, HYBRID, Sample, Setup, pick, samples, streams
+from reproduction.ours import AS_PUBLISHED, HYBRID, Sample, Setup, pick, samples_of, streams
 from reproduction.pictures import Pictures
-from reproduction.quotes import filled
+from reproduction.quotes import with_numbers
 from reproduction.references import accuracies, reference_table, references_of
 from reproduction.verdict import RULES, Verdict
 
 INTRODUCTION = """\
 # The paper's numbers beside ours
 
-- Paper: Comeau, Bazinet, Germain and Subakan, *Sample Compression for Self-Certified Continual Learning*. Table numbers
-  below are the paper's.
+- Paper: Comeau, Bazinet, Germain and Subakan, *Sample Compression for Self-Certified Continual Learning*. Tables have
+  the numbers that they have in the paper.
 {claims}
-- Numbers in the paper's tables: {numbers}.
-- Not run, other backbone: the weights of DINO ViT-S/16 and DINO ResNet50 could not be obtained. We use DINOv2 ViT-S/14
-  (and a supervised ResNet50 for CIFAR-10): the order of the methods compares, absolute numbers do not.
-- Not run, too expensive or no data: most of EMNIST, CSReL, CCLIS and La-MAML. Each row says what is missing.
-- Times are not comparable: other hardware, and features are computed once instead of in the training loop.
-- `python -m reproduction` makes this page from `reproduction/results`. The command in a row makes the runs behind it."""
+- The numbers in the paper's tables: {numbers}.
+- Not run with the paper's backbones: the weights of DINO ViT-S/16 and DINO ResNet50 could not be obtained. We use
+  DINOv2 ViT-S/14, and a supervised ResNet50 for CIFAR-10. Compare the order of the methods, not the absolute numbers.
+- Not run at all: most of EMNIST (no data), and most of CSReL, CCLIS and La-MAML (too expensive). Each table says what is
+  missing.
+- Do not compare times: our machines are others, and we compute the features once instead of in the training loop.
+- `python -m reproduction` makes this page from `reproduction/results`. The command in a row makes its runs."""
 
 TABLES = {
     ("class-incremental", "cifar10", 5): 8,
@@ -54,23 +55,46 @@ TABLES = {
 }
 """The number of each table in the paper; Table 1 summarises tables 8 to 11 and 15 to 18."""
 
-STATUS = """\
-**Status.** *reproduced*: within 2 combined standard deviations (ours counts up to 2 points) or 1 point of the paper,
-with the same model. *better*: further away, on the better side. *differs*: further away, on the worse side, with the
-reason if it is known. Where less was learned (plasticity, which is accuracy + (T - 1)/T x forgetting, lies below the
-paper's by the same rule), less forgetting is not *better* but *differs*, and forgetting is *reproduced* only together
-with the accuracy. *other backbone*: the paper's frozen backbone (DINO ViT-S/16 at 64 px) cannot be had here; we
-use DINOv2 ViT-S/14 at 224 and at 70 px, and for the DINO ResNet50 the supervised ResNet50 of Keras at 64 px (CIFAR-10
-alone), so that absolute numbers do not compare, and the order of the methods and the gaps to Replay do.
-*other hardware*: times; the paper's are of an RTX 4090 with the backbone inside the loop, ours of
-the machine named in the row on cached features. *not run*: with what is missing. Ours is mean ± standard deviation
-over seeds, whose number is in parentheses; all numbers are in per cent unless they say otherwise. † marks
-certificates that are not valid, because the backbone saw the data or because tasks share pictures. ‡ marks streams
-of pictures on which the settings of `hybrid` were chosen: there its certificates do not pay for the choice. The presets
-are explained in [configuration.md](../docs/configuration.md#presets)."""
+LEGEND = """\
+Numbers are in per cent, mean ± standard deviation over seeds, with the number of seeds in parentheses.
 
-SEARCH = "[How the settings were chosen](search.md): the streams, the rule, every try and the decision."
+| status | meaning |
+|---|---|
+| *reproduced* | with the paper's model, within 2 combined standard deviations (ours counts up to 2 points) or 1 point |
+| *better*, *differs* | further away, on the better or on the worse side; the reason, if it is known |
+| *other backbone* | ours is DINOv2 ViT-S/14 at 224 px and at 70 px, or for the DINO ResNet50 a supervised ResNet50 at 64 px |
+| *other hardware* | times: the paper's are of an RTX 4090, ours of the machine in the row |
+| *not run* | what is missing is below the table |
 
+Plasticity is accuracy + (T - 1)/T x forgetting. Where it is below the paper's by the same rule, less was learned: then less
+forgetting is not *better* but *differs*, and forgetting is *reproduced* only if the accuracy is.
+
+- †: the certificates are not valid, because the backbone saw the data or because tasks share pictures.
+- ‡: the settings of `hybrid` were chosen on these pictures, and its certificates do not pay for the choice.
+- The presets are explained in [configuration.md](../docs/configuration.md#presets).
+- iCaRL with a linear head trains nothing: it is herded nearest-mean."""
+
+PLACES = """\
+On another backbone, a table begins with the average accuracies. In parentheses are the place (1 + the number of methods that
+are better by more than 2 combined standard deviations) and the gap to Replay in points."""
+
+SEARCH = "[How the settings were chosen](search.md): the streams, the rule, the tries and the decision."
+
+CLAIMS = {
+    "holds": "Claims of the paper that hold",
+    "does not hold": "Claims that do not hold",
+    "holds in part": "Claims that hold in part",
+    "cannot tell": "Claims that our runs can neither support nor refute",
+}
+COUNTED: dict[Status, str] = {
+    "reproduced": "reproduced",
+    "better": "better",
+    "differs": "worse",
+    "other backbone": "on another backbone",
+    "other hardware": "times on other hardware",
+    "not run": "not run",
+}
+"""How the introduction calls the statuses."""
 TITLES = {
     "class-incremental": "Class-incremental",
     "task-incremental": "Task-incremental",
@@ -80,194 +104,194 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Sources:
-    """Everything the document is made of."""
+    """The content of the document: runs, samples of them, and explanations."""
 
     runs: tuple[Run, ...]
+    samples: tuple[Sample, ...]
     explanations: Explanations
+    numbers: tuple[Number, ...]
+    machines: Machines
+
+    def note(self, section: str) -> str:
+        """The paragraph of explanations.toml for a section; empty if there is none."""
+        return self.explanations.notes.get(section, "")
 
 
 def sources(runs: Sequence[Run], folder: Path | None) -> Sources:
-    """The runs, and what a folder of results says about them: explanations.toml."""
-    return Sources(
-        tuple(runs),
-        filled(read_explanations(folder / "explanations.toml" if folder else None), samples(runs)),
-    )
+    """Runs, with the explanations.toml of a folder of results."""
+    samples = samples_of(runs)
+    explanations = read_explanations(folder / "explanations.toml" if folder else None)
+    explanations = with_numbers(explanations, samples)
+    numbers = tuple(compare_numbers(samples, explanations))
+    return Sources(tuple(runs), tuple(samples), explanations, numbers, Machines(runs))
 
 
-def document(given: Sources, pictures: Pictures) -> str:
+def document(content: Sources, pictures: Pictures) -> str:
     """The whole document."""
-    found, machines = samples(given.runs), Machines(given.runs)
-    every, judged = numbers(found, given.explanations), claims.verdicts(found, given.runs)
-    notes = given.explanations.notes
+    judged = claims.verdicts(content.samples, content.runs)
     return (
         paragraphs(
-            introduction(judged, every),
-            ages(given.runs),
+            introduction(judged, content.numbers),
+            ages(content.runs),
             "## The paper's claims",
             "\n".join(verdict.text for verdict in judged),
+            "The rules:",
             RULES,
             "## How to read the tables",
-            STATUS,
+            LEGEND,
             "Machines; a run uses one thread of its machine.",
-            machines.table(),
-            "How many of the numbers in the paper's tables have which status:",
-            tally(every),
-            *published_tables(every, found, machines, given.explanations),
+            content.machines.table(),
+            "## The published tables",
+            content.note("tables"),
+            joint_tally(content.numbers),
+            PLACES,
+            *published_tables(content),
             "## With a trainable layer under the head",
-            heads.section(found, every),
-            notes.get("heads", ""),
-            *bound_figures(found, pictures, notes.get("bounds", "")),
+            heads.section(content.samples, content.numbers),
+            content.note("heads"),
+            *bound_figures(content.samples, pictures, content.note("bounds")),
             "## Checks",
-            "Runs with a setting that the paper does not state, made to find out why a number differs.",
-            checks.section(found, every, machines),
-            notes.get("checks", ""),
-            *analyses(found, given.runs, machines, pictures, notes),
-            *beyond(found, machines, given, notes),
-            surprises(given.explanations),
+            "Runs with other settings than the paper's, made to find out why a number differs.",
+            checks.section(content.samples, content.numbers),
+            content.note("checks"),
+            *setting_analyses(content, pictures),
+            *measurement_analyses(content, pictures),
+            *beyond(content),
+            surprises(content.explanations),
         )
         + "\n"
     )
 
 
-def introduction(judged: Sequence[Verdict], every: Sequence[Number]) -> str:
+def introduction(judged: Sequence[Verdict], numbers: Sequence[Number]) -> str:
     """Which claims hold, which numbers are reproduced, and what could not be run."""
     by_word: dict[str, list[str]] = {}
     for verdict in judged:
-        by_word.setdefault(verdict.word, []).append(verdict.claim)
-    counts = Counter(number.status for number in every)
+        by_word.setdefault(verdict.word, []).append(verdict.claim[0].lower() + verdict.claim[1:])
+    counts = Counter(number.status for number in numbers)
     return INTRODUCTION.format(
-        claims="\n".join(f"- Claims, {word}: {'; '.join(names).lower()}." for word, names in by_word.items()),
-        numbers=", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status]),
+        claims="\n".join(f"- {CLAIMS[word]}: {'; '.join(names)}." for word, names in by_word.items()),
+        numbers=", ".join(f"{counts[status]} {COUNTED[status]}" for status in STATUSES if counts[status]),
     )
 
 
-def published_tables(
-    every: Sequence[Number], found: Sequence[Sample], machines: Machines, why: Explanations
-) -> list[str]:
-    """A section for every published table."""
-    parts = ["## The published tables", why.notes.get("tables", "")]
-    for scenario, dataset, tasks in dict.fromkeys(number.title for number in every):
-        shown = [number for number in every if number.title == (scenario, dataset, tasks)]
-        references = references_of(found, scenario, dataset, tasks)
-        means = accuracies(references)
-        order = order_table(shown, means, why)
-        rows = number_table(shown, machines, standings(shown, means))
+def published_tables(content: Sources) -> list[str]:
+    """A section for each published table."""
+    parts = []
+    for scenario, dataset, tasks in dict.fromkeys(number.title for number in content.numbers):
+        shown = [number for number in content.numbers if number.title == (scenario, dataset, tasks)]
+        references = references_of(content.samples, scenario, dataset, tasks)
+        order = order_table(shown, accuracies(references), content.explanations)
+        rows = number_table(shown, content.machines, standings(shown))
         number = TABLES.get((scenario, dataset, tasks))
         head = f"### {f'Table {number}. ' if number else ''}{TITLES[scenario]}: {dataset}, {tasks} tasks"
         if order:
-            intro = (
-                "Average accuracy; in parentheses the place (1 + how many are better by more than 2 combined standard"
-                " deviations, so that places are shared) and the gap to Replay in points."
-            )
-            every_row = paragraphs(rows, reference_table(references, machines))
-            rows = folded(f"All {len(shown)} numbers, with commands", every_row)
-            parts.append(paragraphs(head, intro, order, rows))
+            rows = paragraphs(rows, reference_table(references, content.machines))
+            parts.append(paragraphs(head, order, folded("All numbers, with commands", rows)))
         else:
             parts.append(paragraphs(head, rows))
     return parts
 
 
-def bound_figures(found: Sequence[Sample], pictures: Pictures, note: str) -> list[str]:
-    """The per-task bounds of every stream."""
+def bound_figures(samples: Sequence[Sample], pictures: Pictures, note: str) -> list[str]:
+    """The bounds on every task, for each stream."""
     intro = (
-        "Bounds on every task after the last one, against the test error: a band of one standard deviation over the"
-        " seeds. `kl` is the paper's formula."
+        "Bounds on every task after the last one, and the test error. Bands: one standard deviation over the seeds. `kl` is the"
+        " paper's formula."
     )
-    shown = [pictures.bounds(found, stream) for stream in streams(found)]
-    over = [pictures.bounds_by_memory(found, stream) for stream in streams(found)]
-    return ["## Bounds task by task", intro, note, *filter(None, shown), *filter(None, over)]
+    figures = [pictures.bounds(samples, stream) for stream in streams(samples)]
+    by_memory = [pictures.bounds_by_memory(samples, stream) for stream in streams(samples)]
+    return ["## Bounds task by task", intro, note, *filter(None, figures), *filter(None, by_memory)]
 
 
-def analyses(
-    found: Sequence[Sample],
-    runs: Sequence[Run],
-    machines: Machines,
-    pictures: Pictures,
-    notes: Mapping[str, str],
-) -> list[str]:
-    """The analyses of the paper's appendix."""
-    weights = ablations.weighed(found)
-    sizes = ablations.varied(found, {"memory"}, ("cop2l", "replay"))
+def setting_analyses(content: Sources, pictures: Pictures) -> list[str]:
+    """The analyses of the paper's appendix that vary a setting."""
+    samples, runs = content.samples, content.runs
+    by_weight = ablations.weighed(samples).values()
+    by_memory = ablations.varied(samples, {"memory"}, ("cop2l", "replay")).values()
     return [
         "## Analyses of the appendix",
         "### The weight of replayed examples (omega)",
-        ablations.omega(found, machines),
-        *(pictures.against_memory("omega", own) for own in weights.values()),
-        notes.get("omega", ""),
+        ablations.omega(samples),
+        *(pictures.against_memory("omega", stream_samples) for stream_samples in by_weight),
+        content.note("omega"),
         "### Buffer size",
-        ablations.buffer_size(found, machines),
-        *(pictures.against_memory("buffer", own) for own in sizes.values()),
-        notes.get("buffer-size", ""),
+        ablations.buffer_size(samples),
+        *(pictures.against_memory("buffer", stream_samples) for stream_samples in by_memory),
+        content.note("buffer-size"),
         "### Task order",
         (
-            "Average cumulative accuracy after each task, mean ± standard deviation over the orders. Where the classes are"
-            " shuffled before they are split (`class_seed`), the tasks have other classes too; `order_seed` and"
-            " `order=reversed` change the order of the tasks alone."
+            "Average accuracy after each task, mean ± standard deviation over the orders. With `class_seed` the classes are"
+            " shuffled before they are split, so the tasks have other classes too. `order_seed` and `order=reversed` only"
+            " change the order of the tasks."
         ),
         ablations.task_order(runs),
         *pictures.task_order(runs),
-        notes.get("task-order", ""),
-        "### Memory",
-        appendix.memory_cost(runs),
-        notes.get("memory", ""),
+        content.note("task-order"),
         "### Early stopping",
-        appendix.early_stopping(found),
-        notes.get("early-stopping", ""),
-        "### Class by class",
-        appendix.class_wise(found),
-        *pictures.classes(found),
-        notes.get("class-wise", ""),
-        "### Plasticity against forgetting",
-        appendix.plasticity(found),
-        *pictures.plasticity(found),
-        notes.get("plasticity", ""),
+        "The paper's ResNet18 was not run: its weights could not be obtained.",
+        appendix.early_stopping(samples),
+        content.note("early-stopping"),
     ]
 
 
-def beyond(
-    found: Sequence[Sample],
-    machines: Machines,
-    given: Sources,
-    notes: Mapping[str, str],
-) -> list[str]:
-    """What the paper does not have: other certificates, another preset, and the search that led to it."""
-    default = bound_comparisons(found, "CoP2L, preset picking")
-    hybrid = bound_comparisons(found, "CoP2L, hybrid", search.CHOSEN_ON["hybrid"])
-    parts = [
+def measurement_analyses(content: Sources, pictures: Pictures) -> list[str]:
+    """The analyses of the paper's appendix that measure more."""
+    samples = content.samples
+    return [
+        "### Memory",
+        appendix.memory_cost(content.runs),
+        content.note("memory"),
+        "### Class by class",
+        "The paper's numbers are of its ResNet50. The commands are in Table 8.",
+        appendix.class_wise(samples),
+        *pictures.classes(samples),
+        content.note("class-wise"),
+        "### Plasticity against forgetting",
+        appendix.plasticity(samples),
+        *pictures.plasticity(samples),
+        content.note("plasticity"),
+    ]
+
+
+def beyond(content: Sources) -> list[str]:
+    """Our presets, other certificates and other learners, and the search for the settings."""
+    samples = content.samples
+    picking = compare_bounds(samples, "CoP2L, preset picking")
+    hybrid = compare_bounds(samples, "CoP2L, hybrid", search.CHOSEN_ON["hybrid"])
+    certifying = [stream for stream in streams(samples) if contenders(samples, stream)]
+    return [
         "## Beyond the paper",
         "### Our presets against the paper's CoP2L and against hold-out",
         (
-            "Differences in points: for accuracy, more is better for the preset; for bounds (the claimed one; mean over"
-            " tasks / worst task), less is."
+            "The number of the preset minus that of the other certificate, in points: a positive accuracy and a negative bound"
+            " favour the preset. Bounds are the claimed ones, mean over tasks / worst task."
         ),
-        "**`cop2l`**: no prior examples; the bound pays for every pick.",
-        verdicts(default) if default else ablations.NOT_RUN,
-        notes.get("cop2l", ""),
-        "**`hybrid`**: a share of each task are prior examples, the rest certifies, with picks where they pay.",
-        verdicts(hybrid) if hybrid else ablations.NOT_RUN,
-        notes.get("hybrid", ""),
+        "**`picking`**: no prior examples.",
+        comparison_table(picking) if picking else ablations.NOT_RUN,
+        content.note("cop2l"),
+        "**`hybrid`**: a share of each task are prior examples; the others certify.",
+        comparison_table(hybrid) if hybrid else ablations.NOT_RUN,
+        content.note("hybrid"),
         "### Frozen features: learners in closed form",
-        closed_form.section(found, machines) or ablations.NOT_RUN,
-        notes.get("closed-form", ""),
+        closed_form.section(samples, content.machines) or ablations.NOT_RUN,
+        content.note("closed-form"),
         "### Test errors above their claims",
-        exceeding.section(given.runs),
+        exceeding.section(content.runs),
         "### Every certificate on every stream",
-        (
-            "Mean over tasks / worst task, means over seeds; the claim is bold. The last but one column divides the claim"
-            " by the test error."
-        ),
+        "Mean over tasks / worst task, means over seeds. The claim is bold.",
+        *(paragraphs(f"**{s.name}**", stream_table(samples, s, content.machines)) for s in certifying),
+        "### The search for the settings",
+        SEARCH,
     ]
-    certifying = [stream for stream in streams(found) if contenders(found, stream)]
-    parts += [paragraphs(f"**{s.name}**", stream_table(found, s, machines)) for s in certifying]
-    return [*parts, "### The search for the settings", SEARCH]
 
 
-def surprises(why: Explanations) -> str:
+def surprises(explanations: Explanations) -> str:
     """The most surprising differences, and what explains them."""
-    if not why.surprises:
+    if not explanations.surprises:
         return ""
-    items = [f"{i}. **{s['title']}** {s['text']}" for i, s in enumerate(why.surprises, 1)]
-    return paragraphs("## The five most surprising differences, and what explains them", "\n".join(items))
+    items = [f"{i}. **{s['title']}** {s['text']}" for i, s in enumerate(explanations.surprises, 1)]
+    return paragraphs("## The five most surprising differences", "\n".join(items))
 
 
 HEADLINE = (
@@ -278,24 +302,24 @@ HEADLINE = (
 )
 
 
-def headline(given: Sources) -> str:
-    """The five columns of the README."""
-    found = samples(given.runs)
-    every = numbers(found, given.explanations)
+def headline(content: Sources) -> str:
+    """The table of README.md."""
     lines = []
     for stream in HEADLINE:
-        published, ours = (pick(found, stream, "cop2l", changes) for changes in (AS_PUBLISHED, HYBRID))
-        if published is None or ours is None:
+        paper, hybrid = (
+            pick(content.samples, stream, "cop2l", changes) for changes in (AS_PUBLISHED, HYBRID)
+        )
+        if paper is None or hybrid is None:
             continue
-        paper = [n for n in every if published in n.ours and n.metric == "accuracy"]
-        bound = _bound(ours.spread("bound")) + "‡" * (stream.pictures in search.CHOSEN_ON["hybrid"])
+        printed = [n for n in content.numbers if paper in n.samples and n.metric == "accuracy"]
+        is_tuned = stream.pictures in search.CHOSEN_ON["hybrid"]
         lines.append(
             (
-                stream.name + "†" * any(run.not_valid for run in ours.runs),
-                published_rate(paper[0].paper) if paper else "–",
-                rate(ours.spread("accuracy")),
-                _bound(published.spread("kl")),
-                bound,
+                stream.name + "†" * any(run.not_valid for run in hybrid.runs),
+                published_rate(printed[0].paper) if printed else "–",
+                rate(hybrid.spread("accuracy")),
+                _bound(paper.spread("kl")),
+                _bound(hybrid.spread("bound")) + "‡" * is_tuned,
             )
         )
     header = ("stream", "accuracy, paper", "accuracy, ours", "bound, paper's formula", "bound, ours")

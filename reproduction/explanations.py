@@ -1,4 +1,4 @@
-"""Why a number differs: sentences from a file, looked up by the rows that they are about."""
+"""Explanations from a file: why a number differs from the paper's, looked up by its row."""
 
 import tomllib
 from collections.abc import Mapping
@@ -14,26 +14,26 @@ KEYS = frozenset({"scenario", "dataset", "tasks", "method", "model", "metric", "
 
 @dataclass(frozen=True)
 class Explanations:
-    """What explanations.toml holds."""
+    """The content of explanations.toml."""
 
     differs: tuple[Mapping[str, Any], ...] = ()
-    """Rows of the published tables, each with `why`; keys that are left out match everything."""
+    """Why numbers of the published tables differ; a key that an entry does not have matches every row."""
     order: tuple[Mapping[str, Any], ...] = ()
-    """The same for the order of the methods on another backbone."""
+    """Why the order of the methods differs on another backbone."""
     surprises: tuple[Mapping[str, str], ...] = ()
     """The most surprising differences: `title` and `text`."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """A paragraph for a section, by the section's name."""
 
     def why(self, kind: str, **row: Any) -> str:
-        """The sentence of the entry that says most about this row; "unexplained" if there is none."""
+        """The sentence of the entry with most keys that matches a row; "unexplained" if none matches."""
         entries = self.differs if kind == "differs" else self.order
-        fitting = [e for e in entries if all(str(row.get(k)) == str(v) for k, v in e.items() if k != "why")]
-        return str(max(fitting, key=len)["why"]) if fitting else UNEXPLAINED
+        matches = [e for e in entries if all(str(row.get(k)) == str(v) for k, v in e.items() if k != "why")]
+        return str(max(matches, key=len)["why"]) if matches else UNEXPLAINED
 
 
 def read(path: Path | None) -> Explanations:
-    """The explanations in a file; none if there is no file."""
+    """Read the explanations in a file; none if there is no file."""
     if path is None or not path.is_file():
         return Explanations()
     try:

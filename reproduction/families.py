@@ -1,4 +1,4 @@
-"""The table of families: certified average, forgetting and classes beside what the test part measured."""
+"""The table of families: certified average, forgetting and classes beside the measured ones."""
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
@@ -24,37 +24,37 @@ HEADER = (
 
 
 def families(runs: Sequence[Run]) -> str:
-    """A row for every stream and method whose runs claim an average; bounds are rounded upwards, means over the seeds."""
-    claiming = [run for run in runs if METRICS["average"].of(run) is not None]
-    return table(HEADER, [_row(one) for one in group(claiming)]) + "\n"
+    """A row for each stream and method whose runs claim an average; bounds are means over the seeds, rounded upwards."""
+    claiming_runs = [run for run in runs if METRICS["average"].of(run) is not None]
+    return table(HEADER, [_row(runs_of_one) for runs_of_one in group(claiming_runs)]) + "\n"
 
 
-def _row(one: Group) -> tuple[str, ...]:
-    stream = f"{one.benchmark.stream}, {one.benchmark.tasks} tasks" + "†" * bool(one.not_valid)
-    settings = one.runs[0].settings
-    what = (
-        f"`{one.method}`, {settings['holdout']:g} withheld"
+def _row(group: Group) -> tuple[str, ...]:
+    stream = f"{group.benchmark.stream}, {group.benchmark.tasks} tasks" + "†" * bool(group.not_valid)
+    settings = group.runs[0].settings
+    options = (
+        f"`{group.method}`, {settings['holdout']:g} withheld"
         if settings["holdout"]
         else f"`preset={settings['preset']}`"
     )
     return (
         stream,
-        f"{what} ({len(one.runs)})",
-        _measured(one, "test-error"),
-        *(_bound(one, METRICS[name].of) for name in ("average", "bound")),
-        _measured(one, "forgetting"),
-        *(_bound(one, METRICS[name].of) for name in ("lost", "worst-lost")),
-        *(_bound(one, how) for how in (_mean_class, _worst_class)),
+        f"{options} ({len(group.runs)})",
+        _measured(group, "test-error"),
+        *(_bound(group, METRICS[name].of) for name in ("average", "bound")),
+        _measured(group, "forgetting"),
+        *(_bound(group, METRICS[name].of) for name in ("lost", "worst-lost")),
+        *(_bound(group, of) for of in (_mean_class, _worst_class)),
     )
 
 
-def _measured(one: Group, name: str) -> str:
-    found = METRICS[name].over_seeds(one)
-    return "–" if found is None else f"{100 * found.mean:.2f}"
+def _measured(group: Group, name: str) -> str:
+    value = METRICS[name].over_seeds(group)
+    return "–" if value is None else f"{100 * value.mean:.2f}"
 
 
-def _bound(one: Group, of: Callable[[Run], float | None]) -> str:
-    values = [value for run in one.runs if (value := of(run)) is not None]
+def _bound(group: Group, of: Callable[[Run], float | None]) -> str:
+    values = [value for run in group.runs if (value := of(run)) is not None]
     return percent(fmean(values)).removesuffix(" %") if values else "–"
 
 

@@ -1,4 +1,4 @@
-"""The class-incremental tables with a trainable layer between the features and the head."""
+"""The class-incremental tables with a trainable layer under the head."""
 
 from collections.abc import Sequence
 
@@ -9,31 +9,31 @@ from reproduction.ours import AS_PUBLISHED, Sample, Setup, pick
 
 HEAD = "mlp-head"
 INTRODUCTION = """\
-The paper calls its models "linear" and "MLP". Under a linear head the features stay as they are: iCaRL's training has no effect
-there, and finetuning forgets less than published. The same settings with one trainable hidden layer:"""
+The paper calls its models "linear" and "MLP". With a linear head the features do not change, so iCaRL's training has no
+effect and finetuning forgets less than published. These are the same settings with one trainable hidden layer."""
 
 
-def section(found: Sequence[Sample], every: Sequence[Number]) -> str:
-    """One table for every stream that was run with this head."""
-    streams = sorted({s.stream for s in found if s.stream.model == HEAD})
+def section(samples: Sequence[Sample], numbers: Sequence[Number]) -> str:
+    """A table for each stream that was run with this head."""
+    streams = sorted({s.stream for s in samples if s.stream.model == HEAD})
     if not streams:
         return "Not run: `cop2l sweep reproduction/configs/trainable-head.toml`."
-    return paragraphs(INTRODUCTION, *(stream_table(found, every, stream) for stream in streams))
+    return paragraphs(INTRODUCTION, *(stream_table(samples, numbers, stream) for stream in streams))
 
 
-def stream_table(found: Sequence[Sample], every: Sequence[Number], stream: Setup) -> str:
-    """Accuracy and forgetting of every method: the paper's, with a linear head, and with the trainable layer."""
+def stream_table(samples: Sequence[Sample], numbers: Sequence[Number], stream: Setup) -> str:
+    """Accuracy and forgetting of every method: in the paper, with a linear head, and with the trainable layer."""
     rows, commands = [], []
-    methods = list(dict.fromkeys(n.method for n in every if n.title == _title(stream)))
+    methods = list(dict.fromkeys(n.method for n in numbers if n.title == _title(stream)))
     for method in methods:
-        sample = pick(found, stream, method, AS_PUBLISHED)
+        sample = pick(samples, stream, method, AS_PUBLISHED)
         if sample is None:
             continue
-        linear = pick(found, stream._replace(model="linear"), method, AS_PUBLISHED)
+        linear = pick(samples, stream._replace(model="linear"), method, AS_PUBLISHED)
         rows.append(
             (
                 method,
-                *(_published(every, stream, method, metric) for metric in ("accuracy", "forgetting")),
+                *(_published(numbers, stream, method, metric) for metric in ("accuracy", "forgetting")),
                 *(rate(linear.spread(m) if linear else None) for m in ("accuracy", "forgetting")),
                 *(rate(sample.spread(m)) for m in ("accuracy", "forgetting")),
             )
@@ -55,7 +55,7 @@ def _title(stream: Setup) -> tuple[str, str, int]:
     return stream.scenario, stream.dataset, stream.tasks
 
 
-def _published(every: Sequence[Number], stream: Setup, method: str, metric: str) -> str:
-    about = (_title(stream), method, stands_for(stream.features), metric)
-    own = [n for n in every if (n.title, n.method, n.model, n.metric) == about]
-    return published_rate(own[0].paper if own else None)
+def _published(numbers: Sequence[Number], stream: Setup, method: str, metric: str) -> str:
+    key = (_title(stream), method, stands_for(stream.features), metric)
+    matches = [n for n in numbers if (n.title, n.method, n.model, n.metric) == key]
+    return published_rate(matches[0].paper if matches else None)

@@ -1,4 +1,4 @@
-"""The ladders of docs/results.md: one stream, the same seeds, from the paper's formula to plain hold-out."""
+"""The ladders of docs/results.md: the certificates on one stream, from the paper's formula to hold-out."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,8 +11,8 @@ from reproduction.markdown import rate, table
 from reproduction.ours import MEMORY, ORDERS, stream_of
 
 SEEDS = range(5)
-HOLDOUT_STEP, HOLDOUT_EPOCHS = 0.1, 20
-"""Replay's step and epochs on the ladder; configs/ladder.toml says why."""
+HOLDOUT_LR, HOLDOUT_EPOCHS = 0.1, 20
+"""Learning rate and epochs of Replay; configs/ladder.toml says why."""
 OTHER_MODELS = ("cnn", "mlp-head")
 
 Settings = dict[str, Any]
@@ -34,11 +34,11 @@ RUNGS: tuple[tuple[str, str, Callable[[Settings], bool]], ...] = (
         "`method=replay holdout=0.5`",
         "hold-out",
         lambda s: (
-            (s["method"], s["holdout"], s["lr"], s["epochs"]) == ("replay", 0.5, HOLDOUT_STEP, HOLDOUT_EPOCHS)
+            (s["method"], s["holdout"], s["lr"], s["epochs"]) == ("replay", 0.5, HOLDOUT_LR, HOLDOUT_EPOCHS)
         ),
     ),
 )
-"""What is run, what its claim is made by, and which runs these are."""
+"""Of each rung: its options, the kind of its claim, and whether settings belong to it."""
 ON_FEATURES: tuple[tuple[str, str, Callable[[Settings], bool]], ...] = (
     *RUNGS[:3],
     ("`method=replay holdout=0.5`", "hold-out", lambda s: s["method"] == "replay" and s["holdout"] == 0.5),
@@ -52,7 +52,7 @@ ON_FEATURES: tuple[tuple[str, str, Callable[[Settings], bool]], ...] = (
         lambda s: _analytic(s) and s["model"] == "random-features",
     ),
 )
-"""The same where features are frozen, with the learners in closed form."""
+"""The rungs on frozen features, with the learners in closed form."""
 LADDERS = {
     ("mnist", "", "class-incremental", 5): RUNGS,
     ("cifar100", "dinov2-vits14-224", "class-incremental", 10): ON_FEATURES,
@@ -64,20 +64,20 @@ def _analytic(settings: Settings) -> bool:
 
 
 def ladder(runs: Sequence[Run]) -> str:
-    """A table for each stream: accuracy, claimed bound, test error and seconds of every rung; a dash where it was not run."""
+    """A table for each stream: accuracy, claimed bound, test error, picks and seconds of every rung."""
     return "\n".join(_table(runs, stream, rungs) for stream, rungs in LADDERS.items())
 
 
 def _table(
     runs: Sequence[Run], stream: tuple[Any, ...], rungs: Sequence[tuple[str, str, Callable[[Settings], bool]]]
 ) -> str:
-    own = [run for run in runs if stream_of(run)[:4] == stream and _plain(run)]
+    candidates = [run for run in runs if stream_of(run)[:4] == stream and _has_usual_settings(run)]
     rows = []
     for name, claim, belongs in rungs:
-        by_seed = {run.seed: run for run in own if belongs(_Given(run.settings))}
-        found = [by_seed[seed] for seed in sorted(by_seed)]
-        rows.append((name, claim, *(_cell(found, metric) for metric in ("accuracy", "bound", "test-error"))))
-        rows[-1] += (_cell(found, "picked"), _cell(found, "seconds"))
+        by_seed = {run.seed: run for run in candidates if belongs(_SettingsOrNone(run.settings))}
+        rung_runs = [by_seed[seed] for seed in sorted(by_seed)]
+        metrics = ("accuracy", "bound", "test-error", "picked", "seconds")
+        rows.append((name, claim, *(_cell(rung_runs, metric) for metric in metrics)))
     header = (
         "what is run",
         "the claim",
@@ -90,16 +90,16 @@ def _table(
     return table(header, rows) + "\n"
 
 
-class _Given(dict[str, Any]):
-    """Settings of which one that a method does not have is None."""
+class _SettingsOrNone(dict[str, Any]):
+    """Settings; one that a method does not have is None."""
 
     def __missing__(self, key: str) -> None:
         return None
 
 
-def _plain(run: Run) -> bool:
+def _has_usual_settings(run: Run) -> bool:
     settings = run.settings
-    usual = 25.0 if "@" in run.stream and settings.get("preset") != "hybrid" else 15.0
+    omega = 25.0 if "@" in run.stream and settings.get("preset") != "hybrid" else 15.0
     return (
         settings.get("memory") == MEMORY
         and all(settings.get(key) is None for key in ORDERS)
@@ -107,18 +107,18 @@ def _plain(run: Run) -> bool:
         and settings.get("optimiser") in (None, "sgd")
         and settings.get("stop") != "none"
         and run.seed in SEEDS
-        and settings.get("omega") in (None, usual)
+        and settings.get("omega") in (None, omega)
         and len(settings.get("claim") or ["tasks"]) == 1
     )
 
 
 def _cell(runs: Sequence[Run], name: str) -> str:
-    values = [value for run in runs if (value := METRICS[name].of(run)) is not None]
+    values = [number for run in runs if (number := METRICS[name].of(run)) is not None]
     if not runs or len(values) < len(runs):
         return "–"
-    found = spread(values)
+    value = spread(values)
     if name == "accuracy":
-        return rate(found)
+        return rate(value)
     if METRICS[name].unit == "%":
-        return rate_text(found.mean, upwards=METRICS[name].certified)
-    return f"{found.mean:.0f}"
+        return rate_text(value.mean, upwards=METRICS[name].certified)
+    return f"{value.mean:.0f}"

@@ -1,4 +1,4 @@
-"""Which machine made a number, a letter for each, explained in one table; and which code."""
+"""The machines and the code that made the runs."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,11 +10,11 @@ from reproduction.ours import Sample, changes_of
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 CHANGED = {"icarl": "iCaRL", "lamaml": "La-MAML", "lfl": "LFL", "ewc": "EWC", "si": "SI"}
-"""Baselines that have changed since their older runs were made."""
+"""Baselines that have changed since their older runs."""
 
 
 class Machines:
-    """The machines of some runs, in the order of how many runs they made."""
+    """A letter for each machine; the machine with most runs comes first."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
         counts: dict[tuple[str, ...], int] = {}
@@ -25,12 +25,15 @@ class Machines:
         self.counts = counts
 
     def cell(self, sample: Sample) -> str:
-        """The machines of a sample and the mean seconds of a run."""
-        letters = sorted({self.letters[machine(run)] for run in sample.runs})
-        return f"{'+'.join(letters)}, {spread(run.seconds for run in sample.runs).mean:.1f} s"
+        """The machines of a sample, and the mean seconds of a run."""
+        return f"{self.letters_of([sample])}, {spread(run.seconds for run in sample.runs).mean:.1f} s"
+
+    def letters_of(self, samples: Iterable[Sample]) -> str:
+        """The letters of the machines of samples."""
+        return "+".join(sorted({self.letters[machine(run)] for sample in samples for run in sample.runs}))
 
     def table(self) -> str:
-        """What each letter stands for."""
+        """The machine of each letter."""
         rows = [
             (
                 letter,
@@ -45,37 +48,31 @@ class Machines:
 
 
 def machine(run: Run) -> tuple[str, str, str, str]:
-    """Processor, cores, device and torch of a run; one thread each."""
-    known = run.environment
-    cpu, cores, device, torch = (str(known.get(k) or "unknown") for k in ("cpu", "cores", "device", "torch"))
+    """Processor, cores, device and torch version of a run."""
+    keys = ("cpu", "cores", "device", "torch")
+    cpu, cores, device, torch = (str(run.environment.get(key) or "unknown") for key in keys)
     return cpu, cores, "one CPU core" if device == "cpu" else device, torch
 
 
-def of_present_code(run: Run) -> bool:
-    """Whether a run was made since results are fixed bit for bit: only then its configuration has the key `claim`."""
+def is_present_code(run: Run) -> bool:
+    """Whether a run is as new as the rule that results are fixed bit for bit: only then it has the key `claim`."""
     return "claim" in run.config
 
 
 def ages(runs: Sequence[Run]) -> str:
-    """Which runs are of the present code, and which are older."""
-    present = Counter(run.method for run in runs if of_present_code(run))
-    older = Counter(run.method for run in runs if not of_present_code(run))
-    methods = ", ".join(f"{count} of {method}" for method, count in sorted(present.items()))
-    words = (
-        f"**Which code.** Of the {len(runs)} runs behind this page, {present.total()} are of the present code"
-        + (f" ({methods})" if methods else "")
-        + f"; the other {older.total()} were made before its results were fixed bit for bit, so that their commands now give"
-        " other last digits."
-    )
-    stale = [f"{name} ({older[method]})" for method, name in CHANGED.items() if older[method]]
-    if stale:
-        words += (
-            " Methods that have changed since, so that their rows show what they were, with the number of their older runs:"
-            f" {', '.join(stale)}."
+    """How many runs were made by the present code, and which methods have changed since the older ones."""
+    older = Counter(run.method for run in runs if not is_present_code(run))
+    sentences = [
+        f"**Which code.** This page has {len(runs)} runs; {len(runs) - older.total()} were made by the present code.",
+        f"The other {older.total()} are older than bit-for-bit results, so their commands now give other last digits.",
+    ]
+    if changed := [f"{name} ({older[method]})" for method, name in CHANGED.items() if older[method]]:
+        sentences.append(
+            f"Methods that have changed since, with the number of their older runs: {', '.join(changed)}."
         )
     if before := sum(("buffer", "threshold") in changes_of(run) for run in runs):
-        words += (
-            f" The {before} runs of `preset=paper buffer=threshold`, the baseline of the search, were recorded before that"
-            " buffer filled its memory (bits 2); CoP2L's default, bits 3, is beside them."
+        sentences.append(
+            f"The {before} runs of `preset=paper buffer=threshold` are older than the change that fills the memory of that"
+            " buffer (bits 2)."
         )
-    return words
+    return " ".join(sentences)

@@ -1,4 +1,4 @@
-"""The few pieces of Markdown that the document is made of."""
+"""Pieces of Markdown."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ Cells = Sequence[str]
 
 
 def table(header: Cells, rows: Iterable[Cells]) -> str:
-    """A pipe table; the first column to the left."""
+    """A table."""
     lines = ["| " + " | ".join(header) + " |", "|---|" + "---|" * (len(header) - 1)]
     lines += [
         "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows
@@ -20,17 +20,17 @@ def table(header: Cells, rows: Iterable[Cells]) -> str:
 
 
 def folded(title: str, text: str) -> str:
-    """Text that opens at a click."""
+    """Text that is folded under a title."""
     return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
-def picture(path: Path, beside: Path, words: str) -> str:
-    """A picture, by its path from the document's folder."""
-    return f"![{words}]({path.relative_to(beside).as_posix()})"
+def picture(path: Path, folder: Path, description: str) -> str:
+    """A picture in a document that lies in a folder."""
+    return f"![{description}]({path.relative_to(folder).as_posix()})"
 
 
 def rate(value: Spread | None, *, upwards: bool = False) -> str:
-    """A rate in per cent, with its deviation and the number of seeds."""
+    """A rate in per cent with its deviation and the number of seeds."""
     return "–" if value is None else f"{rate_text(value, upwards=upwards)} ({value.seeds})"
 
 
@@ -51,5 +51,5 @@ def points(value: float) -> str:
 
 
 def paragraphs(*parts: str) -> str:
-    """Blocks with an empty line between them; empty blocks are left out."""
+    """Parts with an empty line between them; empty parts are left out."""
     return "\n\n".join(part for part in parts if part)

@@ -1,4 +1,4 @@
-"""Our runs by what they reproduce: the data, the features, the method, and how the settings differ from the paper's."""
+"""Our runs as samples: the runs of one method with one setting on one stream, and how the setting differs from the paper's."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ COP2L_SETTINGS = {
 }
 """k, omega, epochs, batch and lr of the paper's CoP2L (the ViT's, on features)."""
 USUAL_MODELS = frozenset({"mlp", "cnn", "linear", "multi-head"})
-"""The models of the main tables; a trainable layer under the head has a table of its own."""
+"""The models of the main tables; a head with a trainable layer has a table of its own."""
 COP2L_KEYS = ("k", "omega", "epochs", "batch", "lr")
 BASELINE_SETTINGS = {
     "finetuning": (20, 128, 0.01),
@@ -35,11 +35,11 @@ BASELINE_SETTINGS = {
     "cclis": (50, 512, 1.0),
     "csrel": (100, 256, 0.001),
 }
-"""Epochs, batch and lr of the paper's baselines (the ViT's, on features); La-MAML's is where its learned rates start."""
+"""Epochs, batch and lr of the paper's baselines (the ViT's, on features); La-MAML learns its rates, and starts at this lr."""
 RESNET50 = {"cop2l": {"k": 16}, "icarl": {"epochs": 30}}
-"""What the paper sets otherwise on features of its ResNet50."""
+"""Other settings of the paper on features of its ResNet50."""
 HALVED = ("finetuning", "replay", "der++")
-"""Methods with half the epochs where the task's number is told."""
+"""Methods with half the epochs on task-incremental streams."""
 BASELINE_KEYS = ("epochs", "batch", "lr")
 ANALYTIC = {"prior_lr": 0.01, "start": "slda", "prior": 0.4, "prior_memory": 0.0, "max_iterations": 0}
 ON_FEATURES: dict[str, dict[str, Any]] = {
@@ -47,12 +47,12 @@ ON_FEATURES: dict[str, dict[str, Any]] = {
     "random-features": ANALYTIC | {"shrinkage": 0.0001, "ridge": 300.0},
     "multi-head": {"prior_lr": 0.01},
 }
-"""What the configurations of feature streams change in the preset `hybrid`, by model."""
+"""Changes to the preset `hybrid` in the configurations of feature streams, by model."""
 ON_DOMAINS = {"k": 8, "omega": 5.0, "epochs": 5, "batch": 64, "lr": 0.003, "gamma": 1.2}
-"""What the configurations of domain-incremental streams change in the preset `picking`."""
+"""Changes to the preset `picking` in the configurations of domain-incremental streams."""
 MEMORY = 2000
 ORDERS = ("class_seed", "order", "order_seed")
-"""What makes another order of classes or tasks."""
+"""The settings that change the order of classes or tasks."""
 
 Change = tuple[str, Any]
 AS_PUBLISHED: tuple[Change, ...] = ()
@@ -61,7 +61,7 @@ HYBRID: tuple[Change, ...] = (("preset", "hybrid"),)
 
 
 class Setup(NamedTuple):
-    """What is learned: the data, the features (empty: pictures), the scenario, the tasks, and the model."""
+    """A stream and its model; `features` is empty for pictures."""
 
     dataset: str
     features: str
@@ -71,13 +71,12 @@ class Setup(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The stream in words."""
         inputs = self.features or self.model
         return f"{self.dataset}, {self.tasks} tasks, {self.scenario}, {inputs}"
 
     @property
     def pictures(self) -> str:
-        """The data set that the pictures are from: MNIST's, where they are permuted or rotated."""
+        """The data set of the pictures: MNIST for permuted and rotated MNIST."""
         return self.dataset.partition(",")[0].removeprefix("permuted-").removeprefix("rotated-")
 
 
@@ -92,20 +91,19 @@ class Sample:
     runs: tuple[Run, ...]
 
     def spread(self, metric: str) -> Spread | None:
-        """Mean and deviation of a number over the runs; None unless every run has it."""
+        """Mean and deviation of a metric over the runs; None unless every run has it."""
         values = [METRICS[metric].of(run) for run in self.runs]
         return None if None in values else spread(v for v in values if v is not None)
 
     @property
     def label(self) -> str:
-        """The method, and what was changed."""
-        words = ", ".join(f"{key} {value}" for key, value in self.changes)
+        """The method and its changes."""
         preset = ", paper" if self.method == "cop2l" and not dict(self.changes).get("preset") else ""
-        return self.method + preset + (f", {words}" if words else "")
+        return self.method + preset + "".join(f", {key} {value}" for key, value in self.changes)
 
 
 def stream_of(run: Run) -> Setup:
-    """Where a run stands."""
+    """The stream of a run."""
     dataset, _, features = run.stream.partition("@")
     if run.config.get("images") == "disjoint":
         dataset += ", disjoint"
@@ -113,61 +111,61 @@ def stream_of(run: Run) -> Setup:
 
 
 def changes_of(run: Run) -> tuple[Change, ...]:
-    """How a run's settings differ from the published ones; the task order counts, the seed does not."""
+    """How the settings of a run differ from the published ones; an order of tasks counts, a seed does not."""
     config = {"optimiser": "sgd", **run.config, **run.config.get("options", {})}
-    other = RESNET50 if "resnet50" in run.stream else {}
-    found: list[Change] = []
-    wanted = COP2L_SETTINGS.get((run.scenario, run.model), (None,) * len(COP2L_KEYS))
-    published = dict(zip(COP2L_KEYS, wanted, strict=True)) | other.get("cop2l", {})
+    on_resnet50 = RESNET50 if "resnet50" in run.stream else {}
+    changes: list[Change] = []
+    values = COP2L_SETTINGS.get((run.scenario, run.model), (None,) * len(COP2L_KEYS))
+    published = dict(zip(COP2L_KEYS, values, strict=True)) | on_resnet50.get("cop2l", {})
     if run.method == "cop2l" and config.get("preset") != "paper":
-        own = PRESETS[config["preset"]]
-        if config["preset"] == "picking":  # what it does not say itself is the paper's
-            own = published | own | (ON_DOMAINS if run.scenario == "domain-incremental" else {})
+        preset = PRESETS[config["preset"]]
+        if config["preset"] == "picking":  # its other settings are the paper's
+            preset = published | preset | (ON_DOMAINS if run.scenario == "domain-incremental" else {})
         elif "@" in run.stream:
-            own = own | ON_FEATURES.get(run.model, {})
-        found.append(("preset", config["preset"]))
-        found += _unequal(config, {key: own[key] for key in own if key in config and key != "kind"})
+            preset = preset | ON_FEATURES.get(run.model, {})
+        changes.append(("preset", config["preset"]))
+        changes += _unequal(config, {key: preset[key] for key in preset if key in config and key != "kind"})
     elif run.method == "cop2l":
         as_published = {"buffer": "uniform", "stop": "kl", "max_iterations": None, "optimiser": "sgd"}
-        found += _unequal(config, published | as_published)
+        changes += _unequal(config, published | as_published)
     elif run.method in BASELINE_SETTINGS:
-        epochs, *others = BASELINE_SETTINGS[run.method]
+        epochs, batch, lr = BASELINE_SETTINGS[run.method]
         if run.scenario == "task-incremental" and run.method in HALVED:
             epochs //= 2
-        claimed = dict(zip(BASELINE_KEYS, (epochs, *others), strict=True)) | other.get(run.method, {})
-        found += _unequal(config, claimed)
-    found += sorted((config.get("architecture") or {}).items())
+        settings = dict(zip(BASELINE_KEYS, (epochs, batch, lr), strict=True))
+        changes += _unequal(config, settings | on_resnet50.get(run.method, {}))
+    changes += sorted((config.get("architecture") or {}).items())
     if config.get("memory") != MEMORY:
-        found.append(("memory", config.get("memory")))
+        changes.append(("memory", config.get("memory")))
     if config.get("holdout"):
-        found.append(("holdout", config["holdout"]))
-    found += [(key, config[key]) for key in ORDERS if config.get(key) is not None]
+        changes.append(("holdout", config["holdout"]))
+    changes += [(key, config[key]) for key in ORDERS if config.get(key) is not None]
     if len(families := config.get("claim") or ["tasks"]) > 1:  # they share delta
-        found.append(("claim", ", ".join(families)))
-    return tuple(found)
+        changes.append(("claim", ", ".join(families)))
+    return tuple(changes)
 
 
-def _unequal(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Change]:
-    return [(key, config.get(key)) for key in wanted if config.get(key) != wanted[key]]
+def _unequal(config: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Change]:
+    return [(key, config.get(key)) for key in settings if config.get(key) != settings[key]]
 
 
-def samples(runs: Iterable[Run]) -> list[Sample]:
-    """Runs that differ in their seed only, together; a seed counts once, and the CPU's run before a GPU's."""
-    found: dict[tuple[Setup, str, tuple[Change, ...]], dict[int, Run]] = {}
+def samples_of(runs: Iterable[Run]) -> list[Sample]:
+    """The runs as samples; of two runs with the same seed, the one on the CPU counts."""
+    by_seed: dict[tuple[Setup, str, tuple[Change, ...]], dict[int, Run]] = {}
     for run in sorted(runs, key=lambda run: (run.config.get("device") != "cpu", str(run.folder))):
-        found.setdefault((stream_of(run), run.method, changes_of(run)), {}).setdefault(run.seed, run)
-    ordered = sorted(found.items(), key=lambda item: (item[0][0], item[0][1], str(item[0][2])))
+        by_seed.setdefault((stream_of(run), run.method, changes_of(run)), {}).setdefault(run.seed, run)
+    ordered = sorted(by_seed.items(), key=lambda item: (item[0][0], item[0][1], str(item[0][2])))
     return [Sample(*key, tuple(seeds[s] for s in sorted(seeds))) for key, seeds in ordered]
 
 
 def pick(
-    found: Sequence[Sample], stream: Setup, method: str, changes: tuple[Change, ...] = AS_PUBLISHED
+    samples: Sequence[Sample], stream: Setup, method: str, changes: tuple[Change, ...] = AS_PUBLISHED
 ) -> Sample | None:
-    """The sample of a method on a stream, with these changes exactly."""
-    wanted = (stream, method, changes)
-    return next((s for s in found if (s.stream, s.method, s.changes) == wanted), None)
+    """The sample of a method on a stream with exactly these changes; None if there is none."""
+    key = (stream, method, changes)
+    return next((s for s in samples if (s.stream, s.method, s.changes) == key), None)
 
 
-def streams(found: Iterable[Sample]) -> list[Setup]:
-    """Every stream that was run with a model of the paper's kind."""
-    return sorted({sample.stream for sample in found if sample.stream.model in USUAL_MODELS})
+def streams(samples: Iterable[Sample]) -> list[Setup]:
+    """The streams that were run with a model of the main tables."""
+    return sorted({sample.stream for sample in samples if sample.stream.model in USUAL_MODELS})

@@ -1,4 +1,4 @@
-"""The paper's numbers: its tables, in the form that `--beside` reads, and its appendix."""
+"""The numbers of the paper: of its tables (a file for `--beside`) and of its appendix."""
 
 import csv
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from cop2l.report.published import Published, read_published
 
 HERE = Path(__file__).parent
 BACKBONES = {"dino-vits16-64": "dino-vit", "dino-resnet50-64": "dino-resnet50"}
-"""The frozen backbones of the tables: the features with us, and the name in the document."""
+"""The frozen backbones of the paper: from the name of the features to the name in the document."""
 
 
 @dataclass(frozen=True)
 class Printed:
-    """A number of the paper's tables; on features, the model is the backbone."""
+    """A number of the tables of the paper; on features, `model` is the backbone."""
 
     scenario: str
     dataset: str
@@ -26,24 +26,24 @@ class Printed:
 
     @property
     def key(self) -> str:
-        """What it is a number of, as one text."""
-        about = (self.scenario, self.dataset, self.tasks, self.method, self.model, self.metric)
-        return " ".join(map(str, about))
+        """All fields but the number, as one text."""
+        fields = (self.scenario, self.dataset, self.tasks, self.method, self.model, self.metric)
+        return " ".join(map(str, fields))
 
 
 @cache
 def tables() -> tuple[Printed, ...]:
-    """Every number of the paper's tables."""
-    made = []
+    """Every number of the tables."""
+    printed = []
     for row in read_published(HERE / "numbers.csv"):
         dataset, _, features = row.benchmark.stream.partition("@")
         model = BACKBONES.get(features, row.benchmark.model)
-        where = (row.benchmark.scenario, dataset, row.benchmark.tasks)
-        made.append(Printed(*where, row.method, model, row.metric, row.number))
-    return tuple(made)
+        table = (row.benchmark.scenario, dataset, row.benchmark.tasks)
+        printed.append(Printed(*table, row.method, model, row.metric, row.number))
+    return tuple(printed)
 
 
 @cache
 def appendix() -> tuple[dict[str, str], ...]:
-    """Every number of the appendix, as it is printed."""
+    """Every number of the appendix, as texts."""
     return tuple(csv.DictReader((HERE / "appendix.csv").read_text(encoding="utf-8").splitlines()))

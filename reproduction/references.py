@@ -1,4 +1,4 @@
-"""Methods without a published number on the backbone that ours stands for: beside the others, for orientation."""
+"""Our methods without a published number on these features, for orientation."""
 
 from collections.abc import Sequence
 
@@ -14,30 +14,32 @@ REFERENCES = (
     ("cop2l", DEFAULT, "cop2l, preset picking"),
     ("cop2l", HYBRID, "hybrid"),
 )
-"""Method, settings, and what it is called in the tables."""
+"""Method, settings, and the name in the tables."""
 
 
 def references_of(
-    found: Sequence[Sample], scenario: str, dataset: str, tasks: int
+    samples: Sequence[Sample], scenario: str, dataset: str, tasks: int
 ) -> list[tuple[str, Sample]]:
-    """The methods for orientation, each with its label, on every kind of features."""
+    """The names and the samples of these methods, on every kind of features."""
     title = (scenario, dataset, tasks)
-    own = [s for s in streams(found) if (s.scenario, s.dataset, s.tasks) == title and s.features]
-    picked = [(label, pick(found, s, method, changes)) for method, changes, label in REFERENCES for s in own]
+    setups = [s for s in streams(samples) if (s.scenario, s.dataset, s.tasks) == title and s.features]
+    picked = [
+        (label, pick(samples, s, method, changes)) for method, changes, label in REFERENCES for s in setups
+    ]
     return [(label, sample) for label, sample in picked if sample]
 
 
 def accuracies(references: Sequence[tuple[str, Sample]]) -> dict[str, dict[str, Spread]]:
-    """Their accuracies, by features."""
-    made: dict[str, dict[str, Spread]] = {}
+    """The accuracies of these methods, by features."""
+    by_features: dict[str, dict[str, Spread]] = {}
     for label, sample in references:
         if value := sample.spread("accuracy"):
-            made.setdefault(sample.stream.features, {})[label] = value
-    return made
+            by_features.setdefault(sample.stream.features, {})[label] = value
+    return by_features
 
 
 def reference_table(references: Sequence[tuple[str, Sample]], machines: Machines) -> str:
-    """Their numbers, with commands."""
+    """The numbers of these methods, with commands."""
     rows = [
         (
             label,
@@ -49,5 +51,4 @@ def reference_table(references: Sequence[tuple[str, Sample]], machines: Machines
         for label, sample in references
     ]
     header = ("method", "features", "accuracy", "forgetting", "command", "machine, seconds a run")
-    words = "Without a published number to stand beside:"
-    return paragraphs(words, table(header, rows)) if rows else ""
+    return paragraphs("Without a published number:", table(header, rows)) if rows else ""

@@ -1,4 +1,4 @@
-"""The tries of the search for settings: what a stage's file says, run by run. `benchmarks/search.py` makes the runs."""
+"""The runs of the search for settings, from the files of its stages. `benchmarks/search.py` makes the runs."""
 
 import itertools
 import json
@@ -15,11 +15,11 @@ PAPERS: dict[str, Any] = {
     "buffer": "uniform", "stop": "kl", "kind": "kl", "grid": False, "max_iterations": None,
 }  # fmt: skip
 Job = dict[str, Any]
-"""A run: stage, stream, seed and options; once it was made, also what came of it."""
+"""A run: stage, stream, seed and options; a record also has its numbers."""
 
 
 class Try(NamedTuple):
-    """A setting: what replaces the paper's options, and what multiplies them."""
+    """A setting: options that replace the paper's, and factors on them."""
 
     options: dict[str, Any]
     times: dict[str, float]
@@ -32,22 +32,22 @@ class Try(NamedTuple):
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A file of declarations, a stage or the decision."""
+    """Read a file of declarations, of a stage or of the decision."""
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def tries(stage: dict[str, Any]) -> Iterator[Try]:
-    """Every try of a stage; where a value is a list, one for each of them."""
-    for given in stage["tries"]:
-        whole = {("", key): value for key, value in given.items() if key != "times"}
-        whole |= {("times", key): value for key, value in given.get("times", {}).items()}
-        for values in itertools.product(*(v if isinstance(v, list) else [v] for v in whole.values())):
-            chosen = dict(zip(whole, values, strict=True))
+    """Every try of a stage; a list of values makes a try for each of them."""
+    for entry in stage["tries"]:
+        options = {("", key): value for key, value in entry.items() if key != "times"}
+        options |= {("times", key): value for key, value in entry.get("times", {}).items()}
+        for values in itertools.product(*(v if isinstance(v, list) else [v] for v in options.values())):
+            chosen = dict(zip(options, values, strict=True))
             yield Try(*({key: v for (kind, key), v in chosen.items() if kind == of} for of in ("", "times")))
 
 
 def jobs(tried: Try, stage: dict[str, Any], declared: dict[str, Any]) -> Iterator[Job]:
-    """The runs of a try, on the stage's streams in the order of their declaration."""
+    """The runs of a try on the streams of its stage, in the order of their declaration."""
     for name in (name for name in declared["streams"] if name in stage["streams"]):
         stream = declared["streams"][name]
         paper = stream["paper"]
@@ -62,19 +62,19 @@ def jobs(tried: Try, stage: dict[str, Any], declared: dict[str, Any]) -> Iterato
 
 
 def _common(tried: Try, stage: dict[str, Any], paper: dict[str, Any]) -> dict[str, Any]:
-    """What a try's options replace: the stage's own, or the paper's for the stream; nothing for another method."""
+    """The options that a try changes: the stage's, or the paper's for the stream; none for another method."""
     if "common" in stage:
         return {} if "method" in tried.options else stage["common"]
     return paper | (PAPERS if "paper" in tried.options else OURS)
 
 
 def identity(job: Job) -> str:
-    """What makes two runs the same; numbers to 12 digits. Every stage makes its own: its machine may be another."""
+    """The identity of a run within its stage; numbers count to 12 digits."""
     options = {k: float(f"{v:.12g}") if isinstance(v, float) else v for k, v in job["options"].items()}
     return json.dumps([job["stage"], job["stream"], job["seed"], options], sort_keys=True)
 
 
 def recorded(path: Path) -> dict[str, Job]:
-    """The runs that were made, by identity."""
+    """The records of the runs, by identity."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return {identity(made): made for made in map(json.loads, lines)}
+    return {identity(record): record for record in map(json.loads, lines)}

@@ -64,14 +64,16 @@ def test_every_experiment_names_its_runs(name):
 
 @pytest.mark.long
 def test_every_published_number_is_about_runs_of_an_experiment():
-    wanted = {(row.benchmark, row.method, row.settings) for row in read_published(FOLDER / "numbers.csv")}
-    found = set()
+    published_keys = {
+        (row.benchmark, row.method, row.settings) for row in read_published(FOLDER / "numbers.csv")
+    }
+    run_keys = set()
     for name in ("table-1", "imagenette", "pictures", "domains"):
         for run in runs_of(name):
             settings = [("memory", str(run.memory))]
             settings += [("images", run.images)] * (run.scenario == "domain-incremental")
-            found.add(((run.stream, run.scenario, run.model, run.tasks), run.method, tuple(settings)))
-    assert found == wanted
+            run_keys.add(((run.stream, run.scenario, run.model, run.tasks), run.method, tuple(settings)))
+    assert run_keys == published_keys
 
 
 def test_settings_of_the_tables():

@@ -22,11 +22,11 @@ from reproduction.collect import collect, command, condensed
 from reproduction.document import document, sources
 from reproduction.explanations import UNEXPLAINED
 from reproduction.explanations import read as read_explanations
-from reproduction.ladder import HOLDOUT_STEP, ON_FEATURES, RUNGS
-from reproduction.numbers import compared, jointly
-from reproduction.ours import samples
+from reproduction.ladder import HOLDOUT_LR, ON_FEATURES, RUNGS
+from reproduction.numbers import compare, judge_jointly
+from reproduction.ours import samples_of
 from reproduction.published import Printed
-from reproduction.quotes import quoted
+from reproduction.quotes import insert_numbers
 from reproduction.verdict import Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -35,9 +35,9 @@ AS_PAPER = {"preset": "paper", "holdout": 0, "device": "cpu", **PAPER}
 AS_REPLAY = {"holdout": 0, "device": "cpu", "epochs": 20, "batch": 128, "lr": 0.01}
 
 
-def difference(made, page):
+def difference(text, page):
     """The first line that is another; comparing whole pages would take pytest a minute to explain."""
-    both = zip_longest(made.splitlines(), (ROOT / "reproduction" / page).read_text().splitlines())
+    both = zip_longest(text.splitlines(), (ROOT / "reproduction" / page).read_text().splitlines())
     return next((pair for pair in both if pair[0] != pair[1]), None)
 
 
@@ -119,7 +119,7 @@ def test_the_word(outcomes, word):
 
 
 @pytest.mark.parametrize(
-    ("ours", "better", "status"),
+    ("value", "better", "status"),
     [
         (Spread(0.9500, 0.001, 3), "higher", "reproduced"),
         (Spread(0.9600, 0.0, 3), "higher", "reproduced"),
@@ -133,8 +133,8 @@ def test_the_word(outcomes, word):
         (Spread(0.9700, 0.0, 3), "lower", "differs"),
     ],
 )
-def test_status(ours, better, status):
-    assert compared(ours, Published(0.95, 0.002), better) == status
+def test_status(value, better, status):
+    assert compare(value, Published(0.95, 0.002), better) == status
 
 
 @pytest.mark.parametrize(
@@ -152,25 +152,25 @@ def test_forgetting_is_judged_with_what_was_learned(
 ):
     run = make_run(tmp_path / "run", "cop2l", **AS_PAPER)
     set_values(run / "summary.json", accuracy=accuracy, forgetting=forgetting, plasticity=plasticity)
-    (sample,) = samples(find_runs([run]).finished())
+    (sample,) = samples_of(find_runs([run]).finished())
     row = Printed("class-incremental", "mnist", 5, "cop2l", "mlp", "forgetting", Published(0.05, 0.001))
-    status, words = jointly(sample, row, Published(0.95, 0.001), before)
+    status, explanation = judge_jointly(sample, row, Published(0.95, 0.001), before)
     assert status == after
-    assert bool(words) == (before != after)
+    assert bool(explanation) == (before != after)
 
 
 def test_a_seed_counts_once_and_the_cpu_first(tmp_path):
     for name, seed, device in (("a", 0, "cuda"), ("b", 0, "cpu"), ("c", 1, "cuda")):
         make_run(tmp_path / name, "replay", seed, **AS_REPLAY | {"device": device})
-    (sample,) = samples(find_runs([tmp_path]).finished())
+    (sample,) = samples_of(find_runs([tmp_path]).finished())
     assert [run.config["device"] for run in sample.runs] == ["cpu", "cuda"]
 
 
 @pytest.mark.parametrize(("seconds", "word"), [(30, "does not hold"), (15, "cannot tell"), (4, "holds")])
 def test_times_on_one_machine(tmp_path, seconds, word):
     def verdict():
-        found = find_runs([tmp_path]).finished()
-        (cost,) = [one for one in verdicts(samples(found), found) if one.claim == "Cheaper than Replay"]
+        runs = find_runs([tmp_path]).finished()
+        (cost,) = [v for v in verdicts(samples_of(runs), runs) if v.claim == "Cheaper than Replay"]
         return cost.word
 
     for method, settings, time in (("cop2l", AS_PAPER, seconds), ("replay", AS_REPLAY, 10)):
@@ -211,29 +211,29 @@ def test_collected_bounds_are_never_below_the_original(runs):
 
 
 def test_commands_forget_the_machine(runs):
-    made = {run.folder.name: command(run) for run in runs}
-    assert made["cop2l-1"] == "cop2l run mnist preset=paper seed=1"
-    known = "scenario=class-incremental method=replay memory=2000 seed=1"
-    assert made["replay-1"] == f"cop2l run cifar10@dinov2-vits14-224 {known}"
+    commands = {run.folder.name: command(run) for run in runs}
+    assert commands["cop2l-1"] == "cop2l run mnist preset=paper seed=1"
+    options = "scenario=class-incremental method=replay memory=2000 seed=1"
+    assert commands["replay-1"] == f"cop2l run cifar10@dinov2-vits14-224 {options}"
 
 
 def test_the_most_telling_explanation_wins_and_a_wrong_one_is_refused(tmp_path):
     path = tmp_path / "explanations.toml"
     any_number = '[[differs]]\nmethod = "cop2l"\nwhy = "any"\n'
     path.write_text(f'{any_number}[[differs]]\nmethod = "cop2l"\nmetric = "forgetting"\nwhy = "this"\n')
-    found = read_explanations(path)
-    assert found.why("differs", method="cop2l", metric="forgetting") == "this"
-    assert found.why("differs", method="cop2l", metric="accuracy") == "any"
-    assert found.why("differs", method="replay", metric="accuracy") == UNEXPLAINED
-    for text, words in (
+    explanations = read_explanations(path)
+    assert explanations.why("differs", method="cop2l", metric="forgetting") == "this"
+    assert explanations.why("differs", method="cop2l", metric="accuracy") == "any"
+    assert explanations.why("differs", method="replay", metric="accuracy") == UNEXPLAINED
+    for text, message in (
         ('[[differs]]\nmethods = "cop2l"\nwhy = "any"\n', "may have"),
         ("[[", "not valid TOML"),
     ):
         path.write_text(text)
-        with pytest.raises(UserError, match=words):
+        with pytest.raises(UserError, match=message):
             read_explanations(path)
-    with pytest.raises(UserError, match="is no quotation"):
-        quoted("{95.1}", [])
+    with pytest.raises(UserError, match="names no number"):
+        insert_numbers("{95.1}", [])
 
 
 def test_no_torch(root, tmp_path):
@@ -244,16 +244,16 @@ def test_no_torch(root, tmp_path):
 
 def test_only_public_names_of_the_report_are_used():
     allowed = ("cop2l.report", "cop2l.files", "cop2l.errors", "cop2l.metrics", "cop2l.certify.presets")
-    rounding = {"cop2l.text.percent", "cop2l.text.rounded_text"}
-    found = set()
+    text = {"cop2l.text.P_VALUE", "cop2l.text.count", "cop2l.text.percent", "cop2l.text.rounded_text"}
+    names = set()
     for path in sorted((ROOT / "reproduction").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "cop2l":
-                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+                names |= {f"{node.module}.{alias.name}" for alias in node.names}
             elif isinstance(node, ast.Import):
                 assert not any(alias.name.startswith("cop2l") for alias in node.names)
-    assert found
-    assert not [name for name in found - rounding if not name.startswith(allowed) or "._" in name]
+    assert names
+    assert not [name for name in names - text if not name.startswith(allowed) or "._" in name]
 
 
 def test_the_ladder(tmp_path, capsys):
@@ -265,9 +265,7 @@ def test_the_ladder(tmp_path, capsys):
             seed,
             **AS_PAPER | {"preset": "picking", "buffer": "threshold"},
         )
-        make_run(
-            tmp_path / f"held-{seed}", "replay", seed, **AS_REPLAY | {"holdout": 0.5, "lr": HOLDOUT_STEP}
-        )
+        make_run(tmp_path / f"held-{seed}", "replay", seed, **AS_REPLAY | {"holdout": 0.5, "lr": HOLDOUT_LR})
         make_run(tmp_path / f"untuned-{seed}", "replay", seed, **AS_REPLAY | {"holdout": 0.5})
     assert main([str(tmp_path), "--ladder"]) == 0
     mnist, features = capsys.readouterr().out.split("\n\n")
