@@ -89,26 +89,26 @@ def tensors(stream):
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_it_learns_what_the_learner_alone_learns_and_its_certificate_is_valid(scenario, tmp_path):
     stream = clouds(scenario)
-    benchmark, kept = as_benchmark(stream), Kept()
-    ours = strategy(scenario, loggers=[kept], classes=stream.classes, tasks=3)
-    alone = strategy(scenario, classes=stream.classes, tasks=3).learner
+    benchmark, logger = as_benchmark(stream), Kept()
+    trainer = strategy(scenario, loggers=[logger], classes=stream.classes, tasks=3)
+    learner = strategy(scenario, classes=stream.classes, tasks=3).learner
     for (x, y, t), experience in zip(stream, benchmark.train_stream, strict=True):
-        ours.train(experience)
-        alone.learn(x, y, classes=stream.heads[t - 1] if scenario == "task-incremental" else None)
-        found = ours.eval(benchmark.test_stream)
+        trainer.train(experience)
+        learner.learn(x, y, classes=stream.heads[t - 1] if scenario == "task-incremental" else None)
+        metrics = trainer.eval(benchmark.test_stream)
         for task in stream.test[:t]:
             label = task.t - 1 if scenario == "task-incremental" else 0
-            right = alone.predict(task.x, task=task.t) == torch.as_tensor(task.y)
-            assert found[ACCURACY.format(label=label, number=task.t - 1)] == pytest.approx(
+            right = learner.predict(task.x, task=task.t) == torch.as_tensor(task.y)
+            assert metrics[ACCURACY.format(label=label, number=task.t - 1)] == pytest.approx(
                 float(right.float().mean())
             )
-    certificate = ours.certify(benchmark.train_stream)
-    assert certificate is ours.certificate
-    assert certificate.bounds == alone.certify({t: (x, y) for x, y, t in stream}).bounds
-    found = ours.eval(benchmark.test_stream)
-    assert [found[f"Certified_Error/Exp{n:03d}"] for n in range(3)] == list(certificate.bounds.values())
-    assert any(name.startswith("ExperienceForgetting/") for name in kept.values)
-    steps = [step for step, _ in kept.values[ACCURACY.format(label=0, number=0)]]
+    certificate = trainer.certify(benchmark.train_stream)
+    assert certificate is trainer.certificate
+    assert certificate.bounds == learner.certify({t: (x, y) for x, y, t in stream}).bounds
+    metrics = trainer.eval(benchmark.test_stream)
+    assert [metrics[f"Certified_Error/Exp{n:03d}"] for n in range(3)] == list(certificate.bounds.values())
+    assert any(name.startswith("ExperienceForgetting/") for name in logger.values)
+    steps = [step for step, _ in logger.values[ACCURACY.format(label=0, number=0)]]
     assert steps == sorted(steps)
     assert steps[0] < steps[-1]
     certificate.save(tmp_path)
@@ -122,10 +122,10 @@ def test_a_stream_goes_to_avalanche_and_back(scenario):
     back = as_stream(as_benchmark(stream))
     assert (back.scenario, back.heads, back.classes) == (stream.scenario, stream.heads, stream.classes)
     for part in ("train", "test"):
-        for mine, theirs in zip(getattr(stream, part), getattr(back, part), strict=True):
-            assert torch.equal(torch.as_tensor(mine.x), theirs.x)
-            assert torch.equal(torch.as_tensor(mine.y).long(), theirs.y)
-            assert mine.t == theirs.t
+        for mine, restored in zip(getattr(stream, part), getattr(back, part), strict=True):
+            assert torch.equal(torch.as_tensor(mine.x), restored.x)
+            assert torch.equal(torch.as_tensor(mine.y).long(), restored.y)
+            assert mine.t == restored.t
 
 
 def test_methods_learn_from_a_benchmark():
@@ -155,17 +155,17 @@ def benchmarks_of(data):
 def test_any_benchmark():
     heads = []
     for benchmark, scenario in benchmarks_of(tensors(clouds("class-incremental"))):
-        ours, alone, stream = strategy(scenario), strategy(scenario).learner, as_stream(benchmark)
-        ours.train(benchmark.train_stream)
+        trainer, learner, stream = strategy(scenario), strategy(scenario).learner, as_stream(benchmark)
+        trainer.train(benchmark.train_stream)
         for x, y, t in stream:
-            alone.learn(x, y, classes=stream.heads[t - 1] if scenario == "task-incremental" else None)
-        found = ours.eval(benchmark.test_stream)
-        accuracies = [value for name, value in found.items() if name.startswith("Top1_Acc_Exp")]
-        right = [alone.predict(x, task=t) == y for x, y, t in stream.test]
+            learner.learn(x, y, classes=stream.heads[t - 1] if scenario == "task-incremental" else None)
+        metrics = trainer.eval(benchmark.test_stream)
+        accuracies = [value for name, value in metrics.items() if name.startswith("Top1_Acc_Exp")]
+        right = [learner.predict(x, task=t) == y for x, y, t in stream.test]
         expected = [float(part.float().mean()) for part in right]
         assert accuracies == pytest.approx(expected[: len(accuracies)])
-        assert all(torch.isfinite(torch.tensor(v)) for name, v in found.items() if name.startswith("Loss"))
-        assert (stream.scenario, len(stream)) == (scenario, ours.learner.tasks_seen)
+        assert all(torch.isfinite(torch.tensor(v)) for name, v in metrics.items() if name.startswith("Loss"))
+        assert (stream.scenario, len(stream)) == (scenario, trainer.learner.tasks_seen)
         assert all({*y.tolist()} == set(stream.heads[t - 1]) for _, y, t in (*stream.train, *stream.test))
         heads.append(stream.heads)
     split = ((1, 4), (0, 3), (2, 5))
@@ -180,31 +180,31 @@ def test_classes_counted_from_0_in_every_experience_have_outputs_of_their_own():
 
 def test_an_experience_that_is_not_learned_yet_is_guessed():
     benchmark = as_benchmark(clouds("task-incremental"))
-    ours = strategy("task-incremental")
-    ours.train(benchmark.train_stream[0])
-    found = ours.eval(benchmark.test_stream)
+    trainer = strategy("task-incremental")
+    trainer.train(benchmark.train_stream[0])
+    metrics = trainer.eval(benchmark.test_stream)
     later = [ACCURACY.format(label=n, number=n) for n in (1, 2)]
-    assert all(0.2 < found[name] < 0.8 for name in later)  # two classes, all alike
-    assert "Certified_Error/Exp000" not in found
+    assert all(0.2 < metrics[name] < 0.8 for name in later)  # two classes, all alike
+    assert "Certified_Error/Exp000" not in metrics
 
 
 def test_a_certificate_after_every_experience_and_without_the_data():
     benchmark = as_benchmark(clouds("class-incremental"))
-    ours = strategy(tasks=None)
-    ours.train(benchmark.train_stream[0])
-    assert sorted(ours.certify(benchmark.train_stream).bounds) == [1]  # those not learned are left out
-    ours.train(benchmark.train_stream[1])
-    assert ours.certificate is None
-    kinds = [s["kind"] for s in ours.certify(benchmark.train_stream[1]).statements]
+    trainer = strategy(tasks=None)
+    trainer.train(benchmark.train_stream[0])
+    assert sorted(trainer.certify(benchmark.train_stream).bounds) == [1]  # those not learned are left out
+    trainer.train(benchmark.train_stream[1])
+    assert trainer.certificate is None
+    kinds = [s["kind"] for s in trainer.certify(benchmark.train_stream[1]).statements]
     assert kinds == ["buffer", "preference"]
 
 
 def test_a_module_of_the_users_is_evaluated_behind_the_scale_of_its_inputs():
     benchmark, learner = as_benchmark(clouds("class-incremental")), CoP2L(torch.nn.Linear(4, 6), memory=60)
-    ours = CoP2LStrategy(learner=learner, evaluator=EvaluationPlugin())
-    before = ours.model
-    ours.train(benchmark.train_stream[0])
-    assert ours.model is learner.model is not before
+    trainer = CoP2LStrategy(learner=learner, evaluator=EvaluationPlugin())
+    before = trainer.model
+    trainer.train(benchmark.train_stream[0])
+    assert trainer.model is learner.model is not before
 
 
 def test_examples_come_through_the_evaluation_transforms():
@@ -219,12 +219,12 @@ def test_examples_come_through_the_evaluation_transforms():
 
 def test_wrong_use_is_one_sentence():
     benchmark = as_benchmark(clouds("class-incremental"))
-    ours = strategy("task-incremental")
+    trainer = strategy("task-incremental")
     with pytest.raises(UserError, match="Two experiences have the task label 0"):
-        ours.train(benchmark.train_stream)
-    assert ours.learner.tasks_seen == 1
+        trainer.train(benchmark.train_stream)
+    assert trainer.learner.tasks_seen == 1
     with pytest.raises(UserError, match="must be new here"):
-        CoP2LStrategy(learner=ours.learner)
+        CoP2LStrategy(learner=trainer.learner)
     data = tensors(clouds("class-incremental"))
     with pytest.raises(UserError, match="3 experiences to train on and 2 to test on"):
         as_stream(benchmark_from_datasets(train=[data] * 3, test=[data] * 2))
@@ -235,20 +235,20 @@ def test_wrong_use_is_one_sentence():
 
 def test_a_learner_goes_on(tmp_path):
     benchmark = as_benchmark(clouds("class-incremental"))
-    ours = strategy(tasks=3)
-    ours.train(benchmark.train_stream[:2])
-    ours.learner.save(tmp_path)
+    trainer = strategy(tasks=3)
+    trainer.train(benchmark.train_stream[:2])
+    trainer.learner.save(tmp_path)
     again = CoP2LStrategy(learner=CoP2L.load(tmp_path), evaluator=EvaluationPlugin())
-    for one in (ours, again):
+    for one in (trainer, again):
         one.train(benchmark.train_stream[2])
-    first, second = (one.certify(benchmark.train_stream) for one in (ours, again))
+    first, second = (one.certify(benchmark.train_stream) for one in (trainer, again))
     assert first.content["theta"] == second.content["theta"]
 
 
 def test_avalanches_own_strategies_learn_from_a_stream():
     benchmark = as_benchmark(clouds("class-incremental"))
     model = build("linear", inputs=(4,), classes=6, seed=0)
-    theirs = Naive(
+    naive = Naive(
         model=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
         criterion=torch.nn.CrossEntropyLoss(),
@@ -256,8 +256,8 @@ def test_avalanches_own_strategies_learn_from_a_stream():
         train_mb_size=16,
         evaluator=EvaluationPlugin(accuracy_metrics(experience=True)),
     )
-    theirs.train(benchmark.train_stream)
-    found = theirs.eval(benchmark.test_stream)
+    naive.train(benchmark.train_stream)
+    found = naive.eval(benchmark.test_stream)
     assert found[ACCURACY.format(label=0, number=2)] > 0.6
 
 

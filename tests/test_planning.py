@@ -17,22 +17,24 @@ LOG = math.log(0.05)
 
 
 def test_forward_is_the_bounds():
-    found = plan(error=0.03, picks=0.01, examples=6000, memory=8000, tasks=10)
+    result = plan(error=0.03, picks=0.01, examples=6000, memory=8000, tasks=10)
     expected = {
         ("holdout", "at hand"): bounds.holdout_certificate(3000, 90, 10, LOG),
         ("combined", "at hand"): bounds.combined_certificate(2400, 0, 72, 0, 10, LOG, grid=10),
         ("preference", "at hand"): bounds.preference_certificate(6000, 60, 180, 6, 10, LOG, grid=21),
     }
     for (kind, data), bound in expected.items():
-        assert found.row(kind, data).bound == float(bound)
-    gone = found.row("combined", "gone")
-    assert gone.certify == int((801 - math.sqrt(9.22 * 801)) / 10) == 71
+        assert result.row(kind, data).bound == float(bound)
+    without_data = result.row("combined", "gone")
+    assert without_data.certify == int((801 - math.sqrt(9.22 * 801)) / 10) == 71
     errors = math.ceil(Fraction("0.03") * 71)
-    assert gone.bound == float(bounds.combined_certificate(71, 0, errors, 0, 10, LOG, grid=10))
-    gone = found.row("preference", "gone")
-    assert gone.certify == int((8001 - math.sqrt(9.22 * 8001)) / 10)
-    compressed = math.ceil(Fraction("0.04") * gone.certify)
-    assert gone.bound == float(bounds.buffer_certificate(gone.certify, compressed, 6, 10, LOG, grid=21))
+    assert without_data.bound == float(bounds.combined_certificate(71, 0, errors, 0, 10, LOG, grid=10))
+    without_data = result.row("preference", "gone")
+    assert without_data.certify == int((8001 - math.sqrt(9.22 * 8001)) / 10)
+    compressed = math.ceil(Fraction("0.04") * without_data.certify)
+    assert without_data.bound == float(
+        bounds.buffer_certificate(without_data.certify, compressed, 6, 10, LOG, grid=21)
+    )
 
 
 def test_anytime():
@@ -60,10 +62,10 @@ def test_the_memory_keeps_what_the_kernel_keeps(kind, prior, prior_memory, memor
 def test_the_usual_shares_are_those_of_the_presets():
     from cop2l.certify.presets import options
 
-    ours, picking = options("hybrid"), options("picking")
-    assert (ours.prior, ours.prior_memory, ours.kind) == (0.6, 0.9, "combined")
+    hybrid, picking = options("hybrid"), options("picking")
+    assert (hybrid.prior, hybrid.prior_memory, hybrid.kind) == (0.6, 0.9, "combined")
     assert (picking.prior_memory_size, picking.kind) == (0, "preference")
-    assert len(ours.grid_points) == len(grid_points(20)) == 10
+    assert len(hybrid.grid_points) == len(grid_points(20)) == 10
     assert len(picking.grid_points) == 21
 
 
@@ -78,14 +80,14 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_one_fewer_misses_the_target(case):
-    rest = {key: value for key, value in case.items() if key != "target"}
+    arguments = {key: value for key, value in case.items() if key != "target"}
     found = plan(**case)
     assert len(found.rows) == (5 if case.get("picks") else 3)
     for row in found.rows:
         assert row.bound <= case["target"]
 
         def bound(examples, memory, row=row):
-            return plan(**rest, examples=examples, memory=memory).row(row.kind, row.data).bound
+            return plan(**arguments, examples=examples, memory=memory).row(row.kind, row.data).bound
 
         if row.data == "at hand":
             assert bound(row.examples, None) == row.bound
@@ -120,20 +122,20 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("given", "sentence"), BAD, ids=lambda value: str(value)[:40])
-def test_bad_input(given, sentence):
+@pytest.mark.parametrize(("arguments", "sentence"), BAD, ids=lambda value: str(value)[:40])
+def test_bad_input(arguments, sentence):
     with pytest.raises(UserError, match=sentence):
-        plan(**({"error": 0.03} | given))
+        plan(**({"error": 0.03} | arguments))
 
 
 def test_the_command(capsys):
-    words = ["plan", "--error", "0.03", "--target", "0.05", "--tasks", "10"]
-    assert main(words) == 0
+    arguments = ["plan", "--error", "0.03", "--target", "0.05", "--tasks", "10"]
+    assert main(arguments) == 0
     shown = capsys.readouterr().out
-    found = plan(error=0.03, target=0.05, tasks=10)
-    assert shown == f"{found}\n"
-    assert main([*words, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(asdict(found)))
+    result = plan(error=0.03, target=0.05, tasks=10)
+    assert shown == f"{result}\n"
+    assert main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(asdict(result)))
     assert main(["plan", "--error", "0.03", "--examples", "-5"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 

@@ -36,30 +36,30 @@ def digits():
 
 def test_fit_certifies_one_task(digits):
     x, y = digits
-    found = CoP2LClassifier(random_state=3).fit(x[:1000], y[:1000])
-    (bound,) = found.certificate_.bounds.values()
-    error = 1 - found.score(x[1000:], y[1000:])
+    classifier = CoP2LClassifier(random_state=3).fit(x[:1000], y[:1000])
+    (bound,) = classifier.certificate_.bounds.values()
+    error = 1 - classifier.score(x[1000:], y[1000:])
     assert error < bound < 0.25
-    assert found.certificate_.records[0]["rows"] == 1000
-    chances = found.predict_proba(x[1000:])
+    assert classifier.certificate_.records[0]["rows"] == 1000
+    chances = classifier.predict_proba(x[1000:])
     assert chances.shape == (797, 10)
     assert np.allclose(chances.sum(1), 1)
-    assert (found.classes_[chances.argmax(1)] == found.predict(x[1000:])).all()
+    assert (classifier.classes_[chances.argmax(1)] == classifier.predict(x[1000:])).all()
 
 
 def test_partial_fit_learns_a_task_per_call(digits):
     x, y = digits
-    classes, found = np.unique(y), CoP2LClassifier(memory=300)
+    classes, classifier = np.unique(y), CoP2LClassifier(memory=300)
     tasks = [np.isin(y, classes[i : i + 5]) for i in (0, 5)]
     for rows in tasks:
-        found.partial_fit(x[rows], y[rows], classes)
-    kinds = {s["task"]: s["kind"] for s in found.certificate_.statements}
+        classifier.partial_fit(x[rows], y[rows], classes)
+    kinds = {s["task"]: s["kind"] for s in classifier.certificate_.statements}
     assert kinds == {1: "buffer", 2: "combined"}  # the first task's data was gone
-    again = clone(found).partial_fit(x[tasks[0]], y[tasks[0]], classes)
+    again = clone(classifier).partial_fit(x[tasks[0]], y[tasks[0]], classes)
     again.partial_fit(x[tasks[1]], y[tasks[1]], earlier={1: (x[tasks[0]], y[tasks[0]])})
-    assert again.certificate_.bounds[1] < found.certificate_.bounds[1]
-    assert (again.predict(x) == found.predict(x)).all()
-    assert found.score(x, y) > 0.8
+    assert again.certificate_.bounds[1] < classifier.certificate_.bounds[1]
+    assert (again.predict(x) == classifier.predict(x)).all()
+    assert classifier.score(x, y) > 0.8
 
 
 def test_wrong_calls_are_one_sentence(digits):
@@ -79,38 +79,38 @@ def test_wrong_calls_are_one_sentence(digits):
     assert begun.learner_.tasks_seen == 1
 
 
-@pytest.mark.parametrize("wrong", ["strange labels", "other data"])
-def test_what_cannot_be_certified_is_not_learned(digits, wrong):
+@pytest.mark.parametrize("bad_data", ["strange labels", "other data"])
+def test_what_cannot_be_certified_is_not_learned(digits, bad_data):
     """Else the same call again would learn the data twice, and the second certificate of it would not hold."""
     x, y = digits[0][:300], digits[1][:300]
-    found = CoP2LClassifier(memory=50, options=FEW).partial_fit(x[:150], y[:150], np.unique(y))
-    issued = found.certificate_
-    labels = np.full(150, "digit 11") if wrong == "strange labels" else y[150:]
+    classifier = CoP2LClassifier(memory=50, options=FEW).partial_fit(x[:150], y[:150], np.unique(y))
+    issued = classifier.certificate_
+    labels = np.full(150, "digit 11") if bad_data == "strange labels" else y[150:]
     with pytest.raises(UserError, match=r"digit 11|not what it was learned from"):
-        found.partial_fit(x[150:], y[150:], earlier={1: (x[:150], labels)})
-    assert found.learner_.tasks_seen == 1
-    assert found.certificate_ is found.learner_.certificate is issued
-    found.partial_fit(x[150:], y[150:], earlier={1: (x[:150], y[:150])})
-    assert found.learner_.tasks_seen == 2
+        classifier.partial_fit(x[150:], y[150:], earlier={1: (x[:150], labels)})
+    assert classifier.learner_.tasks_seen == 1
+    assert classifier.certificate_ is classifier.learner_.certificate is issued
+    classifier.partial_fit(x[150:], y[150:], earlier={1: (x[:150], y[:150])})
+    assert classifier.learner_.tasks_seen == 2
 
 
 def test_a_first_call_that_failed_may_be_corrected(digits):
     x, y = digits[0][:150], digits[1][:150]
-    found = CoP2LClassifier(memory=50, options=FEW)
+    classifier = CoP2LClassifier(memory=50, options=FEW)
     with pytest.raises(UserError, match="not among the classes"):
-        found.partial_fit(x, y, np.unique(y)[1:])
-    assert found.partial_fit(x, y, np.unique(y)).learner_.tasks_seen == 1
+        classifier.partial_fit(x, y, np.unique(y)[1:])
+    assert classifier.partial_fit(x, y, np.unique(y)).learner_.tasks_seen == 1
 
 
 def test_parameters_clones_pipelines_and_own_models(digits):
     x, y = digits[0][:200] * 16, digits[1][:200]
-    own = build("linear", inputs=(64,), classes=10, seed=5)
-    before = own.head.weight.clone()
-    found = CoP2LClassifier(own, options=FEW, random_state=np.random.RandomState(0))
+    model = build("linear", inputs=(64,), classes=10, seed=5)
+    before = model.head.weight.clone()
+    found = CoP2LClassifier(model, options=FEW, random_state=np.random.RandomState(0))
     assert clone(found).get_params().keys() == {"model", "memory", "delta", "options", "random_state"}
     pipe = make_pipeline(FunctionTransformer(lambda values: values / 16), found)  # a scale known beforehand
     pipe.fit(x, y)
-    assert (own.head.weight == before).all()
+    assert (model.head.weight == before).all()
     assert pipe[-1].n_features_in_ == 64
     pipe.set_params(cop2lclassifier__delta=0.2)
     first = pipe[-1].certificate_.bounds[1]
@@ -124,10 +124,10 @@ def test_parameters_clones_pipelines_and_own_models(digits):
 def test_frames_keep_their_names(digits):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(digits[0][:200], columns=[f"p{i}" for i in range(64)])
-    found = CoP2LClassifier(options=FEW).fit(frame, pandas.Series(digits[1][:200]))
-    assert list(found.feature_names_in_[:2]) == ["p0", "p1"]
+    classifier = CoP2LClassifier(options=FEW).fit(frame, pandas.Series(digits[1][:200]))
+    assert list(classifier.feature_names_in_[:2]) == ["p0", "p1"]
     plain = CoP2LClassifier(options=FEW).fit(digits[0][:200], digits[1][:200])
-    assert (found.predict_proba(frame) == plain.predict_proba(digits[0][:200])).all()
+    assert (classifier.predict_proba(frame) == plain.predict_proba(digits[0][:200])).all()
 
 
 def test_prior_examples_decide_the_scale():
@@ -149,11 +149,11 @@ def test_advice_points_at_the_line_that_called(within):
 
 def test_a_call_per_epoch_has_no_bound(digits):
     x, y = digits[0][:200], digits[1][:200]
-    found = CoP2LClassifier(memory=50, options=FEW)
+    classifier = CoP2LClassifier(memory=50, options=FEW)
     for _ in range(2):
-        found.partial_fit(x, y, np.unique(y))
-    assert set(found.certificate_.bounds.values()) == {1.0}
-    assert "are rows of task 1 too" in found.certificate_.not_valid[0]
+        classifier.partial_fit(x, y, np.unique(y))
+    assert set(classifier.certificate_.bounds.values()) == {1.0}
+    assert "are rows of task 1 too" in classifier.certificate_.not_valid[0]
 
 
 def test_a_fitted_step_and_a_search_are_said(digits):
@@ -165,9 +165,9 @@ def test_a_fitted_step_and_a_search_are_said(digits):
     frozen = make_pipeline(FrozenEstimator(StandardScaler().fit(digits[0][200:])), few).fit(x, y)
     assert frozen[-1].certificate_.not_valid == ()
     search = GridSearchCV(
-        few, {"delta": [0.05, 0.1]}, cv=2, scoring=lambda one, *_: -one.certificate_.bounds[1]
+        few, {"delta": [0.05, 0.1]}, cv=2, scoring=lambda estimator, *_: -estimator.certificate_.bounds[1]
     )
     with pytest.warns(Advice, match="chosen by a search") as said:
         search.fit(x, y)
-    assert sum("chosen by a search" in str(one.message) for one in said) == 1
+    assert sum("chosen by a search" in str(estimator.message) for estimator in said) == 1
     assert len(search.best_estimator_.certificate_.not_valid) == 1

@@ -142,12 +142,12 @@ def parameters(model):
     return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
 
 
-def same_bits(one, other):
+def same_bits(first, second):
     """Whether two sets of parameters have the same names, types, shapes and bits."""
-    return digest(one) == digest(other)
+    return digest(first) == digest(second)
 
 
-def held(part):
+def stored_rows(part):
     """All that is known of stored examples."""
     x = {"": part.x.cpu().numpy()}
     columns = {**x, "y": part.y.cpu().numpy(), "task": part.task, "row": part.row, "mark": part.mark}
@@ -161,8 +161,8 @@ def standing(engine):
         "sets": {name: value.tolist() for name, value in set_tensors(engine.sets).items()},
         "numbers": [(one.iterations, one.stopped) for one in engine.sets],
         "sizes": list(engine.sizes),
-        "buffer": [held(part) for part in engine.buffer],
-        "prior": [held(part) for part in engine.prior],
+        "buffer": [stored_rows(part) for part in engine.buffer],
+        "prior": [stored_rows(part) for part in engine.prior],
         "sums": digest(engine.sums),
         "prior_counts": [count.tolist() for count in engine.prior_counts],
     }

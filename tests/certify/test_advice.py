@@ -19,18 +19,18 @@ def easy(seed=0, n=120):
     return (np.random.default_rng(seed).normal(size=(n, 4)) + 4 * y[:, None] - 2).astype(np.float32), y
 
 
-def advice(learner, x, y, **more):
-    with warnings.catch_warnings(record=True) as said:
+def advice(learner, x, y, **arguments):
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        learner.learn(x, y, **more)
-    assert all(warning.category is Advice for warning in said)
-    assert all(warning.filename == __file__ for warning in said)  # the line that called learn
-    return [str(warning.message) for warning in said]
+        learner.learn(x, y, **arguments)
+    assert all(warning.category is Advice for warning in warned)
+    assert all(warning.filename == __file__ for warning in warned)  # the line that called learn
+    return [str(warning.message) for warning in warned]
 
 
-def a_learner(**more):
-    preset = "picking" if more.get("prior") == 0 else "hybrid"
-    return CoP2L(model_of("linear", 2, inputs=4), preset=preset, **{**GOOD, **more})
+def a_learner(**changes):
+    preset = "picking" if changes.get("prior") == 0 else "hybrid"
+    return CoP2L(model_of("linear", 2, inputs=4), preset=preset, **{**GOOD, **changes})
 
 
 def test_nothing_is_said_where_all_is_well():
@@ -44,15 +44,15 @@ PICKING = {"prior": 0, "lr": 1e-6, "k": 32}
 @pytest.mark.parametrize("options", [{"prior_lr": 1e-6, "lr": 1e-6}, PICKING, {**PICKING, "stop": "none"}])
 def test_underfitting_says_what_to_change(options):
     x, y = easy()
-    (said,) = advice(a_learner(**options), -x, y)
-    assert "of the examples of task 1" in said
-    assert ("that it was trained on" in said) == ("prior" not in options)
-    assert "it underfits; try a larger lr" in said
-    assert ("prior_epochs" in said) == ("prior" not in options)
-    assert "counts as another attempt" in said
-    assert "adam" not in said  # it is used already
-    (said,) = advice(a_learner(**options, optimiser="sgd"), -x, y)
-    assert ", adam as the optimiser, or inputs of a scale near 1" in said
+    (sentence,) = advice(a_learner(**options), -x, y)
+    assert "of the examples of task 1" in sentence
+    assert ("that it was trained on" in sentence) == ("prior" not in options)
+    assert "it underfits; try a larger lr" in sentence
+    assert ("prior_epochs" in sentence) == ("prior" not in options)
+    assert "counts as another attempt" in sentence
+    assert "adam" not in sentence  # it is used already
+    (sentence,) = advice(a_learner(**options, optimiser="sgd"), -x, y)
+    assert ", adam as the optimiser, or inputs of a scale near 1" in sentence
 
 
 def test_what_is_replayed_and_lost_is_underfitting_too():

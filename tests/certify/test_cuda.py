@@ -43,26 +43,28 @@ MODELS = [
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-@pytest.mark.parametrize(("name", "shape", "more"), MODELS)
-def test_scores_depend_on_no_other_example(name, shape, more, dtype):
-    model = build(name, inputs=shape, classes=10, seed=0, **more).to("cuda", dtype)
+@pytest.mark.parametrize(("name", "shape", "architecture"), MODELS)
+def test_scores_depend_on_no_other_example(name, shape, architecture, dtype):
+    model = build(name, inputs=shape, classes=10, seed=0, **architecture).to("cuda", dtype)
     draw = torch.Generator().manual_seed(0)
     rows = BLOCK + 61
     x, y = torch.randn(rows, *shape, generator=draw), torch.randint(10, (rows,), generator=draw)
-    every = sample(x.cuda(), y.cuda(), 1, 0)
+    examples = sample(x.cuda(), y.cuda(), 1, 0)
     with exact_arithmetic(1):
-        check_alone(model, every)
-        losses, wrong = score(model, every)
-        found, quick = Pool(model, [every], None, [1.0]).score()
+        check_alone(model, examples)
+        losses, errors = score(model, examples)
+        found, quick = Pool(model, [examples], None, [1.0]).score()
         assert torch.equal(found[:rows], losses)
-        assert np.array_equal(quick, wrong)
+        assert np.array_equal(quick, errors)
         for chosen in (
             np.random.default_rng(0).permutation(rows),
             np.arange(7),
             np.array([3]),
             np.array([rows - 1]),
         ):
-            assert torch.equal(score(model, every.take(chosen))[0], losses[torch.from_numpy(chosen).cuda()])
+            assert torch.equal(
+                score(model, examples.take(chosen))[0], losses[torch.from_numpy(chosen).cuda()]
+            )
 
 
 @pytest.mark.parametrize("number", range(24))
@@ -85,10 +87,10 @@ def test_the_fast_path_is_the_kernel_and_both_are_repeatable(number):
         engine, after = learn_stream(model, case, kind, "cuda")
         ends.append(after)
     for other in ends[1:]:
-        for t, (one, two) in enumerate(zip(ends[0], other, strict=True), 1):
-            assert all(one[name] == two[name] for name in one), (
+        for t, (first_sets, two) in enumerate(zip(ends[0], other, strict=True), 1):
+            assert all(first_sets[name] == two[name] for name in first_sets), (
                 t,
-                [name for name in one if one[name] != two[name]],
+                [name for name in first_sets if first_sets[name] != two[name]],
             )
     theta = parameters(model)
     model.load_state_dict(theta_0)
@@ -99,7 +101,7 @@ def test_the_fast_path_is_the_kernel_and_both_are_repeatable(number):
 @pytest.mark.parametrize("number", range(6))
 def test_what_is_recorded_is_the_kernel(number):
     """Shapes of real runs: several blocks, several mini-batches, dropout, masks, momentum, the last partial block."""
-    name, shape, more = [
+    name, shape, architecture = [
         ("linear", (384,), {}), ("mlp", (784,), {"hidden": 512}), ("mlp", (50,), {"hidden": 13}), ("linear", (13,), {}),
         ("cnn", (1, 12, 12), {}), ("multi-head", (48,), {}),
     ][number]  # fmt: skip
@@ -110,7 +112,7 @@ def test_what_is_recorded_is_the_kernel(number):
         max_iterations=(40, None)[number % 2], prior=(0.0, 0.3)[number // 2 % 2], prior_memory=0.5, prior_epochs=3,
     )  # fmt: skip
     case.x = [x.reshape(-1, *shape) for x in case.x]
-    model = build(name, inputs=shape, classes=case.classes, seed=0, **more).cuda()
+    model = build(name, inputs=shape, classes=case.classes, seed=0, **architecture).cuda()
     theta_0, ends = parameters(model), []
     for kind in (ReferenceLearner, FastLearner):
         model.load_state_dict(theta_0)
@@ -140,16 +142,19 @@ def test_reconstruction(kind, buffer):
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "momentum", "adam"])
-@pytest.mark.parametrize(("name", "shape", "more"), MODELS)
-def test_learn_save_load_and_verify(tmp_path, name, shape, more, optimiser):
+@pytest.mark.parametrize(("name", "shape", "architecture"), MODELS)
+def test_learn_save_load_and_verify(tmp_path, name, shape, architecture, optimiser):
     case = case_of("class-incremental", [60, 60], inputs=int(np.prod(shape)), values=9, copies=False)
     case.x = [x.reshape(-1, *shape) for x in case.x]
     options = {**SMALL, "optimiser": optimiser, "lr": 0.05 if optimiser == "sgd" and name != "cnn" else 0.01}
 
-    def made():
-        return build(name, inputs=shape, classes=case.classes, seed=0, **more).cuda()
+    def new_model():
+        return build(name, inputs=shape, classes=case.classes, seed=0, **architecture).cuda()
 
-    straight, stopped = CoP2L(made(), preset="picking", **options), CoP2L(made(), preset="picking", **options)
+    straight, stopped = (
+        CoP2L(new_model(), preset="picking", **options),
+        CoP2L(new_model(), preset="picking", **options),
+    )
     for t in (1, 2):
         straight.learn(*case.data[t])
     stopped.learn(*case.data[1])
@@ -159,7 +164,7 @@ def test_learn_save_load_and_verify(tmp_path, name, shape, more, optimiser):
     resumed.learn(*case.data[2])
     assert standing(resumed.engine) == standing(straight.engine)
     straight.certify(case.data).save(tmp_path / "certificate")
-    verdict = verify(tmp_path / "certificate", case.data, made())
+    verdict = verify(tmp_path / "certificate", case.data, new_model())
     assert verdict.exit_code == 0, str(verdict)
 
 

@@ -28,8 +28,8 @@ SMALL = {
 }
 
 
-def learned(seed=0, kind=FastLearner, **more):
-    case = case_of("class-incremental", [25, 25], seed=seed, **{**SMALL, **more})
+def learned(seed=0, kind=FastLearner, **options):
+    case = case_of("class-incremental", [25, 25], seed=seed, **{**SMALL, **options})
     model = model_of("mlp", case.classes)
     return parameters(model), compress(model, case, kind).sets, parameters(model)
 
@@ -64,12 +64,12 @@ def everything_global():
 def test_same_seed_same_bits_other_seed_other_bits(prior, kind):
     start, sets, first = learned(prior=prior, kind=kind)
     _, same, again = learned(prior=prior, kind=kind)
-    _, others, other = learned(seed=1, prior=prior, kind=kind)
+    _, other_sets, other_theta = learned(seed=1, prior=prior, kind=kind)
     assert same_bits(first, again)
-    assert not same_bits(first, other)
+    assert not same_bits(first, other_theta)
     assert not same_bits(first, start)
     assert all(np.array_equal(one.picked, two.picked) for one, two in zip(sets, same, strict=True))
-    assert not all(np.array_equal(one.picked, two.picked) for one, two in zip(sets, others, strict=True))
+    assert not all(np.array_equal(one.picked, two.picked) for one, two in zip(sets, other_sets, strict=True))
 
 
 @pytest.mark.parametrize("kind", [ReferenceLearner, FastLearner])
@@ -139,14 +139,14 @@ def test_global_settings_do_not_reach_the_bits_and_are_put_back(setting):
     try:
         setting()
         inside = everything_global()
-        found = run()
+        result = run()
         assert everything_global() == inside
     finally:
         torch.set_float32_matmul_precision(before[0])
         torch.set_default_dtype(before[1])
         torch.use_deterministic_algorithms(False)
-    assert same_bits(found[0], reference[0])
-    assert found[1] == reference[1]
+    assert same_bits(result[0], reference[0])
+    assert result[1] == reference[1]
 
 
 def test_exact_arithmetic_is_exact_inside_and_puts_everything_back():
@@ -170,15 +170,15 @@ def test_exact_arithmetic_puts_back_what_was_not_the_default(name):
     if not hasattr(owner, name):
         pytest.skip("this torch has no such setting")
     before = getattr(owner, name)
-    other = "bf16" if name == "fp32_precision" else not before
+    changed = "bf16" if name == "fp32_precision" else not before
     try:
-        setattr(owner, name, other)
+        setattr(owner, name, changed)
         with exact_arithmetic(1):
             assert (
                 getattr(owner, name)
                 == {"fp32_precision": "ieee", "deterministic": True, "benchmark": False}[name]
             )
-        assert getattr(owner, name) == other
+        assert getattr(owner, name) == changed
     finally:
         setattr(owner, name, before)
 

@@ -112,14 +112,14 @@ KINDS = {
 
 
 def learned(kind):
-    """A learner of two tasks, given so; its certificate; and what it predicts."""
+    """A learner of two tasks in this form, its certificate, and its predictions."""
     learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="picking", **OPTIONS)
-    given = {t: kind(*arrays(t)) for t in (1, 2)}
-    for data in given.values():
+    tasks = {t: kind(*arrays(t)) for t in (1, 2)}
+    for data in tasks.values():
         learner.learn(*data)
-    certificate = learner.certify({t: data if len(data) == 2 else data[0] for t, data in given.items()})
-    seen = given[1][0] if not isinstance(given[1][-1], str) else arrays(1)[0]
-    return learner, certificate, learner.predict(seen)
+    certificate = learner.certify({t: data if len(data) == 2 else data[0] for t, data in tasks.items()})
+    x = tasks[1][0] if not isinstance(tasks[1][-1], str) else arrays(1)[0]
+    return learner, certificate, learner.predict(x)
 
 
 @pytest.fixture(scope="module")
@@ -148,17 +148,17 @@ def test_the_baselines_take_them_too(name, method_name):
 
 
 def test_a_data_set_is_read_in_blocks_when_it_is_counted(plain):
-    learner, most = plain[0], 0
+    learner, largest = plain[0], 0
 
     class Watched(Pairs):
         def __getitems__(self, rows):
-            nonlocal most
-            most = max(most, len(rows))
+            nonlocal largest
+            largest = max(largest, len(rows))
             return [self[row] for row in rows]
 
     again = {t: DataLoader(Watched(*arrays(t)), batch_size=8) for t in (1, 2)}
     assert learner.certify(again).bounds == plain[1].bounds
-    assert most == 8
+    assert largest == 8
 
 
 class Endless(IterableDataset):
@@ -170,7 +170,7 @@ X, Y = arrays(1)
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         ((X,), "There are no labels"),
         ((X, "species"), "x has no column 'species'"),
@@ -189,9 +189,9 @@ X, Y = arrays(1)
         ((Pairs(X[:0], Y[:0]),), "empty"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence(data, said):
+def test_what_cannot_be_read_is_one_sentence(data, message):
     learner = CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="picking", **OPTIONS)
-    with pytest.raises(UserError, match=said) as refused:
+    with pytest.raises(UserError, match=message) as refused:
         learner.learn(*data)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 300
@@ -236,29 +236,32 @@ def test_columns_of_a_frame_are_found_by_their_names(tmp_path, name, frame_of):
     turned = frame.select_columns(order) if hasattr(frame, "select_columns") else frame[order]
     pandas_frame(X, Y)[order].to_csv(tmp_path / "turned.csv", index=False)
     assert torch.equal(predict(tmp_path / "saved", tmp_path / "turned.csv").classes, learner.predict(X))
-    for one in (learner, method(name).load(tmp_path / "saved")):
-        assert torch.equal(one.predict(turned), one.predict(X))
-        assert name != "cop2l" or one.certify({1: turned}).bounds
+    for version in (learner, method(name).load(tmp_path / "saved")):
+        assert torch.equal(version.predict(turned), version.predict(X))
+        assert name != "cop2l" or version.certify({1: turned}).bounds
         with pytest.raises(UserError, match="x contains NaN"):
-            one.predict(np.full_like(X, np.nan))
+            version.predict(np.full_like(X, np.nan))
         with pytest.raises(
             UserError, match="x lacks 'c0' and has also 'other'; give the columns that were learned: c0"
         ):
-            one.predict(pandas_frame(X, Y).rename(columns={"c0": "other"}))
+            version.predict(pandas_frame(X, Y).rename(columns={"c0": "other"}))
 
 
 def test_hugging_face_parts_streams_and_ragged_rows_are_refused():
     datasets = pytest.importorskip("datasets")
-    learner, whole = (
+    learner, complete = (
         CoP2L(model_of("mlp", CLASSES, inputs=WIDTH), preset="picking", **OPTIONS),
         hugging_face(X, Y),
     )
     ragged = datasets.Dataset.from_dict({"ids": [[1], [1, 2]], "label": [0, 1]})
-    for data, said in [
-        (datasets.DatasetDict(train=whole, test=whole), "Choose one part of the data set: 'train', 'test'"),
-        (whole.to_iterable_dataset(), "no fixed order"),
+    for data, message in [
+        (
+            datasets.DatasetDict(train=complete, test=complete),
+            "Choose one part of the data set: 'train', 'test'",
+        ),
+        (complete.to_iterable_dataset(), "no fixed order"),
         (ragged, "'ids' does not hold numbers"),
-        (whole.add_column("more", list(range(70))), "x holds several arrays"),
+        (complete.add_column("more", list(range(70))), "x holds several arrays"),
     ]:
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             learner.learn(data)

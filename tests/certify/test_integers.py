@@ -43,12 +43,12 @@ def words_model(seed=0):
         return Words()
 
 
-def words(task):
+def token_ids(task):
     draw = np.random.default_rng(task)
     return draw.integers(0, WORDS, (ROWS, LENGTH)), draw.integers(0, CLASSES, ROWS)
 
 
-X, Y = words(1)
+X, Y = token_ids(1)
 REAL = np.random.default_rng(1).normal(size=(ROWS, 5)).astype(np.float32)
 
 
@@ -59,7 +59,7 @@ def test_the_kernel_gives_the_same_bits(prior, precision):
     plain = ReferenceLearner(words_model().to(precision), learner.options)
     plain.model.eval()
     for t in (1, 2):
-        x, y = words(t)
+        x, y = token_ids(t)
         learner.learn(x, y)
         with exact_arithmetic(learner.state.threads):
             plain.learn(sample(inputs(x), torch.from_numpy(y), t, learner.options.seed))
@@ -69,7 +69,7 @@ def test_the_kernel_gives_the_same_bits(prior, precision):
 
 
 def test_saved_resumed_certified_and_verified(tmp_path):
-    data = {t: words(t) for t in (1, 2)}
+    data = {t: token_ids(t) for t in (1, 2)}
     straight, begun = (CoP2L(words_model(), preset="picking", **OPTIONS) for _ in range(2))
     for pair in data.values():
         straight.learn(*pair)
@@ -152,33 +152,33 @@ def test_half_precision_that_numpy_lacks_is_real_numbers(tmp_path):
 
 def test_a_later_block_of_another_type_is_other_data():
     x, y = REAL[:9, :4].copy(), Y[:9]
-    whole = fingerprint(9, [(x[:5], y[:5]), (x[5:], y[5:])])
-    assert whole == fingerprint(9, blocks_of(x, y))
-    for other in (x[5:].view(np.int32), x[5:].reshape(4, 2, 2)):
-        assert fingerprint(9, [(x[:5], y[:5]), (other, y[5:])]) != whole
+    expected = fingerprint(9, [(x[:5], y[:5]), (x[5:], y[5:])])
+    assert expected == fingerprint(9, blocks_of(x, y))
+    for changed in (x[5:].view(np.int32), x[5:].reshape(4, 2, 2)):
+        assert fingerprint(9, [(x[:5], y[:5]), (changed, y[5:])]) != expected
 
 
 @pytest.mark.parametrize(
-    "other",
+    "changed",
     [X + WORDS, -1 - X, X.astype(np.float32), np.array(1)],
     ids=["beyond the table", "negative", "real numbers", "no rows"],
 )
-def test_the_auditor_s_data_that_is_not_for_the_model_is_refused_in_one_sentence(other, tmp_path):
+def test_the_auditor_s_data_that_is_not_for_the_model_is_refused_in_one_sentence(changed, tmp_path):
     learner = CoP2L(words_model(), preset="picking", **{**OPTIONS, "tasks": 1})
     learner.learn(X, Y)
     certificate = learner.certify({1: (X, Y)})
-    claimed = fingerprint(ROWS, blocks_of(other, Y)) if other.ndim else "0" * 64
+    claimed = fingerprint(ROWS, blocks_of(changed, Y)) if changed.ndim else "0" * 64
     certificate.content["records"][0]["fingerprint"] = claimed
     certificate.save(tmp_path / "forged")
     with pytest.raises(
         Unreadable, match=r"could not be run on this data here|cannot be written as arrays"
     ) as refused:
-        cop2l.verify(tmp_path / "forged", {1: (other, Y)}, model=words_model)
+        cop2l.verify(tmp_path / "forged", {1: (changed, Y)}, model=words_model)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("x", "said"),
+    ("x", "message"),
     [
         (X + WORDS, "cannot take inputs of shape"),
         (np.vstack([X[:-1], X[-1:] + WORDS]), "looks up an input that it does not have"),
@@ -189,9 +189,9 @@ def test_the_auditor_s_data_that_is_not_for_the_model_is_refused_in_one_sentence
         ((X, X > 0), r"x holds several arrays.*cop2l\.models\.pack"),
     ],
 )
-def test_wrong_inputs_are_one_sentence(x, said):
+def test_wrong_inputs_are_one_sentence(x, message):
     learner = CoP2L(words_model(), preset="picking", **OPTIONS)
-    with pytest.raises(UserError, match=said) as refused:
+    with pytest.raises(UserError, match=message) as refused:
         learner.learn(x, Y)
     assert "\n" not in str(refused.value)
     assert learner.tasks_seen == 0
@@ -203,16 +203,16 @@ def test_integers_for_a_model_of_real_numbers_say_what_to_do():
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
+    ("second", "message"),
     [
         (X[:, :4], r"have the shape \(4,\); earlier tasks had \(6,\)"),
         (X.astype(np.uint8), "give x as integers"),
     ],
 )
-def test_a_later_task_has_the_same_form(second, said):
+def test_a_later_task_has_the_same_form(second, message):
     learner = CoP2L(words_model(), preset="picking", **OPTIONS)
     learner.learn(X, Y)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         learner.learn(second, Y)
     assert learner.tasks_seen == 1
 

@@ -32,8 +32,10 @@ def a_case(scenario="class-incremental", sizes=(40, 35, 30)):
     return case_of(scenario, list(sizes), values=9, copies=False)
 
 
-def a_learner(case, kind="mlp", **more):
-    return CoP2L(model_of(kind, case.classes), preset="picking", scenario=case.scenario, **{**SMALL, **more})
+def a_learner(case, kind="mlp", **changes):
+    return CoP2L(
+        model_of(kind, case.classes), preset="picking", scenario=case.scenario, **{**SMALL, **changes}
+    )
 
 
 def learn(learner, case, tasks):
@@ -130,11 +132,13 @@ def test_the_buffer_kind_is_one_certificate_with_or_without_data():
 
 def test_a_bound_from_memory_alone_is_pointed_out():
     case = a_case()
-    gone, at_hand = (learn(a_learner(case), case, (1,)).certify(data) for data in (None, data_of(case, 1)))
-    assert "on the old examples still in memory, and are larger; 'cop2l plan' says" in str(gone)
+    from_memory, at_hand = (
+        learn(a_learner(case), case, (1,)).certify(data) for data in (None, data_of(case, 1))
+    )
+    assert "on the old examples still in memory, and are larger; 'cop2l plan' says" in str(from_memory)
     assert "cop2l plan" not in str(at_hand)
-    (record,) = gone.records
-    assert table_cells(gone)[1][2] == record["selected"] < record["n"] == table_cells(at_hand)[1][2]
+    (record,) = from_memory.records
+    assert table_cells(from_memory)[1][2] == record["selected"] < record["n"] == table_cells(at_hand)[1][2]
 
 
 def test_the_certificate_that_was_issued_is_not_changed_by_learning_on(tmp_path):
@@ -220,7 +224,7 @@ def test_double_precision_is_saved_and_loaded(tmp_path):
 def test_restore_refuses_what_does_not_fit_and_changes_nothing(tmp_path):
     case = a_case()
     learn(a_learner(case, not_valid=["a reason."]), case, (1,)).save(tmp_path)
-    others = {
+    refused = {
         "another k;": a_learner(case, k=5),
         "another lr, delta;": a_learner(case, lr=0.1, delta=0.01),
         "another commitment;": a_learner(case, commitment="0" * 64),
@@ -232,7 +236,7 @@ def test_restore_refuses_what_does_not_fit_and_changes_nothing(tmp_path):
             model_of("mlp", case.classes).double(), preset="picking", **SMALL
         ),
     }
-    for message, learner in others.items():
+    for message, learner in refused.items():
         before = state(learner)
         with pytest.raises(UserError, match=message) as caught:
             learner.restore(tmp_path)
@@ -257,12 +261,12 @@ def test_a_certificate_of_another_time_is_not_taken_for_its_own(tmp_path):
     assert text(CoP2L.load(tmp_path).certificate) == text(learner.certificate)
     learn(learner, case, (2,)).save(tmp_path)
     assert CoP2L.load(tmp_path).certificate is None
-    other = learn(a_learner(case, seed=1), case, (1,))  # another run with as many tasks, saved over it
-    other.save(tmp_path)
+    unrelated = learn(a_learner(case, seed=1), case, (1,))  # another run with as many tasks, saved over it
+    unrelated.save(tmp_path)
     assert CoP2L.load(tmp_path).certificate is None
-    other.certify(data_of(case, 1))
-    other.save(tmp_path)
-    assert text(CoP2L.load(tmp_path).certificate) == text(other.certificate)
+    unrelated.certify(data_of(case, 1))
+    unrelated.save(tmp_path)
+    assert text(CoP2L.load(tmp_path).certificate) == text(unrelated.certificate)
     (tmp_path / "certificate").rename(tmp_path / "spare")
     learner.save(tmp_path)
     (tmp_path / "spare").rename(tmp_path / "certificate")
@@ -277,7 +281,7 @@ def test_a_kill_between_learner_and_certificate_loses_nothing(tmp_path, monkeypa
     learn(learner, case, (2,))
     certificate = learner.certify(data_of(case, 2))
 
-    def killed(*given):
+    def killed(*arguments):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -395,14 +399,14 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("change", "more", "message"), WRONG.values(), ids=WRONG)
-def test_wrong_input_is_one_sentence_and_changes_nothing(change, more, message):
+@pytest.mark.parametrize(("change", "arguments", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_input_is_one_sentence_and_changes_nothing(change, arguments, message):
     case = a_case()
     learner = learn(a_learner(case), case, (1,))
     before = state(learner)
     x, y = change(case.x[1], case.y[1])
     with pytest.raises(ValueError, match=message) as caught:
-        learner.learn(x, y, **more)
+        learner.learn(x, y, **arguments)
     assert "\n" not in str(caught.value)
     assert str(caught.value).rstrip().endswith((".", ")"))
     assert state(learner) == before
@@ -474,21 +478,21 @@ def test_the_certificate_of_the_memory_needs_no_data(options, scenario, monkeypa
     """From memory alone: the same counts and bounds as with all the data at hand, after every task; but for repeated rows."""
     monkeypatch.setattr("cop2l.certify.counting.declared_draws", lambda *_: True)
     case = a_case(scenario, (60, 60, 60))
-    one, other = (a_learner(case, **{**options, "memory": 120}) for _ in range(2))
+    without_data, with_data = (a_learner(case, **{**options, "memory": 120}) for _ in range(2))
     for t in range(1, case.tasks + 1):
-        alone = learn(one, case, (t,)).certify()
-        full = learn(other, case, (t,)).certify(data_of(case, t))
-        for gone, counted in zip(alone.records, full.records, strict=True):
-            assert (gone["errors"], gone["errors_not_picked"]) == (None, None)
-            assert {**gone, "errors": 0, "errors_not_picked": 0} == {
-                **counted,
+        certificate = learn(without_data, case, (t,)).certify()
+        expected = learn(with_data, case, (t,)).certify(data_of(case, t))
+        for record, expected_record in zip(certificate.records, expected.records, strict=True):
+            assert (record["errors"], record["errors_not_picked"]) == (None, None)
+            assert {**record, "errors": 0, "errors_not_picked": 0} == {
+                **expected_record,
                 "errors": 0,
                 "errors_not_picked": 0,
             }
-            assert full.information(gone["task"])["buffer"] == alone.bounds[gone["task"]]
-        assert {statement["kind"] for statement in alone.statements} == {"buffer"}
-        assert {statement["kind"] for statement in full.statements} == {one.options.kind}
-    assert any(0 < record["compressed"] < record["selected"] for record in full.records)
+            assert expected.information(record["task"])["buffer"] == certificate.bounds[record["task"]]
+        assert {statement["kind"] for statement in certificate.statements} == {"buffer"}
+        assert {statement["kind"] for statement in expected.statements} == {without_data.options.kind}
+    assert any(0 < record["compressed"] < record["selected"] for record in expected.records)
 
 
 def test_without_data_and_marks_there_is_no_bound():
@@ -506,12 +510,12 @@ def test_wrong_data_is_refused():
     learner = learn(a_learner(case), case, (1, 2))
     before = state(learner)
     x, y = case.x[0], case.y[0]
-    other = x.copy()
-    other[5, 1] += 1
+    changed = x.copy()
+    changed[5, 1] += 1
     label = y.copy()
     label[0] = 1 - label[0]
     for data, message in (
-        ({1: (other, y)}, "fingerprint"),
+        ({1: (changed, y)}, "fingerprint"),
         ({1: (x, label)}, "fingerprint"),
         ({1: (x[::-1], y[::-1])}, "fingerprint"),
         ({1: (x.astype(np.float64), y)}, "fingerprint"),
@@ -557,14 +561,14 @@ def test_a_certificate_is_written_again_only_with_its_tensors(tmp_path):
     case = a_case()
     certificate = learn(a_learner(case), case, (1,)).certify(data_of(case, 1))
     certificate.save(tmp_path)
-    found = read_certificate(tmp_path)
-    assert (found.bounds, found.records, found.options) == (
+    read = read_certificate(tmp_path)
+    assert (read.bounds, read.records, read.options) == (
         certificate.bounds,
         certificate.records,
         certificate.options,
     )
     with pytest.raises(UserError, match="copy its folder"):
-        found.save(tmp_path / "copy")
+        read.save(tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
     (tmp_path / "theta.safetensors").write_bytes(b"other")
     with pytest.raises(UserError, match=r"theta.safetensors was changed"):
@@ -607,12 +611,12 @@ def test_the_default_sets_nothing_aside_and_claims_by_preference():
 
 def test_the_table_says_when_nothing_was_picked():
     case = a_case()
-    for last, said in ((0, True), (3, False)):
+    for last, is_holdout in ((0, True), (3, False)):
         learner = a_learner(case, **WITNESS | {"max_iterations": last, "stop": "none"})
         certificate = learn(learner, case, (1, 2)).certify(data_of(case, 2))
         n = sum(record["n"] for record in certificate.records)
         sentence = f"Nothing was picked: this is a hold-out certificate on {n} examples."
-        assert (sentence in str(certificate).splitlines()) == said
+        assert (sentence in str(certificate).splitlines()) == is_holdout
         assert str(certificate).startswith(
             "task  prior examples  certified on  picked  errors  error <=  kind"
         )
@@ -725,11 +729,11 @@ def test_a_model_in_use_is_not_taken_for_a_changed_one():
 def test_blocks_that_are_read_into_the_same_memory_are_counted_one_by_one():
     learner, x, y = masked_learner()
     learner.learn(x, y)
-    rows, own = torch.empty(2, 4), torch.empty(2, dtype=torch.int64)
+    rows, labels = torch.empty(2, 4), torch.empty(2, dtype=torch.int64)
 
     def blocks():
         for start in range(0, len(x), 2):
-            yield rows.copy_(x[start : start + 2]), own.copy_(y[start : start + 2])
+            yield rows.copy_(x[start : start + 2]), labels.copy_(y[start : start + 2])
 
     expected = learner.certify({1: (x, y)}).content["records"]
     assert expected[0]["errors_not_picked"] > 0

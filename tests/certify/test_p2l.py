@@ -62,16 +62,16 @@ def inverse(q, eps):
 def written_out(options, n, picked, errors, iterations):
     """The criterion from its formulas."""
     with mpmath.workdps(40):
-        rest, delta = n - picked, mpmath.mpf(options.delta)
+        n_rest, delta = n - picked, mpmath.mpf(options.delta)
         if options.stop in ("preference", "none"):
             return mpmath.mpf(picked + errors) / n
         if (
             options.stop == "kl"
         ):  # Bazinet et al.: kl^-1(errors/rest, ln(2 sqrt(rest) C(n, picked) / (zeta(picked) delta)) / rest)
-            if rest == 0:
+            if n_rest == 0:
                 return mpmath.mpf(1)
-            price = mpmath.log(2 * mpmath.sqrt(rest) * mpmath.binomial(n, picked) / (zeta(picked) * delta))
-            return inverse(mpmath.mpf(errors) / rest, price / rest)
+            price = mpmath.log(2 * mpmath.sqrt(n_rest) * mpmath.binomial(n, picked) / (zeta(picked) * delta))
+            return inverse(mpmath.mpf(errors) / n_rest, price / n_rest)
         share = delta / (options.tasks or 1)
         if iterations == 0:
             return inverse(mpmath.mpf(errors) / n, -mpmath.log(share * 3 / 4) / n)
@@ -165,13 +165,13 @@ def test_mp2l_is_its_transcription(engine, stop, kind, with_buffer, pick_omega, 
         pick_omega=pick_omega, **SMALL,
     )  # fmt: skip
     S, B = case.sample(1), case.sample(2) if with_buffer else None
-    model, every = model_of(kind, case.classes).eval(), np.ones(18, bool)
+    model, candidates = model_of(kind, case.classes).eval(), np.ones(18, bool)
     start, points = parameters(model), case.options.grid_points
     with exact_arithmetic(1):
         states, best = transcribed(model, S, B, case.options)
-        theta, kept = states[best]
+        theta, kept_iterations = states[best]
         model.load_state_dict(start)
-        outcome = case.engine(model, engine).mp2l(S, B, every, None)
+        outcome = case.engine(model, engine).mp2l(S, B, candidates, None)
         assert same_bits(parameters(model), theta)
         assert outcome.kept_iterations == next(
             point for point in points or range(best, best + 1) if point >= best
@@ -180,13 +180,15 @@ def test_mp2l_is_its_transcription(engine, stop, kind, with_buffer, pick_omega, 
         def positions(chosen):
             return [i if name == "S" else len(S) + i for name, i in chosen]
 
-        assert outcome.kept.tolist() == positions(kept)
+        assert outcome.kept.tolist() == positions(kept_iterations)
         # ours may end before the printed loop, where no later iteration can be the best
         assert best <= outcome.stopped <= len(states) - 1
         assert outcome.picked.tolist() == positions(states[outcome.stopped][1])
         assert outcome.stopped == len(states) - 1 or stop != "none"
         model.load_state_dict(start)
-        again = case.engine(model, engine).mp2l(S, B, every, None, kept_iterations=outcome.kept_iterations)
+        again = case.engine(model, engine).mp2l(
+            S, B, candidates, None, kept_iterations=outcome.kept_iterations
+        )
         assert same_bits(parameters(model), theta)
         assert np.array_equal(again.kept, outcome.kept)
 
@@ -230,18 +232,18 @@ def test_the_top_breaks_ties_by_mark_and_never_takes_what_is_gone():
     draw = np.random.default_rng(0)
     for _ in range(600):
         n, k = int(draw.integers(1, 12)), int(draw.integers(1, 6))
-        rest, mark = draw.random(n) < 0.8, draw.permutation(n).astype(np.uint64)
+        is_open, mark = draw.random(n) < 0.8, draw.permutation(n).astype(np.uint64)
         losses = draw.choice([draw.choice([0.0, 0.5, 1.0, np.inf], n), draw.random(n)]).astype(np.float32)
-        losses[~rest] = -np.inf
-        expected = sorted(np.flatnonzero(rest), key=lambda i: (-float(losses[i]), mark[i]))[:k]
-        worst, found = top_block(torch.from_numpy(losses), rest, mark, k)
-        assert found.tolist() == expected
-        assert worst == max(losses[rest], default=-np.inf)
+        losses[~is_open] = -np.inf
+        expected = sorted(np.flatnonzero(is_open), key=lambda i: (-float(losses[i]), mark[i]))[:k]
+        worst, block = top_block(torch.from_numpy(losses), is_open, mark, k)
+        assert block.tolist() == expected
+        assert worst == max(losses[is_open], default=-np.inf)
 
 
 def test_a_loss_that_is_not_a_number_is_the_worst():
-    losses, rest = torch.tensor([1.0, np.nan, 3.0, 2.0]), np.ones(4, bool)
-    assert np.isnan(top_block(losses, rest, np.arange(4, dtype=np.uint64), 2)[0])
+    losses, is_open = torch.tensor([1.0, np.nan, 3.0, 2.0]), np.ones(4, bool)
+    assert np.isnan(top_block(losses, is_open, np.arange(4, dtype=np.uint64), 2)[0])
 
 
 # ---- training
@@ -250,11 +252,11 @@ def test_a_loss_that_is_not_a_number_is_the_worst():
 class Watched(torch.nn.Linear):
     """Remembers what it was trained on."""
 
-    seen: list
+    batches: list
 
     def forward(self, x):
         if self.training:
-            self.seen.append(x[:, 0].tolist())
+            self.batches.append(x[:, 0].tolist())
         return super().forward(x)
 
 
@@ -263,18 +265,18 @@ class Watched(torch.nn.Linear):
 def test_every_mini_batch_is_filled_with_its_own_rows(engine, n):
     x, y = torch.arange(n).float()[:, None].expand(-1, 6).contiguous(), torch.zeros(n, dtype=torch.int64)
     model = Watched(6, 2)
-    model.seen = []
+    model.batches = []
     learner = engine(model, options_of(batch=4, lr=1e-9))
     learner.update(Optimiser(learner.model, learner.options), sample(x, y, 1, 0), torch.ones(n), 2, "u")
     sizes = [4] * (n // 4) + [n % 4] * (n % 4 > 0)
-    assert len(model.seen) == 2 * len(sizes)
-    for epoch in (model.seen[: len(sizes)], model.seen[len(sizes) :]):
+    assert len(model.batches) == 2 * len(sizes)
+    for epoch in (model.batches[: len(sizes)], model.batches[len(sizes) :]):
         assert all(len(batch) == 4 for batch in epoch)
         rows = [batch[:size] for batch, size in zip(epoch, sizes, strict=True)]
         assert sorted(itertools.chain(*rows)) == list(range(n))
         assert all(batch == (some * 4)[:4] for batch, some in zip(epoch, rows, strict=True))
     assert n > 4 or rows == [list(range(n))]  # a single mini-batch is not shuffled
-    assert n < 11 or model.seen[: len(sizes)] != model.seen[len(sizes) :]
+    assert n < 11 or model.batches[: len(sizes)] != model.batches[len(sizes) :]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -326,19 +328,19 @@ def test_logits_may_have_another_precision_than_the_weights():
 def test_the_optimisers_are_those_of_torch(name):
     draw = torch.Generator().manual_seed(0)
     x, y = torch.randn(40, 25, generator=draw), torch.randint(3, (40,), generator=draw)
-    ours, theirs = model_of("mlp", 3).double().eval(), model_of("mlp", 3).double().eval()
-    optimiser = Optimiser(ours, options_of(optimiser=name, lr=0.05))
+    direct, composed = model_of("mlp", 3).double().eval(), model_of("mlp", 3).double().eval()
+    optimiser = Optimiser(direct, options_of(optimiser=name, lr=0.05))
     reference = {
         "sgd": lambda p: torch.optim.SGD(p, 0.05),
         "momentum": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9),
         "adam": lambda p: torch.optim.Adam(p, 0.05),
-    }[name](theirs.parameters())
+    }[name](composed.parameters())
     for _ in range(12):
-        optimiser.step(F.cross_entropy(ours(x.double()), y))
+        optimiser.step(F.cross_entropy(direct(x.double()), y))
         reference.zero_grad()
-        F.cross_entropy(theirs(x.double()), y).backward()
+        F.cross_entropy(composed(x.double()), y).backward()
         reference.step()
-    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+    for one, other in zip(direct.parameters(), composed.parameters(), strict=True):
         assert torch.allclose(one, other, rtol=1e-9, atol=1e-12)
         assert one.grad is None
 
@@ -358,19 +360,19 @@ def test_every_beginning_of_the_stored_prior_examples_is_balanced():
     order = balanced_order(sample(torch.zeros(90, 1), y, 2, 5), 5)
     assert sorted(order) == list(range(90))
     for length in range(1, 91):
-        found = torch.bincount(y[order[:length]], minlength=7)[[1, 4, 6]]
+        class_counts = torch.bincount(y[order[:length]], minlength=7)[[1, 4, 6]]
         whole = torch.bincount(y, minlength=7)[[1, 4, 6]]
-        short = found < whole  # classes that could still be given more
-        assert not short.any() or found.max() - found[short].min() <= 1
+        short = class_counts < whole  # classes that could still be given more
+        assert not short.any() or class_counts.max() - class_counts[short].min() <= 1
 
 
 # ---- buffers and the prior part
 
 
-def kept_in_buffer(options, task, after, n, own=()):
-    sets = [Sets(own_picks=np.array(own, np.int64))] * after
+def kept_in_buffer(options, task, after, n, own_picks=()):
+    sets = [Sets(own_picks=np.array(own_picks, np.int64))] * after
     engine = ReferenceLearner(model_of("linear", 2), options, sizes=[(n, n)] * after, sets=sets)
-    rows = np.setdiff1d(np.arange(n), own)
+    rows = np.setdiff1d(np.arange(n), own_picks)
     return rows[engine.kept_in_buffer(rows, task, after)]
 
 
@@ -379,7 +381,7 @@ def test_buffers_shrink_and_never_take_back(buffer):
     for seed in range(20):
         options, before = options_of(buffer=buffer, memory=60, seed=seed), np.arange(200)
         for after in range(1, 12):
-            now = kept_in_buffer(options, 1, after, 200, own=(3, 5, 8))
+            now = kept_in_buffer(options, 1, after, 200, own_picks=(3, 5, 8))
             assert np.isin(now, before).all()
             assert not np.isin((3, 5, 8), now).any()
             before = now
@@ -391,15 +393,15 @@ def test_a_threshold_looks_at_one_example_alone():
     everything = kept_in_buffer(options, 2, 3, 200)
     assert len(everything) > 5
     assert mark[everything].max() < np.delete(mark, everything).min()
-    kept, others = (
-        kept_in_buffer(options, 2, 3, 200, own=everything[:4]),
-        kept_in_buffer(options, 2, 3, 200, own=range(100)),
+    with_picks, without_picks = (
+        kept_in_buffer(options, 2, 3, 200, own_picks=everything[:4]),
+        kept_in_buffer(options, 2, 3, 200, own_picks=range(100)),
     )
-    assert set(everything[4:]) <= set(kept)
+    assert set(everything[4:]) <= set(with_picks)
     assert np.array_equal(
-        others, np.flatnonzero((mark < threshold(100, 3, options)) & (np.arange(200) >= 100))
+        without_picks, np.flatnonzero((mark < threshold(100, 3, options)) & (np.arange(200) >= 100))
     )
-    assert len(others) > len(everything[everything >= 100])
+    assert len(without_picks) > len(everything[everything >= 100])
 
 
 def test_the_memory_is_divided_between_prior_examples_and_the_buffer():
@@ -455,49 +457,59 @@ def test_counts_and_the_bounds_of_them(buffer, tasks, grid):
     )  # fmt: skip
     model = model_of("mlp", case.classes)
     sets = compress(model, case).sets
-    messages, T, more = [one.iterations for one in sets], 3, {"grid": 6 if grid else None}  # 0, 1, 2, 3, 4, 5
+    messages, T, grid_options = (
+        [task_sets.iterations for task_sets in sets],
+        3,
+        {"grid": 6 if grid else None},
+    )  # 0, 1, 2, 3, 4, 5
     log_delta = math.log(0.05) if tasks == 3 else anytime_log_delta(math.log(0.05), 3)
-    for t, one in enumerate(sets, 1):
-        wrong = score(model, case.sample(t))[1]
-        found = {"task": t, **counts(case.options, T, t, one, wrong)}
+    for t, task_sets in enumerate(sets, 1):
+        errors = score(model, case.sample(t))[1]
+        record = {"task": t, **counts(case.options, T, t, task_sets, errors)}
         S = set(certified(case, t).tolist())
-        I, J, G = (set(rows.tolist()) for rows in (one.compression, one.evicted, one.picked))
-        W = {row for row in S if wrong[row]}
-        assert (found["n"], found["prior"]) == (len(S), 40 - len(S)) == (32, 8)
-        assert (found["errors"], found["errors_not_picked"]) == (len(W - I - J), len(W - G))
-        assert (found["compression"], found["evicted"], found["picked"]) == (len(I), len(J), len(G))
+        I, J, G = (
+            set(rows.tolist()) for rows in (task_sets.compression, task_sets.evicted, task_sets.picked)
+        )
+        W = {row for row in S if errors[row]}
+        assert (record["n"], record["prior"]) == (len(S), 40 - len(S)) == (32, 8)
+        assert (record["errors"], record["errors_not_picked"]) == (len(W - I - J), len(W - G))
+        assert (record["compression"], record["evicted"], record["picked"]) == (len(I), len(J), len(G))
         assert I | J <= G <= S
-        gone = counts(case.options, T, t, one, wrong, gone=True)
-        assert gone == {
-            **{k: v for k, v in found.items() if k != "task"},
+        from_memory = counts(case.options, T, t, task_sets, errors, gone=True)
+        assert from_memory == {
+            **{k: v for k, v in record.items() if k != "task"},
             "errors": None,
             "errors_not_picked": None,
         }
-        bounds = bounds_of(found, t, case.options, messages)
+        bounds = bounds_of(record, t, case.options, messages)
         last = (len(W - I - J), messages, t, T, log_delta)
-        assert bounds["kl"] == kl_certificate(len(S), len(I), len(J), *last, **more)
-        assert bounds["kl-tight"] == kl_tight_certificate(len(S), len(I | J), *last, **more)
+        assert bounds["kl"] == kl_certificate(len(S), len(I), len(J), *last, **grid_options)
+        assert bounds["kl-tight"] == kl_tight_certificate(len(S), len(I | J), *last, **grid_options)
         if buffer == "uniform":
             assert set(bounds) == {"kl", "kl-tight"}
-            assert (found["selected"], found["compressed"]) == (None, None)
+            assert (record["selected"], record["compressed"]) == (None, None)
             continue
         assert not J
-        K = one.iterations
+        K = task_sets.iterations
         assert bounds["preference"] == preference_certificate(
-            len(S), len(G), len(W - G), K, T, log_delta, **more
+            len(S), len(G), len(W - G), K, T, log_delta, **grid_options
         )
         limit = threshold(len(S), T, case.options)
         R = {row for row in S if marks(case.options.seed, "mark", t, n=40)[row] < limit}
-        assert (found["selected"], found["compressed"]) == (len(R), len(R & (G | W)))
+        assert (record["selected"], record["compressed"]) == (len(R), len(R & (G | W)))
         if buffer == "threshold":
-            assert bounds["buffer"] == buffer_certificate(len(R), len(R & (G | W)), K, T, log_delta, **more)
+            assert bounds["buffer"] == buffer_certificate(
+                len(R), len(R & (G | W)), K, T, log_delta, **grid_options
+            )
             assert "combined" not in bounds
         else:
-            assert set(one.own_picks.tolist()) == G
+            assert set(task_sets.own_picks.tolist()) == G
             assert bounds["combined"] == combined_certificate(
-                len(S), len(G), len(W - G), K, T, log_delta, **more
+                len(S), len(G), len(W - G), K, T, log_delta, **grid_options
             )
-            same = combined_certificate(len(R), 0, len(R & (G | W)), K, T, log_delta, **more)
+            same = combined_certificate(len(R), 0, len(R & (G | W)), K, T, log_delta, **grid_options)
             assert bounds["buffer"].value == same.value
-    assert buffer != "uniform" or any(len(one.evicted) for one in sets)
-    assert buffer == "count-only" or any(len(one.picked) > len(one.own_picks) for one in sets)
+    assert buffer != "uniform" or any(len(task_sets.evicted) for task_sets in sets)
+    assert buffer == "count-only" or any(
+        len(task_sets.picked) > len(task_sets.own_picks) for task_sets in sets
+    )

@@ -31,13 +31,13 @@ class AsManyAsThereAre(ReferenceLearner):
         return np.asarray(keys < threshold(len(rows), after, self.options))
 
 
-def rerun(engine, case, present, kept=None, order=None):
-    """CoP2L on part of the sample: rows keep their marks, tau its nominal n; K is fixed for the tasks in `kept`.
+def rerun(engine, case, present, kept_iterations=None, order=None):
+    """CoP2L on part of the sample: rows keep their marks, tau its nominal n; K is fixed for the tasks in `kept_iterations`.
 
     Written apart from `ReferenceLearner.learn`: it knows rows by number and may see them in any order. Returns, for each task,
     (rows of C_t in S_t, rows of G_t).
     """
-    own, picked = {}, {}
+    own_picks, picked = {}, {}
     engine.sizes = [(len(y), len(certified(case, t))) for t, y in enumerate(case.y, 1)]
     for t in range(1, case.tasks + 1):
         everything = case.sample(t)
@@ -48,19 +48,21 @@ def rerun(engine, case, present, kept=None, order=None):
         own_prior = everything.take(free) if case.options.prior else None
         with exact_arithmetic(1):
             prior = engine.train_on_prior(own_prior, len(everything))
-            outcome = engine.mp2l(S, B, np.ones(len(S), bool), prior, kept_iterations=(kept or {}).get(t))
-        own[t] = picked[t] = np.sort(rows[outcome.kept[outcome.kept < len(S)]])
+            outcome = engine.mp2l(
+                S, B, np.ones(len(S), bool), prior, kept_iterations=(kept_iterations or {}).get(t)
+            )
+        own_picks[t] = picked[t] = np.sort(rows[outcome.kept[outcome.kept < len(S)]])
         at = outcome.picked[outcome.picked >= len(S)] - len(S)
         for i in range(1, t):
             picked[i] = np.union1d(picked[i], B.row[at][B.task[at] == i] if len(at) else [])
-        engine.buffer.append(S.take(np.flatnonzero(~np.isin(rows, own[t]))))
+        engine.buffer.append(S.take(np.flatnonzero(~np.isin(rows, own_picks[t]))))
         engine.store_prior(own_prior)
         engine.sets.append(
-            Sets(own_picks=own[t])
+            Sets(own_picks=own_picks[t])
         )  # their number is read, and what was picked at the task itself
         for i, held in enumerate(engine.buffer, start=1):
             engine.buffer[i - 1] = held.take(np.flatnonzero(engine.kept_in_buffer(held.row, i, t)))
-    return own, picked
+    return own_picks, picked
 
 
 def missed_rows(model, case, t, picked, masked_classes):
@@ -71,7 +73,7 @@ def missed_rows(model, case, t, picked, masked_classes):
 
 def trials(runs, drops, kind=ReferenceLearner, enough=math.inf, **chosen):
     """(trials, exceptions, stops off the grid): drop examples outside c(S_t) at random, learn again with K_t fixed, compare."""
-    done = exceptions = off = 0
+    runs_done = exceptions = off = 0
     for number in range(runs):
         if exceptions >= enough:
             break
@@ -95,8 +97,14 @@ def trials(runs, drops, kind=ReferenceLearner, enough=math.inf, **chosen):
         engine = compress(model, case, kind)
         theta, sets, masked_classes = parameters(model), engine.sets, engine.masked_classes
         points = case.options.grid_points
-        off += any(points and one.stopped not in points and one.iterations > one.stopped for one in sets)
-        missed = {t: missed_rows(model, case, t, one.picked, masked_classes) for t, one in enumerate(sets, 1)}
+        off += any(
+            points and task_sets.stopped not in points and task_sets.iterations > task_sets.stopped
+            for task_sets in sets
+        )
+        missed = {
+            t: missed_rows(model, case, t, task_sets.picked, masked_classes)
+            for t, task_sets in enumerate(sets, 1)
+        }
         for _ in range(drops):
             t = 1 + int(draw.integers(case.tasks))
             outside_c = np.setdiff1d(certified(case, t), np.union1d(sets[t - 1].picked, missed[t]))
@@ -105,17 +113,21 @@ def trials(runs, drops, kind=ReferenceLearner, enough=math.inf, **chosen):
             gone = draw.permutation(outside_c)[: int(draw.integers(1, len(outside_c) + 1))]
             present = np.setdiff1d(np.arange(len(case.y[t - 1])), gone)
             model.load_state_dict(theta_0)
-            own, picked = rerun(
+            own_picks, picked = rerun(
                 case.engine(model, kind), case, {t: present}, {t: sets[t - 1].iterations}, draw
             )
             same = same_bits(parameters(model), theta)
-            same &= all(np.array_equal(own[s], one.own_picks) for s, one in enumerate(sets, 1))
+            same &= all(
+                np.array_equal(own_picks[s], task_sets.own_picks) for s, task_sets in enumerate(sets, 1)
+            )
             # Picks of earlier tasks' examples at task t, beyond K_t, are no part of c(S_t): K_t is fixed.
-            same &= all(np.array_equal(picked[s], one.picked) for s, one in enumerate(sets, 1) if s >= t)
+            same &= all(
+                np.array_equal(picked[s], task_sets.picked) for s, task_sets in enumerate(sets, 1) if s >= t
+            )
             same &= np.array_equal(missed_rows(model, case, t, picked[t], masked_classes), missed[t])
-            done += 1
+            runs_done += 1
             exceptions += not same
-    return done, exceptions, off
+    return runs_done, exceptions, off
 
 
 GRID = {"grid": True, "max_iterations": 24, "k": 2, "lr": 0.1, "gamma": 1.0}

@@ -50,14 +50,14 @@ def test_the_kind_follows_the_buffer_unless_it_is_named():
 
 
 def test_wrong_names_and_values_are_one_sentence():
-    for given in (
+    for changes in (
         {"memmory": 500},
         {"kind": "holdouts"},
         {"buffer": "uniform", "kind": "preference"},
         {"delta": 0.7},
     ):
         with pytest.raises(UserError) as refused:
-            options("paper", **given)
+            options("paper", **changes)
         assert str(refused.value).count("\n") == 0
     with pytest.raises(UserError, match="preset"):
         options("papers")

@@ -57,7 +57,7 @@ def learned(model, x, y, **options):
     return learner
 
 
-def own(seed=0):
+def own_model(seed=0):
     """A module of one's own, as an auditor's function builds it."""
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2))
@@ -65,14 +65,14 @@ def own(seed=0):
 
 def test_columns_of_any_size_come_near_one():
     x, y = wild()
-    found = scale_from(part_of(x, y))
-    scaled = (x - np.array(found["shift"])) * np.array(found["factor"])
+    constants = scale_from(part_of(x, y))
+    scaled = (x - np.array(constants["shift"])) * np.array(constants["factor"])
     typical = np.median(np.abs(scaled[:, :3]), axis=0)
     assert (typical > 0.3).all()
     assert (typical < 1.5).all()
     assert (scaled[:, 3:5] == 0).all()
     assert np.abs(scaled[:, 5]).max() < 2
-    assert all(np.log2(found["factor"]) % 1 == 0)
+    assert all(np.log2(constants["factor"]) % 1 == 0)
 
 
 def test_the_layer_takes_raw_inputs_and_holds_outliers():
@@ -119,10 +119,10 @@ def test_nothing_but_the_prior_part_is_looked_at():
     )
 
 
-@pytest.mark.parametrize("build_model", [None, own])
+@pytest.mark.parametrize("build_model", [None, own_model])
 def test_learned_saved_and_verified(build_model, tmp_path):
     x, y = wild()
-    learner = learned(own() if build_model else mlp(), x, y, **ADAM)
+    learner = learned(own_model() if build_model else mlp(), x, y, **ADAM)
     certificate = learner.certify({1: (x, y)})
     assert certificate.bounds[1] < 0.2
     certificate.save(tmp_path / "certificate")
@@ -166,14 +166,14 @@ def test_sparse_inputs_are_verified_as_they_were_learned(tmp_path):
 
 def test_a_learner_is_saved_and_restored_before_and_after_its_first_task(tmp_path):
     x, y = wild()
-    new = CoP2L(own(), **QUICK)
+    new = CoP2L(own_model(), **QUICK)
     new.save(tmp_path / "new")
-    later = CoP2L.load(tmp_path / "new", own())
+    later = CoP2L.load(tmp_path / "new", own_model())
     for one in (new, later):
         one.learn(x, y)
     assert new.state.theta_digest == later.state.theta_digest
     new.save(tmp_path / "learned")
-    restored = CoP2L(own(), **QUICK)
+    restored = CoP2L(own_model(), **QUICK)
     restored.restore(tmp_path / "learned")
     assert restored.state.theta_digest == new.state.theta_digest
     assert torch.equal(restored.predict(x), new.predict(x))

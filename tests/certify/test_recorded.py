@@ -80,11 +80,11 @@ def test_divergence_is_refused_with_the_iteration():
 
 def test_a_pool_is_recorded_once_for_tasks_of_about_one_size(monkeypatch):
     """And its results are the kernel's, whatever the pool held before."""
-    made, usual = [], cuda.Scores.__init__
+    pools, original = [], cuda.Scores.__init__
 
-    def counted(self, model, steps, rows, *others):
-        made.append(rows)
-        usual(self, model, steps, rows, *others)
+    def counted(self, model, steps, rows, *arguments):
+        pools.append(rows)
+        original(self, model, steps, rows, *arguments)
 
     monkeypatch.setattr(cuda.Scores, "__init__", counted)
     sizes = [11 * LARGE_BLOCK - 40, 9 * LARGE_BLOCK - 7, 8 * LARGE_BLOCK - 2, 60, 70]
@@ -97,7 +97,7 @@ def test_a_pool_is_recorded_once_for_tasks_of_about_one_size(monkeypatch):
         model.load_state_dict(theta_0)
         ends.append(learn_stream(model, case, kind)[1])
     assert ends[0] == ends[1]
-    assert made == [
+    assert pools == [
         rows * LARGE_BLOCK for rows in (11, 9, 2)
     ]  # the second fits into the first, the fifth into the fourth
 

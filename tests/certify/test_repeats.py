@@ -26,16 +26,16 @@ def clouds(seed, n=300):
     return np.random.default_rng(seed).normal(size=(n, 4)) + 4 * y[:, None] - 2, y
 
 
-def a_learner(**more):
-    return CoP2L(model_of("linear", 2, inputs=4), preset="hybrid", **OPTIONS, **more)
+def a_learner(**changes):
+    return CoP2L(model_of("linear", 2, inputs=4), preset="hybrid", **OPTIONS, **changes)
 
 
 def reasons(learner, x, y):
     """What `learn` warns of."""
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", Advice)
         learner.learn(x, y)
-    return [str(warning.message) for warning in said]
+    return [str(warning.message) for warning in warned]
 
 
 GUISES = {
@@ -57,17 +57,17 @@ def test_rows_of_an_earlier_task_void_the_bounds_of_both(guise, tmp_path):
     learner.save(tmp_path)
     learner = CoP2L.load(tmp_path)  # the data is gone
     data[3] = GUISES[guise](*data[1])
-    (said,) = reasons(learner, *data[3])
-    assert "rows of task 3 are rows of task 1 too" in said
+    (reason,) = reasons(learner, *data[3])
+    assert "rows of task 3 are rows of task 1 too" in reason
     certificate = learner.certify(data)
-    assert certificate.not_valid == (said,)
+    assert certificate.not_valid == (reason,)
     assert certificate.bounds[1] == certificate.bounds[3] == certificate.statements[-1]["value"] == 1.0
     assert certificate.bounds[2] < 0.2  # the others stand
     assert (certificate.information(1), bool(certificate.information(2))) == ({}, True)
     certificate.save(tmp_path / "issued")
     verdict = verify(tmp_path / "issued", data)
     assert (verdict.status, len(verdict.invalid)) == ("invalid", 1)
-    assert said in verdict.invalid[0]
+    assert reason in verdict.invalid[0]
 
 
 def test_copies_within_a_task(tmp_path):
@@ -102,13 +102,13 @@ def test_copies_within_a_task(tmp_path):
 )
 def test_discrete_data_repeats_honestly(n, levels, dimensions):
     for seed in range(5):
-        found = []
+        hashes = []
         for x, _, t in synthetic(n=n, levels=levels, dimensions=dimensions, seed=seed):
-            own = row_hashes(x, torch.zeros(1), 0)
-            assert [*shared_row_findings(t, own, found)] == []
-            found.append(own)
+            rows = row_hashes(x, torch.zeros(1), 0)
+            assert [*shared_row_findings(t, rows, hashes)] == []
+            hashes.append(rows)
         assert count_shared_rows(
-            np.random.default_rng(0).permutation(found[0])[1:], found[0]
+            np.random.default_rng(0).permutation(hashes[0])[1:], hashes[0]
         )  # and learned twice does not
 
 
@@ -141,12 +141,12 @@ def test_rows_of_every_type_are_told_apart(kind):
 def test_withheld_rows_fall_by_what_was_learned_from_them():
     """Rows that two tasks withhold void means alone; rows that a task learned from void the task that withholds them."""
     rows = {t: clouds(t)[0] for t in range(5)}
-    own = {t: row_hashes(x, torch.zeros(1), 0) for t, x in rows.items()}
-    good = {1: own[1], 2: own[2]}
-    assert [*withheld_row_findings({1: own[3], 2: own[4]}, good)] == []
-    ((void, _),) = withheld_row_findings({1: own[3], 2: own[1]}, good)
+    hashes = {t: row_hashes(x, torch.zeros(1), 0) for t, x in rows.items()}
+    good = {1: hashes[1], 2: hashes[2]}
+    assert [*withheld_row_findings({1: hashes[3], 2: hashes[4]}, good)] == []
+    ((void, _),) = withheld_row_findings({1: hashes[3], 2: hashes[1]}, good)
     assert void == {1}
-    ((void, said),) = withheld_row_findings({1: own[3], 2: own[4]}, {1: own[1], 2: own[1]})
+    ((void, said),) = withheld_row_findings({1: hashes[3], 2: hashes[4]}, {1: hashes[1], 2: hashes[1]})
     assert (void, "no average over these tasks holds" in said) == (set(), True)
 
 

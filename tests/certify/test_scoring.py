@@ -21,8 +21,8 @@ WIDTHS = (13, 50, 785)
 ROWS = 2 * BLOCK + 61
 
 
-def predict(*given):
-    return torch.cat([logits.argmax(1) for logits in outputs(*given)])
+def predict(*arguments):
+    return torch.cat([logits.argmax(1) for logits in outputs(*arguments)])
 
 
 def examples(shape, classes, dtype, rows=ROWS):
@@ -60,21 +60,21 @@ def subsets(rows):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("name", "shape", "more"), CASES)
-def test_alone_in_full_permuted_and_in_part(name, shape, more, threads, dtype):
-    model = build(name, inputs=shape, classes=10, seed=0, **more).to(dtype)
+@pytest.mark.parametrize(("name", "shape", "architecture"), CASES)
+def test_alone_in_full_permuted_and_in_part(name, shape, architecture, threads, dtype):
+    model = build(name, inputs=shape, classes=10, seed=0, **architecture).to(dtype)
     rows = ROWS if shape[0] <= 512 else 600
     rows = rows if name != "cnn" else 40
-    every = examples(shape, 10, dtype, rows)
+    part = examples(shape, 10, dtype, rows)
     with exact_arithmetic(threads):
-        losses, wrong = score(model, every)
-        quick = fast_score(model, every)
+        losses, errors = score(model, part)
+        quick = fast_score(model, part)
         assert torch.equal(quick[0], losses)
-        assert np.array_equal(quick[1], wrong)
+        assert np.array_equal(quick[1], errors)
         for chosen in subsets(rows) if name != "cnn" else subsets(rows)[5:8]:
-            some = score(model, every.take(chosen))
-            assert torch.equal(some[0], losses[torch.from_numpy(chosen)])
-            assert np.array_equal(some[1], wrong[chosen])
+            subset = score(model, part.take(chosen))
+            assert torch.equal(subset[0], losses[torch.from_numpy(chosen)])
+            assert np.array_equal(subset[1], errors[chosen])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -83,18 +83,18 @@ def test_alone_in_full_permuted_and_in_part(name, shape, more, threads, dtype):
 def test_many_blocks_and_classes(classes, threads, dtype):
     """The fast path takes the softmax over several blocks at once: their number must not show."""
     model = build("linear", inputs=(16,), classes=classes, seed=0).to(dtype)
-    every = examples((16,), classes, dtype, max(2, 2**18 // classes // BLOCK) * BLOCK + 5)
+    part = examples((16,), classes, dtype, max(2, 2**18 // classes // BLOCK) * BLOCK + 5)
     with exact_arithmetic(threads):
-        losses, wrong = score(model, every)
-        quick = fast_score(model, every)
+        losses, errors = score(model, part)
+        quick = fast_score(model, part)
     assert torch.equal(quick[0], losses)
-    assert np.array_equal(quick[1], wrong)
-    assert np.array_equal(misclassified(model, every, None), wrong)
-    plain = F.cross_entropy(model(every.x), every.y, reduction="none")
+    assert np.array_equal(quick[1], errors)
+    assert np.array_equal(misclassified(model, part, None), errors)
+    plain = F.cross_entropy(model(part.x), part.y, reduction="none")
     assert torch.allclose(losses, plain)
-    other = (predict(model, every.x) != every.y).numpy()
-    assert not (other & ~wrong).any()
-    assert (wrong & ~other).sum() <= 3  # a tie is an error, and yet something is predicted
+    other = (predict(model, part.x) != part.y).numpy()
+    assert not (other & ~errors).any()
+    assert (errors & ~other).sum() <= 3  # a tie is an error, and yet something is predicted
 
 
 @pytest.mark.parametrize("count", [1, 16, 300])
@@ -105,18 +105,18 @@ def test_predictions_do_not_depend_on_settings_of_torch_or_of_the_model(count):
         memory=20,
         max_iterations=1,
     )
-    every = examples((48,), 10, torch.float32, 300)
-    learner.learn(every.x, every.y, progress=False)
-    expected, some = learner.probabilities(every.x[:count]), every.x[:count]
+    dataset = examples((48,), 10, torch.float32, 300)
+    learner.learn(dataset.x, dataset.y, progress=False)
+    expected, inputs = learner.probabilities(dataset.x[:count]), dataset.x[:count]
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not torch.equal(learner.model(some).softmax(1).float(), expected)  # it would show
-        assert torch.equal(learner.probabilities(some), expected)
+        assert not torch.equal(learner.model(inputs).softmax(1).float(), expected)  # it would show
+        assert torch.equal(learner.probabilities(inputs), expected)
     learner.model.train()
-    assert torch.equal(learner.probabilities(some), expected)
+    assert torch.equal(learner.probabilities(inputs), expected)
     assert learner.model.training
     assert torch.is_grad_enabled()
     learner.model.dropout = torch.nn.Dropout(0.9)  # another module, in training mode
-    assert torch.equal(learner.probabilities(some), expected)
+    assert torch.equal(learner.probabilities(inputs), expected)
 
 
 def test_errors_of_tasks_that_are_counted_together():
@@ -126,49 +126,49 @@ def test_errors_of_tasks_that_are_counted_together():
     parts[2] = replace(parts[2], x=parts[2].x.double())
     parts[4] = replace(parts[4], x=parts[4].x.numpy())
     rows = [np.random.default_rng(0).permutation(len(part)) for part in parts]
-    found = [np.ones(len(part), bool) for part in parts]
+    masks = [np.ones(len(part), bool) for part in parts]
     with exact_arithmetic(1):
         count = ErrorCount(model, None)
-        for part, wrong, at in zip(parts, found, rows, strict=True):
-            count.add(part, wrong, at)
+        for part, mask, at in zip(parts, masks, rows, strict=True):
+            count.add(part, mask, at)
         count.finish()
-        for part, wrong, at in zip(parts, found, rows, strict=True):
-            assert np.array_equal(wrong[at], score(model, part)[1])
+        for part, mask, at in zip(parts, masks, rows, strict=True):
+            assert np.array_equal(mask[at], score(model, part)[1])
 
 
 def test_without_blocks_and_padding_the_same_check_fails():
     """It has power: plain batches of other sizes, or other positions, change bits at some width."""
-    found = []
+    differences = []
     for width in WIDTHS:
         model = build("mlp", inputs=(width,), classes=10, seed=0, hidden=width).eval()
-        every = examples((width,), 10, torch.float32)
+        dataset = examples((width,), 10, torch.float32)
         with torch.no_grad():
-            plain = F.cross_entropy(model(every.x), every.y, reduction="none")
+            plain = F.cross_entropy(model(dataset.x), dataset.y, reduction="none")
             for chosen in subsets(ROWS):
-                part = every.take(chosen)
+                part = dataset.take(chosen)
                 alone = F.cross_entropy(model(part.x), part.y, reduction="none")
-                found.append(not torch.equal(alone, plain[torch.from_numpy(chosen)]))
-    if not any(found):
+                differences.append(not torch.equal(alone, plain[torch.from_numpy(chosen)]))
+    if not any(differences):
         pytest.skip("this machine scores plain batches of any size exactly")
 
 
 def test_inputs_may_lie_in_memory_in_any_way():
     model = build("cnn", inputs=(1, 12, 12), classes=4, seed=0)
-    every = examples((1, 12, 12), 4, torch.float32, 20)
-    reference = score(model, every)[0]
-    last = every.x.to(memory_format=torch.channels_last)
+    dataset = examples((1, 12, 12), 4, torch.float32, 20)
+    reference = score(model, dataset)[0]
+    last = dataset.x.to(memory_format=torch.channels_last)
     assert last.is_contiguous()  # torch calls both contiguous
-    assert last.stride() != every.x.stride()
-    backwards = every.x.flip(0).contiguous().flip(0)
-    fortran = np.asfortranarray(every.x.numpy())
-    frozen = every.x.numpy().copy()
+    assert last.stride() != dataset.x.stride()
+    backwards = dataset.x.flip(0).contiguous().flip(0)
+    fortran = np.asfortranarray(dataset.x.numpy())
+    frozen = dataset.x.numpy().copy()
     frozen.flags.writeable = False
-    shifted = torch.cat([every.x[:1], every.x])[1:]
+    shifted = torch.cat([dataset.x[:1], dataset.x])[1:]
     for x in (last, backwards, fortran, frozen, shifted):
-        part = sample(x, every.y, 1, 0)
+        part = sample(x, dataset.y, 1, 0)
         assert torch.equal(score(model, part)[0], reference)
         assert torch.equal(fast_score(model, part)[0], reference)
-        assert torch.equal(predict(model, x), predict(model, every.x))
+        assert torch.equal(predict(model, x), predict(model, dataset.x))
 
 
 class MixesExamples(nn.Module):
@@ -205,7 +205,7 @@ class Noisy(nn.Module):
         return self.head(F.dropout(x, 0.5, training=True))
 
 
-def made(kind):
+def build_seeded(kind):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return kind()
@@ -218,7 +218,7 @@ def test_a_model_that_mixes_examples_is_refused(kind, rows):
         torch.random.fork_rng(),
         pytest.raises(Refusal, match="Scores depend on the examples scored together"),
     ):
-        check_alone(made(kind), examples((4,), 3, torch.float32, rows))
+        check_alone(build_seeded(kind), examples((4,), 3, torch.float32, rows))
 
 
 def a_learner(model):
@@ -229,14 +229,14 @@ def a_learner(model):
 
 def test_initial_weights_of_zero_hide_nothing():
     """With a head of zeros all scores are equal at first, so the check is repeated with the learned weights."""
-    model = made(MixesExamples)
+    model = build_seeded(MixesExamples)
     nn.init.zeros_(model.head.weight)
     nn.init.zeros_(model.head.bias)
-    every = examples((4,), 3, torch.float32, 60)
-    check_alone(model, every)
+    dataset = examples((4,), 3, torch.float32, 60)
+    check_alone(model, dataset)
     learner = a_learner(model)
     with pytest.raises(UserError, match="Scores depend on the examples scored together"):
-        learner.learn(every.x, every.y)
+        learner.learn(dataset.x, dataset.y)
     assert learner.tasks_seen == 0
     assert not model.head.weight.any()
 
@@ -255,14 +255,14 @@ def test_a_branch_that_is_zero_at_first_hides_nothing():
 
     every = examples((4,), 3, torch.float32, 60)
     with pytest.raises(UserError, match="Scores depend on the examples scored together"):
-        a_learner(made(Residual)).learn(every.x, every.y)
+        a_learner(build_seeded(Residual)).learn(every.x, every.y)
 
 
 def test_the_check_changes_nothing():
-    model, every = build("mlp", inputs=(25,), classes=3, seed=0), examples((25,), 3, torch.float32, 60)
-    before = digests(every.x), torch.get_rng_state().numpy().tobytes(), parameters(model)
-    check_alone(model, every)
-    assert before[:2] == (digests(every.x), torch.get_rng_state().numpy().tobytes())
+    model, dataset = build("mlp", inputs=(25,), classes=3, seed=0), examples((25,), 3, torch.float32, 60)
+    before = digests(dataset.x), torch.get_rng_state().numpy().tobytes(), parameters(model)
+    check_alone(model, dataset)
+    assert before[:2] == (digests(dataset.x), torch.get_rng_state().numpy().tobytes())
     assert same_bits(before[2], parameters(model))
 
 
@@ -271,10 +271,10 @@ def test_a_model_of_ours_with_a_forward_pass_of_the_users():
         def forward(self, x):
             return 2 * super().forward(x)
 
-    model, every = Twice((16,), 10), examples((16,), 10, torch.float32)
-    plain = F.cross_entropy(model(every.x), every.y, reduction="none")
-    assert torch.allclose(score(model, every)[0], plain)
-    assert torch.equal(fast_score(model, every)[0], score(model, every)[0])
+    model, dataset = Twice((16,), 10), examples((16,), 10, torch.float32)
+    plain = F.cross_entropy(model(dataset.x), dataset.y, reduction="none")
+    assert torch.allclose(score(model, dataset)[0], plain)
+    assert torch.equal(fast_score(model, dataset)[0], score(model, dataset)[0])
 
 
 class Says(nn.Module):
@@ -304,13 +304,13 @@ def test_classes_outside_the_head_are_hidden_after_the_whole_head_was_computed()
     x = torch.tensor([[0.0, 1.0, 9.0, 9.0], [2.0, 1.0, 9.0, 9.0], [9.0, 9.0, 0.0, 1.0], [9.0, 9.0, 1.0, 0.0]])
     part = sample(x, torch.tensor([1, 1, 3, 3]), 1, 0)
     part.task[2:] = 2
-    losses, wrong = score(Says(), part, masked_classes)
-    assert wrong.tolist() == [False, True, False, True]
+    losses, errors = score(Says(), part, masked_classes)
+    assert errors.tolist() == [False, True, False, True]
     near, far = (
         torch.tensor(z).exp().log1p() for z in (-1.0, 1.0)
     )  # -log softmax of the larger and of the smaller
     assert torch.allclose(losses, torch.stack([near, far, near, far]))
-    assert misclassified(Says(), part, masked_classes).tolist() == wrong.tolist()
+    assert misclassified(Says(), part, masked_classes).tolist() == errors.tolist()
     assert predict(Says(), x, 1, masked_classes).tolist() == [1, 0, 0, 0]
 
 
@@ -324,8 +324,8 @@ def test_scoring_needs_one_block_of_activations_at_a_time(scored):
             return super().forward(x)
 
     for width, block in ((16, BLOCK), (600, 256)):
-        every = examples((width,), 3, torch.float32, 2 * block + 5)
-        assert block_rows(every.x) == block
+        dataset = examples((width,), 3, torch.float32, 2 * block + 5)
+        assert block_rows(dataset.x) == block
         sizes.clear()
-        scored(Watched(width, 3), every)
+        scored(Watched(width, 3), dataset)
         assert sizes == {block}

@@ -18,7 +18,10 @@ OPTIONS = {"memory": 40, "prior_epochs": 2, "max_iterations": 2, "k": 4, "tasks"
 @pytest.fixture
 def learner():
     learner = CoP2L(
-        model_of("mlp", 2, inputs=3), preset="picking", **OPTIONS, not_valid=["the <b>sample</b> is not random"]
+        model_of("mlp", 2, inputs=3),
+        preset="picking",
+        **OPTIONS,
+        not_valid=["the <b>sample</b> is not random"],
     )
     x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
     learner.learn(x, (x[:, 0] > 0).astype(int))
@@ -49,15 +52,15 @@ def test_a_certificate_with_gaps_does_not_speak_of_every_task():
 
 
 def test_html_holds_the_table_and_is_escaped(learner):
-    found = learner._repr_html_()
+    html = learner._repr_html_()
     bound = str(learner.certificate).splitlines()[2].split()[5]
-    assert re.search(rf'<td style="[^"]*font-weight:700">{re.escape(bound)} %</td>', found)
-    assert ">40</td>" not in found
-    assert "not random" in found
-    assert "the &lt;b&gt;sample&lt;/b&gt; is" in found
-    assert found.count("<table") == found.count("</table>") == 2
-    assert "Certificate, NOT VALID" in found
-    assert "Certified:" not in found
+    assert re.search(rf'<td style="[^"]*font-weight:700">{re.escape(bound)} %</td>', html)
+    assert ">40</td>" not in html
+    assert "not random" in html
+    assert "the &lt;b&gt;sample&lt;/b&gt; is" in html
+    assert html.count("<table") == html.count("</table>") == 2
+    assert "Certificate, NOT VALID" in html
+    assert "Certified:" not in html
     sound = replace(
         learner.certificate, content=learner.certificate.content | {"not_valid": []}
     )._repr_html_()

@@ -52,15 +52,15 @@ def learned(data, model="linear", **options):
 def test_without_picks_it_is_slda_on_the_prior_parts():
     data = drawn()
     learner = learned(data, max_iterations=0, shrinkage=1e-3)
-    other = method("slda")(model_on(), shrinkage=1e-3)
+    baseline = method("slda")(model_on(), shrinkage=1e-3)
     for t, (x, y) in data.items():
         free = ~certified_rows(len(y), t, learner.options)
-        other.learn(x[free], y[free])
+        baseline.learn(x[free], y[free])
     assert all(not record["picked"] for record in learner.certify(data).records)
-    torch.testing.assert_close(learner.model.head.weight, other.model.head.weight, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(learner.model.head.bias, other.model.head.bias, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(learner.model.head.weight, baseline.model.head.weight, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(learner.model.head.bias, baseline.model.head.bias, rtol=1e-4, atol=1e-4)
     for x, _ in data.values():
-        assert (learner.predict(x) == other.predict(x)).all()
+        assert (learner.predict(x) == baseline.predict(x)).all()
 
 
 @pytest.mark.parametrize("width", [7, 512, 513, 1100])
@@ -75,10 +75,14 @@ def test_a_ridge_is_a_shrinkage_that_falls_with_the_number_of_examples():
     data = drawn()
     free = sum(int((~certified_rows(len(y), t, learned({}).options)).sum()) for t, (_, y) in data.items())
     ridge = 0.2 * free
-    one = learned(data, max_iterations=0, shrinkage=1e-12, ridge=ridge)
-    other = learned(data, max_iterations=0, shrinkage=0.2 / 1.2)  # Sigma/1.2 + 0.2/1.2: the same times 1.2
-    torch.testing.assert_close(1.2 * one.model.head.weight, other.model.head.weight, rtol=1e-4, atol=1e-5)
-    assert not torch.equal(one.model.head.weight, other.model.head.weight)
+    reference = learned(data, max_iterations=0, shrinkage=1e-12, ridge=ridge)
+    equivalent = learned(
+        data, max_iterations=0, shrinkage=0.2 / 1.2
+    )  # Sigma/1.2 + 0.2/1.2: the same times 1.2
+    torch.testing.assert_close(
+        1.2 * reference.model.head.weight, equivalent.model.head.weight, rtol=1e-4, atol=1e-5
+    )
+    assert not torch.equal(reference.model.head.weight, equivalent.model.head.weight)
 
 
 def test_a_covariance_that_cannot_be_inverted_is_refused():
@@ -96,26 +100,26 @@ def test_fast_path_kernel_and_reconstruction_agree(buffer, prior_memory):
         "class-incremental", (60, 50, 55), buffer=buffer, prior=0.4, prior_memory=prior_memory, start="slda",
         shrinkage=0.05, k=3, epochs=1, lr=0.02, memory=40, stop="none", max_iterations=6, batch=16,
     )  # fmt: skip
-    one, other, again = (model_of("linear", case.classes) for _ in range(3))
-    fast, plain = compress(one, case, FastLearner), compress(other, case, ReferenceLearner)
+    first, second, again = (model_of("linear", case.classes) for _ in range(3))
+    fast, plain = compress(first, case, FastLearner), compress(second, case, ReferenceLearner)
     assert standing(fast) == standing(plain)
     assert sum(len(sets.own_picks) for sets in plain.sets) > 0  # picks joined the sums
     assert float(plain.sums["count"].sum()) > sum(n - certified for n, certified in plain.sizes)
     rebuild_theta(again, plain, case)
-    assert same_bits(again.state_dict(), other.state_dict())
+    assert same_bits(again.state_dict(), second.state_dict())
 
 
 @pytest.mark.parametrize("model", ["linear", "random-features"])
 def test_it_is_saved_carried_on_and_verified(tmp_path, model):
     data = drawn()
-    whole = learned(data, model, k=2, max_iterations=8, lr=0.05, stop="none")
+    single = learned(data, model, k=2, max_iterations=8, lr=0.05, stop="none")
     begun = CoP2L.load(
         _saved(learned({1: data[1]}, model, k=2, max_iterations=8, lr=0.05, stop="none"), tmp_path)
     )
     for t in (2, 3):
         begun.learn(*data[t])
-    assert same_bits(begun.model.state_dict(), whole.model.state_dict())
-    certificate = whole.certify(data)
+    assert same_bits(begun.model.state_dict(), single.model.state_dict())
+    certificate = single.certify(data)
     certificate.save(tmp_path / "certificate")
     verdict = verify(tmp_path / "certificate", data, model_on(model))
     assert verdict.status == "valid", verdict

@@ -30,7 +30,7 @@ def configured(source, **changes):
     return grid.single_run({"stream": str(source), **SMALL, **changes})
 
 
-def made(folder, source, **changes):
+def finished_run(folder, source, **changes):
     """A run directory."""
     run(configured(source, **changes), folder)
     return folder

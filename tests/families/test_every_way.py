@@ -1,7 +1,7 @@
 """All families at once: every preset, old data at hand or gone, fixed T and anytime, and every method's hold-out."""
 
 import pytest
-from family_runs import FAMILIES, GROUPS, arrays, configured, made, write_data
+from family_runs import FAMILIES, GROUPS, arrays, configured, finished_run, write_data
 
 import cop2l
 from cop2l import CoP2L
@@ -33,14 +33,14 @@ def stream():
     return from_arrays(x, y, x[:40], y[:40], groups=groups, tasks=2)
 
 
-def learned(preset, tasks, claim=FAMILIES, **more):
+def learned(preset, tasks, claim=FAMILIES, **changes):
     learner = CoP2L(
         build("linear", inputs=(6,), classes=4, seed=0),
         memory=100,
         tasks=tasks,
         claim=claim,
         groups=GROUPS if "groups" in claim else [],
-        **PRESETS[preset] | more,
+        **PRESETS[preset] | changes,
     )
     data = stream()
     for x, y, t in data:
@@ -82,17 +82,17 @@ def test_all_families_with_all_the_data(preset, tasks, tmp_path):
 def test_from_the_memory_alone_every_family_still_speaks_of_the_old_task(preset, tasks, tmp_path):
     learner, data = learned(preset, tasks)
     full = learner.certify(data)
-    whole = {key: s["value"] for key, s in zip(about(full), full.statements, strict=True)}
+    full_values = {key: s["value"] for key, s in zip(about(full), full.statements, strict=True)}
     again, _ = learned(preset, tasks)
     certificate = again.certify({2: data[2]})
-    assert about(certificate) == [key for key in whole if key in about(certificate)]
+    assert about(certificate) == [key for key in full_values if key in about(certificate)]
     assert {s["kind"] for s in certificate.statements if s["task"] == 1} == {"buffer"}
     assert {family for family, *_ in about(certificate)} == set(FAMILIES)
     verdict = checked(certificate, tmp_path / "certificate")
     assert verdict.status == "valid", str(verdict)
     assert any("was gone at the time" in said for said in verdict.assumed)
     bound = next(s["value"] for s in certificate.statements if s["family"] == "tasks" and s["task"] == 1)
-    assert bound >= whole["tasks", 1, None]
+    assert bound >= full_values["tasks", 1, None]
 
 
 def test_a_sampled_memory_says_nothing_of_a_task_whose_data_is_gone(tmp_path):
@@ -113,33 +113,33 @@ def test_a_sampled_memory_says_nothing_of_a_task_whose_data_is_gone(tmp_path):
 def test_the_hold_out_of_every_method_carries_all_families(name, anytime, tmp_path):
     data = write_data(tmp_path / "mine.npz")
     declared = set(method(name).Options.__dataclass_fields__) if name != "cop2l" else {"epochs", "lr"}
-    given = {"epochs": 1, "batch": 16, "lr": 0.1} | QUICK.get(name, {})
-    given = {key: value for key, value in given.items() if key in declared}
-    more = {"kind": "holdout"} if name == "cop2l" else {}
+    options = {"epochs": 1, "batch": 16, "lr": 0.1} | QUICK.get(name, {})
+    options = {key: value for key, value in options.items() if key in declared}
+    kind_option = {"kind": "holdout"} if name == "cop2l" else {}
     kind = {"model": "linear"} if name in FROZEN else {"model": "mlp", "architecture": {"hidden": 8}}
     scenario = (
         "domain-incremental"
         if "class-incremental" in getattr(method(name), "refuses", ())
         else "class-incremental"
     )
-    done = made(
+    run = finished_run(
         tmp_path / "run",
         data,
         method=name,
         holdout=0.5,
         anytime=anytime,
         scenario=scenario,
-        **given,
+        **options,
         **kind,
-        **more,
+        **kind_option,
     )
-    certificates = [read_certificate(folder) for folder in sorted((done / "certificates").iterdir())]
+    certificates = [read_certificate(folder) for folder in sorted((run / "certificates").iterdir())]
     assert len(certificates) == 1 + anytime
     for certificate in certificates:
         assert certificate.kind == "holdout"
         forgets = {"forgetting"} if len(certificate.records) > 1 else set()
         assert {family for family, *_ in about(certificate)} == {*FAMILIES} - {"forgetting"} | forgets
-    verdict = cop2l.verify(done, data, split={"tasks": 2, "scenario": scenario})
+    verdict = cop2l.verify(run, data, split={"tasks": 2, "scenario": scenario})
     assert verdict.status == "valid", str(verdict)
 
 
@@ -171,7 +171,7 @@ def test_small_and_empty_groups_get_a_bound_of_one_with_the_reason(tmp_path):
     group[:] = "north"
     group[[1, 5]] = "south"
     data = write_data(tmp_path / "mine.npz", group=group)
-    done = made(tmp_path / "run", data, method="slda", holdout=0.5)
+    done = finished_run(tmp_path / "run", data, method="slda", holdout=0.5)
     certificate = read_certificate(done / "certificates" / "after-02")
     empty = [
         s for s in certificate.statements if (s["family"], s["task"], s["subject"]) == ("groups", 2, "south")

@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from family_runs import GROUPS, made, write_data
+from family_runs import GROUPS, finished_run, write_data
 
 from cop2l.certify.families import Measured, claims
 from cop2l.cli import main
@@ -25,7 +25,7 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("families")
     data = write_data(folder / "mine.npz")
     for seed in (0, 1):
-        made(folder / "runs" / str(seed), data, method="slda", holdout=0.5, seed=seed)
+        finished_run(folder / "runs" / str(seed), data, method="slda", holdout=0.5, seed=seed)
     return folder / "runs"
 
 
@@ -106,12 +106,12 @@ def test_compare_has_the_average_claim(runs, capsys):
 
 def test_without_tasks_no_column_is_called_the_claim(tmp_path, capsys):
     data = write_data(tmp_path / "mine.npz")
-    done = made(tmp_path / "run", data, method="slda", holdout=0.5, claim=["average"], groups=[])
+    run = finished_run(tmp_path / "run", data, method="slda", holdout=0.5, claim=["average"], groups=[])
 
-    said = run_table(read_json(done / "summary.json"))
-    assert "The claim is the column" not in said
-    assert "Claimed, with probability at least 95 %" in said
-    (run,) = find_runs([done]).finished()
+    table = run_table(read_json(run / "summary.json"))
+    assert "The claim is the column" not in table
+    assert "Claimed, with probability at least 95 %" in table
+    (run,) = find_runs([run]).finished()
     assert all(task.bounds == {} for task in run.tasks)
 
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from family_runs import FAMILIES, GROUPS, QUICK, arrays, configured, made, write_data
+from family_runs import FAMILIES, GROUPS, QUICK, arrays, configured, finished_run, write_data
 
 import cop2l
 from cop2l import CoP2L
@@ -26,7 +26,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(data, tmp_path_factory):
-    return made(tmp_path_factory.mktemp("runs") / "run", data, **PRIOR)
+    return finished_run(tmp_path_factory.mktemp("runs") / "run", data, **PRIOR)
 
 
 def names_of(stream):
@@ -111,18 +111,18 @@ def test_counts_of_groups_are_those_of_the_data(run, data):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"group": None, "group_test": None}, "Groups are claimed and .* names none"),
         ({"group": np.array(["north"] * 239 + ["east"])}, "has the group 'east', which is not declared"),
         ({"group": np.array(["north"] * 7)}, "240 labels but 7 groups"),
     ],
 )
-def test_bad_groups_are_refused_before_anything_is_learned(changes, words, tmp_path):
+def test_bad_groups_are_refused_before_anything_is_learned(changes, message, tmp_path):
     bad = write_data(tmp_path / "bad.npz", **changes)
     for more in ({**PRIOR}, {"method": "replay", "holdout": 0.5, **QUICK}):
-        with pytest.raises(UserError, match=words) as refusal:
-            made(tmp_path / "run", bad, **more)
+        with pytest.raises(UserError, match=message) as refusal:
+            finished_run(tmp_path / "run", bad, **more)
         assert "\n" not in str(refusal.value)
         assert not (tmp_path / "run" / "records.jsonl").exists()
 
@@ -188,7 +188,7 @@ def test_groups_that_look_like_numbers_are_names(tmp_path):
     _, y, _ = arrays()
     years = 2019 + np.arange(len(y)) % 3 // 2
     path = write_data(tmp_path / "years.npz", group=years, group_test=None)
-    done = made(tmp_path / "run", path, groups=[2019, 2020], **PRIOR)
-    claimed = read_certificate(done / "certificates" / "after-02").statements
+    run = finished_run(tmp_path / "run", path, groups=[2019, 2020], **PRIOR)
+    claimed = read_certificate(run / "certificates" / "after-02").statements
     assert {s["subject"] for s in claimed if s["family"] == "groups"} == {"2019", "2020"}
-    assert cop2l.verify(done, path, split={"tasks": 2}).status == "valid"
+    assert cop2l.verify(run, path, split={"tasks": 2}).status == "valid"

@@ -83,10 +83,8 @@ class CoP2L:
         if scenario not in SCENARIOS:
             raise unknown("scenario", scenario, SCENARIOS)
         check_model(model)
-        for value in [
-            *model.parameters(),
-            *model.buffers(),
-        ]:  # other layouts (channels last) may round differently
+        # The plain memory layout, because kernels may round others (channels last) differently.
+        for value in [*model.parameters(), *model.buffers()]:
             value.data = torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value.data)
         self.model, self.scenario = model.eval(), scenario
         self.options: Options = choose_options(preset, **options)
