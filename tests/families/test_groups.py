@@ -115,7 +115,7 @@ def test_counts_of_groups_are_those_of_the_data(run, data):
     [
         ({"group": None, "group_test": None}, "Groups are claimed and .* names none"),
         ({"group": np.array(["north"] * 239 + ["east"])}, "has the group 'east', which is not declared"),
-        ({"group": np.array(["north"] * 7)}, "240 labels but 7 groups"),
+        ({"group": np.array(["north"] * 7)}, "240 labels, 7 groups"),
     ],
 )
 def test_bad_groups_are_refused_before_anything_is_learned(changes, message, tmp_path):
