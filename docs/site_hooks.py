@@ -1,4 +1,4 @@
-"""What the site needs beside Markdown: formulas as MathML, links to files outside docs/, and doctests as code."""
+"""Hooks of the documentation site: formulas as MathML, links to files outside docs/, and doctests as code."""
 
 import re
 from html import unescape
@@ -14,21 +14,25 @@ DOCTEST = re.compile(r"^>>> .*(?:\n(?!$).*)*", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links that leave docs/ go to the repository."""
+    """Point links that leave docs/ to the repository."""
     return OUTSIDE.sub(lambda link: f"]({SOURCE}{link['path']})", markdown)
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Formulas that a browser draws without a script."""
-    return FORMULA.sub(
-        lambda found: convert(unescape(found[2]), display="block" if found[1] == "div" else "inline"), html
-    )
+    """Write formulas as MathML, which a browser draws without a script."""
+
+    def as_mathml(formula: re.Match[str]) -> str:
+        latex = unescape(formula[2]).replace("{aligned}", "{align*}")  # the converter does not know `aligned`
+        if formula[1] == "span":
+            return convert(latex, display="inline")
+        return f'<div class="formula">{convert(latex, display="block")}</div>'
+
+    return FORMULA.sub(as_mathml, html)
 
 
 class Doctests(griffe.Extension):
-    """Examples of docstrings in fences."""
+    """Put the examples of docstrings into fences."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Called for everything that is documented."""
         if obj.docstring:
             obj.docstring.value = DOCTEST.sub(lambda d: f"```python\n{d[0]}\n```", obj.docstring.value)
