@@ -1,4 +1,4 @@
-"""The packages of cop2l and their imports, drawn: `python docs/import_graph.py` writes figures/architecture.svg.
+"""Draw the packages of cop2l and their imports: `python docs/import_graph.py` writes figures/architecture.svg.
 
 Packages are read from the table of CONTRIBUTING.md, arrows from the import statements themselves.
 """
@@ -15,7 +15,7 @@ MARKER = (
     '<defs><marker id="tip" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
     '<path d="M0,0 L8,4 L0,8 z" fill="#777"/></marker></defs>'
 )
-WIDTH, HEIGHT, GAP, LEFT, ROW = 150, 34, 22, 20, 74
+WIDTH, HEIGHT, GAP, LEFT, ROW = 150, 30, 22, 20, 56
 
 
 def packages(root: Path = ROOT) -> list[list[str]]:
@@ -42,56 +42,57 @@ def imports(path: Path, root: Path = ROOT) -> Iterator[str]:
 
 def edges() -> set[tuple[str, str]]:
     """(importing package, imported package), without imports inside a package."""
-    listed = {name for row in packages() for name in row}
-    found = set()
+    names = {name for row in packages() for name in row}
+    arrows = set()
     for path in sorted(PACKAGE.rglob("*.py")):
-        here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        importer = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
         for module in imports(path):
-            there = module.split(".")[1] if "." in module else ""
-            if here in listed and there in listed and here != there:
-                found.add((here, there))
-    return found
+            imported = module.split(".")[1] if "." in module else ""
+            if importer in names and imported in names and importer != imported:
+                arrows.add((importer, imported))
+    return arrows
 
 
-def reduced(found: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Without the arrows that follow from others: a picture of all of them shows nothing."""
+def without_implied(arrows: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The arrows that do not follow from others: a picture of all of them shows nothing."""
 
     def reaches(start: str, end: str, banned: tuple[str, str]) -> bool:
-        seen, waiting = set(), [start]
+        visited, waiting = set(), [start]
         while waiting:
-            now = waiting.pop()
-            for a, b in found:
-                if a == now and (a, b) != banned and b not in seen:
-                    seen.add(b)
-                    waiting.append(b)
-        return end in seen
+            package = waiting.pop()
+            for importer, imported in arrows:
+                if importer == package and (importer, imported) != banned and imported not in visited:
+                    visited.add(imported)
+                    waiting.append(imported)
+        return end in visited
 
-    return {edge for edge in found if not reaches(*edge, edge)}
+    return {arrow for arrow in arrows if not reaches(*arrow, arrow)}
 
 
 def picture() -> str:
     """The SVG: one row of boxes per row of the table, arrows from the importing to the imported package."""
-    place = {}
+    corners = {}
     for number, row in enumerate(packages()):
         for column, name in enumerate(row):
-            place[name] = (LEFT + column * (WIDTH + GAP) + (number % 2) * 90, 20 + number * ROW)
-    width = max(x for x, _ in place.values()) + WIDTH + LEFT
-    height = max(y for _, y in place.values()) + HEIGHT + 20
+            corners[name] = (LEFT + column * (WIDTH + GAP) + (number % 2) * 90, 20 + number * ROW)
+    width = max(x for x, _ in corners.values()) + WIDTH + LEFT
+    height = max(y for _, y in corners.values()) + HEIGHT + 20
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="14">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="14">',
         MARKER,
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
     ]
-    for here, there in sorted(reduced(edges())):
-        (x1, y1), (x2, y2) = place[here], place[there]
+    for importer, imported in sorted(without_implied(edges())):
+        (x1, y1), (x2, y2) = corners[importer], corners[imported]
         start, end = f"{x1 + WIDTH / 2:g},{y1:g}", f"{x2 + WIDTH / 2:g},{y2 + HEIGHT:g}"
         lines.append(f'<path d="M{start} L{end}" stroke="#777" fill="none" marker-end="url(#tip)"/>')
-    for name, (x, y) in place.items():
+    for name, (x, y) in corners.items():
         fill = "#fde7c4" if name == "kernel" else "#e8eef7"
         lines.append(
             f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="5" fill="{fill}" stroke="#445"/>'
         )
-        lines.append(f'<text x="{x + WIDTH / 2:g}" y="{y + 22}" text-anchor="middle">{name}</text>')
+        lines.append(f'<text x="{x + WIDTH / 2:g}" y="{y + 20}" text-anchor="middle">{name}</text>')
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 

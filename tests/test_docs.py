@@ -1,4 +1,4 @@
-"""The commands and the Python of the README and of docs/ run as they are written, on small data under the real names."""
+"""The commands and the Python of README and docs run as they are written, on small data under the real names."""
 
 import re
 import shlex
@@ -42,11 +42,13 @@ PYTHON_ELSEWHERE = {
 
 
 def commands(name):
-    found = [
-        block for block in blocks(TEXTS[name], "console") if not block.startswith("$")
-    ]  # its output is shown
-    lines = [line for block in found for line in block.splitlines() if line.strip()]
-    return [line for line in lines if not line.startswith(tuple(NOT_RUN))]
+    lines = [
+        line
+        for block in blocks(TEXTS[name], "console")
+        if not block.startswith("$")  # its output is shown
+        for line in block.splitlines()
+    ]
+    return [line for line in lines if line.strip() and not line.startswith(tuple(NOT_RUN))]
 
 
 def python(name):
@@ -56,7 +58,7 @@ def python(name):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with what the pages speak of: data sets, features and published numbers, all of them small."""
+    """A folder with the files that the pages use: data sets, features and published numbers, all of them small."""
     small_data_sets.mnist(tmp_path / "data", n=400, n_test=100)
     small_data_sets.cifar10(tmp_path / "data")
     small_data_sets.cifar100(tmp_path / "data")
@@ -77,7 +79,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("COP2L_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     space = {"load": load}
-    for block in blocks(TEXTS["tutorial.md"], "python"):  # the page writes the files that it speaks of
+    for block in blocks(TEXTS["tutorial.md"], "python"):  # the page writes its files
         if "np.savez(" in block:
             exec(compile(block, "tutorial.md", "exec"), space)
     handler = signal.getsignal(signal.SIGTERM)
@@ -87,11 +89,10 @@ def folder(tmp_path, monkeypatch):
 
 
 def in_service(name):
-    """What a page on the monitor speaks of: a finished run that can be learned, and feedback on its third task."""
+    """A finished run, and feedback on its third task, if the page is about the monitor."""
     if "cop2l monitor" in TEXTS[name]:
         main(["run", "synthetic", "preset=hybrid", "data.n=2000", "--out", "runs/mnist"])
-        for file in ("mon.csv", "monday.csv"):
-            Path(file).write_text("\n".join(["0"] * 20))
+        Path("monday.csv").write_text("\n".join(["0"] * 20))
 
 
 @pytest.mark.parametrize("name", [name for name in PAGES if commands(name)])
@@ -120,10 +121,10 @@ def test_the_python_runs(name, folder):
 
 
 def test_no_reason_is_left_over():
-    every = [
+    lines = [
         line for text in TEXTS.values() for block in blocks(text, "console") for line in block.splitlines()
     ]
-    assert [start for start in NOT_RUN if not any(line.startswith(start) for line in every)] == []
+    assert [start for start in NOT_RUN if not any(line.startswith(start) for line in lines)] == []
     assert [key for key in PYTHON_ELSEWHERE if not blocks(sections(key[0])[key[1]], "python")] == []
     assert sum(len(commands(name)) for name in PAGES) > 15
 

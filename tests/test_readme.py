@@ -32,10 +32,10 @@ def test_the_python_example_prints_the_table_shown(printed):
     assert [line for line in lines if "<=" in line or "%  " not in line] == [
         line for line in expected if "<=" in line or "%  " not in line
     ]
-    for line, other in zip(lines[1:], expected[1:], strict=True):
+    for line, shown in zip(lines[1:], expected[1:], strict=True):
         if "%  " in line:
             *counts, errors, bound, _percent, kind = line.split()
-            *counts_shown, errors_shown, bound_shown, _percent, kind_shown = other.split()
+            *counts_shown, errors_shown, bound_shown, _percent, kind_shown = shown.split()
             assert (counts, kind) == (counts_shown, kind_shown)
             assert abs(int(errors) - int(errors_shown)) <= 4
             assert float(bound) < 12
