@@ -22,10 +22,9 @@ def on_page_content(html: str, **_: Any) -> str:
     """Write formulas as MathML, which a browser draws without a script."""
 
     def as_mathml(formula: re.Match[str]) -> str:
-        latex = unescape(formula[2]).replace("{aligned}", "{align*}")  # the converter does not know `aligned`
         if formula[1] == "span":
-            return convert(latex, display="inline")
-        return f'<div class="formula">{convert(latex, display="block")}</div>'
+            return convert(unescape(formula[2]), display="inline")
+        return f'<div class="formula">{convert(unescape(formula[2]), display="block")}</div>'
 
     return FORMULA.sub(as_mathml, html)
 
