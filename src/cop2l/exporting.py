@@ -48,7 +48,7 @@ def export(
     """
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is there already; choose a new folder, or remove it.")
+        raise UserError(f"{folder} exists already; choose a new folder, or remove it.")
     content: dict[str, Any] = {}
 
     def fill(new: Path) -> None:

@@ -376,7 +376,7 @@ def test_the_verb(run, data, tmp_path, capsys):
     assert "errors on the certified examples that were not picked" in out
     assert "In model.pt2, the error rate on task 1 is at most" in out
     assert main(words) == 2
-    assert "is there already; choose a new folder" in capsys.readouterr().err
+    assert "exists already; choose a new folder" in capsys.readouterr().err
     assert main(["verify", str(tmp_path / "service"), "--data", str(data)]) == 0
     assert main(["show", str(tmp_path / "service"), "--brief"]) == 0
 

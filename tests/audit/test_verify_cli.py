@@ -127,7 +127,7 @@ def test_a_run_keeps_its_commitment_or_is_refused(tmp_path, monkeypatch, capsys,
     promised = capsys.readouterr().out.strip()
     assert len(promised) == 64
     assert main([*RUN, *pairs, "seed=1", "--commitment", "commitment.json"]) == 2
-    assert "is not what was committed to: it differs in" in capsys.readouterr().err
+    assert "This run differs from the commitment in" in capsys.readouterr().err
     assert main([*RUN, *pairs[:-1], "--commitment", "commitment.json"]) == 2
     assert "it differs in siblings;" in capsys.readouterr().err
     assert main([*RUN, *pairs, "--commitment", "commitment.json", "--out", "run"]) == 0

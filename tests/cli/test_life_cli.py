@@ -120,7 +120,7 @@ def test_a_saved_learner_grows_in_place_and_a_baseline_too(before, tmp_path, cap
     [
         (
             ["learn", "{run}", "--data", "{3.npz}"],
-            "belongs to a run, which stays as it is; name a new folder",
+            "belongs to a run, which must not change; name a new folder",
         ),
         (["learn", "{nowhere}", "--data", "{3.npz}"], "There is no saved learner in"),
         (["learn", "{stopped}", "--data", "{3.npz}"], "There is no saved learner in"),

@@ -398,7 +398,7 @@ def test_init_reads_no_values_and_overwrites_nothing(capsys):
     Path("my.toml").write_text("mine")
     capsys.readouterr()
     assert main(["init", "clouds.npz", "--out", "my.toml"]) == 2
-    assert "my.toml is there already; remove it, or name another file with --out." in said(capsys)
+    assert "my.toml exists already; remove it, or name another file with --out." in said(capsys)
     assert Path("my.toml").read_text() == "mine"
 
 

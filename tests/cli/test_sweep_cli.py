@@ -69,7 +69,7 @@ def test_a_process_that_dies_is_a_failure_of_its_run(monkeypatch):
     )
     monkeypatch.setattr(sweep, "_work", broken)
     outcomes = list(sweep.locally(jobs, workers=2))
-    assert [outcome.error for outcome in outcomes] == ["The process ended without a word (exit code -9)."] * 2
+    assert [outcome.error for outcome in outcomes] == ["The process ended without a result (exit code -9)."] * 2
 
 
 def test_an_unexpected_error_leaves_its_traceback_in_the_run_directory(monkeypatch):

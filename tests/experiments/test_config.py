@@ -133,7 +133,7 @@ KINDS_SENTENCE = "kind must be one of kl, kl-tight, preference, combined, buffer
         ("kind=kll", KINDS_SENTENCE),
         (
             "kind=holdout",
-            "The claim is the hold-out bound and nothing is withheld; add for example holdout=0.1.",
+            "The claim is the hold-out bound, but nothing is withheld; add for example holdout=0.1.",
         ),
         ("memory=2", "memory=2 is less than the number of tasks, 3; give each task an example."),
         ("options.memmory=5", "There is no key named 'memmory'; did you mean 'memory'?"),
@@ -147,12 +147,12 @@ KINDS_SENTENCE = "kind must be one of kl, kl-tight, preference, combined, buffer
             "There is no scenario named 'task-incrmental'; did you mean 'task-incremental'?",
         ),
         ("images=own", "There is no kind of images named 'own'; choose one of: disjoint, shared."),
-        ("seed", "Write an override as key=value, for example seed=3; 'seed' is not."),
+        ("seed", "Write a key as key=value, for example seed=3, not 'seed'."),
         ("method=repaly", "There is no method named 'repaly'; did you mean 'replay'?"),
         ("methods.repaly.lr=3", "There is no method named 'repaly'; did you mean 'replay'?"),
         ("models.cnn.lrr=3", "There is no key named 'lrr'; did you mean 'lr'?"),
         ("seed=[]", "seed is an empty list; give it at least one value."),
-        ("seed=[a,b]", "[a,b] is no list; write its texts in quotes, or a,b without brackets."),
+        ("seed=[a,b]", "[a,b] is not a list; write its texts in quotes, or a,b without brackets."),
         ("streams.cifar11.tasks=5", "There is no stream named 'cifar11'; did you mean 'cifar10'?"),
         ("paper.model=mlp", "There is no key named 'paper.model'; did you mean 'model'?"),
     ],
@@ -330,7 +330,7 @@ def test_lists_in_the_tables_are_lists():
     assert run.data == {"columns": ["a", "1"], "task_classes": [[0, 1], [2, 3]]}
     assert run.architecture == {"widths": [64, 32]}
     json.dumps(run.as_record())
-    with pytest.raises(UserError, match="is no number, text, truth value or list"):
+    with pytest.raises(UserError, match="is not a number, a text, true, false or a list"):
         grid.expand(tomllib.loads("[data]\ndays = [2026-01-01]"))
 
 

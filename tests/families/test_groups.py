@@ -113,7 +113,7 @@ def test_counts_of_groups_are_those_of_the_data(run, data):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"group": None, "group_test": None}, "Groups are claimed and .* names none"),
+        ({"group": None, "group_test": None}, "Groups are claimed, but .* names none"),
         ({"group": np.array(["north"] * 239 + ["east"])}, "has the group 'east', which is not declared"),
         ({"group": np.array(["north"] * 7)}, "240 labels, 7 groups"),
     ],

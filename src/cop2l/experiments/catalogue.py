@@ -1,4 +1,4 @@
-"""What there is to choose from: each name with one line about it."""
+"""The names that `cop2l list` prints, each with one line about it."""
 
 import inspect
 from importlib.resources import files
@@ -7,14 +7,12 @@ from cop2l.experiments.grid import builtin_names
 
 
 def methods() -> dict[str, str]:
-    """The continual-learning methods."""
     from cop2l.methods import METHODS, method
 
     return {name: first_line(method(name)) for name in METHODS}
 
 
 def models() -> dict[str, str]:
-    """The models."""
     from cop2l.models import MODELS
 
     return {name: first_line(cls) for name, cls in MODELS.items()}

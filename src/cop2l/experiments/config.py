@@ -1,4 +1,4 @@
-"""The configuration of one run: a frozen dataclass with a sentence under each field."""
+"""The configuration of one run."""
 
 import contextlib
 import hashlib
@@ -15,73 +15,72 @@ from cop2l.streams.task import SCENARIOS
 
 TABLES = ("options", "data", "architecture")
 UNHASHED = ("name",)
+ADDED_LATER = ("scale", "siblings", "repeats")
+"""Keys that the hash leaves out at their default, so that older runs keep their hash."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that one run depends on; None means: the method's (or the stream's) own default.
-
-    What all methods share is declared again, since every method takes it; its defaults are those of `Options`.
-    """
+    """Everything that one run depends on; None means the default of the method or the stream."""
 
     method: str = "cop2l"
-    """Which method learns; `cop2l list methods` names them."""
+    """The method; see `cop2l list methods`."""
     stream: str = "mnist"
-    """What is learned: a data set, features such as cifar10@dinov2-vits14-224, or the path of your own."""
+    """A data set, features such as cifar10@dinov2-vits14-224, or the path of your own data."""
     scenario: str | None = None
     """class-incremental, task-incremental or domain-incremental."""
     tasks: int | None = None
-    """Into how many tasks the classes are split."""
+    """The number of tasks that the classes are split into."""
     class_seed: int | None = None
     """Shuffles the classes before they are split into tasks; without it they come in label order."""
     order: str | None = None
-    """The order of the tasks: reversed has the last one first; what is in a task stays."""
+    """The order of the tasks: reversed starts with the last one. Each task keeps its classes."""
     order_seed: int | None = None
-    """Draws the order of the tasks; what is in a task stays."""
+    """Draws the order of the tasks. Each task keeps its classes."""
     images: str = "shared"
-    """Domain-incremental streams: all tasks share the same images, or get disjoint ones."""
+    """Domain-incremental streams: shared if all tasks have the same images, or disjoint."""
     folder: str | None = None
-    """Where the data lie; without it the usual folders are searched."""
+    """The folder of the data; without it, the usual folders are searched."""
     stream_seed: int = 0
-    """Draws what the stream draws (permutations, angles, synthetic examples)."""
+    """The seed of the stream: permutations, angles, synthetic examples."""
     data: dict[str, Any] = field(default_factory=dict)
     """Further options of the stream, as data.KEY."""
     model: str | None = None
-    """Which model; `cop2l list models` names them. Without it: a head on features, else an MLP."""
+    """The model; see `cop2l list models`. Without it: a head on features, else an MLP."""
     architecture: dict[str, Any] = field(default_factory=dict)
     """Further options of the model, as architecture.KEY."""
     scale: tuple[float | str, ...] = ()
-    """How inputs are scaled: `prior`, by the prior part of the first task; or a shift and a factor, as 127.5,0.0078125."""
+    """The scale of the inputs: `prior`, from the prior part of the first task; or a shift and a factor, as 127.5,0.0078125."""
     memory: int = Options.memory
-    """How many examples may be kept from past tasks."""
+    """How many examples of past tasks may be kept."""
     options: dict[str, Any] = field(default_factory=dict)
-    """The options of the method; given by their bare names, and `cop2l list keys METHOD` explains them."""
+    """The options of the method, by their bare names; `cop2l list keys METHOD` explains them."""
     delta: float = Options.delta
     """The probability that a certificate may fail."""
     siblings: int = Options.siblings
-    """How many commitments are made for the same data, this one among them; each has delta / siblings."""
+    """How many commitments are made for the same data, this one included; each has delta / siblings."""
     kind: str | None = None
-    """Which kind of bound is the claim, named in advance; the others are shown for information."""
+    """The kind of bound that is claimed, named in advance; the others are shown for information."""
     claim: tuple[str, ...] = Options.claim
-    """What is claimed, named in advance: tasks, average, forgetting, classes, groups; all of it holds at once."""
+    """The families that are claimed, named in advance: tasks, average, forgetting, classes, groups. All hold at once."""
     shares: tuple[int, ...] = Options.shares
-    """How delta is divided between what is claimed, in that order; without it: equally."""
+    """How delta is divided between these families, in their order; without it: equally."""
     groups: tuple[str, ...] = Options.groups
-    """The names of the groups, if they are claimed; the stream says to which each example belongs."""
+    """The names of the groups, if groups are claimed; the stream has the group of each example."""
     anytime: bool = False
-    """The number of tasks is not fixed in advance, so that more can be learned after the run."""
+    """Certify after every task: the number of tasks is not fixed in advance, and more can be learned after the run."""
     holdout: float = 0.0
     """The share of each task that is withheld from learning, for the hold-out bound."""
     repeats: bool = False
-    """Rows of a task may be equal, each drawn on its own (discrete data); else all but one of equal rows count as errors."""
+    """Equal rows of a task are independent draws (discrete data); without it, all but one of them count as errors."""
     seed: int = Options.seed
-    """Initial weights, mini-batches, buffers and marks."""
+    """The seed of initial weights, mini-batches, buffers and marks."""
     device: str = "cpu"
     """cpu, cuda or cuda:N."""
     threads: int = 1
-    """Threads of the process; results are exact at a fixed number."""
+    """Threads of the process; the same number gives the same bits."""
     name: str = ""
-    """What the configuration is called."""
+    """The name of the configuration."""
 
     def __post_init__(self) -> None:
         for key in ("scale", "claim", "shares", "groups"):  # JSON has lists
@@ -111,31 +110,28 @@ class Config:
 
     @property
     def hash(self) -> str:
-        """The run's name: a digest of everything that decides its results."""
+        """A digest of everything that decides the results; the name of the default run directory."""
         decisive = {key: value for key, value in asdict(self).items() if key not in UNHASHED}
-        if not self.scale:  # results that were collected before there was one stay those of the same run
-            del decisive["scale"]
-        if self.siblings == 1:
-            del decisive["siblings"]
-        if not self.repeats:
-            del decisive["repeats"]
+        for key in ADDED_LATER:
+            if decisive[key] == FIELDS[key].default:
+                del decisive[key]
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:12]
 
     def as_record(self) -> dict[str, Any]:
-        """What config.json holds of the configuration itself."""
-        plain = {
+        """The configuration and its hash, for JSON."""
+        settings = {
             key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()
         }
-        return {"hash": self.hash, **plain}
+        return {"hash": self.hash, **settings}
 
 
-WANTED = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 FIELDS = {f.name: f for f in fields(Config)}
 HINTS = typing.get_type_hints(Config)
 
 
 def from_toml(text: str) -> Any:
-    """Text read as a TOML value; None if it is not one."""
+    """The TOML value that a text is; None if it is none."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -143,24 +139,25 @@ def from_toml(text: str) -> Any:
 
 
 def parse_untyped(value: Any) -> Any:
-    """A value whose type nobody declared: text that reads as TOML is taken as such."""
+    """A value without a declared type; a text that is a TOML value becomes that value."""
     parsed = from_toml(value) if isinstance(value, str) else value
     if parsed is None:
         return value
     if not is_plain(parsed):
-        raise UserError(f"{value!r} is no number, text, truth value or list; write it as one of these.")
+        raise UserError(
+            f"{value!r} is not a number, a text, true, false or a list; write it as one of these."
+        )
     return parsed
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is a number, a text, a truth value or a list of such."""
     return (
         all(map(is_plain, value)) if isinstance(value, list) else isinstance(value, bool | int | float | str)
     )
 
 
 def typed_value(key: str, value: Any) -> Any:
-    """The value as its field's type, or an error that says which type that is."""
+    """The value of a field, as the type that it is declared with."""
     if key in TABLES:
         if value in (False, "false"):
             return {}
@@ -168,13 +165,14 @@ def typed_value(key: str, value: Any) -> Any:
     kinds = typing.get_args(HINTS[key]) or (HINTS[key],)
     if typing.get_origin(HINTS[key]) is tuple:
         return tuple(as_type(HINTS[key], value))
-    if type(found := as_type(HINTS[key], value)) not in kinds:
-        raise UserError(f"{key} takes {WANTED[kinds[0]]}, not {value!r}.")
-    return found
+    converted = as_type(HINTS[key], value)
+    if type(converted) not in kinds:
+        raise UserError(f"{key} takes {TYPE_NAMES[kinds[0]]}, not {value!r}.")
+    return converted
 
 
 def as_type(hint: Any, value: Any) -> Any:
-    """The value as a declared type, if it can be read so; else as it is, for the declaration to refuse.
+    """The value as a declared type, or unchanged if it cannot be converted: then the declaration refuses it.
 
     >>> as_type(float, ".1"), as_type(int | None, "none"), as_type(bool, "true"), as_type(tuple[int, ...], "3")
     (0.1, None, True, [3])

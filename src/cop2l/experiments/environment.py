@@ -1,4 +1,4 @@
-"""Where and with what a run was made."""
+"""The environment of a run: versions, device, threads."""
 
 import os
 import platform
@@ -15,10 +15,10 @@ from cop2l._version import __version__
 from cop2l.kernel.exact import processor
 
 
-def environment(device: torch.device, **more: Any) -> dict[str, Any]:
-    """Versions, device, CPU, threads and command, and whatever else describes where a run comes from.
+def environment(device: torch.device, **entries: Any) -> dict[str, Any]:
+    """Versions, device, CPU, threads and command, with further entries.
 
-    Starts no process (`platform.platform()` would): just after its start, a child holds the lock of a run that is killed.
+    Starts no process, as `platform.platform()` would: a child would hold the lock of a run that is killed.
     """
     cuda = device.type == "cuda"
     return {
@@ -33,13 +33,13 @@ def environment(device: torch.device, **more: Any) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(device) if cuda else "cpu",
         "command": shlex.join(sys.argv),
-        **more,
+        **entries,
     }
 
 
 @contextmanager
 def threads(number: int) -> Iterator[None]:
-    """Inside, torch uses this many threads: results are exact at a fixed number."""
+    """Let torch use this many threads in a with statement."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:

@@ -1,4 +1,4 @@
-"""An exported folder at work: its program predicts."""
+"""Prediction with the program of an exported folder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,10 +16,7 @@ from cop2l.kernel.form import read_certificate
 
 
 class Exported:
-    """The program of an exported folder as a learner that predicts; load only what you exported yourself.
-
-    `answers` takes rows by the names of their columns and gives the names of classes.
-    """
+    """The program of an exported folder as a learner that predicts; load only what you exported yourself."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -32,26 +29,25 @@ class Exported:
         self.shape = tuple(content["program"]["inputs"])
 
     def probabilities(self, x: Any, *, task: int | None = None) -> Tensor:
-        """The softmax of the logits, among the classes of the task if task-incremental, else of all that were learned."""
+        """The softmax of the logits over the classes of the task if task-incremental, else over all learned classes."""
         heads = [self.heads[task - 1]] if task and self.scenario == "task-incremental" else self.heads
-        closed = sorted(set(range(self.outputs)) - {number for head in heads for number in head})
+        masked = sorted(set(range(self.outputs)) - {number for head in heads for number in head})
         with torch.no_grad():
             logits = self._logits(torch.as_tensor(np.asarray(x))).clone()
-        logits[:, closed] = -torch.inf
+        logits[:, masked] = -torch.inf
         return logits.softmax(1)
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:
-        """The class of each example."""
         return self.probabilities(x, task=task).argmax(1)
 
     def predict_names(self, rows: Sequence[Mapping[str, Any]], *, task: str | int | None = None) -> list[str]:
-        """The name of the class of each row; a row maps the names of columns to values."""
+        """The class name of each row; a row maps column names to values."""
         import pyarrow as pa
 
-        found = saved_learner.predict_part(
+        predicted = saved_learner.predict_part(
             self,
             pa.Table.from_pylist([*map(dict, rows)]),
             saved_learner.data_description(self.folder),
             task=task,
         )
-        return [found.names[number] for number in found.classes.tolist()]
+        return [predicted.names[number] for number in predicted.classes.tolist()]

@@ -1,4 +1,4 @@
-"""From a configuration to the stream, the model and the method that it names."""
+"""The stream, the model and the method of a configuration."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -25,7 +25,6 @@ from cop2l.text import Names, short_name
 
 
 def load_stream(config: Config) -> Stream:
-    """The stream of a configuration."""
     from cop2l.features import load_stream
 
     return load_stream(
@@ -44,47 +43,46 @@ def load_stream(config: Config) -> Stream:
 
 
 def prior_share(config: Config) -> float:
-    """The share of each task that certifies nothing; of methods that have none, the share that scales the inputs."""
+    """The share of prior examples of each task; for other methods than CoP2L, the share that scales the inputs."""
     if config.method != CERTIFIES_ITSELF:
         return SHARE
     return presets.options(**config.options, **options.run_options(config)).prior
 
 
 def check_groups(config: Config, stream: Stream) -> None:
-    """Refuse a claim of groups that the data does not have, before anything is learned."""
+    """Refuse a claim of groups if the data has none, or others."""
     if not config.groups:
         return
     if not stream.groups:
         raise UserError(
-            f"Groups are claimed and {config.stream} names none; add an array group, or say which column with group=."
+            f"Groups are claimed, but {config.stream} names none; add an array group, or name the column with group=."
         )
-    found = {str(name) for part in stream.groups for name in np.unique(part)}
-    if strange := sorted(found - set(config.groups)):
+    names = {str(name) for part in stream.groups for name in np.unique(part)}
+    if undeclared := sorted(names - set(config.groups)):
         raise UserError(
-            f"{config.stream} has the group {strange[0]!r}, which is not declared; add it to groups={','.join(config.groups)}."
+            f"{config.stream} has the group {undeclared[0]!r}, which is not declared; add it to groups={','.join(config.groups)}."
         )
 
 
 def check_tests(stream: Stream) -> None:
-    """Refuse a task that nothing could be measured on, before anything is learned."""
+    """Refuse a task without test examples."""
     if empty := [task.t for task in stream.test if not len(task.y)]:
         raise UserError(
-            f"Task {empty[0]} of {stream.name} has no test example; add some to the test part, or, where it is drawn, raise"
-            " test_share."
+            f"Task {empty[0]} of {stream.name} has no test example; add some to the test part, or raise test_share."
         )
 
 
 def new_learner(
     config: Config, stream: Stream, commitment: str | None = None, say: Callable[[str], None] = lambda _: None
 ) -> Method:
-    """The method of a configuration with its model, before the first task; `commitment` is what certificates name."""
+    """The method of a configuration with its model, before the first task; `commitment` is the hash that certificates name."""
     if config.model is None:
         raise UserError("The configuration names no model; add model=, see: cop2l list models.")
     options.check(config)
-    given = dict(config.options)
+    arguments = dict(config.options)
     if config.method == CERTIFIES_ITSELF:
-        given |= options.run_options(config) | {
-            "scale": "none",  # it is in the model already
+        arguments |= options.run_options(config) | {
+            "scale": "none",  # the model has it already
             "tasks": None if config.anytime else len(stream),
             "not_valid": stream.not_valid,
             "repeats": config.repeats,
@@ -96,7 +94,7 @@ def new_learner(
         memory=config.memory,
         seed=config.seed,
         scenario=stream.scenario,
-        **given,
+        **arguments,
     )
 
 
@@ -105,8 +103,10 @@ def new_model(config: Config, stream: Stream, say: Callable[[str], None]) -> Any
     assert config.model is not None
     for name in ("inputs", "classes", "seed", "scale"):
         if name in config.architecture:
-            instead = f", or say {name}=" if name in ("seed", "scale") else ""
-            raise UserError(f"The run itself gives its model {name}; leave architecture.{name} out{instead}.")
+            instead = f", or set {name}=" if name in ("seed", "scale") else ""
+            raise UserError(
+                f"The run itself sets {name} of its model; leave architecture.{name} out{instead}."
+            )
     scale = run_scale(config, stream, say)
     model: Any = models.build(
         config.model,
@@ -122,7 +122,7 @@ def new_model(config: Config, stream: Stream, say: Callable[[str], None]) -> Any
 
 
 def run_scale(config: Config, stream: Stream, say: Callable[[str], None]) -> dict[str, list[float]] | None:
-    """The scale of the inputs, if the configuration leaves it to the prior part of the first task."""
+    """The scale of the inputs from the prior part of the first task; None if the configuration does not ask for it."""
     if PRIOR not in config.scale:
         return None
     learned, _ = withhold(stream[0], config.holdout, config.seed)
@@ -137,33 +137,39 @@ def kind_of(config: Config, learner: Method) -> str | None:
 
 
 def recipe(config: Config, scenario: str, tasks: int) -> dict[str, Any]:
-    """How the tasks' samples are made again: what a verifier needs beside the data itself."""
-    known: dict[str, Any] = {key: getattr(config, key) for key in ("class_seed", "order", "order_seed")}
-    known |= {"holdout": config.holdout or None}
-    known |= {"images": config.images} if config.images != "shared" else {}
-    known |= {"seed": config.stream_seed} if config.stream_seed else {}
-    known |= {"holdout_seed": config.seed} if config.holdout else {}
-    claimed = {"stream": config.stream, "scenario": scenario, "tasks": tasks, **known, **config.data}
-    return {key: value for key, value in claimed.items() if value is not None}
+    """How the samples of the tasks are made from the data: what a verifier needs beside the data."""
+    fields = {
+        "stream": config.stream,
+        "scenario": scenario,
+        "tasks": tasks,
+        "class_seed": config.class_seed,
+        "order": config.order,
+        "order_seed": config.order_seed,
+        "holdout": config.holdout or None,
+        "images": config.images if config.images != "shared" else None,
+        "seed": config.stream_seed or None,
+        "holdout_seed": config.seed if config.holdout else None,
+        **config.data,
+    }
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def names_of(stream: Stream) -> dict[str, Any]:
-    """What the user calls the tasks, the classes and the columns of a table: what a certificate says beside the recipe."""
+    """The names of the tasks, the classes and the columns, which a certificate has beside the recipe."""
     columns = stream.description.get("inputs", {}).get("columns", ())
-    named = {"inputs": [short_name(column["name"]) for column in columns]} if columns else {}
-    return Names.from_description(stream.description).as_dict() | named
+    inputs = {"inputs": [short_name(column["name"]) for column in columns]} if columns else {}
+    return Names.from_description(stream.description).as_dict() | inputs
 
 
 def holdout_options(config: Config, tasks: int) -> KernelOptions:
-    """What a hold-out certificate depends on."""
-    fixed = None if config.anytime else tasks
+    """The options of a hold-out certificate."""
     try:
         return KernelOptions(
             memory=max(2000, tasks),
             kind="holdout",
             delta=config.delta,
             seed=config.seed,
-            tasks=fixed,
+            tasks=None if config.anytime else tasks,
             **options.claims(config),
         )
     except Refusal as refusal:
@@ -172,10 +178,9 @@ def holdout_options(config: Config, tasks: int) -> KernelOptions:
 
 def settings_of(learner: Any) -> dict[str, Any]:
     """All options of a method, for JSON."""
-    chosen = learner.options
-    if isinstance(chosen, KernelOptions):
-        return chosen.as_dict()
-    return {"memory": learner.memory, **asdict(chosen)}
+    if isinstance(learner.options, KernelOptions):
+        return learner.options.as_dict()
+    return {"memory": learner.memory, **asdict(learner.options)}
 
 
 def run_commitment(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
@@ -203,18 +208,18 @@ def run_commitment(config: Config, stream: Stream, learner: Any) -> dict[str, An
 
 
 def resolved_config(config: Config, stream: Stream, learner: Method) -> dict[str, Any]:
-    """What config.json holds: every key with its value, the defaults of the method and the stream included."""
-    chosen = options.defaults(config.method) | config.options | settings_of(learner)
-    record = config.as_record() | {"options": {name: chosen[name] for name in options.types(config.method)}}
+    """The content of config.json: every key with its value, also where it is the default of the method or the stream."""
+    values = options.defaults(config.method) | config.options | settings_of(learner)
+    record = config.as_record() | {"options": {name: values[name] for name in options.types(config.method)}}
     return record | {"scenario": stream.scenario, "tasks": len(stream), "kind": kind_of(config, learner)}
 
 
 def device(config: Config) -> torch.device:
     """The device of a configuration, if this machine has it."""
     try:
-        chosen = torch.device(config.device)
+        torch_device = torch.device(config.device)
     except RuntimeError as error:
         raise UserError(f"There is no device {config.device!r}; choose cpu or cuda.") from error
-    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+    if torch_device.type == "cuda" and (torch_device.index or 0) >= torch.cuda.device_count():
         raise UserError(f"This machine has no device {config.device!r}; choose device=cpu.")
-    return chosen
+    return torch_device

@@ -1,4 +1,4 @@
-"""Loggers for those who ask, or an object of your own; nothing leaves the machine unless told so."""
+"""Loggers for `--log`: the built-in ones, or your own class. Nothing leaves the machine unless you configure it."""
 
 import os
 from importlib import import_module
@@ -13,41 +13,41 @@ from cop2l.streams.task import Stream
 
 
 class Logged(Watcher):
-    """A logger as a watcher of a run: an object with `start(config)`, `log(task, numbers)` and `end(finished)`.
+    """A watcher that calls a logger: an object with `start(config)`, `log(task, numbers)` and `end(finished)`.
 
-    A run that goes on starts it again, and logs the tasks that it has learned; the averages of the run are logged last.
+    A run that continues starts the logger again and logs the finished tasks. The averages of the run are logged last.
     """
 
     def __init__(self, logger: Any) -> None:
         self.logger, self.begun, self.finished = logger, False, False
 
     def start(self, config: Config, stream: Stream, records: list[dict[str, Any]]) -> None:  # noqa: ARG002
-        """Only now is the run directory known to be ours."""
+        """Start the logger: only now it is known that the run directory belongs to this run."""
         self.logger.start(config.as_record())
         self.begun = True
         for record in records:
             self.task(record)
 
     def task(self, record: dict[str, Any]) -> None:
-        """The numbers of a task."""
+        """Log the numbers of a task."""
         self.logger.log(record["task"], measurements(record))
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """The averages."""
+        """Log the averages."""
         values = {f"final/{name}": summary[name] for name in ("accuracy", "forgetting", "plasticity")}
-        known = {name: value for name, value in values.items() if value is not None}
-        self.logger.log(len(summary["tasks"]), known)
+        numbers = {name: value for name, value in values.items() if value is not None}
+        self.logger.log(len(summary["tasks"]), numbers)
         self.finished = True
 
     def close(self) -> None:
-        """Once, whatever the reason."""
+        """End the logger, once."""
         if self.begun:
             self.begun = False
             self.logger.end(self.finished)
 
 
 def logged(name: str, folder: str | Path) -> Logged:
-    """The logger of this name (tensorboard, mlflow, wandb), or a class by its path, made with the run directory."""
+    """The watcher for a logger (tensorboard, mlflow, wandb, or a class by its path) and a run directory."""
     if ":" not in name and name not in LOGGERS:
         raise unknown("logger", name, LOGGERS)
     return Logged((LOGGERS.get(name) or imported(name))(Path(folder)))
@@ -71,7 +71,7 @@ def _library(module: str, package: str, extra: str) -> Any:
 
 
 class TensorBoard:
-    """Event files in the run directory, under tensorboard/."""
+    """Event files in tensorboard/ in the run directory."""
 
     def __init__(self, folder: Path) -> None:
         self.library = _library("torch.utils.tensorboard", "tensorboard", "tensorboard")
@@ -90,23 +90,21 @@ class TensorBoard:
 
 
 class MLflow:
-    """A run of the experiment "cop2l", at MLFLOW_TRACKING_URI or else beside the run directory, in mlruns/."""
+    """A run of the experiment "cop2l", at MLFLOW_TRACKING_URI or else in mlruns/ beside the run directory."""
 
     def __init__(self, folder: Path) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when it is imported
-        library, address = (
-            _library("mlflow", "mlflow-skinny", "mlflow"),
-            os.environ.get("MLFLOW_TRACKING_URI"),
-        )
+        library = _library("mlflow", "mlflow-skinny", "mlflow")
+        address = os.environ.get("MLFLOW_TRACKING_URI")
         if address is None:
             address = (folder.resolve().parent / "mlruns").as_uri()
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # needs no database and no server
         self.client = library.MlflowClient(address)
 
     def start(self, config: dict[str, Any]) -> None:
-        known = self.client.get_experiment_by_name("cop2l")
-        experiment = known.experiment_id if known else self.client.create_experiment("cop2l")
-        self.run_id = self.client.create_run(experiment, run_name=config["hash"]).info.run_id
+        experiment = self.client.get_experiment_by_name("cop2l")
+        number = experiment.experiment_id if experiment else self.client.create_experiment("cop2l")
+        self.run_id = self.client.create_run(number, run_name=config["hash"]).info.run_id
         for key, value in config.items():
             self.client.log_param(self.run_id, key, value)
 
@@ -119,7 +117,7 @@ class MLflow:
 
 
 class WandB:
-    """A run of the project "cop2l", offline, in the run directory under wandb/; WANDB_MODE=online sends it."""
+    """A run of the project "cop2l" in wandb/ in the run directory; offline unless WANDB_MODE=online."""
 
     def __init__(self, folder: Path) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read when it is imported
@@ -130,7 +128,7 @@ class WandB:
         quiet = self.library.Settings(silent=True, console="off", disable_git=True, save_code=False)
         names = {"project": "cop2l", "name": config["hash"], "dir": self.folder}
         self.run = self.library.init(**names, config=config, mode=mode, settings=quiet)
-        self.run.define_metric("*", step_metric="task")  # not over its own counter of calls
+        self.run.define_metric("*", step_metric="task")  # the axis of the plots, instead of a count of calls
 
     def log(self, task: int, numbers: dict[str, float]) -> None:
         self.run.log({"task": task, **numbers})

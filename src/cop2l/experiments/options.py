@@ -1,4 +1,4 @@
-"""The options of each method, read from where they are declared: the dataclass of the method."""
+"""The options of each method, read from the dataclass that declares them."""
 
 import ast
 import inspect
@@ -19,8 +19,8 @@ from cop2l.kernel.options import Options as KernelOptions
 CERTIFIES_ITSELF = "cop2l"
 
 
-class Explained(NamedTuple):
-    """What can be given to a run: its default, and the sentence under its declaration."""
+class Key(NamedTuple):
+    """A key of a run: its default, and the sentence under its declaration."""
 
     default: Any
     sentence: str
@@ -35,40 +35,42 @@ def declarations(method: str) -> tuple[type, ...]:
 
 
 def types(method: str) -> dict[str, Any]:
-    """The type of every option of a method; memory, seed and the like are keys of the run, whatever its method."""
+    """The type of every option of a method, without the keys that every run has (memory, seed, ...)."""
     return _types(declarations(method))
 
 
 @cache
-def _types(declared: tuple[type, ...]) -> dict[str, Any]:
-    hints = {cls: get_type_hints(cls) for cls in declared}
-    names = [(cls, field.name) for cls in declared for field in fields(cls)]
+def _types(classes: tuple[type, ...]) -> dict[str, Any]:
+    hints = {cls: get_type_hints(cls) for cls in classes}
+    names = [(cls, field.name) for cls in classes for field in fields(cls)]
     return {name: hints[cls][name] for cls, name in names if name not in FIELDS}
 
 
-def option_names(of: Iterable[str]) -> list[str]:
-    """The names of all the options of some methods."""
-    return sorted({name for method in of for name in types(method)})
+def option_names(method_names: Iterable[str]) -> list[str]:
+    """The names of all options of some methods."""
+    return sorted({name for method in method_names for name in types(method)})
 
 
 def typed_option(method: str, name: str, value: Any) -> Any:
-    """The value as the type of the method's option; an option of other methods, or of none, is refused."""
-    if name in (own := types(method)):
-        return as_type(own[name], value)
+    """The value as the type of the method's option; an option that the method does not have is refused."""
+    if name in types(method):
+        return as_type(types(method)[name], value)
     if other := next((other for other in methods.METHODS if name in types(other)), None):
         raise UserError(f"{method} has no option {name}; for {other} alone, write methods.{other}.{name}.")
-    raise unknown("key", name, [*FIELDS, *own])
+    raise unknown("key", name, [*FIELDS, *types(method)])
 
 
 def check(config: Config) -> None:
-    """Refuse what the method's declaration does, and a claim that the method cannot make: before any data is loaded."""
+    """Refuse wrong options, and a claim that the method cannot make, before any data is loaded."""
     for name, value in config.options.items():
         typed_option(config.method, name, value)
     if bool(config.groups) != ("groups" in config.claim):
-        raise UserError("A claim of groups names them: give both claim=groups and groups=A,B, or neither.")
+        raise UserError(
+            "A claim of groups needs their names; give both claim=groups and groups=A,B, or neither."
+        )
     if config.kind == "holdout" and not config.holdout:
         raise UserError(
-            "The claim is the hold-out bound and nothing is withheld; add for example holdout=0.1."
+            "The claim is the hold-out bound, but nothing is withheld; add for example holdout=0.1."
         )
     if config.method == CERTIFIES_ITSELF:
         tasks = None if config.anytime else config.tasks
@@ -86,47 +88,46 @@ def check(config: Config) -> None:
 
 
 def run_options(config: Config) -> dict[str, Any]:
-    """What CoP2L takes from the keys of the run that other methods do not."""
+    """The keys of the run that are options of CoP2L and of no other method."""
     kind = {"kind": config.kind} if config.kind not in (None, "holdout") else {}
     return {"delta": config.delta, **claims(config), **kind}
 
 
 def claims(config: Config) -> dict[str, Any]:
-    """What is claimed, whatever the method."""
+    """The keys of the run that say what is claimed."""
     return {name: getattr(config, name) for name in ("claim", "shares", "groups", "siblings")}
 
 
 def defaults(method: str) -> dict[str, Any]:
-    """The options of a method where none is given."""
+    """The default of every option of a method."""
     if method == CERTIFIES_ITSELF:
-        every = {"preset": presets.Choice.preset, **presets.options().as_dict()}
+        values = {"preset": presets.Choice.preset, **presets.options().as_dict()}
     else:
-        every = {field.name: field.default for cls in declarations(method) for field in fields(cls)}
-    return {name: every[name] for name in types(method)}
+        values = {field.name: field.default for cls in declarations(method) for field in fields(cls)}
+    return {name: values[name] for name in types(method)}
 
 
-def run_keys(method: str) -> dict[str, Explained]:
-    """Every key of a run of a method: those of all runs, then the method's options."""
+def run_keys(method: str) -> dict[str, Key]:
+    """Every key of a run of a method: those of all runs, then the options of the method."""
     run = {
-        name: Explained(getattr(Config, name, {}), sentence)
-        for name, sentence in field_sentences(Config).items()
+        name: Key(getattr(Config, name, {}), sentence) for name, sentence in field_sentences(Config).items()
     }
-    said = {name: text for cls in declarations(method) for name, text in field_sentences(cls).items()}
+    sentences = {name: text for cls in declarations(method) for name, text in field_sentences(cls).items()}
     for name, kind in types(method).items():
         if get_origin(kind) is Literal:
-            said[name] += f" One of: {', '.join(get_args(kind))}."
-    return run | {name: Explained(value, said[name]) for name, value in defaults(method).items()}
+            sentences[name] += f" One of: {', '.join(get_args(kind))}."
+    return run | {name: Key(value, sentences[name]) for name, value in defaults(method).items()}
 
 
 def field_sentences(declared: type) -> dict[str, str]:
-    """The sentence under each field of a dataclass, those of its bases included."""
-    found: dict[str, str] = {}
+    """The sentence under each field of a dataclass and of its bases."""
+    sentences: dict[str, str] = {}
     for cls in reversed(declared.__mro__[:-1]):
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
         for field, below in pairwise(tree.body if isinstance(tree, ast.ClassDef) else ()):
             if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
-                found[ast.unparse(field.target)] = " ".join(ast.literal_eval(below.value).split())
+                sentences[ast.unparse(field.target)] = " ".join(ast.literal_eval(below.value).split())
     for scenario, values in getattr(declared, "by_scenario", {}).items():
         for name, value in values.items():
-            found[name] = f"{found[name].rstrip('.')}; {value} if {scenario}."
-    return found
+            sentences[name] = f"{sentences[name].rstrip('.')}; {value} if {scenario}."
+    return sentences

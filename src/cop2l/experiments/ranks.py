@@ -1,4 +1,4 @@
-"""A run that several ranks share, started by torchrun: rank 0 runs, writes and speaks; the others learn and count with it."""
+"""A run that several ranks share, started by torchrun: all ranks learn and count, and rank 0 alone writes and prints."""
 
 import os
 import signal
@@ -28,18 +28,19 @@ from cop2l.files import last_complete
 from cop2l.streams.withhold import withhold
 
 MINUTES = 30.0
-"""A rank that does not answer for so long is lost; COP2L_RANKS_MINUTES changes it."""
+"""A rank that does not answer for this time is lost; COP2L_RANKS_MINUTES changes it."""
 FINISHED = -1
+"""What rank 0 sends instead of a number of tasks if the run is finished."""
 
 
 def is_launched() -> bool:
-    """Whether torchrun has started this process."""
+    """Whether torchrun started this process."""
     return dist.is_available() and dist.is_torchelastic_launched()
 
 
 @contextmanager
 def join_ranks() -> Iterator[Ranks | None]:
-    """The ranks that torchrun has started, or None. Whatever ends them, only the first to notice says so."""
+    """The ranks that torchrun started, or None. If they fail, only the first rank that notices prints an error."""
     if not is_launched():
         yield None
         return
@@ -52,7 +53,7 @@ def join_ranks() -> Iterator[Ranks | None]:
         if not _is_first(store):
             raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 2) from None
         raise
-    except SystemExit as end:  # torchrun stops the ranks that are left when one has ended
+    except SystemExit as end:  # torchrun stops all ranks once one has ended
         if end.code and _is_first(store):
             print(f"cop2l: {LOST}", file=sys.stderr, flush=True)
         raise
@@ -61,7 +62,7 @@ def join_ranks() -> Iterator[Ranks | None]:
 
 
 def _join() -> Any:
-    """Set up the group of all ranks; what they know of each other beside it."""
+    """Set up the group of all ranks, and return their store."""
     try:
         limit = timedelta(minutes=float(os.environ.get("COP2L_RANKS_MINUTES", MINUTES)))
         store, rank, size = next(rendezvous("env://", timeout=limit))
@@ -73,23 +74,23 @@ def _join() -> Any:
 
 
 def _is_first(store: Any) -> bool:
-    """Whether no other rank has said what happened; if nobody can tell, yes. What torchrun does now changes nothing."""
+    """Whether no other rank has printed the error; True if the store does not answer. Ignores SIGTERM from now on."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         store.set_timeout(timedelta(seconds=10))
-        return bool(store.add("said", 1) == 1)
+        return bool(store.add("errors", 1) == 1)
     except RuntimeError:
         return True
 
 
 def check(config: Config) -> None:
-    """Refuse a run that cannot be shared."""
+    """Refuse a method that ranks cannot share."""
     if config.method != CERTIFIES_ITSELF:
-        raise UserError(f"Ranks share the work of method=cop2l alone; run {config.method} without torchrun.")
+        raise UserError(f"Only method=cop2l can be shared by ranks; run {config.method} without torchrun.")
 
 
 def send_progress(ranks: Ranks | None, number: int) -> None:
-    """Rank 0 tells the others how many tasks are learned already, or that all is finished."""
+    """Send the number of learned tasks, or FINISHED, from rank 0 to the others."""
     if ranks is not None:
         ranks.gather(np.array([number]))
 
@@ -97,21 +98,21 @@ def send_progress(ranks: Ranks | None, number: int) -> None:
 def follow(
     config: Config, folder: str | Path, ranks: Ranks, commitment: dict[str, Any] | None = None
 ) -> None:
-    """What `run` does on every other rank: learn and count the same; nothing is shown or written."""
+    """Learn and count as `run` does, on every other rank; print and write nothing."""
     learned = int(ranks.gather(np.array([0]))[0, 0])
     if learned == FINISHED:
         return
     with threads(config.threads), warnings.catch_warnings():
         warnings.simplefilter("ignore", Advice)
         stream = load_stream(config)
-        promised = None if commitment is None else commitment_hash(commitment)
-        learner: Any = new_learner(config, stream, promised)
+        commitment_digest = None if commitment is None else commitment_hash(commitment)
+        learner: Any = new_learner(config, stream, commitment_digest)
         learner.engine.ranks = ranks
         if learned:
             state = last_complete(RunDirectory(folder).state)
             if not state.exists():
                 raise UserError(
-                    f"Rank {ranks.rank} cannot read {state}; let every rank reach the run directory."
+                    f"Rank {ranks.rank} cannot read {state}; put the run directory where every rank can read it."
                 )
             learner.restore(state)
         for task in stream[learned:]:

@@ -1,7 +1,6 @@
-"""The files of a run directory: their names, and what a record and the summary hold. Needs no torch.
+"""The names of the files of a run directory, and the fields of a record and of the summary. Needs no torch.
 
-The run writes these classes, `verify` compares them with the certificates, and the report reads them;
-docs/configuration.md says what each field means.
+The run writes these classes and the report reads them; docs/configuration.md explains the fields.
 """
 
 import math
@@ -32,13 +31,12 @@ T = TypeVar("T")
 Rate = Annotated[float, (0, 1)]
 Count = Annotated[int, (0, math.inf)]
 COUNTS = ("prior", "n", "compression", "evicted", "errors", "picked", "errors_not_picked", "iterations")
-"""What a certificate of CoP2L counts of a task."""
-WHERE_GIVEN = ("test_groups", "holdout")
-"""Fields of a task that are left out where there is no such thing."""
+"""The counts of a task in a certificate of CoP2L."""
+LEFT_OUT_IF_EMPTY = ("test_groups", "holdout")
 
 
 class Statement(TypedDict):
-    """A claim beside the bound of each task, as the certificate makes it."""
+    """A claim of a certificate beside the bounds of the tasks."""
 
     family: Literal["average", "forgetting", "classes", "groups"]
     task: Count | None
@@ -57,7 +55,7 @@ class Withheld:
 
 @dataclass(kw_only=True)
 class TaskRow:
-    """One task after the newest one was learned; a count that does not apply to the method is None."""
+    """One task, measured after the newest one; a count that does not apply to the method is None."""
 
     task: Count
     prior: Count | None = None
@@ -76,18 +74,18 @@ class TaskRow:
 
     @property
     def prior_examples(self) -> int | None:
-        """How many examples were trained on and do not certify: for other methods than CoP2L, all but the withheld ones."""
+        """The number of training-only examples; for other methods than CoP2L, all but the withheld ones."""
         return self.n if self.picked is None else self.prior
 
     @property
     def certified_on(self) -> int | None:
-        """How many examples the claim is made of."""
+        """The number of examples that certify the claim."""
         return self.n if self.picked is not None else self.holdout.n if self.holdout else None
 
 
 @dataclass(kw_only=True)
 class Record:
-    """A line of records.jsonl: what was measured and claimed after a task."""
+    """A line of records.jsonl: the measurements and claims after a task."""
 
     task: Count
     wrong: str | None = None
@@ -105,7 +103,7 @@ class Record:
     total_cuda_allocated: float | None = None
     memory_used: Count | None = None
     numbers_stored: Count | None = None
-    """Of collected runs: how many numbers were kept beside the examples."""
+    """The count of numbers kept beside the examples; only collected runs have it."""
 
 
 @dataclass(kw_only=True)
@@ -134,28 +132,28 @@ class Summary:
     class_names: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        known = range(1, len(self.matrix) + 1)
-        if not known or [len(row) for row in self.matrix] != [*known]:
+        tasks = range(1, len(self.matrix) + 1)
+        if not tasks or [len(row) for row in self.matrix] != [*tasks]:
             raise ValueError("its matrix is not a triangle")
-        if [row.task for row in self.tasks] != [*known]:
+        if [row.task for row in self.tasks] != [*tasks]:
             raise ValueError("its tasks are not those of its matrix")
-        if any(one["task"] not in (None, *known) for one in self.claims):
+        if any(claim["task"] not in (None, *tasks) for claim in self.claims):
             raise ValueError("it claims something of other tasks")
 
 
 def as_json(value: Record | Summary) -> dict[str, Any]:
     """A record or a summary as it is written."""
-    found = asdict(value)
-    found.pop("numbers_stored", None)
-    for row in found["tasks"]:
-        for name in WHERE_GIVEN:
+    content = asdict(value)
+    content.pop("numbers_stored", None)
+    for row in content["tasks"]:
+        for name in LEFT_OUT_IF_EMPTY:
             if not row[name]:
                 del row[name]
-    return found
+    return content
 
 
 def read_records(folder: Path) -> list[Record]:
-    """The records of a run directory; none before its first task is finished."""
+    """The records of a run directory."""
     path = folder / RECORDS
     return [decode_record(Record, line, path) for line in read_lines(path)]
 
@@ -166,16 +164,16 @@ def read_summary(folder: Path) -> Summary:
 
 
 def decode_record(kind: type[T], value: Any, path: str | Path) -> T:
-    """What a JSON object of a file says, as a class declares it; anything else is damage."""
+    """The JSON object of a file as an instance of a class; a field that does not fit is damage."""
     try:
-        made: T = _typed(kind, value, "it")
+        record: T = _typed(kind, value, "it")
     except (ValueError, OverflowError) as error:
         raise DamagedError(path, error) from None
-    return made
+    return record
 
 
 def _typed(kind: Any, value: Any, name: str) -> Any:
-    """A JSON value as a declared type; a ValueError names the field that is none."""
+    """A JSON value as a declared type; a ValueError names the field that does not fit."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         if value is None and NoneType in parts:
@@ -183,16 +181,15 @@ def _typed(kind: Any, value: Any, name: str) -> Any:
         kinds = [part for part in parts if part is not NoneType]
         return _typed(next((k for k in kinds if type(value) is k), kinds[0]), value, name)
     if origin is Annotated:
-        found, (low, high) = _typed(parts[0], value, name), parts[1]
-        if not low <= found <= high:
+        number, (low, high) = _typed(parts[0], value, name), parts[1]
+        if not low <= number <= high:
             raise ValueError(f"{name!r} is not between {low} and {high}")
-        return found
+        return number
     if is_dataclass(kind) or is_typeddict(kind):
         return kind(**_fields(kind, value, name))
     if kind is float and type(value) is int:
         return float(value)
-    good = value in parts if origin is Literal else type(value) is (origin or kind)
-    if not good:
+    if not (value in parts if origin is Literal else type(value) is (origin or kind)):
         raise ValueError(f"{name!r} is not of its type")
     if origin is list:
         return [_typed(parts[0], item, name) for item in value]
@@ -202,8 +199,8 @@ def _typed(kind: Any, value: Any, name: str) -> Any:
 def _fields(kind: Any, value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError(f"{name!r} is not an object")  # noqa: TRY004
-    hints, needed = _hints(kind)
-    if missing := needed - value.keys():
+    hints, required = _hints(kind)
+    if missing := required - value.keys():
         raise ValueError(f"{min(missing)!r} is missing")
     if unknown := value.keys() - hints.keys():
         raise ValueError(f"{min(unknown)[:60]!r} is no documented field")
@@ -212,8 +209,8 @@ def _fields(kind: Any, value: Any, name: str) -> dict[str, Any]:
 
 @cache
 def _hints(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
-    """The type of each field, and the fields that must be there."""
+    """The type of each field, and the names of the required fields."""
     hints = get_type_hints(kind, include_extras=True)
     declared = fields(kind) if is_dataclass(kind) else ()
-    given = {f.name for f in declared if (f.default, f.default_factory) != (MISSING, MISSING)}
-    return hints, frozenset(hints.keys() - given)
+    optional = {f.name for f in declared if (f.default, f.default_factory) != (MISSING, MISSING)}
+    return hints, frozenset(hints.keys() - optional)

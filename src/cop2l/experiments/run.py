@@ -38,15 +38,15 @@ def run(
     *,
     ranks: Ranks | None = None,
 ) -> dict[str, Any]:
-    """Learn every task; after each, evaluate on all tasks seen, certify what is due, and store. Returns the summary.
+    """Learn every task; after each, evaluate on all tasks so far, certify what is due, and store. Returns the summary.
 
-    A run that was stopped goes on after its last finished task; one that is finished is not run again. A run that differs from
-    a `commitment` made before is refused; its certificates name the commitment's hash. Where `ranks` share the work, the
-    others `follow`.
+    A run that was stopped continues after its last finished task; a finished run is not run again. A run that differs from
+    a `commitment` made before is refused; its certificates name the hash of the commitment. If `ranks` share the work, the
+    other ranks `follow`.
     """
-    promised = None if commitment is None else commitment_hash(commitment)
+    digest = None if commitment is None else commitment_hash(commitment)
     with RunDirectory(folder) as directory, threads(config.threads), Watchers(watchers) as watch:
-        directory.check(config, promised)
+        directory.check(config, digest)
         if (finished := directory.summary()) is not None:
             send_progress(ranks, FINISHED)
             return finished
@@ -60,7 +60,7 @@ def run(
             meter.learned()
             records.append(measure.evaluate(learner, stream, learned, records))
             records[-1].wrong = measure.withheld_errors(learner, stream, task, config)
-            certificate = measure.certify(learner, stream, config, records, promised)
+            certificate = measure.certify(learner, stream, config, records, digest)
             meter.read(records[-1], learner)
             directory.store(records[-1], certificate, learner)
             watch.task(as_json(records[-1]))
@@ -70,12 +70,6 @@ def run(
     return summary
 
 
-def release() -> None:
-    """Give back the memory of the device that earlier runs of this process hold: recorded work lives in reference cycles."""
-    gc.collect()
-    torch.cuda.empty_cache()
-
-
 def prepare(
     config: Config,
     directory: RunDirectory,
@@ -83,31 +77,34 @@ def prepare(
     ranks: Ranks | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Stream, Any, list[Record]]:
-    """The stream, the learner where the run goes on, the records so far; what is run, and where, is put down."""
-    if config.device != "cpu":
-        release()
+    """The stream, the learner after its last finished task, and the records so far; config.json is written."""
+    if (
+        config.device != "cpu"
+    ):  # free what earlier runs of this process hold: CUDA graphs live in reference cycles
+        gc.collect()
+        torch.cuda.empty_cache()
     stream = load_stream(config)
     check_groups(config, stream)
     check_tests(stream)
-    promised = None if commitment is None else commitment_hash(commitment)
-    learner: Any = new_learner(config, stream, promised, say)
+    digest = None if commitment is None else commitment_hash(commitment)
+    learner: Any = new_learner(config, stream, digest, say)
     if ranks is not None:
         learner.engine.ranks = ranks
     if commitment is not None and (
         names := differing_keys(run_commitment(config, stream, learner), commitment)
     ):
         raise UserError(
-            f"This run is not what was committed to: it differs in {', '.join(names[:10])}; give what the commitment says."
+            f"This run differs from the commitment in {', '.join(names[:10])}; use the values of the commitment."
         )
     space = measure.space(learner, stream, config)
     records = directory.resume(learner)
-    settings = {**resolved_config(config, stream, learner), "commitment": promised}
-    more = {
-        "ranks": ranks.size if ranks else 1,
-        "stream": stream.description,
-        "model": learner.model.description,
-    }
-    where = environment(device(config), **more)
-    directory.begin(settings, where, space)
+    settings = {**resolved_config(config, stream, learner), "commitment": digest}
+    place = environment(
+        device(config),
+        ranks=ranks.size if ranks else 1,
+        stream=stream.description,
+        model=learner.model.description,
+    )
+    directory.begin(settings, place, space)
     send_progress(ranks, learner.tasks_seen)
     return stream, learner, records

@@ -1,4 +1,4 @@
-"""Many runs: in local processes, or on a Ray cluster. One that fails does not stop the others."""
+"""Many runs, in local processes or on a Ray cluster. A run that fails does not stop the others."""
 
 import contextlib
 import multiprocessing
@@ -23,7 +23,7 @@ from cop2l.text import as_typed
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a sweep: its directory, and what tells it from the others."""
+    """One run of a sweep: its configuration, its directory, and a name that differs from the others."""
 
     config: Config
     folder: Path
@@ -31,13 +31,12 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """Whether the run's summary is there."""
         return (self.folder / "summary.json").exists()
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended: its summary, or its error."""
+    """A run that ended: its summary, or its error."""
 
     job: Job
     summary: dict[str, Any] | None
@@ -45,18 +44,18 @@ class Ended:
 
 
 def jobs(configs: Sequence[Config], folder: str | Path) -> list[Job]:
-    """Each run with its directory below the folder, named by its hash."""
+    """The jobs of some configurations; the directory of each is named by its hash."""
     return [Job(c, Path(folder) / c.hash, name) for c, name in zip(configs, run_names(configs), strict=True)]
 
 
 def run_names(configs: Sequence[Config]) -> list[str]:
-    """What tells the runs of a sweep apart: the method, and what varies between the runs of one method."""
+    """The names of the runs: the method, and the keys that vary between the runs of one method."""
     flat = [flatten({k: v for k, v in asdict(config).items() if k not in UNHASHED}) for config in configs]
     values: dict[tuple[str, str], set[str]] = {}
     for settings in flat:
         for key, value in settings.items():
             values.setdefault((settings["method"], key), set()).add(repr(value))
-    varied = {key for key, found in values.items() if len(found) > 1}
+    varied = {key for key, texts in values.items() if len(texts) > 1}
     if len({settings["method"] for settings in flat}) > 1 or not varied:
         varied |= {(settings["method"], "method") for settings in flat}
     return [
@@ -69,8 +68,8 @@ def run_names(configs: Sequence[Config]) -> list[str]:
     ]
 
 
-def overview(every: Sequence[Job], failed: Sequence[Ended]) -> list[dict[str, Any]]:
-    """How each run of a sweep stands, for JSON."""
+def overview(jobs: Sequence[Job], failed: Sequence[Ended]) -> list[dict[str, Any]]:
+    """The state of each run of a sweep, for JSON."""
     errors = {outcome.job.folder: outcome.error for outcome in failed}
     return [
         {
@@ -79,7 +78,7 @@ def overview(every: Sequence[Job], failed: Sequence[Ended]) -> list[dict[str, An
             "finished": job.finished,
             "error": errors.get(job.folder),
         }
-        for job in every
+        for job in jobs
     ]
 
 
@@ -88,7 +87,7 @@ Answer = tuple[dict[str, Any] | None, str | None]
 
 
 def attempt(config: Config, folder: str) -> Answer:
-    """Run one configuration: its summary, or its error in a sentence (the traceback lies in error.txt)."""
+    """Run one configuration; returns its summary, or its error in a sentence (the traceback is in error.txt)."""
     from cop2l.experiments.run import run
 
     try:
@@ -105,15 +104,15 @@ def attempt(config: Config, folder: str) -> Answer:
 
 
 def warm_context() -> Any:
-    """Processes that are forked, where they can be, from one that has imported torch and what its exact mode imports."""
-    known = multiprocessing.get_all_start_methods()
-    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in known else "spawn")
+    """A multiprocessing context that starts quickly: where possible, it forks a process that has imported torch."""
+    methods = multiprocessing.get_all_start_methods()
+    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
     context.set_forkserver_preload(["cop2l.experiments.run", "torch._inductor.config"])
     return context
 
 
 def locally(todo: Sequence[Job], workers: int) -> Generator[Ended, None, None]:
-    """Run jobs in local processes, `workers` at a time; each run has a process of its own."""
+    """Run jobs in local processes, `workers` at a time, one process per run."""
     context = warm_context()
     waiting = list(reversed(todo))
     running: dict[Any, tuple[Job, Any]] = {}
@@ -121,13 +120,13 @@ def locally(todo: Sequence[Job], workers: int) -> Generator[Ended, None, None]:
         while waiting or running:
             while waiting and len(running) < workers:
                 job = waiting.pop()
-                ours, theirs = context.Pipe(duplex=False)
+                receiver, sender = context.Pipe(duplex=False)
                 process = context.Process(
-                    target=_work, args=(job.config, str(job.folder), theirs), daemon=True
+                    target=_work, args=(job.config, str(job.folder), sender), daemon=True
                 )
                 process.start()
-                theirs.close()
-                running[ours] = job, process
+                sender.close()
+                running[receiver] = job, process
             ready: Any
             for ready in wait(list(running)):
                 job, process = running.pop(ready)
@@ -136,7 +135,7 @@ def locally(todo: Sequence[Job], workers: int) -> Generator[Ended, None, None]:
                     answer = ready.recv()
                 ready.close()
                 process.join()
-                died = f"The process ended without a word (exit code {process.exitcode})."
+                died = f"The process ended without a result (exit code {process.exitcode})."
                 yield Ended(job, *(answer or (None, died)))
     finally:
         for _, process in running.values():
@@ -152,14 +151,14 @@ def _work(config: Config, folder: str, answer: Connection) -> None:
 
 
 def _end_with_parent() -> None:
-    """Wait until the sweep itself has ended, however it did, and end this process too."""
+    """Wait until the sweep itself has ended, in whatever way, and end this process too."""
     if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
         os._exit(143)
 
 
 def on_ray(todo: Sequence[Job], address: str | None) -> Generator[Ended, None, None]:
-    """Run jobs on a Ray cluster (a new local one without an address); all nodes must see the same folders."""
+    """Run jobs on a Ray cluster, or on a new local one without an address; all nodes must see the same folders."""
     try:
         ray: Any = import_module("ray")
     except ImportError:
@@ -169,8 +168,8 @@ def on_ray(todo: Sequence[Job], address: str | None) -> Generator[Ended, None, N
         ray.init(address=address, log_to_driver=False, **dashboard)
     except (ConnectionError, RuntimeError) as error:
         raise UserError(
-            f"Cannot join a Ray cluster at {address} ({error}); start it, and if it asks for a token, give it"
-            " in the environment (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN)."
+            f"Cannot join a Ray cluster at {address} ({error}); start it. If it needs a token, set"
+            " RAY_AUTH_MODE=token and RAY_AUTH_TOKEN."
         ) from error
     try:
         waiting: dict[Any, Job] = {}
