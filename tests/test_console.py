@@ -106,7 +106,7 @@ def test_the_bar_of_a_download_counts_and_starts_again():
         bar.update(2_000_000)
         bar.reset()
         bar.update(1_000_000)
-    assert bar.done == 1_000_000
+    assert bar.completed == 1_000_000
     assert "file" in out.getvalue()
 
 
@@ -117,8 +117,8 @@ def test_there_is_no_bar_in_a_log():
     assert out.getvalue() == ""
 
 
-def watched(out, every):
-    view = console.RunView(out, every)
+def watched(out, interval):
+    view = console.RunView(out, interval)
     view.note("trying up to 7 steps")
     stream = load("synthetic", tasks=3, n=50)
     view.start(Config(stream="synthetic", model="mlp", memory=30), stream, [RECORD])
@@ -131,20 +131,20 @@ def watched(out, every):
 LINES = [
     "trying up to 7 steps",
     "cop2l on synthetic (class-incremental, 3 tasks), mlp, memory 30, seed 0",
-    "going on after task 1",
+    "continuing after task 1",
     "task 2/3, about 4.0 s left  iteration 7  picked 56  bound 32.11 %  errors 3  worst loss 1.250",
     "task 2/3  accuracy 90.00 %, certified error at most 20.01 % on every task (preference), 2.0 s",
 ]
 
 
 def test_a_run_in_a_log_is_a_line_per_task_and_one_after_a_long_silence():
-    assert watched(io.StringIO(), every=0.0).splitlines() == LINES
-    assert watched(io.StringIO(), every=1e9).splitlines() == [*LINES[:3], LINES[4]]
+    assert watched(io.StringIO(), interval=0.0).splitlines() == LINES
+    assert watched(io.StringIO(), interval=1e9).splitlines() == [*LINES[:3], LINES[4]]
 
 
 def test_a_run_on_a_terminal_has_a_bar_below_the_finished_tasks(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    shown = watched(Terminal(), every=1e9)
+    shown = watched(Terminal(), interval=1e9)
     assert all(line in shown for line in [*LINES[:3], LINES[4]])
     assert "task 2/3, about 4.0 s left  iteration 7  picked 56" in shown  # the rest may be cut off
     assert shown.endswith("\x1b[2K")  # the bar is gone

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from cop2l import _HOMES
+from cop2l import _MODULES
 from docs.import_graph import PACKAGE, PICTURE, edges, imports, packages, picture
 
 ANYWHERE = ("_version", "__version__")
@@ -14,7 +14,7 @@ TOP = ("__init__", "__main__")
 
 def package_of(module):
     """cop2l.bounds.kl -> bounds; cop2l.CoP2L, which is imported when used -> certify."""
-    parts = _HOMES.get(module.removeprefix("cop2l."), module).split(".")
+    parts = _MODULES.get(module.removeprefix("cop2l."), module).split(".")
     return parts[1] if len(parts) > 1 else "__init__"
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cop2l.monitor.monitor import Monitor
     from cop2l.planning import plan
 
-_HOMES = {
+_MODULES = {
     "CoP2L": "cop2l.certify.learner",
     "Monitor": "cop2l.monitor.monitor",
     "export": "cop2l.exporting",
@@ -27,6 +27,6 @@ __all__ = ["CoP2L", "Monitor", "__version__", "export", "plan", "verify"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'cop2l' has no attribute {name!r}")

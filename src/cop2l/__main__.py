@@ -3,10 +3,8 @@
 import os
 import sys
 
-here = os.path.realpath(".")
-sys.path[:] = [
-    path for path in sys.path if os.path.realpath(path or ".") != here
-]  # nothing of the current folder is imported
+# Nothing is imported from the current folder.
+sys.path[:] = [path for path in sys.path if os.path.realpath(path or ".") != os.path.realpath(".")]
 
 from cop2l.cli import main  # noqa: E402
 

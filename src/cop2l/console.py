@@ -1,4 +1,4 @@
-"""The console: notes, warnings and progress on a terminal, under a notebook's cell, or as plain lines in a log."""
+"""Notes, warnings and progress: on a terminal, under the cell of a notebook, or as plain lines in a log."""
 
 import os
 import sys
@@ -15,9 +15,9 @@ from cop2l.errors import Advice
 from cop2l.text import Names, count, duration, measured_percent, percent
 
 Progress = Callable[[dict[str, Any]], None]
-"""Called with one event after each mP2L iteration, epoch or batch of pictures."""
+"""A callback: it gets one event after each mP2L iteration, epoch or batch of pictures."""
 PAUSE = 0.1
-"""Seconds between two updates of a notebook: thousands of them would keep the browser busy."""
+"""Seconds between two updates of a notebook; more of them would keep the browser busy."""
 
 
 def note(sentence: str) -> None:
@@ -28,19 +28,19 @@ def note(sentence: str) -> None:
 @contextmanager
 def advice_in_one_line() -> Iterator[None]:
     """Print `Advice` as one line on stderr, without the place in the code."""
-    usual = warnings.showwarning
+    original = warnings.showwarning
 
-    def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
+    def show(message: Any, category: type[Warning], *arguments: Any, **keywords: Any) -> None:
         if issubclass(category, Advice):
             note(f"Warning: {message}")
         else:
-            usual(message, category, *place, **more)
+            original(message, category, *arguments, **keywords)
 
     warnings.showwarning = show
     try:
         yield
     finally:
-        warnings.showwarning = usual
+        warnings.showwarning = original
 
 
 def leave_closed_pipes() -> None:
@@ -53,12 +53,12 @@ def leave_closed_pipes() -> None:
 
 
 class Bar:
-    """A bar on a terminal, which goes away; nothing elsewhere. pooch sets `total` and calls update, reset and close."""
+    """A bar on a terminal, removed at the end; nothing elsewhere. pooch sets `total` and calls update, reset and close."""
 
     def __init__(
         self, label: str, total: int | None = None, *, size: bool = False, out: TextIO | None = None
     ):
-        self.total, self.done, self._bar, self._out = total, 0, None, out or sys.stderr
+        self.total, self.completed, self._bar, self._out = total, 0, None, out or sys.stderr
         if self._out.isatty():
             self._bar = _rich_bar(self._out, size=size, counted=total is not None)
             self._row = self._bar.add_task(label, total=total)
@@ -71,15 +71,15 @@ class Bar:
         self.close()
 
     def update(self, amount: int = 1) -> None:
-        """Add to what is done."""
-        self.done += amount
+        """Add an amount to what is completed."""
+        self.completed += amount
         if self._bar:
-            self._bar.update(self._row, completed=self.done, total=self.total or None)
+            self._bar.update(self._row, completed=self.completed, total=self.total or None)
 
-    def show(self, label: str, done: float, total: float | None) -> None:
+    def show(self, label: str, completed: float, total: float | None) -> None:
         """Show another label and state."""
         if self._bar:
-            self._bar.update(self._row, description=label, completed=done, total=total)
+            self._bar.update(self._row, description=label, completed=completed, total=total)
 
     def say(self, line: str) -> None:
         """Print a line above the bar."""
@@ -88,10 +88,10 @@ class Bar:
 
     def reset(self) -> None:
         """Count from 0 again."""
-        self.done = 0
+        self.completed = 0
 
     def close(self) -> None:
-        """Take the bar off the terminal."""
+        """Remove the bar from the terminal."""
         if self._bar:
             self._bar.stop()
             self._bar = None
@@ -107,7 +107,7 @@ def _rich_bar(out: TextIO, *, size: bool, counted: bool) -> Any:
 
 
 class Cell:
-    """A bar and a line under a notebook's cell, which stay; no widget is needed."""
+    """A bar and a line under the cell of a notebook; they stay, and need no widget."""
 
     def __init__(self, label: str) -> None:
         from IPython.display import display
@@ -115,11 +115,11 @@ class Cell:
         self._label, self._drawn = label, -inf
         self._handle = display(self._data(None), raw=True, display_id=True)
 
-    def show(self, label: str, done: float, total: float | None) -> None:
+    def show(self, label: str, completed: float, total: float | None) -> None:
         """Show another label and state; without a total the bar only moves."""
         self._label = label
         if monotonic() - self._drawn >= PAUSE:
-            self._handle.update(self._data(done / total if total else None), raw=True)
+            self._handle.update(self._data(completed / total if total else None), raw=True)
             self._drawn = monotonic()
 
     def close(self) -> None:
@@ -136,15 +136,15 @@ class Cell:
 
 
 class Lines:
-    """Plain lines: the first state, one after every so many seconds of silence, and the last ones."""
+    """Plain lines: the first state, the last states, and one after every `interval` seconds without a line."""
 
-    def __init__(self, out: TextIO | None = None, every: float = 10.0) -> None:
-        self._out, self._every, self._printed, self._open = out, every, -inf, ""
+    def __init__(self, out: TextIO | None = None, interval: float = 10.0) -> None:
+        self._out, self._interval, self._printed, self._open = out, interval, -inf, ""
 
-    def show(self, label: str, done: float, total: float | None) -> None:
-        """Print the label if it is time, or if all is done."""
+    def show(self, label: str, completed: float, total: float | None) -> None:
+        """Print the label if it is time, or if all is completed."""
         self._open = label
-        if done == total or monotonic() - self._printed >= self._every:
+        if completed == total or monotonic() - self._printed >= self._interval:
             self.say(label)
 
     def say(self, line: str) -> None:
@@ -153,14 +153,17 @@ class Lines:
         self._printed, self._open = monotonic(), ""
 
     def close(self) -> None:
-        """Print the last label, if it was not yet."""
+        """Print the last label, if it was not printed."""
         if self._open:
             self.say(self._open)
 
 
 @contextmanager
 def progress_display(progress: Progress | bool | None) -> Iterator[Progress | None]:
-    """A callable for the events of `learn` or `extract`: the given one; if True, what fits here; if None, no plain lines."""
+    """The callback for the events of `learn` or `extract`: `progress` itself, or one that shows them.
+
+    True shows a bar, or lines in a log; None shows a bar only; False shows nothing.
+    """
     if callable(progress) or progress is False:
         yield progress or None
         return
@@ -176,7 +179,7 @@ def progress_display(progress: Progress | bool | None) -> Iterator[Progress | No
 
 
 def in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this."""
+    """Whether this runs in a Jupyter notebook."""
     if "IPython" not in sys.modules:
         return False
     from IPython import get_ipython
@@ -184,12 +187,16 @@ def in_notebook() -> bool:
     return hasattr(get_ipython(), "kernel")
 
 
-def event_line(event: Mapping[str, Any], of_tasks: str = "") -> tuple[str, float, float | None]:
-    """An event in one line, how much is done, and of how much (None: nobody knows)."""
+def event_line(event: Mapping[str, Any], suffix: str = "") -> tuple[str, float, float | None]:
+    """An event in one line, how much is completed, and the total (None if unknown); `suffix` follows the task."""
     if "part" in event:
-        done, total = event["done"], event["total"]
-        return f"{event['part']}: {done} of {total}, {event['rate']:.0f} pictures per second", done, total
-    task = f"task {event['task']}{of_tasks}"
+        completed, total = event["done"], event["total"]
+        return (
+            f"{event['part']}: {completed} of {total}, {event['rate']:.0f} pictures per second",
+            completed,
+            total,
+        )
+    task = f"task {event['task']}{suffix}"
     if "epoch" in event:
         loss = f"  loss {event['loss']:.3f}" if "loss" in event else ""  # some methods have no loss
         epoch, epochs = event["epoch"], event["epochs"]
@@ -201,13 +208,13 @@ def event_line(event: Mapping[str, Any], of_tasks: str = "") -> tuple[str, float
 
 
 class Watcher:
-    """An observer of a run; each method does nothing unless it is overridden."""
+    """An observer of a run; override the methods that you need."""
 
     def start(self, config: Any, stream: Any, records: list[dict[str, Any]]) -> None:
         """The run begins, or continues after the tasks of these records."""
 
     def note(self, sentence: str) -> None:
-        """Something is done or known before the first task."""
+        """Something is known before the first task, such as the scale of the inputs."""
 
     def progress(self, event: dict[str, Any]) -> None:
         """One mP2L iteration or one epoch is done."""
@@ -223,7 +230,7 @@ class Watcher:
 
 
 class Watchers:
-    """Several watchers as one: every call goes to each of them; closed at the end of a with statement."""
+    """Several watchers as one: every call goes to each of them. A with statement closes them."""
 
     def __init__(self, watchers: Sequence[Watcher]) -> None:
         self._watchers = watchers
@@ -243,15 +250,15 @@ class Watchers:
 
 
 class RunView(Watcher):
-    """A line per finished task; below them, on a terminal, a bar with the current task and the time left."""
+    """A line per finished task and, on a terminal, a bar with the current task and the time left."""
 
-    def __init__(self, out: TextIO | None = None, every: float = 10.0) -> None:
+    def __init__(self, out: TextIO | None = None, interval: float = 10.0) -> None:
         self._out = out or sys.stdout
-        self._view: Any = Lines(self._out, every)
+        self._view: Any = Lines(self._out, interval)
         self._tasks, self._seconds, self._names = 0, list[float](), Names()
 
     def start(self, config: Any, stream: Any, records: list[dict[str, Any]]) -> None:
-        """Print what is run, and where it continues."""
+        """Print the configuration, and after which task the run continues."""
         self._tasks, self._seconds = len(stream), [record["seconds"] for record in records]
         self._names = Names.from_description(stream.description)
         self._view.say(
@@ -259,19 +266,18 @@ class RunView(Watcher):
             f" {config.model}, memory {config.memory}, seed {config.seed}"
         )
         if records:
-            self._view.say(self._names.with_names(f"going on after task {records[-1]['task']}"))
+            self._view.say(self._names.with_names(f"continuing after task {records[-1]['task']}"))
         if self._out.isatty():
             self._view = Bar("starting", out=self._out)
 
     def note(self, sentence: str) -> None:
-        """Print it."""
         self._view.say(sentence)
 
     def progress(self, event: dict[str, Any]) -> None:
         """Show the state of the current task."""
-        left = self._tasks - len(self._seconds)
-        soon = f", about {duration(fmean(self._seconds) * left)} left" if self._seconds else ""
-        self._view.show(*event_line(event, f"/{self._tasks}{self._names.task(event['task'])}{soon}"))
+        tasks_left = self._tasks - len(self._seconds)
+        time_left = f", about {duration(fmean(self._seconds) * tasks_left)} left" if self._seconds else ""
+        self._view.show(*event_line(event, f"/{self._tasks}{self._names.task(event['task'])}{time_left}"))
 
     def task(self, record: dict[str, Any]) -> None:
         """Print mean accuracy, and the largest bound of the claim."""
@@ -285,5 +291,5 @@ class RunView(Watcher):
         self._view.say(f"task {record['task']}/{self._tasks}{name}  {', '.join(parts)}")
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Remove the bar, or print the last line."""
         self._view.close()

@@ -1,4 +1,4 @@
-"""Errors and warnings that are meant for a person; `UserError` is the kernel's own, which imports nothing from here."""
+"""Errors and warnings for the user; `UserError` is defined in the kernel, which imports nothing from here."""
 
 from cop2l.kernel.options import UserError, unknown
 
@@ -6,14 +6,14 @@ __all__ = ["Advice", "UserError", "missing_extra", "printable_text", "unknown"]
 
 
 class Advice(UserWarning):
-    """Something looks wrong but may be meant; the message is one sentence that says what to change.
+    """A warning about something that looks wrong; the message is one sentence that says what to change.
 
-    Python shows it once, and `warnings.simplefilter("ignore", Advice)` silences it.
+    Python shows it once; `warnings.simplefilter("ignore", Advice)` silences it.
     """
 
 
 def printable_text(sentence: str) -> str:
-    """A sentence that cannot steer a terminal, whatever names and messages of others are in it."""
+    """A sentence without control characters, which could change a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in sentence)
 
 

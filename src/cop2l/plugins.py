@@ -1,4 +1,4 @@
-"""What other packages bring: methods, streams and backbones, by entry points or by the path of a class."""
+"""Methods, streams and backbones of other packages, by entry points or by the path of a class."""
 
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -8,12 +8,12 @@ from cop2l.errors import UserError
 
 
 def installed_names(kind: str) -> dict[str, str]:
-    """What installed packages declare as entry points of the group cop2l.KIND: names to package.module:Name."""
+    """The entry points cop2l.KIND of installed packages: names to package.module:Name."""
     return {entry.name: entry.value for entry in entry_points(group=f"cop2l.{kind}")}
 
 
 def imported(path: str) -> Any:
-    """What a text such as package.module:Name names; its package is imported only now.
+    """The object at a path such as package.module:Name.
 
     >>> imported("collections:OrderedDict").__name__
     'OrderedDict'

@@ -1,7 +1,7 @@
-"""All randomness: a function of (seed, purpose, task, ...) and of nothing else.
+"""All randomness, as a function of (seed, purpose, task, ...) alone.
 
-The global generators of torch are neither read nor written: a model's own randomness (dropout) is seeded
-inside `private_randomness`, which puts the global state back as it was.
+The global generators of torch are neither read nor changed. The randomness of a model (dropout) is seeded in
+`private_randomness`, which restores the global state.
 """
 
 import hashlib
@@ -13,15 +13,15 @@ import torch
 
 
 def derive(seed: int, purpose: str, *numbers: int) -> int:
-    """A 63-bit seed for one purpose and its numbers, such as "update" with the task and the iteration."""
+    """A 63-bit seed for a purpose and its numbers, such as "update" with the task and the iteration."""
     text = ":".join(["cop2l", str(int(seed)), purpose, *(str(int(n)) for n in numbers)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def marks(seed: int, purpose: str, *numbers: int, n: int) -> np.ndarray:
-    """One 64-bit mark per row: row r's mark is a function of (seed, purpose, numbers, r) alone.
+    """A 64-bit mark for each row r, as a function of (seed, purpose, numbers, r) alone.
 
-    Philox is counter-based: the mark of a row does not depend on how many rows there are.
+    Philox is counter-based: the mark of a row does not depend on the number of rows.
     """
     return np.random.Philox(key=derive(seed, purpose, *numbers)).random_raw(n).astype(np.uint64, copy=False)
 
@@ -33,13 +33,13 @@ def uniform(seed: int, purpose: str, *numbers: int, n: int) -> np.ndarray:
 
 
 def generator(seed: int, purpose: str, *numbers: int) -> torch.Generator:
-    """A torch generator of its own (on the CPU: permutations and samples are drawn there)."""
+    """A new torch generator on the CPU, where permutations and samples are drawn."""
     return torch.Generator().manual_seed(derive(seed, purpose, *numbers))
 
 
 @contextmanager
 def private_randomness(device: torch.device, seed: int, purpose: str, *numbers: int) -> Iterator[None]:
-    """Inside, the default generators start from a derived seed; afterwards they are as before."""
+    """In a with statement, the default generators start from a derived seed; afterwards their state is restored."""
     start = derive(seed, purpose, *numbers)
     cpu = torch.default_generator
     saved = cpu.get_state()

@@ -1,4 +1,4 @@
-"""The text about bounds, rates and assumptions in everything that cop2l prints; only the kernel words its own verdicts."""
+"""The text about bounds, rates and assumptions in everything that cop2l prints, except the verdicts of the kernel."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from cop2l.errors import UserError, printable_text
 
 EXACT = Context(prec=1100)
-"""Digits enough for every float and for 1 - delta."""
+"""Enough digits for every float and for 1 - delta."""
 
 
 def percent(bound: float) -> str:
-    """An upper bound, in per cent with two digits, rounded up: the same number wherever it is printed.
+    """An upper bound in per cent with two digits, rounded up.
 
     >>> percent(0.03142), percent(0.03125), percent(1.0)
     ('3.15 %', '3.13 %', '100.00 %')
@@ -29,13 +29,13 @@ def interval(low: float, high: float) -> str:
     return f"{_scaled(low, 100, 2, ROUND_FLOOR)} to {_scaled(high, 100, 2, ROUND_CEILING)}"
 
 
-def measured_percent(measured: float) -> str:
-    """A measured rate, in per cent with two digits, rounded to the nearest.
+def measured_percent(rate: float) -> str:
+    """A measured rate in per cent with two digits, rounded to the nearest.
 
     >>> measured_percent(0.951), measured_percent(-0.00001)
     ('95.10 %', '0.00 %')
     """
-    return f"{rounded_text(measured, 2, '100')} %"
+    return f"{rounded_text(rate, 2, '100')} %"
 
 
 def rounded_text(value: float, digits: int, scale: str = "1") -> str:
@@ -64,34 +64,34 @@ def confidence(delta: float | Decimal) -> str:
 
 
 class Names(NamedTuple):
-    """What the user calls the tasks and the classes; empty: they have numbers alone."""
+    """The names of the tasks and the classes; empty if they have numbers only."""
 
     tasks: Sequence[str] = ()
     classes: Sequence[str] = ()
 
     @classmethod
-    def from_description(cls, described: Mapping[str, Any] | None) -> "Names":
-        """The names in the description of a stream, or in what a certificate states of its data."""
-        lists = [(described or {}).get(key) for key in ("task_names", "class_names")]
+    def from_description(cls, description: Mapping[str, Any] | None) -> "Names":
+        """The names in the description of a stream, or in the data of a certificate."""
+        lists = [(description or {}).get(key) for key in ("task_names", "class_names")]
         return cls(
-            *([short_name(name) for name in found] if isinstance(found, list) else [] for found in lists)
+            *([short_name(name) for name in names] if isinstance(names, list) else [] for names in lists)
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The names, for JSON; classes that are called by their numbers have none."""
+        """The names, for JSON; classes named by their numbers are left out."""
         numbers = [str(number) for number in range(len(self.classes))]
-        found = {
+        lists = {
             "task_names": list(self.tasks),
             "class_names": [] if self.classes == numbers else list(self.classes),
         }
-        return {key: names for key, names in found.items() if names}
+        return {key: names for key, names in lists.items() if names}
 
     def task(self, number: int) -> str:
-        """A task's name behind its number, if it has one."""
+        """The name of a task in parentheses, to follow its number; empty if it has none."""
         return f' ("{self.tasks[number - 1]}")' if 0 < number <= len(self.tasks) else ""
 
     def task_number(self, label: Any) -> Any:
-        """The number of a task, from its name or its number.
+        """The number of a task, by its name or its number.
 
         >>> names = Names(["2019", "2020"], ["cat", "dog"])
         >>> names.task_number("2020"), names.task_number("2"), names.class_number("dog"), Names().task_number("Bern")
@@ -100,17 +100,17 @@ class Names(NamedTuple):
         return _number(label, self.tasks, 1, "task")
 
     def class_number(self, label: Any) -> Any:
-        """The number of a class, from its name or its number."""
+        """The number of a class, by its name or its number."""
         return _number(label, self.classes, 0, "class")
 
     def with_names(self, sentence: str) -> str:
-        """A sentence about tasks and classes by their numbers, with the names.
+        """A sentence with the name behind the number of each task and class.
 
         >>> Names(["Bern", "Genf"], ["0", "dog"]).with_names("the error rate on class 1 of task 2")
         'the error rate on class 1 ("dog") of task 2 ("Genf")'
         """
-        named = re.sub(r"\b[Tt]ask (\d{1,9})\b", lambda found: found[0] + self.task(int(found[1])), sentence)
-        return re.sub(r"\bclass (\d{1,9})\b", lambda found: found[0] + self._class(int(found[1])), named)
+        sentence = re.sub(r"\b[Tt]ask (\d{1,9})\b", lambda m: m[0] + self.task(int(m[1])), sentence)
+        return re.sub(r"\bclass (\d{1,9})\b", lambda m: m[0] + self._class(int(m[1])), sentence)
 
     def _class(self, number: int) -> str:
         name = self.classes[number] if number < len(self.classes) else str(number)
@@ -118,31 +118,31 @@ class Names(NamedTuple):
 
 
 def _number(label: Any, names: Sequence[str], first: int, noun: str) -> Any:
-    """The number behind a label: that of the name, if it is one; as it is, where nothing has names."""
+    """The number of a name or of a number; any other label is refused if there are names."""
     if (text := str(label)) in names:
         return first + list(names).index(text)
     if names and label is not None and not text.isdecimal():
         raise UserError(
-            f"There is no {noun} named {text!r}; they are called {', '.join(map(repr, names[:20]))}."
+            f"There is no {noun} named {text!r}; choose one of: {', '.join(map(repr, names[:20]))}."
         )
     return int(text) if text.isdecimal() else label
 
 
 def short_name(name: object) -> str:
-    """A name as it is kept and shown: printable, and not too long."""
+    """A name as it is stored and printed: only printable letters, at most 80."""
     return printable_text(str(name))[:80]
 
 
 def duration(seconds: float) -> str:
-    """A time as people read it.
+    """A time in seconds, minutes or hours.
 
     >>> duration(3.21), duration(75), duration(7500)
     ('3.2 s', '1 min 15 s', '2 h 5 min')
     """
     if seconds < 60:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    minutes, remainder = divmod(round(seconds), 60)
+    return f"{minutes} min {remainder} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def count(number: int, noun: str) -> str:
@@ -164,7 +164,7 @@ def listing(names: Sequence[str]) -> str:
 
 
 def as_typed(value: Any) -> str:
-    """A value as it is typed on the command line; an empty table is nothing.
+    """A value as you type it on the command line; an empty table is empty text.
 
     >>> as_typed(None), as_typed(True), as_typed(0.05), as_typed(["tasks"]), as_typed({})
     ('none', 'true', '0.05', 'tasks', '')
@@ -175,7 +175,7 @@ def as_typed(value: Any) -> str:
 
 
 def nothing_picked(n: int, picked: int) -> str | None:
-    """That the claim is a hold-out's, if nothing was picked from its n examples; in the words of the verifier.
+    """The sentence of `verify` for a task without picks; None if there are picks.
 
     >>> nothing_picked(400, 0)
     'Nothing was picked: this is a hold-out certificate on 400 examples.'
@@ -194,21 +194,23 @@ STATEMENTS = {
 }
 
 
-def statement_text(claimed: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
-    """A statement of a certificate, without its full stop; it speaks of new examples."""
-    key = claimed["subject"] if claimed["family"] == "forgetting" and claimed["task"] else claimed["family"]
+def statement_text(statement: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
+    """A statement of a certificate about new examples, without the full stop."""
+    key = statement["family"]
+    if key == "forgetting" and statement["task"]:
+        key = statement["subject"]
     weighted = ", weighted by examples," * (len({record["n"] for record in records}) > 1)
-    mean = ", the mean of the tasks' own bounds" * (claimed["kind"] not in ("holdout", "combined"))
-    value = percent(claimed["value"]).replace(" %", " points" if key == "net" else " %")
-    shown = {**claimed, "value": value, "mean": mean, "weighted": weighted, "tasks": len(records)}
-    return STATEMENTS[key].format(**shown)
+    mean = ", the mean of the tasks' own bounds" * (statement["kind"] not in ("holdout", "combined"))
+    value = percent(statement["value"]).replace(" %", " points" if key == "net" else " %")
+    fields = {**statement, "value": value, "mean": mean, "weighted": weighted, "tasks": len(records)}
+    return STATEMENTS[key].format(**fields)
 
 
 P_VALUE = "The p-value is the probability of so many test errors, or more, if the true error were the claim."
 
 
 def p_value(test_error: float, test_n: int, bound: float) -> float | None:
-    """The probability of as many test errors, or more, if the true error were the bound; None unless they are above it."""
+    """The probability of at least so many test errors if the true error were the bound; None if they are within the bound."""
     from cop2l.bounds import binomial_upper_tail
 
     errors = round(test_error * test_n)
@@ -216,7 +218,7 @@ def p_value(test_error: float, test_n: int, bound: float) -> float | None:
 
 
 def above_claim(task: int, test_error: float, test_n: int, bound: float) -> str | None:
-    """That a test error is above its claim, and how likely that is if the claim holds.
+    """The sentence for a test error above its claim, with its p-value; None if it is not above.
 
     >>> above_claim(2, 0.051, 1000, 0.05)
     'Task 2: the test error, 5.10 %, is above the claim, 5.01 %: p-value 0.46 (51 of 1000 test examples).'
@@ -231,14 +233,14 @@ def above_claim(task: int, test_error: float, test_n: int, bound: float) -> str 
 
 
 REFUTES = 0.001
-"""A test error that is so improbable, or less probable, if its claim holds refutes the claim."""
+"""A p-value up to this one refutes the claim."""
 
 
 def refuted_tasks(rows: Sequence[dict[str, Any]], claim: str | None) -> list[str]:
-    """The claims on tasks that the test part refutes."""
-    claimed = ((row["task"], row["test_error"], row["test_n"], row["bounds"].get(claim, 1.0)) for row in rows)
-    found = [above_claim(*one) for one in claimed if (p_value(*one[1:]) or 1.0) <= REFUTES]
-    return [f"The test part refutes the claim. {sentence}" for sentence in found]
+    """A sentence for each claim that the test part refutes."""
+    tests = [(row["task"], row["test_error"], row["test_n"], row["bounds"].get(claim, 1.0)) for row in rows]
+    sentences = [above_claim(*test) for test in tests if (p_value(*test[1:]) or 1.0) <= REFUTES]
+    return [f"The test part refutes the claim. {sentence}" for sentence in sentences]
 
 
 def averages(summary: dict[str, Any]) -> str:
@@ -252,10 +254,10 @@ def averages(summary: dict[str, Any]) -> str:
 
 
 def bound_text(result: Any, tasks: int, delta: float, task: int | None, *, anytime: bool) -> str:
-    """A `cop2l.bounds.Bound` in a sentence, and what it is made of."""
+    """A `cop2l.bounds.Bound` in a sentence, and its terms."""
     where = f" on task {task} of {tasks}" if task else f" on this task, one of {tasks}," * (tasks > 1)
-    likely = f"With probability at least {confidence(delta)} over the draw of the data"
-    lines = [f"{likely}, the error rate{where} is at most {percent(result.value)}."]
+    probability = f"With probability at least {confidence(delta)} over the draw of the data"
+    lines = [f"{probability}, the error rate{where} is at most {percent(result.value)}."]
     if result.reason:
         lines.append(f"That says nothing: {result.reason[0].lower()}{result.reason[1:]}")
     if anytime:
@@ -265,12 +267,12 @@ def bound_text(result: Any, tasks: int, delta: float, task: int | None, *, anyti
     terms = {name: f"{x}" if isinstance(x, int) else f"{x:.6g}" for name, x in result.terms.items()}
     terms["bound"] = f"{_scaled(result.value, 1, 9, ROUND_CEILING):f}"
     width = max(map(len, terms))
-    lines += ["", f"What the {result.kind} bound is made of:"]
+    lines += ["", f"The terms of the {result.kind} bound:"]
     return "\n".join(lines + [f"  {name:<{width}}  {value}" for name, value in terms.items()])
 
 
 def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
-    """A finished run as text: one line per task with the claimed bound, the averages, and what the bound means."""
+    """A finished run as text: a line per task with the claimed bound, the averages, and what the bound means."""
     tasks, claim, names = summary["tasks"], summary["kind"], Names.from_description(summary)
     certified = any(claim in row["bounds"] for row in tasks)
     trained_on = "examples" if all(row["picked"] is None for row in tasks) else "prior examples"
@@ -284,36 +286,36 @@ def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
     lines = [f"Not valid: {reason}" for reason in summary["not_valid"] if claim]
     lines += [*("  ".join(row) for row in zip(*aligned, strict=True)), averages(summary)]
     lines += [remark] if remark else []
-    likely = f"with probability at least {confidence(summary['delta'])} over the draw of the data"
+    probability = f"with probability at least {confidence(summary['delta'])} over the draw of the data"
     if certified and not summary["not_valid"]:
         lines.append(
-            f"The claim is the column {claim}: {likely}, the true error on every task is at most that."
+            f"The claim is the column {claim}: {probability}, the true error on every task is at most that."
         )
     lines += _beside_claim(tasks, claim)
-    if others := summary["sentences"]:
-        alone = f"Claimed, {likely}, all at once:"
-        lines += ["Claimed as well, all of it at once:" if certified else alone, *others]
+    if summary["sentences"]:
+        head = "Claimed as well, all at once:" if certified else f"Claimed, {probability}, all at once:"
+        lines += [head, *summary["sentences"]]
     return "\n".join(map(names.with_names, lines))
 
 
 def _examples(row: dict[str, Any]) -> tuple[int | None, int | None, int | None]:
-    """How many prior examples a task has, how many certify and were picked; None where that does not apply."""
-    if row["picked"] is None:  # trained on all but what is withheld
+    """The numbers of training-only, certifying and picked examples of a task; None if one does not apply."""
+    if row["picked"] is None:  # trained on all but the withheld examples
         return row["n"], row.get("holdout", {}).get("n"), None
     return row["prior"], row["n"], row["picked"]
 
 
 def _beside_claim(rows: Sequence[dict[str, Any]], claim: str | None) -> list[str]:
-    """That nothing was picked, and which test errors are above the claim."""
-    found = list[str | None]()
+    """A sentence if nothing was picked, and one for each test error above the claim."""
+    sentences = list[str | None]()
     if all(row["picked"] is not None for row in rows):
-        found.append(nothing_picked(sum(row["n"] for row in rows), sum(row["picked"] for row in rows)))
+        sentences.append(nothing_picked(sum(row["n"] for row in rows), sum(row["picked"] for row in rows)))
     above = [
         above_claim(row["task"], row["test_error"], row["test_n"], row["bounds"][claim])
         for row in rows
         if claim in row["bounds"]
     ]
-    return [sentence for sentence in (*found, *above, P_VALUE if any(above) else None) if sentence]
+    return [sentence for sentence in (*sentences, *above, P_VALUE if any(above) else None) if sentence]
 
 
 ALARM = (
@@ -337,7 +339,7 @@ OF_FORGETTING = (
 
 
 def claim_of(statement: dict[str, Any]) -> str:
-    """What a statement of a certificate bounds."""
+    """The quantity that a statement of a certificate bounds."""
     family, task, subject = statement["family"], statement["task"], statement["subject"]
     of_task = f" of task {task}" if task else ""
     return {
@@ -350,11 +352,11 @@ def claim_of(statement: dict[str, Any]) -> str:
 
 
 def feedback_assumptions(statement: dict[str, Any]) -> list[str]:
-    """What an alarm of a monitor rests on."""
-    family, averaged = statement["family"], not statement["task"]
-    more = [OF_AVERAGES] if family == "average" or (family == "forgetting" and averaged) else []
-    more += [OF_FORGETTING] * (family == "forgetting")
-    return [*FEEDBACK_ASSUMPTIONS, *more]
+    """The assumptions of a monitor's alarm."""
+    family, is_average = statement["family"], not statement["task"]
+    assumptions = [*FEEDBACK_ASSUMPTIONS]
+    assumptions += [OF_AVERAGES] * (family == "average" or (family == "forgetting" and is_average))
+    return assumptions + [OF_FORGETTING] * (family == "forgetting")
 
 
 def monitor_verdict(monitor: Any) -> str:
@@ -363,21 +365,21 @@ def monitor_verdict(monitor: Any) -> str:
 
 
 def monitor_report(monitor: Any) -> str:
-    """What a monitor found, what that means, and what it rests on."""
-    found = monitor.as_dict()
-    n, errors, batches, when = (found[name] for name in ("n", "errors", "batches", "alarmed_at"))
-    start, before = found["since"]
+    """The counts of a monitor, its verdict, and its assumptions."""
+    state = monitor.as_dict()
+    n, errors, batches, alarmed_at = (state[name] for name in ("n", "errors", "batches", "alarmed_at"))
+    start, errors_before = state["since"]
     share = f" ({measured_percent(errors / n)})" if n else ""
-    typed = monitor.statement["kind"] is None  # a bound that was typed is shown as it was
-    bound = f"{100 * monitor.bound:g} %" if typed else percent(monitor.bound)
+    is_typed = monitor.statement["kind"] is None  # a bound from the command line is not rounded
+    bound = f"{100 * monitor.bound:g} %" if is_typed else percent(monitor.bound)
     lines = [
         f"The claim: {monitor.names.with_names(claim_of(monitor.statement))} is at most {bound}.",
         f"Feedback so far: {count(n, 'example')} in {batches} batch{'es' * (batches != 1)}, {count(errors, 'error')}{share}.",
         f"Evidence against the claim: {monitor.evidence:.3g}; the alarm is at {1 / monitor.alpha:g}."
-        + (f" It came after {when} examples, and stays." if when is not None else ""),
+        + (f" It came after {alarmed_at} examples, and stays." if alarmed_at is not None else ""),
         *(
-            [f"Most of it since example {start}: {errors - before} errors in {n - start}."]
-            if start and when
+            [f"Most of it since example {start}: {errors - errors_before} errors in {n - start}."]
+            if start and alarmed_at
             else []
         ),
         monitor_verdict(monitor),

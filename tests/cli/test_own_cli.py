@@ -262,7 +262,7 @@ def test_gaps_categories_and_the_order_of_tasks(capsys):
     assert (watched := json.loads(capsys.readouterr().out))["statement"]["task"] == 3
     assert (watched["n"], watched["errors"]) == (2, 1)
     assert main(["monitor", "here", "--task", "Chur", "--state", "state.json"]) == 3
-    assert "no task named 'Chur'; they are called 'Bern', 'Zürich', 'Genf'" in capsys.readouterr().err
+    assert "no task named 'Chur'; choose one of: 'Bern', 'Zürich', 'Genf'" in capsys.readouterr().err
     assert main(["report", "here", "--out", "page.html"]) == 0
     assert ">2 (&#34;Zürich&#34;)</td>" in Path("page.html").read_text()  # in the tables of the figures
     assert "the best of up to a million settings" in Path("page.html").read_text()
@@ -290,7 +290,7 @@ def test_gaps_categories_and_the_order_of_tasks(capsys):
     Path("later.csv").write_text("\n".join(later).replace("Bern", "Chur").replace(",", ",1"))
     Path("genf.csv").write_text("\n".join([lines[0], *(line for line in lines if "Genf" in line)]))
     assert main(["learn", "here", "--data", "later.csv", "--out", "grown", "--classes", "no,maybe"]) == 2
-    assert "no class named 'maybe'; they are called 'no', 'yes'" in capsys.readouterr().err
+    assert "no class named 'maybe'; choose one of: 'no', 'yes'" in capsys.readouterr().err
     for file, names in (("people.csv", "'Bern', 'Zürich', 'Genf'"), ("later.csv", "")):
         grown = ["--out", "grown", "--archive", "Bern=genf.csv"]
         assert main(["learn", "here", "--data", file, *grown]) == 2  # not what Bern was
@@ -341,7 +341,7 @@ def test_pictures_are_resized_and_one_task_is_one(capsys):
         (["run", "clouds.csv", "scale=1"], "scale is 1.0; give prior, or a shift and a factor such as 127.5,0.0078125."),
         (["run", "clouds.csv", "preset=picking", "prior=0"], "There is no prior part to scale the inputs from; give prior=0.05"),
         (["run", "clouds.csv", "gamma=prior"], "gamma"),
-        (["run", "clouds.csv", "label=target", "columns=length", "architecture.scale=prior"], "scale out, or say scale=."),
+        (["run", "clouds.csv", "label=target", "columns=length", "architecture.scale=prior"], "scale out, or set scale=."),
         (["run", "clouds.csv", "label=target", "columns=length", "architecture.classes=3"], "leave architecture.classes out."),
         (["init", "none.csv"], "no file or folder none.csv; give the path of your data"),
         (["init", "notes.txt"], "notes.txt is no data file; write .npz"),

@@ -75,7 +75,7 @@ def test_what_no_verb_knows_is_refused_in_a_sentence(capsys, words):
     [
         (["nothing"], "There is no configuration named 'nothing'"),
         (["synthetic", "seed=0..1", "memory=30,40"], "a grid of 4 runs; use cop2l sweep"),
-        (["synthetic", "seed=4..0"], "4..0 is no range; write the smaller number first, as in 0..4."),
+        (["synthetic", "seed=4..0"], "4..0 is not a range; write the smaller number first, as in 0..4."),
         (["synthetic", "stream=none.npz", "data=false"], "There is no file or folder none.npz"),
         (["synthetic", "--out", "file/run"], "Cannot write in file/run (Not a directory)"),
     ],
@@ -119,11 +119,11 @@ def test_signals_stop_a_run_and_the_same_command_continues(capsys):
     assert "task 12/12" not in out
     code, out, _ = stopped(signal.SIGTERM)
     assert code == 143
-    assert "going on after task" in out
+    assert "continuing after task" in out
     assert "task 12/12" not in out
     assert main(LONG) == 0
     out = capsys.readouterr().out
-    assert "going on after task" in out
+    assert "continuing after task" in out
     assert "task 1/12" not in out
     assert "task 12/12" in out
 
@@ -143,4 +143,4 @@ def test_a_run_whose_output_nobody_reads_stops_and_goes_on(capsys, together):
     assert not Path("run/summary.json").exists()
     learned = len(Path("run/records.jsonl").read_text().splitlines())
     assert main(words) == 0
-    assert f"going on after task {learned}\n" in capsys.readouterr().out
+    assert f"continuing after task {learned}\n" in capsys.readouterr().out

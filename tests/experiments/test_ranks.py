@@ -98,7 +98,7 @@ def test_a_rank_that_fails_ends_all_and_the_run_goes_on_later(ranks, rank, how, 
     if ranks == 3:
         again = torchrun(2, "-m", "cop2l", *command(folder))
         assert again.returncode == 0, again.stderr
-        assert "going on after task 1" in again.stdout
+        assert "continuing after task 1" in again.stdout
         assert content(folder) == whole
 
 

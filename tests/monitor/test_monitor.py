@@ -292,5 +292,5 @@ def test_tasks_and_classes_of_a_file_go_by_their_names(tmp_path):
     assert read_feedback(file, of_task) == [[0, 1, 1]]
     assert read_feedback(file, of_class) == [[1, 1]]
     file.write_text("task,predicted,label\nGent,cat,cat\n")
-    with pytest.raises(UserError, match="There is no task named 'Gent'; they are called 'Bern', 'Genf'"):
+    with pytest.raises(UserError, match="There is no task named 'Gent'; choose one of: 'Bern', 'Genf'"):
         read_feedback(file, of_task)
