@@ -224,6 +224,5 @@ def export_sentences(content: Mapping[str, Any]) -> list[str]:
     errors = sum(record["errors_not_picked"] or 0 for record in counted["records"])
     lines = [f"{file} makes {errors} errors on the certified examples that were not picked."]
     names = Names.from_description(content["data"])
-    for statement in counted["statements"]:
-        lines.append(names.with_names(f"In {file}, {statement_text(statement, counted['records'])}."))
-    return lines
+    texts = (statement_text(statement, counted["records"]) for statement in counted["statements"])
+    return lines + [names.with_names(f"In {file}, {text}.") for text in texts]
