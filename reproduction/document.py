@@ -25,8 +25,8 @@ from reproduction.verdict import RULES, Verdict
 INTRODUCTION = """\
 # The paper's numbers beside ours
 
-- Paper: Comeau, Bazinet, Germain and Subakan, *Sample Compression for Self-Certified Continual Learning*. Tables have
-  the numbers that they have in the paper.
+- Paper: Comeau, Bazinet, Germain and Subakan, *Sample Compression for Self-Certified Continual Learning*. Tables
+  are numbered as in the paper.
 {claims}
 - The numbers in the paper's tables: {numbers}.
 - Not run with the paper's backbones: the weights of DINO ViT-S/16 and DINO ResNet50 could not be obtained. We use

@@ -89,24 +89,10 @@ def page(folder: Path, earlier_search: Path | None) -> str:
         for name in ("stage", "hybrid", "analytic")
     )
     decision = read_settings(folder / "decision.toml") if (folder / "decision.toml").exists() else {}
-    header = ("stream", "data", "tasks", "model", "memory", "the paper's settings")
-    streams = [
-        (
-            name,
-            stream["data"]
-            + (f", the first {stream['rows']}" if "rows" in stream else "")
-            + (f", {stream['domains']}, disjoint" if "domains" in stream else ""),
-            str(stream["tasks"]),
-            stream["model"],
-            str(stream["memory"]),
-            " ".join(f"{key}={value}" for key, value in stream["paper"].items()),
-        )
-        for name, stream in declared["streams"].items()
-    ]
     parts = [
         INTRODUCTION,
         STREAMS,
-        table(header, streams),
+        stream_table(declared),
         "## The rule",
         decision.get("rule", "No rule is recorded."),
         "## The decision",
@@ -123,6 +109,25 @@ def page(folder: Path, earlier_search: Path | None) -> str:
         section(read(earlier_search)),
     ]
     return paragraphs(*parts) + "\n"
+
+
+def stream_table(declared: dict[str, Any]) -> str:
+    """The development streams, with the settings of the paper."""
+    header = ("stream", "data", "tasks", "model", "memory", "the paper's settings")
+    rows = [
+        (
+            name,
+            stream["data"]
+            + (f", the first {stream['rows']}" if "rows" in stream else "")
+            + (f", {stream['domains']}, disjoint" if "domains" in stream else ""),
+            str(stream["tasks"]),
+            stream["model"],
+            str(stream["memory"]),
+            " ".join(f"{key}={value}" for key, value in stream["paper"].items()),
+        )
+        for name, stream in declared["streams"].items()
+    ]
+    return table(header, rows)
 
 
 def scores(

@@ -109,9 +109,7 @@ def lines(
         scale=alt.Scale(domain=[k.label for k in keys], range=[list(k.dash) for k in keys]),
         legend=None,
     )
-    bold = f"indexof({json.dumps([k.label for k in keys if k.width > PLAIN])}, datum.series) >= 0"
-    width = alt.condition(bold, alt.value(max(k.width for k in keys)), alt.value(PLAIN))
-    line = base.mark_line().encode(y=means, strokeDash=dash, strokeWidth=width)
+    line = base.mark_line().encode(y=means, strokeDash=dash, strokeWidth=_line_width(keys))
     points = base.mark_point(filled=True, size=38, opacity=1).encode(y=means)
     tooltips = _tooltips(series, positions, upwards, x)
     chart: dict[str, Any] = alt.layer(band, line, points, tooltips).properties(height=230).to_dict()
@@ -121,6 +119,14 @@ def lines(
     shade = {"param": "hovered", "empty": False, "value": 0.07}
     chart["layer"][-1]["encoding"]["opacity"] = {"condition": shade, "value": 0}
     return chart
+
+
+def _line_width(keys: Sequence[Key]) -> Any:
+    """The width of each series: that of its key, which is PLAIN or the largest."""
+    import altair as alt
+
+    bold = f"indexof({json.dumps([k.label for k in keys if k.width > PLAIN])}, datum.series) >= 0"
+    return alt.condition(bold, alt.value(max(k.width for k in keys)), alt.value(PLAIN))
 
 
 def _tooltips(
