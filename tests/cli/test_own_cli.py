@@ -337,7 +337,7 @@ def test_pictures_are_resized_and_one_task_is_one(capsys):
         (["run", "none.csv"], "no file or folder none.csv"),
         (["run", "clouds.csv"], "no column 'label'; choose with label= among: length, width"),
         (["run", "clouds.csv", "label=target", "columns=length", "tasks=3"], "or list the classes of each task with task_"),
-        (["run", "mnist", "label=target"], "The labels and the test part of mnist are fixed; leave out label"),
+        (["run", "mnist", "label=target"], "mnist has fixed labels and a test part; leave out label"),
         (["run", "clouds.csv", "scale=1"], "scale is 1.0; give prior, or a shift and a factor such as 127.5,0.0078125."),
         (["run", "clouds.csv", "preset=picking", "prior=0"], "There is no prior part to scale the inputs from; give prior=0.05"),
         (["run", "clouds.csv", "gamma=prior"], "gamma"),

@@ -79,9 +79,7 @@ def test_other_cuts(tmp_path):
     assert stream.heads[0] != (0, 1)
     same = load_stream("cifar100@resnet18-64", images="shared", folder=None, seed=4, download=True)
     assert same.heads == load_stream("cifar100@resnet18-64").heads
-    with pytest.raises(
-        UserError, match="no option of a stream of features named 'task'; did you mean 'tasks'"
-    ):
+    with pytest.raises(UserError, match="no option of a stream named 'task'; did you mean 'tasks'"):
         load_stream("cifar100@resnet18-64", task=20)
     for option, value in (("images", "disjoint"), ("folder", str(tmp_path))):
         with pytest.raises(

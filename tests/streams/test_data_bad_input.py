@@ -200,7 +200,7 @@ def test_pictures_of_mixed_sizes_and_broken_ones(tmp_path, private_home):
     (tmp_path / "train" / "bee" / "3.png").write_bytes(b"hello")
     refused("3.png is not a readable picture", tmp_path, size=5)
     refused("in pixels", tmp_path, size=0)
-    refused("does not hold pictures in files, which size resizes", "digits", size=5)
+    refused("size resizes pictures in files, which digits does not have", "digits", size=5)
 
 
 def test_folders_that_hold_no_data(tmp_path):

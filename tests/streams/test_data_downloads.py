@@ -156,14 +156,9 @@ def test_an_interruption_leaves_nothing(monkeypatch, private_home):
     assert not list(private_home.rglob("*ubyte*"))
 
 
-def test_what_a_killed_download_left_is_not_taken_for_data_and_is_swept(monkeypatch, private_home):
-    left = private_home / "data" / ".incomplete-1" / "content"
-    mnist(left)
+def test_what_a_killed_download_left_is_no_data(private_home):
+    mnist(private_home / "data" / ".incomplete-1" / "content")
     assert DATASETS["mnist"].locate() is None
-    monkeypatch.setattr(download, "STALE_SECONDS", -1)
-    only(monkeypatch, Source("a mirror", 1, spare))
-    download.get("mnist")
-    assert not left.exists()
 
 
 def test_files_join_an_incomplete_folder(monkeypatch, private_home):

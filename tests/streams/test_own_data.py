@@ -299,7 +299,7 @@ def test_wrong_arrays(arguments, message):
         ({"classes": 2}, "not one of the 2"),
         ({"test_share": 0.0}, "choose another test_share"),
         ({"test_share": 1.0}, "choose another test_share"),
-        ({"domain": Y, "x_test": X, "y_test": Y}, "domains of both"),
+        ({"domain": Y, "x_test": X, "y_test": Y}, "give the domains of both parts"),
         ({"domain": Y, "x_test": X, "y_test": Y, "domain_test": Y + 1}, "does not have"),
     ],
 )

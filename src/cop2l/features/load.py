@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from cop2l import streams
-from cop2l.errors import unknown
 from cop2l.features.store import Entry, find_entry
 from cop2l.streams import DATASETS, Labelled, Stream, split_into_tasks
 from cop2l.streams.loading import refuse
@@ -34,11 +33,7 @@ def load_stream(name: str | Path, **options: Any) -> Stream:
 def _features(
     entry: Entry, *, scenario: str | None = None, images: Any = None, folder: Any = None, **split: Any
 ) -> Stream:
-    options = ("scenario", *get_type_hints(Split))
-    refuse(entry.name, {"images": images, "folder": folder}, options)
-    for option in split:
-        if option not in options:
-            raise unknown("option of a stream of features", option, options)
+    refuse(entry.name, {"images": images, "folder": folder}, ("scenario", *get_type_hints(Split)))
     stream = split_into_tasks(labelled(entry), scenario or "class-incremental", **split)
     pretrained_on = tuple(entry.about["pretrained_on"])
     reasons = not_valid(entry.about["spec"]["dataset"], pretrained_on)

@@ -126,7 +126,7 @@ class Writer:
         self.parts: dict[str, dict[str, int]] = {}
 
     def write(self, part: str, labels: np.ndarray, chunks: Iterator[np.ndarray]) -> None:
-        """Write one part: labels, and features in chunks, both in the order of the data set."""
+        """Write one part: labels, and chunks of features, in the order of the data set."""
         self.folder.mkdir(parents=True, exist_ok=True)
         labels = np.asarray(labels).astype(np.int64)
         order = np.argsort(labels, kind="stable")
@@ -134,10 +134,6 @@ class Writer:
         position[order] = np.arange(len(order))
         x, start = None, 0
         for chunk in chunks:
-            if not np.isfinite(chunk).all():
-                raise UserError(
-                    f"The features of the {part} part are not all finite; remove or replace these rows. Nothing was stored."
-                )
             if x is None:
                 x = np.lib.format.open_memmap(
                     self.folder / f"x_{part}.npy", "w+", np.float32, (len(labels), chunk.shape[1])

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from cop2l.console import note
 from cop2l.errors import UserError, missing_extra
 from cop2l.files import file_digest, move
-from cop2l.kernel import exact
+from cop2l.kernel.exact import digest
 from cop2l.streams import download, home
 from cop2l.streams.download import UnavailableError
 
@@ -93,24 +93,20 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], *, name: str, drop
         module.load_state_dict(counters | weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[1].strip().rstrip(".")
-        raise UserError(
-            f"The file does not hold the weights of {name} ({reason}); give another file."
-        ) from None
+        raise UserError(f"These are not the weights of {name} ({reason}); give another file.") from None
 
 
 def state_hash(module: nn.Module) -> str:
     """SHA-256 of all weights as the kernel computes it, without the counters of batches."""
     state = module.state_dict()
-    return exact.digest(
-        {name: value for name, value in state.items() if not name.endswith("num_batches_tracked")}
-    )
+    return digest({name: value for name, value in state.items() if not name.endswith("num_batches_tracked")})
 
 
 def _check_digest(path: Path, source: WeightsFile) -> Path:
-    digest = file_digest(path)
+    sha256 = file_digest(path)
     if source.sha256 is None:
-        note(f"No checksum of {source.file} is published, so none was compared; its SHA-256 is {digest}.")
-    elif not digest.startswith(source.sha256):
+        note(f"No checksum of {source.file} is published, so none was compared; its SHA-256 is {sha256}.")
+    elif not sha256.startswith(source.sha256):
         path.unlink()
         raise UserError(
             f"{source.file} from {source.origin} has a wrong checksum and was removed; try again."
@@ -163,12 +159,7 @@ def _from_onnx(path: Path) -> State:
     return state
 
 
-_NORM_PARAMETERS = {
-    "gamma": "weight",
-    "beta": "bias",
-    "moving_mean": "running_mean",
-    "moving_variance": "running_var",
-}
+_NORM = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
 
 
 def _from_tfjs(path: Path) -> State:
@@ -187,15 +178,11 @@ def _from_tfjs(path: Path) -> State:
             convolution, norm, keras_norm = _layer_names(layer)
             kernel = tensors[f"{layer}/kernel"].permute(3, 2, 0, 1)
             state[f"{convolution}.weight"] = kernel.flip(1) if layer == "conv1" else kernel.contiguous()
-            state |= {
-                f"{norm}.{name}": tensors[f"{keras_norm}/{keras_name}"]
-                for keras_name, name in _NORM_PARAMETERS.items()
-            }
+            for name, keras_name in _NORM.items():
+                state[f"{norm}.{name}"] = tensors[f"{keras_norm}/{keras_name}"]
             state[f"{norm}.running_mean"] = state[f"{norm}.running_mean"] - tensors[f"{layer}/bias"]
     except (tarfile.TarError, OSError, EOFError, zlib.error, LookupError, TypeError, ValueError):
-        raise UserError(
-            f"{path} is not a complete archive of TensorFlow.js weights; download it again."
-        ) from None
+        raise UserError(f"{path} is no complete archive of TensorFlow.js; download it again.") from None
     return state
 
 

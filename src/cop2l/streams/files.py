@@ -10,7 +10,7 @@ import numpy as np
 
 from cop2l.errors import UserError
 from cop2l.streams.encoding import TEXT_SIZE, Declared, Encoder, Rows, name_list
-from cop2l.streams.own import TEST_SHARE, class_numbers, labelled, prepare_part
+from cop2l.streams.own import TEST_SHARE, class_numbers, from_parts, prepare_part
 from cop2l.streams.pictures import Pictures, class_folders, from_folders, picture_files
 from cop2l.streams.scenarios import Labelled
 from cop2l.streams.tables import SUFFIXES, Columns, Part, from_frame, from_table, is_table, read_table
@@ -63,7 +63,7 @@ def read_data(
         raise UserError(
             f"{path} is no table; leave out missing and categories, and list the domains in task_order=."
         )
-    return labelled(
+    return from_parts(
         path.stem,
         train,
         test,
@@ -153,12 +153,10 @@ def _npz(path: Path) -> tuple[Part, Part | None]:
     return _parts(arrays)
 
 
-def _npy(file: Path, mode: Any = None) -> tuple[Part, None]:
-    """The inputs in a plain array."""
+def _npy(file: Path) -> tuple[Part, None]:
+    """The inputs in a plain array, as a memory map."""
     try:
-        with file.open("rb") as stream:
-            np.lib.format.read_magic(stream)  # np.load also takes archives
-        return Part(np.load(file, mmap_mode=mode, allow_pickle=False), None), None
+        return Part(np.lib.format.open_memmap(file, mode="r"), None), None
     except (ValueError, OSError, EOFError) as error:
         raise UserError(f"{file} is not a readable .npy file; write it again.") from error
 
@@ -166,7 +164,7 @@ def _npy(file: Path, mode: Any = None) -> tuple[Part, None]:
 def _npy_folder(path: Path) -> tuple[Part, Part | None]:
     """The parts in a folder of plain arrays, as memory maps."""
     keys = (*ARRAYS, *(f"{name}_test" for name in ARRAYS))
-    arrays = {key: _npy(file, "r")[0].x for key in keys if (file := path / f"{key}.npy").is_file()}
+    arrays = {key: _npy(file)[0].x for key in keys if (file := path / f"{key}.npy").is_file()}
     if "y" not in arrays:
         raise UserError(f"There is no y.npy beside {path / 'x.npy'}; add this file of labels.")
     return _parts(arrays)

@@ -56,11 +56,10 @@ def load(
         raise unknown("scenario", scenario, SCENARIOS)
     if images not in IMAGES:
         raise unknown("choice of images", images, IMAGES)
-    split: Split = {"tasks": tasks, "class_seed": class_seed, "order": order, "order_seed": order_seed}
     if name in GENERATED:
         unused = {"class_seed": class_seed, "order": order, "order_seed": order_seed, "folder": folder}
-        refuse(name, unused | {"images": images}, inspect.signature(synthetic).parameters)
-        return _load_synthetic(seed, {"tasks": tasks, "scenario": scenario, **options})
+        options |= {"tasks": tasks, "scenario": scenario}
+        return _load_synthetic(seed, options, unused | {"images": images})
     _refuse_unknown(options, ("domains", *OWN))
     source, domains = str(name), options.pop("domains", None)
     if source in DOMAINS:
@@ -70,16 +69,11 @@ def load(
                 " order_seed, seed and folder."
             )
         source, domains = DOMAINS[source]
-    split["task_classes"] = options.pop("task_classes", None)
-    size, examples = options.pop("size", None), options.pop("examples", None)
+    task_classes, size, examples = (options.pop(key, None) for key in ("task_classes", "size", "examples"))
     stored = labelled(source, folder=folder, download=download, seed=seed, **options)
     data = _decode(draw_examples(stored, examples), size, SIDE if source in DATASETS else None)
     if domains is not None:
-        if (
-            scenario not in (None, "domain-incremental")
-            or class_seed is not None
-            or split["task_classes"] is not None
-        ):
+        if scenario not in (None, "domain-incremental") or (class_seed, task_classes) != (None, None):
             raise UserError(
                 "Permuted and rotated domains leave no choice of scenario, class_seed or task_classes; leave them out."
             )
@@ -88,15 +82,18 @@ def load(
         )
     if images != IMAGES[0]:
         raise UserError(f"images={images} is for permuted and rotated domains alone; leave it out.")
+    split: Split = {"tasks": tasks, "task_classes": task_classes, "class_seed": class_seed, "order": order}
+    split["order_seed"] = order_seed
     default = "class-incremental" if data.domain is None else "domain-incremental"
     return split_into_tasks(data, scenario or default, prior=prior, **split)
 
 
-def _load_synthetic(seed: int, options: dict[str, Any]) -> Stream:
+def _load_synthetic(seed: int, options: dict[str, Any], unused: dict[str, Any]) -> Stream:
+    parameters = inspect.signature(synthetic).parameters
+    refuse("synthetic", unused, parameters)
     options = {name: value for name, value in options.items() if value is not None}
     if "examples" in options:
         options["n"] = max(1, options.pop("examples") // (options.get("tasks") or 3))
-    parameters = inspect.signature(synthetic).parameters
     _refuse_unknown(options, tuple(parameters))
     for name, value in options.items():
         types = {int: int, float: int | float}.get(type(parameters[name].default))
@@ -109,9 +106,7 @@ def _decode(data: Labelled, size: int | None, default_size: int | None) -> Label
     """The data with decoded pictures."""
     if not isinstance(data.x, Pictures):
         if size is not None:
-            raise UserError(
-                f"{data.name} does not hold pictures in files, which size resizes; leave out size={size}."
-            )
+            raise UserError(f"size resizes pictures in files, which {data.name} does not have; leave it out.")
         return data
     if size is not None and (not isinstance(size, int) or size < 1):
         raise UserError(f"size is {size!r}; give the side of the pictures in pixels, such as 64.")
@@ -150,9 +145,7 @@ def labelled(
     """The labelled data of a name or path, as stored; pictures are bytes or `Pictures`."""
     text = str(name)
     if options and (text in DATASETS or text == "digits"):
-        raise UserError(
-            f"The labels and the test part of {text} are fixed; leave out {', '.join(sorted(options))}."
-        )
+        raise UserError(f"{text} has fixed labels and a test part; leave out {', '.join(sorted(options))}.")
     if text == "digits":
         refuse(text, {"folder": folder}, ("scenario", "domains", "images", "seed", *get_type_hints(Split)))
         return digits()
@@ -185,12 +178,9 @@ def labelled(
 def catalogue() -> dict[str, str]:
     """The names that `load` takes, each with one line about it."""
     lines = {d.name: f"{d.title}: {d.classes} classes, {d.tasks} tasks" for d in DATASETS.values()}
-    lines["permuted-mnist"] = (
-        "MNIST with another order of the pixels in each of 10 tasks (domain-incremental)"
-    )
-    lines["rotated-mnist"] = "MNIST rotated by another angle in each of 10 tasks (domain-incremental)"
+    lines["permuted-mnist"] = "MNIST, pixels in another order in each of 10 tasks (domain-incremental)"
+    lines["rotated-mnist"] = "MNIST, rotated by another angle in each of 10 tasks (domain-incremental)"
     lines["digits"] = "1797 digits of 8 x 8 pixels, inside scikit-learn: 10 classes, 5 tasks"
     lines["synthetic"] = "clouds on a grid, whose risks are known exactly: 6 classes, 3 tasks"
-    return {
-        name: f"of an installed package: {path}" for name, path in installed_names("streams").items()
-    } | lines
+    plugins = installed_names("streams")
+    return {name: f"of an installed package: {path}" for name, path in plugins.items()} | lines

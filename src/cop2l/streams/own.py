@@ -73,7 +73,7 @@ def from_arrays(
             x_test = from_table(from_frame(x_test), name, columns._replace(kinds=x.kinds)).x
     elif missing or categories:
         raise UserError(f"The inputs of {name} are no data frame; leave out missing and categories.")
-    data = labelled(
+    data = from_parts(
         name,
         Part(x, y, domain, groups),
         None if x_test is None and y_test is None else Part(x_test, y_test, domain_test, groups_test),
@@ -87,7 +87,7 @@ def from_arrays(
     return split_into_tasks(data, scenario or default, prior=prior, **split)
 
 
-def labelled(
+def from_parts(
     name: str,
     train: Part,
     test: Part | None,
@@ -118,9 +118,7 @@ def labelled(
             f"{tuple(x_test.shape[1:])} {x_test.dtype}; give both the same form."
         )
     if (train.domain is None) != (test.domain is None):
-        raise UserError(
-            f"Only one part of {name} has domains; give the domains of both the training and the test part."
-        )
+        raise UserError(f"Only one part of {name} has domains; give the domains of both parts.")
     domain, domain_test = (_domain_places(name, part.domain, domains) for part in (train, test))
     return Labelled(
         name,
@@ -279,9 +277,7 @@ def _finite(name: str, x: Any) -> Any:
     for start in range(0, len(x), 4096):
         block = x[start : start + 4096]
         if not (block.isfinite() if isinstance(block, torch.Tensor) else np.isfinite(block)).all():
-            raise UserError(
-                f"The inputs of {name} hold a value that is not finite; replace it, or remove its row."
-            )
+            raise UserError(f"The inputs of {name} hold a value that is not finite; replace or remove it.")
     return x
 
 

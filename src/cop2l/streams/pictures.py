@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from cop2l.console import Bar, note
+from cop2l.console import Bar
 from cop2l.errors import UserError
 from cop2l.files import write_array
 from cop2l.streams.folders import home
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
-PICTURES_TO_NOTE = 2000
-"""Decoding this many pictures is announced by a note."""
 
 
 class Scaled:
@@ -105,9 +103,7 @@ class Pictures(Sequence[np.ndarray]):
     def _decode_all(self, side: int | None) -> np.ndarray:
         first = self.decode(0, side)
         out = np.empty((len(self), *first.shape), np.uint8)
-        if len(self) >= PICTURES_TO_NOTE:
-            note(f"Decoding {len(self)} pictures.")
-        with Bar("decoding", len(self)) as shown:
+        with Bar("decoding", len(self)) as bar:
             for index in range(len(self)):
                 picture = self.decode(index, side)
                 if picture.shape != first.shape:
@@ -116,7 +112,7 @@ class Pictures(Sequence[np.ndarray]):
                         " with size=, such as size=64."
                     )
                 out[index] = picture
-                shown.update()
+                bar.update()
         return out
 
     def _open(self, index: int) -> Any:
