@@ -250,9 +250,7 @@ def test_weights_of_tensorflow_js_with_biases_folded_into_the_norms(tmp_path):
     keras_archive(tmp_path / "short.tgz", state, drop=("group1-shard2of2.bin",))
     (tmp_path / "other.tgz").write_bytes(b"no archive")
     for name in ("short.tgz", "other.tgz"):
-        with pytest.raises(
-            UserError, match=r"no complete archive of TensorFlow\.js; download it again"
-        ):
+        with pytest.raises(UserError, match=r"no complete archive of TensorFlow\.js; download it again"):
             chosen.load(tmp_path / name)
 
 
