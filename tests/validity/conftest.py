@@ -1,8 +1,8 @@
-"""The issuer of the simulations does not look for shared rows: a control must break its bound, not be caught before."""
+"""The learner of the simulations does not look for shared rows, so that controls with shared rows get a certificate."""
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
-def not_looked_for(monkeypatch):
+def no_search_for_shared_rows(monkeypatch):
     monkeypatch.setattr("cop2l.certify.learner.shared_row_findings", lambda *_: [])

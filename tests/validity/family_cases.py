@@ -1,7 +1,7 @@
-"""Families of claims where the chance that a statement fails is a finite sum: as it should be, and with one thing broken.
+"""Cases in which the probability that a statement of a family fails is a finite sum: intact, and with one assumption broken.
 
-The samples are hold-outs, so that the statements are nearly sharp and what is broken shows. What is claimed where examples are
-picked lies far below delta: for that, tests/kernel tests the structure of the proof.
+The samples are hold-outs, so that the statements are nearly sharp. Failures with picked examples are far below delta: there
+tests/kernel tests the structure of the proof.
 """
 
 import math
@@ -33,12 +33,12 @@ def pooled(n, delta):
 
 
 def errors_of(tasks):
-    """The law of the number of errors on tasks of (n, risk)."""
+    """The distribution of the number of errors on tasks of (n, risk)."""
     return reduce(np.convolve, (binom.pmf(np.arange(n + 1), n, risk) for n, risk in tasks))
 
 
 def average_fails(tasks, bound, weights=None):
-    """The chance that a bound on the average risk, a function of all errors, lies below it."""
+    """The probability that a bound on the average risk, a function of all errors, lies below it."""
     mean = np.average([risk for _, risk in tasks], weights=weights or [n for n, _ in tasks])
     return float(errors_of(tasks)[bound < mean].sum())
 
@@ -49,23 +49,23 @@ def equal_weights(delta, broken):
 
 
 def last_two(delta, broken, N=12):
-    """Eleven examples that are always wrong and one that is nearly; broken: the tail's inverse at N - 1 errors too."""
+    """Eleven examples that are always errors and one that nearly is; broken: the tail inverse at N - 1 errors too."""
     mean = (1 - delta) ** (1 / N) + HAIR
     bound = upper(N, delta) if broken else pooled(N, delta)
     return average_fails([(N - 1, 1.0), (1, 1 - N * (1 - mean))], bound)
 
 
 def large_share(delta, broken, N=400):
-    """All examples but two are always wrong; broken: more than a quarter of delta is used."""
+    """All examples but two are always errors; broken: more than a quarter of delta is used."""
     bound = upper(N, delta) if broken else pooled(N, delta)
     mean = bound[N - 2] + HAIR
     return average_fails([(N - 2, 1.0), (2, 1 - N * (1 - mean) / 2)], bound)
 
 
-def lucky_tasks(delta, broken, m=6, n=20, risk=0.3, most=4):
-    """Six tasks that keep no iteration where few errors are seen: those are pooled; broken: no price for which they are."""
-    law = binom.pmf(np.arange(n + 1), n, risk)
-    lucky = np.where(np.arange(n + 1) <= most, law, 0.0)
+def lucky_tasks(delta, broken, m=6, n=20, risk=0.3, limit=4):
+    """Six tasks, of which those with few errors are pooled; broken: no price for the choice of the tasks."""
+    distribution = binom.pmf(np.arange(n + 1), n, risk)
+    lucky = np.where(np.arange(n + 1) <= limit, distribution, 0.0)
     fails = 0.0
     for a in range(1, m + 1):
         weight = 1.0 if broken else math.exp(log_set_weight(m, a))
@@ -79,12 +79,11 @@ def lucky_tasks(delta, broken, m=6, n=20, risk=0.3, most=4):
 
 
 def lost_and_gained(n, lost, gained):
-    """All pairs of counts, and their chances."""
+    """All pairs of counts, and their probabilities."""
     b, c = (column.ravel() for column in np.meshgrid(range(n + 1), range(n + 1), indexing="ij"))
-    both = b + c <= n
-    b, c = b[both], c[both]
-    rest = binom.pmf(c, n - b, gained / (1 - lost))
-    return b, c, binom.pmf(b, n, lost) * rest
+    possible = b + c <= n
+    b, c = b[possible], c[possible]
+    return b, c, binom.pmf(b, n, lost) * binom.pmf(c, n - b, gained / (1 - lost))
 
 
 def both_halves(delta, broken, n=15, gained=0.3):
@@ -99,7 +98,7 @@ def both_halves(delta, broken, n=15, gained=0.3):
 
 
 def net_counts(delta, broken, n=8, lost=0.56, gained=0.42):
-    """The net rise; broken: the difference of the counts, as if it were one count."""
+    """The net rise; broken: the difference of the counts is treated as one count."""
     b, c, chance = lost_and_gained(n, lost, gained)
     if broken:
         bound = upper(n, delta)[np.maximum(b - c, 0)]
@@ -113,7 +112,7 @@ def net_counts(delta, broken, n=8, lost=0.56, gained=0.42):
 
 
 def picked_too(delta, broken, iterations, n=40, picked=15, lost=0.5):
-    """The model knows the picked examples by heart and loses half of all others; broken: counted on the picked ones too."""
+    """The model has memorised the picked examples and loses half of all others; broken: counted on the picked ones too."""
     b = np.arange(n - picked + 1)
     if broken:
         bound = upper(n, delta)[b]
@@ -125,7 +124,7 @@ def picked_too(delta, broken, iterations, n=40, picked=15, lost=0.5):
 
 
 def chosen_group(delta, broken, groups=10, n=30):
-    """Ten groups; broken: of the one with the fewest errors, chosen after looking, and with all of delta."""
+    """Ten groups; broken: the group with the fewest errors is chosen after counting, with all of delta."""
     share = delta if broken else delta / groups
     bound = upper(n, share)
     risk = bound[0] + HAIR
@@ -133,7 +132,7 @@ def chosen_group(delta, broken, groups=10, n=30):
 
 
 def true_attribute(delta, broken, n=60, wrongly_recorded=0.1, risk=0.05):
-    """Members of a group who are recorded elsewhere are all misclassified; broken: the bound is read as one for all members."""
+    """Members of a group who are recorded elsewhere are all misclassified; broken: the bound is read as one on all members."""
     truth = wrongly_recorded + (1 - wrongly_recorded) * risk if broken else risk
     return float(binom.pmf(np.arange(n + 1), n, risk)[upper(n, delta) < truth].sum())
 
@@ -143,23 +142,23 @@ def several_families(delta, broken, n=8):
     share = delta if broken else delta / 3
     groups, tasks, average = upper(n, share / 4), upper(2 * n, share / 2), pooled(4 * n, share)
     risk = 1 - (delta / 4) ** (1 / n) + HAIR
-    one = binom.pmf(np.arange(n + 1), n, risk)
+    distribution = binom.pmf(np.arange(n + 1), n, risk)
     x = np.indices((n + 1,) * 4)
     fails = (groups[x] < risk).any(axis=0) | (average[x.sum(axis=0)] < risk)
     fails |= (tasks[x[0] + x[1]] < risk) | (tasks[x[2] + x[3]] < risk)
-    return float(np.einsum("a,b,c,d->abcd", one, one, one, one)[fails].sum())
+    return float(np.einsum("a,b,c,d->abcd", *[distribution] * 4)[fails].sum())
 
 
 def shared_withheld(delta, broken, tasks=10, n=40, risk=0.5):
-    """Ten tasks withhold the same rows, which none learned from; broken: they are pooled; else the tasks' own bounds at once."""
+    """Ten tasks withhold the same rows, which no task learned from; broken: they are pooled; intact: one bound per task."""
     bound = pooled(tasks * n, delta)[::tasks] if broken else upper(n, delta / tasks)
     return float(binom.pmf(np.arange(n + 1), n, risk)[bound < risk].sum())
 
 
-def shared_learned(delta, broken, n=40, known=20, risk=0.5):
-    """Task 2 learned half of what task 1 withheld, by heart; broken: task 1's bound; else task 2's, whose rows are its own."""
-    wrong = np.arange((n - known if broken else n) + 1)
-    return float(binom.pmf(wrong, wrong[-1], risk)[upper(n, delta / 2)[wrong] < risk].sum())
+def shared_learned(delta, broken, n=40, shared=20, risk=0.5):
+    """Task 2 memorised half of the rows that task 1 withheld; broken: task 1's bound; intact: task 2's."""
+    errors = np.arange((n - shared if broken else n) + 1)
+    return float(binom.pmf(errors, errors[-1], risk)[upper(n, delta / 2)[errors] < risk].sum())
 
 
 CASES = {
@@ -180,13 +179,13 @@ CASES = {
     "rows shared between tasks, withheld in each: pooled": (0.25, shared_withheld),
     "rows shared between tasks, withheld in one and learned in another": (0.25, shared_learned),
 }
-"""What is broken: delta, and a function of delta and of whether it is."""
+"""For each broken assumption: delta, and the case as a function of delta and of whether it is broken."""
 
 
 def exact_cases():
-    """Of each: delta, and the exact chance of failing, broken and as it should be."""
-    found = {}
+    """For each case delta, and the exact probability that a statement fails, broken and intact."""
+    results = {}
     for name, (delta, case) in CASES.items():
         fails = partial(case, delta)
-        found[name] = {"delta": delta, "broken": fails(True), "as it should be": fails(False)}
-    return found
+        results[name] = {"delta": delta, "broken": fails(True), "as it should be": fails(False)}
+    return results

@@ -1,4 +1,4 @@
-"""What is assumed of marks, and what follows for the memory: numbers that whole runs rely on."""
+"""The size of the memory, and uniformity and independence of the marks."""
 
 import numpy as np
 from scipy.stats import binom, chisquare, kstest
@@ -8,38 +8,41 @@ from cop2l.kernel.options import Options
 from cop2l.randomness import marks
 
 ALLOWED = 0.01
-"""How often, after any given task, the memory may hold more than it should."""
+"""The largest probability, after any given task, that the buffer holds more than the memory."""
 
 
 def largest_overflow(memories=range(1, 3001), tasks=(1, 2, 3, 5, 10), n=10**6):
-    """The largest chance that more than the memory is kept: exact, a sum over tasks of n examples each, none picked."""
-    found = 0.0
+    """The largest probability that more than the memory is kept: exact, for tasks of n examples each, none picked."""
+    largest = 0.0
     for memory in memories:
         options = Options(memory=memory)
         for after in tasks:
             tau = float(threshold(n, after, options)) / 2.0**64
-            found = max(found, float(binom.sf(memory, after * n, tau)))
-    return found
+            largest = max(largest, float(binom.sf(memory, after * n, tau)))
+    return largest
 
 
 def simulated_overflow(memory, sizes, seeds, by_marks=False):
-    """After each task: in how many of so many seeds more than the memory stays. A third of every pool is picked.
+    """After each task, the number of seeds with which more than the memory stays. A third of every pool is picked.
 
-    Losses are random, so that how many of a task are picked depends on the marks in the buffer. by_marks: the losses are the
-    task's own marks, which no loss may depend on.
+    Losses are random, so that the number of picks of a task depends on the marks in the buffer. by_marks: the losses are the
+    marks of the task; no loss may depend on these.
     """
-    options, found = Options(memory=memory), np.zeros(len(sizes), int)
+    options, overflows = Options(memory=memory), np.zeros(len(sizes), int)
     for seed in range(seeds):
-        draw, held = np.random.default_rng(seed), []
+        draw, buffer = (
+            np.random.default_rng(seed),
+            [],
+        )  # for each task the marks in the buffer, and its unpicked examples
         for after, n in enumerate(sizes, 1):
-            own = marks(seed, "mark", after, n=n)
-            losses = own / 2.0**64 if by_marks else draw.random(n)
-            pool = np.sort(np.concatenate([losses, draw.random(sum(len(kept) for kept, _ in held))]))
-            rest = own[losses < pool[-(len(pool) // 3)]]
-            every = [*held, (rest, len(rest))]
-            held = [(kept[kept < threshold(left, after, options)], left) for kept, left in every]
-            found[after - 1] += sum(len(kept) for kept, _ in held) > memory
-    return found.tolist()
+            task_marks = marks(seed, "mark", after, n=n)
+            losses = task_marks / 2.0**64 if by_marks else draw.random(n)
+            pool = np.sort(np.concatenate([losses, draw.random(sum(len(u) for u, _ in buffer))]))
+            unpicked = task_marks[losses < pool[-(len(pool) // 3)]]
+            buffer.append((unpicked, len(unpicked)))
+            buffer = [(u[u < threshold(count, after, options)], count) for u, count in buffer]
+            overflows[after - 1] += sum(len(u) for u, _ in buffer) > memory
+    return overflows.tolist()
 
 
 OVERFLOWS = {10: (50, 80), 60: (24, 96, 48), 200: (1000, 300, 2000), 2000: (12000, 6000, 6000, 3000, 9000)}
@@ -56,10 +59,10 @@ PAIRS = {
 }
 
 
-def joint_p(one, other, cells=16):
-    """How likely counts as uneven as these are, in a square of cells, if both are uniform and independent."""
-    at = [(column >> np.uint64(32)).astype(np.int64) * cells >> 32 for column in (one, other)]
-    return float(chisquare(np.bincount(at[0] * cells + at[1], minlength=cells**2)).pvalue)
+def joint_p(first, second, cells=16):
+    """The p-value of "both columns of marks are uniform and independent", from counts in a square of cells."""
+    row, column = ((values >> np.uint64(32)).astype(np.int64) * cells >> 32 for values in (first, second))
+    return float(chisquare(np.bincount(row * cells + column, minlength=cells**2)).pvalue)
 
 
 def over_seeds(purpose, *numbers, rows, seeds):
@@ -68,11 +71,11 @@ def over_seeds(purpose, *numbers, rows, seeds):
 
 
 def mark_p_values(rows=20, seeds=5000):
-    """p-values of what is assumed: pairs independent, neighbours independent, first marks uniform over seeds."""
-    drawn = {key: over_seeds(*key, rows=rows, seeds=seeds) for pair in PAIRS.values() for key in pair}
-    found = {name: joint_p(drawn[one], drawn[other]) for name, (one, other) in PAIRS.items()}
-    first = drawn["mark", 1]
-    found["neighbouring rows"] = joint_p(first[:-1], first[1:])
-    found["neighbouring seeds"] = joint_p(first[:-rows], first[rows:])
-    found["uniform over seeds"] = float(kstest(first[::rows] / 2.0**64, "uniform").pvalue)
-    return found
+    """p-values of: pairs are independent, neighbours are independent, first marks are uniform over seeds."""
+    columns = {key: over_seeds(*key, rows=rows, seeds=seeds) for pair in PAIRS.values() for key in pair}
+    p_values = {name: joint_p(*(columns[key] for key in pair)) for name, pair in PAIRS.items()}
+    first = columns["mark", 1]
+    p_values["neighbouring rows"] = joint_p(first[:-1], first[1:])
+    p_values["neighbouring seeds"] = joint_p(first[:-rows], first[rows:])
+    p_values["uniform over seeds"] = float(kstest(first[::rows] / 2.0**64, "uniform").pvalue)
+    return p_values

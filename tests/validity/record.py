@@ -1,4 +1,4 @@
-"""`make validity`: thousands of whole runs; what was found goes to results.json and, as tables, to reproduction/validity.md."""
+"""`make validity`: simulates thousands of whole runs, and writes results.json and reproduction/validity.md."""
 
 import argparse
 import json
@@ -25,23 +25,23 @@ from whole_runs import (
     control,
     holdout,
     rate,
+    run_setting,
     searching,
     settings,
     sharp,
     sharp_rate,
-    whole,
 )
 
 from cop2l.certify import learner
 
 EVERY = 8
-"""All families are claimed in one setting of so many."""
+"""All families are claimed in one of so many settings."""
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = Path(__file__).parents[2] / "reproduction" / "validity.md"
 
 
-def called(job):
-    """One run, in a process of its own kind; as in conftest.py, the issuer does not look for shared rows."""
+def run_job(job):
+    """One run in a process of the pool; as in conftest.py, the learner does not look for shared rows."""
     torch.set_num_threads(1)
     learner.shared_row_findings = lambda *_: []
     function, *arguments = job
@@ -49,30 +49,30 @@ def called(job):
 
 
 def runs(times, number, function, *arguments):
-    """So many jobs, each with its seed."""
+    """`number` jobs, multiplied by `times`, each with its seed."""
     return [(function, *arguments, seed) for seed in range(max(1, round(number * times)))]
 
 
-def rates(everything, jobs_of):
+def rates(run_all, jobs_of):
     """One rate for each key, from one pass over all jobs."""
-    found = iter(everything([job for jobs in jobs_of.values() for job in jobs]))
-    return {key: rate([next(found) for _ in jobs]) for key, jobs in jobs_of.items()}
+    outcomes = iter(run_all([job for jobs in jobs_of.values() for job in jobs]))
+    return {key: rate([next(outcomes) for _ in jobs]) for key, jobs in jobs_of.items()}
 
 
-def results(everything, times=1.0):
-    """All simulations; `everything` maps jobs to their runs, and `times` multiplies their numbers."""
-    rates_of, jobs = partial(rates, everything), partial(runs, times)
-    every = [setting for turn in range(max(1, round(times))) for setting in settings(turn)]
-    found = everything([(whole, setting, {}, seed) for seed, setting in enumerate(every)])
-    pairs = list(zip(every, found, strict=True))
-    overflow = [one for run in found for one in run.overflow]
+def results(run_all, times=1.0):
+    """All simulations; `run_all` maps jobs to their runs, and `times` multiplies their numbers."""
+    rates_of, jobs = partial(rates, run_all), partial(runs, times)
+    all_settings = [setting for turn in range(max(1, round(times))) for setting in settings(turn)]
+    outcomes = run_all([(run_setting, setting, {}, seed) for seed, setting in enumerate(all_settings)])
+    pairs = list(zip(all_settings, outcomes, strict=True))
+    overflows = [overflow for run in outcomes for overflow in run.overflow]
     by_factor = {
         factor: {
             str(level): rate([run for setting, run in pairs if setting[factor] == level]) for level in levels
         }
         for factor, levels in FACTORS.items()
     }
-    claims = list(dict.fromkeys((setting["kind"], setting["buffer"]) for setting in every))
+    claims = list(dict.fromkeys((setting["kind"], setting["buffer"]) for setting in all_settings))
     by_claim = {
         f"{kind}, {buffer} buffer": rate(
             [run for s, run in pairs if (s["kind"], s["buffer"]) == (kind, buffer)]
@@ -80,11 +80,11 @@ def results(everything, times=1.0):
         for kind, buffer in claims
     }
     sharply = rates_of({case: jobs(200, sharp, *case) for case in SHARP})
-    many = {
+    run_counts = {
         "a second certificate at one time, from the memory": 4000,
         "the least of all kinds and a hold-out": 200,
     }
-    broken = {(name, True): jobs(many.get(name, 100), control, name, True) for name in CONTROLS}
+    broken = {(name, True): jobs(run_counts.get(name, 100), control, name, True) for name in CONTROLS}
     intact = {(name, False): jobs(100, control, name, False) for name in CONTROLS}
     controlled = rates_of(broken | intact)
     methods = {
@@ -92,10 +92,10 @@ def results(everything, times=1.0):
         for name in METHODS
         for anytime in (False, True)
     }
-    some = every[:: round(max(1, EVERY / times))]
-    of_all = everything([(whole, setting, ALL, 10**4 + seed) for seed, setting in enumerate(some)])
+    sampled = all_settings[:: round(max(1, EVERY / times))]
+    sampled_outcomes = run_all([(run_setting, s, ALL, 10**4 + seed) for seed, s in enumerate(sampled)])
     claims_all = {
-        kind: rate([run for s, run in zip(some, of_all, strict=True) if s["kind"] == kind])
+        kind: rate([run for s, run in zip(sampled, sampled_outcomes, strict=True) if s["kind"] == kind])
         for kind in FACTORS["kind"]
     }
     withheld = {
@@ -106,23 +106,23 @@ def results(everything, times=1.0):
         "delta": DELTA,
         "level": LEVEL,
         "settings": len(list(settings())),
-        "all": rate(found),
+        "all": rate(outcomes),
         "claims": by_claim,
         "factors": by_factor,
         "sharp": [
-            {"kind": kind, "tasks": tasks, "picks": picks, "expected": sharp_rate(kind, tasks, picks), **one}
-            for (kind, tasks, picks), one in sharply.items()
+            {"kind": kind, "tasks": tasks, "picks": picks, "expected": sharp_rate(kind, tasks, picks), **rates}
+            for (kind, tasks, picks), rates in sharply.items()
         ],
         "searching": rates_of({kind: jobs(200, searching, kind) for kind in SEARCHES}),
         "holdout": {
-            f"{name}, {'after every task' if anytime else 'after the last task'}": one
-            for (name, anytime), one in rates_of(methods).items()
+            f"{name}, {'after every task' if anytime else 'after the last task'}": rates
+            for (name, anytime), rates in rates_of(methods).items()
         },
         "controls": {
             name: {"broken": controlled[name, True], "as it should be": controlled[name, False]} for name in CONTROLS
         },
         "families": {
-            "every": len(some),
+            "every": len(sampled),
             "kinds": claims_all,
             "holdout": rates_of(withheld),
             "cases": exact_cases(),
@@ -134,27 +134,29 @@ def results(everything, times=1.0):
                 {"memory": memory, "sizes": sizes, "seeds": 2000, "after each task": simulated_overflow(memory, sizes, 2000)}
                 for memory, sizes in OVERFLOWS.items()
             ],
-            "in whole runs": {"times": len(overflow), "overflows": sum(overflow)},
+            "in whole runs": {"times": len(overflows), "overflows": sum(overflows)},
         },
         "marks": mark_p_values(),
-        "programs": of_programs(everything, times),
+        "programs": of_programs(run_all, times),
     }  # fmt: skip
 
 
-def of_programs(everything, times=1.0):
+def of_programs(run_all, times=1.0):
     """The simulations of exported programs."""
-    rates_of, jobs, both = partial(rates, everything), partial(runs, times), (True, False)
-    every = [setting for turn in range(max(1, round(times))) for setting in settings(turn)]
-    some = every[:: round(max(1, EVERY / times))]
+    rates_of, jobs = partial(rates, run_all), partial(runs, times)
+    all_settings = [setting for turn in range(max(1, round(times))) for setting in settings(turn)]
+    sampled = all_settings[:: round(max(1, EVERY / times))]
     of_kind = {
-        kind: [(programs.recounted, s, 2 * 10**4 + seed) for seed, s in enumerate(some) if s["kind"] == kind]
+        kind: [
+            (programs.recounted, s, 2 * 10**4 + seed) for seed, s in enumerate(sampled) if s["kind"] == kind
+        ]
         for kind in FACTORS["kind"]
     }
     withheld = {
         name: [
             job
             for s in SCENARIOS
-            for anytime in both
+            for anytime in (True, False)
             for job in jobs(20, programs.recounted_holdout, name, s, anytime)
         ]
         for name in METHODS
@@ -164,16 +166,16 @@ def of_programs(everything, times=1.0):
         {
             (name, broken): jobs(100, programs.control, name, broken)
             for name in programs.CONTROLS
-            for broken in both
+            for broken in (True, False)
         }
     )
     return {
-        "every": len(some),
+        "every": len(sampled),
         "kinds": rates_of(of_kind),
         "holdout": rates_of(withheld),
         "sharp": [
-            {"kind": kind, "tasks": tasks, "picks": 0, "expected": sharp_rate(kind, tasks, 0), **one}
-            for (kind, tasks), one in sharply.items()
+            {"kind": kind, "tasks": tasks, "picks": 0, "expected": sharp_rate(kind, tasks, 0), **rates}
+            for (kind, tasks), rates in sharply.items()
         ],
         "controls": {
             name: {"broken": controlled[name, True], "as it should be": controlled[name, False]}
@@ -183,27 +185,32 @@ def of_programs(everything, times=1.0):
 
 
 def main():
-    """Simulate, record, and say whether all is as it should be; exit code 1 if not."""
+    """Simulate, write results and page, and print the faults; exit code 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=float, default=1.0, help="so many times as many runs")
-    parser.add_argument("--page", action="store_true", help="only write reproduction/validity.md again")
+    parser.add_argument("--times", type=float, default=1.0, help="multiplies the numbers of runs")
     parser.add_argument(
-        "--programs", action="store_true", help="simulate only programs again; the rest stays"
+        "--page", action="store_true", help="only write reproduction/validity.md, from results.json"
     )
+    parser.add_argument("--programs", action="store_true", help="simulate only programs; other results stay")
     parser.add_argument("--processes", type=int, default=2)
-    chosen = parser.parse_args()
-    if not chosen.page:
-        with get_context("spawn").Pool(chosen.processes) as pool:
-            everything = partial(pool.map, called, chunksize=8)
-            if chosen.programs:
-                found = json.loads(RESULTS.read_text()) | {"programs": of_programs(everything, chosen.times)}
+    arguments = parser.parse_args()
+    if not arguments.page:
+        with get_context("spawn").Pool(arguments.processes) as pool:
+            run_all = partial(pool.map, run_job, chunksize=8)
+            if arguments.programs:
+                simulated = json.loads(RESULTS.read_text()) | {
+                    "programs": of_programs(run_all, arguments.times)
+                }
             else:
-                found = results(everything, chosen.times)
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    found = json.loads(RESULTS.read_text())
-    PAGE.write_text(page(found))
-    print("\n".join(faults(found)) or "Every rate is as it should be.")
-    return 1 if faults(found) else 0
+                simulated = results(run_all, arguments.times)
+        RESULTS.write_text(json.dumps(simulated, indent=1) + "\n")
+    recorded = json.loads(RESULTS.read_text())
+    PAGE.write_text(page(recorded))
+    print(
+        "\n".join(faults(recorded))
+        or "No rate of certificates is significantly above delta, and every control is."
+    )
+    return 1 if faults(recorded) else 0
 
 
 if __name__ == "__main__":

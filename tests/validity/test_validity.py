@@ -1,4 +1,4 @@
-"""A part of `make validity`, small enough for every day: certificates hold, and what must fail does."""
+"""A small part of `make validity`: certificates hold in simulation, and controls fail."""
 
 import json
 
@@ -31,11 +31,11 @@ from whole_runs import (
     holdout,
     print_rate,
     rate,
+    run_setting,
     searching,
     settings,
     sharp,
     sharp_rate,
-    whole,
 )
 
 from record import PAGE, RESULTS
@@ -52,27 +52,27 @@ def test_a_rate_is_judged_as_it_should_be():
 
 @pytest.mark.parametrize("buffer", FACTORS["buffer"])
 def test_certificates_of_all_settings_hold_as_often_as_they_state(buffer):
-    some = [setting for setting in settings() if setting["buffer"] == buffer]
-    some = [some[at] for at in np.random.default_rng(1).permutation(len(some))[:16]]
+    sampled = [setting for setting in settings() if setting["buffer"] == buffer]
+    sampled = [sampled[i] for i in np.random.default_rng(1).permutation(len(sampled))[:16]]
     for name, levels in FACTORS.items():
         if name not in ("kind", "buffer"):
-            assert {setting[name] for setting in some} == set(levels), f"no run has every level of {name}"
-    found = rate([whole(setting, {}, 10**5 + seed) for seed, setting in enumerate(some)])
-    assert not above(print_rate(f"{buffer} buffer", found))
+            assert {setting[name] for setting in sampled} == set(levels), f"no run has every level of {name}"
+    rates = rate([run_setting(setting, {}, 10**5 + seed) for seed, setting in enumerate(sampled)])
+    assert not above(print_rate(f"{buffer} buffer", rates))
 
 
 @pytest.mark.parametrize(("kind", "tasks", "picks"), [case for case in SHARP if case[1:] == (3, 0)])
 def test_bounds_fail_exactly_as_often_as_theory_says_where_they_are_sharp(kind, tasks, picks):
-    found = print_rate(kind, rate([sharp(kind, tasks, picks, 10**5 + seed) for seed in range(40)]))
+    rates = print_rate(kind, rate([sharp(kind, tasks, picks, 10**5 + seed) for seed in range(40)]))
     assert sharp_rate(kind, tasks, picks) <= DELTA
-    assert not above(found)
-    assert binomtest(found["violated"], found["runs"], sharp_rate(kind, tasks, picks)).pvalue > LEVEL
+    assert not above(rates)
+    assert binomtest(rates["violated"], rates["runs"], sharp_rate(kind, tasks, picks)).pvalue > LEVEL
 
 
 def test_the_luckiest_of_many_predictors_is_paid_for():
-    found = rate([searching("combined", 10**5 + seed) for seed in range(30)])
-    assert not above(print_rate("the luckiest", found))
-    assert found["violated"]  # the case is hard: errors alone would often be too few
+    rates = rate([searching("combined", 10**5 + seed) for seed in range(30)])
+    assert not above(print_rate("the luckiest", rates))
+    assert rates["violated"]  # the case is hard: errors alone would often be too few
 
 
 @pytest.mark.parametrize("anytime", [False, True])
@@ -83,9 +83,9 @@ def test_a_hold_out_holds_for_any_method(anytime):
 
 @pytest.mark.parametrize("kind", FACTORS["kind"])
 def test_all_families_hold_at_once(kind):
-    some = [setting for setting in settings() if setting["kind"] == kind]
-    some = [some[at] for at in np.random.default_rng(2).permutation(len(some))[:5]]
-    runs = [whole(setting, ALL, 2 * 10**5 + seed) for seed, setting in enumerate(some)]
+    sampled = [setting for setting in settings() if setting["kind"] == kind]
+    sampled = [sampled[i] for i in np.random.default_rng(2).permutation(len(sampled))[:5]]
+    runs = [run_setting(setting, ALL, 2 * 10**5 + seed) for seed, setting in enumerate(sampled)]
     assert not above(print_rate(f"all families, {kind}", rate(runs)))
     assert sum(len(run.ratios) for run in runs) > 40  # statements of something that can happen
 
@@ -96,19 +96,21 @@ def test_all_families_hold_for_a_hold_out_of_any_method():
 
 
 def test_what_the_proofs_for_families_need_cannot_be_left_out():
-    found = exact_cases()
-    for name, one in found.items():
-        print(f"{name}: {one['broken']:.3f} at {one['delta']}; as it should be {one['as it should be']:.3f}")
-        assert one["broken"] > one["delta"] >= one["as it should be"], name
+    cases = exact_cases()
+    for name, case in cases.items():
+        print(
+            f"{name}: {case['broken']:.3f} at {case['delta']}; as it should be {case['as it should be']:.3f}"
+        )
+        assert case["broken"] > case["delta"] >= case["as it should be"], name
     exactly = ("average: no exception from N - 1 errors on", "average: more than a quarter of delta")
-    assert [round(found[name]["broken"], 3) for name in exactly] == [0.284, 0.381]
+    assert [round(cases[name]["broken"], 3) for name in exactly] == [0.284, 0.381]
 
 
 @pytest.mark.parametrize("name", FAILING)
 def test_what_breaks_an_assumption_is_found_out(name):
     """The controls that fail most; `make validity` has all of them, and the same runs unbroken."""
-    found = rate([control(name, True, 10**5 + seed) for seed in range(16)])
-    assert above(print_rate(name, found))
+    rates = rate([control(name, True, 10**5 + seed) for seed in range(16)])
+    assert above(print_rate(name, rates))
 
 
 def test_the_memory_overflows_at_most_once_in_a_hundred():
@@ -120,38 +122,38 @@ def test_the_memory_overflows_at_most_once_in_a_hundred():
 
 
 def test_marks_are_uniform_and_independent():
-    found = mark_p_values(seeds=500)
-    assert min(found.values()) > LEVEL, found
+    p_values = mark_p_values(seeds=500)
+    assert min(p_values.values()) > LEVEL, p_values
 
 
 def test_marks_that_depend_on_each_other_would_be_found_out():
-    one = over_seeds("mark", 1, rows=20, seeds=100)
-    assert joint_p(one, np.roll(one, 1)) > LEVEL
-    assert joint_p(one, one) < LEVEL
-    assert joint_p(one, np.sort(one)) > LEVEL  # of a pair of columns only what is equal row by row counts
-    assert joint_p(np.sort(one), np.sort(np.roll(one, 1))) < LEVEL
+    column = over_seeds("mark", 1, rows=20, seeds=100)
+    assert joint_p(column, np.roll(column, 1)) > LEVEL
+    assert joint_p(column, column) < LEVEL
+    assert joint_p(column, np.sort(column)) > LEVEL  # only equality row by row counts
+    assert joint_p(np.sort(column), np.sort(np.roll(column, 1))) < LEVEL
 
 
 def test_the_recorded_results_have_no_fault_and_the_page_shows_them():
-    found = json.loads(RESULTS.read_text())
-    assert not faults(found)
-    assert PAGE.read_text() == page(found), "run: make validity, or tests/validity/record.py --page"
+    results = json.loads(RESULTS.read_text())
+    assert not faults(results)
+    assert PAGE.read_text() == page(results), "run: make validity, or tests/validity/record.py --page"
 
 
-def test_a_fault_in_the_results_is_said():
-    found = json.loads(RESULTS.read_text())
-    found["sharp"][0] |= {"violated": found["sharp"][0]["runs"]}
-    next(iter(found["controls"].values()))["broken"]["violated"] = 0
-    next(iter(found["programs"]["controls"].values()))["broken"]["violated"] = 0
-    found["programs"]["sharp"][0] |= {"violated": found["programs"]["sharp"][0]["runs"]}
-    case = next(iter(found["families"]["cases"].values()))
+def test_a_fault_in_the_results_is_named():
+    results = json.loads(RESULTS.read_text())
+    results["sharp"][0] |= {"violated": results["sharp"][0]["runs"]}
+    next(iter(results["controls"].values()))["broken"]["violated"] = 0
+    next(iter(results["programs"]["controls"].values()))["broken"]["violated"] = 0
+    results["programs"]["sharp"][0] |= {"violated": results["programs"]["sharp"][0]["runs"]}
+    case = next(iter(results["families"]["cases"].values()))
     case["broken"], case["as it should be"] = 0.0, 1.0
-    found["overflow"]["largest chance"] = 0.02
-    found["marks"]["neighbouring rows"] = 0.0
-    said = faults(found)
-    assert [sentence.split(":")[0] for sentence in said[:4]] == [
+    results["overflow"]["largest chance"] = 0.02
+    results["marks"]["neighbouring rows"] = 0.0
+    sentences = faults(results)
+    assert [sentence.split(":")[0] for sentence in sentences[:4]] == [
         *2 * ["VIOLATED beyond delta"],
         *2 * ["The control does not fail"],
     ]
-    assert len(said) == 8
-    assert all(sentence in page(found) for sentence in said)
+    assert len(sentences) == 8
+    assert all(sentence in page(results) for sentence in sentences)

@@ -1,4 +1,4 @@
-"""Whole runs through the public interface, on tasks whose true risk is a finite sum: does everything that was stated hold?"""
+"""Whole runs through the public interface, on tasks whose true risk is a finite sum, and rates of violated statements."""
 
 import itertools
 import math
@@ -25,7 +25,7 @@ from cop2l.streams.withhold import withhold
 
 DELTA = 0.3
 LEVEL = 1e-4
-"""A rate is significantly above (or below) delta where chance alone would show it less often than this."""
+"""The level at which a rate is significantly above delta."""
 SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
 DOMAINS = "domain-incremental"
 SIZES = (24, 96, 48)
@@ -40,17 +40,17 @@ ALL = {"claim": FAMILIES, "groups": GROUPS}
 
 @dataclass(frozen=True)
 class Run:
-    """What became of one run: of all its statements, at all times."""
+    """The outcome of one run: of all its statements, at all times."""
 
     violated: bool
     ratios: tuple[float, ...]
     """Bound over risk, for every statement."""
     overflow: tuple[bool, ...] = ()
-    """After every task: whether more was kept than the memory may hold."""
+    """After every task: whether the buffer holds more examples than the memory."""
 
 
 def judged(statements, overflow=()):
-    """A run from its statements (risk, bound). The margin is for the rounding of the sum that the risk is."""
+    """The outcome of a run with these statements (risk, bound). The margin covers the rounding of the risk, which is a sum."""
     pairs = list(statements)
     ratios = tuple(bound / risk for risk, bound in pairs if risk > 0)
     return Run(any(risk > bound + 1e-12 for risk, bound in pairs), ratios, tuple(overflow))
@@ -58,28 +58,28 @@ def judged(statements, overflow=()):
 
 def rate(runs):
     """Runs, violated runs, their share with its Clopper-Pearson interval (95 %), and the median of bound over risk."""
-    n, found = len(runs), sum(run.violated for run in runs)
-    low = beta.ppf(0.025, found, n - found + 1) if found else 0.0
-    high = beta.ppf(0.975, found + 1, n - found) if found < n else 1.0
+    n, violated = len(runs), sum(run.violated for run in runs)
+    low = beta.ppf(0.025, violated, n - violated + 1) if violated else 0.0
+    high = beta.ppf(0.975, violated + 1, n - violated) if violated < n else 1.0
     ratios = [ratio for run in runs for ratio in run.ratios]
     return {
         "runs": n,
-        "violated": found,
-        "rate": found / n,
+        "violated": violated,
+        "rate": violated / n,
         "interval": [float(low), float(high)],
         "ratio": median(ratios) if ratios else None,
     }
 
 
-def print_rate(name, found):
-    """Print a rate for `pytest -s`, and hand it on."""
-    print(f"{name}: {found['violated']} of {found['runs']} runs violated, bound / risk {found['ratio']:.2f}")
-    return found
+def print_rate(name, rates):
+    """Print a rate for `pytest -s`, and return it."""
+    print(f"{name}: {rates['violated']} of {rates['runs']} runs violated, bound / risk {rates['ratio']:.2f}")
+    return rates
 
 
-def above(found, delta=DELTA):
+def above(rates, delta=DELTA):
     """Whether the runs were violated significantly more often than delta."""
-    return bool(binom.sf(found["violated"] - 1, found["runs"], delta) < LEVEL)
+    return bool(binom.sf(rates["violated"] - 1, rates["runs"], delta) < LEVEL)
 
 
 # ---- worlds: tasks with known distributions
@@ -87,7 +87,7 @@ def above(found, delta=DELTA):
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Inputs that can occur, and for every task the chance of each with each class."""
+    """All possible inputs, and for every task the probability of each input with each class."""
 
     support: np.ndarray
     probability: np.ndarray
@@ -98,28 +98,28 @@ class World:
         return self.probability.shape[2]
 
     def draw(self, task, n, random):
-        """Independent examples of a task (from 1); `random` has nothing to do with the seeds of a learner."""
+        """Independent examples of a task (from 1); `random` is independent of the seeds of a learner."""
         joint = self.probability[task - 1]
         cell = random.choice(joint.size, n, p=joint.ravel() / joint.sum())
         row, label = np.divmod(cell, joint.shape[1])
         return self.support[row], label.astype(np.int64)
 
     def risk(self, predict, task):
-        """The exact chance that `predict` errs on a new example of a task."""
-        return self.chance(task, self.wrong(np.asarray(predict(self.support))))
+        """The exact probability that `predict` errs on a new example of a task."""
+        return self.chance(task, self.errors(np.asarray(predict(self.support))))
 
-    def wrong(self, predicted):
-        """Which inputs with which class are misclassified, if these classes are predicted for the inputs."""
+    def errors(self, predicted):
+        """A mask of inputs and classes: whether these predictions for the inputs misclassify them."""
         return np.asarray(predicted)[:, None] != np.arange(self.classes)
 
-    def chance(self, task, event, given=True):
-        """The exact chance of an event (a mask of inputs and classes) on a new example of a task, given another event."""
+    def chance(self, task, event, condition=True):
+        """The exact probability of an event (a mask of inputs and classes) on a new example of a task, given a condition."""
         joint = self.probability[task - 1]
-        among = np.broadcast_to(given, joint.shape)
-        return float(joint[event & among].sum() / joint[among].sum())
+        condition = np.broadcast_to(condition, joint.shape)
+        return float(joint[event & condition].sum() / joint[condition].sum())
 
     def groups(self, x):
-        """The recorded group of each example: a function of its place among the inputs; nobody belongs to the third."""
+        """The recorded group of each example, a function of its input; the third group is empty."""
         place = {row.tobytes(): GROUPS[at % 2] for at, row in enumerate(self.support)}
         return np.array([place[row.tobytes()] for row in np.ascontiguousarray(x)])
 
@@ -130,7 +130,7 @@ def heads_of(scenario, tasks):
 
 
 def coin(support, scenario, tasks, p=0.5):
-    """Labels that have nothing to do with the inputs: the second class of the head with chance p."""
+    """Labels that are independent of the inputs: the second class of the head with probability p."""
     heads = heads_of(scenario, tasks)
     probability = np.zeros((tasks, len(support), max(map(max, heads)) + 1))
     for t, (first, second) in enumerate(heads):
@@ -144,8 +144,8 @@ CODES = np.random.default_rng(7).normal(size=(CELLS, 8)).astype(np.float32)
 
 @cache
 def world_of(name, scenario, tasks):
-    """`memory`: pure noise, a model that learns by heart; `waves`: pure noise, a model that is another one after every
-    update; `clouds`: something to learn."""
+    """`memory`: pure noise, and a model that memorises; `waves`: pure noise, and a model whose predictions change with every
+    update; `clouds`: a learnable problem."""
     if name == "clouds":
         stream = synthetic(
             tasks=tasks, n=1, n_test=1, dimensions=2, levels=7, noise=1.5, scenario=scenario, problem=3
@@ -155,7 +155,7 @@ def world_of(name, scenario, tasks):
 
 
 class Waves(nn.Module):
-    """Logits that turn over with the smallest change of the weights: each update gives nearly an unrelated predictor."""
+    """Logits that change with the smallest change of the weights: each update gives a nearly unrelated predictor."""
 
     def __init__(self, classes, seed):
         super().__init__()
@@ -167,7 +167,7 @@ class Waves(nn.Module):
 
 
 class Always(nn.Module):
-    """The first class of a head, whatever comes, until it is trained."""
+    """Predicts the first class of a head for every input, until it is trained."""
 
     def __init__(self, classes):
         super().__init__()
@@ -193,64 +193,64 @@ def tasks_of(world, sizes, random):
 
 
 def learned(learner, world, samples):
-    """Learn task after task; after each, the number of tasks seen."""
+    """Learn task after task; yields the number of tasks seen after each."""
     for t, (x, y) in samples.items():
         groups = world.groups(x) if learner.options.groups else None
         learner.learn(x, y, classes=world.heads[t - 1], groups=groups)
         yield t
 
 
-def claimed(learner, world, certificate, then=None, samples=None):
-    """(truth, bound) for everything that a certificate states of the model as it is now.
+def model_claims(learner, world, certificate, errors_then=None, samples=None):
+    """(truth, bound) for every statement of a certificate about the model.
 
-    `then` has, for each task, which inputs with which class were misclassified just after it was learned.
+    errors_then: for each task the errors just after it was learned, as a mask of inputs and classes.
     """
     last = len(certificate.records)
-    now = [world.wrong(answers(learner, world, task)) for task in range(1, last + 1)]
-    for one in certificate.statements:
-        yield truth(one, world, certificate.records, now, then), one["value"]
+    errors_now = [world.errors(predictions(learner, world, task)) for task in range(1, last + 1)]
+    for statement in certificate.statements:
+        yield truth(statement, world, certificate.records, errors_now, errors_then), statement["value"]
 
 
-def answers(learner, world, task):
-    """The classes that are predicted for all inputs, as of a task."""
-    own = task if learner.scenario == "task-incremental" else None
-    return np.asarray(learner.predict(world.support, task=own))
+def predictions(learner, world, task):
+    """The predicted classes of all inputs of a task."""
+    head_task = task if learner.scenario == "task-incremental" else None
+    return np.asarray(learner.predict(world.support, task=head_task))
 
 
-def truth(one, world, records, now, then):
-    """What a statement bounds, exactly."""
-    family, task, subject = one["family"], one["task"], one["subject"]
+def truth(statement, world, records, errors_now, errors_then):
+    """The exact value of the quantity that a statement bounds."""
+    family, task, subject = statement["family"], statement["task"], statement["subject"]
     if task is None:
         tasks = range(1, len(records) + (family == "average"))
-        same = {"family": "tasks" if family == "average" else family, "subject": "lost"}
-        each = [truth({**same, "task": t}, world, records, now, then) for t in tasks]
-        return float(np.average(each, weights=[records[t - 1]["n"] for t in tasks]))
-    wrong = now[task - 1]
+        of_task = {"family": "tasks" if family == "average" else family, "subject": "lost"}
+        values = [truth({**of_task, "task": t}, world, records, errors_now, errors_then) for t in tasks]
+        return float(np.average(values, weights=[records[t - 1]["n"] for t in tasks]))
+    errors = errors_now[task - 1]
     if family == "forgetting":
-        lost = world.chance(task, wrong & ~then[task - 1])
-        return lost - (world.chance(task, ~wrong & then[task - 1]) if subject == "net" else 0.0)
+        lost = world.chance(task, errors & ~errors_then[task - 1])
+        return lost - (world.chance(task, ~errors & errors_then[task - 1]) if subject == "net" else 0.0)
     if family == "classes":
-        return world.chance(task, wrong, (np.arange(world.classes) == subject)[None, :])
+        return world.chance(task, errors, (np.arange(world.classes) == subject)[None, :])
     if family == "groups":
         members = world.groups(world.support) == subject
-        return world.chance(task, wrong, members[:, None]) if members.any() else 0.0
-    return world.chance(task, wrong)
+        return world.chance(task, errors, members[:, None]) if members.any() else 0.0
+    return world.chance(task, errors)
 
 
-def run(world, model, samples, scenario, *, gone=False, claims=claimed, **options):
+def run(world, model, samples, scenario, *, old_data_gone=False, claims=model_claims, **options):
     """Learn the samples; certify at the end or, without a fixed number of tasks, after every task.
 
-    `claims` gives what is stated: of the model, or of a program that is made of it.
+    `claims` gives (truth, bound) of the statements about the model, or about a program exported from it.
     """
     learner = CoP2L(model, repeats=True, preset="picking", scenario=scenario, delta=DELTA, **options)
-    found, overflow, then = [], [], []
+    statements, overflow, errors_then = [], [], []
     for t in learned(learner, world, samples):
-        then.append(world.wrong(answers(learner, world, t)))
+        errors_then.append(world.errors(predictions(learner, world, t)))
         overflow.append(learner.memory_used > learner.options.memory)
         if learner.options.tasks in (None, t):
-            at_hand = {s: samples[s] for s in range(t if gone else 1, t + 1)}
-            found += claims(learner, world, learner.certify(at_hand), then, samples)
-    return judged(found, overflow if learner.options.marked else ())
+            data = {s: samples[s] for s in range(t if old_data_gone else 1, t + 1)}
+            statements += claims(learner, world, learner.certify(data), errors_then, samples)
+    return judged(statements, overflow if learner.options.marked else ())
 
 
 # ---- every setting: the product of all choices
@@ -287,67 +287,61 @@ def settings(turn=0):
         yield {"buffer": buffer, "kind": kind, **dict(zip(names, values, strict=True)), "world": world}
 
 
-def whole(setting, claimed, seed, claims=claimed):
-    """One run of a setting; the seed gives the data and, by another way, the seeds of learner and model."""
+def run_setting(setting, claim_options, seed, claims=model_claims):
+    """One run of a setting; the data and the learner's seed are functions of `seed`."""
     random = np.random.default_rng([seed, 1])
     world = world_of(setting["world"], setting["scenario"], len(SIZES))
     model = model_of(setting["world"], world.classes, seed=seed)
-    same = {name: setting[name] for name in ("buffer", "kind", "stop", "grid", "prior")}
+    options = {name: setting[name] for name in ("buffer", "kind", "stop", "grid", "prior")}
     tasks = len(SIZES) if setting["times"] == "fixed" else None
     return run(
         world,
         model,
         tasks_of(world, SIZES, random),
         setting["scenario"],
-        gone=setting["old data"] == "gone",
+        old_data_gone=setting["old data"] == "gone",
         claims=claims,
-        **{**COMMON, **same, **claimed, "tasks": tasks, "seed": 10**6 + seed},
+        **{**COMMON, **options, **claim_options, "tasks": tasks, "seed": 10**6 + seed},
     )
 
 
-# ---- sharp cases: the risk lies just above the least bound that can be, and the rate is known
+# ---- sharp cases: the risk lies just above the least possible bound, and the rate is known
 
 SHARP = [
     *itertools.product(("kl", "kl-tight", "preference", "combined", "buffer", "holdout"), (1, 3), (0,)),
     *itertools.product(("preference", "combined", "buffer"), (1, 3), (1,)),
 ]
-"""The kind, the number of tasks, and how many examples of each are picked."""
+"""The kind, the number of tasks, and the number of picks of each task."""
 
 
 def sharp_options(picks):
-    """So many examples are picked, one after the other, whatever they are; the buffer holds all, and later tasks pick none."""
-    same = {
-        "buffer": "count-only",
-        "stop": "none",
-        "grid": True,
-        "memory": 10**4,
-        "k": 1,
-        "lr": 1e-6,
-        "gamma": 1e-9,
-    }
-    return {**same, "max_iterations": picks, "prior": 0.0}
+    """Options with which every task picks `picks` examples, one after the other, and later tasks pick none of them."""
+    return {
+        "buffer": "count-only", "stop": "none", "grid": True, "memory": 10**4, "k": 1, "lr": 1e-6, "gamma": 1e-9,
+        "max_iterations": picks, "prior": 0.0,
+    }  # fmt: skip
 
 
 @cache
 def sharp_risk(kind, tasks, picks, n):
-    """Just above the bound of a task where nothing beyond the picks is wrong."""
+    """A risk just above the bound of a task without errors beyond the picks."""
     if kind == "holdout":
         return float(holdout_certificate(n, 0, tasks, math.log(DELTA))) + 1e-9
-    counted = {
+    record = {
         "n": n, "iterations": picks, "errors": 0, "compression": picks, "evicted": 0,
         "errors_not_picked": 0, "picked": picks, "selected": n, "compressed": picks,
     }  # fmt: skip
     options = Options(kind=kind, tasks=tasks, delta=DELTA, **sharp_options(picks))
-    return float(bounds_of(counted, 1, options, [picks] * tasks)[kind]) + 1e-9
+    return float(bounds_of(record, 1, options, [picks] * tasks)[kind]) + 1e-9
 
 
 def sharp_rate(kind, tasks, picks, n=40):
-    """What the rate must be: the picks are the worst examples, so a bound fails where no more than so many are wrong."""
+    """The rate that theory gives. The picks are errors first, so a bound fails if at most `picks` examples are errors."""
     return 1 - (1 - float(binom.cdf(picks, n, sharp_risk(kind, tasks, picks, n)))) ** tasks
 
 
 def sharp(kind, tasks, picks, seed, n=40):
-    """One run in which `kind` fails as often as it can: a model that always says the same, and errors of that very rate."""
+    """One run in which `kind` fails as often as possible: a constant prediction, and errors at the rate `sharp_risk`."""
     world = coin(ONE_HOT, DOMAINS, tasks, sharp_risk(kind, tasks, picks, n))
     samples = tasks_of(world, [n] * tasks, np.random.default_rng([seed, 2]))
     if kind != "holdout":
@@ -355,11 +349,11 @@ def sharp(kind, tasks, picks, seed, n=40):
             world, Always(2), samples, DOMAINS, **sharp_options(picks), kind=kind, tasks=tasks, seed=seed
         )
     errors = {t: int(y.sum()) for t, (_, y) in samples.items()}
-    bounds = [float(holdout_certificate(n, wrong, tasks, math.log(DELTA))) for wrong in errors.values()]
+    bounds = [float(holdout_certificate(n, count, tasks, math.log(DELTA))) for count in errors.values()]
     return judged((world.risk(lambda x: np.zeros(len(x), int), t), bounds[t - 1]) for t in errors)
 
 
-# ---- searching cases: an unrelated predictor after every update, and the best of them is kept
+# ---- searching cases: an unrelated predictor after every update; early stopping keeps the best of them
 
 SEARCHES = {
     "kl": {"buffer": "uniform", "stop": "kl"},
@@ -371,14 +365,12 @@ SEARCHES = {
 
 
 def searching(kind, seed, tasks=1, n=57):
-    """One run that keeps the luckiest of many predictors, on pure noise; many iterations, one example each."""
-    world = world_of("waves", "domain-incremental", tasks)
+    """One run on pure noise that keeps the luckiest of many predictors; many iterations, one example each."""
+    world = world_of("waves", DOMAINS, tasks)
     samples = tasks_of(world, [n] * tasks, np.random.default_rng([seed, 3]))
-    same = {"k": 1, "omega": 1.0, "batch": 8, "epochs": 1, "lr": 2.0, "gamma": 1e-6, "prior": 0.0}
-    limits = {"max_iterations": 24, "grid": True, "memory": 10**4, "tasks": tasks, "seed": seed}
-    return run(
-        world, Waves(2, seed), samples, "domain-incremental", kind=kind, **SEARCHES[kind], **same, **limits
-    )
+    options = {"k": 1, "omega": 1.0, "batch": 8, "epochs": 1, "lr": 2.0, "gamma": 1e-6, "prior": 0.0}
+    options |= {"max_iterations": 24, "grid": True, "memory": 10**4, "tasks": tasks, "seed": seed}
+    return run(world, Waves(2, seed), samples, DOMAINS, kind=kind, **SEARCHES[kind], **options)
 
 
 # ---- hold-out: any method, a part of every task withheld in advance
@@ -386,7 +378,7 @@ def searching(kind, seed, tasks=1, n=57):
 METHODS = ("finetuning", "replay", "joint", "gdumb")
 
 
-def holdout(name, scenario, anytime, claimed, seed, sizes=(40, 60, 50), claims=claimed):
+def holdout(name, scenario, anytime, claim_options, seed, sizes=(40, 60, 50), claims=model_claims):
     """One run of a method with half of every task withheld, certified after the last task or after each."""
     random = np.random.default_rng([seed, 4])
     world = world_of("memory", scenario, len(sizes))
@@ -394,25 +386,25 @@ def holdout(name, scenario, anytime, claimed, seed, sizes=(40, 60, 50), claims=c
         model_of("memory", world.classes, seed), memory=30, seed=seed, scenario=scenario, epochs=2, lr=0.5
     )
     options = Options(
-        kind="holdout", delta=DELTA, seed=seed, tasks=None if anytime else len(sizes), **claimed
+        kind="holdout", delta=DELTA, seed=seed, tasks=None if anytime else len(sizes), **claim_options
     )
-    same = {"method": name, "settings": {}, "classes": world.classes, "model": {}, "threads": 1}
-    withheld, before, then, found = {}, {}, [], []
+    facts = {"method": name, "settings": {}, "classes": world.classes, "model": {}, "threads": 1}
+    facts |= {"heads": world.heads, "repeats": True}  # inputs are drawn from few values
+    withheld, before, errors_then, statements = {}, {}, [], []
     for t, n in enumerate(sizes, 1):
-        part, rest = withhold(Task(*world.draw(t, n, random), t), 0.5, seed)
-        learner.learn(part.x, part.y, classes=world.heads[t - 1])
-        then.append(world.wrong(answers(learner, world, t)))
-        withheld[t] = rest.x, rest.y, world.groups(rest.x)
-        own = t if scenario == "task-incremental" else None
-        before[t] = learner.predict(rest.x, task=own).numpy() != rest.y
+        prior, certified = withhold(Task(*world.draw(t, n, random), t), 0.5, seed)
+        learner.learn(prior.x, prior.y, classes=world.heads[t - 1])
+        errors_then.append(world.errors(predictions(learner, world, t)))
+        withheld[t] = certified.x, certified.y, world.groups(certified.x)
+        head_task = t if scenario == "task-incremental" else None
+        before[t] = learner.predict(certified.x, task=head_task).numpy() != certified.y
         if anytime or t == len(sizes):
-            same |= {"heads": world.heads, "repeats": True}  # drawn from few values
-            certificate = issue_holdout(learner, withheld, options, before=before, **same)
-            found += claims(learner, world, certificate, then, withheld)
-    return judged(found)
+            certificate = issue_holdout(learner, withheld, options, before=before, **facts)
+            statements += claims(learner, world, certificate, errors_then, withheld)
+    return judged(statements)
 
 
-# ---- controls: the same path with one thing broken; each must be violated more often than delta
+# ---- controls: one assumption is broken; each must be violated more often than delta
 
 FREE = {
     "buffer": "count-only", "stop": "combined", "kind": "combined", "grid": True, "max_iterations": 6, "k": 3, "epochs": 2,
@@ -424,8 +416,8 @@ PICKING = {
 }  # fmt: skip
 
 
-def as_is(samples, options, seed, model=None):
-    """A run on pure noise with these samples, which may not be what the certificate assumes."""
+def run_samples(samples, options, seed, model=None):
+    """A run on these samples, which may violate what the certificate assumes."""
     world = world_of("memory", DOMAINS, len(samples))
     model = model or model_of("memory", 2, seed)
     return run(world, model, samples, DOMAINS, **options, tasks=len(samples), seed=seed)
@@ -439,7 +431,7 @@ def oversampled(options, seed, broken):
     """Every example eight times in its task."""
     copies = 8 if broken else 1
     samples = noise((15, 15) if broken else (120, 120), seed)
-    return as_is(
+    return run_samples(
         {t: (np.repeat(x, copies, axis=0), np.repeat(y, copies)) for t, (x, y) in samples.items()},
         options,
         seed,
@@ -449,11 +441,11 @@ def oversampled(options, seed, broken):
 def shared_rows(options, seed, broken, tasks):
     """Tasks with the same rows."""
     samples = noise((40,) * tasks, seed)
-    return as_is({t: samples[1 if broken else t] for t in samples}, options, seed)
+    return run_samples({t: samples[1 if broken else t] for t in samples}, options, seed)
 
 
 def fitted_start(options, seed, broken):
-    """theta_0 was trained on the data beforehand."""
+    """Initial parameters that were trained on the data."""
     samples, model = noise((40, 40), seed), model_of("memory", 2, seed)
     x, y = (np.concatenate(column) for column in zip(*samples.values(), strict=True))
     optimiser = torch.optim.SGD(model.parameters(), lr=5.0)
@@ -461,29 +453,30 @@ def fitted_start(options, seed, broken):
         optimiser.zero_grad()
         nn.functional.cross_entropy(model(torch.from_numpy(x)), torch.from_numpy(y)).backward()
         optimiser.step()
-    return as_is(samples, options, seed, model)
+    return run_samples(samples, options, seed, model)
 
 
 def best_of_commitments(options, seed, broken):
     """The run with the least sum of bounds, of twenty on the same data whose seeds were committed to before it was drawn.
 
-    Each commitment says that it is the only one; or, as it should be, that it is one of twenty.
+    Broken: each commitment says that it is the only one; intact: that it is one of twenty.
     """
     world, samples, runs = world_of("memory", DOMAINS, 1), noise((57,), seed), []
-    own = {**options, "siblings": 1 if broken else 20, "tasks": 1, "delta": DELTA}
+    options = {**options, "siblings": 1 if broken else 20, "tasks": 1, "delta": DELTA}
     for number in range(20):
-        other = 20 * seed + number
-        learner = CoP2L(
-            model_of("memory", 2, other), repeats=True, preset="picking", scenario=DOMAINS, **own, seed=other
-        )
+        run_seed = 20 * seed + number
+        model = model_of("memory", 2, run_seed)
+        learner = CoP2L(model, repeats=True, preset="picking", scenario=DOMAINS, **options, seed=run_seed)
         list(learned(learner, world, samples))
         certificate = learner.certify(samples)
-        runs.append((sum(certificate.bounds.values()), number, list(claimed(learner, world, certificate))))
+        runs.append(
+            (sum(certificate.bounds.values()), number, list(model_claims(learner, world, certificate)))
+        )
     return judged(min(runs)[2])
 
 
 UNTOUCHED = {**FREE, "prior": 0.0, "stop": "none", "max_iterations": 0}
-"""Nothing is trained and nothing picked: the statement is sharp but for the steps of a count."""
+"""Nothing is trained and nothing is picked, so that the bound is nearly sharp."""
 
 
 def second_certificate(seed, broken):
@@ -494,15 +487,15 @@ def second_certificate(seed, broken):
         model_of("memory", 2, seed), repeats=True, preset="picking", scenario=DOMAINS, delta=DELTA, **options
     )
     list(learned(learner, world, samples))
-    found = list(claimed(learner, world, learner.certify(samples)))
+    statements = list(model_claims(learner, world, learner.certify(samples)))
     if broken:
-        learner.state.issued_statements = None  # the learner refuses a second one: this forgets the first
-        found += claimed(learner, world, learner.certify())
-    return judged(found)
+        learner.state.issued_statements = None  # otherwise the learner refuses a second certificate
+        statements += model_claims(learner, world, learner.certify())
+    return judged(statements)
 
 
 def every_kind(seed, broken):
-    """All kinds that apply to a run (the least of them, that is), and a hold-out beside them, each with all of delta."""
+    """The least of all kinds that apply to a run and of a hold-out, each with all of delta."""
     world, samples = world_of("memory", DOMAINS, 1), noise((505,), seed)
     learning, withheld = withhold(Task(*samples[1], 1), 0.2, seed)
     options = {**UNTOUCHED, "memory": 100, "tasks": 1, "seed": seed}
@@ -521,8 +514,8 @@ def every_kind(seed, broken):
 
 
 def every_task(seed, broken):
-    """A report after each of six tasks, each with the delta of a number of tasks that was fixed in advance."""
-    world, found = world_of("waves", DOMAINS, 6), []
+    """A report after each of six tasks, each with the delta for a number of tasks fixed in advance."""
+    world, statements = world_of("waves", DOMAINS, 6), []
     samples = tasks_of(world, (57,) * 6, np.random.default_rng([seed, 6]))
     options = {**FREE, "prior": 0.3, "prior_epochs": 1, "max_iterations": 0, "seed": seed}
     learner = CoP2L(Waves(2, seed), repeats=True, preset="picking", scenario=DOMAINS, delta=DELTA, **options)
@@ -530,15 +523,15 @@ def every_task(seed, broken):
         certificate = learner.certify({s: samples[s] for s in range(1, t + 1)})
         fixed, messages = replace(learner.options, tasks=t), [r["iterations"] for r in certificate.records]
         bounds = [float(bounds_of(r, r["task"], fixed, messages)["combined"]) for r in certificate.records]
-        found += [
+        statements += [
             (risk, bounds[task] if broken else bound)
-            for task, (risk, bound) in enumerate(claimed(learner, world, certificate))
+            for task, (risk, bound) in enumerate(model_claims(learner, world, certificate))
         ]
-    return judged(found)
+    return judged(statements)
 
 
 def arranged(seed, broken):
-    """Rows put in an order that suits the marks: what the memory holds is right."""
+    """Rows in an order that suits the marks: the examples in memory are classified correctly."""
     world, samples = coin(ONE_HOT, DOMAINS, 1), noise((200,), seed)
     x, y = samples[1]
     if broken:
@@ -568,5 +561,5 @@ CONTROLS = {
 
 
 def control(name, broken, seed):
-    """One run of a control: with one thing broken, or the same run as it should be."""
+    """One run of a control: broken, or intact."""
     return CONTROLS[name](seed, broken)
