@@ -31,7 +31,7 @@ def test_run_shows_the_tasks_and_says_where_the_results_are(capsys):
     assert main(["run", "synthetic", *SMALL]) == 0  # finished: nothing is run again
     again = capsys.readouterr()
     assert "task 1/3" not in again.out
-    assert again.err == "This run was finished before; nothing was learned again.\n"
+    assert again.err == "This run is already finished; nothing was learned again.\n"
 
 
 def test_run_prints_json_alone_on_stdout(capsys):
@@ -115,7 +115,7 @@ def stopped(number):
 def test_signals_stop_a_run_and_the_same_command_continues(capsys):
     code, out, err = stopped(signal.SIGINT)
     assert code == 130
-    assert err == "Stopped; run the same command again to go on after the last finished task.\n"
+    assert err == "Stopped; run the same command again to continue after the last finished task.\n"
     assert "task 12/12" not in out
     code, out, _ = stopped(signal.SIGTERM)
     assert code == 143
@@ -139,7 +139,7 @@ def test_a_run_whose_output_nobody_reads_stops_and_goes_on(capsys, together):
         process.stdout.close()
         said = "" if together else process.stderr.read()
     assert process.returncode == 141
-    assert together or said == "Nobody reads the output any more; run the same command again to go on.\n"
+    assert together or said == "The output was closed; run the same command again to continue.\n"
     assert not Path("run/summary.json").exists()
     learned = len(Path("run/records.jsonl").read_text().splitlines())
     assert main(words) == 0

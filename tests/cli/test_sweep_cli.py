@@ -151,7 +151,7 @@ def test_a_sweep_whose_output_nobody_reads_ends_its_runs_and_goes_on(capsys):
         process.stdout.close()
         said = process.stderr.read()
     assert process.returncode == 141
-    assert said == "Nobody reads the output any more; run the same command again to go on.\n"
+    assert said == "The output was closed; run the same command again to continue.\n"
     assert len(finished()) < 3
     assert main(words) == 0
     assert "3 of 3 runs are finished in runs" in capsys.readouterr().out

@@ -1,8 +1,8 @@
 """The command line: one function per command, no logic.
 
-A command's module has `add(commands)`, which adds its parser; the parser's default `run` is the command's function.
-It takes the parsed arguments and returns an exit code (None is 0). Only the module of the named command is imported.
-Imports that cost time (torch, plotting) stand inside the function, so that `cop2l bound` stays quick.
+The module of a command has `add(commands)`, which adds a parser. The default `run` of the parser is a function: it takes
+the parsed arguments and returns an exit code (None is 0). Only the module of the typed command is imported, and slow
+imports (torch, plotting) stand inside functions, so that `cop2l bound` is quick.
 """
 
 import argparse
@@ -27,15 +27,15 @@ COMMANDS = {
     "certify and check": {
         "verify": ("verify", "check a certificate, a run or an export"),
         "show": ("verify", "print what a certificate claims"),
-        "commit": ("commit", "fix in advance what a run will do, for an auditor"),
+        "commit": ("commit", "write down in advance what a run will do, for an auditor"),
         "bound": ("bound", "calculate a bound from its counts"),
-        "plan": ("plan", "estimate the bound of a data size, or the data size of a bound"),
+        "plan": ("plan", "estimate the bound for a number of examples, or the examples for a bound"),
         "monitor": ("monitor", "raise an alarm when feedback refutes a claim"),
         "export": ("export", "write the model for other programs, with its certificate"),
     },
     "compare": {
-        "compare": ("compare", "print a table of methods and streams, mean and deviation over seeds"),
-        "report": ("report", "write one HTML page from run directories"),
+        "compare": ("compare", "print tables that compare methods and streams"),
+        "report": ("report", "write one HTML page about runs"),
         "plot": ("plot", "draw one figure as PNG, SVG or PDF"),
     },
     "data": {
@@ -47,30 +47,30 @@ COMMANDS = {
 }
 """Group -> command -> its module and its line in `cop2l --help`."""
 
-JUDGES = ("verify", "monitor")
-CANNOT_JUDGE = 3
-"""The exit code where `verify` or `monitor` itself could not do its work: 0, 1 and 2 are verdicts."""
+WITH_VERDICT = ("verify", "monitor")
+NO_VERDICT = 3
+"""The exit code if `verify` or `monitor` failed: 0, 1 and 2 are verdicts."""
 
-GO_ON = ("run", "sweep")
-NOT_READ = 141
-"""The exit code where the reader of the output has gone, as in `cop2l run mnist | head -1`: what a shell says of SIGPIPE."""
+RESUMABLE = ("run", "sweep")
+OUTPUT_CLOSED = 141
+"""The exit code if the output was closed, as in `cop2l run mnist | head -1`: that of a shell for SIGPIPE."""
 
 DESCRIPTION = """\
-Continual learning that certifies itself: learn tasks one after the other, then issue an upper bound on
-the true error on every task so far (anytime=true: after each task). Anyone can check it from a file."""
+Continual learning that certifies itself. cop2l learns tasks one after the other, and issues an upper bound
+on the true error of every task. Anyone can check the bounds from a file."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence, as all errors of this command line."""
+    """A parser whose errors are one sentence."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where to read on."""
+        """Print the error and exit with code 2."""
         print(f"cop2l: {message}; see '{self.prog} --help'.", file=sys.stderr)
         raise SystemExit(2)
 
 
 def parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The parser of the command line with the options of one command."""
+    """The parser of the command line, with the options of one command."""
     groups = [
         "\n".join([f"{group}:", *(f"  {name:10}{line}" for name, (_, line) in members.items())])
         for group, members in COMMANDS.items()
@@ -95,36 +95,36 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     return top
 
 
-def command_name(words: Sequence[str]) -> str | None:
-    """The command among the words of a command line: the first that is no option."""
-    return next((word for word in words if not word.startswith("-")), None)
+def command_name(argv: Sequence[str]) -> str | None:
+    """The command: the first argument that is not an option."""
+    return next((argument for argument in argv if not argument.startswith("-")), None)
 
 
-def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
-    """The arguments; what is to be changed in a configuration (key=value) may stand anywhere."""
-    top = parser(command_name(words))
-    arguments, rest = top.parse_known_args(words)
-    words_left = [word for word in rest if not word.startswith("-")]
-    if len(rest) == len(words_left) == 1 and getattr(arguments, "feedback", "") is None:
-        arguments.feedback = rest.pop()  # argparse gives up an optional word that stands behind options
-    if rest and (not hasattr(arguments, "overrides") or any(word.startswith("-") for word in rest)):
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The parsed arguments; changes of a configuration (key=value) may stand anywhere."""
+    top = parser(command_name(argv))
+    arguments, unparsed = top.parse_known_args(argv)
+    has_option = any(argument.startswith("-") for argument in unparsed)
+    if len(unparsed) == 1 and not has_option and getattr(arguments, "feedback", "") is None:
+        arguments.feedback = unparsed.pop()  # argparse does not parse an optional argument behind options
+    if unparsed and (has_option or not hasattr(arguments, "overrides")):
         top.prog += f" {arguments.command}"
-        top.error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest:
-        arguments.overrides += rest
+        top.error(f"unrecognized arguments: {' '.join(unparsed)}")
+    if unparsed:
+        arguments.overrides += unparsed
     return arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; errors meant for the user are one sentence on stderr and exit code 2, for `verify` and `monitor` 3.
+    """Run one command and return its exit code. An error for the user is one sentence on stderr.
 
-    Where nobody reads the output any more, it is 141, and 3 for these two.
+    The exit code of an error is 2, or 3 for `verify` and `monitor`; if the output was closed, it is 141, or 3.
     """
-    given = list(sys.argv[1:] if argv is None else argv)
-    judging = command_name(given) in JUDGES
-    failed = CANNOT_JUDGE if judging else 2
+    argv = list(sys.argv[1:] if argv is None else argv)
+    has_verdict = command_name(argv) in WITH_VERDICT
+    failed = NO_VERDICT if has_verdict else 2
     try:
-        arguments = parse_arguments(given)
+        arguments = parse_arguments(argv)
     except SystemExit as end:
         raise SystemExit(failed if end.code == 2 else end.code) from None
     try:
@@ -133,28 +133,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         console.leave_closed_pipes()
-        if arguments.command in GO_ON:
-            with suppress(OSError):  # stderr may be that pipe
-                print(
-                    "Nobody reads the output any more; run the same command again to go on.", file=sys.stderr
-                )
-        return CANNOT_JUDGE if judging else NOT_READ
+        if arguments.command in RESUMABLE:
+            with suppress(OSError):  # stderr may be closed too
+                print("The output was closed; run the same command again to continue.", file=sys.stderr)
+        return NO_VERDICT if has_verdict else OUTPUT_CLOSED
     except KeyboardInterrupt:
         if arguments.debug:
             raise
         print("Interrupted.", file=sys.stderr)
         return 130
     except (UserError, OSError) as error:
-        if arguments.debug and not judging:
+        if arguments.debug and not has_verdict:
             raise
         print(f"cop2l: {error}", file=sys.stderr)
         return failed
     except Exception as error:
-        if not judging:
+        if not has_verdict:
             raise
-        if arguments.debug:  # a traceback would end with an exit code that is a verdict
+        if arguments.debug:  # the exit code of an uncaught error, 1, would be a verdict
             traceback.print_exc()
-        print(f"cop2l: the check could not be made: {_sentence(error)}", file=sys.stderr)
+        print(f"cop2l: the check failed: {_sentence(error)}", file=sys.stderr)
         return failed
     return code
 
@@ -162,10 +160,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _sentence(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "there is not enough memory."
-    words = (str(error).splitlines() or [""])[0][:500]
-    words = "".join(letter for letter in words if letter.isprintable())
-    return (
-        words
-        if isinstance(error, ValueError) and words
-        else f"{type(error).__name__}: {words or 'no reason given'}."
-    )
+    message = (str(error).splitlines() or [""])[0][:500]
+    message = "".join(letter for letter in message if letter.isprintable())
+    if isinstance(error, ValueError) and message:
+        return message
+    return f"{type(error).__name__}: {message or 'no reason given'}."

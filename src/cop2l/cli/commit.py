@@ -1,35 +1,35 @@
-"""cop2l commit: fix in advance what a run will do."""
+"""cop2l commit: write down in advance what a run will do."""
 
 import argparse
 import json
 from typing import Any
 
-from cop2l.cli.run import WHAT
+from cop2l.cli.run import CONFIG_HELP
 
 DESCRIPTION = """\
-Before learning: write down everything that must be chosen before the data is seen (method, options, seed, delta, kind and
-claim, number of tasks, model and initial parameters, how the data is split), and print the SHA-256 of it. Hand that to your
-auditor; then learn with: cop2l run CONFIG --commitment FILE. The auditor gives it to: cop2l verify --commitment.
-Where more than one commitment is made for the same data, say in each how many (siblings=20): each has that part of delta."""
+Write down what a run will do, before it learns: method, options, seed, delta, kind and claim, number of tasks, model,
+initial parameters, and the split of the data. Print the SHA-256 of this commitment.
+Give the hash to your auditor. Then learn with: cop2l run CONFIG --commitment FILE. The auditor checks with: cop2l verify
+--commitment HASH. If you make several commitments for the same data, give their number in each (siblings=20): each gets
+an equal share of delta."""
 EXAMPLES = """\
 examples:
-  cop2l commit mnist seed=3 --out mnist-3.json                   before learning; prints the hash
-  cop2l run mnist seed=3 --commitment mnist-3.json --out mine    refuses whatever differs
-  cop2l verify mine --data mnist --commitment HASH               the auditor"""
+  cop2l commit mnist seed=3 --out mnist-3.json                   write the commitment and print its hash
+  cop2l run mnist seed=3 --commitment mnist-3.json --out mine    learn; a run that differs is refused
+  cop2l verify mine --data mnist --commitment HASH               check, as the auditor"""
 
 
 def add(commands: Any) -> None:
-    """The parser of the command."""
     parser = commands.add_parser(
         "commit",
         description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("config", metavar="NAME|FILE|DATA", help=WHAT)
-    parser.add_argument("overrides", metavar="key=value", nargs="*", help="what to change in it")
+    parser.add_argument("config", metavar="NAME|FILE|DATA", help=CONFIG_HELP)
+    parser.add_argument("overrides", metavar="key=value", nargs="*", help="changes of the configuration")
     parser.add_argument(
-        "--out", metavar="FILE", default="commitment.json", help="where to write it (commitment.json)"
+        "--out", metavar="FILE", default="commitment.json", help="the file to write (commitment.json)"
     )
     parser.set_defaults(run=commit)
 

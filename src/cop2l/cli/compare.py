@@ -1,27 +1,24 @@
-"""cop2l compare: methods as rows, streams or metrics as columns."""
+"""cop2l compare: print tables that compare runs."""
 
 import argparse
 import sys
 
 from cop2l.cli.runs import add_runs, find_runs
 
-DEFAULT_METRICS = ["accuracy", "forgetting", "bound", "average"]
-
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "compare",
-        description="Compare runs: methods as rows; of one stream the metrics as columns, of several a table per metric with the"
-        " streams as columns. Mean and standard deviation over the seeds, the best marked, and published numbers beside"
-        " them if a file gives some.",
+        description="Print tables that compare runs. The rows are methods. For one stream, the columns are metrics; for several,"
+        " there is a table for each metric, and its columns are the streams. A cell has mean and standard deviation over the"
+        " seeds; the best is marked.",
         epilog="Example: cop2l compare runs/ --metric accuracy preference --format markdown",
     )
     add_runs(parser, beside=True)
     parser.add_argument(
         "--metric",
         nargs="+",
-        default=DEFAULT_METRICS,
+        default=["accuracy", "forgetting", "bound", "average"],
         metavar="NAME",
         help="accuracy, forgetting, plasticity, test-error, prior-examples, certified-on, picked, seconds, peak-memory,"
         " bound (the claim), kl, kl-tight, preference (the default claim), combined, buffer, holdout; worst-NAME and"
@@ -49,8 +46,7 @@ def compare(arguments: argparse.Namespace) -> None:
 
     write = formats.writer_of(arguments.format)
     beside = published.read_published(arguments.beside) if arguments.beside else ()
-    found = find_runs(arguments)
-    groups = group(found.finished(), arguments.over)
+    groups = group(find_runs(arguments).finished(), arguments.over)
     for sentence in [*repeated(groups), *beside_claims(groups)]:
         print(sentence, file=sys.stderr)
     print(write(tables(groups, arguments.metric, beside)), end="")

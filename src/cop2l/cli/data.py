@@ -1,4 +1,4 @@
-"""`cop2l data`: which data sets there are, getting one, and where they lie."""
+"""cop2l data: list the data sets, or download one."""
 
 import argparse
 import json
@@ -6,17 +6,15 @@ from typing import Any
 
 
 def add(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "data",
-        description="The data sets of the experiments: list them, download and verify one. Data of your own "
-        "needs no command: give its path wherever a data set's name is expected.",
+        description="List the data sets, or download one. Your own data needs no command: give its path instead of a name.",
         epilog="Example: cop2l data get mnist",
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
     for name, run, text in (
-        ("list", show, "every data set, and where it lies on this machine"),
-        ("get", get, "download and verify a data set, unless it is on this machine; print its folder"),
+        ("list", show, "list the data sets and their folders on this machine"),
+        ("get", get, "download and check a data set, unless it is on this machine, and print its folder"),
     ):
         action = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         action.add_argument("--json", action="store_true", help="print JSON on stdout")

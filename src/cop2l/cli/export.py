@@ -1,16 +1,16 @@
-"""cop2l export: a certified model for other programs."""
+"""cop2l export: write a certified model for other programs."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
 TEXT = """\
-Write the model of a run for other programs, with its certificate: weights.safetensors, the program and export.json, which binds
-them to the certificate by their hashes. 'cop2l verify FOLDER --data DATA' checks all of it.
+Write the model of a run for other programs, with its certificate: weights.safetensors, the program, and export.json,
+which has the hashes of both and of the certificate. Check the folder with: cop2l verify FOLDER --data DATA.
 
---format torch   model.pt2, for torch.export.load
---format onnx    model.onnx; ONNX Runtime rounds in its own way, so the errors are counted again there, on the data of every task,
-                 and the bounds that follow from these counts are the program's"""
+--format torch   writes model.pt2, for torch.export.load
+--format onnx    writes model.onnx; ONNX Runtime rounds differently, so its errors are counted on the data of every task, and
+                 the program gets its own bounds from these counts"""
 EXAMPLES = """\
 examples:
   cop2l export runs/mnist --to service
@@ -19,7 +19,6 @@ examples:
 
 
 def add(commands: Any) -> None:
-    """The parser of the command."""
     parser = commands.add_parser(
         "export",
         description=TEXT,
@@ -31,18 +30,18 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="a new folder")
     parser.add_argument(
-        "--format", choices=("torch", "onnx"), default="torch", help="which program is written (torch)"
+        "--format", choices=("torch", "onnx"), default="torch", help="the program to write (torch)"
     )
     parser.add_argument(
         "--data",
         metavar="STREAM|FOLDER|FILE.npz",
-        help="the data the tasks were learned from: count the program's errors on it (onnx: the run's own stream)",
+        help="count the errors of the program on this data of the tasks (onnx: the stream of the run)",
     )
     parser.set_defaults(run=export)
 
 
 def export(arguments: argparse.Namespace) -> None:
-    """Write it, and say what is claimed of it."""
+    """Write the export, and print its claims."""
     from cop2l.exporting import export as write
     from cop2l.exporting import export_sentences
 

@@ -1,4 +1,4 @@
-"""`cop2l features`: a frozen backbone's features, computed once and cached."""
+"""cop2l features: compute and store the features of a frozen backbone."""
 
 import argparse
 import json
@@ -6,19 +6,18 @@ from typing import Any
 
 EPILOG = """\
 examples:
-  cop2l features cifar10 --backbone dinov2-vits14 --size 70     compute; a second call resumes or finds them
-  cop2l features --import cifar10-dinov2-vits14-70.npz          take features that were computed elsewhere
-  cop2l features my-pictures/ --backbone my_nets:make --pretrained-on nothing    your own module
-  cop2l features list                                           what is cached
-  cop2l features backbones                                      which backbones there are
-  cop2l run cifar10@dinov2-vits14-70                            use them: DATASET@BACKBONE-PX is a stream"""
+  cop2l features cifar10 --backbone dinov2-vits14 --size 70     compute them; a second call continues or finds them
+  cop2l features --import cifar10-dinov2-vits14-70.npz          import features that were computed elsewhere
+  cop2l features my-pictures/ --backbone my_nets:make --pretrained-on nothing    use your own module
+  cop2l features list                                           list the stored features
+  cop2l features backbones                                      list the backbones
+  cop2l run cifar10@dinov2-vits14-70                            learn from them: DATASET@BACKBONE-PX is a stream"""
 
 
 def add(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "features",
-        description="Compute a frozen backbone's features of a data set, once; every later run finds them.",
+        description="Compute and store the features of a data set by a frozen backbone. Every later run finds them.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -26,36 +25,36 @@ def add(commands: Any) -> None:
         "what",
         nargs="?",
         metavar="DATASET",
-        help="a data set, the path of your own pictures, or: list, backbones",
+        help="a data set, or the path of your pictures; or list, or backbones",
     )
     parser.add_argument(
         "--backbone",
         metavar="NAME",
-        help="see 'cop2l features backbones', or your own: package.module:function (default: dinov2-vits14)",
+        help="a name from 'cop2l features backbones', or your package.module:function (dinov2-vits14)",
+    )
+    parser.add_argument("--size", type=int, metavar="PX", help="the side to resize pictures to (224)")
+    parser.add_argument("--device", default="auto", help="cpu, cuda or cuda:1 (cuda if there is one)")
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help="use only N pictures of each part, evenly spaced"
     )
     parser.add_argument(
-        "--size", type=int, metavar="PX", help="side that pictures are resized to (default: 224)"
+        "--weights", metavar="FILE", help="the weights of the backbone, if they cannot be downloaded"
     )
-    parser.add_argument(
-        "--device", default="auto", help="cpu, cuda, cuda:1 (default: cuda where there is one)"
-    )
-    parser.add_argument("--limit", type=int, metavar="N", help="only N pictures of each part, evenly spread")
-    parser.add_argument("--weights", metavar="FILE", help="the backbone's weights, if they cannot be fetched")
-    parser.add_argument("--folder", metavar="FOLDER", help="where the data set lies")
+    parser.add_argument("--folder", metavar="FOLDER", help="the folder of the data set")
     parser.add_argument("--import", dest="file", metavar="FILE.npz", help="import computed features")
-    parser.add_argument("--dataset", metavar="NAME", help="with --import: of which data set")
+    parser.add_argument("--dataset", metavar="NAME", help="with --import: the data set of the features")
     parser.add_argument(
         "--pretrained-on",
         metavar="DATA",
         action="append",
-        help="a data set that the backbone was trained on, if it is not one of ours (nothing: random weights); may be repeated",
+        help="a data set that your backbone was trained on (nothing: random weights); may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="print JSON on stdout")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Compute, import, or list."""
+    """Compute, import or list features."""
     from cop2l.errors import UserError
 
     if arguments.what == "list":
@@ -71,14 +70,14 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"{entry.name} is in {entry.folder}")
         if entry.about["pretrained_on"] in ([], ["unknown"]):
             print(
-                "It is not known what the backbone was trained on, so certificates on these features are not valid;"
-                " say it with --pretrained-on, and the features stay."
+                "The training data of the backbone is unknown, so certificates on these features are not valid;"
+                " name it with --pretrained-on: the features are not computed again."
             )
     return None
 
 
 def make_entry(arguments: argparse.Namespace) -> Any:
-    """Import a file, or compute what is not there yet, with a bar."""
+    """Import a file, or compute the features that are missing."""
     from cop2l.console import progress_display
     from cop2l.features import extract, import_features
 
@@ -95,7 +94,7 @@ def make_entry(arguments: argparse.Namespace) -> Any:
 
 
 def show(arguments: argparse.Namespace) -> None:
-    """List the cache."""
+    """List the stored features."""
     from cop2l.features import entries
 
     rows = [_row(entry) for entry in entries()]
@@ -114,7 +113,7 @@ def backbones(arguments: argparse.Namespace) -> None:
     from cop2l.models.backbones import BACKBONES
     from cop2l.plugins import installed_names
 
-    others = {name: path for name, path in installed_names("backbones").items() if name not in BACKBONES}
+    plugins = {name: path for name, path in installed_names("backbones").items() if name not in BACKBONES}
     rows: list[dict[str, Any]] = [
         {
             "name": b.name,
@@ -126,15 +125,15 @@ def backbones(arguments: argparse.Namespace) -> None:
         for b in BACKBONES.values()
     ]
     if arguments.json:
-        print(json.dumps(rows + [{"name": name, "path": path} for name, path in others.items()], indent=1))
+        print(json.dumps(rows + [{"name": name, "path": path} for name, path in plugins.items()], indent=1))
         return
     for row in rows:
         print(
             f"{row['name']:<18}  {row['width']:>4} features, trained on {row['pretrained_on'][0]}; {row['licence']}"
         )
-    for name, path in others.items():
-        print(f"{name:<18}  of an installed package: {path}")
-    print("package.module:function  your own torch module, or what makes it")
+    for name, path in plugins.items():
+        print(f"{name:<18}  from an installed package: {path}")
+    print("package.module:function  your own torch module, or a function that returns it")
 
 
 def _row(entry: Any) -> dict[str, Any]:

@@ -1,16 +1,15 @@
-"""cop2l init: a configuration to start from, for own data."""
+"""cop2l init: write a configuration for your own data."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
 DESCRIPTION = """\
-Write a commented configuration for data of your own, to read, change and run. Names, types and shapes are read; no
-statistics of the values are made, so that nothing in the configuration is chosen with the data."""
+Write a configuration with comments for your own data, to read, change and run. It is made from names, types and shapes
+alone, so that no value in it depends on the data."""
 
 
 def add(commands: Any) -> None:
-    """The parser of the command."""
     parser = commands.add_parser(
         "init",
         description=DESCRIPTION,
@@ -18,12 +17,14 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("path", metavar="PATH", help="your data: a file or a folder (docs/data.md)")
-    parser.add_argument("--out", metavar="FILE", help="the configuration (default: PATH's name, .toml, here)")
+    parser.add_argument(
+        "--out", metavar="FILE", help="the configuration (the name of PATH with .toml, in the current folder)"
+    )
     parser.set_defaults(run=init)
 
 
 def init(arguments: argparse.Namespace) -> None:
-    """Write it, and say what is next."""
+    """Write the configuration, and print the next command."""
     from cop2l.experiments import start
 
     out = arguments.out or f"{Path(arguments.path).resolve().stem}.toml"

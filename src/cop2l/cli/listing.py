@@ -1,4 +1,4 @@
-"""cop2l list: what there is to choose from."""
+"""cop2l list: list methods, streams, models, configurations or keys."""
 
 import argparse
 import json
@@ -6,17 +6,20 @@ from typing import Any
 
 
 def add(commands: Any) -> None:
-    """The parser of the command."""
     parser = commands.add_parser(
         "list",
-        description="List what there is to choose from, with a line about each.",
+        description="List methods, streams, models, configurations or keys, with a line about each.",
         epilog="Examples: cop2l list streams; cop2l list keys replay",
     )
     choices = ("methods", "streams", "models", "configs", "keys")
-    parser.add_argument("what", choices=choices, help="keys: all that a configuration, or key=value, may set")
-    parser.add_argument("method", nargs="?", metavar="METHOD", help="keys: of a run of this method (cop2l)")
     parser.add_argument(
-        "--json", action="store_true", help="as JSON: name to description, or to default and sentence"
+        "what", choices=choices, help="what to list; keys are what a configuration or key=value may set"
+    )
+    parser.add_argument(
+        "method", nargs="?", metavar="METHOD", help="with keys: the method of the run (cop2l)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON: names to descriptions, or to defaults and sentences"
     )
     parser.set_defaults(run=run)
 
@@ -29,11 +32,11 @@ def run(arguments: argparse.Namespace) -> int:
     from cop2l.text import as_typed
 
     if arguments.what == "keys":
-        found = options.run_keys(arguments.method or Config.method)
-        rows = [[name, as_typed(key.default), key.sentence] for name, key in found.items()]
-        as_json: dict[str, Any] = {name: key._asdict() for name, key in found.items()}
+        keys = options.run_keys(arguments.method or Config.method)
+        rows = [[name, as_typed(key.default), key.sentence] for name, key in keys.items()]
+        as_json: dict[str, Any] = {name: key._asdict() for name, key in keys.items()}
     elif arguments.method:
-        raise UserError(f"Only keys are listed by method; write: cop2l list keys {arguments.method}.")
+        raise UserError(f"Only keys depend on the method; write: cop2l list keys {arguments.method}.")
     else:
         as_json = getattr(catalogue, arguments.what)()
         rows = [[name, description] for name, description in as_json.items()]

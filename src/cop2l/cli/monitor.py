@@ -1,4 +1,4 @@
-"""`cop2l monitor`: does a claim still hold in service?"""
+"""cop2l monitor: raise an alarm when feedback refutes a claim."""
 
 import argparse
 import json
@@ -8,24 +8,23 @@ from typing import Any
 from cop2l.errors import UserError
 
 TEXT = """\
-Does a claim still hold in service? Give it labelled feedback as it comes; it raises an alarm when the feedback refutes the
-claim. If the claim is true, the probability that there is ever an alarm is at most alpha, however long it runs.
+Raise an alarm when labelled feedback refutes a claim. If the claim is true, the probability that there is ever an alarm is
+at most alpha, however long the monitor runs.
 
-FEEDBACK is a file: one 0 (right) or 1 (wrong) per line, or CSV with a column 'error', or with columns
-'predicted' and 'label'. Columns 'task' and 'group', where there are any, say which rows a claim is about. The evidence is
-looked at when a batch ends: at blank lines, after every --batch examples, and at the end.
-Exit code 0: no alarm. 1: alarm, now or before. 3: the feedback could not be counted, and none of the file was."""
+FEEDBACK is a file. It has one 0 (right) or 1 (wrong) per line; or it is CSV with a column 'error', or with the columns
+'predicted' and 'label'. The columns 'task' and 'group', if it has them, select the rows that the claim is about. The monitor
+decides at the end of each batch: at a blank line, after every --batch examples, and at the end of the file.
+Exit code 0: no alarm. 1: alarm, now or before. 3: the feedback could not be read, and nothing was counted."""
 EXAMPLES = """\
 examples:
-  cop2l monitor runs/mnist --task 3 --state task-3.json monday.csv     one batch per call, say one per day
+  cop2l monitor runs/mnist --task 3 --state task-3.json monday.csv     one batch per call, for example one per day
   cop2l monitor runs/mnist --task 3 --state task-3.json --batch 100 --whole log.csv
-                                   a growing log: what was counted before is left out, also after a kill
-  cop2l monitor 0.05 --state feed.json --batch 50 feed.csv             a bound instead of a certificate
-  cop2l monitor runs/mnist --task 3 --state task-3.json                only look"""
+                                   a growing log: only new feedback is counted, also after a kill
+  cop2l monitor 0.05 --state feed.json --batch 50 feed.csv             give a bound instead of a certificate
+  cop2l monitor runs/mnist --task 3 --state task-3.json                show the state, count nothing"""
 
 
 def add(commands: Any) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "monitor",
         description=TEXT,
@@ -35,38 +34,44 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "claim", metavar="CLAIM", help="a certificate, a run (its last certificate), or a bound: 0.05"
     )
-    parser.add_argument("feedback", metavar="FEEDBACK", nargs="?", help="a file; without it, only look")
+    parser.add_argument(
+        "feedback", metavar="FEEDBACK", nargs="?", help="a file; without it, show the state and count nothing"
+    )
     parser.add_argument("--task", metavar="T", help="the task that the claim is about: its name or number")
     parser.add_argument(
         "--family",
         default="tasks",
         metavar="NAME",
-        help="which claims: tasks, average, classes, groups, forgetting (tasks)",
+        help="the family of the claim: tasks, average, classes, groups or forgetting (tasks)",
     )
     parser.add_argument("--subject", metavar="NAME", help="the class or the group that the claim is about")
     parser.add_argument(
         "--alpha",
         type=float,
         default=0.01,
-        help="the probability of a false alarm that you accept, in all (0.01)",
+        help="the probability of a false alarm that you accept, over all time (0.01)",
     )
     parser.add_argument(
-        "--state", type=Path, required=True, metavar="FILE", help="carries the counts on; one per monitor"
+        "--state",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="stores the counts between calls; use one file per monitor",
     )
     parser.add_argument(
-        "--batch", type=int, metavar="N", help="a batch is N examples (otherwise blank lines end one)"
+        "--batch", type=int, metavar="N", help="end a batch after N examples (without it: at blank lines)"
     )
     parser.add_argument(
         "--whole",
         action="store_true",
-        help="the file holds all feedback since the beginning; count what is new",
+        help="FEEDBACK has all feedback since the beginning; count the new part",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=monitor)
 
 
 def monitor(arguments: argparse.Namespace) -> int:
-    """Count the feedback; the exit code says whether there is an alarm."""
+    """Count the feedback; the exit code is 1 if there is an alarm."""
     from cop2l.monitor.feedback import read_feedback
     from cop2l.monitor.monitor import Monitor
     from cop2l.text import feedback_assumptions, monitor_report, monitor_verdict

@@ -1,4 +1,4 @@
-"""cop2l plot: one figure as a picture."""
+"""cop2l plot: draw one figure as PNG, SVG or PDF."""
 
 import argparse
 from pathlib import Path
@@ -7,28 +7,26 @@ from cop2l.cli.runs import add_runs, find_runs
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "plot",
-        description="Draw one figure from run directories; several streams are drawn below each other.",
+        description="Draw one figure from run directories. Several streams are drawn below each other.",
         epilog="Example: cop2l plot runs/ --figure bounds --out bounds.pdf",
     )
     add_runs(parser)
     parser.add_argument(
-        "--figure", default="bounds", metavar="NAME", help="which figure (bounds); a wrong name lists all"
+        "--figure", default="bounds", metavar="NAME", help="the figure (bounds); a wrong name lists all"
     )
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="a name ending in .png, .svg or .pdf"
     )
-    parser.add_argument("--key", help="for the figure 'against': the setting that was varied, such as memory")
+    parser.add_argument("--key", help="for the figure 'against': the key that varies, such as memory")
     parser.add_argument(
-        "--metric", default="accuracy", help="for the figure 'against': what is drawn (accuracy)"
+        "--metric", default="accuracy", help="for the figure 'against': the metric to draw (accuracy)"
     )
     parser.set_defaults(run=plot)
 
 
 def plot(arguments: argparse.Namespace) -> None:
-    """Read the runs and save the picture."""
     from cop2l.report.figures import draw
     from cop2l.report.figures.figure import save
 

@@ -1,4 +1,4 @@
-"""What the commands that read run directories share: their arguments, and finding the runs."""
+"""The arguments about run directories, which several commands share, and the search for the runs."""
 
 import argparse
 import sys
@@ -10,17 +10,23 @@ if TYPE_CHECKING:
 
 
 def add_runs(parser: argparse.ArgumentParser, *, beside: bool = False) -> None:
-    """The runs, what is averaged over, and published numbers where the command can show some."""
-    parser.add_argument("runs", nargs="+", metavar="RUNS", help="run directories, or folders that hold some")
+    """Add the arguments RUNS and --over and, on request, --beside."""
     parser.add_argument(
-        "--over", nargs="+", default=["seed"], metavar="KEY", help="configuration keys to average over (seed)"
+        "runs", nargs="+", metavar="RUNS", help="run directories, or folders with run directories"
+    )
+    parser.add_argument(
+        "--over",
+        nargs="+",
+        default=["seed"],
+        metavar="KEY",
+        help="average over these keys of the configuration (seed)",
     )
     if beside:
         parser.add_argument(
             "--beside",
             type=Path,
             metavar="FILE",
-            help="published numbers to set beside the runs that they are about (CSV; docs/report.md names its columns)",
+            help="print these published numbers beside the runs (CSV; docs/report.md names the columns)",
         )
 
 
@@ -28,7 +34,7 @@ def find_runs(arguments: argparse.Namespace) -> "RunSet":
     """Find the runs, and print which folders are left out."""
     from cop2l.report import runs
 
-    found = runs.find_runs(arguments.runs)
-    for left in found.left_out:
-        print(f"Left out: {left.sentence}", file=sys.stderr)
-    return found
+    result = runs.find_runs(arguments.runs)
+    for folder in result.left_out:
+        print(f"Left out: {folder.sentence}", file=sys.stderr)
+    return result

@@ -1,4 +1,4 @@
-"""cop2l learn and cop2l predict: a saved learner at work."""
+"""cop2l learn and cop2l predict: use a saved learner."""
 
 import argparse
 import json
@@ -9,8 +9,8 @@ from cop2l.cli.verify import names
 
 LEARN = """\
 examples:
-  cop2l learn runs/mine --data new.csv --out mine            the bounds of earlier tasks are from memory alone
-  cop2l learn mine --data newer.csv --archive 6=new.csv      the data of task 6 certifies it once more"""
+  cop2l learn runs/mine --data new.csv --out mine            bound earlier tasks from the memory alone
+  cop2l learn mine --data newer.csv --archive 6=new.csv      bound task 6 from its data"""
 PREDICT = """\
 examples:
   cop2l predict runs/mine --data new.csv
@@ -18,7 +18,6 @@ examples:
 
 
 def add(commands: Any) -> None:
-    """The parsers of the two commands."""
     parser = commands.add_parser(
         "learn",
         description="Add a task to a saved learner. A CoP2L learner also issues a new certificate.",
@@ -30,17 +29,17 @@ def add(commands: Any) -> None:
         "--classes",
         metavar="A,B,...",
         type=names,
-        help="the task's own classes, fixed in advance, by name or number",
+        help="the classes of the task, fixed in advance, by name or number",
     )
     parser.add_argument(
         "--archive",
         metavar="T=FILE",
         action="append",
         default=[],
-        help="the data of an earlier task (its name or number), to certify it; without it the bound is from memory alone",
+        help="certify the earlier task T (a name or number) from its data; without it, from the memory alone",
     )
-    parser.add_argument("--out", metavar="DIR", help="where the learner goes (default: where it was)")
-    parser.add_argument("--json", action="store_true", help="print what was issued as JSON")
+    parser.add_argument("--out", metavar="DIR", help="the folder to save the learner in (the old one)")
+    parser.add_argument("--json", action="store_true", help="print the certificate as JSON")
     parser.set_defaults(run=learn)
 
     parser = commands.add_parser(
@@ -51,18 +50,20 @@ def add(commands: Any) -> None:
     )
     _common(parser)
     parser.add_argument(
-        "--task", metavar="T", help="the examples' task, if task-incremental: its name or number"
+        "--task", metavar="T", help="the task of the examples, if task-incremental: its name or number"
     )
     parser.add_argument(
         "--probabilities",
         action="store_true",
-        help="also the probability of each class; nothing is certified of them",
+        help="print the probability of each class too; probabilities are not certified",
     )
-    parser.add_argument("--out", metavar="FILE", help="write there (.npy: as an array), not on the screen")
+    parser.add_argument(
+        "--out", metavar="FILE", help="write to this file instead of the screen (.npy: an array)"
+    )
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print one JSON object: classes by name and number, and accuracy",
+        help="print one JSON object with class names, class numbers and accuracy",
     )
     parser.set_defaults(run=predict)
 
@@ -81,7 +82,6 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 
 def learn(arguments: argparse.Namespace) -> int:
-    """Learn one more task."""
     from cop2l.experiments import saved_learner
 
     learner, folder = saved_learner.learn(
@@ -98,16 +98,15 @@ def learn(arguments: argparse.Namespace) -> int:
     print(f"Learned task {learner.tasks_seen}; saved in {folder}.")
     if getattr(learner, "certificate", None) is not None:
         print(learner.certificate)
-        print(f"It rests on the memory, prior examples and sums in {arguments.state}, which nothing checks.")
+        print(f"The memory, the prior examples and the sums in {arguments.state} are not checked.")
     return 0
 
 
 def predict(arguments: argparse.Namespace) -> int:
-    """Predict the class of each example."""
     from cop2l.experiments import saved_learner
     from cop2l.text import measured_percent
 
-    found = saved_learner.predict(
+    predicted = saved_learner.predict(
         arguments.state,
         arguments.data,
         label=arguments.label,
@@ -115,21 +114,22 @@ def predict(arguments: argparse.Namespace) -> int:
         probabilities=arguments.probabilities,
     )
     if arguments.out:
-        saved_learner.write_predicted(arguments.out, found)
+        saved_learner.write_predicted(arguments.out, predicted)
     if arguments.json:
         content: dict[str, Any] = {
-            "classes": [found.names[number] for number in found.classes.tolist()],
-            "numbers": found.classes.tolist(),
-            "accuracy": found.accuracy,
+            "classes": [predicted.names[number] for number in predicted.classes.tolist()],
+            "numbers": predicted.classes.tolist(),
+            "accuracy": predicted.accuracy,
         }
-        if found.probabilities is not None:
-            content |= {"names": found.names, "probabilities": found.probabilities.tolist()}
+        if predicted.probabilities is not None:
+            content |= {"names": predicted.names, "probabilities": predicted.probabilities.tolist()}
         print(json.dumps(content))
         return 0
     if not arguments.out:
-        print("\n".join(saved_learner.prediction_lines(found)))
-    if found.accuracy is not None:
+        print("\n".join(saved_learner.prediction_lines(predicted)))
+    if predicted.accuracy is not None:
         print(
-            f"accuracy {measured_percent(found.accuracy)} on {len(found.classes)} examples", file=sys.stderr
+            f"accuracy {measured_percent(predicted.accuracy)} on {len(predicted.classes)} examples",
+            file=sys.stderr,
         )
     return 0

@@ -1,4 +1,4 @@
-"""cop2l sweep: a grid of experiments."""
+"""cop2l sweep: run a grid of experiments."""
 
 import argparse
 import contextlib
@@ -7,12 +7,12 @@ import signal
 import sys
 from typing import Any
 
-from cop2l.cli.run import WHAT
+from cop2l.cli.run import CONFIG_HELP
 
 EPILOG = """\
-The lists under [grid] in the configuration, and commas in key=value (seed=0,1 or seed=0..4), make a grid.
+A grid has a list for each key under [grid] in the configuration, or several values in key=value: seed=0,1 or seed=0..4.
+For a key of a table, several values are one list (data.columns=a,b); its grid is grid.data.KEY=value,value.
 Finished runs are skipped. 'cop2l list keys METHOD' explains every key.
-A key of a table takes a list as it is (data.columns=a,b); its grid is grid.data.KEY=value,value.
 
 examples:
   cop2l sweep digits method=cop2l,replay seed=0,1,2 --workers 2
@@ -21,28 +21,35 @@ examples:
 
 
 def add(commands: Any) -> None:
-    """The parser of the command."""
     parser = commands.add_parser(
         "sweep",
-        description="Run every combination of the values in the grid of a configuration.",
+        description="Run every combination of the values in a grid, in local processes or on a Ray cluster.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("config", metavar="NAME|FILE|DATA", help=WHAT)
-    parser.add_argument("overrides", metavar="key=value[,value...]", nargs="*", help="what to change in it")
-    parser.add_argument("--out", metavar="DIR", default="runs", help="where the run directories go (runs)")
-    parser.add_argument("--list", action="store_true", help="print the list of runs, and run nothing")
+    parser.add_argument("config", metavar="NAME|FILE|DATA", help=CONFIG_HELP)
+    parser.add_argument(
+        "overrides", metavar="key=value[,value...]", nargs="*", help="changes of the configuration"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", default="runs", help="the folder for the run directories (runs)"
+    )
+    parser.add_argument("--list", action="store_true", help="print the runs, and run nothing")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON; progress on stderr")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--workers", type=int, default=1, metavar="N", help="local processes at a time (1)")
+    where.add_argument("--workers", type=int, default=1, metavar="N", help="number of local processes (1)")
     where.add_argument(
-        "--ray", nargs="?", const="", metavar="ADDRESS", help="run on Ray: a cluster, or a new local one"
+        "--ray",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+        help="run on the Ray cluster at ADDRESS, or on a new local one",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the list, run what is not finished, and list what failed."""
+    """Print the runs, run the unfinished ones, and print those that failed."""
     from cop2l.errors import UserError
     from cop2l.experiments import grid, sweep
     from cop2l.experiments.ranks import is_launched
@@ -50,20 +57,20 @@ def run(arguments: argparse.Namespace) -> int:
 
     if is_launched():
         raise UserError(
-            "Ranks share one run; start a sweep without torchrun (--ray spreads it over machines)."
+            "Ranks share one run; start a sweep without torchrun, or with --ray on several machines."
         )
-    if arguments.ray and "=" in arguments.ray:  # no address was given, and this is the word after
+    if arguments.ray and "=" in arguments.ray:  # no address: argparse took the next argument
         arguments.overrides, arguments.ray = [*arguments.overrides, arguments.ray], ""
     if arguments.workers < 1:
         raise UserError(f"--workers is {arguments.workers}; give at least 1.")
-    every = sweep.jobs(
+    jobs = sweep.jobs(
         grid.expand(grid.read_configuration(arguments.config), grid.overrides(arguments.overrides)),
         arguments.out,
     )
-    todo = [job for job in every if not job.finished]
+    todo = [job for job in jobs if not job.finished]
     out = sys.stderr if arguments.json else sys.stdout
-    print(f"{count(len(every), 'run')} in {arguments.out}, {len(every) - len(todo)} finished:", file=out)
-    for job in every:
+    print(f"{count(len(jobs), 'run')} in {arguments.out}, {len(jobs) - len(todo)} finished:", file=out)
+    for job in jobs:
         print(f"  {job.config.hash}  {job.name}{'  (finished)' * job.finished}", file=out, flush=True)
     if arguments.list:
         return 0
@@ -78,8 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
             parts += [averages(outcome.summary)] if outcome.summary else []
             print(f"[{number}/{len(todo)}] {'  '.join(parts)}", file=out, flush=True)
     if arguments.json:
-        print(json.dumps(sweep.overview(every, failed), indent=1))
+        print(json.dumps(sweep.overview(jobs, failed), indent=1))
     for outcome in failed:
         print(f"failed: {outcome.job.folder}  {outcome.job.name}  {outcome.error}", file=sys.stderr)
-    print(f"{len(every) - len(failed)} of {len(every)} runs are finished in {arguments.out}", file=out)
+    print(f"{len(jobs) - len(failed)} of {len(jobs)} runs are finished in {arguments.out}", file=out)
     return 1 if failed else 0
