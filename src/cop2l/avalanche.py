@@ -135,14 +135,12 @@ class CoP2LStrategy(SupervisedTemplate):  # type: ignore[misc]
     # The learner has its own mini-batches and optimiser, and a model of fixed size.
 
     def make_train_dataloader(self, **_: Any) -> None:
-        """Make no loader."""
         self.dataloader: list[Any] = []
 
     def check_model_and_optimizer(self, **_: Any) -> None:
-        """Check nothing."""
+        pass
 
     def model_adaptation(self, model: Any = None) -> Any:
-        """The model, unchanged."""
         return self.model if model is None else model
 
 
@@ -150,13 +148,12 @@ class CertifiedError(PluginMetric):  # type: ignore[misc]
     """A metric: after every evaluation, the bounds of the newest certificate, one for each experience."""
 
     def result(self) -> None:
-        """Count nothing."""
+        pass
 
     def reset(self) -> None:
-        """Count nothing."""
+        pass
 
     def after_eval(self, strategy: CoP2LStrategy) -> list[MetricValue]:
-        """The bounds of the newest certificate."""
         bounds = strategy.certificate.bounds if strategy.certificate is not None else {}
         step = strategy.clock.train_iterations
         return [

@@ -143,7 +143,6 @@ class Certificate:
 
 
 def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content with its digest."""
     return {**content, "digest": form.content_digest(content)}
 
 

@@ -77,7 +77,6 @@ def differing_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[
 
 
 def read_commitment(path: str | Path) -> dict[str, Any]:
-    """The commitment in a file."""
     if not Path(path).exists():
         raise UserError(f"There is no commitment {path}; give the file that cop2l commit wrote.")
     stored = read_bytes(path, MAX_JSON_BYTES)

@@ -266,7 +266,6 @@ def _columns(columns: dict[Any, np.ndarray], label: str) -> Block:
 
 
 def _joined(parts: Iterator[Block]) -> Block:
-    """All blocks, concatenated."""
     xs, ys = zip(*parts, strict=True)
     try:
         x = torch.cat(xs) if isinstance(xs[0], Tensor) else np.concatenate(xs)

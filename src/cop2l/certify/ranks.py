@@ -98,7 +98,6 @@ class Ranks:
         return shares
 
     def misclassified(self, model: nn.Module, part: Examples, masked_classes: Tensor | None) -> np.ndarray:
-        """Which examples are misclassified."""
         (share,), errors = self.shares(part.x, [len(part)]), np.zeros(len(part), bool)
         if share.start < share.stop:
             errors[share] = scoring.misclassified(model, _rows(part, share), masked_classes)

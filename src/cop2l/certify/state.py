@@ -78,7 +78,6 @@ def load_parameters(model: nn.Module, theta: Mapping[str, Tensor]) -> None:
 
 
 def trained_names(model: nn.Module) -> list[str]:
-    """The names of the parameters that are trained."""
     return [name for name, value in model.named_parameters() if value.requires_grad]
 
 
