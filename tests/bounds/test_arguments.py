@@ -74,13 +74,13 @@ EACH += [(function, "grid") for function in GRIDS]
 def test_wrong_kinds_of_numbers_are_refused_by_name(function, argument):
     arguments = GOOD[function]
     float(function(**arguments))  # the arguments themselves are good
-    wrong = [math.nan, "5", True, np.bool_(True), [1.5]]
-    wrong.append(0 if argument == "grid" else None)
+    values = [math.nan, "5", True, np.bool_(True), [1.5]]
+    values.append(0 if argument == "grid" else None)
     if argument not in REALS:
-        wrong += [-1, 2.0, np.float64(3), 10**13]
+        values += [-1, 2.0, np.float64(3), 10**13]
     if argument == "iterations" and function in SEQUENCES:
-        wrong += [[1, 2], [1, 2, 3, 4], [1, 2, -1], [1, 2, 2.5], [1, 2, True], "123", b"123", {1, 2, 3}]
-    for value in wrong:
+        values += [[1, 2], [1, 2, 3, 4], [1, 2, -1], [1, 2, 2.5], [1, 2, True], "123", b"123", {1, 2, 3}]
+    for value in values:
         refused(function, arguments, argument, value)
 
 

@@ -37,12 +37,12 @@ def test_a_pooled_bound_is_the_binomial_root_at_a_share_of_at_most_a_quarter():
         counts = [(n := rng.choice([1, 3, 40, 5000]), rng.randint(0, n)) for _ in range(rng.randint(1, 6))]
         log_delta = rng.choice([0.0, -0.1, math.log(0.25), LOG, -50.0, -2000.0])
         N, X = (sum(column) for column in zip(*counts, strict=True))
-        found = bounds.pooled_certificate(counts, log_delta)
+        bound = bounds.pooled_certificate(counts, log_delta)
         if X >= N - 1:
-            assert (found.value, found.reason is None) == (1.0, False)
+            assert (bound.value, bound.reason is None) == (1.0, False)
             continue
         share = min(mpf(log_delta), log(mpf(1) / 4))
-        assert oracle.is_outer(found.value, oracle.tail_excess(N, X, share)), counts
+        assert oracle.is_outer(bound.value, oracle.tail_excess(N, X, share)), counts
 
 
 def test_pooling_is_refused_or_vacuous_where_it_says_nothing():
@@ -85,16 +85,16 @@ def test_net_forgetting_and_means_are_the_next_float_above():
 
 def test_the_weights_of_all_sets_of_tasks_sum_to_at_most_one():
     for T in (1, 2, 3, 10, 40):
-        whole = Fraction(0)
+        total = Fraction(0)
         for pooled in range(1, T + 1):
             exact = (
                 Fraction(3, 4) if pooled == T else Fraction(1, 4) / (T * math.comb(T, pooled))
             )  # fixed in advance
-            found = bounds.log_set_weight(T, pooled)
-            assert -1e-12 < found / log(oracle.real(exact)) - 1 < 1e-12
-            assert found <= log(oracle.real(exact))
-            whole += math.comb(T, pooled) * exact
-        assert whole <= 1
+            log_weight = bounds.log_set_weight(T, pooled)
+            assert -1e-12 < log_weight / log(oracle.real(exact)) - 1 < 1e-12
+            assert log_weight <= log(oracle.real(exact))
+            total += math.comb(T, pooled) * exact
+        assert total <= 1
     for tasks, pooled in ((0, 0), (3, 4), (3, -1)):
         with pytest.raises(UserError):
             bounds.log_set_weight(tasks, pooled)
@@ -103,27 +103,27 @@ def test_the_weights_of_all_sets_of_tasks_sum_to_at_most_one():
 # ---- every statement of a certificate
 
 
-def split(rng, whole, into):
-    """Whole numbers that sum to `whole`; some are 0."""
-    cuts = sorted(rng.choice([0, whole, rng.randint(0, whole)]) for _ in range(into - 1))
-    return [b - a for a, b in zip([0, *cuts], [*cuts, whole], strict=True)]
+def split(rng, total, parts):
+    """Whole numbers that sum to `total`; some are 0."""
+    cuts = sorted(rng.choice([0, total, rng.randint(0, total)]) for _ in range(parts - 1))
+    return [b - a for a, b in zip([0, *cuts], [*cuts, total], strict=True)]
 
 
-def counted(rng, n, options, kept, gone, later):
-    """Counts of n examples that can be, with so many tasks learned later."""
-    known = rng.choice([0, rng.randint(0, n // 2)]) if options.kind != "holdout" else 0
-    leaving = rng.randint(0, known) if options.buffer == "uniform" and later else 0
-    picked = 0 if options.kind == "holdout" or (options.buffer == "count-only" and not kept) else known
+def counted(rng, n, options, K, is_gone, later):
+    """Possible counts of n examples, with `later` tasks learned afterwards."""
+    picks = rng.choice([0, rng.randint(0, n // 2)]) if options.kind != "holdout" else 0
+    evicted = rng.randint(0, picks) if options.buffer == "uniform" and later else 0
+    picked = 0 if options.kind == "holdout" or (options.buffer == "count-only" and not K) else picks
     selected = rng.randint(0, n)
-    found = {
-        "n": n, "prior": 0, "compression": known - leaving, "evicted": leaving,
-        "errors": rng.choice([0, (n - known) // 5, n - known]), "picked": picked,
-        "errors_not_picked": rng.choice([0, (n - picked) // 4, max(0, n - picked - 1)]), "iterations": kept, "stopped": kept,
+    counts = {
+        "n": n, "prior": 0, "compression": picks - evicted, "evicted": evicted,
+        "errors": rng.choice([0, (n - picks) // 5, n - picks]), "picked": picked,
+        "errors_not_picked": rng.choice([0, (n - picked) // 4, max(0, n - picked - 1)]), "iterations": K, "stopped": K,
         "selected": selected, "compressed": rng.choice([0, selected // 3]),
     }  # fmt: skip
-    found |= {"errors": None, "errors_not_picked": None} if gone else {}
-    found |= {"errors": found["errors_not_picked"]} if options.kind == "holdout" else {}
-    return found | ({} if options.marked else {"selected": None, "compressed": None})
+    counts |= {"errors": None, "errors_not_picked": None} if is_gone else {}
+    counts |= {"errors": counts["errors_not_picked"]} if options.kind == "holdout" else {}
+    return counts | ({} if options.marked else {"selected": None, "compressed": None})
 
 
 def content_of(rng, kind, buffer, *, anytime, largest=120):
@@ -136,33 +136,33 @@ def content_of(rng, kind, buffer, *, anytime, largest=120):
     )  # fmt: skip
     records = []
     for task in range(1, T + 1):
-        kept = rng.choice([0, 0, 0, 1, 4]) if kind != "holdout" else 0
-        n, gone = rng.choice([0, 3, rng.randint(20, largest)]), kind != "holdout" and rng.random() < 0.2
+        K = rng.choice([0, 0, 0, 1, 4]) if kind != "holdout" else 0
+        n, is_gone = rng.choice([0, 3, rng.randint(20, largest)]), kind != "holdout" and rng.random() < 0.2
         if task == 1:
             n = max(n, 2)
         parts = [("classes", c, size) for c, size in enumerate(split(rng, n, 3))]
         parts += [("groups", g, size) for g, size in zip(options.groups, split(rng, n, 3), strict=True)]
         parts += [("forgetting", s, n) for s in ("lost", "gained")] if task < T else []
-        whole = counted(rng, n, options, kept, gone, T - task)
+        counts = counted(rng, n, options, K, is_gone, T - task)
         records.append({
-            "task": task, "rows": n, **whole,
-            "parts": [{"family": f, "subject": s, **counted(rng, size, options, kept, gone, T - task)} for f, s, size in parts],
+            "task": task, "rows": n, **counts,
+            "parts": [{"family": f, "subject": s, **counted(rng, size, options, K, is_gone, T - task)} for f, s, size in parts],
         })  # fmt: skip
     return {"options": options, "records": records, "statements": statements(options, records)}
 
 
 def ln_share(family, options, T):
-    """What a family has of delta, from the page: equal shares, or as declared; the average is free where it is a mean."""
+    """The share of delta of a family: equal shares, or as declared; an average that is a mean of bounds needs none."""
     paid = len(options.claim) - (options.kind not in ("holdout", "combined"))
     part = mpf(1) / paid
     if options.shares:
         part = mpf(options.shares[options.claim.index(family)]) / sum(options.shares)
-    found = log(oracle.real(options.delta)) + log(part) - log(mpf(options.siblings))
-    return found + (log(6 / (pi * T) ** 2) if options.anytime else 0)
+    total = log(oracle.real(options.delta)) + log(part) - log(mpf(options.siblings))
+    return total + (log(6 / (pi * T) ** 2) if options.anytime else 0)
 
 
 def is_hold_out(kind, record, options):
-    """Whether, and with how much of its share, a task is in the hold-out case."""
+    """The part of its share with which a task is in the hold-out case; 0 if it is not."""
     if kind == "holdout":
         return mpf(1)
     never = options.buffer == "count-only" and record["iterations"] == 0
@@ -172,23 +172,23 @@ def is_hold_out(kind, record, options):
 def one_excess(kind, part, task, messages, options, ln_delta):
     """The increasing function of one task's statement at a share of delta; None: the bound is one."""
     T, N = len(messages), len(options.grid_points)
-    price = [-log(mpf(N)) if N else oracle.log_zeta(kept) for kept in messages]
+    price = [-log(mpf(N)) if N else oracle.log_zeta(K) for K in messages]
     if kind in ("kl", "kl-tight"):
-        n, first, second = part["n"], part["compression"], part["evicted"]
+        n, I, J = part["n"], part["compression"], part["evicted"]
         if kind == "kl-tight":
-            first, second = first + second, 0
-        eps = -ln_delta + oracle.log_binomial(n, first) - oracle.log_zeta(first)
+            I, J = I + J, 0
+        eps = -ln_delta + oracle.log_binomial(n, I) - oracle.log_zeta(I)
         if kind == "kl":
-            eps += oracle.log_binomial(n - first, second) - oracle.log_zeta(second)
-            eps += second * log(mpf(T - 1)) if second else 0
+            eps += oracle.log_binomial(n - I, J) - oracle.log_zeta(J)
+            eps += J * log(mpf(T - 1)) if J else 0
         eps -= sum(price[task - 1 :] if kind == "kl-tight" else price)
-        rest, errors = n - first - second, part["errors"]
-        if errors == rest:
+        complement, errors = n - I - J, part["errors"]
+        if errors == complement:
             return None
         if kind == "kl-tight":
-            return oracle.tail_excess(rest, errors, -eps)
-        q = Fraction(errors, rest)
-        return lambda v: rest * oracle.kl(q, v) - eps if v > q else mpf(-1)
+            return oracle.tail_excess(complement, errors, -eps)
+        q = Fraction(errors, complement)
+        return lambda v: complement * oracle.kl(q, v) - eps if v > q else mpf(-1)
     n, size = (
         (part["selected"], part["compressed"])
         if kind == "buffer"
@@ -196,8 +196,8 @@ def one_excess(kind, part, task, messages, options, ln_delta):
     )
     if size == n:
         return None
-    if held := is_hold_out(kind, part, options):
-        return oracle.tail_excess(n, size, ln_delta + log(held))
+    if holdout_share := is_hold_out(kind, part, options):
+        return oracle.tail_excess(n, size, ln_delta + log(holdout_share))
     ln_delta += price[task - 1]
     if options.buffer == "count-only" and kind in ("combined", "buffer"):
         ln_delta += (
@@ -212,33 +212,33 @@ def part_of(record, family, subject):
     return next(part for part in record["parts"] if (part["family"], part["subject"]) == (family, subject))
 
 
-def exact(claimed, content):
+def exact(statement, content):
     """(excess, low): the increasing function whose root on (low, 1) is the bound, or (None, mean) for an exact number."""
     options, records, family, task = (
         content["options"],
         content["records"],
-        claimed["family"],
-        claimed["task"],
+        statement["family"],
+        statement["task"],
     )
     T, messages = len(records), [record["iterations"] for record in records]
     share = ln_share(family, options, T)
     values = {(s["family"], s["task"], s["subject"]): Fraction(s["value"]) for s in content["statements"]}
     if task is None:
         tasks = range(1, T + (family == "average"))
-        own = ("tasks", None) if family == "average" else (family, "lost")
-        can = options.kind in ("holdout", "combined")
+        source = ("tasks", None) if family == "average" else (family, "lost")
+        can_pool = options.kind in ("holdout", "combined")
         pooled = [
             t
             for t in tasks
-            if can
+            if can_pool
             and records[t - 1]["errors"] is not None
             and is_hold_out(options.kind, records[t - 1], options)
         ]
-        parts = [part_of(records[t - 1], own[0], own[1]) for t in tasks]
-        whole = sum(part["n"] for part in parts)
-        rest = sum(
+        parts = [part_of(records[t - 1], source[0], source[1]) for t in tasks]
+        total = sum(part["n"] for part in parts)
+        others_sum = sum(
             (
-                parts[t - 1]["n"] * values.get((own[0], t, own[1]), Fraction(1))
+                parts[t - 1]["n"] * values.get((source[0], t, source[1]), Fraction(1))
                 for t in tasks
                 if t not in pooled
             ),
@@ -247,22 +247,22 @@ def exact(claimed, content):
         N = sum(parts[t - 1]["n"] for t in pooled)
         X = sum(parts[t - 1]["picked"] + parts[t - 1]["errors_not_picked"] for t in pooled)
         if not N or X >= N - 1:
-            return None, (rest + N) / whole
+            return None, (others_sum + N) / total
         m = len(tasks)
         share -= log(mpf(T)) if family == "forgetting" else 0
         if options.kind == "combined":
             weight = Fraction(3, 4) if len(pooled) == m else Fraction(1, 4) / (m * math.comb(m, len(pooled)))
             share += log(oracle.real(weight))
         excess = oracle.tail_excess(N, X, min(share, log(mpf(1) / 4)))
-        return (lambda v: excess((Fraction(v) * whole - rest) / N)), rest / whole
-    record, kind = records[task - 1], claimed["kind"]
+        return (lambda v: excess((Fraction(v) * total - others_sum) / N)), others_sum / total
+    record, kind = records[task - 1], statement["kind"]
     share -= log(mpf(T))
     if family in ("classes", "groups"):
         share -= log(mpf(max(1, sum(part["n"] > 0 for part in record["parts"] if part["family"] == family))))
-    held = is_hold_out(kind, record, options)
-    if family == "forgetting" and held:
+    holdout_share = is_hold_out(kind, record, options)
+    if family == "forgetting" and holdout_share:
         share -= log(mpf(2))
-    if claimed["subject"] == "net":
+    if statement["subject"] == "net":
         part, lost = part_of(record, family, "gained"), values[family, task, "lost"]
         n, gained = (
             (part["selected"], part["compressed"])
@@ -271,33 +271,33 @@ def exact(claimed, content):
         )
         if not gained:
             return None, lost
-        excess = oracle.tail_excess(n, n - gained, share + log(held))
+        excess = oracle.tail_excess(n, n - gained, share + log(holdout_share))
         return (lambda v: excess(1 - (lost - v)) if v < lost else mpf(1)), Fraction(0)
-    part = part_of(record, family, claimed["subject"])
+    part = part_of(record, family, statement["subject"])
     return one_excess(kind, part, task, messages, options, share), Fraction(0)
 
 
 @pytest.mark.parametrize("anytime", [False, True])
 @pytest.mark.parametrize(("kind", "buffer"), KINDS)
 def test_every_statement_is_the_root_of_its_theorem_and_the_kernel_decides_by_it(kind, buffer, anytime):
-    rng, seen = random.Random(f"{kind} {buffer} {anytime}"), dict.fromkeys(FAMILIES, 0)
+    rng, informative = random.Random(f"{kind} {buffer} {anytime}"), dict.fromkeys(FAMILIES, 0)
     for _ in range(12):
         content = content_of(rng, kind, buffer, anytime=anytime)
         for claimed in content["statements"]:
             value, (excess, low) = claimed["value"], exact(claimed, content)
             assert bound_follows(claimed, content), claimed
-            less = {**claimed, "value": value * (1 - HAIR)}
+            smaller = {**claimed, "value": value * (1 - HAIR)}
             if excess is None:
                 number = low if claimed["subject"] == "net" or not claimed["task"] else Fraction(1)
                 assert number <= value <= number + Fraction(1, 10**15), claimed
-                assert not value or not bound_follows(less, content), claimed
+                assert not value or not bound_follows(smaller, content), claimed
             else:
                 assert oracle.is_outer(value, excess, low), claimed
-                assert value <= 0.01 or not bound_follows(less, content), claimed
-                seen[claimed["family"]] += value < 1
+                assert value <= 0.01 or not bound_follows(smaller, content), claimed
+                informative[claimed["family"]] += value < 1
     assert all(
-        seen[family] for family in FAMILIES if family != "average" or kind in ("holdout", "combined")
-    ), seen
+        informative[family] for family in FAMILIES if family != "average" or kind in ("holdout", "combined")
+    ), informative
 
 
 def test_a_class_without_examples_has_a_bound_of_one():
@@ -306,7 +306,7 @@ def test_a_class_without_examples_has_a_bound_of_one():
     empty = [(r["task"], p["subject"]) for r in content["records"] for p in r["parts"] if not p["n"]]
     assert empty
     claimed = {(s["task"], s["subject"]): s["value"] for s in content["statements"]}
-    assert all(claimed.get(one, 1.0) == 1.0 for one in empty)
+    assert all(claimed.get(key, 1.0) == 1.0 for key in empty)
 
 
 def bare(task, n, selected=0, compressed=0, errors=0):
@@ -357,7 +357,7 @@ def test_an_average_over_no_example_is_one():
 def test_which_statements_fall_where_tasks_share_rows():
     """Of a task whose certified rows another task learned from, its own; means over tasks also where rows are counted twice."""
     claimed = [{"task": task, "value": 0.1} for task in (1, 2, 3, None)]
-    assert [one["value"] for one in void_statements(claimed, ())] == [0.1] * 4
-    assert [one["value"] for one in void_statements(claimed, {2})] == [0.1, 1, 0.1, 1]
-    assert [one["value"] for one in void_statements(claimed, (), means=True)] == [0.1] * 3 + [1]
-    assert [one["value"] for one in void_statements(claimed, {1, 2, 3})] == [1] * 4
+    assert [statement["value"] for statement in void_statements(claimed, ())] == [0.1] * 4
+    assert [statement["value"] for statement in void_statements(claimed, {2})] == [0.1, 1, 0.1, 1]
+    assert [statement["value"] for statement in void_statements(claimed, (), means=True)] == [0.1] * 3 + [1]
+    assert [statement["value"] for statement in void_statements(claimed, {1, 2, 3})] == [1] * 4

@@ -186,13 +186,13 @@ def test_anytime_shares_sum_to_delta():
 @st.composite
 def runs(draw, largest: float = 3e4) -> dict:
     n = draw(sizes(largest))
-    rest = draw(st.one_of(st.integers(0, n), st.just(n)))
-    evicted = draw(st.integers(0, min(n - rest, 40)))
+    complement = draw(st.one_of(st.integers(0, n), st.just(n)))
+    evicted = draw(st.integers(0, min(n - complement, 40)))
     tasks = draw(st.integers(1, 12))
     if tasks == 1:
         evicted = 0
-    compression = n - rest - evicted
-    errors = draw(st.one_of(st.integers(0, rest), st.integers(0, min(rest, 5))))
+    compression = n - complement - evicted
+    errors = draw(st.one_of(st.integers(0, complement), st.integers(0, min(complement, 5))))
     iterations = draw(st.lists(st.integers(0, 500), min_size=tasks, max_size=tasks))
     return {
         "n": n,
@@ -207,22 +207,22 @@ def runs(draw, largest: float = 3e4) -> dict:
     }
 
 
-def weight(kept: int, grid: int | None):
+def weight(K: int, grid: int | None):
     """The oracle's ln zeta(K), or ln 1/N."""
-    return oracle.log_zeta(kept) if grid is None else -oracle.log(mpf(grid))
+    return oracle.log_zeta(K) if grid is None else -oracle.log(mpf(grid))
 
 
 @given(sizes(1e6), grids)
-def test_the_weight_of_a_number_of_iterations_is_rounded_down(kept, grid):
-    true = weight(kept, grid)
-    assert true * (1 + mpf("1e-13")) <= bounds.log_weight(kept, grid) <= true
+def test_the_weight_of_a_number_of_iterations_is_rounded_down(K, grid):
+    true = weight(K, grid)
+    assert true * (1 + mpf("1e-13")) <= bounds.log_weight(K, grid) <= true
 
 
 def price(run: dict, first: int, times: int, evictions: bool):
     """The oracle's epsilon: messages from task `first` on, `times` possible times of eviction."""
     n, a, b, T = run["n"], run["compression"], run.get("evicted", 0), run["tasks"]
     eps = oracle.log(mpf(T)) - mpf(run["log_delta"]) + oracle.log_binomial(n, a) - oracle.log_zeta(a)
-    eps -= sum(weight(kept, run["grid"]) for kept in run["iterations"][first - 1 :])
+    eps -= sum(weight(K, run["grid"]) for K in run["iterations"][first - 1 :])
     if evictions:
         eps += oracle.log_binomial(n - a, b) - oracle.log_zeta(b) + (b * oracle.log(times) if b else 0)
     return eps
@@ -231,15 +231,15 @@ def price(run: dict, first: int, times: int, evictions: bool):
 @given(runs())
 def test_kl_certificate(run):
     got = bounds.kl_certificate(**run)
-    rest = run["n"] - run["compression"] - run["evicted"]
+    complement = run["n"] - run["compression"] - run["evicted"]
     eps = price(run, 1, run["tasks"] - 1, evictions=True)
     assert eps <= got.terms["epsilon"] <= eps * (1 + mpf("1e-12"))
     assert (got.value == 1.0) == (got.reason is not None)
-    if run["errors"] == rest:
+    if run["errors"] == complement:
         assert got.value == 1.0
         return
-    q = Fraction(run["errors"], rest)
-    assert oracle.is_outer(got.value, lambda p: rest * oracle.kl(q, p) - eps, low=q)
+    q = Fraction(run["errors"], complement)
+    assert oracle.is_outer(got.value, lambda p: complement * oracle.kl(q, p) - eps, low=q)
 
 
 def one_set(run: dict) -> dict:
@@ -252,23 +252,23 @@ def one_set(run: dict) -> dict:
 def test_kl_tight_certificate(run):
     tight = one_set(run)
     got = bounds.kl_tight_certificate(**tight)
-    rest = run["n"] - tight["compression"]
+    complement = run["n"] - tight["compression"]
     eps = price(tight, run["task"], 1, evictions=False)
     assert eps <= got.terms["epsilon"] <= eps * (1 + mpf("1e-12"))
     assert (got.value == 1.0) == (got.reason is not None)
-    if run["errors"] == rest:
+    if run["errors"] == complement:
         assert got.value == 1.0
         return
-    assert oracle.is_outer(got.value, oracle.tail_excess(rest, run["errors"], -eps))
+    assert oracle.is_outer(got.value, oracle.tail_excess(complement, run["errors"], -eps))
 
 
 @given(size_and_part(3e4), st.integers(0, 500), grids, st.integers(1, 50), log_deltas, st.data())
-def test_certificates_made_of_the_preference_bound(case, kept, grid, tasks, log_delta, data):
+def test_certificates_made_of_the_preference_bound(case, K, grid, tasks, log_delta, data):
     n, k = case
-    share = mpf(log_delta) - oracle.log(tasks) + weight(kept, grid)
+    share = mpf(log_delta) - oracle.log(tasks) + weight(K, grid)
     picked = data.draw(st.integers(0, k))
-    got = bounds.preference_certificate(n, picked, k - picked, kept, tasks, log_delta, grid=grid)
-    assert bounds.buffer_certificate(n, k, kept, tasks, log_delta, grid=grid).value == got.value
+    got = bounds.preference_certificate(n, picked, k - picked, K, tasks, log_delta, grid=grid)
+    assert bounds.buffer_certificate(n, k, K, tasks, log_delta, grid=grid).value == got.value
     assert (got.value == 1.0) == (got.reason is not None)
     if k == n:
         assert got.value == 1.0
@@ -287,20 +287,20 @@ def test_certificates_made_of_the_preference_bound(case, kept, grid, tasks, log_
 )
 @example((100, 5), 3, 2, 1, math.log(0.05), None)
 @example((100, 5), 0, 1, 2, math.log(0.05), None)
-def test_combined_certificate(case, kept, grid, tasks, log_delta, data):
+def test_combined_certificate(case, K, grid, tasks, log_delta, data):
     n, k = case
-    picked = data.draw(st.integers(0, k)) if kept and data else 0
-    got = bounds.combined_certificate(n, picked, k - picked, kept, tasks, log_delta, grid=grid)
+    picked = data.draw(st.integers(0, k)) if K and data else 0
+    got = bounds.combined_certificate(n, picked, k - picked, K, tasks, log_delta, grid=grid)
     assert (got.value == 1.0) == (got.reason is not None)
     if k == n:
         assert got.value == 1.0
         return
     share = mpf(log_delta) - oracle.log(tasks)
-    if not kept:
+    if not K:
         unpicked = 1 if grid == 1 else mpf(3) / 4  # all of it where no other number was declared
         assert oracle.is_outer(got.value, oracle.tail_excess(n, k, share + oracle.log(unpicked)))
         return
-    share += oracle.log(mpf(1) / 4) + weight(kept, grid and grid - 1)
+    share += oracle.log(mpf(1) / 4) + weight(K, grid and grid - 1)
     low = Fraction(k, n)
     assert oracle.is_outer(got.value, lambda e: share + oracle.log(oracle.preference_beta(k, n, e)), low=low)
 

@@ -56,8 +56,8 @@ def two_sets():
 
 def one_set():
     """The same for a code of `kl-tight`: I u J and K."""
-    for a, kept in product(range(4), KEPT):
-        yield N, (a,), kept, math.comb(N, a)
+    for a, K in product(range(4), KEPT):
+        yield N, (a,), K, math.comb(N, a)
 
 
 def leaving_at_will():
@@ -65,24 +65,24 @@ def leaving_at_will():
     yield 10 * N, (20,), 0, math.comb(10 * N, 20) * (TASKS - 1) ** 20
 
 
-def lucky(certificate, n: int, sets: tuple[int, ...], kept: int, grid: int | None = None) -> int:
-    """How few errors an entry must make for its bound to fall below the risk: the largest such number, or -1."""
-    found = -1
+def lucky(certificate, n: int, sets: tuple[int, ...], K: int, grid: int | None = None) -> int:
+    """The largest number of errors of an entry with a bound below the risk; -1 if there is none."""
+    fewest = -1
     for errors in range(n - sum(sets) + 1):
-        if certificate(n, *sets, errors, [kept, 0, 0, 0], 1, TASKS, LOG, grid=grid).value >= P:
+        if certificate(n, *sets, errors, [K, 0, 0, 0], 1, TASKS, LOG, grid=grid).value >= P:
             break
-        found = errors
-    return found
+        fewest = errors
+    return fewest
 
 
 def table_violations(certificate, codes, runs: int, seed: int, grid: int | None = None) -> int:
     generator = np.random.default_rng(seed)
     violated = np.zeros((runs, TASKS), dtype=bool)
-    for n, sets, kept, number in codes:
-        few = lucky(certificate, n, sets, kept, grid)
+    for n, sets, K, number in codes:
+        few = lucky(certificate, n, sets, K, grid)
         if few >= 0:
-            none = math.exp(number * math.log1p(-bdtr(few, n - sum(sets), P)))  # of so many entries
-            violated |= generator.random((runs, TASKS)) > none
+            no_failure = math.exp(number * math.log1p(-bdtr(few, n - sum(sets), P)))  # of so many entries
+            violated |= generator.random((runs, TASKS)) > no_failure
     return int(violated.any(axis=1).sum())
 
 
@@ -116,24 +116,24 @@ def threshold_risk(theta, true: float):
 # --- preference -------------------------------------------------------------------------------------------------
 
 
-def nearest_neighbour_run(generator, n: int, most: int, grid: tuple[int, ...] = ()) -> tuple[int, int, int]:
+def nearest_neighbour_run(generator, n: int, limit: int, grid: tuple[int, ...] = ()) -> tuple[int, int, int]:
     """P2L with nearest neighbours on labels that are coin flips, so that every predictor has risk 1/2.
 
-    The loss of a wrong example is larger the nearer it is to what was picked. Kept is the iteration with the least
-    |G| + errors, of those on the grid and the last, which counts as the next point of it. Returns |G|, |M| and K.
+    The loss of an error is larger the nearer it is to a picked example. The kept iteration has the least |G| + errors, of those
+    on the grid and the last, which counts as the next point of the grid. Returns |G|, |M| and K.
     """
     x, y = generator.random(n), generator.random(n) < 0.5
     picked = np.zeros(n, dtype=bool)
     distance, label = np.full(n, np.inf), np.zeros(n, dtype=bool)
     best = (n + 1, 0, 0, 0)
-    for kept in range(most + 1):
-        wrong = (label != y) & ~picked
-        missed = int(wrong.sum())
-        if not grid or kept in grid or not missed:
-            best = min(best, (kept + missed, kept, missed, min(filter(kept.__le__, grid), default=kept)))
+    for K in range(limit + 1):
+        errors = (label != y) & ~picked
+        missed = int(errors.sum())
+        if not grid or K in grid or not missed:
+            best = min(best, (K + missed, K, missed, min(filter(K.__le__, grid), default=K)))
         if not missed:
             break
-        pick = int(np.argmin(np.where(wrong, np.where(np.isinf(distance), x, distance), np.inf)))
+        pick = int(np.argmin(np.where(errors, np.where(np.isinf(distance), x, distance), np.inf)))
         picked[pick] = True
         nearer = np.abs(x - x[pick]) < distance
         distance = np.where(nearer, np.abs(x - x[pick]), distance)
@@ -141,16 +141,16 @@ def nearest_neighbour_run(generator, n: int, most: int, grid: tuple[int, ...] = 
     return best[1:]
 
 
-@pytest.mark.parametrize("most", [None, 25])
-def test_preference_with_nearest_neighbours_on_noise(most):
+@pytest.mark.parametrize("limit", [None, 25])
+def test_preference_with_nearest_neighbours_on_noise(limit):
     n, runs, generator = 60, 2000, np.random.default_rng(7)
-    points = grid_points(most) if most else ()
+    points = grid_points(limit) if limit else ()
     grid = len(points) or None
     violations = combined = control = 0
     for _ in range(runs):
-        picked, missed, kept = nearest_neighbour_run(generator, n, 25, points)
-        violations += bounds.preference_certificate(n, picked, missed, kept, 1, LOG, grid=grid).value < 0.5
-        combined += bounds.combined_certificate(n, picked, missed, kept, 1, LOG, grid=grid).value < 0.5
+        picked, missed, K = nearest_neighbour_run(generator, n, 25, points)
+        violations += bounds.preference_certificate(n, picked, missed, K, 1, LOG, grid=grid).value < 0.5
+        combined += bounds.combined_certificate(n, picked, missed, K, 1, LOG, grid=grid).value < 0.5
         control += bounds.binomial_tail_inverse(missed, n - picked, LOG) < 0.5
     holds(f"preference, nearest neighbours, grid {grid}", violations, runs)
     holds(f"combined, nearest neighbours, grid {grid}", combined, runs)
@@ -184,14 +184,14 @@ def line_run(generator, grid: tuple[int, ...] = ()):
             (old, OMEGA, ~old["C"] & (old["u"] < MEMORY / ((s - 1) * (~old["C"]).sum())))
             for old in tasks[: s - 1]
         ]
-        taken = [np.zeros(SIZE, dtype=bool) for _ in pool]
+        picked = [np.zeros(SIZE, dtype=bool) for _ in pool]
         trajectory = []
         for j in range(MOST + 1):
-            own = taken[0]
-            errors = int((((task["x"] >= theta) != task["y"]) & ~own).sum())
+            own_picks = picked[0]
+            errors = int((((task["x"] >= theta) != task["y"]) & ~own_picks).sum())
             losses = [
-                np.where(inside & ~t, weight * loss(theta, one["x"], one["y"]), -1.0)
-                for (one, weight, inside), t in zip(pool, taken, strict=True)
+                np.where(inside & ~t, weight * loss(theta, sample["x"], sample["y"]), -1.0)
+                for (sample, weight, inside), t in zip(pool, picked, strict=True)
             ]
             where = int(np.argmax([values.max() for values in losses]))
             stopped = losses[where].max() < GAMMA
@@ -199,16 +199,16 @@ def line_run(generator, grid: tuple[int, ...] = ()):
                 not grid or j in grid or stopped
             ):  # a stop between two points of the grid is paid for as the next
                 paid = min(filter(j.__le__, grid), default=j)
-                trajectory.append((int(own.sum()) + errors, paid, theta, [t.copy() for t in taken]))
+                trajectory.append((int(own_picks.sum()) + errors, paid, theta, [t.copy() for t in picked]))
             if stopped:
                 break
             pick = int(np.argmax(losses[where]))
-            taken[where][pick] = True
+            picked[where][pick] = True
             theta += 0.5 / (j + 1) * (pool[where][0]["x"][pick] - theta)
-        _, task["K"], theta, kept = min(trajectory, key=lambda step: step[:2])
-        for (one, _, _), all_of_it, part in zip(pool, taken, kept, strict=True):
-            one["G"] |= part if one is task else all_of_it
-            one["C"] = part if one is task else one["C"] | part
+        _, task["K"], theta, kept_picks = min(trajectory, key=lambda step: step[:2])
+        for (sample, _, _), all_picks, kept_part in zip(pool, picked, kept_picks, strict=True):
+            sample["G"] |= kept_part if sample is task else all_picks
+            sample["C"] = kept_part if sample is task else sample["C"] | kept_part
     return theta, tasks
 
 
@@ -220,26 +220,26 @@ def test_preference_and_buffer_with_a_continual_learner(grid):
     picks = 0
     for _ in range(runs):
         theta, tasks = line_run(generator, grid)
-        bad = dict.fromkeys(kinds, False)
+        violation = dict.fromkeys(kinds, False)
         for task, true in zip(tasks, TRUE, strict=True):
-            wrong = ((task["x"] >= theta) != task["y"]) & ~task["G"]
+            errors = ((task["x"] >= theta) != task["y"]) & ~task["G"]
             selected = task["u"] < MEMORY / (2 * SIZE)
-            c = (task["G"] | wrong) & selected
+            c = (task["G"] | errors) & selected
             value = {
                 "preference": bounds.preference_certificate(
-                    SIZE, int(task["G"].sum()), int(wrong.sum()), task["K"], 2, LOG, grid=N
+                    SIZE, int(task["G"].sum()), int(errors.sum()), task["K"], 2, LOG, grid=N
                 ).value,
                 "buffer": bounds.buffer_certificate(
                     int(selected.sum()), int(c.sum()), task["K"], 2, LOG, grid=N
                 ).value,
             }
             for kind, ratios in kinds.items():
-                bad[kind] |= value[kind] < threshold_risk(theta, true)
+                violation[kind] |= value[kind] < threshold_risk(theta, true)
                 if task is tasks[1]:
                     ratios.append(value[kind] / threshold_risk(theta, true))
         picks += int(tasks[0]["G"].sum())
         for kind in kinds:
-            violated[kind] += bad[kind]
+            violated[kind] += violation[kind]
     assert picks > runs  # the learner does pick, also from the buffer
     for kind, ratios in kinds.items():
         holds(f"{kind}, continual learner, grid {N}", violated[kind], runs)

@@ -92,12 +92,12 @@ def test_fractions_of_any_depth_enclose_the_truth(case, depth):
 @pytest.mark.parametrize("power", [1, 2, 3, 0.3])
 @pytest.mark.parametrize("slope", [1e-3, 1.0, 1e3, 0.0, -1.0])
 def test_the_outer_end_does_not_depend_on_good_slopes(start, power, slope):
-    """Whatever slopes and start are claimed, the result is at or above the root, by at most a hair."""
+    """For any slopes and start the result is at or just above the root."""
     root = 0.3
-    found = point_above_root(lambda p: (p**power - root**power, slope), 0.0, start)
-    assert found**power >= root**power
+    result = point_above_root(lambda p: (p**power - root**power, slope), 0.0, start)
+    assert result**power >= root**power
     if slope != 1e3:  # a slope that is far too steep ends the search early, on the safe side
-        assert found <= root + 1e-9
+        assert result <= root + 1e-9
 
 
 def test_a_function_that_never_confirms_ends_at_one():

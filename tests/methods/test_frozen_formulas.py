@@ -1,4 +1,4 @@
-"""NCM, SLDA and RanPAC against their formulas and scikit-learn; the order of tasks and the size of blocks do not matter."""
+"""NCM, SLDA and RanPAC against their formulas and scikit-learn, for any order of tasks and any size of blocks."""
 
 import numpy as np
 import pytest
@@ -109,11 +109,13 @@ def test_slda_is_that_of_scikit_learn():
     variance = np.mean((z - np.array([z[y == c].mean(0) for c in range(CLASSES)])[y]) ** 2)
     share = epsilon / (
         epsilon + (1 - epsilon) * variance
-    )  # theirs shrinks towards the mean variance, ours towards 1
-    theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=share).fit(z, y)
+    )  # scikit-learn shrinks towards the mean variance, SLDA towards 1
+    reference = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=share).fit(z, y)
     scale = (1 - share) / (1 - epsilon)
-    assert_allclose(learned.model.head.weight.detach(), theirs.coef_ * scale, rtol=1e-8)
-    without_priors = theirs.intercept_ - np.log(theirs.priors_)  # the paper's classes are equally likely
+    assert_allclose(learned.model.head.weight.detach(), reference.coef_ * scale, rtol=1e-8)
+    without_priors = reference.intercept_ - np.log(
+        reference.priors_
+    )  # the paper's classes are equally likely
     assert_allclose(learned.model.head.bias.detach(), without_priors * scale, rtol=1e-8)
 
 
@@ -131,8 +133,8 @@ def test_ranpac_is_ridge_regression_on_random_features():
     h, onehot = random_features(x), np.eye(CLASSES)[y]
     weight = np.linalg.inv(h.T @ h + 3.0 * np.eye(40)) @ h.T @ onehot
     assert_allclose(learned.tensors["W"], weight, rtol=1e-7, atol=1e-10)
-    theirs = Ridge(alpha=3.0, fit_intercept=False, solver="cholesky").fit(h, onehot)
-    assert_allclose(learned.tensors["W"], theirs.coef_.T, rtol=1e-7, atol=1e-10)
+    reference = Ridge(alpha=3.0, fit_intercept=False, solver="cholesky").fit(h, onehot)
+    assert_allclose(learned.tensors["W"], reference.coef_.T, rtol=1e-7, atol=1e-10)
     outputs = random_features(new) @ weight
     assert_allclose(learned.logits(new), outputs, rtol=1e-6, atol=1e-9)
     assert np.array_equal(learned.predict(new), outputs.argmax(1))
@@ -142,17 +144,20 @@ def test_ranpac_is_ridge_regression_on_random_features():
 def test_ranpac_chooses_its_ridge_on_a_fifth_of_the_newest_task(n):
     x, y = examples(n=n)
     learned = learn(learner("ranpac", ridge=0.0), examples(seed=3), (x, y))
-    held = torch.randperm(n, generator=generator(0, "ridge", 2))[: n // 5].numpy()
-    rest = np.setdiff1d(np.arange(n), held)
+    withheld = torch.randperm(n, generator=generator(0, "ridge", 2))[: n // 5].numpy()
+    fitted = np.setdiff1d(np.arange(n), withheld)
     h, onehot = random_features(x), np.eye(CLASSES)[y]
-    errors = [
-        ((h[held] @ np.linalg.solve(h[rest].T @ h[rest] + r * np.eye(40), h[rest].T @ onehot[rest]) - onehot[held]) ** 2).sum()
-        for r in RIDGES[4:]  # below, numpy's solution of n < 40 is rounding
-    ]  # fmt: skip
+    errors = []
+    for ridge in RIDGES[4:]:  # below, numpy's solution of n < 40 is rounding
+        A = h[fitted].T @ h[fitted] + ridge * np.eye(40)
+        W = np.linalg.solve(A, h[fitted].T @ onehot[fitted])
+        errors.append(((h[withheld] @ W - onehot[withheld]) ** 2).sum())
     assert float(learned.tensors["ridge"]) == RIDGES[4:][int(np.argmin(errors))]
     assert 1e-4 < float(learned.tensors["ridge"]) < 1e8
-    every = np.concatenate([random_features(examples(seed=3)[0]), h])
-    assert_allclose(learned.tensors["G"], every.T @ every, rtol=1e-10)  # what was held out is learned, too
+    both_tasks = np.concatenate([random_features(examples(seed=3)[0]), h])
+    assert_allclose(
+        learned.tensors["G"], both_tasks.T @ both_tasks, rtol=1e-10
+    )  # what was held out is learned, too
 
 
 def test_the_random_projection_is_standard_normal_and_a_function_of_the_seed():
@@ -165,19 +170,19 @@ def test_the_random_projection_is_standard_normal_and_a_function_of_the_seed():
     assert torch.equal(first, second)
 
 
-# ---- what does not matter
+# ---- order and blocks
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_order_of_the_tasks_does_not_matter(name):
     x, y = examples()
-    whole = learn(learner(name), (x, y))
+    at_once = learn(learner(name), (x, y))
     new, _ = examples(seed=1)
     for order in ([(0, 1), (2, 3), (4, 5)], [(4, 5), (0, 1), (2, 3)], [(3,), (5, 0), (4, 2, 1)]):
         split = learn(learner(name), *by_class(x, y, order))
-        for mine, theirs in zip(solution(split), solution(whole), strict=True):
-            close(mine, theirs)
-        assert torch.equal(split.predict(new), whole.predict(new))
+        for value, expected in zip(solution(split), solution(at_once), strict=True):
+            close(value, expected)
+        assert torch.equal(split.predict(new), at_once.predict(new))
 
 
 @pytest.mark.parametrize("size", [1, 7, 100])
@@ -185,15 +190,15 @@ def test_the_order_of_the_tasks_does_not_matter(name):
 def test_blocks_give_what_the_whole_gives(name, size, monkeypatch, tmp_path):
     x, y = examples()
     chosen = {"ridge": 0.0} if name == "ranpac" else {}
-    whole = learn(learner(name, **chosen), (x, y))
+    at_once = learn(learner(name, **chosen), (x, y))
     np.save(tmp_path / "x.npy", x)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     monkeypatch.setattr(frozen, "BLOCK", size)
     monkeypatch.setattr(base, "BLOCK", size)
     streamed = learn(learner(name, **chosen), (mapped, y))
-    for mine, theirs in zip(solution(streamed), solution(whole), strict=True):
-        close(mine, theirs)
-    assert torch.equal(streamed.predict(mapped), whole.predict(x))
+    for value, expected in zip(solution(streamed), solution(at_once), strict=True):
+        close(value, expected)
+    assert torch.equal(streamed.predict(mapped), at_once.predict(x))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -204,7 +209,7 @@ def test_inputs_are_read_a_block_at_a_time(name, monkeypatch):
     x, y = examples()
 
     class Rows:
-        """Rows that can be had in small blocks only."""
+        """Rows that can be read in small blocks only."""
 
         def __len__(self):
             return len(x)
@@ -224,11 +229,11 @@ def test_the_scatter_does_not_suffer_from_a_large_mean():
     x, y = examples(away=0.0)
     z = torch.tensor(x).double()
     for shift in (0.0, 1e6):
-        kept = frozen.empty_statistics(CLASSES, z, scatter=True)
+        statistics = frozen.empty_statistics(CLASSES, z, scatter=True)
         for rows in torch.arange(len(z)).split(11):
-            frozen.add_examples(kept, z[rows] + shift, torch.tensor(y)[rows])
+            frozen.add_examples(statistics, z[rows] + shift, torch.tensor(y)[rows])
         means = np.array([x[y == c].mean(0, dtype=np.float64) for c in range(CLASSES)])
-        assert_allclose(kept["scatter"], (x - means[y]).T @ (x - means[y]), rtol=1e-8, atol=1e-8)
+        assert_allclose(statistics["scatter"], (x - means[y]).T @ (x - means[y]), rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -328,12 +333,12 @@ def test_a_head_without_a_bias_is_refused(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "wrong"),
+    ("name", "options"),
     [("slda", {"shrinkage": 0.0}), ("slda", {"shrinkage": 1.5}), ("ranpac", {"random_features": 0}), ("ranpac", {"ridge": -1.0})],
 )  # fmt: skip
-def test_options_that_make_no_sense_are_refused(name, wrong):
+def test_options_that_make_no_sense_are_refused(name, options):
     with pytest.raises(UserError, match="The option"):
-        learner(name, **wrong)
+        learner(name, **options)
 
 
 def test_there_is_no_learning_rate():

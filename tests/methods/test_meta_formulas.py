@@ -47,7 +47,7 @@ def test_lamaml_meta_gradient_through_several_inner_updates(two_weights, data):
     theta = learned.model.head.w
     alpha = torch.tensor([0.4, -0.1], dtype=torch.float64, requires_grad=True)
     both = torch.cat([x, old_x]), torch.cat([y, old_y]), 1
-    found = learned.meta_loss({"head.w": theta}, {"head.w": alpha}, (x, y, 1), both)
+    loss = learned.meta_loss({"head.w": theta}, {"head.w": alpha}, (x, y, 1), both)
 
     w, total = theta, 0
     for rows in ([0, 1], [2, 3], [4]):
@@ -55,11 +55,11 @@ def test_lamaml_meta_gradient_through_several_inner_updates(two_weights, data):
         g = ((p - F.one_hot(y[rows], 2)) * x[rows]).mean(0)
         w = w - torch.stack([alpha[0], torch.zeros(()).double()]) * g  # a rate below 0 counts as 0
         total = total + F.cross_entropy(w * both[0], both[1]) / 3
-    assert_allclose(found.detach(), total.detach(), rtol=1e-12)
-    for mine, hand in zip(
-        torch.autograd.grad(found, [theta, alpha]), torch.autograd.grad(total, [theta, alpha]), strict=True
+    assert_allclose(loss.detach(), total.detach(), rtol=1e-12)
+    for gradient, by_hand in zip(
+        torch.autograd.grad(loss, [theta, alpha]), torch.autograd.grad(total, [theta, alpha]), strict=True
     ):
-        assert_allclose(mine, hand, rtol=1e-10, atol=1e-15)
+        assert_allclose(gradient, by_hand, rtol=1e-10, atol=1e-15)
 
 
 def test_lamaml_leaves_frozen_parameters_alone(data):
@@ -81,7 +81,7 @@ def test_lamaml_reservoir_is_within_its_budget_and_uniform():
     assert ((counts - 75) ** 2 / 75 * 7 / 5).sum() < 24.3  # chi-square, 7 degrees, P < 0.001
 
 
-def test_lamaml_replays_what_has_passed_of_its_own_task_and_nothing_that_is_still_to_come():
+def test_lamaml_replays_what_has_passed_of_its_own_task_and_nothing_that_comes_later():
     learned = method("lamaml")(build("linear", inputs=(1,), classes=2), memory=4, epochs=2, batch=2, inner=1)
     steps = []
 
@@ -231,12 +231,12 @@ class Tied(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.one = torch.nn.Linear(3, 3)
-        self.other = torch.nn.Linear(3, 3)
-        self.other.weight = self.one.weight
+        self.first = torch.nn.Linear(3, 3)
+        self.second = torch.nn.Linear(3, 3)
+        self.second.weight = self.first.weight
 
     def forward(self, x):
-        return self.other(self.one(x))
+        return self.second(self.first(x))
 
 
 def test_csrel_trains_tied_weights_side_by_side():

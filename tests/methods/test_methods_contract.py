@@ -1,4 +1,4 @@
-"""One contract for every method: what a learner promises, whatever it does inside."""
+"""The contract of every method: results, reproducibility, memory, saving, progress, refusals."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from cop2l.randomness import generator
 from cop2l.streams.task import SCENARIOS
 
 FROZEN = ("ncm", "slda", "ranpac")
-"""On frozen features: no epochs, and a model without anything to learn below its head."""
+"""Methods on frozen features: no epochs, and a model without trainable parameters below its head."""
 BASELINES = [name for name in METHODS if name != "cop2l"]
 QUICK: dict[str, dict] = {
     "cclis": {"head_epochs": 12, "dimensions": 8, "epochs": 12},
@@ -21,10 +21,10 @@ QUICK: dict[str, dict] = {
     "ranpac": {"random_features": 64},
     "si": {"strength": 1.0},
 }
-"""Options that make a method quick and fit for 48 examples; the common ones are in `learner`."""
+"""Options for quick learning of 48 examples; the common ones are in `learner`."""
 ALLOWED = [(name, s) for name in BASELINES for s in SCENARIOS if s not in method(name).refuses]
 FORGETS = {"finetuning", "lwf", "ewc", "si"}
-"""What keeps no examples forgets old classes if class-incremental: that is known, and not asked here."""
+"""Methods that store no examples, and forget old classes if class-incremental."""
 
 
 def tasks(scenario, n=48):
@@ -81,29 +81,29 @@ class TestContract:
     def test_same_seed_same_bits_and_nothing_outside_changes(self, name, scenario):
         before = torch.get_rng_state()
         first = learner(name, scenario)
-        given = list(tasks(scenario))
-        copies = [(x.clone(), y.clone()) for x, y, _ in given]
+        stream = list(tasks(scenario))
+        copies = [(x.clone(), y.clone()) for x, y, _ in stream]
         next(first.model.children()).eval()
         modes = [module.training for module in first.model.modules()]
-        for x, y, head in given[:2]:
+        for x, y, head in stream[:2]:
             first.learn(x, y, classes=head)
             first.predict(x)
         assert torch.equal(torch.get_rng_state(), before)
         assert [module.training for module in first.model.modules()] == modes
         assert all(p.requires_grad for p in first.model.parameters())
-        for (x, y, _), (x0, y0) in zip(given, copies, strict=True):
+        for (x, y, _), (x0, y0) in zip(stream, copies, strict=True):
             assert torch.equal(x, x0)
             assert torch.equal(y, y0)
         torch.rand(3)
         second = learner(name, scenario)
         next(second.model.children()).eval()
-        for x, y, head in given[:2]:
+        for x, y, head in stream[:2]:
             arrays = x.numpy().astype(np.float64), y.numpy().astype(np.uint8)
             for array in arrays:
                 array.setflags(write=False)
             second.learn(*arrays, classes=head)
         assert torch.equal(weights(first), weights(second))
-        assert torch.equal(first.predict(given[0][0]), second.predict(given[0][0]))
+        assert torch.equal(first.predict(stream[0][0]), second.predict(stream[0][0]))
         torch.set_rng_state(before)
 
     def test_memory_stays_within_its_budget(self, name, scenario):
@@ -115,28 +115,28 @@ class TestContract:
             assert learned.memory_used == len(learned.buffer)
 
     def test_save_load_continue_is_uninterrupted(self, name, scenario, tmp_path):
-        whole = learner(name, scenario)
+        uninterrupted = learner(name, scenario)
         for number, (x, y, head) in enumerate(tasks(scenario), 1):
-            whole.learn(x, y, classes=head)
+            uninterrupted.learn(x, y, classes=head)
             if number == 2:
-                whole.save(tmp_path / "state")
+                uninterrupted.save(tmp_path / "state")
         resumed = learn_all(method(name).load(tmp_path / "state"), scenario, start=2)
-        assert torch.equal(weights(whole), weights(resumed))
-        assert whole.memory_used == resumed.memory_used
-        assert whole.tensors.keys() == resumed.tensors.keys()
+        assert torch.equal(weights(uninterrupted), weights(resumed))
+        assert uninterrupted.memory_used == resumed.memory_used
+        assert uninterrupted.tensors.keys() == resumed.tensors.keys()
         for t, (x, _, _) in enumerate(tasks(scenario), 1):
-            assert torch.equal(whole.predict(x, task=t), resumed.predict(x, task=t))
+            assert torch.equal(uninterrupted.predict(x, task=t), resumed.predict(x, task=t))
 
     def test_progress_is_reported(self, name, scenario):
-        seen = []
+        reports = []
         learned = learner(name, scenario)
         for x, y, head in list(tasks(scenario))[:2]:
-            learned.learn(x, y, classes=head, progress=seen.append)
-        assert {report["task"] for report in seen} == {1, 2}
+            learned.learn(x, y, classes=head, progress=reports.append)
+        assert {report["task"] for report in reports} == {1, 2}
         keys = {"task", "epoch", "epochs"} | ({"loss"} if name not in FROZEN else set())
-        assert all(report.keys() == keys for report in seen)
-        assert all(1 <= report["epoch"] <= report["epochs"] for report in seen)
-        assert all(np.isfinite(report.get("loss", 0)) for report in seen)
+        assert all(report.keys() == keys for report in reports)
+        assert all(1 <= report["epoch"] <= report["epochs"] for report in reports)
+        assert all(np.isfinite(report.get("loss", 0)) for report in reports)
 
 
 @pytest.mark.parametrize("name", [n for n in BASELINES if "task-incremental" not in method(n).refuses])
@@ -175,10 +175,10 @@ def test_unknown_names_get_a_hint():
         learner("replay", "class-incrementl")
 
 
-@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"epochs": 2.5}, {"lr": -1.0}, {"batch": "many"}])
-def test_options_that_make_no_sense_are_refused(wrong):
+@pytest.mark.parametrize("options", [{"epochs": 0}, {"epochs": 2.5}, {"lr": -1.0}, {"batch": "many"}])
+def test_options_that_make_no_sense_are_refused(options):
     with pytest.raises(UserError, match="The option"):
-        learner("replay", "class-incremental", **wrong)
+        learner("replay", "class-incremental", **options)
 
 
 @pytest.mark.parametrize(
@@ -246,18 +246,18 @@ def test_on_cuda_it_learns_repeats_and_resumes(name, scenario, tmp_path):
         return learner(name, scenario, model=network(name).cuda())
 
     before = torch.get_rng_state(), torch.cuda.get_rng_state()
-    whole = fresh()
+    uninterrupted = fresh()
     for number, (x, y, head) in enumerate(tasks(scenario), 1):
-        whole.learn(x, y, classes=head)
+        uninterrupted.learn(x, y, classes=head)
         if number == 2:
-            whole.save(tmp_path)
+            uninterrupted.save(tmp_path)
     resumed = fresh()
     resumed.restore(tmp_path)
     learn_all(resumed, scenario, start=2)
     again = learn_all(fresh(), scenario)
-    assert torch.equal(weights(whole), weights(resumed))
-    assert torch.equal(weights(whole), weights(again))
+    assert torch.equal(weights(uninterrupted), weights(resumed))
+    assert torch.equal(weights(uninterrupted), weights(again))
     x, y, _ = list(tasks(scenario))[2]
-    assert (whole.predict(x, task=3) == y).float().mean() > 0.9
+    assert (uninterrupted.predict(x, task=3) == y).float().mean() > 0.9
     assert torch.equal(torch.get_rng_state(), before[0])
     assert torch.equal(torch.cuda.get_rng_state(), before[1])

@@ -64,9 +64,9 @@ def test_rows_are_drawn_uniformly_and_shares_are_floor_m_over_t():
     counts = np.zeros(6)
     for seed in range(600):
         new = Buffer(x=torch.arange(6.0)[:, None], y=torch.zeros(6).long(), t=torch.ones(6).long())
-        kept = shares(Buffer(), new, 1, 2, generator(seed, "buffer"))
-        assert len(kept) == 2
-        counts[kept.x.long().flatten()] += 1
+        sampled = shares(Buffer(), new, 1, 2, generator(seed, "buffer"))
+        assert len(sampled) == 2
+        counts[sampled.x.long().flatten()] += 1
     assert ((counts - 200) ** 2 / 200 * 5 / 4).sum() < 20.5  # chi-square, 5 degrees, P < 0.001
     buffer, sizes = Buffer(), []
     for t in range(1, 5):
@@ -146,14 +146,14 @@ def test_icarl_learns_new_outputs_and_distils_old_ones_by_sigmoids(two_weights, 
 
 def test_icarl_is_herded_nearest_mean_on_a_linear_head_and_is_said_to_be():
     x = torch.randn(40, 4, generator=generator(0, "x"))
-    seen = {}
+    means = {}
     for name in ("linear", "mlp-head", "multi-head"):
         for lr in (0.01, 2.0):
             learned = method("icarl")(build(name, inputs=(4,), classes=4), epochs=5, lr=lr, memory=12)
             learned.learn(x[:20], [0, 1] * 10)
             learned.learn(x[20:], [2, 3] * 10)
-            seen[name, lr] = learned.tensors["means"]
-        assert torch.equal(seen[name, 0.01], seen[name, 2.0]) == (name == "linear")
+            means[name, lr] = learned.tensors["means"]
+        assert torch.equal(means[name, 0.01], means[name, 2.0]) == (name == "linear")
         assert (("icarl", name) in REMARKS) == (name == "linear")
 
 
@@ -194,8 +194,8 @@ def test_icarl_refuses_classes_that_come_back_and_a_memory_below_one_per_class()
 def test_gdumb_balances_greedily():
     draws = generator(0, "x")
     labels = [0] * 50 + [1] * 50 + [2] * 3
-    kept = [labels[i] for i in greedy_balance(labels, 0, 20, draws)]
-    counts = collections.Counter(kept)
+    stored = [labels[i] for i in greedy_balance(labels, 0, 20, draws)]
+    counts = collections.Counter(stored)
     assert sum(counts.values()) == 20
     assert counts[2] == 3
     assert abs(counts[0] - counts[1]) <= 1
@@ -206,12 +206,12 @@ def test_gdumb_learns_from_the_buffer_alone_from_the_initial_weights(two_weights
     learned = method("gdumb")(two_weights(start.tolist()), epochs=2, memory=4, **WHOLE)
     for x, y in data:
         learned.learn(x, y)
-        kept = learned.buffer
+        buffer = learned.buffer
         w = start
         for _ in range(2):
-            w = w - 0.2 * gradient(w, kept.x.numpy(), kept.y.numpy()).mean(0)
+            w = w - 0.2 * gradient(w, buffer.x.numpy(), buffer.y.numpy()).mean(0)
         assert_allclose(weights(learned), w, rtol=1e-12)
-        assert collections.Counter(kept.y.tolist()) == {0: 2, 1: 2}
+        assert collections.Counter(buffer.y.tolist()) == {0: 2, 1: 2}
 
 
 def test_joint_learns_everything_from_the_initial_weights(two_weights, data, gradient):

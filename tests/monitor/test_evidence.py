@@ -50,9 +50,9 @@ BOUNDS = st.floats(1e-9, 1 - 1e-9) | st.sampled_from([1e-12, 0.01, 0.05, 0.3, 0.
 @given(BOUNDS, st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=40), max_size=6))
 def test_it_is_the_formula_rounded_down(bound, batches):
     expected = mpmath.log(oracle(bound, batches))
-    found = counted(bound, batches)
-    assert found <= expected
-    assert expected - found <= 1e-9 * (1 + abs(expected))
+    value = counted(bound, batches)
+    assert value <= expected
+    assert expected - value <= 1e-9 * (1 + abs(expected))
 
 
 def test_large_counts_are_rounded_down_and_do_not_overflow():
@@ -67,47 +67,47 @@ def test_large_counts_are_rounded_down_and_do_not_overflow():
             logs = [errors * mpmath.log(q / b) + (n - errors) * mpmath.log((1 - q) / (1 - b)) for q in qs]
             total = sum(mpmath.exp(log) for log in logs) / (2 * len(qs)) + mpmath.mpf(1) / 2
             expected = mpmath.log(total)
-        found = float(log_evidence(bound, n, errors))
-        assert found <= expected
-        assert expected - found <= 1e-4 * (1 + abs(expected) * 1e-6)
+        value = float(log_evidence(bound, n, errors))
+        assert value <= expected
+        assert expected - value <= 1e-4 * (1 + abs(expected) * 1e-6)
 
 
 def test_alternatives_lie_above_the_bound_and_starts_share_one_half():
     for bound in (1e-12, 1e-3, 0.05, 0.5, 0.99, 1 - 1e-12):
-        found = alternatives(bound)
-        assert found
-        assert all(bound < q < 1 for q in found)
+        rates = alternatives(bound)
+        assert rates
+        assert all(bound < q < 1 for q in rates)
     assert len(start_times()) == evidence.STARTS == starts_due(0, 10**18)
 
 
-# ---- simulation: many streams at once, looked at after every batch of 20
+# ---- simulation: many streams at once, in batches of 20
 
 STREAMS, LENGTH, BATCH = 600, 1500, 20
 
 
 def alarms(rate_of, bound=0.1, seed=0, streams=STREAMS, length=LENGTH) -> np.ndarray:
-    """Which streams ever reach 1/ALPHA. rate_of(uniform, wrong before, log evidence) gives the conditional mean."""
+    """The streams that ever reach 1/ALPHA; rate_of(uniform, last error, log evidence) gives the conditional mean."""
     rng = np.random.default_rng(seed)
-    errors, last = np.zeros(streams, np.int64), np.zeros(streams)
-    now, found = np.zeros(streams), np.zeros(streams, bool)
+    errors, last_error = np.zeros(streams, np.int64), np.zeros(streams)
+    evidence_now, alarmed = np.zeros(streams), np.zeros(streams, bool)
     at, starts = [], []
     for n in range(1, length + 1):
-        last = rng.random(streams) < rate_of(rng.random(streams), last, now)
-        errors = errors + last
+        last_error = rng.random(streams) < rate_of(rng.random(streams), last_error, evidence_now)
+        errors = errors + last_error
         if n % BATCH == 0:
             if starts_due(n - BATCH, n):
                 at.append(n)
                 starts.append(errors)
-            now = log_evidence(
+            evidence_now = log_evidence(
                 bound, n, errors, at, np.stack(starts, 1) if starts else np.empty((streams, 0))
             )
-            found |= now >= -math.log(ALPHA)
-    return found
+            alarmed |= evidence_now >= -math.log(ALPHA)
+    return alarmed
 
 
-def too_many(found: np.ndarray) -> bool:
+def too_many(alarmed: np.ndarray) -> bool:
     """More than ALPHA, beyond three deviations."""
-    return bool(found.mean() > ALPHA + 3 * math.sqrt(ALPHA * (1 - ALPHA) / len(found)))
+    return bool(alarmed.mean() > ALPHA + 3 * math.sqrt(ALPHA * (1 - ALPHA) / len(alarmed)))
 
 
 def half_after_an_error(uniform, last, now):
@@ -149,7 +149,7 @@ def test_drift_after_long_good_service_is_found():
     assert alarms(late, streams=100, length=5400).mean() > 0.99
 
 
-# ---- controls: what the page forbids, and what happens then
+# ---- controls: what docs/theory.md forbids
 
 
 def test_control_alternatives_below_the_bound_refute_claims_that_hold(monkeypatch):
@@ -166,12 +166,12 @@ def test_control_beginning_again_after_each_window():
 def test_control_good_news_that_comes_later():
     """Errors are reported at once, right answers 200 examples later."""
     rng, delay, streams = np.random.default_rng(3), 200, 300
-    wrong = rng.random((streams, 1000)) < 0.1
-    found = np.zeros(streams, bool)
+    is_error = rng.random((streams, 1000)) < 0.1
+    alarmed = np.zeros(streams, bool)
     for end in range(BATCH, 1001, BATCH):
-        errors = wrong[:, :end].sum(1)
-        right = (~wrong[:, : max(0, end - delay)]).sum(1)
+        errors = is_error[:, :end].sum(1)
+        right = (~is_error[:, : max(0, end - delay)]).sum(1)
         for stream in range(streams):
             n = int(errors[stream] + right[stream])
-            found[stream] |= log_evidence(0.1, n, int(errors[stream])) >= -math.log(ALPHA)
-    assert too_many(found)
+            alarmed[stream] |= log_evidence(0.1, n, int(errors[stream])) >= -math.log(ALPHA)
+    assert too_many(alarmed)

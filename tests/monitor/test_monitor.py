@@ -1,4 +1,4 @@
-"""Monitor: which claim it watches, what it carries on, and what it refuses."""
+"""Monitor: the claim that it watches, its counts and its file, and what it refuses."""
 
 import copy
 import json
@@ -34,14 +34,14 @@ def certificate(**changed) -> Certificate:
 
 
 @pytest.mark.parametrize(
-    "one",
+    "statement",
     [s for s in STATEMENTS if s["value"] < 1 and s["subject"] != "net"],
-    ids=lambda one: one["family"] + str(one["task"]),
+    ids=lambda statement: statement["family"] + str(statement["task"]),
 )
-def test_a_statement_is_found_by_family_task_and_subject(one):
-    monitor = Monitor(certificate(), one["family"], one["task"], one["subject"])
-    assert monitor.bound == one["value"]
-    assert monitor.statement == one
+def test_a_statement_is_found_by_family_task_and_subject(statement):
+    monitor = Monitor(certificate(), statement["family"], statement["task"], statement["subject"])
+    assert monitor.bound == statement["value"]
+    assert monitor.statement == statement
 
 
 def test_of_forgetting_what_was_lost_is_watched_and_by_its_own_errors(tmp_path):
@@ -78,7 +78,7 @@ def test_no_task_is_task_nought_and_a_class_may_be_text():
 
 
 @pytest.mark.parametrize(
-    ("family", "task", "subject", "words"),
+    ("family", "task", "subject", "message"),
     [
         (
             "tasks",
@@ -91,8 +91,8 @@ def test_no_task_is_task_nought_and_a_class_may_be_text():
         ("groups", 2, "north", "at most 1; only one above 0 and below 1 can be monitored"),
     ],
 )
-def test_a_claim_that_is_not_there_or_says_nothing(family, task, subject, words):
-    with pytest.raises(UserError, match=words):
+def test_a_claim_that_is_not_there_or_says_nothing(family, task, subject, message):
+    with pytest.raises(UserError, match=message):
         Monitor(certificate(), family, task, subject)
 
 
@@ -103,7 +103,7 @@ def test_bounds_that_cannot_be_watched(bound):
 
 
 @pytest.mark.parametrize("alpha", [0, 1, -1, 2, float("nan"), "0.01", None, True])
-def test_levels_that_are_none(alpha):
+def test_alphas_that_are_refused(alpha):
     with pytest.raises(UserError, match="alpha must be"):
         Monitor(0.05, alpha=alpha)
 
@@ -127,7 +127,7 @@ def test_counts_evidence_and_a_latched_alarm(tmp_path):
     assert (again.n, again.errors, again.as_dict()["batches"]) == (4015, 12, 23)
 
 
-def test_it_says_since_when():
+def test_it_says_since_when_the_evidence_is_largest():
     monitor = Monitor(0.2)
     for errors in [1] * 30 + [12] * 5:
         monitor.update([1] * errors + [0] * (20 - errors))
@@ -138,11 +138,11 @@ def test_it_says_since_when():
 
 
 def test_the_order_inside_a_batch_does_not_matter_and_a_batch_is_looked_at_at_its_end():
-    one, other = Monitor(0.05), Monitor(0.05)
-    one.update([1] * 4 + [0] * 396)  # four errors in a row, alone, would be an alarm
-    other.update([0] * 396 + [1] * 4)
-    assert one.evidence == other.evidence
-    assert not one.alarm
+    first, second = Monitor(0.05), Monitor(0.05)
+    first.update([1] * 4 + [0] * 396)  # four errors in a row, alone, would be an alarm
+    second.update([0] * 396 + [1] * 4)
+    assert first.evidence == second.evidence
+    assert not first.alarm
     hasty = Monitor(0.05)
     hasty.update([1] * 4)
     assert hasty.alarm
@@ -210,12 +210,12 @@ def test_a_state_of_another_monitor_is_refused(tmp_path):
 
 def test_a_certificate_is_the_same_in_memory_and_in_its_folder(tmp_path):
     folder = folders.write(tmp_path / "certificate", folders.content(kind="holdout"))
-    found, path = read_certificate(folder), tmp_path / "state.json"
-    Monitor(found, task=1, state=path).update([1])
+    certificate, path = read_certificate(folder), tmp_path / "state.json"
+    Monitor(certificate, task=1, state=path).update([1])
     assert Monitor(folder, task=1, state=path).n == 1
     assert Monitor(str(folder), task=1, state=path).n == 1
     fresh = Certificate(
-        {k: v for k, v in found.content.items() if k not in ("files", "digest")}, found.options
+        {k: v for k, v in certificate.content.items() if k not in ("files", "digest")}, certificate.options
     )
     assert Monitor(fresh, task=1, state=path).n == 1
 
@@ -223,27 +223,27 @@ def test_a_certificate_is_the_same_in_memory_and_in_its_folder(tmp_path):
 def test_damage_is_seen(tmp_path):
     path = tmp_path / "state.json"
     Monitor(0.05, state=path).update([1, 0])
-    whole = path.read_text()
-    for spoiled in (whole.replace('"errors": 1', '"errors": 0'), whole[:50], "{}", "", '{"n": 1}'):
+    intact = path.read_text()
+    for spoiled in (intact.replace('"errors": 1', '"errors": 0'), intact[:50], "{}", "", '{"n": 1}'):
         path.write_text(spoiled)
         with pytest.raises(UserError, match="damaged"):
             Monitor(0.05, state=path)
-    path.write_text(whole)
+    path.write_text(intact)
     assert Monitor(0.05, state=path).n == 2
 
 
 def test_two_monitors_of_one_state_add_up_and_do_not_write_at_once(tmp_path):
     path = tmp_path / "state.json"
-    one, other = Monitor(0.05, state=path), Monitor(0.05, state=path)
-    one.update([0, 1])
-    other.update([0])
-    one.update([0])
-    assert (one.n, one.errors, Monitor(0.05, state=path).n) == (4, 1, 4)
+    first, second = Monitor(0.05, state=path), Monitor(0.05, state=path)
+    first.update([0, 1])
+    second.update([0])
+    first.update([0])
+    assert (first.n, first.errors, Monitor(0.05, state=path).n) == (4, 1, 4)
     with (
         Lock(tmp_path / ".state.json.lock", "busy"),
         pytest.raises(UserError, match="written by another monitor"),
     ):
-        other.update([1])
+        second.update([1])
     assert Monitor(0.05, state=path).n == 4
 
 
@@ -276,11 +276,11 @@ def test_the_report_says_what_it_means_and_what_it_rests_on():
     monitor = Monitor(certificate(), "average")
     assert "NO ALARM" in monitor_report(monitor)
     monitor.update([1] * 20)
-    words = monitor_report(monitor)
-    assert "averaged over the tasks is at most 12.50 %" in words
-    assert "refuted at level 0.01. Either it was wrong from the start or the data has drifted" in words
+    report = monitor_report(monitor)
+    assert "averaged over the tasks is at most 12.50 %" in report
+    assert "refuted at level 0.01. Either it was wrong from the start or the data has drifted" in report
     for sentence in (*FEEDBACK_ASSUMPTIONS, OF_AVERAGES):
-        assert sentence in words
+        assert sentence in report
 
 
 def test_tasks_and_classes_of_a_file_go_by_their_names(tmp_path):
