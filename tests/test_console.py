@@ -69,23 +69,23 @@ def test_a_log_has_the_first_state_and_the_last(capsys):
 
 
 def test_a_bar_in_a_notebook(capsys, monkeypatch):
-    seen = []
-    handle = types.SimpleNamespace(update=lambda data, raw: seen.append(data))
+    displayed = []
+    handle = types.SimpleNamespace(update=lambda data, raw: displayed.append(data))
     shell = types.SimpleNamespace(kernel=object())
-    display = types.SimpleNamespace(display=lambda data, **__: seen.append(data) or handle)
+    display = types.SimpleNamespace(display=lambda data, **__: displayed.append(data) or handle)
     monkeypatch.setitem(
         sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell, display=display)
     )
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     learn(None)
-    assert seen[0]["text/plain"] == "starting"
-    assert seen[1]["text/plain"].startswith("task 1  iteration 0")
-    assert "<progress style" in seen[1]["text/html"]
-    assert '<progress value="1.000"' in seen[-1]["text/html"]
-    seen.clear()
+    assert displayed[0]["text/plain"] == "starting"
+    assert displayed[1]["text/plain"].startswith("task 1  iteration 0")
+    assert "<progress style" in displayed[1]["text/html"]
+    assert '<progress value="1.000"' in displayed[-1]["text/html"]
+    displayed.clear()
     monkeypatch.setattr(console, "PAUSE", 0)
     replay(4)
-    assert [re.search(r'value="(.*?)"', data["text/html"])[1] for data in seen[1:]] == [
+    assert [re.search(r'value="(.*?)"', data["text/html"])[1] for data in displayed[1:]] == [
         "0.250", "0.500", "0.750", "1.000", "1.000",
     ]  # fmt: skip
     del shell.kernel  # IPython on a terminal that is none

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: what is read is what was written, and nothing else is ever touched."""
+"""Files are read as they were written, or refused; a failed write changes nothing."""
 
 import errno
 import os
@@ -28,12 +28,12 @@ UNIX_ONLY = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs links an
 def test_json_is_read_as_it_was_written(tmp_path):
     value = {"a": [1, 2.5, None, True], "ü": {"b": -0.0}, "tuple": (1,), 7: "a key that is a number", 10: 1}
     files.write_json(tmp_path / "a.json", value)
-    found = files.read_json(tmp_path / "a.json")
-    assert found == {"a": [1, 2.5, None, True], "ü": {"b": -0.0}, "tuple": [1], "7": value[7], "10": 1}
+    read = files.read_json(tmp_path / "a.json")
+    assert read == {"a": [1, 2.5, None, True], "ü": {"b": -0.0}, "tuple": [1], "7": value[7], "10": 1}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json"]
     with pytest.raises(ValueError, match="not JSON compliant"):
         files.write_json(tmp_path / "a.json", {"a": float("nan")})
-    assert files.read_json(tmp_path / "a.json") == found
+    assert files.read_json(tmp_path / "a.json") == read
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_other_json_is_refused(tmp_path, text, reason):
 
 
 @pytest.mark.parametrize(
-    ("read", "most"),
+    ("read", "limit"),
     [(files.read_json, 2**28), (files.read_lines, 2**30), (commitment.read_commitment, 2**28)],
 )
-def test_a_file_that_would_fill_the_memory_is_refused_unread(tmp_path, read, most):
+def test_a_file_that_would_fill_the_memory_is_refused_unread(tmp_path, read, limit):
     path = tmp_path / "records.jsonl"
     with path.open("wb") as file:
-        file.truncate(most + 1)  # zeros that take no space
-    with pytest.raises(UserError, match=rf"records\.jsonl.*larger than {most} bytes"):
+        file.truncate(limit + 1)  # zeros that take no space
+    with pytest.raises(UserError, match=rf"records\.jsonl.*larger than {limit} bytes"):
         read(path)
 
 
@@ -72,18 +72,18 @@ def test_lines_are_read_as_they_were_written(tmp_path):
     for line in LINES:
         files.append_line(path, line)
     assert files.read_lines(path) == LINES
-    whole = path.read_bytes()
+    content = path.read_bytes()
     files.write_lines(path, LINES)
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == content
 
 
 def test_only_the_end_of_the_lines_may_be_unfinished(tmp_path):
     path = tmp_path / "a.jsonl"
     files.write_lines(path, LINES)
-    whole = path.read_bytes()
-    for split in range(len(whole)):
-        path.write_bytes(whole[:split])
-        assert files.read_lines(path) == LINES[: whole[:split].count(b"\n")]
+    content = path.read_bytes()
+    for split in range(len(content)):
+        path.write_bytes(content[:split])
+        assert files.read_lines(path) == LINES[: content[:split].count(b"\n")]
 
 
 def test_a_line_that_is_changed_is_refused(tmp_path):
@@ -109,17 +109,17 @@ def test_tensors_are_read_as_they_were_written(tmp_path):
     assert note == {"note": [1, "ü"]}
     assert digest(tensors) == digest(shared)
     assert tensors["transposed"].equal(TENSORS["transposed"])
-    whole = (tmp_path / "a").read_bytes()
+    content = (tmp_path / "a").read_bytes()
     files.write_tensors(tmp_path / "a", tensors, note)
-    assert (tmp_path / "a").read_bytes() == whole
+    assert (tmp_path / "a").read_bytes() == content
 
 
 def test_every_bit_of_a_file_of_tensors_counts(tmp_path):
     files.write_tensors(tmp_path / "a", {"x": torch.arange(3.0)}, {"task": 1})
-    whole = (tmp_path / "a").read_bytes()
+    content = (tmp_path / "a").read_bytes()
     harmless = 0
-    for place in range(8 * len(whole)):
-        broken = bytearray(whole)
+    for place in range(8 * len(content)):
+        broken = bytearray(content)
         broken[place // 8] ^= 1 << place % 8
         (tmp_path / "a").write_bytes(broken)
         try:

@@ -117,7 +117,7 @@ def test_a_method_runs_by_its_path(package, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "sentence"),
     [
         ("users_plugin:Absent", "cannot be imported as package.module:Name"),
         ("no_such_package:Class", "is it installed"),
@@ -126,21 +126,21 @@ def test_a_method_runs_by_its_path(package, capsys):
         (":Waiting", "cannot be imported"),
     ],
 )
-def test_what_is_no_method_is_one_sentence(package, capsys, name, said):
-    with pytest.raises(UserError, match=said):
+def test_what_is_no_method_is_one_sentence(package, capsys, name, sentence):
+    with pytest.raises(UserError, match=sentence):
         method(name)
     assert main(["run", "synthetic", f"method={name}"]) == 2
-    assert said in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 @pytest.fixture
-def words(package):
-    """What a command prints, in a new process: the registry of methods is made when it is imported."""
+def command(package):
+    """Run cop2l in a new process, since methods are registered at import; returns what it prints."""
     here = [str(package), str(Path(cop2l.__file__).parents[1])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(here), "COP2L_HOME": str(package / "home")}
 
-    def said(*arguments, fails=False):
-        done = subprocess.run(
+    def run_command(*arguments, fails=False):
+        process = subprocess.run(
             [str(Path(sys.executable).with_name("cop2l")), *arguments],
             env=environment,
             cwd=package,
@@ -148,17 +148,17 @@ def words(package):
             text=True,
             check=False,
         )
-        assert (done.returncode != 0) == fails, done.stderr
-        return done.stderr if fails else done.stdout
+        assert (process.returncode != 0) == fails, process.stderr
+        return process.stderr if fails else process.stdout
 
-    return said
+    return run_command
 
 
-def test_a_method_with_an_entry_point_has_a_name(package, words):
-    listed = words("list", "methods")
+def test_a_method_with_an_entry_point_has_a_name(package, command):
+    listed = command("list", "methods")
     assert "Finetuning that could wait." in listed
     assert listed.count("Finetuning that could wait.") == 1  # it does not replace replay
-    words("run", "synthetic", "method=waiting", "patience=3", *SMALL, "--out", "run")
+    command("run", "synthetic", "method=waiting", "patience=3", *SMALL, "--out", "run")
     assert json.loads((package / "run" / "config.json").read_text())["options"]["patience"] == 3
     assert "waiting" not in METHODS
 
@@ -179,31 +179,31 @@ def test_a_backbone(package):
 
 
 @pytest.mark.long
-def test_a_data_set_of_a_package_on_the_command_line(package, words):
-    assert "harvest" in words("list", "streams")
+def test_a_data_set_of_a_package_on_the_command_line(package, command):
+    assert "harvest" in command("list", "streams")
     quick = ("preset=hybrid", "prior_epochs=2")
-    words("run", "harvest", *quick, "--out", "run")  # neutral settings, as for own data
+    command("run", "harvest", *quick, "--out", "run")  # neutral settings, as for own data
     config = json.loads((package / "run" / "config.json").read_text())
     assert (config["stream"], config["tasks"], config["options"]["optimiser"]) == ("harvest", 2, "sgd")
-    assert "VALID" in words("verify", "run", "--data", "harvest")
-    words("run", "digits", "stream=harvest", "method=finetuning", "tasks=2", "epochs=1", "--out", "run2")
+    assert "VALID" in command("verify", "run", "--data", "harvest")
+    command("run", "digits", "stream=harvest", "method=finetuning", "tasks=2", "epochs=1", "--out", "run2")
     (package / "own.toml").write_text('base = "digits"\n[streams.harvest]\nseed = 5\n')
-    words("run", "own.toml", "stream=harvest", "method=finetuning", "tasks=2", "epochs=1", "--out", "run3")
+    command("run", "own.toml", "stream=harvest", "method=finetuning", "tasks=2", "epochs=1", "--out", "run3")
     assert json.loads((package / "run3" / "config.json").read_text())["seed"] == 5
-    assert "did you mean 'harvest'" in words("run", "digits", "stream=harvests", fails=True)
+    assert "did you mean 'harvest'" in command("run", "digits", "stream=harvests", fails=True)
 
 
 @pytest.mark.long
-def test_features_of_a_package_by_a_backbone_of_a_package(package, words):
-    assert "ours" in words("features", "backbones")
-    assert "did you mean 'ours'" in words("features", "pictures", "--backbone", "our", fails=True)
-    words("features", "pictures", "--backbone", "ours", "--size", "8", "--device", "cpu")
-    words("run", "pictures@ours-8", "method=finetuning", "holdout=0.5", "epochs=1", "--out", "run")
+def test_features_of_a_package_by_a_backbone_of_a_package(package, command):
+    assert "ours" in command("features", "backbones")
+    assert "did you mean 'ours'" in command("features", "pictures", "--backbone", "our", fails=True)
+    command("features", "pictures", "--backbone", "ours", "--size", "8", "--device", "cpu")
+    command("run", "pictures@ours-8", "method=finetuning", "holdout=0.5", "epochs=1", "--out", "run")
     summary = json.loads((package / "run" / "summary.json").read_text())
     assert len(summary["tasks"]) == 2
     assert "was trained on" in summary["not_valid"][0]  # the backbone saw the data
     x, y = np.zeros((8, 5), np.float32), np.arange(8) % 4
     np.savez(package / "others-ours-8.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    words("features", "--import", "others-ours-8.npz")
-    (found,) = [r for r in json.loads(words("features", "list", "--json")) if r["name"] == "others@ours-8"]
+    command("features", "--import", "others-ours-8.npz")
+    (found,) = [r for r in json.loads(command("features", "list", "--json")) if r["name"] == "others@ours-8"]
     assert found["pretrained_on"] == ["pictures"]

@@ -1,4 +1,4 @@
-"""What is said of bounds: rounded up once, everywhere."""
+"""The text about bounds: they are rounded up, once."""
 
 import math
 import random

@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture
 def somewhere(tmp_path, monkeypatch):
-    """An empty folder to work in; what a command does about signals is undone."""
+    """An empty current folder; the handler of SIGTERM is restored."""
     monkeypatch.chdir(tmp_path)
     handler = signal.getsignal(signal.SIGTERM)
     yield

@@ -1,4 +1,4 @@
-"""The calculator: what it prints is what the library returns, and what it refuses it explains."""
+"""`cop2l bound` prints what the library returns, and explains what it refuses."""
 
 import json
 import math
@@ -73,11 +73,11 @@ def test_anytime_uses_the_share_of_this_time(capsys, line):
 
 
 def test_the_sentence(capsys):
-    first, *rest = bound(capsys, f"kl {KL}").splitlines()
+    first, *lines = bound(capsys, f"kl {KL}").splitlines()
     assert first == (
         "With probability at least 95 % over the draw of the data, the error rate on task 2 of 5 is at most 18.59 %."
     )
-    text = "\n".join(rest)
+    text = "\n".join(lines)
     assert "ln C(n,|I|)" in text
     assert re.search(r"complement errors +100\n", text)
     assert re.search(r"complement size +9680\n", text)

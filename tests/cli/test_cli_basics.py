@@ -1,5 +1,6 @@
-"""The command itself: help, version, errors, and what it does not import."""
+"""The command itself: help, version, errors, and imports."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -46,10 +47,12 @@ def test_debug_shows_the_traceback():
 
 
 def test_no_command_is_an_error():
-    for words in ([], ["nothing"]):
-        failed = run(*PYTHON_M, *words)
+    for arguments in ([], ["nothing"]):
+        failed = run(*PYTHON_M, *arguments)
         assert failed.returncode == 2
-        assert failed.stderr.startswith("cop2l: the" if not words else "cop2l: there is no command 'nothing'")
+        assert failed.stderr.startswith(
+            "cop2l: the" if not arguments else "cop2l: there is no command 'nothing'"
+        )
 
 
 PROBE = """
@@ -68,17 +71,17 @@ LOOK = ["monitor", "0.1", "--state", "state.json"]
 QUICK = [["--help"], ["--version"], ["bound", "--help"], ["bound", "kl", "--help"], [*GOOD, "--json"], LOOK]
 
 
-@pytest.mark.parametrize("words", QUICK, ids=" ".join)
-def test_nothing_heavy_is_imported(words, tmp_path, monkeypatch):
+@pytest.mark.parametrize("arguments", QUICK, ids=" ".join)
+def test_nothing_heavy_is_imported(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    probed = run(sys.executable, "-c", PROBE, *words)
+    probed = run(sys.executable, "-c", PROBE, *arguments)
     assert probed.returncode == 0, probed.stderr
     assert probed.stderr == "[]\n"
 
 
 def test_a_closed_pipe_ends_quietly_as_elsewhere():
-    words = " ".join(f"'{word}'" for word in [*PYTHON_M, *GOOD])
-    piped = run("bash", "-c", f"{words} | true; exit ${{PIPESTATUS[0]}}")
+    command = shlex.join([*PYTHON_M, *GOOD])
+    piped = run("bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}")
     assert (piped.returncode, piped.stderr) == (141, "")
 
 

@@ -67,7 +67,7 @@ def test_backbones_are_listed(capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "sentence"),
     [
         ([], "Name a data set"),
         (["cifar10", "--import", "x.npz"], "Name a data set"),
@@ -78,9 +78,9 @@ def test_backbones_are_listed(capsys):
         (["cifar10", "--folder", "nowhere"], "nowhere"),
     ],
 )
-def test_bad_arguments_exit_with_2(arguments, words, capsys, tmp_path, monkeypatch):
+def test_bad_arguments_exit_with_2(arguments, sentence, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["features", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert len(said.strip().splitlines()) == 1
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert len(error.strip().splitlines()) == 1

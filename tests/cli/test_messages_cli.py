@@ -1,4 +1,4 @@
-"""What is wrong is said in the words of the command line, and of the data rather than of matrices."""
+"""Errors name the options of the command line, and the shape of the data."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ QUICK = {
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
-    """Learners of four inputs, and examples of four and of other shapes."""
+    """Learners of four inputs, and examples of several shapes."""
     folder = tmp_path_factory.mktemp("learned")
     y = np.arange(80) % 4
     x = 4 * np.eye(4)[y] + np.random.default_rng(0).normal(size=(80, 4)) / 2
@@ -42,7 +42,7 @@ SHAPES = "have the shape (18,), and the learner takes (4,); give the inputs that
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("arguments", "sentence"),
     [
         ("learn any --data wide.npz --out new", SHAPES),
         ("learn tuned --data wide.npz --out new", SHAPES),
@@ -62,17 +62,18 @@ SHAPES = "have the shape (18,), and the learner takes (4,); give the inputs that
         ("verify fixed --data table.csv --tasks 2 --scenario class-incremental", "choose with --label among: a, b, target."),
     ],
 )  # fmt: skip
-def test_the_options_of_the_command_are_named(learned, monkeypatch, capsys, words, sentence):
+def test_the_options_of_the_command_are_named(learned, monkeypatch, capsys, arguments, sentence):
     monkeypatch.chdir(learned)
-    assert main(words.split()) == (3 if words.startswith("verify") else 2)
-    (said,) = capsys.readouterr().err.splitlines()
-    assert sentence in said
-    assert said.endswith(".")
+    assert main(arguments.split()) == (3 if arguments.startswith("verify") else 2)
+    (error,) = capsys.readouterr().err.splitlines()
+    assert sentence in error
+    assert error.endswith(".")
     assert not Path("new").exists()
 
 
 @pytest.mark.parametrize(
-    "make", [lambda model: CoP2L(model, preset="picking"), lambda model: method("finetuning")(model, epochs=1)]
+    "make",
+    [lambda model: CoP2L(model, preset="picking"), lambda model: method("finetuning")(model, epochs=1)],
 )
 def test_another_width_is_said_in_python_too(make):
     learner, y = make(build("mlp", inputs=(4,), classes=2)), np.arange(40) % 2

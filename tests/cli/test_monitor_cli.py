@@ -1,4 +1,4 @@
-"""`cop2l monitor`: feedback in its three forms, batches, exit codes, and what is refused without a loss."""
+"""`cop2l monitor`: the three forms of feedback, batches, exit codes, and refusals that lose nothing."""
 
 import json
 
@@ -12,12 +12,12 @@ from tests.kernel import folders
 
 @pytest.fixture
 def say(tmp_path, capsys):
-    """Monitor a bound of 10 % with feedback given as text: the exit code, what was printed, and the state after it."""
+    """Monitor a bound of 10 % with some feedback; returns the exit code and the output."""
 
-    def run(text, *words, claim="0.1"):
+    def run(text, *arguments, claim="0.1"):
         feedback = tmp_path / "feedback.csv"
         feedback.write_text(text)
-        code = main(["monitor", claim, *words, "--state", str(tmp_path / "state.json"), str(feedback)])
+        code = main(["monitor", claim, *arguments, "--state", str(tmp_path / "state.json"), str(feedback)])
         return code, capsys.readouterr()
 
     return run
@@ -66,11 +66,11 @@ def test_an_alarm_is_exit_code_1_and_stays(say, state):
 
 def test_json(say):
     code, shown = say("1\n0\n", "--json")
-    found = json.loads(shown.out)
+    state = json.loads(shown.out)
     assert code == 0
-    assert (found["n"], found["errors"], found["alarm"], found["alpha"]) == (2, 1, False, 0.01)
-    assert found["verdict"].startswith("NO ALARM")
-    assert len(found["assumptions"]) == 4
+    assert (state["n"], state["errors"], state["alarm"], state["alpha"]) == (2, 1, False, 0.01)
+    assert state["verdict"].startswith("NO ALARM")
+    assert len(state["assumptions"]) == 4
 
 
 BAD = {
@@ -97,11 +97,11 @@ def test_bad_feedback_is_one_sentence_exit_code_3_and_no_loss(say, state, text):
 
 
 def test_bad_options(say):
-    for words, sentence in {
+    for arguments, sentence in {
         ("--alpha", "2"): "alpha must be",
         ("--batch", "0"): "--batch must be at least 1",
     }.items():
-        code, shown = say("0\n", *words)
+        code, shown = say("0\n", *arguments)
         assert code == 3
         assert sentence in shown.err
     with pytest.raises(SystemExit) as end:
@@ -146,26 +146,26 @@ def test_rows_of_other_tasks_groups_and_classes_are_left_out(tmp_path, capsys):
     folder = folders.write(tmp_path / "one", folders.content(kind="holdout") | {"statements": statements})
     feedback = tmp_path / "all.csv"
     feedback.write_text("task,predicted,label\n1,0,0\n2,3,2\n2,2,2\n1,1,0\n2,2,3\n")
-    words = ["--task", "2", "--state", str(tmp_path / "s.json"), str(feedback), "--json"]
-    assert main(["monitor", str(folder), *words]) == 0
+    arguments = ["--task", "2", "--state", str(tmp_path / "s.json"), str(feedback), "--json"]
+    assert main(["monitor", str(folder), *arguments]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["n"], found["errors"]) == (3, 2)
     assert main(["monitor", str(folder), "--task", "7", "--state", "x", str(feedback)]) == 3
     assert "claims nothing about tasks 7" in capsys.readouterr().err
     feedback.write_text("task,predicted,label\n2,0,9\n")
-    assert main(["monitor", str(folder), *words]) == 3
+    assert main(["monitor", str(folder), *arguments]) == 3
     assert "The labels are 0, 1, 2, 3; not 0 or 9" in capsys.readouterr().err
-    named = folders.content(kind="holdout") | {
+    content = folders.content(kind="holdout") | {
         "statements": statements,
         "data": {"class_names": ["1", "2", "5", "09"]},
     }
-    folder = folders.write(tmp_path / "named", named)
-    words[3] = str(tmp_path / "named.json")
+    folder = folders.write(tmp_path / "named", content)
+    arguments[3] = str(tmp_path / "named.json")
     feedback.write_text("predicted,label\n5,5\n1,09\n")
-    assert main(["monitor", str(folder), *words]) == 0
+    assert main(["monitor", str(folder), *arguments]) == 0
     assert json.loads(capsys.readouterr().out)["errors"] == 1
     feedback.write_text("predicted,label\n5,5\n2,9\n")
-    assert main(["monitor", str(folder), *words]) == 3
+    assert main(["monitor", str(folder), *arguments]) == 3
     assert "Line 3" in (said := capsys.readouterr().err)
     assert "The labels are 1, 2, 5, 09; not '2' or '9'" in said
 

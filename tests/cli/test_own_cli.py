@@ -1,4 +1,4 @@
-"""Own data on the command line: run by its path, checked, and a configuration written to start from."""
+"""Own data on the command line: run by its path, verified, and with a configuration from `cop2l init`."""
 
 import json
 import tomllib
@@ -19,7 +19,7 @@ AS_TYPED = ("--tasks", "2", "--scenario", "class-incremental")
 
 
 def arrays(scale=1.0):
-    """Four clouds far from each other, 240 examples."""
+    """240 examples of four separate clouds."""
     y = np.arange(240) % 4
     centres = 4 * np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
     x = centres[y] + np.random.default_rng(0).normal(size=(240, 3)) / 2
@@ -38,15 +38,15 @@ def table(path):
     write(pa.table({**columns, "target": [f"kind {label}" for label in y]}), path)
 
 
-def said(capsys):
-    """The one sentence on stderr."""
+def error_sentence(capsys):
+    """The sentence on stderr."""
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith(".")
     return line
 
 
 def wild():
-    """The clouds with columns of other sizes, one of them far from 0, and a heavy-tailed one that says nothing."""
+    """The clouds with columns of other scales, one of them far from 0, and a heavy-tailed column of noise."""
     x, y = arrays()
     noise = np.exp(4 * np.random.default_rng(1).normal(size=240))
     return np.column_stack([x * [1e-4, 1.0, 1e5] + [0, 300, 0], noise]).astype(np.float32), y
@@ -84,22 +84,22 @@ def test_columns_label_and_groups_of_a_table(path, capsys):
     config = read_json("here/config.json")
     assert config["data"] == {"label": "target", "columns": ["length", "width", "depth"], "group": "region"}
     capsys.readouterr()
-    typed = ["--label", "target", "--columns", "length,width,depth", "--group", "region", *AS_TYPED]
-    assert main(["verify", "here", "--data", path, *typed, "--json"]) == 0
+    flags = ["--label", "target", "--columns", "length,width,depth", "--group", "region", *AS_TYPED]
+    assert main(["verify", "here", "--data", path, *flags, "--json"]) == 0
     assert {s["family"] for s in json.loads(capsys.readouterr().out)["statements"]} == {"groups"}
 
 
 def test_text_is_run_verified_learned_further_and_predicted(capsys):
-    words = ("cheap thin screw", "solid oak table", "sweet red apple", "fast quiet train")
-    lines = [f"{words[i % 4]} of item{i:03d},{i % 4}" for i in range(240)]
+    phrases = ("cheap thin screw", "solid oak table", "sweet red apple", "fast quiet train")
+    lines = [f"{phrases[i % 4]} of item{i:03d},{i % 4}" for i in range(240)]
     Path("reviews.csv").write_text("\n".join(["review,label", *lines]))
-    typed = ["text=review", "text_size=512", "anytime=true", "prior_epochs=20", STEP]
-    assert main(["run", "reviews.csv", *typed, "--out", "here"]) == 0
+    flags = ["text=review", "text_size=512", "anytime=true", "prior_epochs=20", STEP]
+    assert main(["run", "reviews.csv", *flags, "--out", "here"]) == 0
     assert min(read_json("here/summary.json")["matrix"][-1]) > 0.9
-    typed = ["--text", "review", "--text-size", "512", *AS_TYPED]
-    assert main(["verify", "here", "--data", "reviews.csv", *typed]) == 0
-    more = [f"{words[i % 2]} again item{i:03d},{i % 2}" for i in range(60)]
-    Path("more.csv").write_text("\n".join(["review,label", *more]))
+    flags = ["--text", "review", "--text-size", "512", *AS_TYPED]
+    assert main(["verify", "here", "--data", "reviews.csv", *flags]) == 0
+    new_lines = [f"{phrases[i % 2]} again item{i:03d},{i % 2}" for i in range(60)]
+    Path("more.csv").write_text("\n".join(["review,label", *new_lines]))
     as_text = ["--data", "more.csv"]  # the run knows which column is text
     assert main(["learn", "here", *as_text, "--out", "next"]) == 0
     capsys.readouterr()
@@ -111,11 +111,14 @@ def test_text_is_run_verified_learned_further_and_predicted(capsys):
     exported = json.loads(capsys.readouterr().out)
     assert main(["predict", "next", "--data", "more.csv", "--json"]) == 0
     assert exported == json.loads(capsys.readouterr().out)
-    rows = [{"review": line.partition(",")[0]} for line in more[:4]]
+    rows = [{"review": line.partition(",")[0]} for line in new_lines[:4]]
     assert Exported("service").predict_names(rows) == exported["classes"][:4]
     Path("other.csv").write_text("remark,label\ngood,1\n")
     assert main(["predict", "next", "--data", "other.csv"]) == 2
-    assert "lacks 'review' and has also 'remark'; give the columns that were learned: review." in said(capsys)
+    assert (
+        "lacks 'review' and has also 'remark'; give the columns that were learned: review."
+        in error_sentence(capsys)
+    )
 
 
 def test_a_configuration_for_text(capsys):
@@ -135,15 +138,15 @@ def test_a_domain_makes_the_tasks():
 
 def test_what_is_typed_wins_over_the_neutral_settings():
     np.savez("clouds.npz", **dict(zip("xy", arrays(), strict=True)))
-    one = grid.single_run(
+    chosen = grid.single_run(
         grid.read_configuration("clouds.npz"), grid.overrides(["preset=hybrid", "model=linear", "lr=.1"])
     )
-    assert (one.model, one.architecture) == ("linear", {})
-    assert (one.scale, one.options) == (("prior",), {"preset": "hybrid", "lr": 0.1})
-    other = grid.single_run(
+    assert (chosen.model, chosen.architecture) == ("linear", {})
+    assert (chosen.scale, chosen.options) == (("prior",), {"preset": "hybrid", "lr": 0.1})
+    replay = grid.single_run(
         grid.read_configuration("clouds.npz"), grid.overrides(["method=replay", "scale=0,0.5"])
     )
-    assert (other.scale, other.options) == ((0.0, 0.5), {"lr": 0.1})
+    assert (replay.scale, replay.options) == ((0.0, 0.5), {"lr": 0.1})
     assert grid.single_run(grid.read_configuration("clouds.npz"), grid.overrides(["scale=none"])).scale == ()
 
 
@@ -199,17 +202,17 @@ def test_a_class_is_reserved_and_comes_later(capsys):
     x, y = arrays()
     np.savez("early.npz", x=x[y < 3], y=y[y < 3])
     np.savez("late.npz", x=x[y == 3], y=y[y == 3])
-    typed = ["classes=4", "task_classes=[[0, 1], [2]]", "anytime=true", STEP, "--out", "early"]
-    assert main(["run", "early.npz", *typed]) == 0
+    flags = ["classes=4", "task_classes=[[0, 1], [2]]", "anytime=true", STEP, "--out", "early"]
+    assert main(["run", "early.npz", *flags]) == 0
     assert main(["learn", "early", "--data", "late.npz", "--out", "late", "--classes", "3"]) == 0
     assert "Learned task 3" in capsys.readouterr().out
 
 
 def test_names_of_classes_and_columns_come_from_the_run(capsys):
-    """Permuted columns are reordered by name: nothing is typed again, and nothing is read for another."""
+    """Permuted columns are reordered by name."""
     table("clouds.csv")
-    typed = ["columns=length,width,depth", "label=target", "anytime=true", STEP, "--out", "here"]
-    assert main(["run", "clouds.csv", *typed]) == 0
+    flags = ["columns=length,width,depth", "label=target", "anytime=true", STEP, "--out", "here"]
+    assert main(["run", "clouds.csv", *flags]) == 0
     lines = [line.split(",") for line in Path("clouds.csv").read_text().splitlines()]
     Path("turned.csv").write_text("\n".join(",".join(line[::-1]) for line in lines))
     capsys.readouterr()
@@ -233,11 +236,13 @@ def test_names_of_classes_and_columns_come_from_the_run(capsys):
     assert {row.split(",")[0] for row in rows} == {f"kind {label}" for label in range(4)}
     Path("narrow.csv").write_text("length,width\n1,2\n")
     assert main(["predict", "here", "--data", "narrow.csv"]) == 2
-    assert "lacks 'depth'; give the columns that were learned: length, width, depth." in said(capsys)
+    assert "lacks 'depth'; give the columns that were learned: length, width, depth." in error_sentence(
+        capsys
+    )
 
 
 def test_gaps_categories_and_the_order_of_tasks(capsys):
-    """A table as it comes: the prior part of the first task fixes the width, and tasks have their names in the file's order."""
+    """The prior part of the first task fixes the width of a table with gaps; tasks are named in the order of the file."""
     rng, lines = np.random.default_rng(0), ["age;size;city;branch;label"]
     for branch in ("Bern", "Zürich", "Genf"):
         for i in range(150):
@@ -252,8 +257,8 @@ def test_gaps_categories_and_the_order_of_tasks(capsys):
     assert kept["task_names"] == ["Bern", "Zürich", "Genf"]
     age, _, city = kept["inputs"]["columns"]
     assert (age["kind"], age["indicator"], city["values"]) == ("number", True, ["Rom", "Ulm"])
-    assert 'task 3/3 ("Genf")  accuracy' in (said_live := capsys.readouterr().out)
-    assert '\n2 ("Zürich")  ' in said_live
+    assert 'task 3/3 ("Genf")  accuracy' in (live := capsys.readouterr().out)
+    assert '\n2 ("Zürich")  ' in live
     assert read_json("here/summary.json")["task_names"] == ["Bern", "Zürich", "Genf"]
     assert main(["show", "here"]) == 0
     assert '2 ("Zürich")' in capsys.readouterr().out
@@ -273,15 +278,15 @@ def test_gaps_categories_and_the_order_of_tasks(capsys):
     Path("ragged.csv").write_text(f"{Path('people.csv').read_text()}\n1;2")
     assert main(["predict", "here", "--data", "ragged.csv"]) == 2
     assert "not a readable .csv file (Expected 5 columns, got 2: 1;2)" in capsys.readouterr().err
-    typed = ["--domain", "branch", "--scenario", "domain-incremental", "--tasks", "3"]
+    flags = ["--domain", "branch", "--scenario", "domain-incremental", "--tasks", "3"]
     for file in ("people.csv", "turned.csv"):
-        assert main(["verify", "here", "--data", file, *typed]) == 0
+        assert main(["verify", "here", "--data", file, *flags]) == 0
         assert '"Genf"' in capsys.readouterr().out
     Path("fewer.csv").write_text("\n".join(line.partition(";")[2] for line in lines))
-    assert main(["verify", "here", "--data", "fewer.csv", *typed]) == 1
+    assert main(["verify", "here", "--data", "fewer.csv", *flags]) == 1
     assert "lacks the columns ['age']" in capsys.readouterr().out
     Path("other.csv").write_text(Path("people.csv").read_text().replace("Genf", "Gent"))
-    assert main(["verify", "here", "--data", "other.csv", *typed]) == 1
+    assert main(["verify", "here", "--data", "other.csv", *flags]) == 1
     assert "The names of the tasks are not those of the data." in capsys.readouterr().out
     Path("new.csv").write_text("city;size;age\nRom;0;\nUlm;0;51,0\nParis;0;20,5\n")
     assert main(["predict", "here", "--data", "new.csv"]) == 0
@@ -295,8 +300,8 @@ def test_gaps_categories_and_the_order_of_tasks(capsys):
         grown = ["--out", "grown", "--archive", "Bern=genf.csv"]
         assert main(["learn", "here", "--data", file, *grown]) == 2  # not what Bern was
         assert main(["learn", "here", "--data", file, *grown[:2]]) == (2 if names else 0)
-        assert names in (said := capsys.readouterr()).err
-    assert '\n  4 ("Chur")  ' in said.out
+        assert names in (printed := capsys.readouterr()).err
+    assert '\n  4 ("Chur")  ' in printed.out
     Path("bad.csv").write_text("city;size;age\nRom;0;1e1\nUlm;0;old\n")
     assert main(["predict", "grown", "--data", "bad.csv"]) == 2
     assert "holds numbers, but 'old' in row 2" in capsys.readouterr().err
@@ -310,7 +315,7 @@ def test_a_run_that_cannot_begin_leaves_nothing_behind(capsys):
     Path("mine").mkdir()
     for folder in ("runs/new", "mine"):
         assert main(["run", "clouds.csv", "--out", folder]) == 2
-        assert "no column 'label'" in said(capsys)
+        assert "no column 'label'" in error_sentence(capsys)
     assert not Path("runs/new").exists()
     assert list(Path("mine").iterdir()) == []
 
@@ -331,7 +336,7 @@ def test_pictures_are_resized_and_one_task_is_one(capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("arguments", "sentence"),
     [
         (["run", "own/none.npz"], "no file or folder own/none.npz; give the path of your data"),
         (["run", "none.csv"], "no file or folder none.csv"),
@@ -350,12 +355,12 @@ def test_pictures_are_resized_and_one_task_is_one(capsys):
         (["init", "clouds.csv", "--out", "my.ini"], "name it my.toml rather than my.ini"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_said_in_a_sentence(words, sentence, capsys):
+def test_what_cannot_be_is_said_in_a_sentence(arguments, sentence, capsys):
     table("clouds.csv")
     Path("notes.txt").write_text("nothing")
     Path("days.csv").write_text("day,label\n2026-01-01,1\n2026-01-02,0\n")
-    assert main(words) == 2
-    assert sentence in said(capsys)
+    assert main(arguments) == 2
+    assert sentence in error_sentence(capsys)
     assert not list(Path().glob("*.toml"))
 
 
@@ -382,8 +387,8 @@ def test_every_line_of_it_that_is_commented_out_can_be_used():
     assert "#   x: float32 (240, 3)\n#   y: int64 (240,)\n" in text
     lines = [line.removeprefix("# ") if "=" in line or "[" in line else line for line in text.splitlines()]
     Path("used.toml").write_text("\n".join(lines), encoding="utf-8")
-    one = grid.single_run(grid.read_configuration("used.toml"))
-    assert (one.tasks, one.data["classes"], one.options["preset"]) == (2, ["A", "B"], "hybrid")
+    chosen = grid.single_run(grid.read_configuration("used.toml"))
+    assert (chosen.tasks, chosen.data["classes"], chosen.options["preset"]) == (2, ["A", "B"], "hybrid")
 
 
 def test_init_reads_no_values_and_overwrites_nothing(capsys):
@@ -398,7 +403,7 @@ def test_init_reads_no_values_and_overwrites_nothing(capsys):
     Path("my.toml").write_text("mine")
     capsys.readouterr()
     assert main(["init", "clouds.npz", "--out", "my.toml"]) == 2
-    assert "my.toml exists already; remove it, or name another file with --out." in said(capsys)
+    assert "my.toml exists already; remove it, or name another file with --out." in error_sentence(capsys)
     assert Path("my.toml").read_text() == "mine"
 
 

@@ -20,23 +20,23 @@ def runs(tmp_path_factory):
 def test_report_writes_one_page_and_says_what_is_missing(runs, tmp_path, capsys):
     out = tmp_path / "new" / "report.html"
     assert main(["report", str(runs), "--out", str(out), "--title", "Invented"]) == 0
-    said = capsys.readouterr()
-    assert said.out == f"{out}: 11 runs on one page\n"
-    assert "Left out:" in said.err
-    assert "is not finished" in said.err
+    printed = capsys.readouterr()
+    assert printed.out == f"{out}: 11 runs on one page\n"
+    assert "Left out:" in printed.err
+    assert "is not finished" in printed.err
     assert "<title>Invented</title>" in out.read_text()
     assert list(out.parent.iterdir()) == [out]
 
 
 def test_compare_prints_tables(runs, capsys):
     assert main(["compare", str(runs)]) == 0
-    said = capsys.readouterr()
-    assert [line.split(",")[0] for line in said.out.splitlines() if "(mlp" in line] == [
+    printed = capsys.readouterr()
+    assert [line.split(",")[0] for line in printed.out.splitlines() if "(mlp" in line] == [
         "average accuracy",
         "forgetting",
         "certified bound",
     ]
-    assert "unfinished" in said.err
+    assert "unfinished" in printed.err
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_plot_saves_a_picture(runs, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "sentence"),
     [
         (["report", "{}/nowhere"], "There is nothing at"),
         (["report", "{}/unfinished", "--out", "{}/x.html"], "None of these runs is finished"),
@@ -99,11 +99,11 @@ def test_plot_saves_a_picture(runs, tmp_path, capsys):
         (["plot", "{}", "--out", "x.docx"], "ends in .png, .svg or .pdf"),
     ],
 )
-def test_what_the_user_did_wrong_is_one_sentence(runs, capsys, arguments, words):
+def test_what_the_user_did_wrong_is_one_sentence(runs, capsys, arguments, sentence):
     assert main([argument.format(runs) for argument in arguments]) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert "Traceback" not in said
+    printed = capsys.readouterr().err
+    assert sentence in printed
+    assert "Traceback" not in printed
 
 
 WITHOUT_THE_EXTRA = """
@@ -119,17 +119,17 @@ def test_the_page_needs_no_extra_and_a_picture_says_which(tmp_path):
     make_runs(tmp_path / "runs")
     out = tmp_path / "page.html"
 
-    def run(*words):
-        command = [sys.executable, "-c", WITHOUT_THE_EXTRA, *words]
+    def run(*arguments):
+        command = [sys.executable, "-c", WITHOUT_THE_EXTRA, *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    done = run("report", str(tmp_path / "runs"), "--out", str(out))
-    assert done.returncode == 0, done.stderr
+    process = run("report", str(tmp_path / "runs"), "--out", str(out))
+    assert process.returncode == 0, process.stderr
     html = out.read_text()
     sentence = "This figure is not drawn; for that, install: pip install 'cop2l[report]'."
     assert html.count(sentence) == html.count("<figure ") == 2 * len(PAGE_FIGURES)  # of two streams
     assert html.count("Numbers behind this figure") >= 2 * len(PAGE_FIGURES)
     assert html.count("<script") == 1  # the copy button
-    done = run("plot", str(tmp_path / "runs"), "--out", str(tmp_path / "a.png"))
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].endswith("install it with: pip install 'cop2l[report]'.")
+    process = run("plot", str(tmp_path / "runs"), "--out", str(tmp_path / "a.png"))
+    assert process.returncode == 2
+    assert process.stderr.splitlines()[-1].endswith("install it with: pip install 'cop2l[report]'.")

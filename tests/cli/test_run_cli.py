@@ -62,10 +62,10 @@ def test_what_is_changed_may_stand_anywhere():
     assert (parsed.out, parsed.overrides) == ("a=b", ["seed=3"])
 
 
-@pytest.mark.parametrize("words", [["run", "synthetic", "--wat", "seed=3"], ["show", "here", "seed=3"]])
-def test_what_no_verb_knows_is_refused_in_a_sentence(capsys, words):
+@pytest.mark.parametrize("arguments", [["run", "synthetic", "--wat", "seed=3"], ["show", "here", "seed=3"]])
+def test_what_no_verb_knows_is_refused_in_a_sentence(capsys, arguments):
     with pytest.raises(SystemExit) as stopped:
-        main(words)
+        main(arguments)
     assert stopped.value.code == 2
     assert capsys.readouterr().err.startswith("cop2l: unrecognized arguments: ")
 
@@ -93,7 +93,7 @@ LONG = ["run", "synthetic", *SMALL, "tasks=12", "prior=0.5", "prior_epochs=600",
 
 
 def stopped(number):
-    """Start a run, send it a signal once it has finished a task, and return what it said."""
+    """Start a run, send it a signal after its first task, and return its exit code and output."""
     process = subprocess.Popen(
         [sys.executable, "-m", "cop2l", *LONG],
         stdout=subprocess.PIPE,
@@ -130,17 +130,17 @@ def test_signals_stop_a_run_and_the_same_command_continues(capsys):
 
 @pytest.mark.parametrize("together", [False, True])
 def test_a_run_whose_output_nobody_reads_stops_and_goes_on(capsys, together):
-    """As `cop2l run ... | head -1`, with stderr in the same pipe or not."""
-    words = [*LONG, "tasks=4"]
+    """The output is closed as in `cop2l run ... | head -1`, with stderr in the same pipe or not."""
+    arguments = [*LONG, "tasks=4"]
     errors = subprocess.STDOUT if together else subprocess.PIPE
-    command = [sys.executable, "-m", "cop2l", *words]
+    command = [sys.executable, "-m", "cop2l", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
         assert process.stdout.readline().startswith("cop2l on synthetic")
         process.stdout.close()
-        said = "" if together else process.stderr.read()
+        error = "" if together else process.stderr.read()
     assert process.returncode == 141
-    assert together or said == "The output was closed; run the same command again to continue.\n"
+    assert together or error == "The output was closed; run the same command again to continue.\n"
     assert not Path("run/summary.json").exists()
     learned = len(Path("run/records.jsonl").read_text().splitlines())
-    assert main(words) == 0
+    assert main(arguments) == 0
     assert f"continuing after task {learned}\n" in capsys.readouterr().out

@@ -27,11 +27,11 @@ def finished(folder="runs"):
 
 def test_a_sweep_lists_its_runs_first_runs_them_and_skips_them_the_next_time(capsys):
     assert main(["sweep", SIX[0], "--list", *SIX[1:]]) == 0
-    listed = capsys.readouterr().out
+    printed_list = capsys.readouterr().out
     assert main(["sweep", *SIX[:-1], "--list", "--ray", "seed=0..2"]) == 0  # a Ray without an address
-    assert capsys.readouterr().out == listed
-    assert listed.startswith("6 runs in runs, 0 finished:\n")
-    assert listed.count("method=replay seed=") == 3
+    assert capsys.readouterr().out == printed_list
+    assert printed_list.startswith("6 runs in runs, 0 finished:\n")
+    assert printed_list.count("method=replay seed=") == 3
     assert finished() == []
 
     assert main(["sweep", *SIX, "method=replay", "--workers", "2"]) == 0
@@ -69,7 +69,9 @@ def test_a_process_that_dies_is_a_failure_of_its_run(monkeypatch):
     )
     monkeypatch.setattr(sweep, "_work", broken)
     outcomes = list(sweep.locally(jobs, workers=2))
-    assert [outcome.error for outcome in outcomes] == ["The process ended without a result (exit code -9)."] * 2
+    assert [outcome.error for outcome in outcomes] == [
+        "The process ended without a result (exit code -9)."
+    ] * 2
 
 
 def test_an_unexpected_error_leaves_its_traceback_in_the_run_directory(monkeypatch):
@@ -111,7 +113,7 @@ def test_a_sweep_refuses_with_one_sentence(capsys, arguments, sentence):
 
 
 @pytest.mark.parametrize(
-    ("how", "code", "said"),
+    ("signal_number", "code", "error"),
     [
         (signal.SIGTERM, 143, ""),
         (signal.SIGINT, 130, "Interrupted.\n"),  # as Ctrl-C: to every process, and without a traceback
@@ -119,14 +121,16 @@ def test_a_sweep_refuses_with_one_sentence(capsys, arguments, sentence):
     ],
     ids=lambda value: getattr(value, "name", None),
 )
-def test_a_sweep_that_is_ended_ends_its_runs(how, code, said):
+def test_a_sweep_that_is_ended_ends_its_runs(signal_number, code, error):
     command = ["sweep", "synthetic", "data.n=2000", "tasks=12", "seed=0..1", "--workers", "2"]
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen([sys.executable, "-m", "cop2l", *command], start_new_session=True, **pipes)
     while len(list(Path("runs").glob("*/config.json"))) < 2 and process.poll() is None:
         time.sleep(0.02)
-    os.killpg(process.pid, how) if how == signal.SIGINT else process.send_signal(how)
-    assert process.communicate()[1] == said  # its end is that of all the processes that could write there
+    os.killpg(process.pid, signal_number) if signal_number == signal.SIGINT else process.send_signal(
+        signal_number
+    )
+    assert process.communicate()[1] == error  # its end is that of all the processes that could write there
     assert process.returncode == code
     folders = list(Path("runs").iterdir())
     assert len(folders) == 2
@@ -144,16 +148,16 @@ def test_a_run_that_another_process_holds_fails_with_its_name(capsys):
 
 
 def test_a_sweep_whose_output_nobody_reads_ends_its_runs_and_goes_on(capsys):
-    words = ["sweep", "synthetic", *SMALL, "method=finetuning", "seed=0,1,2"]
-    command = [sys.executable, "-m", "cop2l", *words]
+    arguments = ["sweep", "synthetic", *SMALL, "method=finetuning", "seed=0,1,2"]
+    command = [sys.executable, "-m", "cop2l", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "3 runs in runs, 0 finished:\n"
         process.stdout.close()
-        said = process.stderr.read()
+        error = process.stderr.read()
     assert process.returncode == 141
-    assert said == "The output was closed; run the same command again to continue.\n"
+    assert error == "The output was closed; run the same command again to continue.\n"
     assert len(finished()) < 3
-    assert main(words) == 0
+    assert main(arguments) == 0
     assert "3 of 3 runs are finished in runs" in capsys.readouterr().out
 
 
@@ -183,7 +187,7 @@ def test_a_sweep_of_six_runs_on_a_real_ray():
     try:
         address = cluster.stdout.readline().strip()
         assert address
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "cop2l", "sweep", *SIX, "--ray", address],
             capture_output=True,
             text=True,
@@ -193,9 +197,9 @@ def test_a_sweep_of_six_runs_on_a_real_ray():
         cluster.stdin.close()
         cluster.wait()
         cluster.stdout.close()
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     assert len(finished()) == 6
-    assert "[6/6] done" in done.stdout
+    assert "[6/6] done" in process.stdout
     # The same bits as in a process of our own.
     from cop2l.experiments.run import run
 
@@ -210,9 +214,9 @@ def test_a_sweep_of_six_runs_on_a_real_ray():
 
 
 def test_advice_of_a_worker_is_one_line():
-    words = ["sweep", "synthetic", *SMALL, "lr=0.000001", "seed=0"]
+    arguments = ["sweep", "synthetic", *SMALL, "lr=0.000001", "seed=0"]
     warned = subprocess.run(
-        [sys.executable, "-m", "cop2l", *words], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "cop2l", *arguments], capture_output=True, text=True, check=True
     ).stderr
     assert "Warning: The model misclassifies" in warned
     assert "Advice" not in warned

@@ -1,4 +1,4 @@
-"""`python -m cop2l`, but one rank fails on its way: RANK HOW, then the command line."""
+"""`python -m cop2l` with one rank that fails: RANK FAILURE, then the arguments of cop2l."""
 
 import os
 import signal
@@ -12,22 +12,22 @@ from cop2l.errors import UserError
 TASK, ITERATION = 2, 3
 
 
-def fail(how):
-    if how == "dies":
+def fail(failure):
+    if failure == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
-    if how == "hangs":
+    if failure == "hangs":
         time.sleep(600)
     raise UserError("This rank has an error of its own.")
 
 
-def failing(rank, how):
-    """From now on this rank fails in the middle of a task."""
+def failing(rank, failure):
+    """Let a rank fail in the middle of a task."""
     record = FastLearner._record
 
-    def fail_there(engine, iteration, *more):
+    def fail_there(engine, iteration, *arguments):
         if os.environ["RANK"] == rank and (engine.task, iteration) == (TASK, ITERATION):
-            fail(how)
-        record(engine, iteration, *more)
+            fail(failure)
+        record(engine, iteration, *arguments)
 
     FastLearner._record = fail_there
 

@@ -1,4 +1,4 @@
-"""Under torchrun, with a backend: every rank learns random streams alone and with the others, and both end alike."""
+"""Under torchrun: every rank learns random streams alone and with the other ranks, and the results are equal."""
 
 import json
 import sys
@@ -23,13 +23,13 @@ from cop2l.kernel import exact
 from cop2l.kernel.options import Refusal
 
 STREAMS = range(16)
-"""Numbers of random streams; the last one is made to diverge."""
+"""The numbers of the random streams; training diverges in the last one."""
 BLOCK, COPIES = 16, 6
-"""Rows of a block, so that small streams have many; and how often each example occurs, so that losses of several ranks tie."""
+"""Rows of a block (small, so that streams have many blocks), and copies of each example (so that losses tie across ranks)."""
 
 
 def learned(number, ranks):
-    """All that is left of a stream, bit for bit, or why it was refused."""
+    """The results of each task of a stream, and the refusal if there is one."""
     kind, case, dtype = drawn(number)
     case.x, case.y = ([np.concatenate([part] * COPIES) for part in column] for column in (case.x, case.y))
     if number == STREAMS[-1]:
@@ -51,19 +51,19 @@ def learned(number, ranks):
 
 
 def compare_streams(ranks):
-    seen = Counter()
+    counts = Counter()
     for number in STREAMS:
-        (alone, case), (shared, _) = learned(number, None), learned(number, ranks)
-        assert repr(alone) == repr(shared), number  # a NaN is one
-        seen["streams"] += 1
-        seen["refused"] += isinstance(alone[-1], str)
-        seen["several blocks each"] += max(map(len, case.x)) > 2 * BLOCK * ranks.size
-        seen["a rank without rows"] += min(map(len, case.x)) <= BLOCK * (ranks.size - 1)
-    return seen
+        (single, case), (shared, _) = learned(number, None), learned(number, ranks)
+        assert repr(single) == repr(shared), number  # a NaN is one
+        counts["streams"] += 1
+        counts["refused"] += isinstance(single[-1], str)
+        counts["several blocks each"] += max(map(len, case.x)) > 2 * BLOCK * ranks.size
+        counts["a rank without rows"] += min(map(len, case.x)) <= BLOCK * (ranks.size - 1)
+    return counts
 
 
 def issued(scenario, ranks, data=lambda case: case.data):
-    """The certificate after two tasks, and all that is in it."""
+    """The certificates after two tasks and after three, and the parameters."""
     case = case_of(
         scenario,
         [900, 2500],
@@ -88,9 +88,9 @@ def issued(scenario, ranks, data=lambda case: case.data):
 
 def compare_certificates(ranks):
     for scenario in SCENARIOS:
-        alone, shared = issued(scenario, None), issued(scenario, ranks)
-        assert alone[0] == shared[0]
-        assert exact.digest(alone[1]) == exact.digest(shared[1])
+        single, shared = issued(scenario, None), issued(scenario, ranks)
+        assert single[0] == shared[0]
+        assert exact.digest(single[1]) == exact.digest(shared[1])
 
 
 def refuse_other_data(ranks):
@@ -114,9 +114,9 @@ def main():
     refusal = refuse_other_data(ranks)
     exact.LARGE_BLOCK = BLOCK
     shares = ranks.shares(np.empty((100, 4)), [100, 10])
-    seen = compare_streams(ranks)
-    found = {"rank": ranks.rank, "shares": [(s.start, s.stop) for s in shares], "refusal": refusal, **seen}
-    sys.stdout.write(json.dumps(found) + "\n")  # in one piece, whatever the others write
+    counts = compare_streams(ranks)
+    report = {"rank": ranks.rank, "shares": [(s.start, s.stop) for s in shares], "refusal": refusal, **counts}
+    sys.stdout.write(json.dumps(report) + "\n")  # in one piece, whatever the others write
     dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""What a run directory holds, in a form in which two runs can be compared bit for bit, timings apart."""
+"""The content of a run directory without its times, to compare two runs bit for bit."""
 
 from cop2l.files import read_json, read_lines
 
@@ -22,18 +22,18 @@ def configured(*pairs, name="synthetic"):
 
 
 def content(folder):
-    """Every file with its bytes; where and when it was made is left out."""
-    found = {}
+    """The bytes of every file, without the environment and the times."""
+    files = {}
     for file in sorted(folder.rglob("*")):
         name = str(file.relative_to(folder))
         if not file.is_file() or name in ("lock", "environment.json"):
             continue
-        found[name] = file.read_bytes()
+        files[name] = file.read_bytes()
         if name == "records.jsonl":
-            found[name] = [timeless(record) for record in read_lines(file)]
+            files[name] = [timeless(record) for record in read_lines(file)]
         if name == "summary.json":
-            found[name] = timeless(read_json(file))
-    return found
+            files[name] = timeless(read_json(file))
+    return files
 
 
 def timeless(record):

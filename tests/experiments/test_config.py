@@ -412,11 +412,11 @@ def test_a_stream_has_the_sections_of_its_data_of_its_features_and_of_its_name()
 
 def test_the_examples_of_the_documentation():
     text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
-    one, many = (tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL))
-    below = grid.merge(grid.read_configuration(one.pop("base")), one)
+    table, grid_table = (tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL))
+    below = grid.merge(grid.read_configuration(table.pop("base")), table)
     assert configured(below).memory == 500
     assert configured(below, "model=cnn", "memory=7").options["k"] == 48
-    assert len(grid.expand(many)) == 3 * 2 * (2 + 1)
+    assert len(grid.expand(grid_table)) == 3 * 2 * (2 + 1)
 
 
 def test_one_run_is_wanted_and_a_grid_is_given():
@@ -497,11 +497,11 @@ def test_methods_that_train_alike_are_given_the_same_step_on_digits():
 
 def test_a_stream_of_features_stands_for_the_settings_of_features():
     config = grid.single_run(grid.read_configuration("cifar10@dinov2-vits14-70"), {"method": "replay"})
-    like = grid.single_run(
+    by_options = grid.single_run(
         grid.read_configuration("cifar10"), {"method": "replay", "stream": "cifar10@dinov2-vits14-70"}
     )
     assert (config.stream, config.model) == ("cifar10@dinov2-vits14-70", "linear")
-    assert config.options == like.options
+    assert config.options == by_options.options
     assert config.name == config.stream
 
 

@@ -1,4 +1,4 @@
-"""A damaged run directory: what is read is what was written, or one sentence says that it is not."""
+"""A damaged run directory is read as it was written, or refused with one sentence."""
 
 import os
 import random
@@ -24,7 +24,7 @@ CONFIGS = {
 
 
 class Stop(Watcher):
-    """Interrupts after the first task."""
+    """Interrupt after the first task."""
 
     def task(self, record):
         raise KeyboardInterrupt
@@ -55,48 +55,48 @@ def files_of(folder):
 
 
 def snapshot(folder):
-    """Every name with what it is; the lock apart, which every process writes."""
-    found = {}
+    """The content of every file, link and folder, without the lock, which every process writes."""
+    names = {}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink():
-            found[str(path)] = path.readlink()
+            names[str(path)] = path.readlink()
         elif path.is_file() and path.name != "lock":
-            found[str(path)] = path.read_bytes()
+            names[str(path)] = path.read_bytes()
         else:
-            found[str(path)] = path.is_dir()
-    return found
+            names[str(path)] = path.is_dir()
+    return names
 
 
 def damages(file):
-    """The file with one bit changed, and split, at random places; put back afterwards."""
-    whole, places = file.read_bytes(), random.Random(file.name)
+    """Flip a bit of the file, or cut it, at random places; then restore it."""
+    original, places = file.read_bytes(), random.Random(file.name)
     try:
-        for number in range(how_many(file) if whole else 0):
-            place = places.randrange(len(whole))
+        for number in range(how_many(file) if original else 0):
+            place = places.randrange(len(original))
             if number % 2:
-                broken = whole[:place]
+                broken = original[:place]
             else:
-                broken = bytearray(whole)
+                broken = bytearray(original)
                 broken[place] ^= 1 << places.randrange(8)
             file.write_bytes(broken)
             yield f"{'cut' if number % 2 else 'bit flipped'} at {place}"
     finally:
-        file.write_bytes(whole)
+        file.write_bytes(original)
 
 
 def how_many(file):
-    """Fewer for certificates, of which a run has many."""
+    """Fewer damages for certificates: a run has many files of them."""
     return PLACES_IN_CERTIFICATES if (file.parent / "certificate.json").exists() else PLACES
 
 
 def state(learner, scratch):
-    """All that a learner is, as the digests of the files that it saves."""
+    """The state of a learner, as the digests of the files that it saves."""
     learner.save(scratch)
     return {str(path.relative_to(scratch)): file_digest(path) for path in files_of(scratch)}
 
 
 def refused_or(read):
-    """What is read, or the sentence that refuses it."""
+    """The result of `read`, or the error that refuses it."""
     try:
         return read()
     except UserError as error:
@@ -116,22 +116,22 @@ def test_resuming_a_damaged_run_is_refused_before_anything_is_touched(config, ha
             assert directory.summary() is None
             return directory.resume(learner)
 
-    records, whole, before = resumed(), state(learner, tmp_path / "state"), snapshot(half)
-    kept = {str(path.relative_to(half / "state")): file_digest(path) for path in files_of(half / "state")}
+    records, loaded, before = resumed(), state(learner, tmp_path / "state"), snapshot(half)
+    stored = {str(path.relative_to(half / "state")): file_digest(path) for path in files_of(half / "state")}
     if hasattr(learner, "certificate"):  # found among those of the run
         issued = files_of(half / "certificates" / "after-01")
-        kept |= {f"certificate/{path.name}": file_digest(path) for path in issued}
-    assert whole == kept
+        stored |= {f"certificate/{path.name}": file_digest(path) for path in issued}
+    assert loaded == stored
     refused = dict.fromkeys(files_of(half), 0)
     for file in refused:
         for damage in damages(file):
             broken = before | {str(file): file.read_bytes()}
-            found = refused_or(resumed)
-            if isinstance(found, UserError):
+            result = refused_or(resumed)
+            if isinstance(result, UserError):
                 assert snapshot(half) == broken, (file, damage)
                 refused[file] += 1
             else:
-                assert (found, state(learner, tmp_path / "state")) == (records, whole), (file, damage)
+                assert (result, state(learner, tmp_path / "state")) == (records, loaded), (file, damage)
     assert snapshot(half) == before
     # Almost all: what is not refused changes a space, or the end of the last line.
     assert all(count > 0.8 * how_many(file) for file, count in refused.items() if file.stat().st_size), (
@@ -140,31 +140,31 @@ def test_resuming_a_damaged_run_is_refused_before_anything_is_touched(config, ha
 
 
 def test_reading_a_damaged_finished_run(config, finished, tmp_path):
-    result, report, before = run(config, finished), read_run(finished), snapshot(finished)
-    whole = state(saved_learner.load(finished), tmp_path / "state")
+    summary, report, before = run(config, finished), read_run(finished), snapshot(finished)
+    loaded = state(saved_learner.load(finished), tmp_path / "state")
     assert isinstance(report, Run)
     for file in files_of(finished):
         where = file.relative_to(finished).parts[0]
         for damage in damages(file):
             if where == "certificates":
-                found = refused_or(lambda file=file: check_certificate(file.parent))
+                result = refused_or(lambda file=file: check_certificate(file.parent))
                 spaces = json_of(file.read_bytes()) == json_of(before[str(file)])
-                assert isinstance(found, UserError) != spaces, (file, damage)
+                assert isinstance(result, UserError) != spaces, (file, damage)
             elif where == "state":
-                found = refused_or(lambda: saved_learner.load(finished))
-                if not isinstance(found, UserError):
-                    assert state(found, tmp_path / "state") == whole, (file, damage)
+                result = refused_or(lambda: saved_learner.load(finished))
+                if not isinstance(result, UserError):
+                    assert state(result, tmp_path / "state") == loaded, (file, damage)
             else:
-                found = refused_or(lambda: run(config, finished))
-                assert isinstance(found, UserError) or found == result, (file, damage)
-                seen = read_run(finished)
-                known = isinstance(seen, Run) and seen == report
-                assert known or seen.sentence.endswith("."), (file, damage)
+                result = refused_or(lambda: run(config, finished))
+                assert isinstance(result, UserError) or result == summary, (file, damage)
+                read = read_run(finished)
+                known = isinstance(read, Run) and read == report
+                assert known or read.sentence.endswith("."), (file, damage)
     assert snapshot(finished) == before
 
 
 def json_of(content):
-    """What JSON says, whatever its spaces; other bytes as they are."""
+    """The value of JSON, or the bytes if it is none."""
     try:
         return parse(content)
     except ValueError:
@@ -182,13 +182,13 @@ def test_what_a_kill_leaves_is_repaired(config, half, finished, tmp_path):
     shutil.copytree(folder / "certificates" / "after-01", folder / "certificates" / ".after-02.new")
     (folder / ".summary.json.0123abcd.new").write_text("{")
     for file in (folder / "records.jsonl", folder / "certificates" / "after-01" / "certificate.json"):
-        whole = file.read_bytes()
-        file.write_bytes(whole.replace(b": 1", b": 2", 1))
+        original = file.read_bytes()
+        file.write_bytes(original.replace(b": 1", b": 2", 1))
         damaged = snapshot(folder)
         with pytest.raises(UserError, match="damaged"):
             run(config, folder)
         assert snapshot(folder) == damaged  # nothing is repaired beside damage
-        file.write_bytes(whole)
+        file.write_bytes(original)
     run(config, folder)
     assert content(folder) == content(finished)
 
@@ -240,8 +240,8 @@ def test_a_hostile_run_directory_is_refused_in_one_sentence(half, config, tmp_pa
         shutil.copytree(half, folder)
         HOSTILE[kind](folder / name)
         before = snapshot(folder)
-        found = refused_or(lambda folder=folder: run(config, folder))
-        assert isinstance(found, UserError), (name, found)
+        result = refused_or(lambda folder=folder: run(config, folder))
+        assert isinstance(result, UserError), (name, result)
         assert snapshot(folder) == before
         assert read_run(folder).sentence.endswith(".")
 

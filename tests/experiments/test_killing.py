@@ -1,4 +1,4 @@
-"""A run that is killed with SIGKILL, at any moment, goes on and ends in the same bits."""
+"""A run that is killed by SIGKILL at any moment continues, and ends with the same bits."""
 
 import os
 import signal
@@ -25,8 +25,8 @@ def context():
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
     configs = {"cop2l": configured("holdout=0.2", "data.n=400"), "replay": configured(*REPLAY)}
     for name, config in configs.items():
         run(config, folder / name)
@@ -34,16 +34,16 @@ def whole(tmp_path_factory):
 
 
 def dying(config, folder, operation):
-    """Run, and die without a word at the n-th operation on files."""
+    """Run, and be killed at the n-th operation on files."""
     left = operation
 
     def counted(function):
-        def count(*arguments, **named):
+        def count(*arguments, **keywords):
             nonlocal left
             left -= 1
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **named)
+            return function(*arguments, **keywords)
 
         return count
 
@@ -53,8 +53,8 @@ def dying(config, folder, operation):
     run(config, folder)
 
 
-def test_killed_at_every_operation_on_files(tmp_path, context, whole):
-    configs, expected = whole
+def test_killed_at_every_operation_on_files(tmp_path, context, uninterrupted):
+    configs, expected = uninterrupted
     config, operation, deaths = configs["replay"], 0, 0
     while True:
         operation += 1
@@ -70,8 +70,8 @@ def test_killed_at_every_operation_on_files(tmp_path, context, whole):
     assert deaths == operation - 1 > 30
 
 
-def test_two_processes_on_one_directory(tmp_path, context, whole):
-    config = whole[0]["cop2l"]
+def test_two_processes_on_one_directory(tmp_path, context, uninterrupted):
+    config = uninterrupted[0]["cop2l"]
     process = context.Process(target=run, args=(config, tmp_path / "run"))
     process.start()
     try:
@@ -82,4 +82,4 @@ def test_two_processes_on_one_directory(tmp_path, context, whole):
     finally:
         process.join()
     assert process.exitcode == 0
-    assert content(tmp_path / "run") == whole[1]["cop2l"]
+    assert content(tmp_path / "run") == uninterrupted[1]["cop2l"]

@@ -29,14 +29,14 @@ def test_the_numbers_of_a_record_by_name():
 
 
 def written(tmp_path, kind, read):
-    """Run with a logger in a process of its own (the libraries warn, and write late, as they please); then read."""
-    words = ["run", "synthetic", *SMALL, "--log", kind, "--out", str(tmp_path / "run")]
-    for command in (["-m", "cop2l", *words], ["-c", f"import json\n{read}"]):
-        done = subprocess.run(
+    """Run with a logger in a new process, since the libraries write late; then read what was logged."""
+    arguments = ["run", "synthetic", *SMALL, "--log", kind, "--out", str(tmp_path / "run")]
+    for command in (["-m", "cop2l", *arguments], ["-c", f"import json\n{read}"]):
+        process = subprocess.run(
             [sys.executable, *command], capture_output=True, text=True, check=False, cwd=tmp_path
         )
-        assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+        assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 def test_tensorboard(tmp_path):
@@ -123,10 +123,10 @@ class Own:
 
 
 def test_an_object_of_ones_own(tmp_path):
-    config, own = configured(), Own()
-    summary = run(config, tmp_path / "run", [Logged(own)])
+    config, logger = configured(), Own()
+    summary = run(config, tmp_path / "run", [Logged(logger)])
     records = [json.loads(line) for line in (tmp_path / "run" / "records.jsonl").read_text().splitlines()]
-    start, *logs, averages, end = own.heard
+    start, *logs, averages, end = logger.heard
     assert start == ("start", "cop2l", config.hash)
     assert logs == [("log", record["task"], measurements(record)) for record in records]
     assert (averages[1], averages[2]["final/accuracy"]) == (3, summary["accuracy"])
@@ -140,12 +140,12 @@ def test_a_run_that_stops_and_goes_on_is_told_whole(tmp_path):
             if task == 2:
                 raise KeyboardInterrupt
 
-    stopped, own, folder = Stopped(), Own(), tmp_path / "run"
+    stopped, logger, folder = Stopped(), Own(), tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         run(configured(), folder, [Logged(stopped)])
     assert stopped.heard[-1] == ("end", False)
-    run(configured(), folder, [Logged(own)])
-    assert [heard[1] for heard in own.heard[1:-1]] == [1, 2, 3, 3]
+    run(configured(), folder, [Logged(logger)])
+    assert [heard[1] for heard in logger.heard[1:-1]] == [1, 2, 3, 3]
 
 
 def test_several_and_ones_own_by_its_path(tmp_path, monkeypatch, capsys):

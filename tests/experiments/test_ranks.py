@@ -1,4 +1,4 @@
-"""Ranks that torchrun starts share a run, and leave what one process leaves, bit for bit; one that fails ends all of them."""
+"""Ranks started by torchrun share a run: they write what one process writes, bit for bit, and one that fails ends all."""
 
 import json
 import re
@@ -30,13 +30,13 @@ SMALL = (
     "lr=0.3",
 )
 SMALL += ("k=16", "max_iterations=9", "anytime=true", "claim=tasks,forgetting")
-"""Three blocks of examples and two of the buffer; inputs of 625 kinds only, so that nearly all losses tie."""
+"""Three blocks of examples and two of the buffer; the inputs have only 625 values, so that nearly all losses tie."""
 FAILING, ALIKE = (Path(__file__).with_name(name) for name in ("failing_rank.py", "ranks_alike.py"))
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole")
+def one_process(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("one_process")
     run(configured(*SMALL), folder / "run")
     return content(folder / "run")
 
@@ -49,32 +49,32 @@ LONG = pytest.mark.long
 
 
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=LONG), 2, pytest.param(3, marks=LONG)])
-def test_ranks_leave_what_one_process_leaves(ranks, tmp_path, whole):
-    done = torchrun(ranks, "-m", "cop2l", *command(tmp_path / "run"))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("task 1/2") == done.stdout.count("Results:") == 1
-    assert content(tmp_path / "run") == whole
-    assert {"certificates/after-02/theta.safetensors", "state/learner.safetensors"} <= {*whole}
+def test_ranks_leave_what_one_process_leaves(ranks, tmp_path, one_process):
+    process = torchrun(ranks, "-m", "cop2l", *command(tmp_path / "run"))
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("task 1/2") == process.stdout.count("Results:") == 1
+    assert content(tmp_path / "run") == one_process
+    assert {"certificates/after-02/theta.safetensors", "state/learner.safetensors"} <= {*one_process}
 
 
 @pytest.mark.long
 def test_random_streams_are_learned_alike():
-    done = torchrun(3, ALIKE, "gloo")
-    assert done.returncode == 0, done.stderr
-    found = sorted(map(json.loads, done.stdout.splitlines()), key=itemgetter("rank"))
-    assert [one["shares"] for one in found] == [
+    process = torchrun(3, ALIKE, "gloo")
+    assert process.returncode == 0, process.stderr
+    reports = sorted(map(json.loads, process.stdout.splitlines()), key=itemgetter("rank"))
+    assert [report["shares"] for report in reports] == [
         [[0, 32], [0, 0]],
         [[32, 80], [0, 0]],
         [[80, 100], [0, 10]],
     ]  # of 100 and 10 rows in blocks of 16
-    for one in found:
-        assert one["refusal"] == "The ranks do not have the same data; give the same to every rank."
-        assert (one["streams"], one["refused"]) == (16, 1)
-        assert min(one[name] for name in ("several blocks each", "a rank without rows")) >= 5
+    for report in reports:
+        assert report["refusal"] == "The ranks do not have the same data; give the same to every rank."
+        assert (report["streams"], report["refused"]) == (16, 1)
+        assert min(report[name] for name in ("several blocks each", "a rank without rows")) >= 5
 
 
 @pytest.mark.parametrize(
-    ("ranks", "rank", "how"),
+    ("ranks", "rank", "failure"),
     [
         pytest.param(3, 1, "dies", marks=LONG),
         pytest.param(2, 0, "dies", marks=LONG),
@@ -82,39 +82,44 @@ def test_random_streams_are_learned_alike():
         (2, 1, "errs"),
     ],
 )
-def test_a_rank_that_fails_ends_all_and_the_run_goes_on_later(ranks, rank, how, tmp_path, whole):
+def test_a_rank_that_fails_ends_all_and_the_run_goes_on_later(ranks, rank, failure, tmp_path, one_process):
     folder = tmp_path / "run"
-    done = torchrun(
-        ranks, FAILING, rank, how, *command(folder), COP2L_RANKS_MINUTES="0.3" if how == "hangs" else "30"
+    process = torchrun(
+        ranks,
+        FAILING,
+        rank,
+        failure,
+        *command(folder),
+        COP2L_RANKS_MINUTES="0.3" if failure == "hangs" else "30",
     )
-    said = [line for line in done.stderr.splitlines() if line.startswith("cop2l: ")]
-    assert done.returncode != 0
-    assert said == ["cop2l: This rank has an error of its own." if how == "errs" else f"cop2l: {LOST}"]
-    assert "Results:" not in done.stdout
+    errors = [line for line in process.stderr.splitlines() if line.startswith("cop2l: ")]
+    assert process.returncode != 0
+    assert errors == ["cop2l: This rank has an error of its own." if failure == "errs" else f"cop2l: {LOST}"]
+    assert "Results:" not in process.stdout
     assert not (folder / "summary.json").exists()
     shutil.copytree(folder, tmp_path / "again")
     run(configured(*SMALL), tmp_path / "again")
-    assert content(tmp_path / "again") == whole
+    assert content(tmp_path / "again") == one_process
     if ranks == 3:
         again = torchrun(2, "-m", "cop2l", *command(folder))
         assert again.returncode == 0, again.stderr
         assert "continuing after task 1" in again.stdout
-        assert content(folder) == whole
+        assert content(folder) == one_process
 
 
 def test_the_python_of_the_page(tmp_path, monkeypatch):
     (code,) = python("integrations.md", "Several processes and machines")
     (tmp_path / "learn.py").write_text(code)
-    done = torchrun(2, "learn.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("all statements hold at once") == 1
-    alone = re.sub(r"^(dist\.|learner\.engine\.ranks = ).*\n", "", code, flags=re.MULTILINE)
-    alone = alone.replace("if learner.engine.ranks.is_first", "if learner.engine.ranks is None").replace(
-        '"run"', '"alone"'
-    )
+    process = torchrun(2, "learn.py", cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("all statements hold at once") == 1
+    one_rank = re.sub(r"^(dist\.|learner\.engine\.ranks = ).*\n", "", code, flags=re.MULTILINE)
+    one_rank = one_rank.replace(
+        "if learner.engine.ranks.is_first", "if learner.engine.ranks is None"
+    ).replace('"run"', '"alone"')
     monkeypatch.chdir(tmp_path)
     with threads(1):
-        exec(alone, {})
+        exec(one_rank, {})
     assert content(tmp_path / "run") == content(tmp_path / "alone") != {}
 
 
@@ -122,11 +127,11 @@ def test_the_python_of_the_page(tmp_path, monkeypatch):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_cuda_device(tmp_path):
     run(configured(*SMALL, "device=cuda"), tmp_path / "alone")
-    done = torchrun(2, "-m", "cop2l", *command(tmp_path / "run"), "device=cuda")
-    assert done.returncode == 0, done.stderr
+    process = torchrun(2, "-m", "cop2l", *command(tmp_path / "run"), "device=cuda")
+    assert process.returncode == 0, process.stderr
     assert content(tmp_path / "run") == content(tmp_path / "alone")
-    done = torchrun(1, ALIKE, "nccl")  # which refuses two ranks on one device
-    assert done.returncode == 0, done.stderr
+    process = torchrun(1, ALIKE, "nccl")  # which refuses two ranks on one device
+    assert process.returncode == 0, process.stderr
 
 
 def test_what_cannot_be_shared_is_refused(tmp_path, monkeypatch, capsys):

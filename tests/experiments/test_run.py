@@ -76,10 +76,10 @@ def test_the_run_directory_is_as_documented(finished):
 
 
 def test_a_run_starts_no_process(tmp_path, monkeypatch):
-    """For a moment a child would hold the lock of a run that was killed."""
+    """A child process would hold the lock of a run that was killed."""
 
-    def refuse(*given, **named):
-        raise AssertionError(f"a process was started: {given}")
+    def refuse(*arguments, **keywords):
+        raise AssertionError(f"a process was started: {arguments}")
 
     monkeypatch.setattr(platform, "_uname_cache", None)
     monkeypatch.setattr(platform, "_platform_cache", {})
@@ -146,7 +146,7 @@ def test_a_folder_with_other_files_is_refused(tmp_path):
 
 
 class Stop(Watcher):
-    """Interrupts in the midst of the second task that it sees."""
+    """Interrupt during the second task."""
 
     tasks = 0
     events = 0
@@ -214,11 +214,11 @@ def test_a_full_disk_is_refused_before_the_work(method, needed, tmp_path, monkey
 def test_what_is_held_out_is_not_learned_and_bounds_the_risk(tmp_path, pairs):
     config = configured("holdout=0.3", *pairs)
     stream = learners.load_stream(config)
-    seen = []
+    records = []
 
     class Look(Watcher):
         def task(self, record):
-            seen.append(record)
+            records.append(record)
 
     summary = run(config, tmp_path / "run", [Look()])
     for task, row in zip(stream, summary["tasks"], strict=True):
@@ -229,7 +229,7 @@ def test_what_is_held_out_is_not_learned_and_bounds_the_risk(tmp_path, pairs):
         assert row["holdout"]["n"] == len(withheld.y)
         bound = holdout_certificate(row["holdout"]["n"], row["holdout"]["errors"], 3, math.log(0.05))
         assert row["bounds"]["holdout"] == float(bound)
-    assert not any("holdout" in row for row in seen[0]["tasks"])
+    assert not any("holdout" in row for row in records[0]["tasks"])
     assert summary["kind"] == ("holdout" if pairs else "preference")
     (folder,) = (tmp_path / "run" / "certificates").iterdir()  # one, of one kind: delta is spent once
     issued = read_certificate(folder)
@@ -255,13 +255,13 @@ def test_the_withheld_rows_are_a_function_of_the_row_and_the_seed():
     config = configured("holdout=0.3")
     stream = learners.load_stream(config)
     x, y, t = stream[0]
-    whole, part = (
+    withheld, part = (
         withhold(stream[0], config.holdout, config.seed)[1],
         withhold(type(stream[0])(x[:20], y[:20], t), config.holdout, config.seed)[1],
     )
-    assert np.array_equal(whole.x[: len(part.x)], part.x)
+    assert np.array_equal(withheld.x[: len(part.x)], part.x)
     other = withhold(stream[0], 0.3, 1)[1]
-    assert len(other.y) != len(whole.y) or not np.array_equal(other.x, whole.x)
+    assert len(other.y) != len(withheld.y) or not np.array_equal(other.x, withheld.x)
 
 
 def test_a_baseline_without_holdout_has_no_claim_and_no_certificate(tmp_path):
@@ -273,12 +273,12 @@ def test_a_baseline_without_holdout_has_no_claim_and_no_certificate(tmp_path):
 
 def test_a_method_that_comes_to_less_than_its_name_says_so(tmp_path):
     icarl = ("method=icarl", "architecture=false", "epochs=1")
-    for model, said in (("linear", True), ("mlp-head", False)):
+    for model, expected in (("linear", True), ("mlp-head", False)):
         text = run_table(
             run(configured(*icarl, f"model={model}"), tmp_path / model), REMARKS.get(("icarl", model))
         )
-        assert ("iCaRL is herded nearest-mean" in text) == said
-        assert ("iCaRL is herded nearest-mean" in page(find_runs([tmp_path / model]))) == said
+        assert ("iCaRL is herded nearest-mean" in text) == expected
+        assert ("iCaRL is herded nearest-mean" in page(find_runs([tmp_path / model]))) == expected
 
 
 def test_one_task_has_no_forgetting(tmp_path):
@@ -323,10 +323,10 @@ def test_the_certificate_of_a_run_is_verified_from_the_name_of_its_stream(tmp_pa
     from cop2l.cli import main
 
     run(configured(*pairs), tmp_path / "run")
-    typed = [
+    flags = [
         "--option",
         "n=100",
         *(["--stream-seed", "3", "--scenario", "task-incremental"] if "anytime=true" in pairs else []),
     ]
-    assert main(["verify", str(tmp_path / "run"), "--data", "synthetic", *typed]) == 0
+    assert main(["verify", str(tmp_path / "run"), "--data", "synthetic", *flags]) == 0
     assert capsys.readouterr().out.startswith("VALID")

@@ -21,7 +21,7 @@ RUN = [
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory):
-    """A run of two tasks whose learner may go on, and the files of three tasks."""
+    """A run of two tasks, whose learner can learn more, and the files of three tasks."""
     folder = tmp_path_factory.mktemp("life")
     assert main(["run", "synthetic", *RUN, "tasks=2", "anytime=true", "--out", str(folder / "run")]) == 0
     stream = learners.load_stream(
