@@ -42,10 +42,7 @@ SECTIONS = {
 EXPANDED_FIRST = ("stream", "scenario", "model", "method", "preset")
 """These keys of a grid are expanded first, in this order: the methods may depend on the stream and the scenario."""
 GRID = "grid"
-FEATURES = "_features"
 OWN = "_own"
-HIDDEN = "_"
-"""A file whose name starts so is only a base of other configurations."""
 
 
 class Values(list[Any]):
@@ -53,9 +50,9 @@ class Values(list[Any]):
 
 
 def builtin_names() -> list[str]:
-    """The configurations that come with the package."""
+    """The configurations that come with the package, without the bases: their names start with _."""
     names = (entry.name for entry in (files("cop2l") / "configs").iterdir())
-    return sorted(n.removesuffix(".toml") for n in names if n.endswith(".toml") and not n.startswith(HIDDEN))
+    return sorted(n.removesuffix(".toml") for n in names if n.endswith(".toml") and not n.startswith("_"))
 
 
 def read_configuration(name: str | Path) -> dict[str, Any]:
@@ -68,33 +65,37 @@ def _read(name: str, derived: tuple[str, ...]) -> dict[str, Any]:
         raise UserError(f"The configuration {name} is its own base; remove one of the base lines.")
     path, builtin = Path(name), files("cop2l") / "configs" / f"{name}.toml"
     is_path = any(sign in name for sign in "/\\")
-    if path.suffix != ".toml" and path.exists() and (is_path or not builtin.is_file()):
-        return _read(OWN, (*derived, name)) | {"name": path.stem, "stream": name}
-    if "@" in name and path.suffix != ".toml":  # a stream of features
-        return _read(FEATURES, derived) | {"name": name, "stream": name}
-    if path.suffix == ".toml" and not path.is_file():
+    if path.suffix == ".toml":
+        if path.is_file():
+            return _read_toml(path, path, (*derived, name))
         raise UserError(
             f"There is no file {name}; give the path of a file, or one of: {', '.join(builtin_names())}."
         )
-    if path.suffix != ".toml" and not builtin.is_file():
-        if name in installed_names("streams"):
-            return _read(OWN, (*derived, name)) | {"name": name, "stream": name}
-        if name in choices("stream"):
-            raise UserError(f"{name} is a stream, not a configuration; write: cop2l run mnist stream={name}.")
-        if is_path or path.suffix:
-            raise UserError(
-                f"There is no file or folder {name}; give the path of your data, or a configuration."
-            )
-        raise unknown("configuration", name, builtin_names())
-    source = path if path.suffix == ".toml" else builtin
+    if path.exists() and (is_path or not builtin.is_file()):
+        return _read(OWN, (*derived, name)) | {"name": path.stem, "stream": name}
+    if "@" in name:  # a stream of features
+        return _read("_features", derived) | {"name": name, "stream": name}
+    if builtin.is_file():
+        return _read_toml(builtin, path, (*derived, name))
+    if name in installed_names("streams"):
+        return _read(OWN, (*derived, name)) | {"name": name, "stream": name}
+    if name in choices("stream"):
+        raise UserError(f"{name} is a stream, not a configuration; write: cop2l run mnist stream={name}.")
+    if is_path or path.suffix:
+        raise UserError(f"There is no file or folder {name}; give the path of your data, or a configuration.")
+    raise unknown("configuration", name, builtin_names())
+
+
+def _read_toml(file: Any, path: Path, derived: tuple[str, ...]) -> dict[str, Any]:
+    """The tables of a TOML file with those of its base; a base in the same folder is found beside `path`."""
     try:
-        table = tomllib.loads(source.read_text(encoding="utf-8"))
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{name} is not valid TOML: {error}; correct it.") from error
+        raise UserError(f"{path} is not valid TOML: {error}; correct it.") from error
     base = table.pop("base", None)
     if str(base).endswith(".toml"):
         base = path.parent / base
-    below = _read(str(base), (*derived, name)) if base is not None else {}
+    below = _read(str(base), derived) if base is not None else {}
     return merge(below, {"name": path.stem, **place_grids(table)})
 
 
@@ -208,7 +209,7 @@ def expand(table: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -
 
 def build(flat: Mapping[str, Any]) -> Config:
     """The run of some flat settings, each value as its declared type."""
-    for key in ("method", "scenario", "model"):
+    for key in ("method", "model"):
         check_choice(key, flat.get(key))
     values: dict[str, Any] = {}
     for key, value in flat.items():
@@ -288,7 +289,10 @@ def _levels(
                 is_base = key == "preset" and name != chosen[key]
                 preset_options = PRESETS[chosen[key]] if is_base else ()
                 for level, flat in _levels(table[section][name], chosen, depth + 1):
-                    yield level, {name: value for name, value in flat.items() if name not in preset_options}
+                    yield (
+                        level,
+                        {option: value for option, value in flat.items() if option not in preset_options},
+                    )
 
 
 def section_names(key: str, choice: Any) -> Sequence[str]:
@@ -343,11 +347,9 @@ def check(table: Mapping[str, Any], methods: Sequence[str] = ()) -> None:
     flat = flatten({key: value for key, value in table.items() if key not in SECTIONS})
     single_values(flat)
     imported = [flat["method"]] if ":" in str(flat.get("method")) else []
+    names = options.option_names(methods or [*choices("method"), *imported])
     for key in flat:
-        if is_declared(key):
-            continue
-        names = options.option_names(methods or [*choices("method"), *imported])
-        if key not in names:
+        if not is_declared(key) and key not in names:
             raise unknown("key", key, [*FIELDS, *names])
     for section, choice in SECTIONS.items():
         for name, inner in table.get(section, {}).items():
@@ -364,10 +366,8 @@ def single_values(flat: Mapping[str, Any]) -> None:
 
 
 def is_listed(key: str) -> bool:
-    """Whether a field, or an option of some method, takes a list."""
-    return get_origin(HINTS.get(key)) is tuple or any(
-        get_origin(options.types(method).get(key)) is tuple for method in choices("method")
-    )
+    """Whether a key of the run takes a list."""
+    return get_origin(HINTS.get(key)) is tuple
 
 
 def check_choice(key: str, name: str | None) -> None:
