@@ -1,3 +1,3 @@
-"""The version, alone, so that reading it imports nothing. What is learned has a number of its own: `kernel.verify.BITS`."""
+"""The version, alone, so that reading it imports nothing. The learned bits have a version of their own: `kernel.exact.BITS`."""
 
 __version__ = "0.2.0"

@@ -19,7 +19,7 @@ from cop2l.errors import UserError
 from cop2l.experiments import saved_learner
 from cop2l.experiments.records import CONFIG
 from cop2l.files import file_digest, read_json, replace_folder, write_bytes, write_json
-from cop2l.kernel.building import stored_tensors, where
+from cop2l.kernel.building import parameter_location, stored_tensors
 from cop2l.kernel.exact import digest, withheld_rows
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, FORMAT, NOT_RECOUNTED, PROGRAMS, VERSION, WEIGHTS
 from cop2l.kernel.form import TEXT_FILE, read_certificate
@@ -97,7 +97,7 @@ def _write(
         raise UserError(
             f"{certificate['method']} does not predict with its model alone, so it cannot be exported; load it in Python."
         )
-    theta = stored_tensors(*where(certificate))
+    theta = stored_tensors(*parameter_location(certificate))
     if digest(theta) != digest(learner.model.state_dict()):
         raise UserError("The model is not the one that its last certificate is about; certify it first.")
     exported = program(learner.model, shape := _inputs(learner), kind)
@@ -146,7 +146,7 @@ def _samples(certificate: Mapping[str, Any], data: Any) -> Samples:
         raise UserError(
             "The errors of an ONNX program are counted on the data of every task; give it with --data (data= in Python)."
         )
-    loaded = samples_for(notes, certificate, source, {}, as_stated=True)
+    loaded = samples_for(notes, certificate, source, {}, split_as_stated=True)
     if notes.invalid:
         raise UserError(notes.invalid[0])
     recipe = certificate["data"] or {}

@@ -171,7 +171,10 @@ def test_constants_of_few_channels_are_the_issuers_word(channels, tmp_path):
     x = np.random.default_rng(0).normal(size=(40, channels, 2, 2)).astype(np.float32)
     scale = [[0.5] * channels, [0.25] * channels]
     learner = CoP2L(
-        build("linear", inputs=x.shape[1:], classes=2, scale=scale), preset="picking", max_iterations=1, tasks=1
+        build("linear", inputs=x.shape[1:], classes=2, scale=scale),
+        preset="picking",
+        max_iterations=1,
+        tasks=1,
     )
     learner.learn(x, np.arange(40) % 2)
     learner.certify({1: (x, np.arange(40) % 2)}).save(tmp_path)
@@ -452,10 +455,10 @@ def test_data_that_cannot_be_read_gives_no_verdict(certificate, data, tmp_path):
 
 
 def test_a_commitment_is_kept_or_the_certificate_is_invalid(certificate, run, data, tmp_path):
+    from cop2l.kernel.checking import commitment_of
     from cop2l.kernel.form import read_certificate
-    from cop2l.kernel.verify import committed_by
 
-    promised = committed_by(read_certificate(certificate))
+    promised = commitment_of(read_certificate(certificate))
     file = tmp_path / "commitment.json"
     file.write_text(json.dumps(promised))
     for given in (commitment_hash(promised), commitment_hash(promised).upper(), file, promised):

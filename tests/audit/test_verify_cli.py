@@ -80,7 +80,7 @@ def test_a_crash_never_looks_like_a_verdict(run, data, monkeypatch, capsys, erro
     def crash(*_, **__):
         raise error
 
-    monkeypatch.setattr("cop2l.kernel.verify._check_learning", crash)
+    monkeypatch.setattr("cop2l.kernel.checking._check_learning", crash)
     assert code("verify", run, "--data", data) == 3
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1)

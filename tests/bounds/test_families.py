@@ -123,7 +123,7 @@ def counted(rng, n, options, K, is_gone, later):
     }  # fmt: skip
     counts |= {"errors": None, "errors_not_picked": None} if is_gone else {}
     counts |= {"errors": counts["errors_not_picked"]} if options.kind == "holdout" else {}
-    return counts | ({} if options.marked else {"selected": None, "compressed": None})
+    return counts | ({} if options.uses_marks else {"selected": None, "compressed": None})
 
 
 def content_of(rng, kind, buffer, *, anytime, largest=120):

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from cop2l.certify.fast import FastLearner
+from cop2l.kernel.checking import _rebuild
 from cop2l.kernel.exact import certified_rows, digest, exact_arithmetic, head_masks, sample
 from cop2l.kernel.learning import ReferenceLearner, set_tensors
 from cop2l.kernel.options import Options
-from cop2l.kernel.verify import _rebuild
 from cop2l.models import build
 from cop2l.randomness import private_randomness
 

@@ -22,10 +22,10 @@ from cop2l.certify.fast import FastLearner
 from cop2l.certify.learner import CoP2L
 from cop2l.certify.repeats import row_hashes
 from cop2l.certify.scoring import Pool
+from cop2l.kernel.checking import check_certificates
 from cop2l.kernel.exact import LARGE_BLOCK as BLOCK
 from cop2l.kernel.exact import check_alone, exact_arithmetic, sample, score
 from cop2l.kernel.learning import ReferenceLearner
-from cop2l.kernel.verify import verify
 from cop2l.models import build
 
 pytestmark = [
@@ -164,7 +164,7 @@ def test_learn_save_load_and_verify(tmp_path, name, shape, architecture, optimis
     resumed.learn(*case.data[2])
     assert standing(resumed.engine) == standing(straight.engine)
     straight.certify(case.data).save(tmp_path / "certificate")
-    verdict = verify(tmp_path / "certificate", case.data, new_model())
+    verdict = check_certificates([tmp_path / "certificate"], case.data, new_model())
     assert verdict.exit_code == 0, str(verdict)
 
 

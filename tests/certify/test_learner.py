@@ -17,7 +17,7 @@ from cop2l.certify.certificate import read_certificate, table_cells
 from cop2l.certify.learner import CoP2L
 from cop2l.certify.presets import PRESETS
 from cop2l.errors import UserError
-from cop2l.kernel.verify import verify
+from cop2l.kernel.checking import check_certificates
 
 HERE = Path(__file__).parent
 SMALL = {
@@ -217,7 +217,7 @@ def test_double_precision_is_saved_and_loaded(tmp_path):
     assert standing(learn(loaded, case, (2,)).engine) == standing(learner.engine)
     data = data_of(case, 2)
     learner.certify(data).save(tmp_path / "double")
-    verdict = verify(tmp_path / "double", data, model_of("mlp", case.classes).double())
+    verdict = check_certificates([tmp_path / "double"], data, model_of("mlp", case.classes).double())
     assert verdict.exit_code == 0, str(verdict)
 
 
@@ -313,7 +313,7 @@ def test_reasons_survive_and_are_joined(tmp_path):
         == learner.state.not_valid
     )
     assert "NOT VALID: the backbone saw the data." in str(certificate)
-    verdict = verify(tmp_path / "certificate", data_of(case, 1), model_of("mlp", case.classes))
+    verdict = check_certificates([tmp_path / "certificate"], data_of(case, 1), model_of("mlp", case.classes))
     assert verdict.exit_code == 1
     assert "declares itself not valid" in str(verdict)
     assert '"tasks share pictures."' in str(verdict)

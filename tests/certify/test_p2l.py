@@ -180,7 +180,7 @@ def test_mp2l_is_its_transcription(engine, stop, kind, with_buffer, pick_omega, 
         def positions(chosen):
             return [i if name == "S" else len(S) + i for name, i in chosen]
 
-        assert outcome.kept.tolist() == positions(kept_iterations)
+        assert outcome.compression.tolist() == positions(kept_iterations)
         # ours may end before the printed loop, where no later iteration can be the best
         assert best <= outcome.stopped <= len(states) - 1
         assert outcome.picked.tolist() == positions(states[outcome.stopped][1])
@@ -190,7 +190,7 @@ def test_mp2l_is_its_transcription(engine, stop, kind, with_buffer, pick_omega, 
             S, B, candidates, None, kept_iterations=outcome.kept_iterations
         )
         assert same_bits(parameters(model), theta)
-        assert np.array_equal(again.kept, outcome.kept)
+        assert np.array_equal(again.compression, outcome.compression)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -336,7 +336,7 @@ def test_the_optimisers_are_those_of_torch(name):
         "adam": lambda p: torch.optim.Adam(p, 0.05),
     }[name](composed.parameters())
     for _ in range(12):
-        optimiser.step(F.cross_entropy(direct(x.double()), y))
+        optimiser.descend(torch.autograd.grad(F.cross_entropy(direct(x.double()), y), optimiser.parameters))
         reference.zero_grad()
         F.cross_entropy(composed(x.double()), y).backward()
         reference.step()
@@ -475,7 +475,7 @@ def test_counts_and_the_bounds_of_them(buffer, tasks, grid):
         assert (record["errors"], record["errors_not_picked"]) == (len(W - I - J), len(W - G))
         assert (record["compression"], record["evicted"], record["picked"]) == (len(I), len(J), len(G))
         assert I | J <= G <= S
-        from_memory = counts(case.options, T, t, task_sets, errors, gone=True)
+        from_memory = counts(case.options, T, t, task_sets, errors, data_gone=True)
         assert from_memory == {
             **{k: v for k, v in record.items() if k != "task"},
             "errors": None,

@@ -51,7 +51,7 @@ def rerun(engine, case, present, kept_iterations=None, order=None):
             outcome = engine.mp2l(
                 S, B, np.ones(len(S), bool), prior, kept_iterations=(kept_iterations or {}).get(t)
             )
-        own_picks[t] = picked[t] = np.sort(rows[outcome.kept[outcome.kept < len(S)]])
+        own_picks[t] = picked[t] = np.sort(rows[outcome.compression[outcome.compression < len(S)]])
         at = outcome.picked[outcome.picked >= len(S)] - len(S)
         for i in range(1, t):
             picked[i] = np.union1d(picked[i], B.row[at][B.task[at] == i] if len(at) else [])

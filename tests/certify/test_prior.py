@@ -9,7 +9,7 @@ from cop2l import CoP2L, verify
 from cop2l.certify.prior import prior_part
 from cop2l.errors import Advice, UserError
 from cop2l.kernel.exact import certified_rows
-from cop2l.kernel.scale import LIMIT, scale_from
+from cop2l.kernel.scale import LIMIT, fit_scale
 from cop2l.models import build
 
 ADAM = {
@@ -65,7 +65,7 @@ def own_model(seed=0):
 
 def test_columns_of_any_size_come_near_one():
     x, y = wild()
-    constants = scale_from(part_of(x, y))
+    constants = fit_scale(part_of(x, y))
     scaled = (x - np.array(constants["shift"])) * np.array(constants["factor"])
     typical = np.median(np.abs(scaled[:, :3]), axis=0)
     assert (typical > 0.3).all()
@@ -88,7 +88,7 @@ def test_columns_that_are_mostly_0_keep_their_weights_among_each_other():
     draws = np.random.default_rng(0)
     sizes = np.array([0.1, 0.2, 0.4, 0.1, 3e5])
     x = (draws.random((200, 5)) < 0.2) * sizes * draws.uniform(0.8, 1.2, (200, 5))
-    factor = scale_from(part_of(x))["factor"]
+    factor = fit_scale(part_of(x))["factor"]
     assert len(set(factor[:4])) == 1
     assert factor[4] < 1e-4 * factor[0]
 
@@ -96,12 +96,12 @@ def test_columns_that_are_mostly_0_keep_their_weights_among_each_other():
 def test_pictures_have_one_scale_for_each_channel_and_huge_values_stay_finite():
     draws = np.random.default_rng(0)
     x = draws.random((60, 3, 4, 5)) * np.array([255.0, 1.0, 1e-3])[:, None, None]
-    found = scale_from(part_of(x))
+    found = fit_scale(part_of(x))
     assert [len(values) for values in found.values()] == [3, 3]
     assert found["factor"][2] > 64 * found["factor"][1] > 64 * 64 * found["factor"][0]
-    assert len(scale_from(part_of(x[:, 0]))["factor"]) == 1
+    assert len(fit_scale(part_of(x[:, 0]))["factor"]) == 1
     extreme = np.array([1e-38, 3e38, 1e38])[np.arange(60) % 3][:, None].astype(np.float32)
-    assert build("linear", inputs=(1,), classes=2, scale=[*scale_from(part_of(extreme)).values()])
+    assert build("linear", inputs=(1,), classes=2, scale=[*fit_scale(part_of(extreme)).values()])
 
 
 def test_nothing_but_the_prior_part_is_looked_at():
@@ -138,7 +138,7 @@ def test_learned_saved_and_verified(build_model, tmp_path):
 def test_a_scale_from_all_examples_is_found_out(tmp_path):
     x, y = wild()
     model = mlp(scale="prior")
-    model.scale.put(**scale_from(prior_part(x, y, 0.99, 0)))
+    model.scale.set_constants(**fit_scale(prior_part(x, y, 0.99, 0)))
     learner = learned(model, x, y, scale="none")
     learner.certify({1: (x, y)}).save(tmp_path)
     verdict = verify(tmp_path, {1: (x, y)})

@@ -9,9 +9,9 @@ from torch import nn
 from cop2l import CoP2L
 from cop2l.certify.fast import FastLearner
 from cop2l.errors import UserError
+from cop2l.kernel.checking import check_certificates
 from cop2l.kernel.exact import certified_rows
 from cop2l.kernel.learning import ReferenceLearner, gram
-from cop2l.kernel.verify import verify
 from cop2l.methods import method
 from cop2l.models import build
 
@@ -121,7 +121,7 @@ def test_it_is_saved_carried_on_and_verified(tmp_path, model):
     assert same_bits(begun.model.state_dict(), single.model.state_dict())
     certificate = single.certify(data)
     certificate.save(tmp_path / "certificate")
-    verdict = verify(tmp_path / "certificate", data, model_on(model))
+    verdict = check_certificates([tmp_path / "certificate"], data, model_on(model))
     assert verdict.status == "valid", verdict
     assert sum(record["picked"] for record in certificate.records) > 0
 

@@ -17,7 +17,7 @@ from cop2l.bounds.outer import sum_below
 from cop2l.certify.bounding import statements
 from cop2l.kernel.arithmetic import bound_follows, percent
 from cop2l.kernel.counting import counts_and_parts
-from cop2l.kernel.exact import NONE, certified_rows
+from cop2l.kernel.exact import NO_ROWS, certified_rows
 from cop2l.kernel.form import check_records
 from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
@@ -81,8 +81,8 @@ def case(rng: random.Random, kind: str, *, grid: bool, anytime: bool, largest: i
         "picked": picked,
         "errors_not_picked": part(n - picked),
         "iterations": messages[t - 1],
-        "selected": selected if options.marked else None,
-        "compressed": part(selected) if options.marked else None,
+        "selected": selected if options.uses_marks else None,
+        "compressed": part(selected) if options.uses_marks else None,
     }
     return record, messages, options
 
@@ -309,9 +309,9 @@ def a_run(rng: random.Random, kind: str, buffer: str, anytime: bool) -> tuple[Op
             if kind == "holdout" or rng.random() < still
             else rng.choice(options.grid_points or (0, 1, 2, 9))
         )
-        picked = certified[draw.random(len(certified)) < rng.choice([0.02, 0.3])] if kept else NONE
-        first, second = picked, NONE
-        if not options.marked and t < T:
+        picked = certified[draw.random(len(certified)) < rng.choice([0.02, 0.3])] if kept else NO_ROWS
+        first, second = picked, NO_ROWS
+        if not options.uses_marks and t < T:
             first, second = picked[: len(picked) // 2], picked[len(picked) // 2 :]
         sets = Sets(picked, first, second, picked, iterations=kept)
         wrong, before = (draw.random(rows) < rate for rate in (few, rng.choice([0.0, 0.3])))

@@ -58,7 +58,7 @@ def compared(model, case, given=lambda x: x):
         with exact_arithmetic(1):
             for t in range(1, case.tasks + 1):
                 outcome = engine.learn(same.sample(t, place, raw=place.type == "cpu"))
-                numbers = [part.tolist() for part in (outcome.kept, outcome.picked)]
+                numbers = [part.tolist() for part in (outcome.compression, outcome.picked)]
                 after.append(
                     {**standing(engine), "outcome": (*numbers, outcome.kept_iterations, outcome.stopped)}
                 )

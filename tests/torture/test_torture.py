@@ -30,9 +30,9 @@ def test_forgeries(honest, tmp_path):
 
 
 def test_a_broken_kernel_would_be_seen(honest, tmp_path, monkeypatch):
-    from cop2l.kernel import verify
+    from cop2l.kernel import checking
 
-    monkeypatch.setattr(verify, "bound_follows", lambda *_: True)
+    monkeypatch.setattr(checking, "bound_follows", lambda *_: True)
     tally = Tally()
     lies = (number for number in range(2000) if "stated bounds" in forged(number, 1, honest)[0].what)
     for number in islice(lies, 24):

@@ -14,15 +14,15 @@ from torch import nn
 from cop2l import CoP2L
 from cop2l.errors import UserError
 from cop2l.files import file_digest
+from cop2l.kernel.checking import Policy, check_certificates
 from cop2l.kernel.exact import digest
 from cop2l.kernel.form import canonical_json, content_digest
 from cop2l.kernel.options import Options
-from cop2l.kernel.verify import Allowed, verify
 from cop2l.models import build
 from cop2l.randomness import private_randomness
 
 FILES = ("sets", "theta", "theta_0")
-ALLOWED = Allowed(operations=3e10)
+POLICY = Policy(operations=3e10)
 Samples = dict[int, tuple[Any, np.ndarray]]
 
 
@@ -134,9 +134,9 @@ class Base:
     def audit(self, folders: list[Path], given: bool = True) -> Any:
         """The kernel's verdict, with the data and the model or without."""
         if not given:
-            return verify(folders, allowed=ALLOWED)
+            return check_certificates(folders, policy=POLICY)
         samples = {task: (*pair, self.groups.get(task)) for task, pair in self.samples.items()}
-        return verify(folders, samples, self.model(), allowed=ALLOWED)
+        return check_certificates(folders, samples, self.model(), policy=POLICY)
 
     def truth(self, content: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """What the learner itself issues with the options, heads and missing data that a certificate states; None if nothing."""

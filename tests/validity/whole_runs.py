@@ -250,7 +250,7 @@ def run(world, model, samples, scenario, *, old_data_gone=False, claims=model_cl
         if learner.options.tasks in (None, t):
             data = {s: samples[s] for s in range(t if old_data_gone else 1, t + 1)}
             statements += claims(learner, world, learner.certify(data), errors_then, samples)
-    return judged(statements, overflow if learner.options.marked else ())
+    return judged(statements, overflow if learner.options.uses_marks else ())
 
 
 # ---- every setting: the product of all choices

@@ -1,1 +1,1 @@
-"""What an auditor uses: everything around the kernel, which decides alone. Nothing here can raise a verdict, only lower it."""
+"""Loads data for the kernel, which decides alone, and runs methods for it; this package can lower a verdict, never raise it."""

@@ -1,9 +1,11 @@
-"""A method, run blindly for the checker: what learns is given no withheld rows, and what predicts is given no labels.
+"""Runs a method for the checker, without withheld rows to learn from and without labels to predict.
 
-`learn ROWS OUT CERTIFICATE` learns the tasks in ROWS and saves the learner after each; `predict ROWS OUT CERTIFICATE LEARNER`
-predicts classes; `program ROWS OUT CERTIFICATE EXPORT` makes the program of an export again, and runs it. None of this code
-must be right for a hold-out bound to hold: it only must not know what it is not given.
-Exit code 1: what the certificate states cannot be. 2: this cannot be done here.
+- `learn ROWS OUT CERTIFICATE` learns the tasks in ROWS and saves the learner after each.
+- `predict ROWS OUT CERTIFICATE LEARNER` predicts classes.
+- `program ROWS OUT CERTIFICATE EXPORT` makes the program of an export again, and runs it.
+
+A hold-out bound holds even if this code is wrong, because its process has only the files that it is given.
+Exit code 1: the certificate states something impossible. 2: this machine cannot do it.
 """
 
 import argparse
@@ -24,43 +26,46 @@ from cop2l.certify.saved import FILE
 from cop2l.errors import UserError
 from cop2l.experiments.environment import threads
 from cop2l.kernel import arrays
-from cop2l.kernel.building import model_for, put_scale, stored_tensors, where
+from cop2l.kernel.building import model_for, parameter_location, set_scale, stored_tensors
 from cop2l.kernel.exact import sample
 from cop2l.kernel.exported import EXPORT
-from cop2l.kernel.form import HOLDOUT_FILES, Unreadable, read_certificate
+from cop2l.kernel.form import Unreadable, read_certificate
 from cop2l.kernel.options import require
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD
 
 PASSES = ("epochs", "steps", "selections", "inner", "iterations")
-"""Words in the names of settings that make learning longer."""
-BROKEN = (UserError, RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
+"""Words in the names of settings that lengthen learning."""
+METHOD_ERRORS = (UserError, RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
-def new_method(certificate: Mapping[str, Any], own: str | None, first: Any = None) -> Any:
-    """The method of a certificate with its model, before the first task, whose rows may give the scale of the inputs."""
-    name, settings = certificate["method"], dict(certificate["settings"] or {})
-    require(name in METHODS, "There is no such method.")
-    prefix = "theta/" if name == "cop2l" else "model."
-    model = model_for(certificate, own, certificate["folder"] / HOLDOUT_FILES[0], prefix)
+def new_model(certificate: Mapping[str, Any], function: str | None) -> Any:
+    """The model of a certificate with its initial weights."""
+    model = model_for(certificate, function, *parameter_location(certificate))
     if model is None:
         raise Unreadable("its model is the issuer's own; give the function that builds it with --model")
+    return model
+
+
+def new_method(certificate: Mapping[str, Any], function: str | None, first: Any = None) -> Any:
+    """The method of a certificate with its model, before the first task; its rows, if given, set the scale of the inputs."""
+    name, settings = certificate["method"], certificate["settings"] or {}
+    require(name in METHODS, "There is no such method.")
+    model = new_model(certificate, function)
     if first is not None:
-        put_scale(
-            certificate, sample(first[0], torch.from_numpy(first[1]), 1, certificate["options"].seed), model
-        )
-    more = {"seed": certificate["options"].seed} if "seed" not in settings else {}
-    names = ("data", "not_valid", "commitment") if name == "cop2l" else ()
-    more |= {key: certificate[key] for key in names} | (
-        {"preset": "picking"} if names else {}
-    )  # every option is given
-    return method(name)(model, scenario=certificate["scenario"], **settings, **more)
+        x, y = first[:2]
+        set_scale(certificate, sample(x, torch.from_numpy(y), 1, certificate["options"].seed), model)
+    arguments = {} if "seed" in settings else {"seed": certificate["options"].seed}
+    if name == "cop2l":
+        arguments["preset"] = "picking"  # without effect, because the settings have every option
+        arguments |= {key: certificate[key] for key in ("data", "not_valid", "commitment")}
+    return method(name)(model, scenario=certificate["scenario"], **settings, **arguments)
 
 
-def learn(certificate: Mapping[str, Any], rows: Path, out: Path, own: str | None, limit: float) -> None:
+def learn(certificate: Mapping[str, Any], rows: Path, out: Path, function: str | None, limit: float) -> None:
     """Learn again, and save the learner after each task."""
     _, tasks, _ = arrays.read_arrays(rows)
-    learner, settings = new_method(certificate, own, tasks[1]), certificate["settings"] or {}
+    learner, settings = new_method(certificate, function, tasks[1]), certificate["settings"] or {}
     passes = sum(v for k, v in settings.items() if type(v) is int and any(word in k for word in PASSES))
     size = sum(p.numel() for p in learner.model.parameters())
     operations = 12.0 * size * sum(len(y) for _, y, *_ in tasks.values()) * max(1, passes)
@@ -76,10 +81,10 @@ def learn(certificate: Mapping[str, Any], rows: Path, out: Path, own: str | None
             shutil.copyfile(next(Path(scratch).glob("*.safetensors")), out / f"after-{t}.safetensors")
 
 
-def predict(certificate: Mapping[str, Any], rows: Path, out: Path, file: Path, own: str | None) -> None:
-    """The classes of rows, in several orders; single rows come first, each task with a learner of its own."""
+def predict(certificate: Mapping[str, Any], rows: Path, out: Path, file: Path, function: str | None) -> None:
+    """Predict rows in several orders, single rows first; each task has a learner that predicted nothing before."""
     for t, (x, *_) in arrays.read_arrays(rows)[1].items():
-        learner = new_method(certificate, own)
+        learner = new_method(certificate, function)
         with tempfile.TemporaryDirectory() as scratch:
             shutil.copyfile(
                 file, Path(scratch) / (FILE if certificate["method"] == "cop2l" else SAVED_METHOD)
@@ -90,50 +95,49 @@ def predict(certificate: Mapping[str, Any], rows: Path, out: Path, file: Path, o
         classes = (
             learner.predict(x[order], task=task_number).cpu().numpy().astype(np.int64) for order in orders
         )
-        np.savez(out / f"{t}.npz", **{f"{i}": found for i, found in enumerate(classes)})
+        np.savez(out / f"{t}.npz", **{f"{i}": predicted for i, predicted in enumerate(classes)})
 
 
 def make_program(
-    certificate: Mapping[str, Any], rows: Path, out: Path, export: Path, own: str | None
+    certificate: Mapping[str, Any], rows: Path, out: Path, export: Path, function: str | None
 ) -> None:
-    """The program that the certified parameters give here: its hash, what made and ran it, and the logits of each row."""
-    claimed = json.loads((export / EXPORT).read_text(encoding="utf-8"))["program"]
-    model = model_for(certificate, own, *where(certificate))
-    if model is None:
-        raise Unreadable("its model is the issuer's own; give the function that builds it with --model")
-    model.cpu().load_state_dict(stored_tensors(*where(certificate)))
+    """Make the program of the certified parameters; write its hash, the versions that made and ran it, and its logits."""
+    record = json.loads((export / EXPORT).read_text(encoding="utf-8"))["program"]
+    model = new_model(certificate, function)
+    model.cpu().load_state_dict(stored_tensors(*parameter_location(certificate)))
     try:
-        made = program(model, claimed["inputs"], claimed["format"])
+        exported = program(model, record["inputs"], record["format"])
     except UserError as error:
         raise Unreadable(str(error)) from None
     for t, (x, *_) in arrays.read_arrays(rows)[1].items():
-        np.save(out / f"{t}.npy", answers_alone(made.logits, x))
-    found = {"sha256": sha256(made.content).hexdigest(), "made_by": made.made_by, "run_by": made.run_by}
-    (out / "made.json").write_text(json.dumps(found), encoding="utf-8")
+        np.save(out / f"{t}.npy", answers_alone(exported.logits, x))
+    digest = sha256(exported.content).hexdigest()
+    facts = {"sha256": digest, "made_by": exported.made_by, "run_by": exported.run_by}
+    (out / "made.json").write_text(json.dumps(facts), encoding="utf-8")
 
 
-def main(words: list[str] | None = None) -> int:
-    """Do one of the three."""
+def main(arguments: list[str] | None = None) -> int:
+    """Run one of the three commands."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("command", choices=("learn", "predict", "program"))
     for name in ("rows", "out", "certificate"):
         parser.add_argument(name, type=Path)
-    parser.add_argument("given", type=Path, nargs="?")
+    parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--model")
     parser.add_argument("--limit", type=float, default=1e14)
-    typed = parser.parse_args(words)
+    parsed = parser.parse_args(arguments)
     try:
-        certificate = read_certificate(typed.certificate)
+        certificate = read_certificate(parsed.certificate)
         with threads(certificate["threads"]):
-            if typed.command == "learn":
-                learn(certificate, typed.rows, typed.out, typed.model, typed.limit)
+            if parsed.command == "learn":
+                learn(certificate, parsed.rows, parsed.out, parsed.model, parsed.limit)
             else:
-                do = predict if typed.command == "predict" else make_program
-                do(certificate, typed.rows, typed.out, typed.given, typed.model)
+                run = predict if parsed.command == "predict" else make_program
+                run(certificate, parsed.rows, parsed.out, parsed.file, parsed.model)
     except Unreadable as error:
         print(error, file=sys.stderr)
         return 2
-    except BROKEN as error:
+    except METHOD_ERRORS as error:
         print(error if isinstance(error, ValueError) else type(error).__name__, file=sys.stderr)
         return 2 if "memory" in str(error) or "allocate" in str(error) else 1
     return 0

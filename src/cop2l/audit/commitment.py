@@ -1,4 +1,4 @@
-"""The hash of a commitment that an auditor gives as a hash, a file or its content."""
+"""The hash of a commitment."""
 
 import string
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from cop2l.certify.commitment import commitment_hash, read_commitment
 from cop2l.errors import UserError
 
 
-def given_hash(given: str | Path | Mapping[str, Any]) -> str:
-    """The hash."""
-    if isinstance(given, Mapping):
-        return commitment_hash(given)
-    text = str(given)
+def hash_from(commitment: str | Path | Mapping[str, Any]) -> str:
+    """The hash of a commitment that an auditor gives as a hash, a file or its content."""
+    if isinstance(commitment, Mapping):
+        return commitment_hash(commitment)
+    text = str(commitment)
     if len(text) == 64 and not set(text) - set(string.hexdigits) and not Path(text).exists():
         return text.lower()
     if not Path(text).exists():

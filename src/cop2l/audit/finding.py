@@ -1,4 +1,4 @@
-"""Where certificates lie: in a folder of their own, in a saved learner, or in a run directory. Needs no torch."""
+"""Finds certificates: in their own folder, in a saved learner, or in a run directory. Needs no torch."""
 
 import os
 import re
@@ -9,12 +9,12 @@ from cop2l.kernel.verdict import Verdict
 
 FILES = ("config.json", "records.jsonl", "summary.json", "certificates")
 EXPORTED = ("export.json", "weights.safetensors", "model.pt2", "model.onnx")
-"""The files of an export; only the first says which certificate the others belong to."""
+"""The files of an export; the first names the certificate that the others belong to."""
 NUMBERED = re.compile(r"after-(\d{1,7})", re.ASCII)
 
 
 def is_export(path: Path) -> bool:
-    """Whether a folder is what `cop2l export` writes."""
+    """Whether `cop2l export` wrote this folder."""
     return os.path.lexists(path / EXPORTED[0])
 
 
@@ -27,33 +27,34 @@ def find_certificates(path: Path, notes: Verdict) -> list[Path]:
     if is_export(path):
         return [path / "certificate"]
     if loose := [name for name in EXPORTED if os.path.lexists(path / name)]:
-        notes.add_unverified(
-            f"{', '.join(loose)} lies beside a certificate without {EXPORTED[0]}, which would bind it to it: it was not checked."
+        notes.unverified.append(
+            f"{', '.join(loose)} lies beside a certificate without {EXPORTED[0]}, which would say that they belong together: "
+            "it was not checked."
         )
-    own = os.path.lexists(path / TEXT_FILE)
+    direct = os.path.lexists(path / TEXT_FILE)
     if not any(os.path.lexists(path / name) for name in FILES):
-        if own:
+        if direct:
             return [path]
         if (path / "certificate" / TEXT_FILE).exists():
             return [path / "certificate"]
         raise Unreadable(
             f"There is no certificate in {path}; give a certificate's folder or a run directory."
         )
-    if own:
-        notes.add_unverified(
+    if direct:
+        notes.unverified.append(
             f"A {TEXT_FILE} lies beside the files of a run, which were checked instead of it."
         )
-    found: dict[int, Path] = {}
+    folders: dict[int, Path] = {}
     for folder in sorted((path / "certificates").glob("*")):
         match = NUMBERED.fullmatch(folder.name)
         if match is None:
-            notes.add_unverified(
+            notes.unverified.append(
                 f"certificates/{folder.name!r:.60} is not the name of a certificate and was ignored."
             )
-        elif int(match[1]) in found:
-            notes.add_invalid(f"There are two certificates after task {int(match[1])}.")
+        elif int(match[1]) in folders:
+            notes.invalid.append(f"There are two certificates after task {int(match[1])}.")
         else:
-            found[int(match[1])] = folder
-    if not found:
+            folders[int(match[1])] = folder
+    if not folders:
         raise Unreadable(f"There is no certificate in {path}; its run has issued none so far.")
-    return [found[number] for number in sorted(found)]
+    return [folders[number] for number in sorted(folders)]

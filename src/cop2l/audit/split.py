@@ -1,4 +1,4 @@
-"""The samples of the tasks: passed one by one, or loaded and split by the stream's default or as the auditor says."""
+"""The samples of the tasks: given one by one, or loaded as a stream and split as is standard or as the auditor says."""
 
 import stat
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from cop2l.certify.inputs import features
 from cop2l.errors import UserError
 from cop2l.experiments.learners import names_of
 from cop2l.features import load_stream
-from cop2l.kernel.building import SHARE
+from cop2l.kernel.building import DEFAULT_PRIOR_SHARE
 from cop2l.kernel.form import Unreadable, canonical_json, open_regular
 from cop2l.kernel.verdict import Verdict, quoted
 from cop2l.streams.encoding import TEXT_SIZE
@@ -19,19 +19,25 @@ from cop2l.streams.files import stored_arrays
 from cop2l.streams.own import FOUND_IN_DATA, TEST_SHARE
 from cop2l.streams.task import Stream
 
-USUAL = {"images": "shared", "seed": 0, "label": "label", "test_share": TEST_SHARE, "text_size": TEXT_SIZE}
+STANDARD_OPTIONS = {
+    "images": "shared",
+    "seed": 0,
+    "label": "label",
+    "test_share": TEST_SHARE,
+    "text_size": TEXT_SIZE,
+}
 SEEDS = ("seed", "class_seed", "order_seed", "problem")
 SPLIT_NOT_STANDARD = "options of the split into tasks are not the standard ones of this data"
-MOST = 10**8
-"""Rows that a stated split may make up: a larger number is nobody's data."""
-BAD = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, OSError)
+MAX_ROWS = 10**8
+"""A stated split with larger numbers is refused."""
+LOADING_ERRORS = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, OSError)
 Pairs = dict[int, tuple[Any, ...]]
-"""Of each task (x, y), or (x, y, groups)."""
+"""For each task (x, y), or (x, y, groups)."""
 
 
 @dataclass
 class Samples:
-    """The rows of each task and of its test part; of a stream they are whole, and nothing was withheld from them yet."""
+    """The rows of each task and of its test part; nothing was withheld yet from those of a stream."""
 
     tasks: Pairs = field(default_factory=dict)
     tests: Pairs = field(default_factory=dict)
@@ -42,28 +48,28 @@ def samples_for(
     notes: Verdict,
     certificate: Mapping[str, Any],
     data: str | Path | Mapping[int, tuple[Any, ...]] | None,
-    typed: Mapping[str, Any],
-    as_stated: bool = False,
+    split: Mapping[str, Any],
+    split_as_stated: bool = False,
 ) -> Samples:
-    """The samples, from a mapping, an .npz file of arrays by task, or a stream that is split; none if nothing is given."""
+    """The samples in a mapping, in an .npz file of arrays by task, or of a stream that is split; none without data."""
     if data is None:
         return Samples()
-    given = dict(data) if isinstance(data, Mapping) else task_arrays(Path(data))
-    given = given and {task: (features(x), *others) for task, (x, *others) in given.items()}
-    if given is None:
-        return _split_data(notes, certificate, str(data), dict(typed), as_stated)
-    for key, value in typed.items():
-        claimed = certificate["scenario"] if key == "scenario" else (certificate["data"] or {}).get(key)
-        if canonical_json(claimed) != canonical_json(value):
-            notes.add_invalid(_otherwise(key, claimed, value))
+    tasks = dict(data) if isinstance(data, Mapping) else task_arrays(Path(data))
+    if tasks is None:
+        return _split_data(notes, certificate, str(data), dict(split), split_as_stated)
+    tasks = {task: (features(x), *columns) for task, (x, *columns) in tasks.items()}
+    for key, value in split.items():
+        stated = certificate["scenario"] if key == "scenario" else (certificate["data"] or {}).get(key)
+        if not _same(stated, value):
+            notes.invalid.append(_contradiction(key, stated, value))
     notes.checked.append(
         "The samples were given task by task: how they were split is not the certificate's choice."
     )
-    return Samples(given)
+    return Samples(tasks)
 
 
 def task_arrays(path: Path) -> Pairs | None:
-    """The samples in an .npz file of x_1, y_1, x_2, y_2, ..., and groups g_1, g_2, ... if any; None if it is something else."""
+    """The samples in an .npz file of x_1, y_1, x_2, y_2, ..., and groups g_1, g_2, ... if any; None for another file."""
     if path.suffix != ".npz" or not path.exists():
         return None
     try:
@@ -73,52 +79,47 @@ def task_arrays(path: Path) -> Pairs | None:
     except UserError as error:
         raise Unreadable(str(error)) from None
     tasks = [name[2:] for name in content if name.startswith("x_") and name[2:].isdecimal()]
-    if lacking := [t for t in tasks if f"y_{t}" not in content]:
-        raise Unreadable(f"{path} has no array y_{lacking[0]}.")
+    if unlabelled := [t for t in tasks if f"y_{t}" not in content]:
+        raise Unreadable(f"{path} has no array y_{unlabelled[0]}.")
     return {
         int(t): tuple(content[f"{kind}_{t}"] for kind in "xyg" if f"{kind}_{t}" in content) for t in tasks
     } or None
 
 
 def _split_data(
-    notes: Verdict, certificate: Mapping[str, Any], source: str, typed: dict[str, Any], as_stated: bool
+    notes: Verdict,
+    certificate: Mapping[str, Any],
+    source: str,
+    typed_options: dict[str, Any],
+    split_as_stated: bool,
 ) -> Samples:
-    _refuse_special(Path(source))
+    """The samples of a stream, split with the stated options, which must be standard or typed by the auditor."""
+    _refuse_special_file(Path(source))
     recipe = certificate["data"] or {}
-    claimed = {key: value for key, value in recipe.items() if key not in NOT_SPLIT and value is not None}
-    claimed.setdefault("scenario", certificate["scenario"])
-    claimed |= {key: [claimed[key]] for key in ("columns", "text") if isinstance(claimed.get(key), str)}
-    share = recipe.get("holdout")
-    if "holdout" in typed and canonical_json(typed["holdout"]) != canonical_json(share):
-        notes.add_invalid(_otherwise("holdout", share, typed["holdout"]))
-    typed.pop("holdout", None)
-    if certificate["data"] is None:  # a certificate from Python states no split: the auditor's counts
-        claimed |= typed
-    if claimed["scenario"] != certificate["scenario"]:
-        notes.add_invalid(
-            f"The certificate is {certificate['scenario']}, and its data is said to be split {claimed['scenario']}."
-        )
-    prior = _prior(certificate, share)
-    standard, trouble = _standard(source, prior)
-    usual = USUAL | ({"scenario": standard.scenario, "tasks": len(standard)} if standard else {})
-    accepted = _compare(notes, claimed, typed, usual, as_stated)
-    wanted = claimed | typed
-    stream = standard if all(_same(wanted[key], usual.get(key)) for key in wanted) else None
+    stated_options = _stated_options(notes, certificate, recipe, typed_options)
+    prior = _prior(certificate, recipe.get("holdout"))
+    standard, loading_error = _standard_stream(source, prior)
+    defaults = STANDARD_OPTIONS | (
+        {"scenario": standard.scenario, "tasks": len(standard)} if standard else {}
+    )
+    accepted = _compare_options(notes, stated_options, typed_options, defaults, split_as_stated)
+    options = stated_options | typed_options
+    stream = standard if all(_same(options[key], defaults.get(key)) for key in options) else None
     if stream is None:
         try:
-            _refuse_sizes(wanted)
-            stream = load_stream(source, prior=prior, **wanted)
-        except BAD as error:
-            if trouble is not None:
-                raise Unreadable(f"The data cannot be loaded: {in_flags(str(trouble))}") from None
-            notes.add_invalid(f"The data cannot be split as the certificate states: {quoted(str(error))}.")
+            _refuse_sizes(options)
+            stream = load_stream(source, prior=prior, **options)
+        except LOADING_ERRORS as error:
+            if loading_error is not None:
+                raise Unreadable(f"The data cannot be loaded: {in_flags(str(loading_error))}") from None
+            notes.invalid.append(f"The data cannot be split as the certificate states: {quoted(str(error))}.")
             return Samples()
-    stream = _in_stated_order(notes, source, recipe.get("inputs"), stream, wanted | {"prior": prior})
+    stream = _with_stated_columns(notes, source, recipe.get("inputs"), stream, options | {"prior": prior})
     if accepted:
         notes.assumed.append(f"The split is the issuer's, accepted as stated: {quoted(accepted)}.")
     elif not notes.unverified:
-        how = "the one that was typed" if typed else "the standard one of the stream"
-        notes.checked.append(f"How the data was split is {how}.")
+        split = "the one that was typed" if typed_options else "the standard one of the stream"
+        notes.checked.append(f"How the data was split is {split}.")
     _check_stream(notes, certificate, stream)
     if stream.description.get("label_set") == FOUND_IN_DATA:
         notes.assumed.append(
@@ -127,110 +128,143 @@ def _split_data(
     return _tasks_and_tests(stream, len(certificate["records"]))
 
 
-def _compare(
-    notes: Verdict,
-    claimed: dict[str, Any],
-    typed: dict[str, Any],
-    usual: dict[str, Any],
-    as_stated: bool,
+def _stated_options(
+    notes: Verdict, certificate: Mapping[str, Any], recipe: Mapping[str, Any], typed_options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Every stated option must be usual or typed; those that were accepted otherwise."""
-    accepted, others = dict[str, Any](), 0
-    for key in sorted({*claimed, *typed}):
-        stated_value = claimed.get(key, usual.get(key))
-        if key in typed:
-            if not _same(stated_value, typed[key]):
-                notes.add_invalid(_otherwise(key, stated_value, typed[key]))
-        elif not _same(stated_value, usual.get(key)):
-            if as_stated:
-                accepted[key] = stated_value
+    """The options of the split that the certificate states; a typed hold-out share, which is not one, is compared."""
+    stated_options = {
+        key: value for key, value in recipe.items() if key not in NOT_SPLIT and value is not None
+    }
+    stated_options.setdefault("scenario", certificate["scenario"])
+    stated_options |= {
+        key: [stated_options[key]] for key in ("columns", "text") if isinstance(stated_options.get(key), str)
+    }
+    share = recipe.get("holdout")
+    if "holdout" in typed_options and not _same(typed_options["holdout"], share):
+        notes.invalid.append(_contradiction("holdout", share, typed_options["holdout"]))
+    typed_options.pop("holdout", None)
+    if certificate["data"] is None:  # a certificate made in Python states no split: the auditor's holds
+        stated_options |= typed_options
+    if stated_options["scenario"] != certificate["scenario"]:
+        notes.invalid.append(
+            f"The certificate is {certificate['scenario']}, and its data is said to be split {stated_options['scenario']}."
+        )
+    return stated_options
+
+
+def _compare_options(
+    notes: Verdict,
+    stated_options: dict[str, Any],
+    typed_options: dict[str, Any],
+    defaults: dict[str, Any],
+    split_as_stated: bool,
+) -> dict[str, Any]:
+    """Check that every stated option is standard or typed; the options that the auditor accepts as stated."""
+    accepted, unconfirmed = dict[str, Any](), 0
+    for key in sorted({*stated_options, *typed_options}):
+        value = stated_options.get(key, defaults.get(key))
+        if key in typed_options:
+            if not _same(value, typed_options[key]):
+                notes.invalid.append(_contradiction(key, value, typed_options[key]))
+        elif not _same(value, defaults.get(key)):
+            if split_as_stated:
+                accepted[key] = value
             else:
-                others += 1
-    if others:
-        notes.add_unverified(
-            f"{others} {SPLIT_NOT_STANDARD}: type them if you know it to be so (see above), or accept all with --split-as-stated."
+                unconfirmed += 1
+    if unconfirmed:
+        notes.unverified.append(
+            f"{unconfirmed} {SPLIT_NOT_STANDARD}: type them if you know it to be so (see above), "
+            "or accept all with --split-as-stated."
         )
     return accepted
 
 
-def _in_stated_order(
-    notes: Verdict, source: str, claimed: Any, stream: Stream, wanted: Mapping[str, Any]
+def _with_stated_columns(
+    notes: Verdict, source: str, stated_columns: Any, stream: Stream, options: Mapping[str, Any]
 ) -> Stream:
-    """The stream with the columns of its table in the order of the certificate: they are known by their names."""
-    found = names_of(stream).get("inputs")
-    if not isinstance(claimed, list) or found is None or claimed == found or "columns" in wanted:
+    """The stream with the columns of its table in the order of the certificate, which names them."""
+    columns = names_of(stream).get("inputs")
+    if (
+        not isinstance(stated_columns, list)
+        or columns is None
+        or stated_columns == columns
+        or "columns" in options
+    ):
         return stream
-    lacking, surplus = (
-        [name for name in a if name not in b] for a, b in ((claimed, found), (found, claimed))
-    )
-    if lacking or surplus:
-        notes.add_invalid(
-            f"{source} lacks the columns {lacking!r:.300}, and has {surplus!r:.300} beside those of the certificate."
+    missing = [name for name in stated_columns if name not in columns]
+    extra = [name for name in columns if name not in stated_columns]
+    if missing or extra:
+        notes.invalid.append(
+            f"{source} lacks the columns {missing!r:.300}, and has {extra!r:.300} beside those of the certificate."
         )
         return stream
     notes.assumed.append(
         "The order of the columns, not that of the file, was not chosen by looking at results."
     )
-    return load_stream(source, **wanted, columns=claimed)
+    return load_stream(source, **options, columns=stated_columns)
 
 
 def _check_stream(notes: Verdict, certificate: Mapping[str, Any], stream: Stream) -> None:
-    """The tasks of the certificate must be tasks of the stream, with their classes."""
+    """Check that the tasks of the certificate are tasks of the stream, with the same classes."""
     if stream.scenario != certificate["scenario"]:
-        notes.add_invalid(f"The stream is {stream.scenario}, and the certificate {certificate['scenario']}.")
+        notes.invalid.append(
+            f"The stream is {stream.scenario}, and the certificate {certificate['scenario']}."
+        )
     if stream.classes != certificate["classes"]:
-        notes.add_invalid(
+        notes.invalid.append(
             f"The stream has {stream.classes} classes, and the certificate {certificate['classes']}."
         )
-    # `learn(x, y)` without `classes` states all classes: they matter to no task that is not task-incremental
-    alike = [] if stream.scenario == "task-incremental" else [list(range(stream.classes))]
+    # `learn(x, y)` without `classes` states all classes; only task-incremental tasks depend on them
+    all_classes = [] if stream.scenario == "task-incremental" else [list(range(stream.classes))]
     for record in certificate["records"]:
         head = sorted(stream.heads[record["task"] - 1]) if record["task"] <= len(stream) else None
         if head is None:
-            notes.add_invalid(
+            notes.invalid.append(
                 f"The stream has {len(stream)} tasks, and the certificate speaks of task {record['task']}."
             )
-        elif record["head"] not in (head, *alike):
-            notes.add_invalid(f"The classes of task {record['task']} are not those that the stream gives it.")
-    named, claimed = names_of(stream), certificate["data"] or {}
-    for key, what in (("task_names", "tasks"), ("class_names", "classes")):
-        if key in claimed and claimed[key] != named.get(key):
-            notes.add_invalid(f"The names of the {what} are not those of the data.")
+        elif record["head"] not in (head, *all_classes):
+            notes.invalid.append(
+                f"The classes of task {record['task']} are not those that the stream gives it."
+            )
+    names, recipe = names_of(stream), certificate["data"] or {}
+    for key, noun in (("task_names", "tasks"), ("class_names", "classes")):
+        if key in recipe and recipe[key] != names.get(key):
+            notes.invalid.append(f"The names of the {noun} are not those of the data.")
     for reason in stream.not_valid:
         if reason not in certificate["not_valid"]:
-            notes.add_invalid(
+            notes.invalid.append(
                 f"On this stream no certificate is valid: {reason} The certificate does not declare it."
             )
 
 
 def _tasks_and_tests(stream: Stream, tasks: int) -> Samples:
-    """The rows of the first tasks and their test parts; what is withheld of them is the checker's to know."""
-    found = Samples(stream=stream)
+    """The rows of the first tasks and their test parts; the checker withholds rows itself."""
+    samples = Samples(stream=stream)
     for task in stream[:tasks]:
         groups = [stream.groups[task.t - 1]] if stream.groups else []
-        found.tasks[task.t] = (task.x, task.y, *groups)
+        samples.tasks[task.t] = (task.x, task.y, *groups)
     for task in stream.test[:tasks]:
-        found.tests[task.t] = (task.x, task.y)
-    return found
+        samples.tests[task.t] = (task.x, task.y)
+    return samples
 
 
 def _prior(certificate: Mapping[str, Any], withheld: Any) -> tuple[float, int, float]:
-    """Which examples of the first task may decide about gaps and categories of a table: those that certify nothing."""
+    """The prior share, seed and withheld share, which select the examples that prepare the columns of a table."""
     options = certificate["options"]
     settings = (certificate["settings"] or {}) if options.kind == "holdout" else {"prior": options.prior}
-    share = settings.get("prior", SHARE)
+    share = settings.get("prior", DEFAULT_PRIOR_SHARE)
     return share if type(share) is float else 0.0, options.seed, withheld if type(withheld) is float else 0.0
 
 
-def _standard(source: str, prior: tuple[float, int, float]) -> tuple[Stream | None, Exception | None]:
-    """The stream as it is split without any option; or why it cannot be."""
+def _standard_stream(source: str, prior: tuple[float, int, float]) -> tuple[Stream | None, Exception | None]:
+    """The stream, split without any option; or the error of loading it."""
     try:
         return load_stream(source, prior=prior), None
-    except BAD as error:
+    except LOADING_ERRORS as error:
         return None, error
 
 
-def _refuse_special(path: Path) -> None:
+def _refuse_special_file(path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
@@ -239,17 +273,17 @@ def _refuse_special(path: Path) -> None:
         raise Unreadable(f"{path} is neither a file nor a folder.")
 
 
-def _refuse_sizes(wanted: Mapping[str, Any]) -> None:
-    """Refuse numbers that no data has, before anything is made of them."""
-    sizes = [abs(value) for key, value in wanted.items() if type(value) is int and key not in SEEDS]
-    tasks = wanted.get("tasks")
-    if sizes and max(sizes) * (tasks if type(tasks) is int else 1) > MOST:
+def _refuse_sizes(options: Mapping[str, Any]) -> None:
+    """Refuse numbers that no data has, before a stream is built from them."""
+    sizes = [abs(value) for key, value in options.items() if type(value) is int and key not in SEEDS]
+    tasks = options.get("tasks")
+    if sizes and max(sizes) * (tasks if type(tasks) is int else 1) > MAX_ROWS:
         raise ValueError("its numbers are larger than any data.")
 
 
-def _same(one: Any, other: Any) -> bool:
-    return canonical_json(one) == canonical_json(other)
+def _same(left: Any, right: Any) -> bool:
+    return canonical_json(left) == canonical_json(right)
 
 
-def _otherwise(key: str, claimed: Any, typed: Any) -> str:
-    return f"The certificate states {key}={claimed!r:.200}, and {typed!r:.200} was typed."
+def _contradiction(key: str, stated_value: Any, typed_value: Any) -> str:
+    return f"The certificate states {key}={stated_value!r:.200}, and {typed_value!r:.200} was typed."

@@ -70,7 +70,7 @@ def promised_statements(
     for family in options.claim:
         for task, record in enumerate(records, 1):
             kind = kind_of(record, options)
-            if kind == "buffer" and record["errors"] is None and not options.marked:
+            if kind == "buffer" and record["errors"] is None and not options.uses_marks:
                 continue  # without data and marks there is no bound
             if family == "tasks":
                 promised.append((family, task, None, kind))
@@ -134,7 +134,7 @@ def bounds_of(
             bounds["kl"] = kl_certificate(n, compression, evicted, *of_task, grid=grid)
         if is_requested("kl-tight"):
             bounds["kl-tight"] = kl_tight_certificate(n, compression + evicted, *of_task, grid=grid)
-    if not options.marked:
+    if not options.uses_marks:
         return bounds
     is_count_only = options.buffer == "count-only"
     if (errors := counts["errors_not_picked"]) is not None:
@@ -229,7 +229,7 @@ def _mean_bound(family: str, options: Options, records: Records) -> float:
         kind = kind_of(record, options)
         if is_pooled(record, options):
             pooled.append(bound_counts(kind, counts))
-        elif kind == "buffer" and not options.marked:
+        elif kind == "buffer" and not options.uses_marks:
             bounds.append((counts["n"], 1.0))
         else:
             task_family, subject = ("tasks", None) if family == "average" else (family, "lost")

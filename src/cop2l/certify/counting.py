@@ -70,8 +70,8 @@ def task_record(
             "picked": int(part[sets.picked].sum()),
             "errors": int(np.count_nonzero(events[sample & ~compressed])) if has_data else None,
             "errors_not_picked": int(np.count_nonzero(events[sample & ~picked])) if has_data else None,
-            "selected": int(part[selected].sum()) if options.marked else None,
-            "compressed": int((part & (events | picked))[selected].sum()) if options.marked else None,
+            "selected": int(part[selected].sum()) if options.uses_marks else None,
+            "compressed": int((part & (events | picked))[selected].sum()) if options.uses_marks else None,
             "iterations": sets.iterations,
             "stopped": sets.stopped,
         }
@@ -103,7 +103,7 @@ def misclassified_rows(learner: "CoP2L", data: Mapping[int, Data]) -> list[np.nd
         for task, (mask, buffer) in enumerate(zip(errors, engine.buffer, strict=True), 1):
             if task in data:
                 keys[task] = _count_task(learner, task, data[task], mask, count)
-            elif options.marked:
+            elif options.uses_marks:
                 count.add(buffer, mask, buffer.row)
         count.finish()
         if engine.ranks is not None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cop2l.certify.scoring import Candidates, Top
 from cop2l.console import Progress
-from cop2l.kernel.exact import NONE, Examples, gather, join
+from cop2l.kernel.exact import NO_ROWS, Examples, gather, join
 from cop2l.kernel.learning import Optimiser, Outcome, ReferenceLearner, class_balanced_weights, criterion
 from cop2l.kernel.options import Refusal
 
@@ -105,7 +105,7 @@ class FastLearner(ReferenceLearner):
             return super().mp2l(S, B, candidates, prior, kept_iterations, longest)
         options, points, n = self.options, self.options.grid_points, int(candidates.sum())
         iterations = self._iterations(S, B, candidates, prior)  # line 2: S* <- S u B*
-        blocks, picked, j = [NONE], 0, 0  # line 1: C_0 <- {}
+        blocks, picked, j = [NO_ROWS], 0, 0  # line 1: C_0 <- {}
         best, least, self.trace = 0, math.inf, []
         while True:
             worst, errors, block = iterations.top()  # line 3: the largest l * w

@@ -15,7 +15,7 @@ from cop2l.certify.inputs import inputs, labels
 from cop2l.certify.state import use_model
 from cop2l.kernel.building import scalable
 from cop2l.kernel.exact import Examples, sample
-from cop2l.kernel.scale import LEAST_TO_SCALE, Scale, prior_rows, scale_from
+from cop2l.kernel.scale import MIN_ROWS, Scale, fit_scale, prior_rows
 from cop2l.models import MODELS
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ def prior_part(x: Any, y: Any, share: float, seed: int) -> Examples:
 
 def prior_scale(part: Examples, warn: Callable[[str], None]) -> dict[str, list[float]] | None:
     """The scale of a prior part; None, with a warning, if it has too few examples."""
-    scale = scale_from(part)
+    scale = fit_scale(part)
     if scale is None:
         warn(
-            f"The inputs stay as they are: the first task has {len(part)} prior examples, and {LEAST_TO_SCALE} are needed;"
+            f"The inputs stay as they are: the first task has {len(part)} prior examples, and {MIN_ROWS} are needed;"
             " scale them by constants."
         )
     return scale
@@ -50,5 +50,5 @@ def scale_inputs(learner: "CoP2L", x: Any, y: Tensor) -> None:
     scale = prior_scale(part, lambda sentence: advice.warn_user([sentence]))
     if scale is not None:
         model = scalable(model, list(part.x.shape[1:]))
-        model.scale.put(**scale)
+        model.scale.set_constants(**scale)
         use_model(learner, model)

@@ -1,4 +1,4 @@
-"""`cop2l verify` and `cop2l show`: what an auditor runs."""
+"""`cop2l verify` and `cop2l show`."""
 
 import argparse
 import json
@@ -10,10 +10,10 @@ from typing import Any
 from cop2l.errors import UserError
 
 VERIFY = """\
-Check a certificate, all certificates and files of a run directory, or an export, without trusting them: the data is
-fingerprinted, the model is learned again and rebuilt bit for bit, every error is counted again, every bound is checked.
+Check a certificate, all certificates of a run directory, or an export, without trusting them. The data is fingerprinted,
+the model is learned again and rebuilt bit for bit, every error is counted again, every bound is checked.
 Exit code 0: valid. 1: invalid. 2: cannot tell (data missing, another machine, a split that you did not type).
-3: verify itself could not do its work; then nothing is said about the certificate."""
+3: verify itself failed, which says nothing about the certificate."""
 EXAMPLES = """\
 examples:
   cop2l verify runs/mnist --data mnist
@@ -22,39 +22,40 @@ examples:
 
 
 def names(text: str) -> list[str]:
-    """A,B,... as a list."""
+    """Split A,B,... into a list."""
     return [part.strip() for part in text.split(",")]
 
 
 def numbers(text: str) -> list[int]:
-    """1,2,... as a list."""
+    """Split 1,2,... into a list of integers."""
     return [int(part) for part in text.split(",")]
 
 
 def classes(text: str) -> int | list[str]:
-    """How many classes, or their labels."""
+    """The number of classes, or their labels."""
     return int(text) if text.isdecimal() else names(text)
 
 
 SPLIT: dict[str, tuple[str, Any, str]] = {
     "label": ("COLUMN", str, "the column of labels"),
     "columns": ("A,B,...", names, "the columns that are the inputs"),
-    "text": ("A,B,...", names, "the columns of text among them"),
-    "text_size": ("N", int, "into how many numbers a text is hashed"),
+    "text": ("A,B,...", names, "the columns of text among the inputs"),
+    "text_size": ("N", int, "the number of values that a text is hashed to"),
     "domain": ("COLUMN", str, "the column of domains"),
     "group": ("COLUMN", str, "the column of groups"),
-    "classes": ("N|A,B,...", classes, "how many classes there are, or their labels in order"),
-    "tasks": ("N", int, "into how many tasks the data is split"),
+    "classes": ("N|A,B,...", classes, "the number of classes, or their labels in order"),
+    "tasks": ("N", int, "the number of tasks that the data is split into"),
     "scenario": ("NAME", str, "class-incremental, task-incremental or domain-incremental"),
     "class_seed": ("N", int, "the seed that shuffles the classes before they are split"),
-    "order": ("NAME", str, "reversed, where the last task comes first"),
+    "order": ("NAME", str, "reversed: the last task comes first"),
     "order_seed": ("N", int, "the seed that draws the order of the tasks"),
     "images": ("KIND", str, "shared or disjoint"),
-    "stream_seed": ("N", int, "the seed of what the stream draws"),
+    "stream_seed": ("N", int, "the seed of the stream's draws"),
     "test_share": ("SHARE", float, "the share that is split off for testing"),
     "holdout": ("SHARE", float, "the share that is withheld"),
 }
-LOADED_AS = {"stream_seed": "seed"}
+LOAD_NAMES = {"stream_seed": "seed"}
+"""The name of an option of `cop2l.streams.load`, if its flag has another one."""
 
 
 def add(commands: Any) -> None:
@@ -83,11 +84,9 @@ def add(commands: Any) -> None:
         "--commitment", metavar="HASH|FILE", help="the commitment that you were handed before"
     )
     verify.add_argument("--json", action="store_true", help="print one JSON object")
-    split = verify.add_argument_group(
-        "how you know the data to be split, where that is not the stream's standard"
-    )
-    for name, (metavar, kind, words) in SPLIT.items():
-        split.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, type=kind, help=words)
+    split = verify.add_argument_group("how you know the data to be split, if not in the standard way")
+    for name, (metavar, kind, sentence) in SPLIT.items():
+        split.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, type=kind, help=sentence)
     split.add_argument(
         "--task-classes", metavar="0,1", nargs="+", type=numbers, help="the classes of each task"
     )
@@ -104,14 +103,14 @@ def add(commands: Any) -> None:
     limits.add_argument(
         "--count-repeats",
         action="store_true",
-        help="where the stated bounds do not count repeated rows as errors, accept the larger bounds that do",
+        help="if the stated bounds do not count repeated rows as errors, accept the larger bounds that do",
     )
     limits.add_argument(
         "--repeats-are-draws",
         action="store_true",
         help="the data is discrete: equal rows are independent draws",
     )
-    verify.add_argument("--keep-arrays", metavar="DIR", help="keep what the checker is given in a new folder")
+    verify.add_argument("--keep-arrays", metavar="DIR", help="keep the checker's input in a new folder")
     verify.set_defaults(run=run_verify)
     show = commands.add_parser(
         "show",
@@ -127,28 +126,30 @@ def add(commands: Any) -> None:
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """Load the data and start the checker, which prints the verdict; its exit code is the verdict."""
-    from cop2l.audit.verify import check
+    """Load the data and run the checker; its exit code is the verdict."""
+    from cop2l.audit.verify import run_checker
 
     flags = ("json", "count_repeats", "repeats_are_draws")
-    more = [f"--{name.replace('_', '-')}" for name in flags if getattr(arguments, name)]
-    more += ["--say"] if sys.stderr.isatty() else []
-    more += [] if arguments.limit is None else ["--limit", str(arguments.limit)]
-    done = check(
+    checker_options = [f"--{name.replace('_', '-')}" for name in flags if getattr(arguments, name)]
+    checker_options += ["--say"] if sys.stderr.isatty() else []
+    checker_options += [] if arguments.limit is None else ["--limit", str(arguments.limit)]
+    process = run_checker(
         arguments.path,
         arguments.data,
         model=arguments.model,
-        split=_typed(arguments),
+        split=_typed_split(arguments),
         split_as_stated=arguments.split_as_stated,
         commitment=arguments.commitment,
         keep_arrays=arguments.keep_arrays,
-        more=tuple(more),
+        checker_options=checker_options,
         stdout=subprocess.PIPE,
-        stderr=None if sys.stderr.isatty() else subprocess.PIPE,  # on a terminal it says how far it is
+        stderr=None
+        if sys.stderr.isatty()
+        else subprocess.PIPE,  # on a terminal the checker shows its progress
     )
-    print(done.stdout, end="", flush=True)
-    print(done.stderr or "", end="", file=sys.stderr, flush=True)
-    return done.returncode if done.returncode in (0, 1, 2, 130) else 3
+    print(process.stdout, end="", flush=True)
+    print(process.stderr or "", end="", file=sys.stderr, flush=True)
+    return process.returncode if process.returncode in (0, 1, 2, 130) else 3
 
 
 def run_show(arguments: argparse.Namespace) -> None:
@@ -162,33 +163,32 @@ def run_show(arguments: argparse.Namespace) -> None:
 
     try:
         folders = find_certificates(arguments.path, Verdict())
-        found = read_certificate(folders[-1])
+        certificate = read_certificate(folders[-1])
         reasons = read_summary(arguments.path).not_valid if (arguments.path / SUMMARY).exists() else ()
     except Refusal as refusal:
         raise UserError(str(refusal)) from None
     if arguments.json:
         print((folders[-1] / form.TEXT_FILE).read_text(encoding="utf-8"), end="")
     elif arguments.brief:
-        print(found)
+        print(certificate)
     else:
-        assumed = ["Assumptions:", *(f"  - {sentence}" for sentence in form.ASSUMPTIONS)]
+        assumptions = ["Assumptions:", *(f"  - {sentence}" for sentence in form.ASSUMPTIONS)]
         names = ("method", "scenario", "classes", "model", "data", "options")
-        fields = [f"{name}: {json.dumps(found.content[name])}" for name in names]
-        first = [f"NOT VALID: {reason}" for reason in reasons if reason not in found.not_valid]
-        print("\n".join([*first, str(found), "", *fields, "", *assumed]))
+        fields = [f"{name}: {json.dumps(certificate.content[name])}" for name in names]
+        warnings = [f"NOT VALID: {reason}" for reason in reasons if reason not in certificate.not_valid]
+        print("\n".join([*warnings, str(certificate), "", *fields, "", *assumptions]))
 
 
-def _typed(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The split that was typed, by the names of `cop2l.streams.load`."""
+def _typed_split(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The typed options of the split, by their names in `cop2l.streams.load`."""
     from cop2l.experiments.config import parse_untyped
 
-    given = {LOADED_AS.get(name, name): getattr(arguments, name) for name in SPLIT} | {
-        "task_classes": arguments.task_classes
-    }
-    typed = {name: value for name, value in given.items() if value is not None}
+    values = {LOAD_NAMES.get(name, name): getattr(arguments, name) for name in SPLIT}
+    values["task_classes"] = arguments.task_classes
+    options = {name: value for name, value in values.items() if value is not None}
     for pair in arguments.option:
         key, equals, value = pair.partition("=")
         if not equals:
             raise UserError(f"Write --option as KEY=VALUE, for example n=100, not {pair!r}.")
-        typed[key] = parse_untyped(value)
-    return typed
+        options[key] = parse_untyped(value)
+    return options

@@ -15,7 +15,7 @@ from cop2l.errors import UserError
 from cop2l.experiments import options
 from cop2l.experiments.config import Config
 from cop2l.experiments.options import CERTIFIES_ITSELF
-from cop2l.kernel.building import SHARE
+from cop2l.kernel.building import DEFAULT_PRIOR_SHARE
 from cop2l.kernel.options import PRIOR, Refusal
 from cop2l.kernel.options import Options as KernelOptions
 from cop2l.methods.protocol import Method
@@ -45,7 +45,7 @@ def load_stream(config: Config) -> Stream:
 def prior_share(config: Config) -> float:
     """The share of prior examples of each task; for other methods than CoP2L, the share that scales the inputs."""
     if config.method != CERTIFIES_ITSELF:
-        return SHARE
+        return DEFAULT_PRIOR_SHARE
     return presets.options(**config.options, **options.run_options(config)).prior
 
 
@@ -117,7 +117,7 @@ def new_model(config: Config, stream: Stream, say: Callable[[str], None]) -> Any
         **config.architecture,
     )
     if scale is not None:
-        model.scale.put(**scale)
+        model.scale.set_constants(**scale)
     return model.to(device(config))
 
 

@@ -1,7 +1,7 @@
-"""Does a stated bound follow from its integers? Signs at 60 digits, straight from docs/theory.md; no root is looked for.
+"""Decides whether a stated bound follows from its counts, with the formulas of docs/theory.md at 60 digits.
 
-Every bound of the theory is the root of an increasing function, so a stated value is large enough where that function is not
-negative. A stated value is a float, read as the exact number that it is.
+Every bound of the theory is the root of an increasing function, so a stated value is large enough if that function is not
+negative at it: no root is searched. A stated value is a float and stands for exactly that number.
 """
 
 import math
@@ -14,30 +14,30 @@ from cop2l.kernel.options import Options
 Counts = Mapping[str, Any]
 EXACT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 MARGIN = Decimal("1e-40")
-"""Far above the error of 60 digits over a million terms, and far below the last digit of a float."""
+"""Far above the rounding error of a million terms at 60 digits, and far below the last digit of a float."""
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628621")
 
 
 def zeta(k: int) -> Decimal:
-    """(6/pi^2) (k + 1)^-2: the weight of a number that is chosen after seeing the data."""
+    """(6/pi^2) (k + 1)^-2: the weight of a number k that is chosen after seeing the data."""
     return 6 / (PI * (k + 1)) ** 2
 
 
 def weight_of_iterations(K: int, options: Options) -> Decimal:
-    """The share of delta that the choice of K leaves: zeta(K), or 1/N on a grid of N numbers."""
+    """The part of delta for this K: zeta(K), or 1/N on a grid of N numbers."""
     return Decimal(1) / len(options.grid_points) if options.grid_points else zeta(K)
 
 
-def weight_beside_zero(K: int, options: Options) -> Decimal:
-    """The weight of K > 0 where K = 0, the hold-out case, has 3/4: zeta(K)/4, or 1/(4(N - 1)) on a grid."""
+def weight_above_zero(K: int, options: Options) -> Decimal:
+    """The part of delta for K > 0 if K = 0, the hold-out case, has 3/4: zeta(K)/4, or 1/(4(N - 1)) on a grid."""
     return (Decimal(1) / (len(options.grid_points) - 1) if options.grid_points else zeta(K)) / 4
 
 
 def share_of_family(family: str, options: Options, last: int) -> Decimal:
-    """What a family of statements gets of delta after task `last`; all statements that are ever issued sum to delta.
+    """The part of delta for a family of statements after task `last`; over all statements that are ever issued it sums to delta.
 
-    siblings: 1/N of delta for each of N commitments. anytime: 6/(pi last)^2 of that for each time. Then between the families
-    that cost something, as declared.
+    siblings: 1/N of delta for each of N commitments. anytime: 6/(pi last)^2 of that for each time. The rest is divided between
+    the families that cost something, as declared.
     """
     share = Decimal(options.delta) / options.siblings * (zeta(last - 1) if options.anytime else 1)
     if options.shares:
@@ -46,31 +46,31 @@ def share_of_family(family: str, options: Options, last: int) -> Decimal:
 
 
 def share_of_task(family: str, kind: str, task: int, content: Counts) -> Decimal:
-    """What one statement about a task gets: an equal part for each task, then for each of the statements about it."""
+    """The part of delta for one statement about a task: equal for all tasks, then for all statements about the task."""
     options, records = content["options"], content["records"]
     share, record = share_of_family(family, options, len(records)) / len(records), records[task - 1]
-    if family in ("classes", "groups"):  # a partition, known from what is recorded: its empty parts cost nothing
+    if family in ("classes", "groups"):  # a partition that the recorded data gives: its empty parts cost nothing
         return share / max(1, sum(1 for part in record["parts"] if part["family"] == family and part["n"]))
     if family == "forgetting" and holdout_share(kind, record, options):
-        return share / 2  # one half for what was lost, the other for what was gained
+        return share / 2  # one half for lost examples, the other for gained ones
     return share
 
 
-def bound_follows(claimed: Counts, content: Counts) -> bool:
-    """Whether a statement of a certificate follows from its integers.
+def bound_follows(statement: Counts, content: Counts) -> bool:
+    """Whether a statement of a certificate follows from its counts.
 
-    With probability at least 1 - delta over the draw of all samples and marks, every statement for which this is true holds,
-    all of them at once: theorems `kl`, `kl-tight`, `preference`, `combined`, `buffer` and `holdout` of docs/theory.md for
-    tasks; the same on a part of the sample (classes, groups) or of another event (forgetting); `average` for what is pooled.
+    With probability at least 1 - delta over the draw of all samples and marks, all statements for which this is true hold at
+    once. They are the theorems `kl`, `kl-tight`, `preference`, `combined`, `buffer` and `holdout` of docs/theory.md for tasks,
+    the same theorems for a part of the sample (classes, groups) or another event (forgetting), and `average`.
     """
     records, options = content["records"], content["options"]
-    family, task, subject, kind = (claimed[name] for name in ("family", "task", "subject", "kind"))
+    family, task, subject, kind = (statement[name] for name in ("family", "task", "subject", "kind"))
     if options.grid_points and any(record["iterations"] not in options.grid_points for record in records):
         return False  # a number outside the grid has no share of delta
-    if claimed["value"] == 1:
+    if statement["value"] == 1:
         return True
     with localcontext(EXACT):
-        v = Decimal(claimed["value"])
+        v = Decimal(statement["value"])
         if task is None:
             return average_follows(v, family, content)
         share, record = share_of_task(family, kind, task, content), records[task - 1]
@@ -80,27 +80,28 @@ def bound_follows(claimed: Counts, content: Counts) -> bool:
         return v >= lost or gain_follows(lost - v, *bound_counts(kind, counts_of(record, family, "gained")), share)
 
 
-def least_bound(claimed: Counts, content: Counts) -> float:
-    """The least value, up to 1e-5 and not below the stated one, that follows from the integers of this content."""
-    low, high = claimed["value"], 1.0
-    if bound_follows(claimed, content):
+def least_bound(statement: Counts, content: Counts) -> float:
+    """The least value, up to 1e-5 and not below the stated one, that follows from the counts of this content."""
+    low, high = statement["value"], 1.0
+    if bound_follows(statement, content):
         return float(low)
     while high - low > 1e-5:
         middle = (low + high) / 2
-        low, high = (low, middle) if bound_follows({**claimed, "value": middle}, content) else (middle, high)
+        low, high = (low, middle) if bound_follows({**statement, "value": middle}, content) else (middle, high)
     return high
 
 
 def least_bounds(content: Counts) -> list[dict[str, Any]]:
-    """The statements of this content, with the least values that follow; means come after the bounds that they are made of."""
-    found = [dict(claimed) for claimed in content["statements"]]
-    for claimed in sorted(found, key=lambda one: one["task"] is None or one["subject"] == "net"):
-        claimed["value"] = least_bound(claimed, {**content, "statements": found})
-    return found
+    """The statements of this content with the least values that follow."""
+    statements = [dict(statement) for statement in content["statements"]]
+    # those that use other bounds come last
+    for statement in sorted(statements, key=lambda bound: bound["task"] is None or bound["subject"] == "net"):
+        statement["value"] = least_bound(statement, {**content, "statements": statements})
+    return statements
 
 
 def upper_tail(bound: float, n: int, errors: int) -> Decimal:
-    """P[Bin(n, bound) >= errors]: how likely so many errors on new examples are if the error rate is at most the bound."""
+    """P[Bin(n, bound) >= errors]: the largest probability of this many errors if the error rate is at most the bound."""
     with localcontext(EXACT):
         v = Decimal(bound)
         if errors <= n * v or v >= 1:
@@ -115,31 +116,31 @@ def upper_tail(bound: float, n: int, errors: int) -> Decimal:
 
 
 def counts_of(record: Counts, family: str, subject: Any) -> Counts:
-    """The integers behind a statement: the record's own, or those of one of its parts."""
+    """The counts behind a statement: those of the record, or of one of its parts."""
     if family in ("tasks", "average"):
         return record
     return next(part for part in record["parts"] if (part["family"], part["subject"]) == (family, subject))
 
 
 def values_of(content: Counts, family: str, subject: Any) -> dict[int, Decimal]:
-    """What is stated of each task."""
+    """The stated values of the tasks for this family and subject."""
     return {s["task"]: Decimal(s["value"]) for s in content["statements"] if (s["family"], s["subject"]) == (family, subject)}
 
 
 def kind_of(counted: Counts, options: Options) -> str:
-    """The kind of what is stated of a task: `buffer` if its data was gone, so that not all errors could be counted."""
+    """The kind of the statements about a task: `buffer` if its data was gone, so that not all errors could be counted."""
     return options.kind if counted["errors"] is not None else "buffer"
 
 
 def zero_is_holdout(kind: str, options: Options) -> bool:
-    """Whether a task that keeps no iteration is in the hold-out case: no example of a past task can be picked."""
+    """Whether K = 0 is the hold-out case: no example of a past task can be picked."""
     return options.buffer == "count-only" and kind in ("combined", "buffer")
 
 
 def holdout_share(kind: str, counted: Counts, options: Options) -> Decimal:
-    """How much of a statement's share is left if theta_T does not depend on the sample at all; 0 if it may.
+    """The part of a statement's share in the hold-out case, in which theta_T does not depend on the sample; 0 in any other case.
 
-    All of it if 0 is the only number of iterations that was declared: there is no other to pay for.
+    It is 1 if K = 0 is the only declared number of iterations, because no other number costs a share.
     """
     if kind == "holdout":
         return Decimal(1)
@@ -149,31 +150,31 @@ def holdout_share(kind: str, counted: Counts, options: Options) -> Decimal:
 
 
 def bound_counts(kind: str, counted: Counts) -> tuple[int, int]:
-    """The size of the sample, and of what it is compressed to: picked examples and those of the event."""
+    """The size of the sample, and of the set that it is compressed to: picked examples and those of the event."""
     if kind == "buffer":
         return counted["selected"], counted["compressed"]
     return counted["n"], counted["picked"] + counted["errors_not_picked"]
 
 
 def is_pooled(counted: Counts, options: Options) -> bool:
-    """Whether the examples of a task can be pooled with others: all of a sample that theta_T does not depend on."""
+    """Whether the examples of a task can be pooled with those of other tasks: theta_T must not depend on any of them."""
     return options.kind != "buffer" and counted["errors"] is not None and holdout_share(options.kind, counted, options) > 0
 
 
 def event_follows(v: Decimal, kind: str, counted: Counts, t: int, content: Counts, share: Decimal) -> bool:
-    """Whether "the event has probability <= v" follows at this share; the event is an error, or an answer that was lost."""
+    """Whether "the event has probability <= v" follows at this share; the event is an error, or a lost answer."""
     options = content["options"]
     if kind in ("kl", "kl-tight"):
         return compression_follows(v, kind, counted, t, content, share)
     n, size = bound_counts(kind, counted)
-    if held := holdout_share(kind, counted, options):
-        return tail_follows(v, n, size, -(share * held).ln())
-    weight = weight_beside_zero if zero_is_holdout(kind, options) else weight_of_iterations
+    if part := holdout_share(kind, counted, options):
+        return tail_follows(v, n, size, -(share * part).ln())
+    weight = weight_above_zero if zero_is_holdout(kind, options) else weight_of_iterations
     return preference_follows(v, n, size, share * weight(counted["iterations"], options))
 
 
 def compression_follows(v: Decimal, kind: str, counted: Counts, t: int, content: Counts, share: Decimal) -> bool:
-    """The two kinds that count errors outside the compression set: the paper's, and `kl-tight`, where I u J is one set."""
+    """The kinds that count errors outside the compression set: `kl`, the paper's, and `kl-tight`, where I u J is one set."""
     n, I, J, records = counted["n"], counted["compression"], counted["evicted"], content["records"]
     weights = [weight_of_iterations(record["iterations"], content["options"]).ln() for record in records]
     if kind == "kl-tight":
@@ -184,30 +185,30 @@ def compression_follows(v: Decimal, kind: str, counted: Counts, t: int, content:
 
 
 def average_follows(v: Decimal, family: str, content: Counts) -> bool:
-    """Whether the mean over tasks, weighted by their examples, is at most v: pooled over those in the hold-out case.
+    """Whether the mean over tasks, weighted by their examples, is at most v.
 
-    The others enter with their own stated bounds. pi(A), the weight of the set A of pooled tasks, is fixed in advance: 3/4 for
-    all of m tasks, (1/4)/(m C(m, |A|)) for another set. The theorem needs share * pi(A) <= 1/4, and gives 1 from N - 1 errors on.
+    The tasks in the hold-out case are pooled; the others enter with their own stated bounds. pi(A), the weight of the set A of
+    pooled tasks, is fixed in advance: 3/4 for all of m tasks, (1/4)/(m C(m, |A|)) for another set. The theorem needs
+    share * pi(A) <= 1/4, and gives 1 from N - 1 errors on.
     """
     options, records = content["options"], content["records"]
-    share, own, subject = share_of_family(family, options, len(records)), values_of(content, "tasks", None), None
-    if family == "forgetting":  # the mean has one of T parts, beside those of the tasks before the last
-        share, own, subject = share / len(records), values_of(content, family, "lost"), "lost"
+    share, bounds, subject = share_of_family(family, options, len(records)), values_of(content, "tasks", None), None
+    if family == "forgetting":  # one of T equal parts is for the mean, the others are for the tasks before the last
+        share, bounds, subject = share / len(records), values_of(content, family, "lost"), "lost"
         records = records[:-1]
     counted = {record["task"]: counts_of(record, family, subject) for record in records}
-    pooled = [bound_counts(options.kind, one) for one in counted.values() if is_pooled(one, options)]
+    pooled = [bound_counts(options.kind, counts) for counts in counted.values() if is_pooled(counts, options)]
     N, X, m = sum(n for n, _ in pooled), sum(errors for _, errors in pooled), len(counted)
-    # what is left for the sum over the pooled tasks; equal bounds must cancel before anything is rounded
-    rest = sum((v - (0 if is_pooled(one, options) else own.get(t, 1))) * one["n"] for t, one in counted.items())
-    if X >= N - 1 or rest >= N:
-        return rest >= N and any(one["n"] for one in counted.values())
+    # the part of the sum that is left for the pooled tasks; equal bounds must cancel before anything is rounded
+    left = sum((v - (0 if is_pooled(counts, options) else bounds.get(t, 1))) * counts["n"] for t, counts in counted.items())
+    if X >= N - 1 or left >= N:
+        return left >= N and any(counts["n"] for counts in counted.values())
     if options.kind != "holdout":
         share *= Decimal("0.75") if len(pooled) == m else Decimal("0.25") / (m * math.comb(m, len(pooled)))
-    return tail_follows(rest / N, N, X, -min(share, Decimal("0.25")).ln())
+    return tail_follows(left / N, N, X, -min(share, Decimal("0.25")).ln())
 
 
 def ln_choose(n: int, k: int) -> Decimal:
-    """Ln C(n, k)."""
     product = Decimal(1)
     for i in range(1, min(k, n - k) + 1):
         product *= Decimal(n - i + 1) / i
@@ -215,7 +216,7 @@ def ln_choose(n: int, k: int) -> Decimal:
 
 
 def kl_follows(v: Decimal, n: int, errors: int, eps: Decimal) -> bool:
-    """Errors/n <= v < 1 and n kl(errors/n, v) >= eps: v is beyond the kl inverse."""
+    """Errors/n <= v < 1 and n kl(errors/n, v) >= eps: v is not below the kl inverse."""
     if n == 0 or errors > n * v:
         return False
     q = Decimal(errors) / n
@@ -224,7 +225,7 @@ def kl_follows(v: Decimal, n: int, errors: int, eps: Decimal) -> bool:
 
 
 def tail_follows(v: Decimal, n: int, errors: int, eps: Decimal) -> bool:
-    """P[Bin(n, v) <= errors] <= e^-eps, v < 1: it is beyond the inverse of the binomial tail."""
+    """P[Bin(n, v) <= errors] <= e^-eps, v < 1: v is not below the inverse of the binomial tail."""
     if v <= 0 or errors >= n:
         return False
     term = total = (1 - v) ** n
@@ -241,7 +242,7 @@ def gain_follows(v: Decimal, n: int, gained: int, share: Decimal) -> bool:
 
 
 def preference_follows(v: Decimal, n: int, size: int, delta: Decimal) -> bool:
-    """(delta/n) sum_{m=k..n-1} C(m,k)/C(n,k) (1-v)^-(n-m) >= 1, k = size < n, v < 1: it is beyond eps(k, n, delta)."""
+    """(delta/n) sum_{m=k..n-1} C(m,k)/C(n,k) (1-v)^-(n-m) >= 1, k = size < n, v < 1: v is not below eps(k, n, delta)."""
     term, total = Decimal(1), Decimal(0)
     for m in range(n - 1, size - 1, -1):  # C(m,k)/C(m+1,k) = (m+1-k)/(m+1)
         term *= (m + 1 - size) / ((m + 1) * (1 - v))
@@ -250,6 +251,6 @@ def preference_follows(v: Decimal, n: int, size: int, delta: Decimal) -> bool:
 
 
 def percent(bound: float) -> str:
-    """A bound as people read it, never rounded down."""
+    """A bound in percent, rounded up."""
     with localcontext(EXACT):
         return f"{(Decimal(bound) * 100).quantize(Decimal('0.01'), ROUND_CEILING)} %"

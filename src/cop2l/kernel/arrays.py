@@ -1,4 +1,4 @@
-"""The rows that the loader hands over: x-1.npy, y-1.npy, g-1.npy (groups) of task 1, tx-1.npy, ty-1.npy of its test part."""
+"""The arrays that the loader writes: x-1.npy, y-1.npy, g-1.npy (groups) of task 1, tx-1.npy, ty-1.npy of its test part."""
 
 import json
 from collections.abc import Mapping
@@ -8,30 +8,26 @@ from typing import Any
 import numpy as np
 import torch
 
-from cop2l.kernel.form import Content, open_regular, sha256, table, text
-from cop2l.kernel.options import choice, many, maybe
+from cop2l.kernel.form import Content, object_of, open_regular, sha256, text_line
+from cop2l.kernel.options import choice_of, list_of, optional
 from cop2l.kernel.samples import ROWS, numbers
 from cop2l.kernel.verdict import PARTS
 
-LIST, FORMAT, MOST = "arrays.json", "cop2l-arrays 1", 2**24
-yes_or_no = choice(True, False)
-CONTENT = table(
-    format=choice(FORMAT), certificate=sha256, groups=many(text), whole=yes_or_no, draws=yes_or_no, command=maybe(text),
-    notes=table(**dict.fromkeys(PARTS, many(text))),
+INDEX, FORMAT, MAX_BYTES = "arrays.json", "cop2l-arrays 1", 2**24
+boolean = choice_of(True, False)
+INDEX_CONTENT = object_of(
+    format=choice_of(FORMAT), certificate=sha256, groups=list_of(text_line), whole=boolean, draws=boolean,
+    command=optional(text_line), notes=object_of(**dict.fromkeys(PARTS, list_of(text_line))),
 )  # fmt: skip
 Samples = Mapping[int, tuple[Any, ...]]
-"""Of each task (x, y), or (x, y, names of groups)."""
+"""The sample of each task: (x, y), or (x, y, names of groups)."""
 
 
-def size_of(tasks: Samples) -> int:
-    """How many bytes the rows take."""
-    return sum(len(x) * (numbers(x[:1]).nbytes + 16) for x, *_ in tasks.values() if len(x))
+def write_arrays(folder: Path, certificate: str, tasks: Samples, tests: Samples | None = None, **fields: Any) -> None:
+    """Write the rows of each task and of its test part, for the certificate with this digest; `fields` belong to the index.
 
-
-def write_arrays(folder: Path, certificate: str, tasks: Samples, tests: Samples | None = None, **others: Any) -> None:
-    """Write the rows of each task and of its test part, for the certificate with this digest.
-
-    `whole`: nothing was withheld from them yet. `draws`: rows that repeat are independent draws of discrete data.
+    whole: nothing was withheld from the rows yet. draws: repeated rows are independent draws of discrete data. command: what
+    the auditor can type. notes: sentences of the loader for the verdict.
     """
     names: dict[str, int] = {}
     for prefix, rows in (("", tasks), ("t", tests or {})):
@@ -40,45 +36,46 @@ def write_arrays(folder: Path, certificate: str, tasks: Samples, tests: Samples 
             np.save(folder / f"{prefix}y-{t}.npy", numbers(y))
             if groups and groups[0] is not None:
                 np.save(folder / f"{prefix}g-{t}.npy", [names.setdefault(str(name), len(names)) for name in groups[0]])
-    usual = {"whole": False, "draws": False, "command": None, "notes": dict.fromkeys(PARTS, ())}
-    content = {"format": FORMAT, "certificate": certificate, "groups": list(names), **usual, **others}
-    (folder / LIST).write_text(json.dumps(content), encoding="utf-8")
+    defaults = {"whole": False, "draws": False, "command": None, "notes": dict.fromkeys(PARTS, ())}
+    content = {"format": FORMAT, "certificate": certificate, "groups": list(names), **defaults, **fields}
+    (folder / INDEX).write_text(json.dumps(content), encoding="utf-8")
 
 
 def _write(path: Path, x: Any) -> None:
-    """Row by row, so that a memory map is never held as a whole; bfloat16, which numpy lacks, as two bytes that are no number."""
-    like = numbers(x[:0])
+    """Write an array in blocks of rows, so that a memory map is never in memory as a whole."""
+    empty = numbers(x[:0])
     with path.open("wb") as file:
-        head = {"descr": np.lib.format.dtype_to_descr(like.dtype), "fortran_order": False, "shape": (len(x), *like.shape[1:])}
-        np.lib.format.write_array_header_2_0(file, head)
+        header = {"descr": np.lib.format.dtype_to_descr(empty.dtype), "fortran_order": False, "shape": (len(x), *empty.shape[1:])}
+        np.lib.format.write_array_header_2_0(file, header)
         for start in range(0, len(x), ROWS):
             file.write(numbers(x[start : start + ROWS]).tobytes())
 
 
 def read_arrays(folder: Path) -> tuple[Content, dict[int, tuple[Any, ...]], dict[int, tuple[Any, ...]]]:
-    """The list, the rows of each task, and those of its test part; inputs are memory maps."""
-    with open_regular(folder / LIST) as file:
-        content: Content = CONTENT(json.loads(file.read(MOST)), LIST)
+    """The index, the rows of each task, and those of its test part; inputs are memory maps."""
+    with open_regular(folder / INDEX) as file:
+        content: Content = INDEX_CONTENT(json.loads(file.read(MAX_BYTES)), INDEX)
     names = np.array(content["groups"], dtype=object)
 
-    def rows(prefix: str) -> dict[int, tuple[Any, ...]]:
-        found = {}
+    def samples(prefix: str) -> dict[int, tuple[Any, ...]]:
+        by_task = {}
         for path in folder.glob(f"{prefix}x-*.npy"):
-            t, groups = path.stem.partition("-")[2], folder / path.name.replace("x-", "g-")
-            labels, more = np.load(folder / path.name.replace("x-", "y-")), [names[np.load(groups)]] if groups.exists() else []
-            found[int(t)] = (_mapped(path), labels, *more)
-        return dict(sorted(found.items()))
+            t, labels, groups = path.stem.partition("-")[2], path.name.replace("x-", "y-"), folder / path.name.replace("x-", "g-")
+            columns = [np.load(folder / labels), *([names[np.load(groups)]] if groups.exists() else [])]
+            by_task[int(t)] = (_memory_map(path), *columns)
+        return dict(sorted(by_task.items()))
 
-    return content, rows(""), rows("t")
+    return content, samples(""), samples("t")
 
 
-def _mapped(path: Path) -> Any:
+def _memory_map(path: Path) -> Any:
+    """The array in a file, without reading it; bfloat16, which numpy lacks, as a tensor."""
     x = np.load(path, mmap_mode="c")
     return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16) if x.dtype == np.dtype("V2") else x
 
 
 class Subset:
-    """Some rows of an array, read from it when they are asked for."""
+    """Some rows of an array, read from it when they are indexed."""
 
     def __init__(self, x: Any, rows: np.ndarray) -> None:
         self.x, self.rows, self.shape = x, rows, (len(rows), *x.shape[1:])
@@ -86,10 +83,10 @@ class Subset:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, at: Any) -> Any:
-        return self.x[self.rows[at]]
+    def __getitem__(self, positions: Any) -> Any:
+        return self.x[self.rows[positions]]
 
 
 def take_rows(samples: Samples, rows: Mapping[int, np.ndarray]) -> dict[int, tuple[Any, ...]]:
     """These rows of each task."""
-    return {t: (Subset(x, rows[t]), *(column[rows[t]] for column in others)) for t, (x, *others) in samples.items()}
+    return {t: (Subset(x, rows[t]), *(column[rows[t]] for column in columns)) for t, (x, *columns) in samples.items()}

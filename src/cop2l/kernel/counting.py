@@ -1,5 +1,7 @@
-"""The integers of a certificate, counted again from sets and errors."""
+"""Counts the integers of a certificate again, from sets and errors."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,58 +14,90 @@ from cop2l.kernel.options import Options, require
 from cop2l.randomness import marks
 
 Facts = dict[str, Any]
-"""What is known of a task's rows, as far as claims need it: `labels`, numbers of `groups`, which were `wrong` after the task."""
+"""Facts about the rows of a task that claims need: `labels`, numbers of `groups`, and `wrong`: the errors after that task."""
 
 
-def counts(options: Options, last: int, task: int, sets: Sets, event: Rows, among: Any = True, gone: bool = False) -> Content:
-    """The integers of the bounds of a task, or of the rows `among` it, after task `last`.
+def counts(
+    options: Options, last: int, task: int, sets: Sets, event: Rows, among: Any = True, data_gone: bool = False
+) -> Content:
+    """The counts of a task after task `last`, over all its rows or over those `among` them.
 
-    `event` marks the rows that are misclassified (or lost). If the data is gone, only rows of the buffer are known. Every row
-    that is `selected` and was never picked is in it: the threshold of `selected` does not depend on the picks, and is not above
-    that of the buffer. That is enough for |c n R_t|, and nothing else is counted.
+    `event` is the mask of the rows that are misclassified (or lost). If the data is gone, only the rows in the buffer are known,
+    and only `compressed`, |c n R_t|, is counted of the event. The buffer has every selected row that was never picked: the
+    threshold for selected rows does not depend on the picks, and it is not above the threshold of the buffer.
     """
     rows, certified = len(event), certified_rows(len(event), task, options)
     selected = certified & (marks(options.seed, "mark", task, n=rows) < threshold(int(certified.sum()), last, options))
-    first, second, picked = np.zeros((3, rows), bool)
-    first[sets.compression] = second[sets.evicted] = picked[sets.picked] = True
-    found = {
-        "n": certified, "prior": ~certified, "compression": first, "evicted": second, "picked": picked,
-        "errors": None if gone else event & certified & ~first & ~second,
-        "errors_not_picked": None if gone else event & certified & ~picked,
-        "selected": selected if options.marked else None,
-        "compressed": selected & (event | picked) if options.marked else None,
+    compression, evicted, picked = np.zeros((3, rows), bool)
+    compression[sets.compression] = evicted[sets.evicted] = picked[sets.picked] = True
+    masks = {
+        "n": certified, "prior": ~certified, "compression": compression, "evicted": evicted, "picked": picked,
+        "errors": None if data_gone else event & certified & ~compression & ~evicted,
+        "errors_not_picked": None if data_gone else event & certified & ~picked,
+        "selected": selected if options.uses_marks else None,
+        "compressed": selected & (event | picked) if options.uses_marks else None,
     }  # fmt: skip
-    integers = {name: None if mask is None else int((mask & among).sum()) for name, mask in found.items()}
+    integers = {name: None if mask is None else int((mask & among).sum()) for name, mask in masks.items()}
     return {**integers, "iterations": sets.iterations, "stopped": sets.stopped}
 
 
 def counts_and_parts(
-    options: Options, last: int, task: int, sets: Sets, wrong: Rows, facts: Facts, gone: bool = False
+    options: Options, last: int, task: int, sets: Sets, errors: Rows, facts: Facts, data_gone: bool = False
 ) -> Content:
-    """All integers of a task: its own, those of every class and group, and of what was lost and gained, as far as claimed."""
-    count, found = partial(counts, options, last, task, sets, gone=gone), list[tuple[str, Any, Content]]()
+    """All counts of a task, with those of its claimed parts: every class, every group, lost and gained examples."""
+    count, parts = partial(counts, options, last, task, sets, data_gone=data_gone), list[tuple[str, Any, Content]]()
     if "classes" in options.claim:
-        found += [("classes", int(label), count(wrong, facts["labels"] == label)) for label in np.unique(facts["labels"])]
-    found += [("groups", name, count(wrong, facts["groups"] == number)) for number, name in enumerate(options.groups)]
+        parts += [("classes", int(label), count(errors, facts["labels"] == label)) for label in np.unique(facts["labels"])]
+    parts += [("groups", name, count(errors, facts["groups"] == number)) for number, name in enumerate(options.groups)]
     if "forgetting" in options.claim and task < last:
         before = facts["wrong"]
-        found += [("forgetting", "lost", count(wrong & ~before)), ("forgetting", "gained", count(~wrong & before))]
-    return {**count(wrong), "parts": [{"family": family, "subject": subject, **part} for family, subject, part in found]}
+        parts += [("forgetting", "lost", count(errors & ~before)), ("forgetting", "gained", count(~errors & before))]
+    return {**count(errors), "parts": [{"family": family, "subject": subject, **part} for family, subject, part in parts]}
 
 
 def group_numbers(groups: Any, options: Options, rows: int) -> np.ndarray | None:
-    """The number of each example's group, counted in the declared names; None if no groups are declared."""
+    """The position of each example's group among the declared groups; None if none are declared."""
     if not options.groups:
         return None
-    known = {name: number for number, name in enumerate(options.groups)}
-    found = np.array([known.get(str(name), -1) for name in ([] if groups is None else groups)], np.int64)
-    require(len(found) == rows, f"Groups must be given for each of the {rows} examples; there are {len(found)}.")
-    require((found >= 0).all(), "An example has a group that is not declared.")
-    return found
+    declared = {name: number for number, name in enumerate(options.groups)}
+    numbers = np.array([declared.get(str(name), -1) for name in ([] if groups is None else groups)], np.int64)
+    require(len(numbers) == rows, f"Groups must be given for each of the {rows} examples; there are {len(numbers)}.")
+    require((numbers >= 0).all(), "An example has a group that is not declared.")
+    return numbers
 
 
 def used_rows(options: Options, task: int, rows: int, sets: Sets) -> np.ndarray:
-    """A mask of the rows of a task that were learned from."""
+    """The mask of the rows of a task that the model was trained on."""
     mask = ~certified_rows(rows, task, options)
     mask[np.concatenate([sets.picked, sets.compression, sets.evicted])] = True
     return mask
+
+
+def count_records(content: Content, sets: Sequence[Sets], errors: Sequence[Rows], facts: Sequence[Facts]) -> list[Content]:
+    """The records of a certificate, with the counts of these errors in place of the stated ones."""
+    options, last, records = content["options"], len(content["records"]), []
+    for record, task_sets, task_errors, task_facts in zip(content["records"], sets, errors, facts, strict=False):
+        data_gone = record["errors"] is None
+        records.append(record | counts_and_parts(options, last, record["task"], task_sets, task_errors, task_facts, data_gone))
+    return records
+
+
+@dataclass(frozen=True)
+class Recount:
+    """The counts of a certificate in which repeated rows are errors, and whether it states these."""
+
+    repeats: list[int]
+    records: list[Content]
+    as_stated: bool
+
+
+def recount(
+    content: Content, sets: Sequence[Sets], errors: Sequence[Rows], repeats: Sequence[Rows], facts: Sequence[Facts]
+) -> Recount:
+    """Count again what a certificate states; its counts must be those of the errors, or of errors and repeated rows."""
+    stated_records, plain = content["records"], count_records(content, sets, errors, facts)
+    full = count_records(content, sets, [mask | repeated for mask, repeated in zip(errors, repeats, strict=True)], facts)
+    for record, *possible in zip(stated_records, plain, full, strict=True):
+        sentence = f"The counts of task {record['task']} after task {len(plain)} are not those that the data gives."
+        require(record in possible, sentence)
+    return Recount([int(mask.sum()) for mask in repeats], full, full == stated_records)

@@ -1,6 +1,6 @@
-"""Exact arithmetic, examples, and their scores: bits that are a function of an example and the model alone.
+"""Exact arithmetic, examples, and their scores: the bits of a score depend on the example and the model alone.
 
-Every forward pass that scores has the same number of rows, in full precision and in a fixed order of sums.
+Every forward pass that scores has the same number of rows, full precision and a fixed order of sums.
 """
 
 import hashlib
@@ -24,74 +24,73 @@ from cop2l.kernel.options import Options, require
 from cop2l.kernel.samples import numbers
 from cop2l.randomness import marks
 
-# cuBLAS reads this when it starts; without it torch refuses to be deterministic on CUDA.
+# cuBLAS reads this when it starts. Without it torch refuses deterministic mode on CUDA.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 Rows = np.ndarray
-NONE: Rows = np.empty(0, np.int64)
+NO_ROWS: Rows = np.empty(0, np.int64)
 BITS = 3
-"""The number of this specification of the learned bits: it grows when `learning` gives other ones."""
+"""The version of the learned bits: it grows when `learning` gives other bits."""
 
 # ---- exact arithmetic
 
 
 @contextmanager
 def exact_arithmetic(threads: int) -> Iterator[None]:
-    """Inside, torch is deterministic, in full precision and uses so many threads, whatever was set; then all is as before.
+    """Set torch to deterministic mode, full precision and this number of threads; in the end restore all settings.
 
-    New memory is not filled with NaN, which takes longer than most of what is done in it.
+    New memory is not filled with NaN: filling takes longer than most operations on it.
     """
     cuda, cudnn, mkldnn, memory = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn, torch.utils.deterministic
     products = [getattr(backend, name, None) for backend in (cuda, cudnn, mkldnn) for name in ("matmul", "conv", "rnn")]
-    wanted: list[tuple[Any, str, Any]] = [(p, "fp32_precision", "ieee") for p in products if hasattr(p, "fp32_precision")]
-    if not wanted:  # before torch 2.9
-        wanted = [(cuda.matmul, "allow_tf32", False), (cudnn, "allow_tf32", False)]
-    wanted += [(cudnn, "deterministic", True), (cudnn, "benchmark", False), (memory, "fill_uninitialized_memory", False)]
-    before = [getattr(owner, name) for owner, name, _ in wanted]
+    settings: list[tuple[Any, str, Any]] = [(p, "fp32_precision", "ieee") for p in products if hasattr(p, "fp32_precision")]
+    if not settings:  # before torch 2.9
+        settings = [(cuda.matmul, "allow_tf32", False), (cudnn, "allow_tf32", False)]
+    settings += [(cudnn, "deterministic", True), (cudnn, "benchmark", False), (memory, "fill_uninitialized_memory", False)]
+    before = [getattr(owner, name) for owner, name, _ in settings]
     mode, count = torch.get_deterministic_debug_mode(), torch.get_num_threads()
     try:
         torch.set_deterministic_debug_mode(2)
         torch.set_num_threads(threads)
-        for owner, name, value in wanted:
+        for owner, name, value in settings:
             setattr(owner, name, value)
         with torch.autocast("cuda", enabled=False), torch.autocast("cpu", enabled=False):
             yield
     finally:
-        for (owner, name, _), value in zip(wanted, before, strict=True):
+        for (owner, name, _), value in zip(settings, before, strict=True):
             setattr(owner, name, value)
         torch.set_num_threads(count)
         torch.set_deterministic_debug_mode(mode)
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of tensors: names, types, shapes and bits."""
-    whole = hashlib.sha256()
+    """SHA-256 of the names, types, shapes and bits of tensors."""
+    hasher = hashlib.sha256()
     for name in sorted(tensors):
         value = tensors[name].detach().cpu()
-        whole.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        flat = value.clone(memory_format=torch.contiguous_format).view(-1)  # one element may have any stride
-        whole.update(flat.view(torch.uint8).numpy().data)
-    return whole.hexdigest()
+        hasher.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        flat = value.clone(memory_format=torch.contiguous_format).view(-1)  # a tensor of one element may have any stride
+        hasher.update(flat.view(torch.uint8).numpy().data)
+    return hasher.hexdigest()
 
 
-def size_of(model: nn.Module) -> int:
-    """How many numbers are learned or stored as parameters."""
+def parameter_count(model: nn.Module) -> int:
+    """The number of values in all parameters."""
     return sum(p.numel() for p in model.parameters())
 
 
 def processor() -> str:
-    """The processor's name."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    found = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(found, "") or platform.processor() or "unknown"  # which starts a process
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or "unknown"  # the last resort, as it starts a process
 
 
 def machine(model: nn.Module) -> str:
-    """What must be equal for the bits to be made again; the number of threads is set, and the rest changes no bits."""
-    like, cpu = next(model.parameters()), torch.backends.cpu.get_cpu_capability()
-    device = torch.cuda.get_device_name(like.device) if like.device.type == "cuda" else like.device.type
+    """The description of what must be equal to learn the same bits again, beside the number of threads."""
+    parameter, cpu = next(model.parameters()), torch.backends.cpu.get_cpu_capability()
+    device = torch.cuda.get_device_name(parameter.device) if parameter.device.type == "cuda" else parameter.device.type
     system = f"{platform.system()} {platform.machine()}, {processor()}, {cpu}"
-    return f"bits {BITS}, torch {torch.__version__}, {system}, {device}, {str(like.dtype).removeprefix('torch.')}"
+    return f"bits {BITS}, torch {torch.__version__}, {system}, {device}, {str(parameter.dtype).removeprefix('torch.')}"
 
 
 # ---- examples
@@ -99,7 +98,7 @@ def machine(model: nn.Module) -> str:
 
 @dataclass(frozen=True)
 class Examples:
-    """Rows of one or several tasks: z = (x, y, mark), and where each comes from. `x` may be a memory map."""
+    """Examples z = (x, y, mark) of one or several tasks, with the task and the row of each. `x` may be a memory map."""
 
     x: Any
     y: Tensor
@@ -110,52 +109,52 @@ class Examples:
     def __len__(self) -> int:
         return len(self.row)
 
-    def take(self, at: np.ndarray) -> "Examples":
-        """The rows at these positions, copied to the device of y, in the plain memory layout."""
-        where = torch.from_numpy(np.ascontiguousarray(at)).to(self.y.device, non_blocking=True)
-        rows = tensor(self.x[where.to(self.x.device) if isinstance(self.x, Tensor) else at])
-        # another layout (channels last) may be rounded differently
-        x = torch.empty(rows.shape, dtype=rows.dtype, device=where.device).copy_(rows)
-        return Examples(x, self.y[where], self.task[at], self.row[at], self.mark[at])
+    def take(self, positions: np.ndarray) -> "Examples":
+        """The examples at these positions, copied to the device of y, in the default memory layout."""
+        index = torch.from_numpy(np.ascontiguousarray(positions)).to(self.y.device, non_blocking=True)
+        rows = tensor(self.x[index.to(self.x.device) if isinstance(self.x, Tensor) else positions])
+        # another layout (channels last) may round differently
+        x = torch.empty(rows.shape, dtype=rows.dtype, device=index.device).copy_(rows)
+        return Examples(x, self.y[index], self.task[positions], self.row[positions], self.mark[positions])
 
 
 def tensor(rows: Any) -> Tensor:
-    """Rows of x as a tensor; of an array, a copy where torch could not share it."""
+    """Rows of x as a tensor; an array is copied if torch cannot share its memory."""
     if isinstance(rows, Tensor):
         return rows.detach()
     return torch.from_numpy(np.require(rows, rows.dtype.newbyteorder("="), ["C", "W"]))
 
 
 def sample(x: Any, y: Tensor, task: int, seed: int, rows: Rows | None = None) -> Examples:
-    """The sample of a task (or these rows of it). A mark is a 64-bit function of (seed, task, row), drawn before the data."""
+    """The sample of a task, or these rows of it. A mark is a 64-bit function of (seed, task, row), fixed before the data."""
     rows = np.arange(len(y), dtype=np.int64) if rows is None else rows
-    every = marks(seed, "mark", task, n=int(rows.max()) + 1 if len(rows) else 0)
-    return Examples(x, y, np.full(len(rows), task, np.int64), rows, every[rows])
+    all_marks = marks(seed, "mark", task, n=int(rows.max()) + 1 if len(rows) else 0)
+    return Examples(x, y, np.full(len(rows), task, np.int64), rows, all_marks[rows])
 
 
 def join(parts: Sequence[Examples | None]) -> Examples | None:
     """All examples of the parts, in order; None if there are none."""
-    some = [part for part in parts if part is not None and len(part)]
-    if not some:
+    filled = [part for part in parts if part is not None and len(part)]
+    if not filled:
         return None
-    columns = [np.concatenate([getattr(part, name) for part in some]) for name in ("task", "row", "mark")]
-    return Examples(torch.cat([part.x for part in some]), torch.cat([part.y for part in some]), *columns)
+    columns = [np.concatenate([getattr(part, name) for part in filled]) for name in ("task", "row", "mark")]
+    return Examples(torch.cat([part.x for part in filled]), torch.cat([part.y for part in filled]), *columns)
 
 
 def gather(S: Examples, B: Examples | None, C: Rows) -> Examples | None:
-    """The examples at these positions of the pool, S first, then B, in this order."""
+    """The examples at these positions of the pool (S first, then B), in the order of C."""
     of_S, of_B = np.flatnonzero(len(S) > C), np.flatnonzero(len(S) <= C)
     if B is None or not len(of_B):
         return S.take(C)
     both = join([S.take(C[of_S]), B.take(C[of_B] - len(S))])
-    return both and both.take(np.argsort(np.concatenate([of_S, of_B])))  # back into the order of C
+    return both and both.take(np.argsort(np.concatenate([of_S, of_B])))  # restores the order of C
 
 
 def certified_rows(rows: int, task: int, options: Options) -> np.ndarray:
-    """A mask of the rows of a task: True for the certified part S_t, False for the prior part P_t.
+    """The mask of the rows of a task: True for the certified part S_t, False for the prior part P_t.
 
-    The prior part is the floor(prior * rows) rows with the smallest second marks: fixed in advance, the same number for
-    equal tasks, and independent of the first marks and of the data.
+    The prior part is the floor(prior * rows) rows with the smallest second marks. It is fixed in advance, has the same size
+    in tasks of the same size, and is independent of the first marks and of the data.
     """
     certified = np.ones(rows, bool)
     if options.prior:
@@ -164,10 +163,10 @@ def certified_rows(rows: int, task: int, options: Options) -> np.ndarray:
 
 
 def threshold(n: int, after: int, options: Options) -> np.uint64:
-    """2^64 tau, tau = m'/(s n): of the n examples not picked at their own task, those with a smaller mark are kept after task s.
+    """2^64 tau, tau = m'/(s n): of the n examples not picked at their own task, those with a smaller mark stay after task s.
 
-    Given the tasks before, the number kept of each is a sum of independent indicators of mean m'/s at most, where no losses
-    are equal; m' = a - sqrt(9.22 a), a = m + 1. By Chernoff all together reach a with probability at most
+    m' = a - sqrt(9.22 a), a = m + 1. Given the tasks before, and if no losses are equal, the number that stays of each task is
+    a sum of independent indicators with mean at most m'/s. By Chernoff the total reaches a with probability at most
     exp(-(a - m')^2 / 2a) <= 1/100 after any given task.
     """
     a = options.memory - options.prior_memory_size + 1
@@ -176,111 +175,112 @@ def threshold(n: int, after: int, options: Options) -> np.uint64:
 
 
 def withheld_rows(rows: int, task: int, share: float, seed: int) -> np.ndarray:
-    """A mask of the rows of a task: True for those that a learner is never given."""
+    """The mask of the rows of a task that a learner never gets."""
     return np.asarray(marks(seed, "holdout", task, n=rows) < np.uint64(share * 2.0**64))
 
 
 # ---- scoring: every forward pass has the same number of rows
 
 
-FEW, SMALL_BLOCK, LARGE_BLOCK, WIDTH = 512, 256, 2048, 16
+SMALL_EXAMPLE, SMALL_BLOCK, LARGE_BLOCK, WIDTH = 512, 256, 2048, 16
 
 
 def block_rows(x: Any) -> int:
-    """How many rows a block of such examples has: a function of the shape of one example alone."""
-    return LARGE_BLOCK if math.prod(x.shape[1:]) <= FEW else SMALL_BLOCK
+    """The number of rows of a block, a function of the shape of one example alone."""
+    return LARGE_BLOCK if math.prod(x.shape[1:]) <= SMALL_EXAMPLE else SMALL_BLOCK
 
 
-def pad_rows(rows: Tensor, size: int, memory: Tensor | None = None) -> Tensor:
-    """So many rows: these, then zeros; in memory that is there already, if it is given."""
-    memory = rows.new_empty((size, *rows.shape[1:])) if memory is None else memory
-    memory[: len(rows)], memory[len(rows) :] = rows, 0
-    return memory
+def pad_rows(rows: Tensor, size: int, out: Tensor | None = None) -> Tensor:
+    """Pad `rows` with zeros to `size` rows, in `out` if it is given."""
+    out = rows.new_empty((size, *rows.shape[1:])) if out is None else out
+    out[: len(rows)], out[len(rows) :] = rows, 0
+    return out
 
 
 def model_input(model: nn.Module, x: Tensor) -> Tensor:
-    """These rows where the model is: real numbers in its own precision, and integers as they are."""
-    like = next(model.parameters())
-    return x.to(like.device, like.dtype if x.is_floating_point() else x.dtype)
+    """Rows on the device of the model; floats in its precision, integers unchanged."""
+    parameter = next(model.parameters())
+    return x.to(parameter.device, parameter.dtype if x.is_floating_point() else x.dtype)
 
 
 class PaddedLinear(TorchFunctionMode):
-    """Inside, every linear layer's inner width is a multiple of 16; the added zeros change no sum."""
+    """Pad the inner width of every linear layer with zeros to a multiple of 16; the zeros change no sum."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Fill the width of an input and a weight."""
         if func is F.linear and len(args) > 1 and (missing := -args[1].shape[-1] % WIDTH):
             args = (F.pad(args[0], (0, missing)), F.pad(args[1], (0, missing)), *args[2:])
         return func(*args, **(kwargs or {}))
 
 
 def head_masks(heads: Sequence[Sequence[int]], classes: int, scenario: str, device: Any) -> Tensor | None:
-    """Task-incremental: row t says which classes do not belong to task t's head (row 0 is unused). Otherwise None."""
+    """For task-incremental: the mask of the classes outside task t's head in row t (row 0 is unused). Otherwise None."""
     masked_classes = (~np.isin(np.arange(classes), head) for head in ([], *heads))
     return torch.from_numpy(np.stack([*masked_classes])).to(device) if scenario == "task-incremental" else None
 
 
 def logits_of(model: nn.Module, part: Examples) -> Iterator[Tensor]:
-    """The logits of every block, one column for each example, in evaluation mode, which is left on."""
+    """The logits of every block, one column for each example; the model stays in evaluation mode."""
     size = block_rows(part.x)
     with torch.no_grad():
         block = model_input(model.eval(), tensor(part.x[:0])).new_empty((size, *part.x.shape[1:]))
         for start in range(0, len(part), size):
             pad_rows(tensor(part.x[start : start + size]), size, block)
-            with PaddedLinear():  # here alone: inside, every call of torch takes longer
-                logits = model(block.detach())  # it may reshape what it is given
+            with PaddedLinear():  # only here: it slows every call of torch down
+                logits = model(block.detach())  # detached, because the model may reshape its input in place
             yield logits.t().contiguous()
 
 
 def score(model: nn.Module, part: Examples, masked_classes: Tensor | None = None) -> tuple[Tensor, np.ndarray]:
-    """The cross-entropy of every example, and whether it is misclassified.
+    """The cross-entropy of every example, and the mask of the misclassified ones.
 
-    An example is right only if its class has strictly the largest logit: a tie, or a NaN, is an error. `masked_classes`: for each
-    task which classes are not in its head (task-incremental): their logits are minus infinity, after the whole head was computed.
+    An example is right only if its class has strictly the largest logit: a tie or a NaN is an error. The classes outside the
+    task's head (`masked_classes`, see `head_masks`) get the logit minus infinity, after the whole head was computed.
     """
-    like, size = next(model.parameters()), block_rows(part.x)
+    parameter, size = next(model.parameters()), block_rows(part.x)
     y = pad_rows(part.y, (blocks := -(-len(part) // size)) * size).view(blocks, size)
-    losses, wrong, at = torch.empty_like(y, dtype=like.dtype), np.empty(y.shape, bool), torch.arange(size, device=like.device)
+    losses, errors = torch.empty_like(y, dtype=parameter.dtype), np.empty(y.shape, bool)
+    columns = torch.arange(size, device=parameter.device)
     for i, (labels, logits) in enumerate(zip(y, logits_of(model, part), strict=True)):
         if masked_classes is not None:
-            tasks = torch.from_numpy(part.task[i * size : (i + 1) * size]).to(like.device)
+            tasks = torch.from_numpy(part.task[i * size : (i + 1) * size]).to(parameter.device)
             logits.masked_fill_(pad_rows(masked_classes[tasks], size).t(), -torch.inf)
-        losses[i] = -torch.log_softmax(logits, 0)[labels, at]
-        own, logits[labels, at] = logits[labels, at], -torch.inf
-        wrong[i] = ~(own > logits.amax(0)).cpu().numpy()
-    return losses.view(-1)[: len(part)], wrong.reshape(-1)[: len(part)]
+        losses[i] = -torch.log_softmax(logits, 0)[labels, columns]
+        logit_of_class, logits[labels, columns] = logits[labels, columns], -torch.inf
+        errors[i] = ~(logit_of_class > logits.amax(0)).cpu().numpy()
+    return losses.view(-1)[: len(part)], errors.reshape(-1)[: len(part)]
 
 
 def answer_keys(model: nn.Module, part: Examples) -> np.ndarray:
-    """A 64-bit hash of the logits of every example, equal where they are, bit for bit; -0 is 0."""
+    """A 64-bit hash of the logits of every example: equal for logits with equal bits, where -0 is 0."""
     rows = (row for logits in logits_of(model, part) for row in numbers(logits.t().double()) + 0)
     return np.array([hash(row.tobytes()) for row in rows][: len(part)], np.int64)
 
 
 def repeated_answers(keys: Sequence[np.ndarray], used: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """For each task the rows with the key of another row: all but one in a task, and all that another task has too.
+    """The mask, for each task, of the rows whose key another row has: all if it is in another task, all but one otherwise.
 
-    One row of each equal set is no repeat: one that was learned from (`used`), if there is one.
+    The one that is no repeat is a row that was trained on (`used`), if there is one.
     """
-    tasks, found = Counter(key for own in keys for key in np.unique(own).tolist()), []
-    for own, learned in zip(keys, used, strict=True):
-        order, first = np.argsort(~learned, kind="stable"), np.zeros(len(own), bool)
-        first[order[np.unique(own[order], return_index=True)[1]]] = True
-        found.append(~first | np.array([tasks[key] > 1 for key in own.tolist()], bool))
-    return found
+    tasks_with, masks = Counter(key for task_keys in keys for key in np.unique(task_keys).tolist()), []
+    for task_keys, task_used in zip(keys, used, strict=True):
+        order, first = np.argsort(~task_used, kind="stable"), np.zeros(len(task_keys), bool)
+        first[order[np.unique(task_keys[order], return_index=True)[1]]] = True
+        masks.append(~first | np.array([tasks_with[key] > 1 for key in task_keys.tolist()], bool))
+    return masks
 
 
 def check_alone(model: nn.Module, part: Examples, masked_classes: Tensor | None = None) -> None:
-    """Score some examples alone, in another order and in smaller company; refuse if a single bit changes.
+    """Score some examples alone, in another order and in a smaller group; refuse if a single bit changes.
 
-    That fixed blocks make scores independent of each other is a fact about a machine and a model, and no theorem.
+    No theorem says that fixed blocks make scores independent of each other: it depends on the machine and the model.
     """
-    n, scattered = min(len(part), block_rows(part.x) + 37), np.random.default_rng(0)
-    some = part.take(np.linspace(0, len(part) - 1, n).astype(np.int64))
-    losses, wrong = score(model, some, masked_classes)
-    orders = [scattered.permutation(n), scattered.permutation(n)[: max(1, n // 3)]]
-    for order in [*orders, *(scattered.integers(n, size=1) for _ in range(4))]:
-        again, wrong_again = score(model, some.take(order), masked_classes)
+    n, draws = min(len(part), block_rows(part.x) + 37), np.random.default_rng(0)
+    subset = part.take(np.linspace(0, len(part) - 1, n).astype(np.int64))
+    losses, errors = score(model, subset, masked_classes)
+    orders = [draws.permutation(n), draws.permutation(n)[: max(1, n // 3)]]
+    for order in [*orders, *(draws.integers(n, size=1) for _ in range(4))]:
+        losses_again, errors_again = score(model, subset.take(order), masked_classes)
         expected = losses[torch.from_numpy(order).to(losses.device)]
-        good = ((expected == again) | (expected.isnan() & again.isnan())).all() and (wrong[order] == wrong_again).all()
-        require(good, "Scores depend on the examples scored together (this model, this machine): use another model or device.")
+        same_losses = ((expected == losses_again) | (expected.isnan() & losses_again.isnan())).all()
+        same = same_losses and (errors[order] == errors_again).all()
+        require(same, "Scores depend on the examples scored together (this model, this machine): use another model or device.")

@@ -1,6 +1,6 @@
-"""Exported folders: the program is made again from the certified weights, in another process; what it answers is counted here."""
+"""Checks exported folders. Another process makes the program again from the certified weights and runs it; this one counts."""
 
-import hashlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,12 +11,12 @@ import torch
 
 from cop2l.kernel import arrays, exact, form
 from cop2l.kernel.arithmetic import bound_follows
-from cop2l.kernel.building import stored_shapes, stored_tensors, where
-from cop2l.kernel.counting import counts_and_parts, group_numbers, used_rows
-from cop2l.kernel.form import Content, Unreadable, open_regular, sha256, table, text
-from cop2l.kernel.holdout import Blind, predicting_model
+from cop2l.kernel.building import parameter_location, stored_shapes, stored_tensors
+from cop2l.kernel.counting import Facts, count_records, group_numbers, used_rows
+from cop2l.kernel.form import Content, Unreadable, object_of, open_regular, sha256, text_line
+from cop2l.kernel.holdout import BlindMethod, predicting_model, unlabelled
 from cop2l.kernel.learning import SET_NAMES, Sets
-from cop2l.kernel.options import Refusal, choice, many, maybe, require, whole
+from cop2l.kernel.options import Refusal, choice_of, integer, list_of, optional, require
 from cop2l.kernel.samples import numbers
 from cop2l.kernel.verdict import Verdict, quoted, statement_sentence
 
@@ -25,183 +25,187 @@ FORMAT, VERSION = "cop2l-export", 1
 PROGRAMS = {"torch": "model.pt2", "onnx": "model.onnx"}
 """The file of each format of programs."""
 NOT_RECOUNTED = "forgetting"
-"""The family that compares with earlier parameters, which no program is made of."""
-ERRORS = ("errors", "errors_not_picked", "compressed")
-"""The counts that a program may have otherwise than the certificate."""
-NOT_THESE = f"{WEIGHTS} does not hold the parameters that the certificate speaks of."
-RECOUNTED = table(
-    run_by=text, records=many(table(**form.SAMPLE, **form.COUNTED), 1), statements=many(table(**form.NAMED, value=form.share)),
+"""The family that needs earlier parameters, for which there is no program."""
+ERROR_COUNTS = ("errors", "errors_not_picked", "compressed")
+"""The counts that may differ between a program and its certificate."""
+OTHER_PARAMETERS = f"{WEIGHTS} does not hold the parameters that the certificate speaks of."
+RECOUNT = object_of(
+    run_by=text_line, records=list_of(object_of(**form.RECORD_FIELDS), 1), statements=list_of(form.STATEMENT),
 )  # fmt: skip
-CONTENT = table(
-    format=choice(FORMAT), version=choice(VERSION), made_by=text, certificate=sha256, weights=sha256, recount=maybe(RECOUNTED),
-    files=table(**{WEIGHTS: sha256, "program": sha256}), data=form.plain_object,
-    program=table(format=choice(*PROGRAMS), made_by=text, inputs=many(whole(1, 2**20), least=1, most=8)),
+EXPORT_CONTENT = object_of(
+    format=choice_of(FORMAT), version=choice_of(VERSION), made_by=text_line, certificate=sha256, weights=sha256,
+    recount=optional(RECOUNT), files=object_of(**{WEIGHTS: sha256, "program": sha256}), data=form.plain_object,
+    program=object_of(format=choice_of(*PROGRAMS), made_by=text_line, inputs=list_of(integer(1, 2**20), 1, 8)),
 )  # fmt: skip
-MADE = table(sha256=sha256, made_by=text, run_by=text)
+PROGRAM_FACTS = object_of(sha256=sha256, made_by=text_line, run_by=text_line)
 
 
 def check_export(
-    verdict: Verdict, folder: Path, certificate: Content, samples: arrays.Samples, blind: Blind, draws: bool, beside: Path
-) -> None:
-    """Compare an exported folder with its certificate, whose own verdict this is; `samples` are what it was counted on.
+    verdict: Verdict, folder: Path, certificate: Content, samples: arrays.Samples, method: BlindMethod, draws: bool,
+    original: Path,
+) -> None:  # fmt: skip
+    """Check the export of a certificate and add to the verdict on it; `samples` are the data that certifies.
 
-    `folder` is a copy of what lies `beside` the certificate.
+    `folder` is the checker's copy of the `original` exported folder.
     """
     try:
         with open_regular(folder / EXPORT) as file:
-            raw = form.an_object(json.loads(file.read(form.MOST_BYTES).decode()), EXPORT)
-        stamp = raw.pop("sha256", None)
-        require(stamp == form.content_digest(raw), f"{EXPORT} was changed: its checksum does not fit.")
-        content = CONTENT(raw, EXPORT)
+            raw = form.json_object(json.loads(file.read(form.MAX_BYTES).decode()), EXPORT)
+        checksum = raw.pop("sha256", None)
+        require(checksum == form.content_digest(raw), f"{EXPORT} was changed: its checksum does not fit.")
+        content = EXPORT_CONTENT(raw, EXPORT)
         _check_files(verdict, folder, content, certificate)
-        known = {EXPORT, WEIGHTS, PROGRAMS[content["program"]["format"]], CERTIFICATE, form.TEXT_FILE, *certificate["files"]}
-        if others := [path for path in (*beside.iterdir(), *(beside / CERTIFICATE).iterdir()) if path.name not in known]:
-            verdict.add_unverified(f"The exported folder holds {len(others)} files that nobody speaks of.")
+        names = {EXPORT, WEIGHTS, PROGRAMS[content["program"]["format"]], CERTIFICATE, form.TEXT_FILE, *certificate["files"]}
+        paths = (*original.iterdir(), *(original / CERTIFICATE).iterdir())
+        if number := sum(path.name not in names for path in paths):
+            verdict.unverified.append(f"The exported folder holds {number} files that nobody speaks of.")
         if certificate["options"].kind == "holdout":
-            _check_predictions(certificate, samples, blind)
+            _check_predictions(certificate, samples, method)
         complete = verdict.status == "valid" and len(samples) >= len(certificate["records"])
-        made = _made_again(verdict, folder, content, certificate, samples if content["recount"] and complete else {}, blind)
-        again = _recount(made[1], certificate, samples, draws) if made and content["recount"] and complete else []
-        _check_recount(verdict, content, certificate, made, again)
+        counted = samples if content["recount"] and complete else {}
+        program = _make_program(verdict, folder, content, certificate, counted, method)
+        recounts = _recount(program[1], certificate, samples, draws) if program and counted else []
+        _check_recount(verdict, content, certificate, program and program[0], recounts)
     except Unreadable:
         raise
     except Refusal as refusal:
-        verdict.add_invalid(str(refusal))
+        verdict.invalid.append(str(refusal))
 
 
 def _check_files(verdict: Verdict, folder: Path, content: Content, certificate: Content) -> None:
-    """The hashes of the folder, and the exported weights."""
-    file = PROGRAMS[content["program"]["format"]]
-    for name, claimed in ((WEIGHTS, content["files"][WEIGHTS]), (file, content["files"]["program"])):
-        with open_regular(folder / name) as opened:
-            found = hashlib.file_digest(opened, "sha256").hexdigest()
-        require(found == claimed, f"The file {name} was changed: its hash does not match.")
-    good = content["certificate"] == certificate["digest"]
-    require(good, "The certificate in the exported folder is not the one that the export speaks of.")
-    require(stored_shapes(folder / WEIGHTS, "") == stored_shapes(*where(certificate)), NOT_THESE)
-    found = exact.digest(stored_tensors(folder / WEIGHTS))
-    same = found == content["weights"] == exact.digest(stored_tensors(*where(certificate)))
-    require(same and certificate.get("theta") in (None, found), NOT_THESE)
+    """Check the hashes of the folder, and that the exported weights are the certified parameters."""
+    form.check_hash(folder / WEIGHTS, content["files"][WEIGHTS])
+    form.check_hash(folder / PROGRAMS[content["program"]["format"]], content["files"]["program"])
+    same = content["certificate"] == certificate["digest"]
+    require(same, "The certificate in the exported folder is not the one that the export speaks of.")
+    require(stored_shapes(folder / WEIGHTS, "") == stored_shapes(*parameter_location(certificate)), OTHER_PARAMETERS)
+    weights = exact.digest(stored_tensors(folder / WEIGHTS))
+    same = weights == content["weights"] == exact.digest(stored_tensors(*parameter_location(certificate)))
+    require(same and certificate.get("theta") in (None, weights), OTHER_PARAMETERS)
     verdict.checked.append(f"{WEIGHTS} holds the parameters that the certificate speaks of, bit for bit.")
 
 
-def _check_predictions(certificate: Content, samples: arrays.Samples, blind: Blind) -> None:
+def _check_predictions(certificate: Content, samples: arrays.Samples, method: BlindMethod) -> None:
     """Refuse a method that does not predict with its model alone: the model must make no more errors than are stated."""
-    heads, model = [record["head"] for record in certificate["records"]], predicting_model(certificate, blind.model)
-    masked_classes = exact.head_masks(heads, certificate["classes"], certificate["scenario"], next(model.parameters()).device)
+    heads, model = [record["head"] for record in certificate["records"]], predicting_model(certificate, method.model)
+    device = next(model.parameters()).device
+    masked_classes = exact.head_masks(heads, certificate["classes"], certificate["scenario"], device)
     for record in certificate["records"] if len(samples) >= len(heads) else ():
         x, y, *_ = samples[t := record["task"]]
-        S = exact.sample(x, torch.from_numpy(numbers(y)).long().to(next(model.parameters()).device), t, 0)
+        S = exact.sample(x, torch.from_numpy(numbers(y)).long().to(device), t, 0)
         with exact.exact_arithmetic(certificate["threads"]):
             good = int(exact.score(model, S, masked_classes)[1].sum()) <= record["errors"]
         require(good, "The method does not predict with its model alone, so no program of the model is certified.")
 
 
-def _made_again(
-    verdict: Verdict, folder: Path, content: Content, certificate: Content, samples: arrays.Samples, blind: Blind
+def _make_program(
+    verdict: Verdict, folder: Path, content: Content, certificate: Content, samples: arrays.Samples, method: BlindMethod
 ) -> tuple[Content, Path] | None:
-    """What is known of the program that the weights give here, and where its answers lie; None, where it is not the file."""
-    claimed, given, made = content["program"], blind.folder / "exported", blind.folder / "program"
-    file, shape = PROGRAMS[claimed["format"]], certificate["model"].get("inputs", claimed["inputs"])
-    require(shape == claimed["inputs"], "The program is said to take inputs of another shape than the model.")
-    given.mkdir()
-    unlabelled = {t: (x, np.zeros(len(x), np.int64)) for t, (x, *_) in samples.items()}
-    arrays.write_arrays(given, certificate["digest"], unlabelled)
+    """Make the program again: the facts about it, and the folder of its answers; None if it is not the exported file."""
+    record = content["program"]
+    file, inputs = PROGRAMS[record["format"]], certificate["model"].get("inputs", record["inputs"])
+    require(inputs == record["inputs"], "The program is said to take inputs of another shape than the model.")
     try:
-        blind.run("program", given, made, folder)
-    except Unreadable as error:  # here: another torch may do it
-        verdict.add_unverified(f"{file} could not be made again. {error}")
+        out = method.run("program", unlabelled({t: x for t, (x, *_) in samples.items()}), folder)
+    except Unreadable as error:  # another version of torch may be able to do it
+        verdict.unverified.append(f"{file} could not be made again. {error}")
         return None
-    with open_regular(made / "made.json") as opened:
-        here = MADE(json.load(opened), "made.json")
-    if content["files"]["program"] == here["sha256"]:
+    with open_regular(out / "made.json") as opened:
+        facts = PROGRAM_FACTS(json.load(opened), "made.json")
+    if content["files"]["program"] == facts["sha256"]:
         verdict.checked.append(f"{file} was made again from these parameters: the same bytes.")
-        return here, made
-    require(claimed["made_by"] != here["made_by"], f"{file} is not the program that these parameters give.")
-    verdict.add_unverified(f"{file} is not the program that these parameters give here. But it was made by other versions.")
-    verdict.issuer.append(f"program made by: {quoted(claimed['made_by'])}")
+        return facts, out
+    require(record["made_by"] != facts["made_by"], f"{file} is not the program that these parameters give.")
+    verdict.unverified.append(f"{file} is not the program that these parameters give here. But it was made by other versions.")
+    verdict.issuer.append(f"program made by: {quoted(record['made_by'])}")
     return None
 
 
 def _check_recount(
-    verdict: Verdict, content: Content, certificate: Content, made: tuple[Content, Path] | None, again: Sequence[Any]
+    verdict: Verdict, content: Content, certificate: Content, program: Content | None, recounts: Sequence[Any]
 ) -> None:
-    """The bounds of the program itself must follow from counts that its answers give: one of `again`."""
-    file, claimed = PROGRAMS[content["program"]["format"]], content["recount"]
-    if claimed is None:
+    """The bounds of the program itself must follow from its errors, which must be one of the recounts."""
+    file, stated_recount = PROGRAMS[content["program"]["format"]], content["recount"]
+    if stated_recount is None:
         verdict.claim.append(f"These bounds are about the exported weights as cop2l runs them: {file} was not counted.")
         require(content["program"]["format"] != "onnx", "ONNX rounds in its own way, and its errors were not counted again.")
         return
-    _check_statements(claimed["statements"], claimed["records"], certificate)
-    same = made is not None and claimed["run_by"] == made[0]["run_by"]
-    by = f", run by {made[0]['run_by']}, one example at a time" if made is not None and claimed["records"] in again else ""
+    _check_statements(stated_recount["statements"], stated_recount["records"], certificate)
+    same_runner = program is not None and stated_recount["run_by"] == program["run_by"]
+    agrees = stated_recount["records"] in recounts
+    by = f", run by {program['run_by']}, one example at a time" if program is not None and agrees else ""
     verdict.claim.append(f"For {file}{by}, these take their place (both sets at once: 1 - 2 delta):")
-    verdict.claim += [f"{file}, {statement_sentence(one, claimed['records'])}" for one in claimed["statements"]]
+    verdict.claim += [f"{file}, {statement_sentence(bound, stated_recount['records'])}" for bound in stated_recount["statements"]]
     verdict.assumed.append(f"The program and what runs it were chosen before the data was seen, not by the bounds of {file}.")
-    verdict.issuer += [] if same else [f"program counted by: {quoted(claimed['run_by'])}"]
-    if not again:
-        verdict.add_unverified(f"The errors that {file} makes were not counted again.")
-    elif claimed["records"] in again:
+    verdict.issuer += [] if same_runner else [f"program counted by: {quoted(stated_recount['run_by'])}"]
+    if not recounts:
+        verdict.unverified.append(f"The errors that {file} makes were not counted again.")
+    elif agrees:
         verdict.checked.append(f"The errors that {file} makes were counted again: they are as stated.")
     else:
-        require(not same, f"The errors that {file} makes are not those that are stated.")
-        verdict.add_unverified(f"{file} makes other errors here than those stated, which were counted elsewhere.")
+        require(not same_runner, f"The errors that {file} makes are not those that are stated.")
+        verdict.unverified.append(f"{file} makes other errors here than those stated, which were counted elsewhere.")
 
 
 def _recount(answers: Path, certificate: Content, samples: arrays.Samples, draws: bool) -> list[list[Content]]:
-    """The records of the certificate with the errors that the program makes; rows that it answers alike are errors, too.
+    """The records of the certificate with the errors of the program, where rows that it answers alike are errors, too.
 
-    If these are `draws` of discrete data, also the records in which they are not.
+    If the rows are `draws` of discrete data, also the records in which repeated rows are no errors.
     """
-    options, last, given = certificate["options"], len(certificate["records"]), []
-    sets = {} if options.kind == "holdout" else stored_tensors(certificate["folder"] / "sets.safetensors")
-    for claimed in certificate["records"]:
-        x, y, *groups = (*samples[task := claimed["task"]], None)
-        labels, rows = numbers(y).astype(np.int64), np.arange(len(x))
-        with open_regular(answers / f"{task}.npy") as file:
-            logits = np.load(file)
-        require(logits.shape == (len(x), certificate["classes"]), "The program gives other logits than the model.")
-        keys = np.array([hash(row.tobytes()) for row in logits + 0], np.int64)
-        if certificate["scenario"] == "task-incremental":
-            logits[:, ~np.isin(np.arange(certificate["classes"]), claimed["head"])] = -np.inf
-        right = logits[rows, labels].copy()
-        logits[rows, labels] = -np.inf
-        picked: Any = {name: sets[f"{task}/{name}"].numpy() for name in SET_NAMES} if sets else {}
-        own = Sets(**picked, iterations=claimed["iterations"], stopped=claimed["stopped"])
-        facts = {"labels": labels, "groups": group_numbers(groups[0], options, len(x)), "wrong": np.zeros(len(x), bool)}
-        given.append((claimed, own, facts, ~(right > logits.max(1)), keys))
-    used = [used_rows(options, r["task"], r["rows"], s) for r, s, *_ in given]
-    masks = exact.repeated_answers([keys for *_, keys in given], used)
-
-    def records(count: bool) -> list[Content]:
-        found = []
-        for (claimed, own, facts, wrong, _), mask in zip(given, masks, strict=True):
-            event, gone = wrong | mask if count else wrong, claimed["errors"] is None
-            counted = counts_and_parts(options, last, claimed["task"], own, event, facts, gone)
-            counted["parts"] = [part for part in counted["parts"] if part["family"] != NOT_RECOUNTED]
-            found.append({**{name: claimed[name] for name in ("task", "rows", "head", "fingerprint")}, **counted})
-        return found
-
-    return [records(True)] + [records(False)] * draws
+    options, records = certificate["options"], certificate["records"]
+    tensors = {} if options.kind == "holdout" else stored_tensors(certificate["folder"] / "sets.safetensors")
+    tasks = [_program_errors(answers, certificate, record, samples[record["task"]]) for record in records]
+    sets = []
+    for t, record in enumerate(records, 1):
+        rows: Any = {name: tensors[f"{t}/{name}"].numpy() for name in SET_NAMES if tensors}
+        sets.append(Sets(**rows, iterations=record["iterations"], stopped=record["stopped"]))
+    used = [used_rows(options, t, len(errors), sets[t - 1]) for t, (errors, _, _) in enumerate(tasks, 1)]
+    repeats = exact.repeated_answers([keys for _, keys, _ in tasks], used)
+    errors, facts = [errors for errors, _, _ in tasks], [facts for _, _, facts in tasks]
+    with_repeats = [mask | repeated for mask, repeated in zip(errors, repeats, strict=True)]
+    recounts = [count_records(certificate, sets, masks, facts) for masks in [with_repeats, *([errors] if draws else [])]]
+    for record in itertools.chain(*recounts):
+        record["parts"] = [part for part in record["parts"] if part["family"] != NOT_RECOUNTED]
+    return recounts
 
 
-def _check_statements(values: Sequence[Content], records: Sequence[Content], certificate: Content) -> None:
-    """The records are the certificate's but for errors, and the statements follow from them."""
+def _program_errors(
+    answers: Path, certificate: Content, record: Content, columns: tuple[Any, ...]
+) -> tuple[np.ndarray, np.ndarray, Facts]:
+    """Of the program on a task: the mask of misclassified rows, keys of equal answers, and facts about the rows."""
+    x, y, *groups = (*columns, None)
+    labels, rows = numbers(y).astype(np.int64), np.arange(len(x))
+    with open_regular(answers / f"{record['task']}.npy") as file:
+        logits = np.load(file)
+    require(logits.shape == (len(x), certificate["classes"]), "The program gives other logits than the model.")
+    keys = np.array([hash(row.tobytes()) for row in logits + 0], np.int64)
+    if certificate["scenario"] == "task-incremental":
+        logits[:, ~np.isin(np.arange(certificate["classes"]), record["head"])] = -np.inf
+    logit_of_class = logits[rows, labels].copy()
+    logits[rows, labels] = -np.inf
+    numbers_of_groups = group_numbers(groups[0], certificate["options"], len(x))
+    facts = {"labels": labels, "groups": numbers_of_groups, "wrong": np.zeros(len(x), bool)}
+    return ~(logit_of_class > logits.max(1)), keys, facts
+
+
+def _check_statements(statements: Sequence[Content], records: Sequence[Content], certificate: Content) -> None:
+    """The records must be the certificate's but for errors, and the statements must follow from them."""
     options = certificate["options"]
-    alike = [_without_errors(one) for one in records] == [_without_errors(one) for one in certificate["records"]]
-    parts = [(part, one) for one in records for part in (one, *one["parts"])]
-    alike = alike and all(all(form.rules_of_counts(part, one, options)) for part, one in parts)
-    require(alike, "The export states other counts than its certificate, not only other errors.")
-    wanted = [one for one in form.promised_statements(options, records) if one[0] != NOT_RECOUNTED]
-    good = [tuple(one[key] for key in form.NAMED) for one in values] == wanted
-    require(good, "The export must state of its program what the certificate promised, once, in order.")
-    content = {"records": records, "options": options, "statements": values}
-    for one in values:
-        sentence = f"A bound of the program is smaller than its counts allow: {statement_sentence(one, records)}."
-        require(bound_follows(one, content), sentence)
+    same = [_without_errors(record) for record in records] == [_without_errors(record) for record in certificate["records"]]
+    parts = [(part, record) for record in records for part in (record, *record["parts"])]
+    same = same and all(all(form.count_conditions(part, record, options)) for part, record in parts)
+    require(same, "The export states other counts than its certificate, not only other errors.")
+    promised = [name for name in form.promised_statements(options, records) if name[0] != NOT_RECOUNTED]
+    stated = [tuple(statement[key] for key in form.STATEMENT_NAME) for statement in statements]
+    require(stated == promised, "The export must state of its program what the certificate promised, once, in order.")
+    content = {"records": records, "options": options, "statements": statements}
+    for statement in statements:
+        sentence = f"A bound of the program is smaller than its counts allow: {statement_sentence(statement, records)}."
+        require(bound_follows(statement, content), sentence)
 
 
 def _without_errors(record: Mapping[str, Any]) -> dict[str, Any]:
-    found = {key: value for key, value in record.items() if key not in (*ERRORS, "parts")}
-    kept = [part for part in record.get("parts", ()) if part["family"] != NOT_RECOUNTED]
-    return found | {"gone": record["errors"] is None, "parts": [_without_errors(part) for part in kept]}
+    """The record or part without counts of errors, and without parts that are not recounted."""
+    fields = {key: value for key, value in record.items() if key not in (*ERROR_COUNTS, "parts")}
+    parts = [part for part in record.get("parts", ()) if part["family"] != NOT_RECOUNTED]
+    return fields | {"gone": record["errors"] is None, "parts": [_without_errors(part) for part in parts]}

@@ -1,4 +1,4 @@
-"""Reading a certificate: regular files, matching hashes, and a declared type and range for every number and text."""
+"""Reads a certificate: regular files, matching hashes, and a declared type and range for every number and text."""
 
 import hashlib
 import json
@@ -7,15 +7,16 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from cop2l.kernel.arithmetic import holdout_share, kind_of
-from cop2l.kernel.options import RULES, Check, Family, Kind, Options, Refusal, choice, many, maybe, require, rule, short, whole
+from cop2l.kernel.options import Options, Refusal, Rule, choice_of, integer, list_of, make_rule, optional, require, short_text
 
 FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 4, "certificate.json"
-MOST_BYTES, MOST_TENSOR_BYTES, MOST, MOST_CLASSES = 2**25, 2**33, 2**53, 2**15
+MAX_BYTES, MAX_TENSOR_BYTES, MAX_NUMBER, MAX_CLASSES = 2**25, 2**33, 2**53, 2**15
+HEXADECIMAL = set("0123456789abcdef")
 SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
 FILES, HOLDOUT_FILES = ("sets.safetensors", "theta.safetensors", "theta_0.safetensors"), ("learner.safetensors",)
 ASSUMPTIONS = (
@@ -30,95 +31,104 @@ Content = dict[str, Any]
 
 
 class Unreadable(Refusal):
-    """The check itself cannot be made, so that nothing can be said of the certificate."""
+    """The check itself is impossible, so that nothing can be said of the certificate."""
 
 
 # ---- types and ranges
 
-# nothing that could steer a terminal
-text = rule(lambda value: type(value) is str and len(value) <= 1000 and value.isprintable(), "a line of printable text")
-sha256 = rule(lambda value: type(value) is str and len(value) == 64 and not set(value) - set("0123456789abcdef"), "a SHA-256")
-share = rule(lambda value: type(value) is float and 0 <= value <= 1, "a number from 0.0 to 1.0")
-an_object = rule(lambda value: type(value) is dict, "an object")
+# unprintable characters could steer a terminal
+text_line = make_rule(lambda value: type(value) is str and len(value) <= 1000 and value.isprintable(), "a line of printable text")
+sha256 = make_rule(lambda value: type(value) is str and len(value) == 64 and set(value) <= HEXADECIMAL, "a SHA-256")
+probability = make_rule(lambda value: type(value) is float and 0 <= value <= 1, "a number from 0.0 to 1.0")
+json_object = make_rule(lambda value: type(value) is dict, "an object")
 
 
-def table(**columns: Check) -> Check:
-    """An object with exactly these keys."""
+def object_of(**fields: Rule) -> Rule:
+    """An object with exactly these fields."""
 
-    def check(value: Any, where: str) -> Content:
-        keys = set(an_object(value, where)) ^ set(columns)
-        require(not keys, f"{where} must have its documented fields: see {sorted(keys)[:5]!r:.99}.")
-        return {key: inner(value[key], f"{where}.{key}") for key, inner in columns.items()}
+    def check(value: Any, place: str) -> Content:
+        difference = set(json_object(value, place)) ^ set(fields)
+        require(not difference, f"{place} must have its documented fields: see {sorted(difference)[:5]!r:.99}.")
+        return {key: rule(value[key], f"{place}.{key}") for key, rule in fields.items()}
 
     return check
 
 
-def plain_value(value: Any, where: str, depth: int = 6) -> Any:
-    """Texts, finite numbers, truth values, null, and lists and objects of them."""
+def plain_value(value: Any, place: str, depth: int = 6) -> Any:
+    """A text, a finite number, true, false, null, or a list or an object of such values."""
     if isinstance(value, dict) and depth:
-        return {text(key, where): plain_value(inner, where, depth - 1) for key, inner in value.items()}
+        return {text_line(key, place): plain_value(entry, place, depth - 1) for key, entry in value.items()}
     if isinstance(value, list) and depth:
-        return [plain_value(inner, where, depth - 1) for inner in value]
-    number = type(value) in (int, float) and abs(value) <= MOST  # neither NaN nor infinite
-    return value if value is None or type(value) is bool or number else text(value, where)
+        return [plain_value(entry, place, depth - 1) for entry in value]
+    finite = type(value) in (int, float) and abs(value) <= MAX_NUMBER  # neither NaN nor infinite
+    return value if value is None or type(value) is bool or finite else text_line(value, place)
 
 
-def plain_object(value: Any, where: str) -> Content:
-    """An object of plain values."""
-    return dict(plain_value(an_object(value, where), where))
+def plain_object(value: Any, place: str) -> Content:
+    return dict(plain_value(json_object(value, place), place))
 
 
-def options_of(value: Any, where: str) -> Options:
-    """Options; one that is absent has its default, and 1, 1.0 and true are not the same."""
-    require(set(an_object(value, where)) <= set(RULES), f"{where} must have no other options than the documented ones.")
-    found = Options(**value)
-    claimed = {key: inner for key, inner in found.as_dict().items() if key in value}
-    require(canonical_json(claimed) == canonical_json(value), f"{where} must be written with the types of its options.")
-    return found
+def options_of(value: Any, place: str) -> Options:
+    """Options; an absent one has its default, and 1, 1.0 and true differ."""
+    require(
+        set(json_object(value, place)) <= set(Options().as_dict()),
+        f"{place} must have no other options than the documented ones.",
+    )
+    options = Options(**value)
+    stated = {key: entry for key, entry in options.as_dict().items() if key in value}
+    require(canonical_json(stated) == canonical_json(value), f"{place} must be written with the types of its options.")
+    return options
 
 
-def subject(value: Any, where: str) -> Any:
-    """The number of a class, or a name."""
-    return (whole() if type(value) is int else short)(value, where)
+def class_or_name(value: Any, place: str) -> Any:
+    return (integer() if type(value) is int else short_text)(value, place)
 
 
-COUNTED = dict.fromkeys(("n", "prior", "compression", "evicted", "picked", "iterations", "stopped"), whole())
-COUNTED |= dict.fromkeys(("errors", "errors_not_picked", "selected", "compressed"), maybe(whole()))
-PART = table(family=choice("classes", "groups", "forgetting"), subject=subject, **COUNTED)
-SAMPLE = {"task": whole(1), "rows": whole(1), "head": many(whole(0, MOST_CLASSES), 1), "fingerprint": sha256, "parts": many(PART)}
-NAMED = {"family": choice(*get_args(Family)), "task": maybe(whole(1)), "subject": maybe(subject), "kind": choice(*get_args(Kind))}
-CONTENT = {
-    "format": choice(FORMAT), "version": choice(VERSION), "made_by": text, "method": text, "options": options_of,
-    "settings": maybe(plain_object), "scenario": choice(*SCENARIOS), "classes": whole(1, MOST_CLASSES), "model": plain_object,
-    "data": maybe(plain_object), "machine": text, "earlier": many(text, most=100), "threads": whole(1, 512),
-    "not_valid": many(text, most=100), "assumptions": choice(list(ASSUMPTIONS)), "commitment": maybe(sha256),
-    "records": many(table(**SAMPLE, **COUNTED), least=1), "statements": many(table(**NAMED, value=share), least=1),
+COUNT_FIELDS = dict.fromkeys(("n", "prior", "compression", "evicted", "picked", "iterations", "stopped"), integer())
+COUNT_FIELDS |= dict.fromkeys(("errors", "errors_not_picked", "selected", "compressed"), optional(integer()))
+PART = object_of(family=choice_of("classes", "groups", "forgetting"), subject=class_or_name, **COUNT_FIELDS)
+RECORD_FIELDS = {
+    "task": integer(1), "rows": integer(1), "head": list_of(integer(0, MAX_CLASSES), 1), "fingerprint": sha256,
+    "parts": list_of(PART), **COUNT_FIELDS,
+}  # fmt: skip
+STATEMENT_NAME = {
+    "family": choice_of("tasks", "average", "forgetting", "classes", "groups"), "task": optional(integer(1)),
+    "subject": optional(class_or_name), "kind": choice_of("kl", "kl-tight", "preference", "combined", "buffer", "holdout"),
+}  # fmt: skip
+STATEMENT = object_of(**STATEMENT_NAME, value=probability)
+CERTIFICATE_FIELDS = {
+    "format": choice_of(FORMAT), "version": choice_of(VERSION), "made_by": text_line, "method": text_line, "options": options_of,
+    "settings": optional(plain_object), "scenario": choice_of(*SCENARIOS), "classes": integer(1, MAX_CLASSES),
+    "model": plain_object, "data": optional(plain_object), "machine": text_line, "earlier": list_of(text_line, maximum=100),
+    "threads": integer(1, 512), "not_valid": list_of(text_line, maximum=100), "assumptions": choice_of(list(ASSUMPTIONS)),
+    "commitment": optional(sha256), "records": list_of(object_of(**RECORD_FIELDS), 1), "statements": list_of(STATEMENT, 1),
     "files": plain_object, "digest": sha256,
 }  # fmt: skip
-HASHES = {"theta_0": sha256, "theta": sha256, "sets": sha256}
+HASH_FIELDS = {"theta_0": sha256, "theta": sha256, "sets": sha256}
 
 
 # ---- files
 
 
 def canonical_json(value: Any) -> str:
-    """The one text of a JSON value: what is hashed, and what tells 1, 1.0 and true apart."""
+    """The only text of a JSON value: hashes are taken of it, and it tells 1, 1.0 and true apart."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def content_digest(content: Mapping[str, Any]) -> str:
-    """SHA-256 of the certificate's text without its digest."""
+    """SHA-256 of a certificate or another object, without its digest."""
     return hashlib.sha256(canonical_json({k: v for k, v in content.items() if k != "digest"}).encode()).hexdigest()
 
 
 @contextmanager
 def open_regular(path: Path) -> Iterator[Any]:
-    """A regular file, opened without waiting for anybody at its other end; if it cannot be read, `Unreadable`."""
+    """Open a regular file without waiting for a writer (of a pipe); raise `Unreadable` if it cannot be read."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with os.fdopen(handle, "rb") as file:
-            # what the system makes up as it is read has no size
-            if not (stat.S_ISREG((found := os.fstat(handle)).st_mode) and 0 < found.st_size <= MOST_TENSOR_BYTES):
+            status = os.fstat(handle)
+            # files that the system generates on reading, such as those in /proc, have size 0
+            if not (stat.S_ISREG(status.st_mode) and 0 < status.st_size <= MAX_TENSOR_BYTES):
                 raise Unreadable(f"{path} is not a regular file, or empty, or larger than any certificate's.")
             yield file
     except (OSError, ValueError, RecursionError, SafetensorError) as error:
@@ -128,97 +138,96 @@ def open_regular(path: Path) -> Iterator[Any]:
 
 
 def read_certificate(folder: Path) -> Content:
-    """The certificate in a folder, checked for form and hashes; nothing is recomputed. Its folder is added to it."""
-    path = folder / TEXT_FILE
-
-    def unique(pairs: list[tuple[str, Any]]) -> Content:
-        found = dict(pairs)
-        require(len(found) == len(pairs), f"{TEXT_FILE} names a field twice: people and programs could read it differently.")
-        return found
-
-    def refused(word: str) -> Any:
-        raise Refusal(f"{TEXT_FILE} has {word} where a number must be.")
-
-    with open_regular(path) as file:
-        raw = json.loads(file.read(MOST_BYTES).decode(), object_pairs_hook=unique, parse_constant=refused)
-    claimed = (raw.get("format"), raw.get("version")) if isinstance(raw, dict) else (None, None)
-    if claimed in [(FORMAT, former) for former in range(1, VERSION)]:
-        raise Unreadable(f"{TEXT_FILE} is a certificate of format {claimed[1]}: cop2l 0.1 reads it, this one format {VERSION}.")
-    if claimed != (FORMAT, VERSION):
+    """Read the certificate in a folder and check its form and hashes; nothing is recomputed. The result also has its folder."""
+    raw = _read_json(folder / TEXT_FILE)
+    stated = (raw.get("format"), raw.get("version")) if isinstance(raw, dict) else (None, None)
+    if stated != (FORMAT, VERSION):
         raise Unreadable(f"{TEXT_FILE} is not a cop2l certificate of format {VERSION}, the only one that this program reads.")
     holdout = options_of(raw.get("options"), "The table of options").kind == "holdout"
-    content: Content = table(**CONTENT, **({} if holdout else HASHES))(raw, "The certificate")
+    content: Content = object_of(**CERTIFICATE_FIELDS, **({} if holdout else HASH_FIELDS))(raw, "The certificate")
     require(content["digest"] == content_digest(raw), "The text of the certificate was changed: its digest does not match.")
     names = HOLDOUT_FILES if holdout else FILES
     require(set(content["files"]) == set(names), f"The certificate must name the files {', '.join(names)}, and no others.")
     for name in names:
-        with open_regular(folder / name) as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        require(found == content["files"][name], f"The file {name} was changed: its hash does not match.")
+        check_hash(folder / name, content["files"][name])
     good = holdout or (content["method"] == "cop2l" and content["settings"] is None)
     require(good, "Only CoP2L has certificates of its own, without settings; other methods have hold-out certificates.")
     check_records(content)
     return {**content, "folder": folder}
 
 
-def tensors_of(path: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """The tensors of a file, if their names and shapes are the wanted ones; looked at before they are read."""
-    with open_regular(path), safe_open(path, framework="pt") as file:
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        require(shapes == wanted, f"{path.name} does not have the tensors and shapes that it must have.")
-        return {name: file.get_tensor(name) for name in wanted}
+def check_hash(path: Path, expected: str) -> None:
+    """Refuse a file with another SHA-256."""
+    with open_regular(path) as file:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    require(actual == expected, f"The file {path.name} was changed: its hash does not match.")
+
+
+def _read_json(path: Path) -> Any:
+    """The JSON in a file, without repeated fields, NaN or Infinity."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> Content:
+        fields = dict(pairs)
+        require(len(fields) == len(pairs), f"{path.name} names a field twice: people and programs could read it differently.")
+        return fields
+
+    def refuse(constant: str) -> Any:
+        raise Refusal(f"{path.name} has {constant} where a number must be.")
+
+    with open_regular(path) as file:
+        return json.loads(file.read(MAX_BYTES).decode(), object_pairs_hook=unique, parse_constant=refuse)
 
 
 def check_records(content: Content) -> None:
-    """What the text alone can show: tasks in order, counts that are possible, and exactly the statements that were promised."""
+    """Check what the text alone can show: tasks in order, possible counts, and exactly the promised statements."""
     options, last = content["options"], len(content["records"])
     require(options.tasks in (None, last), f"The claim is for {options.tasks} tasks, and the certificate has {last}.")
     for number, record in enumerate(content["records"], 1):
-        require(all(rules_of_record(record, number, content)), f"The record of task {number} is impossible.")
-    claimed = [tuple(statement[key] for key in NAMED) for statement in content["statements"]]
+        require(all(record_conditions(record, number, content)), f"The record of task {number} is impossible.")
+    stated = [tuple(statement[key] for key in STATEMENT_NAME) for statement in content["statements"]]
     promised = promised_statements(options, content["records"])
-    require(claimed == promised, "The certificate must make the promised statements, once, in order.")
+    require(stated == promised, "The certificate must make the promised statements, once, in order.")
 
 
-def rules_of_record(record: Content, number: int, content: Content) -> Iterator[bool]:
-    """What must be true of the record of a task."""
+def record_conditions(record: Content, number: int, content: Content) -> Iterator[bool]:
+    """The conditions that the record of a task must fulfil."""
     options, head, parts = content["options"], record["head"], record["parts"]
     yield record["task"] == number and record["n"] + record["prior"] == record["rows"]
     yield head == sorted(set(head)) and head[-1] < content["classes"]
     yield options.kind != "holdout" or record["errors"] is not None
-    named = {"classes": sorted({part["subject"] for part in parts} & set(head)), "groups": options.groups}
-    named["forgetting"] = ["lost", "gained"] if number < len(content["records"]) else []
-    expected = [(family, one) for family in named if family in options.claim for one in named[family]]
+    subjects = {"classes": sorted({part["subject"] for part in parts} & set(head)), "groups": options.groups}
+    subjects["forgetting"] = ["lost", "gained"] if number < len(content["records"]) else []
+    expected = [(family, subject) for family in subjects if family in options.claim for subject in subjects[family]]
     yield [(part["family"], part["subject"]) for part in parts] == expected
     for family in {"classes", "groups"} & set(options.claim):  # partitions
         yield sum(part["n"] for part in parts if part["family"] == family) == record["n"]
     for part in (record, *parts):
-        yield from rules_of_counts(part, record, options)
+        yield from count_conditions(part, record, options)
 
 
-def rules_of_counts(part: Content, record: Content, options: Options) -> Iterator[bool]:
-    """What must be true of the counts of a record, or of one of its parts."""
+def count_conditions(part: Content, record: Content, options: Options) -> Iterator[bool]:
+    """The conditions that the counts of a record, or of one of its parts, must fulfil."""
     n, errors, picked, selected = part["n"], part["errors"], part["picked"], part["selected"]
     yield n <= record["n"] and part["iterations"] == record["iterations"]
     yield (errors is None) == (part["errors_not_picked"] is None) == (record["errors"] is None)
     yield part["compression"] + part["evicted"] + (errors or 0) <= n and picked + (part["errors_not_picked"] or 0) <= n
-    yield not (options.marked and part["evicted"])  # marks: nothing moves to J
+    yield not (options.uses_marks and part["evicted"])  # marks: nothing moves to J
     yield options.buffer != "count-only" or picked == 0 or record["iterations"] > 0
-    yield options.marked == (selected is not None) == (part["compressed"] is not None)
+    yield options.uses_marks == (selected is not None) == (part["compressed"] is not None)
     yield (part["compressed"] or 0) <= (selected or 0) <= n
 
 
 def promised_statements(options: Options, records: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    """The family, task, subject and kind of every statement. Where a task's data is gone its kind is `buffer`, if that can be."""
-    found: list[tuple[Any, ...]] = []
+    """The names of all statements. If the data of a task is gone, the kind is `buffer`, or there is no statement."""
+    names: list[tuple[Any, ...]] = []
     for family in options.claim:
         for number, record in enumerate(records, 1):
             kind = kind_of(record, options)
             subjects = [None] if family == "tasks" else [part["subject"] for part in record["parts"] if part["family"] == family]
             if family == "forgetting" and subjects:
                 subjects = ["lost", "net"] if holdout_share(kind, record, options) else ["lost"]
-            if record["errors"] is not None or options.marked:
-                found += [(family, number, subject, kind) for subject in subjects]
+            if record["errors"] is not None or options.uses_marks:
+                names += [(family, number, subject, kind) for subject in subjects]
         if family == "average" or (family == "forgetting" and len(records) > 1):
-            found.append((family, None, None, options.kind))
-    return found
+            names.append((family, None, None, options.kind))
+    return names

@@ -1,9 +1,8 @@
-"""CoP2L in its plainest form: the specification of the learner, bit for bit.
+"""CoP2L as a reference algorithm: the specification of the learner, bit for bit.
 
 The letters are the paper's: S a sample, B the buffer, C the compression set, K the number of kept iterations, I, J, G the sets
-of docs/theory.md. Three things make the bits a function of examples as a *set*: every forward pass that scores has the same
-number of rows; every mini-batch of an update has the same number of rows; all randomness is a function of (seed, purpose,
-task, iteration).
+of docs/theory.md. The bits are a function of the examples as a *set*, for three reasons. Every forward pass that scores has
+the same number of rows. So has every mini-batch of an update. All randomness is a function of (seed, purpose, task, iteration).
 """
 
 import math
@@ -16,26 +15,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cop2l.kernel.exact import FEW, NONE, Examples, Rows, block_rows, certified_rows, gather, join, model_input, score, threshold
+from cop2l.kernel.exact import NO_ROWS, Examples, Rows, block_rows, certified_rows, gather, join, model_input, score, threshold
 from cop2l.kernel.options import Options, require
 from cop2l.randomness import generator, marks, private_randomness
 
 
 class Optimiser:
-    """Plain SGD, SGD with momentum 0.9, or Adam (0.9, 0.999, 1e-8), with empty state: as every task begins."""
+    """Plain SGD, SGD with momentum 0.9, or Adam (0.9, 0.999, 1e-8); every task begins with a new one."""
 
     def __init__(self, model: nn.Module, options: Options, lr: float | None = None) -> None:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.kind, self.lr, self.steps = options.optimiser, lr or options.lr, 0
         self.first, self.second = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
-        self._values = [p.detach() for p in self.parameters]  # the same memory
-
-    def step(self, loss: Tensor) -> None:
-        """One step down the gradient of the loss."""
-        self.descend(torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True))
+        self._values = [p.detach() for p in self.parameters]  # these share memory with the parameters
 
     def descend(self, gradients: tuple[Tensor, ...]) -> None:
-        """One step down these gradients, one operation at a time for all parameters."""
+        """One step down these gradients, each operation on all parameters at once."""
         self.steps += 1
         if self.kind == "sgd":
             torch._foreach_add_(self._values, gradients, alpha=-self.lr)
@@ -55,63 +50,64 @@ class Optimiser:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What mP2L returns beside theta, which is left in the model. Positions count S first, then B."""
+    """The result of mP2L beside theta, which is in the model. Positions in the pool count S first, then B."""
 
-    kept: Rows
+    compression: Rows
     """C: positions picked in the kept iterations, in picking order."""
     picked: Rows
     """Positions picked in any iteration up to the stop: the whole trajectory."""
     kept_iterations: int
-    """K, as it is paid for: how many iterations were kept or, on a grid, the next number of the grid."""
+    """K, as the bound pays for it: the number of kept iterations or, on a grid, the next number of the grid."""
     stopped: int
-    """How many iterations the trajectory has."""
+    """The number of iterations of the trajectory."""
 
 
 @dataclass
 class Sets:
-    """The book-keeping of one task: row numbers of its sample, sorted, and the messages."""
+    """The sets of one task, as sorted row numbers of its sample, and its messages."""
 
-    own_picks: Rows = field(default_factory=lambda: NONE)
+    own_picks: Rows = field(default_factory=lambda: NO_ROWS)
     """C_t n S_t: picked and kept at the task itself."""
-    compression: Rows = field(default_factory=lambda: NONE)
+    compression: Rows = field(default_factory=lambda: NO_ROWS)
     """I_t, the first compression set."""
-    evicted: Rows = field(default_factory=lambda: NONE)
-    """J_t, the second: examples of I_t that left the buffer. Only the paper's bound tells it from I_t."""
-    picked: Rows = field(default_factory=lambda: NONE)
+    evicted: Rows = field(default_factory=lambda: NO_ROWS)
+    """J_t, the second: examples of I_t that left the buffer. Only the paper's bound distinguishes it from I_t."""
+    picked: Rows = field(default_factory=lambda: NO_ROWS)
     """G_t: picked and kept at the task itself, or picked from the buffer in any iteration of a later task."""
     iterations: int = 0
-    """mu2_t = K_t: how many iterations were kept, as it is paid for."""
+    """mu2_t = K_t: the number of kept iterations, as the bound pays for it."""
     stopped: int = 0
-    """How many iterations the trajectory of the task has."""
+    """The number of iterations of the task's trajectory."""
 
 
 SET_NAMES = ("own_picks", "compression", "evicted", "picked")
 
 
 def set_tensors(sets: Sequence[Sets]) -> dict[str, Tensor]:
-    """The sets of all tasks as tensors: what a certificate's file holds, and what is hashed."""
-    return {f"{t}/{name}": torch.from_numpy(getattr(one, name).copy()) for t, one in enumerate(sets, 1) for name in SET_NAMES}
+    """The sets of all tasks as tensors, as a certificate stores and hashes them."""
+    pairs = [(t, name, getattr(task_sets, name)) for t, task_sets in enumerate(sets, 1) for name in SET_NAMES]
+    return {f"{t}/{name}": torch.from_numpy(rows.copy()) for t, name, rows in pairs}
 
 
 @dataclass
 class ReferenceLearner:
-    """CoP2L: theta is in the model, and here is what is carried from task to task beside it."""
+    """CoP2L. theta is in the model; the fields hold the other state that goes from task to task."""
 
     model: nn.Module
     options: Options
     masked_classes: Tensor | None = None
-    """Task-incremental: row t says which classes do not belong to task t's head (row 0 is unused)."""
+    """For task-incremental: see `head_masks`."""
     sets: list[Sets] = field(default_factory=list)
     sizes: list[tuple[int, int]] = field(default_factory=list)
-    """For each task: how many rows it has, and how many of them are certified."""
+    """For each task the number of its rows, and of its certified rows."""
     buffer: list[Examples] = field(default_factory=list)
     """B_1..B_t: examples of the certified parts."""
     prior: list[Examples] = field(default_factory=list)
-    """The stored prior examples, task by task."""
+    """The stored prior examples of each task."""
     prior_counts: list[Tensor] = field(default_factory=list)
-    """How many examples of each class the prior part of each task had."""
+    """For each task the number of examples of each class in its prior part."""
     sums: dict[str, Tensor] = field(default_factory=dict)
-    """Over all prior parts and picks so far, if a task starts with LDA: `count` and `sum` of each class, and `square`."""
+    """If tasks start with LDA, sums over all prior parts and picks so far: `count` and `sum` of each class, and `square`."""
 
     @property
     def task(self) -> int:
@@ -121,24 +117,25 @@ class ReferenceLearner:
     def update(self, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, purpose: str, j: int = 0) -> None:
         """Some epochs of mini-batches in training mode; each step goes down the mean of weight * cross-entropy.
 
-        Every mini-batch has `batch` rows: one that has fewer is filled with its own rows again, from the first on, at weight
-        zero, so that batch normalisation sees rows of the training set only. A single mini-batch is not shuffled.
+        Every mini-batch has `batch` rows. A smaller one is filled up with its own rows, from the first on, at weight zero, so
+        that batch normalisation sees rows of the training set only. A single mini-batch is not shuffled.
         """
-        n, size, like, seed = len(trained), self.options.batch, next(self.model.parameters()), self.options.seed
-        hidden = None if self.masked_classes is None else self.masked_classes[torch.from_numpy(trained.task).to(like.device)]
+        n, size, seed, device = len(trained), self.options.batch, self.options.seed, next(self.model.parameters()).device
+        hidden = None if self.masked_classes is None else self.masked_classes[torch.from_numpy(trained.task).to(device)]
         order, x = generator(seed, f"{purpose} order", self.task, j), model_input(self.model, trained.x)
         self.model.train()
-        with private_randomness(like.device, seed, purpose, self.task, j):
+        with private_randomness(device, seed, purpose, self.task, j):
             for _ in range(epochs):
                 for rows in torch.split(torch.randperm(n, generator=order) if n > size else torch.arange(n), size):
-                    at = rows[torch.arange(size) % len(rows)].to(like.device)
-                    factor = weight[at] * (1 / len(rows))
+                    batch = rows[torch.arange(size) % len(rows)].to(device)
+                    factor = weight[batch] * (1 / len(rows))
                     factor[len(rows) :] = 0
-                    logits = self.model(x.index_select(0, at))
+                    logits = self.model(x.index_select(0, batch))
                     if hidden is not None:
-                        logits = logits.masked_fill(hidden[at], -torch.inf)
-                    losses = F.cross_entropy(logits, trained.y[at], reduction="none")
-                    optimiser.step(torch.dot(losses, factor.to(losses.dtype)))
+                        logits = logits.masked_fill(hidden[batch], -torch.inf)
+                    losses = F.cross_entropy(logits, trained.y[batch], reduction="none")
+                    loss = torch.dot(losses, factor.to(losses.dtype))
+                    optimiser.descend(torch.autograd.grad(loss, optimiser.parameters, allow_unused=True, materialize_grads=True))
         self.model.eval()
 
     def mp2l(
@@ -147,62 +144,62 @@ class ReferenceLearner:
     ) -> Outcome:  # fmt: skip
         r"""Algorithm 2, mP2L(theta, S, B, gamma, K), in blocks of k: pick the largest losses, train on all picked, repeat.
 
-        The block is a function of theta and of the pool S u B \ C as a set: the largest by (weight * loss, then smaller mark).
-        Without `kept_iterations` it runs to the stop and keeps the iteration of the least criterion, which reads S alone.
-        Else it performs that many iterations, or fewer if gamma stops it first.
+        The block is a function of theta and of the pool S u B \ C as a set: its k largest by (weight * loss, then smaller mark).
+        Without `kept_iterations` the algorithm runs to its stop and keeps the iteration with the least criterion, which reads S
+        alone. With it, the algorithm performs that number of iterations, or fewer if gamma stops it first.
 
         candidates   mask over S: True for the certified part; the prior part is never picked nor counted
         prior        examples that every update trains on beside C
         longest      more iterations than this are refused
         """
-        model, options, n, like = self.model, self.options, len(S), next(self.model.parameters())
+        model, options, n, parameter = self.model, self.options, len(S), next(self.model.parameters())
         pool = [S] if B is None else [S, B] if kept_iterations is None else [join([S, B]) or S]  # line 2: S* <- S u B*
         mark = np.concatenate([part.mark for part in pool])
         columns = [np.repeat([1.0, w], [n, len(mark) - n]) for w in (options.omega, options.pick_omega or options.omega)]
-        weights, in_picking = (torch.from_numpy(column).to(like.device, like.dtype) for column in columns)
-        rest = np.concatenate([candidates, np.ones(len(mark) - n, bool)])  # S* \ C
+        weights, pick_weights = (torch.from_numpy(column).to(parameter.device, parameter.dtype) for column in columns)
+        remaining = np.concatenate([candidates, np.ones(len(mark) - n, bool)])  # S* \ C
         certified, last = int(candidates.sum()), options.max_iterations if kept_iterations is None else kept_iterations
-        optimiser, blocks, trained = Optimiser(model, options), [NONE], prior  # line 1: C_0 <- {}
+        optimiser, blocks, trained = Optimiser(model, options), [NO_ROWS], prior  # line 1: C_0 <- {}
         factor, points, theta = self.prior_weight(prior).to(weights), options.grid_points, model.state_dict()
-        best, j, own, least, searching = 0, 0, 0, math.inf, kept_iterations is None
+        balanced = prior is not None and options.balance
+        best, j, picked_of_S, least, searching = 0, 0, 0, math.inf, kept_iterations is None
         while True:
             scored = [score(model, part, self.masked_classes) for part in pool]
-            losses = np.where(rest, (torch.cat([loss for loss, _ in scored]) * in_picking).cpu().numpy(), -math.inf)
-            worst = float(losses.max(initial=-math.inf))  # line 3: the largest l * w
-            require(not math.isnan(worst), f"Training diverged at task {self.task}, iteration {j}: the loss is not a number.")
-            stopped = not worst >= options.gamma  # line 4: while l * w >= gamma
+            losses = np.where(remaining, (torch.cat([loss for loss, _ in scored]) * pick_weights).cpu().numpy(), -math.inf)
+            largest = float(losses.max(initial=-math.inf))  # line 3: the largest l * w
+            require(not math.isnan(largest), f"Training diverged at task {self.task}, iteration {j}: the loss is not a number.")
+            stopped = not largest >= options.gamma  # line 4: while l * w >= gamma
             if searching and (not points or j in points or stopped):
-                value = criterion(options, certified, own, int((scored[0][1] & rest[:n]).sum()), j)
+                value = criterion(options, certified, picked_of_S, int((scored[0][1] & remaining[:n]).sum()), j)
                 if value < least or options.stop == "none":
                     best, least = j, value
                     theta = {name: part.clone() for name, part in model.state_dict().items()}
             if stopped or j == last:
                 break
-            if searching and options.stop != "none" and criterion(options, certified, own, 0, j + 1) >= least:
-                break  # what was picked alone costs too much: no later iteration has a smaller criterion
-            require(j != longest, f"Task {self.task} does not stop after {j} iterations, as it is said to.")
-            least_of_k = torch.topk(torch.from_numpy(losses), min(options.k, len(losses))).values[-1].item()
-            left = np.flatnonzero(rest & (losses >= least_of_k))  # k, and what is level with the last of them
-            picked = left[np.lexsort((mark[left], -losses[left]))[: options.k]]
-            rest[picked], own = False, own + int((picked < n).sum())
+            if searching and options.stop != "none" and criterion(options, certified, picked_of_S, 0, j + 1) >= least:
+                break  # the picks alone cost too much: no later iteration has a smaller criterion
+            require(j != longest, f"Task {self.task} does not stop after {j} iterations, as the certificate states.")
+            pickable = np.flatnonzero(remaining)
+            picked = pickable[np.lexsort((mark[pickable], -losses[pickable]))[: options.k]]
+            remaining[picked], picked_of_S = False, picked_of_S + int((picked < n).sum())
             blocks.append(picked)  # line 6: C_k <- C_{k-1} u {...}
             trained = join([trained, gather(S, B, picked)])
             assert trained is not None
-            factor = torch.cat([factor, weights[torch.from_numpy(picked).to(like.device)]])
-            weight = class_balanced_weights(trained.y).to(like.dtype) if prior is not None and options.balance else factor
+            factor = torch.cat([factor, weights[torch.from_numpy(picked).to(parameter.device)]])
+            weight = class_balanced_weights(trained.y).to(parameter.dtype) if balanced else factor
             j += 1
             self.update(optimiser, trained, weight, options.epochs, "update", j)  # line 7: theta_k <- update(theta_{k-1}, C_k)
         if searching:  # lines 10-12: k <- argmin of the criterion; all state goes back to it
             model.load_state_dict(theta)
-        kept = best if searching else j
-        paid = next(point for point in points or (kept,) if point >= kept)
-        return Outcome(np.concatenate(blocks[: kept + 1]), np.concatenate(blocks), paid, j)  # line 13
+        K = best if searching else j
+        paid_iterations = next(point for point in points or (K,) if point >= K)
+        return Outcome(np.concatenate(blocks[: K + 1]), np.concatenate(blocks), paid_iterations, j)  # line 13
 
     def learn(self, S: Examples, longest: int | None = None) -> Outcome:
-        """Learn the sample of the next task: one turn of the loop of Algorithm 4, the compression function.
+        """Learn the sample of the next task: one iteration of the loop of Algorithm 4, the compression function.
 
-        An example that leaves the buffer moves to J only if it is in I (the printed line moves every one); where marks decide
-        who stays, nothing moves to J.
+        An example that leaves the buffer moves to J only if it is in I; the printed line moves every example. With a buffer that
+        uses marks nothing moves to J.
         """
         t, n, options = self.task, len(S), self.options
         certified = certified_rows(n, t, options)
@@ -210,73 +207,73 @@ class ReferenceLearner:
         own_prior = S.take(np.flatnonzero(~certified)) if options.prior else None
         prior = self.train_on_prior(own_prior, n)
         outcome = self.mp2l(S, B, certified, prior, longest=longest)  # line 5: theta_t, C* <- mP2L(theta_{t-1}, S_t, B*)
-        self.add_up(gather(S, B, outcome.kept) if options.start == "slda" else None)
+        C, picked = outcome.compression, outcome.picked
+        self.add_to_sums(gather(S, B, C) if options.start == "slda" else None)
         self.sizes.append((n, int(certified.sum())))
-        kept, picked = outcome.kept, outcome.picked
-        own = np.sort(kept[kept < n])
+        own_picks = np.sort(C[n > C])
         for i, past in enumerate(self.sets, 1):
             if B is not None:
                 of_task = np.flatnonzero(B.task == i)
-                past.compression = np.union1d(past.compression, B.row[np.intersect1d(kept - n, of_task)])  # line 7: I_i
+                past.compression = np.union1d(past.compression, B.row[np.intersect1d(C - n, of_task)])  # line 7: I_i
                 past.picked = np.union1d(past.picked, B.row[np.intersect1d(picked - n, of_task)])
-            held = self.buffer[i - 1]
-            still = self.kept_in_buffer(held.row, i, t)  # line 8: B_i <- sample(B_i, floor(m/t))
-            gone = NONE if options.marked else np.intersect1d(held.row[~still], past.compression)  # lines 10-11
-            past.evicted = np.union1d(past.evicted, gone)  # line 12: J_i
-            past.compression = np.setdiff1d(past.compression, gone)  # line 13; mu1_i (line 14) is not needed: see `reconstruct`
-            self.buffer[i - 1] = held if still.all() else held.take(np.flatnonzero(still))
-        rest = np.setdiff1d(np.flatnonzero(certified), own, assume_unique=True)
+            B_i = self.buffer[i - 1]
+            in_buffer = self.kept_in_buffer(B_i.row, i, t)  # line 8: B_i <- sample(B_i, floor(m/t))
+            evicted = NO_ROWS if options.uses_marks else np.intersect1d(B_i.row[~in_buffer], past.compression)  # lines 10-11
+            past.evicted = np.union1d(past.evicted, evicted)  # line 12: J_i
+            past.compression = np.setdiff1d(past.compression, evicted)  # line 13; `reconstruct` does not need mu1_i (line 14)
+            self.buffer[i - 1] = B_i if in_buffer.all() else B_i.take(np.flatnonzero(in_buffer))
+        not_picked = np.setdiff1d(np.flatnonzero(certified), own_picks, assume_unique=True)
         self.store_prior(own_prior)
-        self.sets.append(Sets(own, own, picked=own, iterations=outcome.kept_iterations, stopped=outcome.stopped))  # line 6: mu2_t
-        self.buffer.append(S.take(rest[self.kept_in_buffer(rest, t, t)]))  # line 9: B_t
+        self.sets.append(Sets(own_picks, own_picks, NO_ROWS, own_picks, outcome.kept_iterations, outcome.stopped))  # line 6
+        self.buffer.append(S.take(not_picked[self.kept_in_buffer(not_picked, t, t)]))  # line 9: B_t
         return outcome
 
-    def reconstruct(self, sets: Sequence[Sets], known: Sequence[Examples], priors: Sequence[Examples | None]) -> None:
-        """Algorithm 5: turns theta_0 in the model into theta_T, from `known` = I_t u J_t, the prior parts and the messages alone.
+    def reconstruct(self, sets: Sequence[Sets], examples: Sequence[Examples], priors: Sequence[Examples | None]) -> None:
+        """Algorithm 5: turn theta_0 in the model into theta_T, from the examples I_t u J_t, the prior parts and the messages.
 
-        It is exact for what `learn` made: each block picked from the full pool lies in the compression sets, and is the top of
-        the smaller pool too. Differences from the printed text: mP2L performs mu2_t iterations, not one more; the buffer is
-        formed after the loop over i < t; and who is in it, known or not, follows from row numbers and from the picks of the task
-        itself, so that neither J_t nor the times mu1_t are needed. Only the sizes of the tasks must be known beside.
+        It is exact for what `learn` made: each block picked from the full pool lies in the compression sets, so it is the top of
+        the smaller pool, too. Differences from the printed text: mP2L performs mu2_t iterations, not one more. The buffer is
+        formed after the loop over i < t. Row numbers and the task's own picks determine which rows are in the buffer, so that
+        neither J_t nor the times mu1_t are needed. The sizes of the tasks must be known, too.
         """
-        rows: list[Rows] = []  # of all examples in the buffer, task by task
-        for t, (found, every, own_prior) in enumerate(zip(sets, known, priors, strict=True), 1):
-            B = self.replayed()
-            prior = self.train_on_prior(own_prior, self.sizes[t - 1][0])
-            outcome = self.mp2l(every, B, np.ones(len(every), bool), prior, kept_iterations=found.iterations)  # line 4: K = mu2_t
-            self.add_up(gather(every, B, outcome.kept) if self.options.start == "slda" else None)
-            own = np.sort(every.row[outcome.kept[outcome.kept < len(every)]])  # found, not believed
-            rows.append(np.setdiff1d(np.flatnonzero(certified_rows(self.sizes[t - 1][0], t, self.options)), own))
-            self.buffer.append(every)  # line 5
+        buffer_rows: list[Rows] = []  # for each task all rows in the buffer, also those of unknown examples
+        for t, (recorded, S, own_prior) in enumerate(zip(sets, examples, priors, strict=True), 1):
+            B, size = self.replayed(), self.sizes[t - 1][0]
+            prior = self.train_on_prior(own_prior, size)
+            C = self.mp2l(S, B, np.ones(len(S), bool), prior, recorded.iterations).compression  # line 4: K = mu2_t
+            self.add_to_sums(gather(S, B, C) if self.options.start == "slda" else None)
+            own_picks = np.sort(S.row[C[len(S) > C]])  # not read from the recorded sets
+            buffer_rows.append(np.setdiff1d(np.flatnonzero(certified_rows(size, t, self.options)), own_picks))
+            self.buffer.append(S)  # line 5
             self.store_prior(own_prior)
-            self.sets.append(replace(found, own_picks=own))
-            for i, held in enumerate(self.buffer):  # lines 6-11
-                rows[i] = rows[i][self.kept_in_buffer(rows[i], i + 1, t)]
-                self.buffer[i] = held.take(np.flatnonzero(np.isin(held.row, rows[i])))
+            self.sets.append(replace(recorded, own_picks=own_picks))
+            for i, B_i in enumerate(self.buffer):  # lines 6-11
+                buffer_rows[i] = buffer_rows[i][self.kept_in_buffer(buffer_rows[i], i + 1, t)]
+                self.buffer[i] = B_i.take(np.flatnonzero(np.isin(B_i.row, buffer_rows[i])))
 
     def replayed(self) -> Examples | None:
-        """B*: what can be picked beside the new sample; examples of a count-only buffer never are."""
+        """B*: the examples that can be picked beside the new sample; none of a count-only buffer."""
         return None if self.options.buffer == "count-only" else join(self.buffer)
 
     def kept_in_buffer(self, rows: Rows, task: int, after: int) -> np.ndarray:
-        """Which of these rows of `task` are in the buffer after task `after` (a mask over `rows`).
+        """The mask of these rows of `task` that are in the buffer after task `after`.
 
-        A function of (seed, task, after), of row numbers and of how many examples were picked at the task itself: of no other
-        example, and of no content.
+        It is a function of (seed, task, after), of the row numbers and of the number of examples picked at the task itself: of no
+        other example, and of no content.
         """
-        (total, n), own, options = self.sizes[task - 1], len(self.sets[task - 1].own_picks), self.options
-        if options.marked:
-            return np.asarray(marks(options.seed, "mark", task, n=total)[rows] < threshold(n - own, after, options))
+        (total, n), picks, options = self.sizes[task - 1], len(self.sets[task - 1].own_picks), self.options
+        if options.uses_marks:
+            return np.asarray(marks(options.seed, "mark", task, n=total)[rows] < threshold(n - picks, after, options))
         keys = marks(options.seed, "uniform", task, after, n=total)[rows]  # sample(B_i, floor(m/s))
         return np.argsort(np.argsort(keys, kind="stable")) < (options.memory - options.prior_memory_size) // after
 
-    def train_on_prior(self, own: Examples | None, rows: int) -> Examples | None:
-        """Before the first pick, at a task of so many rows: epochs over the prior examples, stored and own; or LDA."""
-        prior, options = join([*self.prior, own]), self.options
+    def train_on_prior(self, own_prior: Examples | None, rows: int) -> Examples | None:
+        """Before the first pick of a task with this number of rows, train on all prior examples, stored and own; or use LDA."""
+        prior, options = join([*self.prior, own_prior]), self.options
         if options.start == "slda":
-            self.add_up(own)
+            self.add_to_sums(own_prior)
             if self.sums:  # the prior part of a small task may be empty
-                self.solve()
+                self.solve_head()
             return prior if options.prior_memory else None
         if prior is not None and (epochs := options.prior_passes(rows)):
             weight = class_balanced_weights(prior.y) if options.balance else self.prior_weight(prior)
@@ -285,51 +282,51 @@ class ReferenceLearner:
         return prior
 
     def prior_weight(self, prior: Examples | None) -> Tensor:
-        """How many examples of its task's prior part each one stands for: n / kept of its class; one at the newest task."""
+        """The weight of each prior example: n / stored of its task and class, and 1 at the newest task."""
         if prior is None:
             return torch.ones(0, dtype=torch.float64)
         weight = torch.ones(len(prior), dtype=torch.float64, device=prior.y.device)
         for t, count in enumerate(self.prior_counts, 1):
-            at = torch.from_numpy(prior.task == t).to(prior.y.device)
-            y = prior.y[at]
-            weight[at] = (count.to(y.device).double() / torch.bincount(y, minlength=len(count)))[y]
+            of_task = torch.from_numpy(prior.task == t).to(prior.y.device)
+            y = prior.y[of_task]
+            weight[of_task] = (count.to(y.device).double() / torch.bincount(y, minlength=len(count)))[y]
         return weight
 
-    def add_up(self, part: Examples | None) -> None:
-        """Add examples to the sums: how many each class has, their features, and the products of features."""
+    def add_to_sums(self, part: Examples | None) -> None:
+        """Add examples to the sums: their number in each class, their features, and the products of features."""
         if part is None:
             return
         head, labels = linear_head(self.model), iter(torch.split(part.y, block_rows(part.x)))
 
         def add(_: Any, inputs: tuple[Tensor, ...]) -> None:
-            own = F.one_hot(next(labels), head.out_features).double()
-            z = inputs[0][: len(own)].double()
-            for name, more in (("count", own.sum(0)), ("sum", own.T @ z), ("square", gram(z))):
-                self.sums[name] = self.sums[name] + more if name in self.sums else more
+            one_hot = F.one_hot(next(labels), head.out_features).double()
+            z = inputs[0][: len(one_hot)].double()
+            for name, term in (("count", one_hot.sum(0)), ("sum", one_hot.T @ z), ("square", gram(z))):
+                self.sums[name] = self.sums[name] + term if name in self.sums else term
 
         with head.register_forward_pre_hook(add):
             score(self.model, part)
 
-    def solve(self) -> None:
-        """Put linear discriminant analysis of the sums into the head."""
+    def solve_head(self) -> None:
+        """Set the head to linear discriminant analysis of the sums."""
         head, count = linear_head(self.model), self.sums["count"]
         mean = self.sums["sum"] / count.clamp(min=1)[:, None]
         scatter = self.sums["square"] - (mean.T * count) @ mean
         weight, bias = discriminant(mean, scatter, count.sum(), self.options.shrinkage, self.options.ridge)
         head.weight.data.copy_(weight)
-        head.bias.data.copy_(bias.masked_fill(count == 0, -1e9))  # nothing known of the class
+        head.bias.data.copy_(bias.masked_fill(count == 0, -1e9))  # a class without examples
 
-    def store_prior(self, own: Examples | None) -> None:
-        """Keep an equal share of prior examples per task, balanced over its classes, in the order of their second marks."""
-        if own is not None:
-            self.prior.append(own)
-            self.prior_counts.append(torch.bincount(own.y).cpu())
+    def store_prior(self, own_prior: Examples | None) -> None:
+        """Store the same number of prior examples of each task, balanced over its classes, in the order of their second marks."""
+        if own_prior is not None:
+            self.prior.append(own_prior)
+            self.prior_counts.append(torch.bincount(own_prior.y).cpu())
             share = self.options.prior_memory_size // self.task
             self.prior = [part.take(balanced_order(part, self.options.seed)[:share]) for part in self.prior]
 
 
 def linear_head(model: nn.Module) -> nn.Linear:
-    """The last linear layer, if nothing else is trained."""
+    """The last linear layer; refused if anything else is trained."""
     layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
     trained = {p for p in model.parameters() if p.requires_grad}
     good = layers and layers[-1].bias is not None and trained <= {*layers[-1].parameters()}
@@ -342,27 +339,27 @@ def discriminant(mean: Tensor, scatter: Tensor, n: Tensor, e: float, ridge: floa
     shrunk = scatter * ((1 - e) / n)
     shrunk.diagonal().add_(e + ridge / n)
     lower, failed = torch.linalg.cholesky_ex(shrunk)
-    require(not failed, "The covariance of the features cannot be inverted, as if some repeat others: raise shrinkage.")
+    require(not failed, "The covariance of the features cannot be inverted, as if some were copies: raise shrinkage.")
     weight = torch.cholesky_solve(mean.T, lower).T
     return weight, -(mean * weight).sum(1) / 2
 
 
 def gram(z: Tensor) -> Tensor:
-    """z^T z; what lies below the diagonal is not multiplied again."""
-    upper = torch.cat([F.pad(z[:, i : i + FEW].T @ z[:, i:], (i, 0)) for i in range(0, z.shape[1], FEW)]).triu()
+    """z^T z, of which only the upper triangle is computed, in blocks of 512 columns."""
+    upper = torch.cat([F.pad(z[:, i : i + 512].T @ z[:, i:], (i, 0)) for i in range(0, z.shape[1], 512)]).triu()
     return upper + upper.triu(1).T
 
 
 def class_balanced_weights(y: Tensor) -> Tensor:
-    """Weights that give every class present the same total weight, with mean one."""
+    """Weights with mean one that give every class in y the same total weight."""
     counts = torch.bincount(y)
     return len(y) / ((counts > 0).sum() * counts[y]).double()
 
 
 def balanced_order(part: Examples, seed: int) -> np.ndarray:
-    """Positions such that every beginning of the list has nearly equal numbers of each class."""
+    """An order of positions in which every prefix has nearly equal numbers of each class."""
     if not len(part):
-        return NONE
+        return NO_ROWS
     order = np.argsort(marks(seed, "prior", int(part.task[0]), n=int(part.row.max()) + 1)[part.row], kind="stable")
     labels, rank = part.y.cpu().numpy()[order], np.empty(len(order), np.int64)
     rank[np.argsort(labels, kind="stable")] = np.concatenate([np.arange(n) for n in np.unique(labels, return_counts=True)[1]])
@@ -380,18 +377,18 @@ def kl_inverse(q: float, eps: float) -> float:
 
 
 def criterion(options: Options, n: int, picked: int, errors: int, iterations: int) -> float:
-    """What early stopping minimises. It reads the current task alone; it is no bound, and nothing is claimed of it.
+    """The value that early stopping minimises. It reads the current task alone; it is no bound, and nothing is claimed of it.
 
     kl: the single-task bound of the paper. preference: (picked + errors)/n. combined: about the combined bound of this task:
-    errors alone where nothing was picked, else picks too, at the price of choosing how many.
+    errors alone if nothing was picked, else errors and picks, at the price of choosing the number of iterations.
     """
-    rest, price = n - picked, -math.log(options.delta)
+    remaining, price = n - picked, -math.log(options.delta)
     if options.stop in ("none", "preference") or not n:
         return (picked + errors) / max(n, 1)
     if options.stop == "kl":
-        price += math.lgamma(n + 1) - math.lgamma(picked + 1) - math.lgamma(rest + 1)
-        price += math.log(2 * math.sqrt(max(rest, 1)) * (picked + 1) ** 2 * math.pi**2 / 6)
-        return kl_inverse(errors / rest, price / rest) if rest else 1.0
+        price += math.lgamma(n + 1) - math.lgamma(picked + 1) - math.lgamma(remaining + 1)
+        price += math.log(2 * math.sqrt(max(remaining, 1)) * (picked + 1) ** 2 * math.pi**2 / 6)
+        return kl_inverse(errors / remaining, price / remaining) if remaining else 1.0
     price += math.log(options.tasks or 1)
     if not iterations:
         return kl_inverse(errors / n, (price + math.log(4 / 3)) / n)

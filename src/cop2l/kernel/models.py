@@ -1,7 +1,4 @@
-"""The trainable models: a batch of inputs to one logit per class of the whole stream.
-
-Plain torch modules. Nothing is padded here: scoring pads where exactness asks for it.
-"""
+"""cop2l's own models, as plain torch modules: a batch of inputs to one logit per class of the whole stream."""
 
 import inspect
 import math
@@ -13,18 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from cop2l.kernel.options import UserError, unknown
-from cop2l.kernel.scale import scale_of
+from cop2l.kernel.scale import scale_layer
 from cop2l.randomness import uniform
 
 Inputs = tuple[int, ...]
 
 
 class Classifier(nn.Module):
-    """A representation, then one linear layer: logits = head(features(x))."""
+    """A representation, then a linear head: logits = head(features(x))."""
 
     head: nn.Linear
     description: dict[str, Any]
-    """Name and all arguments: enough to build the same architecture again."""
+    """Name and all arguments of `build`."""
     fixed: tuple[str, ...] = ()
     """Parameters that are never trained."""
 
@@ -33,9 +30,9 @@ class Classifier(nn.Module):
         return self.numbers(x).flatten(1)
 
     def numbers(self, x: Tensor) -> Tensor:
-        """The inputs in the model's precision, scaled: integers, such as pixels, are quantities here."""
-        found, scale = x.to(self.head.weight.dtype), self._modules.get("scale")
-        return found if scale is None else scale(found)
+        """The scaled inputs in the model's precision; integers, such as pixels, count as numbers."""
+        inputs, scale = x.to(self.head.weight.dtype), self._modules.get("scale")
+        return inputs if scale is None else scale(inputs)
 
     def forward(self, x: Tensor) -> Tensor:
         """One logit per class of the stream."""
@@ -61,21 +58,20 @@ class MLP(Classifier):
         self.head = nn.Linear(hidden, classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """The hidden layer."""
         hidden: Tensor = self.hidden(self.numbers(x).flatten(1))
         dropped: Tensor = self.dropout(hidden.relu())
         return dropped
 
 
 class MLPHead(MLP):
-    """An MLP on the features of a frozen backbone: no dropout unless asked for."""
+    """An MLP on the features of a frozen backbone, without dropout by default."""
 
     def __init__(self, inputs: Inputs, classes: int, hidden: int = 512, dropout: float = 0.0) -> None:
         super().__init__(inputs, classes, hidden, dropout)
 
 
 class RandomFeatures(Classifier):
-    """A linear head on fixed random features of the inputs: relu of a random projection that is never trained."""
+    """A linear head on relu(random projection of the inputs); the projection is never trained."""
 
     fixed = ("projection.weight",)
 
@@ -85,7 +81,6 @@ class RandomFeatures(Classifier):
         self.head = nn.Linear(hidden, classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """The random features."""
         projected: Tensor = self.projection(self.numbers(x).flatten(1))
         return projected.relu()
 
@@ -93,7 +88,7 @@ class RandomFeatures(Classifier):
 class MultiHead(Classifier):
     """A shared linear layer d x d without activation, then one linear head per task.
 
-    All heads are one layer, so that every logit is always computed; the learner keeps those of the task.
+    All heads are one layer: every logit is always computed, and the learner masks those of other tasks.
     """
 
     def __init__(self, inputs: Inputs, classes: int) -> None:
@@ -103,7 +98,6 @@ class MultiHead(Classifier):
         self.head = nn.Linear(width, classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """The shared layer."""
         shared: Tensor = self.shared(self.numbers(x).flatten(1))
         return shared
 
@@ -124,16 +118,14 @@ class CNN(Classifier):
         self.head = nn.Linear(64, classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """The 64 channels after the global max-pool."""
         channels: Tensor = self.body(self.numbers(x).reshape(-1, *self.picture))
         return channels.flatten(1)
 
 
 class GlobalMaxPool(nn.Module):
-    """The largest value of each channel; unlike torch's adaptive pooling its gradient is deterministic on CUDA."""
+    """The largest value of each channel; unlike that of torch's adaptive pooling, its gradient is deterministic on CUDA."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, channels, height, width) to (n, channels)."""
         return x.amax(dim=(2, 3))
 
 
@@ -147,10 +139,10 @@ MODELS: dict[str, type[Classifier]] = {
 
 
 def build(name: str, *, inputs: Sequence[int], classes: int, seed: int = 0, scale: Any = None, **options: Any) -> Classifier:
-    """A new model; its initial weights are a function of `seed`.
+    """A new model whose initial weights are a function of `seed`.
 
-    `inputs` is the shape of one example, `classes` the number of classes of the whole stream, `scale` a shift and a
-    factor that bring inputs near 1, such as [127.5, 0.0078125], or a list of each, for columns or channels.
+    inputs: the shape of one example. classes: the number of classes of the whole stream. scale: a shift and a factor that
+    bring inputs near 1, such as [127.5, 0.0078125], or a list of shifts and one of factors, for columns or channels.
 
     >>> build("mlp", inputs=(28, 28), classes=10, seed=0).description
     {'name': 'mlp', 'inputs': [28, 28], 'classes': 10, 'seed': 0, 'hidden': 512, 'dropout': 0.5}
@@ -161,24 +153,24 @@ def build(name: str, *, inputs: Sequence[int], classes: int, seed: int = 0, scal
     if not shape or not all(hasattr(size, "__index__") and size >= 1 for size in (*shape, classes)):
         raise UserError(f"A model needs inputs, as (28, 28), the shape of one example, not {inputs!r} and {classes!r} classes.")
     shape, classes = tuple(map(index, shape)), index(classes)
-    chosen = _defaults(name) | options
-    _check(name, chosen)
-    with torch.device("meta"):  # nothing is drawn
-        model = MODELS[name](shape, classes, **chosen)
+    arguments = _defaults(name) | options
+    _check_options(name, arguments)
+    with torch.device("meta"):  # without drawing weights
+        model = MODELS[name](shape, classes, **arguments)
     model.to_empty(device="cpu")
     initialise(model, seed)
-    model.description = {"name": name, "inputs": list(shape), "classes": classes, "seed": int(seed), **chosen}
+    model.description = {"name": name, "inputs": list(shape), "classes": classes, "seed": int(seed), **arguments}
     if scale is not None:
-        model.scale = scale_of(scale, shape)
+        model.scale = scale_layer(scale, shape)
         model.description["scale"] = scale
     return model
 
 
 def initialise(model: nn.Module, seed: int) -> None:
-    """Weights and biases of linear and convolutional layers, uniform in +-1/sqrt(fan_in), the same on every machine.
+    """Set weights and biases of linear and convolutional layers to draws that are the same on every machine.
 
-    Tensor i, counted from 0 in the order of the modules, has `uniform(seed, "initial weights", i)` / sqrt(fan_in), rounded to
-    single precision. (torch's own draws differ between processors.)
+    They are uniform in +-1/sqrt(fan_in). Tensor i, counted from 0 in the order of the modules, has
+    `uniform(seed, "initial weights", i)` / sqrt(fan_in), rounded to single precision. (torch's draws differ between processors.)
     """
     layers = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
     tensors = [(layer, tensor) for layer in layers for tensor in (layer.weight, layer.bias) if tensor is not None]
@@ -189,15 +181,15 @@ def initialise(model: nn.Module, seed: int) -> None:
 
 
 def rebuild(description: Mapping[str, Any]) -> Classifier:
-    """The same architecture again; the weights are those of its seed until the caller loads others."""
+    """The model of this description, with the weights of its seed."""
     missing = [key for key in ("name", "inputs", "classes", "seed") if key not in description]
     if missing:
         raise UserError(f"The description of the model lacks {', '.join(missing)}.")
-    given = dict(description)
-    frozen, model = given.pop("frozen", []), build(**given)
-    known = [name for name, _ in model.named_parameters()]
-    if not isinstance(frozen, list) or not all(name in known for name in frozen):
-        raise UserError(f"The model {given['name']!r} has no parameters {frozen!r:.60} that could be frozen.")
+    arguments = dict(description)
+    frozen, model = arguments.pop("frozen", []), build(**arguments)
+    parameters = [name for name, _ in model.named_parameters()]
+    if not isinstance(frozen, list) or not all(name in parameters for name in frozen):
+        raise UserError(f"The model {arguments['name']!r} has no parameters {frozen!r:.60} that could be frozen.")
     for name in frozen:
         model.get_parameter(name).requires_grad_(False)
     return model
@@ -208,12 +200,12 @@ def _defaults(name: str) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in parameters}
 
 
-def _check(name: str, options: Mapping[str, Any]) -> None:
-    known = _defaults(name)
+def _check_options(name: str, options: Mapping[str, Any]) -> None:
+    defaults = _defaults(name)
     for option, value in options.items():
-        if option not in known:
-            has = f"its options are: {', '.join(known)}." if known else "it has no options."
-            raise UserError(f"The model {name!r} has no option {option!r}; {has}")
+        if option not in defaults:
+            choices = f"its options are: {', '.join(defaults)}." if defaults else "it has no options."
+            raise UserError(f"The model {name!r} has no option {option!r}; {choices}")
         if option == "hidden" and (type(value) is not int or value < 1):
             raise UserError(f"The option 'hidden' of the model is a width of at least 1, not {value!r}.")
         if option == "dropout" and (not isinstance(value, int | float) or not 0 <= value < 1):

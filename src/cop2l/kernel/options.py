@@ -1,4 +1,4 @@
-"""The options of CoP2L: names, types, ranges and sentences, declared once; and the rules that such declarations are made of."""
+"""The options of CoP2L with their types and ranges, and the rules for values from outside."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -10,168 +10,170 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 Kind = Literal["kl", "kl-tight", "preference", "combined", "buffer", "holdout"]
 Family = Literal["tasks", "average", "forgetting", "classes", "groups"]
 PRIOR = "prior"
-"""The scale of a model whose constants come from the prior part of the first task."""
+"""The scale whose constants come from the prior part of the first task."""
 
 
 class UserError(ValueError):
-    """Something the user gave is wrong; the message is one sentence that says what to do.
+    """A mistake of the user; the message says what is wrong and what to do.
 
     The command line prints it on stderr and exits with 2. In the library it is a ValueError.
     """
 
 
 class Refusal(ValueError):  # noqa: N818
-    """What was given cannot be accepted; the message is one sentence."""
+    """A certificate, its data or an option is wrong; the message is one sentence."""
 
 
-def require(good: object, sentence: str) -> None:
-    """Refuse with this sentence unless it is good."""
-    if not good:
+def require(condition: object, sentence: str) -> None:
+    """Raise `Refusal` with this sentence unless the condition holds."""
+    if not condition:
         raise Refusal(sentence)
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
+def unknown(kind: str, name: object, names: Iterable[str]) -> UserError:
     """The error for a name that does not exist, with the nearest one that does."""
-    names = sorted(known)
-    near = get_close_matches(str(name), names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(names)}."
+    choices = sorted(names)
+    nearest = get_close_matches(str(name), choices, n=1)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"choose one of: {', '.join(choices)}."
     return UserError(f"There is no {kind} named {name!r}; {hint}")
 
 
-# ---- rules: what a value from outside must be
+# ---- rules for values from outside
 
-Check = Callable[[Any, str], Any]
+Rule = Callable[[Any, str], Any]
+"""rule(value, place) returns the value, or refuses it with a sentence that names its place."""
 
 
-def rule(good: Callable[[Any], bool], what: str) -> Check:
-    """A check of one value: it is handed on, or refused by the name of its place."""
+def make_rule(is_valid: Callable[[Any], bool], description: str) -> Rule:
+    """The rule that a value must fulfil this condition, which the description words."""
 
-    def check(value: Any, where: str) -> Any:
+    def check(value: Any, place: str) -> Any:
         shown = f"a {type(value).__name__}" if isinstance(value, list | dict) else f"{value!r:.40}"
-        require(good(value), f"{where} must be {what}, but it is {shown}.")
+        require(is_valid(value), f"{place} must be {description}, but it is {shown}.")
         return value
 
     return check
 
 
-def whole(low: int = 0, high: int = 2**53) -> Check:
-    """A whole number in a range, both ends included; true is not one."""
-    return rule(lambda value: type(value) is int and low <= value <= high, f"a whole number from {low:g} to {high:g}")
+def integer(low: int = 0, high: int = 2**53) -> Rule:
+    """An integer in a range, both ends included; true is not one."""
+    return make_rule(lambda value: type(value) is int and low <= value <= high, f"a whole number from {low:g} to {high:g}")
 
 
-def number(low: float, high: float) -> Check:
+def real_number(low: float, high: float) -> Rule:
     """A number in a range, both ends included, as a float."""
-    inside = rule(lambda value: type(value) is float and low <= value <= high, f"a number from {low:g} to {high:g}")
-    return lambda value, where: inside(float(value) if type(value) is int and abs(value) < 2**53 else value, where)
+    in_range = make_rule(lambda value: type(value) is float and low <= value <= high, f"a number from {low:g} to {high:g}")
+    return lambda value, place: in_range(float(value) if type(value) is int and abs(value) < 2**53 else value, place)
 
 
-def choice(*allowed: Any) -> Check:
-    """One of some values; 1, 1.0 and true are not the same."""
-    known = [(type(one), one) for one in allowed]
-    return rule(lambda value: (type(value), value) in known, f"one of {', '.join(map(str, allowed))}")
+def choice_of(*values: Any) -> Rule:
+    """One of these values; 1, 1.0 and true differ."""
+    choices = [(type(value), value) for value in values]
+    return make_rule(lambda value: (type(value), value) in choices, f"one of {', '.join(map(str, values))}")
 
 
-def maybe(check: Check) -> Check:
-    """That, or nothing."""
-    return lambda value, where: None if value is None else check(value, where)
+def optional(rule: Rule) -> Rule:
+    """None, or a value that fulfils the rule."""
+    return lambda value, place: None if value is None else rule(value, place)
 
 
-def many(check: Check, least: int = 0, most: int = 10**6) -> Check:
-    """A list of such things."""
-    sized = rule(lambda value: isinstance(value, list | tuple) and least <= len(value) <= most, f"a list of {least} to {most}")
-    return lambda value, where: [check(entry, f"{where}[{i}]") for i, entry in enumerate(sized(value, where))]
+def list_of(rule: Rule, minimum: int = 0, maximum: int = 10**6) -> Rule:
+    """A list, of a length in this range, of values that fulfil the rule."""
+    size = f"a list of {minimum} to {maximum}"
+    sized = make_rule(lambda value: isinstance(value, list | tuple) and minimum <= len(value) <= maximum, size)
+    return lambda value, place: [rule(entry, f"{place}[{i}]") for i, entry in enumerate(sized(value, place))]
 
 
-short = rule(lambda value: type(value) is str and len(value) < 99 and value.isprintable(), "a short name")
-positive = number(1e-12, 1e12)
+short_text = make_rule(lambda value: type(value) is str and len(value) < 99 and value.isprintable(), "a short name")
+positive_number = real_number(1e-12, 1e12)
 
 # ---- the options
 
 
 @dataclass(frozen=True)
 class Options:
-    """Every choice that the learned parameters and the claim depend on; all of it is written into the certificate."""
+    """Every choice that the learned parameters and the claim depend on; a certificate contains all of them."""
 
-    memory: Annotated[int, whole(1, 10**9)] = 2000
+    memory: Annotated[int, integer(1, 10**9)] = 2000
     """How many examples of the past may be kept (m)."""
-    k: Annotated[int, whole(1, 10**9)] = 8
+    k: Annotated[int, integer(1, 10**9)] = 8
     """How many examples one iteration picks."""
-    omega: Annotated[float, positive] = 15.0
+    omega: Annotated[float, positive_number] = 15.0
     """Weight of the buffer's examples, in picking, training and the stopping test."""
-    pick_omega: Annotated[float | None, maybe(positive)] = None
+    pick_omega: Annotated[float | None, optional(positive_number)] = None
     """Weight of the buffer's examples in picking and in the stopping test; None: omega."""
-    gamma: Annotated[float, positive] = -math.log(0.5)
+    gamma: Annotated[float, positive_number] = -math.log(0.5)
     """Picking stops when every weighted loss outside the compression set is below this."""
-    epochs: Annotated[int, whole(1, 10**6)] = 10
+    epochs: Annotated[int, integer(1, 10**6)] = 10
     """Passes over the compression set in one update."""
-    batch: Annotated[int, whole(1, 2**16)] = 256
-    """Rows of every mini-batch; a smaller one is filled with its own rows again, at weight zero."""
-    lr: Annotated[float, positive] = 0.001
+    batch: Annotated[int, integer(1, 2**16)] = 256
+    """Rows of every mini-batch; a smaller one is filled up with rows of its own, at weight zero."""
+    lr: Annotated[float, positive_number] = 0.001
     """Learning rate."""
     optimiser: Literal["sgd", "momentum", "adam"] = "sgd"
     """Plain SGD as in the paper, SGD with momentum 0.9, or Adam; its state starts fresh at each task."""
     buffer: Literal["uniform", "threshold", "count-only"] = "threshold"
-    """How the past is kept: sampled (the paper), by a threshold on marks, or `count-only`: by a threshold on marks, for
-    counting errors only, never to be picked."""
+    """Which examples of the past are kept: a random sample (the paper), those with a mark below a threshold, or `count-only`: the
+    same, but they only serve to count errors and are never picked."""
     stop: Literal["kl", "preference", "combined", "none"] = "preference"
-    """Which iteration is kept: that of the least kl bound (the paper), (picked + errors)/n or combined bound; or the last."""
+    """Which iteration is kept: that with the least kl bound (the paper), (picked + errors)/n or combined bound; or the last."""
     grid: bool = False
     """Only the iterations 0, 1, 2, 3, 4, 6, 8, 12, ... and max_iterations may be kept: the choice then costs less."""
-    max_iterations: Annotated[int | None, maybe(whole(0, 10**9))] = None
+    max_iterations: Annotated[int | None, optional(integer(0, 10**9))] = None
     """Picking also stops after this many iterations."""
-    prior: Annotated[float, number(0, 0.999)] = 0.0
+    prior: Annotated[float, real_number(0, 0.999)] = 0.0
     """Share of each task that are prior examples: used for training and replay, not certified (rho)."""
-    prior_memory: Annotated[float, number(0, 1)] = 1.0
+    prior_memory: Annotated[float, real_number(0, 1)] = 1.0
     """Share of the memory that holds prior examples, if there is a prior part; the rest holds the buffer."""
-    prior_epochs: Annotated[int | None, maybe(whole(0, 10**6))] = 40
+    prior_epochs: Annotated[int | None, optional(integer(0, 10**6))] = 40
     """Passes over the prior examples (own and stored) before the first pick; None: 60 000 / rows of the task, from 20 to 200."""
-    prior_lr: Annotated[float | None, maybe(positive)] = None
+    prior_lr: Annotated[float | None, optional(positive_number)] = None
     """Learning rate of that training; None: the same as lr."""
     balance: bool = True
-    """Where there is a prior part, every class has the same total weight in training; else a prior example that is kept has the
-    weight n / kept of its task and class in the prior part: one until the memory is full."""
+    """With a prior part, every class has the same total weight in training. Without balance, a stored prior example has the
+    weight n / stored of its task and class: 1 until the memory is full."""
     start: Literal["weights", "slda"] = "weights"
-    """What a task begins with: the weights as they are, or the linear head that LDA gives from sums over all prior parts and
-    picks so far (`slda`, for a model whose head alone is trained); then prior_epochs is not used."""
-    shrinkage: Annotated[float, number(1e-12, 1)] = 1e-4
+    """What a task begins with: the weights as they are, or `slda`: the linear head that LDA computes from sums over all prior
+    parts and picks so far. `slda` is for a model that trains its head alone, and does not use prior_epochs."""
+    shrinkage: Annotated[float, real_number(1e-12, 1)] = 1e-4
     """The weight of the identity beside the covariance, if start is `slda`."""
-    ridge: Annotated[float, number(0, 1e12)] = 0.0
-    """ridge / N is added to the diagonal of the covariance of N examples: it weighs less the more examples there are."""
-    delta: Annotated[float, number(1e-300, 0.5)] = 0.05
+    ridge: Annotated[float, real_number(0, 1e12)] = 0.0
+    """ridge / N is added to the diagonal of the covariance of N examples, so that it weighs less with more examples."""
+    delta: Annotated[float, real_number(1e-300, 0.5)] = 0.05
     """The claim holds with probability at least 1 - delta."""
-    siblings: Annotated[int, whole(1, 10**6)] = 1
-    """How many commitments are made for the same data, this one among them; each has delta / siblings."""
-    seed: Annotated[int, whole(-(2**63), 2**63 - 1)] = 0
+    siblings: Annotated[int, integer(1, 10**6)] = 1
+    """How many commitments are made for the same data, including this one; each has delta / siblings."""
+    seed: Annotated[int, integer(-(2**63), 2**63 - 1)] = 0
     """All randomness is a function of (seed, task, iteration)."""
     kind: Kind = "preference"
     """The kind of bound that is claimed; it is named before the data is seen."""
-    claim: Annotated[tuple[Family, ...], many(choice(*get_args(Family)), 1)] = ("tasks",)
-    """What is claimed, named in advance, all at once: `tasks` bounds the error on every task, `average` its mean over tasks,
-    `forgetting` what was right when its task was learned and is wrong now, `classes` and `groups` the error on each of them."""
-    shares: Annotated[tuple[int, ...], many(whole(1, 10**6))] = ()
-    """How delta is divided between what is claimed, in that order, as in 3 to 1; empty: equally."""
-    groups: Annotated[tuple[str, ...], many(short, most=1000)] = ()
-    """The names of the groups, declared in advance; each example belongs to one."""
-    tasks: Annotated[int | None, maybe(whole(1, 10**6))] = None
-    """T, if it is fixed in advance: one certificate, after task T. None: one after any task, and all of them hold together."""
+    claim: Annotated[tuple[Family, ...], list_of(choice_of(*get_args(Family)), 1)] = ("tasks",)
+    """The claimed families, named in advance; all hold at once. `tasks` bounds the error on every task, `average` its mean over
+    tasks, `forgetting` what was right after its task and is wrong now, `classes` and `groups` the error on each of them."""
+    shares: Annotated[tuple[int, ...], list_of(integer(1, 10**6))] = ()
+    """How delta is divided between the claimed families, in that order, as in 3 to 1; empty: equally."""
+    groups: Annotated[tuple[str, ...], list_of(short_text, maximum=1000)] = ()
+    """The names of the groups, declared in advance; each example belongs to one group."""
+    tasks: Annotated[int | None, optional(integer(1, 10**6))] = None
+    """T, if it is fixed in advance: one certificate, after task T. None: a certificate after any task, and all hold together."""
 
     def __post_init__(self) -> None:
-        for key in RULES:
-            value = checked_option(key, getattr(self, key))
+        for key, rule in OPTION_RULES.items():
+            value = rule(getattr(self, key), key)
             object.__setattr__(self, key, tuple(value) if isinstance(value, list) else value)
         require(self.kind != "combined" or self.buffer == "count-only", "The kind 'combined' needs buffer='count-only'.")
-        good = self.kind not in ("preference", "buffer") or self.marked
-        require(good, f"The kind {self.kind!r} needs buffer='threshold' or 'count-only', not {self.buffer!r}; or 'kl-tight'.")
-        good = all(len(set(names)) == len(names) for names in (self.claim, self.groups))
-        require(good, "What is claimed, and the groups, must each be named once.")
+        kind_fits = self.kind not in ("preference", "buffer") or self.uses_marks
+        require(kind_fits, f"The kind {self.kind!r} needs buffer='threshold' or 'count-only'; or take the kind 'kl-tight'.")
+        distinct = all(len(set(names)) == len(names) for names in (self.claim, self.groups))
+        require(distinct, "Name each claimed family and each group once.")
         require(bool(self.groups) == ("groups" in self.claim), "Declare groups=[...] if and only if 'groups' is claimed.")
-        good = "average" not in self.claim or "tasks" in self.claim or self.kind == "holdout"
-        require(good, "The average is made of the tasks' own bounds where examples are picked: claim tasks too.")
-        require(len(self.shares) in (0, len(self.claim)), "shares must be one whole number for each family that is claimed.")
+        average_follows = "average" not in self.claim or "tasks" in self.claim or self.kind == "holdout"
+        require(average_follows, "The average needs the bounds of the tasks when examples are picked: claim tasks, too.")
+        require(len(self.shares) in (0, len(self.claim)), "Give shares one whole number for each claimed family.")
         require(self.start == "weights" or self.prior, "start='slda' needs a prior part to begin with: give prior=0.2, say.")
         require(not self.grid or self.max_iterations is not None, "grid=True needs max_iterations, the last number of the grid.")
-        good = self.tasks is None or self.memory >= self.tasks
-        require(good, f"memory={self.memory} is less than the number of tasks, {self.tasks}; give each task an example.")
+        enough = self.tasks is None or self.memory >= self.tasks
+        require(enough, f"memory={self.memory} is less than the number of tasks, {self.tasks}; give each task an example.")
 
     @property
     def prior_memory_size(self) -> int:
@@ -179,22 +181,22 @@ class Options:
         return round(self.prior_memory * self.memory) if self.prior else 0
 
     def prior_passes(self, rows: int) -> int:
-        """Passes over the prior examples at a task of so many rows."""
+        """Passes over the prior examples at a task with this number of rows."""
         return min(max(60_000 // max(rows, 1), 20), 200) if self.prior_epochs is None else self.prior_epochs
 
     @property
-    def marked(self) -> bool:
-        """Whether an example's own mark decides if it stays: what the preference certificate needs."""
+    def uses_marks(self) -> bool:
+        """Whether the mark of an example decides if it stays in the buffer; the preference certificate needs this."""
         return self.buffer in ("threshold", "count-only")
 
     @property
     def paid_families(self) -> int:
-        """How many families delta is divided between: the average costs nothing where it is the mean of bounds that hold."""
+        """The number of families that delta is divided between; an average of bounds that hold anyway costs nothing."""
         return len(self.claim) - ("average" in self.claim and self.kind not in ("holdout", "combined"))
 
     @property
     def anytime(self) -> bool:
-        """Whether a certificate may be issued after any task, so that all of them must hold together."""
+        """Whether a certificate may be issued after any task, so that all of these must hold together."""
         return self.tasks is None
 
     @property
@@ -214,15 +216,10 @@ def grid_points(last: int) -> tuple[int, ...]:
     return tuple(sorted(n for n in {0, 1, last, *powers, *(3 * power // 2 for power in powers)} if n <= last))
 
 
-def rule_of(hint: Any) -> Check:
-    """The rule that is written beside a type; else one of its values."""
+def rule_of(hint: Any) -> Rule:
+    """The rule beside an annotated type; of any other type, the choice of its values."""
     inner = get_args(hint)
-    return inner[1] if get_origin(hint) is Annotated else choice(*(inner or (True, False)))
+    return inner[1] if get_origin(hint) is Annotated else choice_of(*(inner or (True, False)))
 
 
-RULES = {key: rule_of(hint) for key, hint in get_type_hints(Options, include_extras=True).items()}
-
-
-def checked_option(key: str, value: Any) -> Any:
-    """The value of an option, or a refusal that says what it must be."""
-    return RULES[key](value, key)
+OPTION_RULES = {key: rule_of(hint) for key, hint in get_type_hints(Options, include_extras=True).items()}

@@ -1,4 +1,4 @@
-"""What a verification found, as people read it. Texts that the issuer chose are printed in one block, quoted."""
+"""The verdict and its sentences. Texts that the issuer chose are quoted and printed in one block."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,16 +19,13 @@ PARTS = {
     "invalid": "Wrong", "unverified": "Could not be checked", "claim": "Bounds", "rows": "Rows",
     "assumed": "Assumed, not checked", "checked": "Checked", "issuer": "Texts of the issuer, quoted",
 }  # fmt: skip
-MOST_LINES = 12
-"""So many sentences of each part are printed, but all that is assumed; the JSON has all of them."""
+MAX_LINES = 12
+"""The number of sentences that are printed of each part, but all of `assumed` are; the JSON has all sentences."""
 
 
 @dataclass
 class Verdict:
-    """The bounds, what was checked, what is assumed, and what is wrong or open.
-
-    It is "cannot tell" until the kernel has completed it and for good if a check could not be made; "invalid" if one failed.
-    """
+    """The bounds, and the sentences about what is wrong, unverified, assumed and checked."""
 
     invalid: list[str] = field(default_factory=list)
     unverified: list[str] = field(default_factory=list)
@@ -38,22 +35,14 @@ class Verdict:
     checked: list[str] = field(default_factory=list)
     issuer: list[str] = field(default_factory=list)
     statements: list[dict[str, Any]] = field(default_factory=list)
-    """The bounds; `million` is the bound if the certificate is the best of a million settings that were fixed in advance."""
+    """The bounds; `million` is the bound if the certificate is the best of a million settings fixed in advance."""
     command: str | None = None
-    """What to type where options are missing."""
+    """The command that an auditor can type if options are missing."""
     _complete: bool = field(default=False, repr=False)
-
-    def add_invalid(self, sentence: str) -> None:
-        """Something is wrong."""
-        self.invalid.append(sentence)
-
-    def add_unverified(self, sentence: str) -> None:
-        """Something could not be checked, here or with what was given."""
-        self.unverified.append(sentence)
 
     @property
     def status(self) -> Status:
-        """Valid only if everything was checked and nothing was found."""
+        """Valid only if the kernel completed the verdict and no sentence says that something is invalid or unverified."""
         if self.invalid:
             return "invalid"
         return "valid" if self._complete and not self.unverified else "cannot tell"
@@ -64,7 +53,6 @@ class Verdict:
         return list(CONCLUSIONS).index(self.status)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
         return {name: getattr(self, name) for name in ("status", "exit_code", "statements", "command", *PARTS)}
 
     def __str__(self) -> str:
@@ -72,57 +60,56 @@ class Verdict:
         if self.command and self.unverified and not self.invalid:
             lines += ["Type this if you know the data to be split so:", f"  {self.command}"]
         for name, title in PARTS.items():
-            found = getattr(self, name)
+            sentences = getattr(self, name)
             title += ", stated and NOT confirmed" * (name == "claim" and self.status != "valid")
-            shown = found if name == "assumed" else found[:MOST_LINES]
-            lines += [f"{title}:", *(f"  {sentence}" for sentence in shown)] if found else []
-            lines += [f"  ... and {len(found) - len(shown)} more, in --json"] * (len(found) > len(shown))
+            shown = sentences if name == "assumed" else sentences[:MAX_LINES]
+            lines += [f"{title}:", *(f"  {sentence}" for sentence in shown)] if sentences else []
+            lines += [f"  ... and {len(sentences) - len(shown)} more, in --json"] * (len(sentences) > len(shown))
         return "\n".join(lines)
 
 
-def claim_in_words(content: Content, statements: Sequence[Content]) -> list[str]:
+def claim_lines(content: Content, statements: Sequence[Content]) -> list[str]:
     """The bounds, one per line."""
-    options, records = content["options"], content["records"]
+    options, records, names = content["options"], content["records"], (content["data"] or {}).get("task_names")
     last = len(records)
     when = f"after {last} tasks, a number fixed in advance" if options.tasks else f"after task {last}, as after every task"
-    head = f"All at once with probability at least 1 - {options.delta!r} over the draw of the data, {when}:"
-    lines = [head]
-    for one in statements:
-        best = f"; if it is the best of a million settings: {percent(one['million'])}" if "million" in one else ""
-        lines.append(f"{statement_sentence(one, records, (content['data'] or {}).get('task_names'))} ({one['kind']}{best})")
+    lines = [f"All at once with probability at least 1 - {options.delta!r} over the draw of the data, {when}:"]
+    for bound in statements:
+        best = f"; if it is the best of a million settings: {percent(bound['million'])}" if "million" in bound else ""
+        lines.append(f"{statement_sentence(bound, records, names)} ({bound['kind']}{best})")
     return lines
 
 
 def claim_subject(certificate: Content) -> list[str]:
-    """What is certified on what, in numbers."""
+    """The scenario, the seeds, and the numbers of examples that certify, train only, or were picked."""
     options, records = certificate["options"], certificate["records"]
     seeds = {"seed": options.seed} | {key: value for key, value in (certificate["data"] or {}).items() if key.endswith("seed")}
-    said = ", ".join(f"{name}={value}" for name, value in seeds.items() if type(value) is int)
-    lines = [f"{certificate['scenario']}, {certificate['classes']} classes, {said}, threads={certificate['threads']}"]
+    shown = ", ".join(f"{name}={value}" for name, value in seeds.items() if type(value) is int)
+    lines = [f"{certificate['scenario']}, {certificate['classes']} classes, {shown}, threads={certificate['threads']}"]
     if options.kind == "holdout":
         return [*lines, f"withheld examples that certify: {sum(record['rows'] for record in records)}"]
     prior, picked = (sum(record[name] for record in records) for name in ("prior", "picked"))
-    # of data that is gone, what memory holds
+    # of a task whose data is gone, only the examples in memory certify
     n = sum((r["selected"] or 0) if r["errors_not_picked"] is None else r["n"] for r in records)
     lines.append(f"examples that certify: {n}; prior examples, which only train: {prior}; picked: {picked}")
     return lines if picked else [*lines, "Nothing was picked: this is a hold-out certificate."]
 
 
 def issuers_texts(certificate: Content) -> list[str]:
-    """Whatever texts and keys the issuer chose, as JSON."""
+    """All texts and keys that the issuer chose, as JSON."""
     changed = {key: value for key, value in certificate["options"].as_dict().items() if value != Options().as_dict()[key]}
-    named = {name: certificate[name] for name in ("model", "data", "machine")}
-    method = {"method": certificate["method"], **(certificate["settings"] or changed)}
-    return [f"{name}: {quoted(value)}" for name, value in ({"method": method} | named).items() if value]
+    texts = {"method": {"method": certificate["method"], **(certificate["settings"] or changed)}}
+    texts |= {name: certificate[name] for name in ("model", "data", "machine")}
+    return [f"{name}: {quoted(value)}" for name, value in texts.items() if value]
 
 
-def quoted(value: Any, most: int = 300) -> str:
-    """A value of the issuer's as JSON: every text in it is in quotes."""
+def quoted(value: Any, max_length: int = 300) -> str:
+    """A value of the issuer's as JSON, so that every text in it is in quotes."""
     shown = json.dumps(value, ensure_ascii=True)
-    return shown if len(shown) <= most else json.dumps(shown[:most] + " ...")
+    return shown if len(shown) <= max_length else json.dumps(shown[:max_length] + " ...")
 
 
-WORDS = {
+SENTENCES = {
     "tasks": "task {task}: error at most {value}",
     "average": "mean over the {tasks} tasks{weighted}: error at most {value}",
     "classes": "task {task}, class {subject}: error at most {value}",
@@ -133,12 +120,13 @@ WORDS = {
 }
 
 
-def statement_sentence(claimed: Content, records: Sequence[Mapping[str, Any]], names: Any = None) -> str:
-    """A statement as people read it, with the names of tasks if there are any; it speaks of new examples."""
-    key = claimed["subject"] if claimed["family"] == "forgetting" and claimed["task"] else claimed["family"]
+def statement_sentence(statement: Content, records: Sequence[Mapping[str, Any]], names: Any = None) -> str:
+    """The sentence of a statement, with the name of its task if there is one."""
+    task = statement["task"]
+    key = statement["subject"] if statement["family"] == "forgetting" and task else statement["family"]
     weighted = ", weighted by examples" * (len({record["n"] for record in records}) > 1)
-    subject = quoted(claimed["subject"], 110)
-    shown = {"value": percent(claimed["value"]), "weighted": weighted, "tasks": len(records), "subject": subject}
-    if isinstance(names, list) and 0 < (claimed["task"] or 0) <= len(names):
-        shown["task"] = f"{claimed['task']} ({quoted(names[claimed['task'] - 1], 60)})"
-    return WORDS[key].format(**claimed | shown).replace(" %", " points" if key == "net" else " %")
+    subject = quoted(statement["subject"], 110)
+    shown = {"value": percent(statement["value"]), "weighted": weighted, "tasks": len(records), "subject": subject}
+    if isinstance(names, list) and 0 < (task or 0) <= len(names):
+        shown["task"] = f"{task} ({quoted(names[task - 1], 60)})"
+    return SENTENCES[key].format(**statement | shown).replace(" %", " points" if key == "net" else " %")

@@ -22,6 +22,7 @@ from cop2l.certify.learner import CoP2L
 from cop2l.errors import UserError
 from cop2l.files import file_digest
 from cop2l.kernel import holdout
+from cop2l.kernel.checking import Policy, check_certificates, commitment_of
 from cop2l.kernel.counting import counts_and_parts
 from cop2l.kernel.exact import digest
 from cop2l.kernel.form import FILES, Unreadable, content_digest, read_certificate
@@ -29,7 +30,6 @@ from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.kernel.verdict import Verdict
-from cop2l.kernel.verify import Allowed, committed_by, verify
 from cop2l.models import build
 from cop2l.randomness import private_randomness
 
@@ -102,7 +102,7 @@ class Forgery:
 
 def promised(folder):
     """The hash of the commitment that a certificate keeps."""
-    return content_digest(committed_by(read_certificate(folder)))
+    return content_digest(commitment_of(read_certificate(folder)))
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_presets_are_valid(tmp_path, scenario, preset, fixed):
     for t, (x, y) in case.data.items():
         learner.learn(x, y, classes=case.heads[t - 1])
     learner.certify(case.data).save(tmp_path / "certificate")
-    verdict = verify(tmp_path / "certificate", case.data, the_model(case))
+    verdict = check_certificates([tmp_path / "certificate"], case.data, the_model(case))
     assert verdict.status == "valid", str(verdict)
     assert (verdict.exit_code, verdict.unverified, verdict.invalid) == (0, [], [])
 
@@ -159,7 +159,7 @@ def test_a_run_is_valid_in_one_pass(tmp_path, buffer, kind):
         "grid": kind != "kl",
     }
     folders, said = issued(tmp_path, case, every_time=True, **chosen), []
-    verdict = verify(folders, case.data, the_model(case), say=said.append)
+    verdict = check_certificates(folders, case.data, the_model(case), say=said.append)
     assert verdict.status == "valid", str(verdict)
     assert sum("learning task" in line for line in said) == 3
     assert (
@@ -167,7 +167,7 @@ def test_a_run_is_valid_in_one_pass(tmp_path, buffer, kind):
     )
     assert any("bounds that follow from their counts: 6" in sentence for sentence in verdict.checked)
     for t, folder in enumerate(folders, 1):
-        verdict = verify(folder, {s: case.data[s] for s in range(1, t + 1)}, the_model(case))
+        verdict = check_certificates([folder], {s: case.data[s] for s in range(1, t + 1)}, the_model(case))
         assert verdict.status == "valid", str(verdict)
         assert [claimed["task"] for claimed in verdict.statements] == list(range(1, t + 1))
 
@@ -176,17 +176,17 @@ def test_a_run_is_valid_in_one_pass(tmp_path, buffer, kind):
 def test_a_model_of_the_users_own(tmp_path, kind):
     case = a_case()
     folder = issued(tmp_path, case, model_of(kind, case.classes))[0]
-    verdict = verify(folder, case.data, model_of(kind, case.classes))
+    verdict = check_certificates([folder], case.data, model_of(kind, case.classes))
     assert verdict.status == "valid", str(verdict)
     other = (
         SmallCNN(case.classes) if kind == "cnn" else NormedMLP(25, case.classes)
     )  # the architecture, other weights
-    verdict = verify(folder, case.data, other)
+    verdict = check_certificates([folder], case.data, other)
     assert verdict.status == "cannot tell"
     assert verdict.unverified == [
         "The initial parameters could not be made from the seed here: they may be fitted to the data."
     ]
-    verdict = verify(folder, case.data, other, commitment=promised(folder))
+    verdict = check_certificates([folder], case.data, other, commitment=promised(folder))
     assert verdict.status == "valid", str(verdict)
     assert "The initial parameters have the hash that was committed to before." in verdict.checked
 
@@ -210,7 +210,7 @@ def test_a_model_that_changes_its_input(tmp_path):
             return HalvesItsInput()
 
     folder, before = issued(tmp_path, case, made())[0], [digests(x) for x in case.x]
-    verdict = verify(folder, case.data, made())
+    verdict = check_certificates([folder], case.data, made())
     assert verdict.status == "valid", str(verdict)
     assert [digests(x) for x in case.x] == before
 
@@ -227,7 +227,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_data_of_any_form(honest, form):
     folder, data, model = honest
-    verdict = verify(folder, {t: FORMS[form](*pair) for t, pair in data.items()}, model())
+    verdict = check_certificates([folder], {t: FORMS[form](*pair) for t, pair in data.items()}, model())
     assert verdict.status == "valid", str(verdict)
 
 
@@ -238,7 +238,7 @@ def test_nothing_else_changes(honest):
         [digests(x) for x, _ in data.values()],
         {file.name: file.read_bytes() for file in folder.iterdir()},
     )
-    assert verify(folder, data, model()).status == "valid"
+    assert check_certificates([folder], data, model()).status == "valid"
     assert before == (
         [digests(x) for x, _ in data.values()],
         {file.name: file.read_bytes() for file in folder.iterdir()},
@@ -253,7 +253,7 @@ def test_nothing_else_changes(honest):
 def test_the_words(tmp_path):
     case = a_case()
     folder = issued(tmp_path, case, the_model(case, 7), **WITNESS, seed=7, delta=0.03, tasks=2)[0]
-    verdict = verify(folder, case.data, the_model(case, 7))
+    verdict = check_certificates([folder], case.data, the_model(case, 7))
     content, said = json.loads((folder / "certificate.json").read_text()), str(verdict)
     picked = sum(record["picked"] for record in content["records"])
     assert picked
@@ -276,7 +276,7 @@ def test_the_words(tmp_path):
 def test_the_best_of_a_million_is_the_bound_at_a_millionth_of_delta(tmp_path):
     case = a_case()
     folders = [issued(tmp_path / name, case, tasks=2, delta=d)[0] for name, d in (("a", 0.05), ("b", 5e-8))]
-    few, many = (verify(folder, case.data, the_model(case)).statements for folder in folders)
+    few, many = (check_certificates([folder], case.data, the_model(case)).statements for folder in folders)
     for one, other in zip(few, many, strict=True):
         assert other["value"] <= one["million"] <= other["value"] + 2e-5
 
@@ -287,7 +287,7 @@ def test_bounds_are_said_rounded_up(honest):
     for value, shown in ((0.875, "87.50 %"), (0.87500000001, "87.51 %"), (0.9, "90.01 %"), (1.0, "100.00 %")):
         for claimed in forgery.content["statements"]:
             claimed["value"] = value
-        verdict = verify(forgery.sign(), data, model())
+        verdict = check_certificates([forgery.sign()], data, model())
         assert all(f"task {t}: error at most {shown} (preference" in str(verdict) for t in (1, 2))
     assert verdict.status == "valid", str(verdict)  # a larger bound than the counts allow holds all the same
 
@@ -295,7 +295,7 @@ def test_bounds_are_said_rounded_up(honest):
 def test_a_certificate_without_picks_is_called_what_it_is(tmp_path):
     case = a_case()
     folder = issued(tmp_path, case, **{**WITNESS, "max_iterations": 0})[0]
-    verdict = verify(folder, case.data, the_model(case))
+    verdict = check_certificates([folder], case.data, the_model(case))
     assert verdict.status == "valid", str(verdict)
     assert "Nothing was picked: this is a hold-out certificate." in verdict.rows
 
@@ -303,8 +303,9 @@ def test_a_certificate_without_picks_is_called_what_it_is(tmp_path):
 # ---- invalid
 
 
-def faults(folder, data, model, **more):
-    verdict = verify(folder, data, model, **more)
+def invalid_sentences(folders, data, model, **options):
+    folders = folders if isinstance(folders, list) else [folders]
+    verdict = check_certificates(folders, data, model, **options)
     assert (verdict.status, verdict.exit_code) == ("invalid", 1), str(verdict)
     assert "INVALID: do not rely on this certificate." in str(verdict)
     return " ".join(verdict.invalid)
@@ -316,7 +317,7 @@ def test_too_small_a_value(honest, factor):
     for number in (0, 1):
         forgery = Forgery(folder)
         forgery.content["statements"][number]["value"] *= factor
-        found = faults(forgery.sign(), data, model())
+        found = invalid_sentences(forgery.sign(), data, model())
         assert "After task 2 a stated bound is smaller than its counts allow" in found
         assert f"task {number + 1}: error at most" in found
 
@@ -326,7 +327,7 @@ def test_a_smaller_delta_or_a_fixed_number_of_tasks_claimed_afterwards(honest):
     for name, value in (("delta", 0.01), ("delta", 0.049)):
         forgery = Forgery(folder)
         forgery.content["options"][name] = value
-        assert "smaller than its counts allow" in faults(forgery.sign(), data, model())
+        assert "smaller than its counts allow" in invalid_sentences(forgery.sign(), data, model())
 
 
 def other_row(x, y):
@@ -361,14 +362,14 @@ OTHER_DATA = {
 def test_other_data(honest, what):
     folder, data, model = honest
     change, sentence = OTHER_DATA[what]
-    found = faults(folder, {**data, 1: change(*data[1])}, model())
+    found = invalid_sentences(folder, {**data, 1: change(*data[1])}, model())
     assert "data of task 1" in found
     assert sentence in found
 
 
 def test_data_of_the_tasks_exchanged(honest):
     folder, data, model = honest
-    assert "data of task 1" in faults(folder, {1: data[2], 2: data[1]}, model())
+    assert "data of task 1" in invalid_sentences(folder, {1: data[2], 2: data[1]}, model())
 
 
 CHANGES = {
@@ -414,16 +415,16 @@ def test_counts_with_bounds_that_follow_from_them(honest, what):
         if json.dumps(forgery.content["records"]) == before:
             continue
         if sentence is None:
-            assert verify(forgery.mend(), data, model()).status == "valid"
+            assert check_certificates([forgery.mend()], data, model()).status == "valid"
         else:
-            assert sentence in faults(forgery.mend(), data, model())
+            assert sentence in invalid_sentences(forgery.mend(), data, model())
 
 
 def test_the_head_of_a_task_matters_where_the_task_is_known(tmp_path):
     case = a_case("task-incremental")
     forgery = Forgery(issued(tmp_path, case)[0])
     forgery.content["records"][0]["head"] = [0, 1, 2, 3]
-    faults(forgery.mend(), case.data, the_model(case))
+    invalid_sentences(forgery.mend(), case.data, the_model(case))
 
 
 def test_a_dropped_doubled_or_exchanged_statement(honest):
@@ -434,7 +435,7 @@ def test_a_dropped_doubled_or_exchanged_statement(honest):
     ):  # fmt: skip
         forgery = Forgery(folder)
         forgery.content["statements"] = change(forgery.content["statements"])
-        assert "the promised statements, once, in order" in faults(forgery.sign(), data, model())
+        assert "the promised statements, once, in order" in invalid_sentences(forgery.sign(), data, model())
 
 
 @pytest.mark.parametrize("name", ["theta_0", "theta"])
@@ -443,7 +444,7 @@ def test_other_parameters(honest, name):
     folder, data, model = honest
     forgery = Forgery(folder)
     forgery.tensors[f"{name}.safetensors"]["head.bias"][0] += 0.01
-    found = faults(forgery.sign(), data, model(), commitment=promised(forgery.folder))
+    found = invalid_sentences(forgery.sign(), data, model(), commitment=promised(forgery.folder))
     assert "Learning again gives another theta" in found or "counts of task" in found
 
 
@@ -454,7 +455,7 @@ def test_other_sets(honest):
         rows = forgery.tensors["sets.safetensors"][name]
         if len(rows):
             rows[0] = np.setdiff1d(np.arange(26), rows.numpy())[0]
-            assert "another sets than that stated" in faults(forgery.sign(), data, model())
+            assert "another sets than that stated" in invalid_sentences(forgery.sign(), data, model())
 
 
 def test_files_that_are_not_those_of_the_hashes(honest):
@@ -468,7 +469,7 @@ def test_files_that_are_not_those_of_the_hashes(honest):
         forgery.sign()
         forgery.content[name] = claimed
         (forgery.folder / "certificate.json").write_text(json.dumps(with_digest(forgery.content)))
-        assert f"hash of {name}" in faults(forgery.folder, data, model())
+        assert f"hash of {name}" in invalid_sentences(forgery.folder, data, model())
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"lr": 0.04}, {"k": 5}, {"epochs": 3}, {"omega": 9.0}, {"buffer": "count-only"},
@@ -477,13 +478,13 @@ def test_other_options(honest, change):
     folder, data, model = honest
     forgery = Forgery(folder)
     forgery.content["options"].update(change)
-    faults(forgery.mend(), data, model())
+    invalid_sentences(forgery.mend(), data, model())
 
 
 def test_a_certificate_that_declares_itself_not_valid(tmp_path):
     case = a_case()
     folder = issued(tmp_path, case, not_valid=["the backbone saw the data."])[0]
-    found = faults(folder, case.data, the_model(case))
+    found = invalid_sentences(folder, case.data, the_model(case))
     assert found == 'The certificate declares itself not valid: "the backbone saw the data."'
 
 
@@ -495,17 +496,17 @@ def test_the_wrong_model(honest):
         "types that it must have": model_of("mlp", 4).double(),
     }
     for sentence, model in wrong.items():
-        assert sentence in faults(folder, data, model)
+        assert sentence in invalid_sentences(folder, data, model)
 
 
 def test_the_number_of_classes_and_of_parameters(honest):
     folder, data, model = honest
     forgery = Forgery(folder)
     forgery.content["classes"] = 10
-    assert "Outputs and parameters of the model are (4, " in faults(forgery.sign(), data, model())
+    assert "Outputs and parameters of the model are (4, " in invalid_sentences(forgery.sign(), data, model())
     forgery = Forgery(folder)
     forgery.content["model"]["parameters"] = 3
-    assert "not (4, 3)" in faults(forgery.sign(), data, model())
+    assert "not (4, 3)" in invalid_sentences(forgery.sign(), data, model())
 
 
 def test_a_model_that_mixes_examples(tmp_path):
@@ -522,7 +523,7 @@ def test_a_model_that_mixes_examples(tmp_path):
     folder = issued(tmp_path, case, model)[0]
     model.load_state_dict(start)
     model.mixes = True
-    assert "Scores depend on the examples scored together" in faults(folder, case.data, model)
+    assert "Scores depend on the examples scored together" in invalid_sentences(folder, case.data, model)
 
 
 # ---- all that can be claimed
@@ -547,12 +548,12 @@ def test_certificates_that_claim_everything_are_valid(tmp_path, buffer, kind, fi
     chosen = {"buffer": buffer, "kind": kind, "prior": 0.3, "prior_memory": 0.2, "prior_epochs": 1, **ALL}
     chosen |= {"tasks": 3 if fixed else None, "shares": [5, 1, 1, 2, 2] if fixed else [], "max_iterations": 2}
     folders = issued(tmp_path / "all", case, every_time=not fixed, **chosen)
-    verdict = verify(folders, with_groups(case), the_model(case))
+    verdict = check_certificates(folders, with_groups(case), the_model(case))
     assert verdict.status == "valid", str(verdict)
     families = [claimed["family"] for claimed in verdict.statements if claimed["subject"] != "net"]
     assert [families.count(family) for family in ALL["claim"]] == [3, 1, 3, 6, 6]
     gone = issued(tmp_path / "gone", case, data={3: case.data[3]}, **chosen)[0]
-    verdict = verify(gone, with_groups(case), the_model(case))
+    verdict = check_certificates([gone], with_groups(case), the_model(case))
     assert verdict.status == ("cannot tell" if buffer == "uniform" else "valid"), str(verdict)
     families = [claimed["family"] for claimed in verdict.statements if claimed["subject"] != "net"]
     expected = [1, 1, 1, 2, 2] if buffer == "uniform" else [3, 1, 3, 6, 6]
@@ -577,7 +578,7 @@ def test_every_value_is_checked(everything):
         claimed = forgery.content["statements"][number]
         claimed["value"] -= 1e-8
         if claimed["value"] >= 0:
-            assert "smaller than its counts allow" in faults(forgery.sign(), data, model())
+            assert "smaller than its counts allow" in invalid_sentences(forgery.sign(), data, model())
 
 
 def test_every_count_of_every_part_is_counted_again(everything):
@@ -604,7 +605,7 @@ def test_every_count_of_every_part_is_counted_again(everything):
                 forgery.content["records"][t]["parts"][i][name] += -1 if part[name] else 1
                 with suppress(UserError):  # counts that cannot be have no bounds
                     forgery.mend()
-                found = faults(forgery.sign(), data, model())
+                found = invalid_sentences(forgery.sign(), data, model())
                 assert (
                     f"counts of task {t + 1} after task 2" in found
                     or f"record of task {t + 1} is impossible" in found
@@ -624,13 +625,15 @@ def test_dropped_added_and_doubled_parts(everything):
                 forgery = Forgery(folder)
                 assert len(forgery.content["records"][t]["parts"]) == number
                 change(forgery.content["records"][t]["parts"])
-                assert f"record of task {t + 1} is impossible" in faults(forgery.sign(), data, model())
+                assert f"record of task {t + 1} is impossible" in invalid_sentences(
+                    forgery.sign(), data, model()
+                )
     forgery = Forgery(folder)  # two classes of a task taken together, with bounds that follow
     first, second, *others = forgery.content["records"][0]["parts"]
     same = ("family", "subject", "iterations", "stopped")
     both = {name: value if name in same else value + second[name] for name, value in first.items()}
     forgery.content["records"][0]["parts"] = [both, *others]
-    assert "counts of task 1 after task 2" in faults(forgery.mend(), data, model())
+    assert "counts of task 1 after task 2" in invalid_sentences(forgery.mend(), data, model())
 
 
 @pytest.mark.parametrize("what", OTHER_GROUPS)
@@ -638,12 +641,12 @@ def test_other_groups(everything, what):
     folder, data, model = everything
     for t in (1, 2):
         x, y, named = data[t]
-        faults(folder, {**data, t: (x, y, *OTHER_GROUPS[what](named))}, model())
+        invalid_sentences(folder, {**data, t: (x, y, *OTHER_GROUPS[what](named))}, model())
 
 
 def test_groups_that_are_not_given(everything):
     folder, data, model = everything
-    found = doubts(folder, {**data, 2: data[2][:2]}, model())
+    found = unverified_sentences(folder, {**data, 2: data[2][:2]}, model())
     assert found.startswith("The group of each example of task 2 was not given. ")
 
 
@@ -653,10 +656,10 @@ def test_other_claims(everything):
     for change in ({"claim": ["tasks"], "groups": []}, {"groups": ["b", "a"]}, {"groups": ["a", "c"]}):
         forgery = Forgery(folder)
         forgery.content["options"].update(change)
-        faults(forgery.sign(), data, model())
+        invalid_sentences(forgery.sign(), data, model())
     forgery = Forgery(folder)
     forgery.content["options"]["shares"] = [96, 1, 1, 1, 1]
-    assert "smaller than its counts allow" in faults(forgery.sign(), data, model())
+    assert "smaller than its counts allow" in invalid_sentences(forgery.sign(), data, model())
 
 
 def test_many_statements_are_refused_before_they_are_checked(honest):
@@ -681,7 +684,7 @@ def test_many_statements_are_refused_before_they_are_checked(honest):
         {**of_classes, "task": t, "subject": label} for t in (1, 2) for label in range(15_000)
     ]
     with pytest.raises(Unreadable, match="operations"):
-        verify(forgery.sign(), data, model(), allowed=Allowed(operations=2e12))
+        check_certificates([forgery.sign()], data, model(), policy=Policy(operations=2e12))
 
 
 # ---- runs
@@ -690,17 +693,17 @@ def test_many_statements_are_refused_before_they_are_checked(honest):
 def test_certificates_that_are_not_of_one_run(tmp_path):
     case = a_case()
     first, second = issued(tmp_path / "one", case, every_time=True)
-    assert "not in the order of its tasks" in faults([second, first], case.data, the_model(case))
-    assert "not in the order of its tasks" in faults([first, first], case.data, the_model(case))
+    assert "not in the order of its tasks" in invalid_sentences([second, first], case.data, the_model(case))
+    assert "not in the order of its tasks" in invalid_sentences([first, first], case.data, the_model(case))
     for chosen, sentence in (
         ({"seed": 1}, "differ in options"),
         ({"not_valid": ["a reason."]}, "differ in not_valid"),
     ):
         other = issued(tmp_path / sentence, case, every_time=True, **chosen)[0]
-        assert sentence in faults([other, second], case.data, the_model(case))
+        assert sentence in invalid_sentences([other, second], case.data, the_model(case))
     forgery = Forgery(first)
     forgery.content["records"][0]["fingerprint"] = "0" * 64
-    assert "speak of different data for task 1" in faults(
+    assert "speak of different data for task 1" in invalid_sentences(
         [forgery.sign(), second], case.data, the_model(case)
     )
 
@@ -711,19 +714,20 @@ def test_a_forged_certificate_early_in_a_run(tmp_path):
     forgery = Forgery(first)
     forgery.content["records"][0]["errors_not_picked"] -= 1
     forgery.content["records"][0]["errors"] -= 1
-    found = faults([forgery.mend(), second], case.data, the_model(case))
+    found = invalid_sentences([forgery.mend(), second], case.data, the_model(case))
     assert "The counts of task 1 after task 1 are not those that the data gives." in found
     forgery = Forgery(first)
     forgery.content["statements"][0]["value"] *= 0.5
-    found = faults([forgery.sign(), second], case.data, the_model(case))
+    found = invalid_sentences([forgery.sign(), second], case.data, the_model(case))
     assert "After task 1 a stated bound is smaller than its counts allow: task 1: error" in found
 
 
 # ---- cannot tell
 
 
-def doubts(folder, data, model, **more):
-    verdict = verify(folder, data, model, **more)
+def unverified_sentences(folders, data, model, **options):
+    folders = folders if isinstance(folders, list) else [folders]
+    verdict = check_certificates(folders, data, model, **options)
     assert (verdict.status, verdict.exit_code) == ("cannot tell", 2), str(verdict)
     assert "CANNOT TELL: " in str(verdict)
     return " ".join(verdict.unverified)
@@ -731,23 +735,23 @@ def doubts(folder, data, model, **more):
 
 def test_missing_data_or_model(honest):
     folder, data, model = honest
-    assert "The data of task 1 was not given. The data of task 2 was not given." in doubts(
+    assert "The data of task 1 was not given. The data of task 2 was not given." in unverified_sentences(
         folder, None, model()
     )
     for task in data:
-        found = doubts(folder, {task: data[task]}, model())
+        found = unverified_sentences(folder, {task: data[task]}, model())
         assert f"The data of task {3 - task} was not given." in found
         assert "could not be learned again" in found
-    assert "The model was not given" in doubts(folder, data, None)
+    assert "The model was not given" in unverified_sentences(folder, data, None)
     forgery = Forgery(folder)  # what can be seen without the data is still a fault
     forgery.content["statements"][0]["value"] *= 0.5
-    faults(forgery.sign(), None, None)
+    invalid_sentences(forgery.sign(), None, None)
 
 
 def test_another_start(honest):
     folder, data, _ = honest
     other = the_model(a_case(), seed=1)
-    assert "may be fitted to the data" in doubts(folder, data, other)
+    assert "may be fitted to the data" in unverified_sentences(folder, data, other)
 
 
 def test_initial_parameters_that_know_the_data(tmp_path, honest):
@@ -756,7 +760,7 @@ def test_initial_parameters_that_know_the_data(tmp_path, honest):
     trained = model()
     trained.load_state_dict(Forgery(folder).tensors["theta.safetensors"])
     second = issued(tmp_path / "second", a_case(), trained)[0]
-    assert "may be fitted to the data" in doubts(second, data, model())
+    assert "may be fitted to the data" in unverified_sentences(second, data, model())
 
 
 @pytest.mark.parametrize("kind", ["preference", "combined", "kl"])
@@ -768,15 +772,17 @@ def test_rows_that_are_copies_count_as_errors(tmp_path, kind, monkeypatch):
     case = case_of("class-incremental", [26, 26], values=9, data_seed=2)
     chosen = {"buffer": "count-only" if kind == "combined" else "threshold", "kind": kind}
     folder = issued(tmp_path / "paid", case, **chosen)[0]
-    verdict = verify(folder, case.data, the_model(case))
+    verdict = check_certificates([folder], case.data, the_model(case))
     assert verdict.status == ("cannot tell" if kind == "kl" else "valid"), str(verdict)
     monkeypatch.setattr("cop2l.certify.counting.declared_draws", lambda *_: True)
     other = issued(tmp_path / "unpaid", case, **chosen)[0]
-    assert "Rows that the model cannot tell from another" in doubts(other, case.data, the_model(case))
-    verdict = verify(other, case.data, the_model(case), allowed=Allowed(draws=True))
+    assert "Rows that the model cannot tell from another" in unverified_sentences(
+        other, case.data, the_model(case)
+    )
+    verdict = check_certificates([other], case.data, the_model(case), policy=Policy(draws=True))
     assert verdict.status == "valid", str(verdict)
     if kind != "kl":
-        verdict = verify(other, case.data, the_model(case), allowed=Allowed(count_repeats=True))
+        verdict = check_certificates([other], case.data, the_model(case), policy=Policy(count_repeats=True))
         claimed = json.loads((folder / "certificate.json").read_text())["statements"]
         assert all(one["value"] >= own["value"] for one, own in zip(verdict.statements, claimed, strict=True))
 
@@ -788,7 +794,7 @@ def test_rows_that_tasks_share_count_as_errors_in_both(tmp_path, shared, monkeyp
     )  # the issuer does not look
     whole = case_of("domain-incremental", [26, 26], values=9, data_seed=5, copies=False)
     whole.x[1][:shared] = whole.x[0][:shared]
-    verdict = verify(issued(tmp_path, whole)[0], whole.data, the_model(whole))
+    verdict = check_certificates([issued(tmp_path, whole)[0]], whole.data, the_model(whole))
     assert verdict.status == "valid", str(verdict)
     assert any(f"{shared} of task 1, {shared} of task 2" in sentence for sentence in verdict.rows)
 
@@ -796,14 +802,14 @@ def test_rows_that_tasks_share_count_as_errors_in_both(tmp_path, shared, monkeyp
 def test_data_that_was_gone_when_it_was_issued(tmp_path):
     case = a_case()
     folder = issued(tmp_path / "threshold", case, data={2: case.data[2]})[0]
-    verdict = verify(folder, case.data, the_model(case))
+    verdict = check_certificates([folder], case.data, the_model(case))
     assert verdict.status == "valid", str(verdict)  # by somebody who has it
     assert any("The data of tasks [1] was gone" in sentence for sentence in verdict.assumed)
     forgery = Forgery(folder)
     forgery.content["records"][0]["compressed"] -= 1
-    assert "counts of task 1" in faults(forgery.mend(), case.data, the_model(case))
+    assert "counts of task 1" in invalid_sentences(forgery.mend(), case.data, the_model(case))
     uniform = issued(tmp_path / "uniform", case, buffer="uniform", data={2: case.data[2]})[0]
-    found = doubts(uniform, case.data, the_model(case))
+    found = unverified_sentences(uniform, case.data, the_model(case))
     assert found == "Task 1 has no bound: its data was gone when the certificate was issued."
 
 
@@ -816,43 +822,43 @@ def test_another_machine(honest):
         forgery.content["machine"] = "bits 3, another one"
         return forgery
 
-    assert verify(elsewhere().sign(), data, model()).status == "valid"
+    assert check_certificates([elsewhere().sign()], data, model()).status == "valid"
     forgery = elsewhere()
     forgery.tensors["theta.safetensors"]["head.bias"][0] += 0.01
-    found = doubts(forgery.sign(), data, model())
+    found = unverified_sentences(forgery.sign(), data, model())
     assert "Learning again gives another theta" in found or "counts of task" in found
     assert "made on another machine, quoted below; this one is: bits 3, torch" in found
     forgery = Forgery(folder)
     forgery.content["earlier"] = ["another one"]
-    assert verify(forgery.sign(), data, model()).status == "valid"
+    assert check_certificates([forgery.sign()], data, model()).status == "valid"
     forgery.tensors["theta.safetensors"]["head.bias"][0] += 0.01
-    doubts(forgery.sign(), data, model())
+    unverified_sentences(forgery.sign(), data, model())
     forgery = elsewhere()  # arithmetic is the same on every machine
     forgery.content["statements"][0]["value"] *= 0.5
-    faults(forgery.sign(), data, model())
+    invalid_sentences(forgery.sign(), data, model())
 
 
 def test_too_much_work_is_refused_before_anything_is_learned(honest):
     folder, data, model = honest
     said = []
     with pytest.raises(Unreadable, match=r"--limit allows 1\.0e\+00"):
-        verify(folder, data, model(), allowed=Allowed(operations=1.0), say=said.append)
+        check_certificates([folder], data, model(), policy=Policy(operations=1.0), say=said.append)
     forgery = Forgery(folder)
     for record in forgery.content["records"]:
         record["stopped"] = 10**9
     with pytest.raises(Unreadable, match="operations"):
-        verify(forgery.mend(), data, model(), say=said.append)
+        check_certificates([forgery.mend()], data, model(), say=said.append)
     assert not any("learning task" in line for line in said)
 
 
 def test_what_cannot_be_read(tmp_path, honest):
     folder, data, model = honest
     with pytest.raises(Unreadable):
-        verify(tmp_path / "nowhere", data, model())
+        check_certificates([tmp_path / "nowhere"], data, model())
     forgery = Forgery(folder)
     (forgery.folder / "theta.safetensors").unlink()
     with pytest.raises(Unreadable):
-        verify(forgery.folder, data, model())
+        check_certificates([forgery.folder], data, model())
 
 
 def test_a_model_that_cannot_be_run_on_the_data(honest):
@@ -862,7 +868,7 @@ def test_a_model_that_cannot_be_run_on_the_data(honest):
         (x, y), forgery = data[task], Forgery(folder)
         forgery.content["records"][task - 1]["fingerprint"] = fingerprint(26, blocks_of(x[:, 1:], y))
         with pytest.raises(Unreadable, match="could not be run on this data here") as caught:
-            verify(forgery.sign(), {**data, task: (x[:, 1:], y)}, model())
+            check_certificates([forgery.sign()], {**data, task: (x[:, 1:], y)}, model())
         assert "\n" not in str(caught.value)
 
 
@@ -901,7 +907,7 @@ def blind(monkeypatch):
     def check(folder, data, answers, before=None, learned=True):
         shutil.copy(folder / "learner.safetensors", folder.parent / "before.safetensors")
 
-        class Told(holdout.Blind):
+        class Told(holdout.BlindMethod):
             def learn(self, samples):
                 return dict.fromkeys(data, folder.parent / "before.safetensors") if learned else {}
 
@@ -909,9 +915,9 @@ def blind(monkeypatch):
                 own = (before or answers) if file.stem == "before" else answers
                 return {t: own[t] for t in rows}
 
-        monkeypatch.setattr(holdout, "Blind", Told)
+        monkeypatch.setattr(holdout, "BlindMethod", Told)
         monkeypatch.setattr(holdout, "predicting_model", lambda *_: the_model(a_case()))
-        return holdout.verify_holdout([folder], data, {}, folder.parent)
+        return holdout.check_holdouts([folder], data, {}, folder.parent)
 
     return check
 
@@ -937,7 +943,7 @@ def test_hold_out_certificates(tmp_path, blind):
     assert blind(false, data, answers).invalid == [
         "The counts of task 2 after task 2 are not those that the data gives."
     ]
-    assert verify(folder, data, the_model(a_case())).status == "cannot tell"
+    assert check_certificates([folder], data, the_model(a_case())).status == "cannot tell"
 
 
 @pytest.mark.parametrize("tasks", [None, 2])
@@ -985,9 +991,9 @@ def test_a_verdict_is_valid_only_if_completed_and_neither_doubted_nor_faulted():
     assert verdict.status == "cannot tell"
     verdict._complete = True
     assert verdict.status == "valid"
-    verdict.add_unverified("Who knows.")
+    verdict.unverified.append("Who knows.")
     assert verdict.status == "cannot tell"
-    verdict.add_invalid("No.")
+    verdict.invalid.append("No.")
     assert (verdict.status, verdict.exit_code) == ("invalid", 1)
 
 
@@ -1004,11 +1010,11 @@ def test_only_the_kernel_completes_a_verdict():
         places += [path.relative_to(package).as_posix() for _ in words]
     assert places == [
         "audit/verify.py",
+        "kernel/checking.py",
         "kernel/verdict.py",
         "kernel/verdict.py",
-        "kernel/verify.py",
     ]  # the first reads
-    tree = ast.parse((package / "kernel" / "verify.py").read_text())
+    tree = ast.parse((package / "kernel" / "checking.py").read_text())
     setters = [
         function.name
         for function in ast.walk(tree)
