@@ -129,7 +129,7 @@ def test_a_run_keeps_its_commitment_or_is_refused(tmp_path, monkeypatch, capsys,
     assert main([*RUN, *pairs, "seed=1", "--commitment", "commitment.json"]) == 2
     assert "This run differs from the commitment in" in capsys.readouterr().err
     assert main([*RUN, *pairs[:-1], "--commitment", "commitment.json"]) == 2
-    assert "it differs in siblings;" in capsys.readouterr().err
+    assert "differs from the commitment in siblings;" in capsys.readouterr().err
     assert main([*RUN, *pairs, "--commitment", "commitment.json", "--out", "run"]) == 0
     assert main([*RUN, *pairs, "--out", "run"]) == 2  # it is another run without its commitment
     capsys.readouterr()
